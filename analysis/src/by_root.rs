@@ -15,14 +15,16 @@ struct Sums {
     weight: f64,
     /// The sum of the weights' squares.
     squares: f64,
-    /// The sum of the products of each two traces' weights, both ways: with the squares it makes the square of `weight`.
+    /// The sum of the products of each two traces' weights, both ways: with the squares it makes
+    /// the square of `weight`.
     pairs: f64,
     /// By row: weighted sums of its time in a trace and of the square of that, ns.
     rows: HashMap<u32, (f64, f64)>,
 }
 
 impl RootSums {
-    /// Adds one trace's time in a row. The trace itself is added by [`Self::trace`]; one of weight 0 is none.
+    /// Adds one trace's time in a row. The trace itself is added by [`Self::trace`]; one of weight
+    /// 0 is none.
     pub(crate) fn row(&mut self, root: Symbol, row: u32, ns: u64, weight: f64) {
         if weight == 0.0 {
             return;
@@ -32,8 +34,8 @@ impl RootSums {
         *squares += (ns as f64).powi(2) * weight;
     }
 
-    /// Adds one trace that stands for `weight` traces. One that stands for none makes no root, and says nothing of its
-    /// spread.
+    /// Adds one trace that stands for `weight` traces. One that stands for none makes no root, and
+    /// says nothing of its spread.
     pub(crate) fn trace(&mut self, root: Symbol, weight: f64) {
         if weight == 0.0 {
             return;
@@ -55,9 +57,10 @@ impl RootSums {
                 let mean = if sums.weight > 0.0 { sum / sums.weight } else { 0.0 };
                 let variance = if sums.weight > 0.0 { squares / sums.weight - mean * mean } else { 0.0 };
                 let variance = variance.max(0.0);
-                // Of the mean: as if each trace were one draw of its root's traces, of which there are as many as equal
-                // weights would need to say as much (Kish: the square of their sum by the sum of their squares). One
-                // alone says nothing of their spread, which is taken to be as large as the time itself.
+                // Of the mean: as if each trace were one draw of its root's traces, of which there
+                // are as many as equal weights would need to say as much (Kish: the square of their
+                // sum by the sum of their squares). One alone says nothing of their spread, which
+                // is taken to be as large as the time itself.
                 let draws_beside_one = sums.pairs / sums.squares;
                 let of_mean = if draws_beside_one > 0.0 {
                     (variance / draws_beside_one).min(mean * mean + variance)

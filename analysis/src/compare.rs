@@ -1,9 +1,10 @@
 //! Differences between the critical time of two recordings.
 //!
-//! A function's time in a trace, the mean over all traces, differs for two reasons: traces of the same root spend another
-//! time in it, or the roots come in other shares. The first is what a fault or a change of the program does, so it has a
-//! column of its own: with q the shares of the roots here, a and b a root's means here and there, it is the sum of
-//! q (a - b) over the roots that both recordings have. What is left of the difference is due to the mix of roots.
+//! A function's time in a trace, the mean over all traces, differs for two reasons: traces of the
+//! same root spend another time in it, or the roots come in other shares. The first is what a fault
+//! or a change of the program does, so it has a column of its own: with q the shares of the roots
+//! here, a and b a root's means here and there, it is the sum of q (a - b) over the roots that both
+//! recordings have. What is left of the difference is due to the mix of roots.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -24,13 +25,15 @@ pub struct Comparison {
     pub same_roots_ms: f64,
     /// The part that the mix of roots makes, ms.
     pub mix_ms: f64,
-    /// The share of the traces here, by weight, whose roots are not there, 0 to 1: their time counts as mix.
+    /// The share of the traces here, by weight, whose roots are not there, 0 to 1: their time
+    /// counts as mix.
     pub new_roots: f64,
     /// One entry for each function, service or path of calls.
     pub differences: Vec<Difference>,
 }
 
-/// One function, service or path of calls in two recordings. Times are means over all traces of a recording, by weight.
+/// One function, service or path of calls in two recordings. Times are means over all traces of a
+/// recording, by weight.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Difference {
@@ -69,8 +72,9 @@ impl Difference {
     }
 }
 
-/// The differences of two profiles that have times by root ([`crate::Profiler::with_roots`]); without them the mix is
-/// taken to be the same. The largest change of the same roots beyond its 95 % interval is first, then the largest.
+/// The differences of two profiles that have times by root ([`crate::Profiler::with_roots`]);
+/// without them the mix is taken to be the same. The largest change of the same roots beyond its 95
+/// % interval is first, then the largest.
 pub fn compare(before: &Profile, after: &Profile) -> Comparison {
     let mut rows: BTreeMap<&[String], (Option<&Row>, Option<&Row>)> = BTreeMap::new();
     before.rows.iter().for_each(|row| rows.entry(&row.name).or_default().0 = Some(row));
@@ -118,7 +122,8 @@ pub fn compare(before: &Profile, after: &Profile) -> Comparison {
     }
 }
 
-/// By row: the change of the roots that both have, at the mix of `after`, ms, and its variance, ms^2.
+/// By row: the change of the roots that both have, at the mix of `after`, ms, and its variance,
+/// ms^2.
 fn same_roots<'p>(before: &'p ByRoot, after: &'p ByRoot) -> HashMap<&'p [String], (f64, f64)> {
     let all = total(after);
     let mut changes: HashMap<&[String], (f64, f64)> = HashMap::new();

@@ -1,12 +1,13 @@
-//! The rule of CRISP (Zhang et al., "CRISP: Critical Path Analysis of Large-Scale Microservice Architectures", USENIX ATC
-//! 2022), as its published tool computes it.
+//! The rule of CRISP (Zhang et al., "CRISP: Critical Path Analysis of Large-Scale Microservice
+//! Architectures", USENIX ATC 2022), as its published tool computes it.
 //!
-//! It differs from a plain walk from the end in this: siblings may overlap by 1 % of their parent if nothing else
-//! happens in the overlap; the server's span of a clean call is not clipped; a child that encloses its parent is left
-//! out; and a span's time is its length less its children's on the path, whether or not these overlap.
+//! It differs from a plain walk from the end in this: siblings may overlap by 1 % of their parent
+//! if nothing else happens in the overlap; the server's span of a clean call is not clipped; a
+//! child that encloses its parent is left out; and a span's time is its length less its children's
+//! on the path, whether or not these overlap.
 //!
-//! Segments cannot overlap, so here an earlier sibling ends where a later one begins. [`CriticalPath::exclusive`] has
-//! the tool's own times.
+//! Segments cannot overlap, so here an earlier sibling ends where a later one begins.
+//! [`CriticalPath::exclusive`] has the tool's own times.
 
 use astracer_model::SpanKind;
 use astracer_recording::stop::Pulse;
@@ -20,8 +21,8 @@ const OVERLAP_ALLOWED: f64 = 0.01;
 /// The longest server span relative to its client's span.
 const SERVER_LONGER_AT_MOST: f64 = 1.01;
 
-/// A span after CRISP fitted it. The length of a server's span can be less than from start to end: CRISP shortens it
-/// to the client's and leaves the end where it is.
+/// A span after CRISP fitted it. The length of a server's span can be less than from start to end:
+/// CRISP shortens it to the client's and leaves the end where it is.
 #[derive(Clone, Copy, Debug)]
 struct Fitted {
     start: u64,
@@ -126,7 +127,8 @@ impl Crisp {
             let drag = next.map_or(length, |next| length.min(fitted.end.saturating_sub(next.end)));
             path.drag.push(Amount { node: child, ns: drag });
             later = Some(fitted);
-            // The part of a server's unclipped span outside its client's span is not the client's time.
+            // The part of a server's unclipped span outside its client's span is not the client's
+            // time.
             let (start, end) = (fitted.start.clamp(from, instant), fitted.end.clamp(from, instant));
             self.segment(node, end, instant);
             self.stack.push((child, start, end));
@@ -141,7 +143,8 @@ impl Crisp {
         }
     }
 
-    /// Sorts the children that are left by end, latest first, and of equal ends the last in the input first.
+    /// Sorts the children that are left by end, latest first, and of equal ends the last in the
+    /// input first.
     fn sort_children(&mut self, tree: &Tree, node: u32) {
         let fitted = &self.fitted;
         let left = || tree.children(node).filter_map(|child| fitted[child as usize]);
@@ -159,8 +162,8 @@ impl Crisp {
         self.sorted.sort_unstable_by_key(|child| std::cmp::Reverse(key(child)));
     }
 
-    /// True if a sibling counts as ended when the other begins: if it did, or if they overlap a little and no other
-    /// sibling begins or ends within the overlap.
+    /// True if a sibling counts as ended when the other begins: if it did, or if they overlap a
+    /// little and no other sibling begins or ends within the overlap.
     fn happens_before(&self, parent_length: u64, earlier: &Fitted, later: &Fitted) -> bool {
         if earlier.end < later.start {
             return true;

@@ -1,4 +1,5 @@
-//! One execution's event graph, drawn: a lane for each thread, an edge to each event from what it followed.
+//! One execution's event graph, drawn: a lane for each thread, an edge to each event from what it
+//! followed.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -75,7 +76,8 @@ pub struct DrawnEvent {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct DrawnPath {
-    /// Its length, ns: counted from the beginning of the path of the whole execution, also where it begins elsewhere.
+    /// Its length, ns: counted from the beginning of the path of the whole execution, also where it
+    /// begins elsewhere.
     pub length_ns: f64,
     /// The difference of its length from the longest path's, ns.
     pub behind_ns: f64,
@@ -105,15 +107,16 @@ pub struct DrawnEdge {
     pub from: u32,
     /// Its length, ns.
     pub length_ns: f64,
-    /// Edge slack, ns: the longest delay that leaves the execution's end unchanged; `None` if the end does not wait for it.
+    /// Edge slack, ns: the longest delay that leaves the execution's end unchanged; `None` if the
+    /// end does not wait for it.
     pub slack_ns: Option<f64>,
     /// True if the path goes through it.
     pub on_path: bool,
 }
 
 impl Drawing {
-    /// Draws a trace, with up to `top` of its longest paths and of its functions. The labels kept of its spans name the
-    /// lanes.
+    /// Draws a trace, with up to `top` of its longest paths and of its functions. The labels kept
+    /// of its spans name the lanes.
     pub fn new(recording: &Recording, trace: TraceView<'_>, rule: Rule, top: usize) -> Self {
         let graph = EventGraph::read(trace);
         let mut path = CriticalPath::default();
@@ -189,8 +192,8 @@ impl Drawing {
         }
     }
 
-    /// The functions of a path's events that are not on the first path, in order, each once where it comes several
-    /// times in a row; at most `names_max`.
+    /// The functions of a path's events that are not on the first path, in order, each once where
+    /// it comes several times in a row; at most `names_max`.
     pub fn apart(&self, path: &DrawnPath, names_max: usize) -> String {
         let first: HashSet<u32> =
             self.paths.iter().take(1).flat_map(|first| &first.events).copied().collect();

@@ -1,7 +1,8 @@
-//! Event graphs of recorded traces: X-Trace reports, each an instant with edges from the events that it followed.
+//! Event graphs of recorded traces: X-Trace reports, each an instant with edges from the events
+//! that it followed.
 //!
-//! The time before an event belongs to the parent that came last: until then the event was waiting. Where clocks
-//! disagree an event can lie before its parents; that time counts as none.
+//! The time before an event belongs to the parent that came last: until then the event was waiting.
+//! Where clocks disagree an event can lie before its parents; that time counts as none.
 
 use std::collections::HashMap;
 
@@ -31,7 +32,8 @@ pub struct Event {
 pub struct EventGraph {
     events: Vec<Event>,
     graph: Graph,
-    /// The parent that came last of each event, of equal ones the first written; [`NONE`] if it has none.
+    /// The parent that came last of each event, of equal ones the first written; [`NONE`] if it has
+    /// none.
     latest: Vec<u32>,
     /// Parents that are not in the trace.
     missing: u64,
@@ -107,7 +109,8 @@ impl EventGraph {
         Some(self.latest[event as usize]).filter(|&parent| parent != NONE)
     }
 
-    /// The lengths of the edges: from the latest parent's time to the event's, the same for each edge into an event.
+    /// The lengths of the edges: from the latest parent's time to the event's, the same for each
+    /// edge into an event.
     pub fn lengths(&self) -> Vec<f64> {
         let time = |event: u32| self.events[event as usize].time;
         let waited: Vec<f64> = (0..self.events.len() as u32)
@@ -119,8 +122,9 @@ impl EventGraph {
         self.graph.edges().iter().map(|edge| waited[edge.to as usize]).collect()
     }
 
-    /// The events of the critical path, first one first. By [`Rule::Events`] each is the latest parent of the next; by
-    /// any other rule it is the longest path, and of equally long ones that of the latest parents.
+    /// The events of the critical path, first one first. By [`Rule::Events`] each is the latest
+    /// parent of the next; by any other rule it is the longest path, and of equally long ones that
+    /// of the latest parents.
     pub fn path(&self, rule: Rule) -> Vec<u32> {
         let mut at = self.last_event();
         let mut path = vec![at];
@@ -138,8 +142,8 @@ impl EventGraph {
         path
     }
 
-    /// Writes the path as segments, one for each of its events, which reaches to the next; the last has no length.
-    /// Times that go back, as between clocks that disagree, stand still instead.
+    /// Writes the path as segments, one for each of its events, which reaches to the next; the last
+    /// has no length. Times that go back, as between clocks that disagree, stand still instead.
     pub fn find(&self, rule: Rule, path: &mut CriticalPath) {
         path.clear();
         let events = self.path(rule);
@@ -155,9 +159,10 @@ impl EventGraph {
         self.give_and_take(path);
     }
 
-    /// Drag and slack. The time from an event of the path to the next one can shrink until the longest path that avoids
-    /// the next one is as long. The time after an event beside the path, that before the events whose latest parent it
-    /// is, can grow until a path through one of them is as long as the critical one.
+    /// Drag and slack. The time from an event of the path to the next one can shrink until the
+    /// longest path that avoids the next one is as long. The time after an event beside the path,
+    /// that before the events whose latest parent it is, can grow until a path through one of them
+    /// is as long as the critical one.
     fn give_and_take(&self, path: &mut CriticalPath) {
         let (lengths, sink) = (self.lengths(), self.last_event());
         let (to, from) = (self.graph.longest_to(&lengths), self.graph.longest_from(&lengths, sink));
@@ -183,8 +188,9 @@ impl EventGraph {
         amounts.for_each(|amount| path.slack.push(amount));
     }
 
-    /// The effect of each function's time on the longest path: the functions on the path, those with most time there
-    /// first, at most `count`. The time after an event is its function's. All others have no effect.
+    /// The effect of each function's time on the longest path: the functions on the path, those
+    /// with most time there first, at most `count`. The time after an event is its function's. All
+    /// others have no effect.
     pub fn procedures(&self, count: usize) -> Vec<(Symbol, ProcedureSlack)> {
         let (lengths, sink) = (self.lengths(), self.last_event());
         // The function that the time of an edge belongs to.
@@ -208,13 +214,15 @@ impl EventGraph {
         path.segments.iter().next().map_or(0.0, |first| self.graph.start(first.node))
     }
 
-    /// The `count` longest paths to the last event, longest first; lengths in ns from the first event of all on.
+    /// The `count` longest paths to the last event, longest first; lengths in ns from the first
+    /// event of all on.
     pub fn top_paths(&self, count: usize) -> Vec<GraphPath> {
         self.graph.top_paths(&self.lengths(), self.last_event(), count)
     }
 
-    /// The new length of the execution from its first event on, ns, with `factor` for the time after each event of a name: the
-    /// longest path, in which the time before an event belongs to its latest parent. Events without parents stay where they are.
+    /// The new length of the execution from its first event on, ns, with `factor` for the time
+    /// after each event of a name: the longest path, in which the time before an event belongs to
+    /// its latest parent. Events without parents stay where they are.
     pub fn retime(&self, factor: impl Fn(Symbol) -> f64) -> f64 {
         let mut lengths = self.lengths();
         for (edge, length) in self.graph.edges().iter().zip(&mut lengths) {

@@ -1,5 +1,5 @@
-//! A profile by paths of calls as folded stacks, the format that flame graph tools read: the names from the root down
-//! with `;` between, a blank, and the critical time in nanoseconds.
+//! A profile by paths of calls as folded stacks, the format that flame graph tools read: the names
+//! from the root down with `;` between, a blank, and the critical time in nanoseconds.
 
 use std::fmt::Write as _;
 
@@ -7,8 +7,8 @@ use astracer_model::text::escaped;
 
 use crate::profile::Profile;
 
-/// One line for each path of calls that has critical time. A `;` in a name becomes `:`, and what is not shown as itself
-/// an escape, so that each path is one line.
+/// One line for each path of calls that has critical time. A `;` in a name becomes `:`, and what is
+/// not shown as itself an escape, so that each path is one line.
 pub fn folded(by_path: &Profile) -> String {
     let mut text = String::new();
     for row in &by_path.rows {

@@ -1,10 +1,11 @@
-//! Directed acyclic graphs of events: longest paths, what an edge or a procedure could give up, and what would be if
-//! procedures were faster.
+//! Directed acyclic graphs of events: longest paths, what an edge or a procedure could give up, and
+//! what would be if procedures were faster.
 //!
-//! The critical path of an execution is the longest path of its event graph; nothing else is its definition. Fonseca and
-//! Mace's baggage computes it online from counters that travel with the execution. Their published pseudo-code is not
-//! followed where it misses that path: a join lets the surviving counter replace the joiner's call stack, and entering
-//! or leaving a procedure wakes a flow that was paused.
+//! The critical path of an execution is the longest path of its event graph; nothing else is its
+//! definition. Fonseca and Mace's baggage computes it online from counters that travel with the
+//! execution. Their published pseudo-code is not followed where it misses that path: a join lets
+//! the surviving counter replace the joiner's call stack, and entering or leaving a procedure wakes
+//! a flow that was paused.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,11 +19,13 @@ pub struct Edge {
     pub to: u32,
 }
 
-/// A graph of events, numbered from 0. Lengths are not part of it: an edge's length is at the edge's place in a slice.
+/// A graph of events, numbered from 0. Lengths are not part of it: an edge's length is at the
+/// edge's place in a slice.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     edges: Vec<Edge>,
-    /// Edge numbers by the event that they lead to; those of event `v` are `into[into_first[v]..into_first[v + 1]]`.
+    /// Edge numbers by the event that they lead to; those of event `v` are
+    /// `into[into_first[v]..into_first[v + 1]]`.
     into: Vec<u32>,
     into_first: Vec<u32>,
     out: Vec<u32>,
@@ -53,14 +56,14 @@ pub struct ProcedureSlack {
     pub on_path: f64,
     /// The reduction of the longest path if the procedure took no time anywhere.
     pub gain: f64,
-    /// The part of its time on the longest path that can go, with the procedure shrinking by the same factor
-    /// everywhere, before another path becomes the longest.
+    /// The part of its time on the longest path that can go, with the procedure shrinking by the
+    /// same factor everywhere, before another path becomes the longest.
     pub slack: f64,
 }
 
 impl Graph {
-    /// A graph of `count` events. Where edges form a cycle, it is cut at its event of least `rank`: edges into that
-    /// event from events that are not yet in order are left out, and counted.
+    /// A graph of `count` events. Where edges form a cycle, it is cut at its event of least `rank`:
+    /// edges into that event from events that are not yet in order are left out, and counted.
     ///
     /// # Panics
     ///
@@ -73,7 +76,8 @@ impl Graph {
         by_rank.sort_by_key(|&event| rank(event));
         let mut place = vec![0u32; count];
         (0u32..).zip(&by_rank).for_each(|(at, &event)| place[event as usize] = at);
-        // Of the events that wait for nothing the one of least rank is next, so that the order is the input's choice.
+        // Of the events that wait for nothing the one of least rank is next, so that the order is
+        // the input's choice.
         let free = by_rank.iter().filter(|&&event| waiting[event as usize] == 0);
         let mut ready: BinaryHeap<_> = free.map(|&event| Reverse(place[event as usize])).collect();
         let (mut order, mut done) = (Vec::with_capacity(count), vec![false; count]);
@@ -114,7 +118,8 @@ impl Graph {
         Self { edges, into, into_first, out, out_first, order, starts: vec![0.0; count], cut: cut_count }
     }
 
-    /// Lets paths begin with a length: that of the event that they begin at, if nothing leads to it.
+    /// Lets paths begin with a length: that of the event that they begin at, if nothing leads to
+    /// it.
     pub fn with_starts(mut self, start: impl Fn(u32) -> f64) -> Self {
         for event in 0..self.order.len() as u32 {
             self.starts[event as usize] = if self.edges_into(event).is_empty() { start(event) } else { 0.0 };
@@ -159,7 +164,8 @@ impl Graph {
         longest
     }
 
-    /// For each event the length of the longest path from it to `sink`; negative infinity if there is none.
+    /// For each event the length of the longest path from it to `sink`; negative infinity if there
+    /// is none.
     pub fn longest_from(&self, lengths: &[f64], sink: u32) -> Vec<f64> {
         let mut longest = vec![f64::NEG_INFINITY; self.order.len()];
         longest[sink as usize] = 0.0;
@@ -172,8 +178,8 @@ impl Graph {
         longest
     }
 
-    /// The edges of a longest path to `sink`, last edge first. Of edges that do equally well `prefer` chooses: the one
-    /// for which it gives the most, and of those the first.
+    /// The edges of a longest path to `sink`, last edge first. Of edges that do equally well
+    /// `prefer` chooses: the one for which it gives the most, and of those the first.
     pub fn longest_path<P: PartialOrd>(
         &self,
         lengths: &[f64],
@@ -201,8 +207,8 @@ impl Graph {
         }
     }
 
-    /// The slack of each edge: the length of the longest path to `sink` less that of the longest one through the edge.
-    /// `None` for edges from which `sink` cannot be reached.
+    /// The slack of each edge: the length of the longest path to `sink` less that of the longest
+    /// one through the edge. `None` for edges from which `sink` cannot be reached.
     pub fn edge_slack(&self, lengths: &[f64], sink: u32) -> Vec<Option<f64>> {
         let (to, from) = (self.longest_to(lengths), self.longest_from(lengths, sink));
         let slack = |(edge, length): (&Edge, &f64)| {
@@ -212,17 +218,18 @@ impl Graph {
         self.edges.iter().zip(lengths).map(slack).collect()
     }
 
-    /// For each event the length of the longest path to `sink` that does not go through it; negative infinity if every
-    /// path does. O(n log n).
+    /// For each event the length of the longest path to `sink` that does not go through it;
+    /// negative infinity if every path does. O(n log n).
     ///
-    /// In topological order a path avoids an event if an edge of it leads over the event, or if it begins behind it.
-    /// Either gives an interval of places; the longest of those that cover a place is the answer there.
+    /// In topological order a path avoids an event if an edge of it leads over the event, or if it
+    /// begins behind it. Either gives an interval of places; the longest of those that cover a
+    /// place is the answer there.
     pub fn longest_avoiding(&self, lengths: &[f64], sink: u32) -> Vec<f64> {
         let (to, from) = (self.longest_to(lengths), self.longest_from(lengths, sink));
         let mut place = vec![0u32; self.order.len()];
         (0u32..).zip(&self.order).for_each(|(at, &event)| place[event as usize] = at);
-        // The longest path that covers the place at hand, with the first place behind it. Lengths are not negative, so
-        // their bits are in their order.
+        // The longest path that covers the place at hand, with the first place behind it. Lengths
+        // are not negative, so their bits are in their order.
         let mut covering: BinaryHeap<(u64, u32)> = BinaryHeap::new();
         let cover = |covering: &mut BinaryHeap<(u64, u32)>, length: f64, end: u32| {
             if length.is_finite() {
@@ -254,7 +261,8 @@ impl Graph {
 
     /// The `count` longest paths to `sink`, longest first.
     pub fn top_paths(&self, lengths: &[f64], sink: u32, count: usize) -> Vec<GraphPath> {
-        /// One of an event's longest paths: its last edge, and which path of that edge's event it continues.
+        /// One of an event's longest paths: its last edge, and which path of that edge's event it
+        /// continues.
         #[derive(Clone, Copy)]
         struct Way {
             length: f64,
@@ -293,12 +301,13 @@ impl Graph {
         ways[sink as usize].iter().map(path).collect()
     }
 
-    /// The effect of one procedure's time on the longest path to `sink`. `inside` selects the edges whose
-    /// time is the procedure's.
+    /// The effect of one procedure's time on the longest path to `sink`. `inside` selects the edges
+    /// whose time is the procedure's.
     ///
-    /// The longest path's length is a convex, piecewise linear function of the factor by which the procedure
-    /// shrinks: each path is a line. The search starts at factor 0 and moves to the intersection of the line
-    /// found there with the line of today's path, until no line is above the intersection.
+    /// The longest path's length is a convex, piecewise linear function of the factor by which the
+    /// procedure shrinks: each path is a line. The search starts at factor 0 and moves to the
+    /// intersection of the line found there with the line of today's path, until no line is above
+    /// the intersection.
     pub fn procedure(&self, lengths: &[f64], sink: u32, inside: impl Fn(u32) -> bool) -> ProcedureSlack {
         // A line: the length at factor 0, and what the procedure adds at factor 1.
         let line = |factor: f64| {

@@ -1,7 +1,7 @@
 //! Path kinds: traces of one kind wait for the same functions.
 //!
-//! The kind of a trace is the set of functions that have at least 5 % of its critical time. It tells traces apart that
-//! have the same call tree but wait for different parts of it.
+//! The kind of a trace is the set of functions that have at least 5 % of its critical time. It
+//! tells traces apart that have the same call tree but wait for different parts of it.
 
 use std::collections::HashMap;
 
@@ -51,7 +51,8 @@ impl PathKinds {
         *self.kinds.entry(functions.into()).or_insert(next)
     }
 
-    /// The kind of each trace, in the order in which they were added: numbers from 0 in order of first use.
+    /// The kind of each trace, in the order in which they were added: numbers from 0 in order of
+    /// first use.
     pub fn of_traces(&self) -> &[u32] {
         &self.of_traces
     }

@@ -1,4 +1,5 @@
-//! One trace drawn in lanes: a row for each span, its time as a bar, and in it the parts on the critical path.
+//! One trace drawn in lanes: a row for each span, its time as a bar, and in it the parts on the
+//! critical path.
 
 use astracer_recording::recording::Recording;
 use serde::Serialize;
@@ -19,8 +20,8 @@ pub struct Lanes {
     pub end_ns: u64,
     /// Spans, children below their parents, by start.
     pub lanes: Vec<Lane>,
-    /// Spans that are not drawn because there are too many; none of them is on the path unless the path alone has too
-    /// many.
+    /// Spans that are not drawn because there are too many; none of them is on the path unless the
+    /// path alone has too many.
     pub left_out: u64,
 }
 

@@ -196,7 +196,8 @@ fn trace(lanes: &Lanes) -> Markup {
     }
 }
 
-/// Parts of a lane from left to right, those that touch each other as one: a span may be left for each of a million children.
+/// Parts of a lane from left to right, those that touch each other as one: a span may be left for
+/// each of a million children.
 fn joined(mut parts: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     parts.sort_by(|one, other| one.0.total_cmp(&other.0));
     parts.dedup_by(|next, before| {

@@ -22,8 +22,8 @@ impl Segment {
     }
 }
 
-/// The segments of a path in order of time. Each begins where the one before it ends, so that only starts are held: half
-/// of the memory where every span of a long trace is on the path.
+/// The segments of a path in order of time. Each begins where the one before it ends, so that only
+/// starts are held: half of the memory where every span of a long trace is on the path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Segments {
     nodes: Vec<u32>,
@@ -86,8 +86,8 @@ impl Segments {
         self.end = segment.end;
     }
 
-    /// Adds one before the others, unless it has no length; it ends where they begin. They are in order of time once
-    /// [`reverse`](Self::reverse) was called.
+    /// Adds one before the others, unless it has no length; it ends where they begin. They are in
+    /// order of time once [`reverse`](Self::reverse) was called.
     pub(crate) fn push_before(&mut self, segment: Segment) {
         if segment.start >= segment.end {
             return;
@@ -163,17 +163,17 @@ impl Amounts {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CriticalPath {
-    /// The segments in order of time. Each begins where the one before it ends; together they are the root exactly. A
-    /// root of no length has one segment of no length.
+    /// The segments in order of time. Each begins where the one before it ends; together they are
+    /// the root exactly. A root of no length has one segment of no length.
     pub segments: Segments,
-    /// Of each span on the path, how much shorter it can get before a sibling, or another path of an event graph, takes
-    /// its place.
+    /// Of each span on the path, how much shorter it can get before a sibling, or another path of
+    /// an event graph, takes its place.
     pub drag: Amounts,
-    /// Of each child that is not on the path though its parent is, and of each event beside it, how much longer it can
-    /// get before it is.
+    /// Of each child that is not on the path though its parent is, and of each event beside it, how
+    /// much longer it can get before it is.
     pub slack: Amounts,
-    /// Time by span as CRISP accounts for it, which differs from the segments where siblings overlap; empty for other
-    /// rules, whose spans have the time of their segments.
+    /// Time by span as CRISP accounts for it, which differs from the segments where siblings
+    /// overlap; empty for other rules, whose spans have the time of their segments.
     pub exclusive: Amounts,
     /// The adjustments that fitted spans into their parents.
     pub adjusted: Adjusted,

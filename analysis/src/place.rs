@@ -1,10 +1,12 @@
-//! Fitting children into their parents: clocks that disagree are shifted, what still reaches outside is clipped.
+//! Fitting children into their parents: clocks that disagree are shifted, what still reaches
+//! outside is clipped.
 //!
-//! The clocks of two machines disagree, so a server's span often lies outside the client's span that caused it. Two
-//! ways to deal with it, [`Skew::Shift`] and [`Skew::Clip`]; `docs/critical-path.md` has the rules with an example.
+//! The clocks of two machines disagree, so a server's span often lies outside the client's span
+//! that caused it. Two ways to deal with it, [`Skew::Shift`] and [`Skew::Clip`];
+//! `docs/critical-path.md` has the rules with an example.
 //!
-//! Afterwards every interval lies within its parent's, and therefore within the root's. That is the reason for which
-//! the segments of a path tile the root exactly.
+//! Afterwards every interval lies within its parent's, and therefore within the root's. That is the
+//! reason for which the segments of a path tile the root exactly.
 
 use astracer_model::SpanKind;
 use astracer_recording::stop::Pulse;
@@ -15,7 +17,8 @@ use crate::tree::{Node, Tree, release};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Skew {
-    /// Move it, with all below it, by the least amount that puts it inside; clip it if it is too long for that.
+    /// Move it, with all below it, by the least amount that puts it inside; clip it if it is too
+    /// long for that.
     #[default]
     Shift,
     /// Cut off the parts that are outside.
@@ -49,8 +52,8 @@ pub struct Adjusted {
     pub clipped_ns: u128,
     /// Spans that lost a part.
     pub clipped_spans: u64,
-    /// The length of the spans that lie wholly outside of their parents and were left out, ns; spans below them are
-    /// within these or left out with them.
+    /// The length of the spans that lie wholly outside of their parents and were left out, ns;
+    /// spans below them are within these or left out with them.
     pub dropped_ns: u128,
     /// Spans that were left out, those below them included.
     pub dropped_spans: u64,
@@ -65,11 +68,12 @@ impl From<&Node> for Interval {
     }
 }
 
-/// The distances in ns that nodes were moved, by their own shifts and their ancestors'. No entries as long as no node
-/// was moved, which is most traces.
+/// The distances in ns that nodes were moved, by their own shifts and their ancestors'. No entries
+/// as long as no node was moved, which is most traces.
 #[derive(Clone, Debug, Default)]
 struct Moves {
-    /// The size of the move. One beyond 64 bits counts as the largest of these, which is outside of any parent too.
+    /// The size of the move. One beyond 64 bits counts as the largest of these, which is outside of
+    /// any parent too.
     sizes: Vec<u64>,
     earlier: Vec<bool>,
 }
@@ -102,8 +106,8 @@ impl Moves {
 /// The fitted intervals of a tree's nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Placed {
-    /// Of a node that was left out, [`LEFT_OUT`]. No entries as long as every node has the interval that was recorded,
-    /// which is most traces of one clock.
+    /// Of a node that was left out, [`LEFT_OUT`]. No entries as long as every node has the interval
+    /// that was recorded, which is most traces of one clock.
     intervals: Vec<Interval>,
     moves: Moves,
     remote: Vec<u32>,
@@ -132,8 +136,9 @@ impl Placed {
         self.adjusted = Adjusted::default();
     }
 
-    /// Moves the children that another clock timed into their parent, all children of one service by the same amount
-    /// where one amount fits them all: they were timed by one clock, and their order stays.
+    /// Moves the children that another clock timed into their parent, all children of one service
+    /// by the same amount where one amount fits them all: they were timed by one clock, and their
+    /// order stays.
     fn shift_children(&mut self, tree: &Tree, parent: u32) {
         let above = &tree.nodes()[parent as usize];
         let (moved, count) = (self.moves.get(parent), tree.nodes().len());
@@ -145,7 +150,8 @@ impl Placed {
                 remote.push(child);
             }
         }
-        // Services in order, so that each clock's children stand together; a stable sort keeps them by start.
+        // Services in order, so that each clock's children stand together; a stable sort keeps them
+        // by start.
         remote.sort_by_key(|&child| tree.nodes()[child as usize].service);
         for same_clock in
             remote.chunk_by(|&a, &b| tree.nodes()[a as usize].service == tree.nodes()[b as usize].service)
@@ -199,8 +205,8 @@ impl Placed {
         }
     }
 
-    /// Fits nodes as Jaeger's user interface does: clips, drops what begins at its parent's end or later or ends at its
-    /// start or earlier, and leaves out spans that only follow from another.
+    /// Fits nodes as Jaeger's user interface does: clips, drops what begins at its parent's end or
+    /// later or ends at its start or earlier, and leaves out spans that only follow from another.
     pub(crate) fn place_as_jaeger(&mut self, tree: &Tree) {
         self.begin();
         for (child, node) in (0u32..).zip(tree.nodes()).skip(1) {
@@ -257,8 +263,9 @@ impl Placed {
     }
 }
 
-/// True if the two spans may have been timed by different clocks, and the parent waits for the child: the server's side
-/// of a client's call, or a child in another service than its parent. Messages are not waited for.
+/// True if the two spans may have been timed by different clocks, and the parent waits for the
+/// child: the server's side of a client's call, or a child in another service than its parent.
+/// Messages are not waited for.
 fn may_be_skewed(tree: &Tree, parent: u32, child: u32) -> bool {
     let (above, below) = (tree.side(parent), tree.side(child));
     if below.follows || above.kind == SpanKind::Producer || below.kind == SpanKind::Consumer {

@@ -23,7 +23,8 @@ pub enum By {
     Path,
 }
 
-/// Calls deeper than this count as their caller's, so that paths stay short in traces that are a million spans deep.
+/// Calls deeper than this count as their caller's, so that paths stay short in traces that are a
+/// million spans deep.
 pub const DEPTH_MAX: u32 = 256;
 
 /// One function, service or path of calls.
@@ -41,11 +42,11 @@ pub struct Row {
     /// Its time on the path in those traces.
     #[serde(flatten)]
     pub time: Summary,
-    /// The time by which a span of this row can shrink before a sibling replaces it on the path; the mean
-    /// over its spans on paths, in ms.
+    /// The time by which a span of this row can shrink before a sibling replaces it on the path;
+    /// the mean over its spans on paths, in ms.
     pub drag_ms: Option<f64>,
-    /// The time by which a span of this row can grow before it is on the path; the mean over its spans beside
-    /// paths, in ms.
+    /// The time by which a span of this row can grow before it is on the path; the mean over its
+    /// spans beside paths, in ms.
     pub slack_ms: Option<f64>,
 }
 
@@ -118,7 +119,8 @@ pub struct Profiler<'r> {
     paths: HashMap<(u32, Symbol), u32>,
     /// For [`By::Path`]: caller, name and depth of each row.
     callers: Vec<(u32, Symbol, u32)>,
-    /// For [`By::Path`]: the row of each node of the trace that is being added, plus one; 0 if not looked up yet.
+    /// For [`By::Path`]: the row of each node of the trace that is being added, plus one; 0 if not
+    /// looked up yet.
     rows: Vec<u32>,
     chain: Vec<u32>,
     roots: Option<RootSums>,
@@ -161,8 +163,8 @@ impl<'r> Profiler<'r> {
         self
     }
 
-    /// Adds one trace that stands for `weight` traces, for one if it has no weight. One that stands for none is in
-    /// [`Profile::traces`] and in the counts of [`Fitting`], and in no other figure.
+    /// Adds one trace that stands for `weight` traces, for one if it has no weight. One that stands
+    /// for none is in [`Profile::traces`] and in the counts of [`Fitting`], and in no other figure.
     pub fn add(&mut self, traced: &Traced<'_>, weight: Option<f64>) {
         self.traces += 1;
         self.unweighted += u64::from(weight.is_none());
@@ -228,7 +230,8 @@ impl<'r> Profiler<'r> {
         }
     }
 
-    /// The row of a node's path of calls. Each node is looked up once a trace, so that deep traces stay linear.
+    /// The row of a node's path of calls. Each node is looked up once a trace, so that deep traces
+    /// stay linear.
     fn path_row(&mut self, traced: &Traced<'_>, node: u32) -> u32 {
         self.chain.clear();
         let mut at = Some(node);

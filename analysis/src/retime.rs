@@ -1,10 +1,11 @@
 //! Re-timing: the duration of a request if some functions were faster or slower.
 //!
-//! A span's own time is the time in which the span itself, not a child, delayed the request: from the latest
-//! end of a child so far (or its own start) to the next start of a child, or to its own end. Re-timing
-//! multiplies a span's own time by its function's factor and preserves the waiting order: a child still
-//! starts that own time after every child that had ended by then, and the span still ends its own time after
-//! the last of them. `docs/critical-path.md` has an example worked by hand.
+//! A span's own time is the time in which the span itself, not a child, delayed the request: from
+//! the latest end of a child so far (or its own start) to the next start of a child, or to its own
+//! end. Re-timing multiplies a span's own time by its function's factor and preserves the waiting
+//! order: a child still starts that own time after every child that had ended by then, and the span
+//! still ends its own time after the last of them. `docs/critical-path.md` has an example worked by
+//! hand.
 
 use astracer_recording::intern::Symbol;
 
@@ -23,8 +24,8 @@ pub struct Retimer {
 }
 
 impl Retimer {
-    /// The root's new length in ns, with `factor` for each function's own time. Intervals as the rule `last` places
-    /// them; spans without length take no part.
+    /// The root's new length in ns, with `factor` for each function's own time. Intervals as the
+    /// rule `last` places them; spans without length take no part.
     pub fn retime(&mut self, tree: &Tree, placed: &Placed, factor: impl Fn(Symbol) -> f64) -> f64 {
         self.lengths.clear();
         self.lengths.resize(tree.nodes().len(), 0.0);

@@ -16,15 +16,16 @@ use crate::walk::{Order, Walk};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
-    /// The child that finished last; a child that ends when the next begins was before it. Event graphs, whose edges
-    /// tell what waited for what, go by their edges.
+    /// The child that finished last; a child that ends when the next begins was before it. Event
+    /// graphs, whose edges tell what waited for what, go by their edges.
     #[default]
     Last,
     /// As Jaeger's user interface.
     Jaeger,
     /// As CRISP.
     Crisp,
-    /// The parent with the latest time, as in X-Trace's own tool. Spans count as events at their starts.
+    /// The parent with the latest time, as in X-Trace's own tool. Spans count as events at their
+    /// starts.
     Events,
 }
 
@@ -79,9 +80,9 @@ pub struct SpanPaths {
 }
 
 impl SpanPaths {
-    /// Writes the path of a tree to `path`, replacing what it holds. [`Rule::Events`] is for event graphs; a tree's
-    /// path is found by [`Rule::Last`] then. Only that rule shifts. Returns false if the work is to stop; the path is not
-    /// complete then.
+    /// Writes the path of a tree to `path`, replacing what it holds. [`Rule::Events`] is for event
+    /// graphs; a tree's path is found by [`Rule::Last`] then. Only that rule shifts. Returns false
+    /// if the work is to stop; the path is not complete then.
     pub fn find(
         &mut self,
         tree: &Tree,
@@ -130,7 +131,8 @@ impl SpanPaths {
     fn jaeger(&mut self, tree: &Tree, path: &mut CriticalPath, pulse: &mut Pulse<'_>) -> bool {
         self.placed.place_as_jaeger(tree);
         let nodes = tree.nodes();
-        // Jaeger sorts by the ends as recorded, before it clips; equal ends stay in the order of the starts.
+        // Jaeger sorts by the ends as recorded, before it clips; equal ends stay in the order of
+        // the starts.
         let order = Order {
             key: &|child| (nodes[child as usize].end, 0),
             before: |child: Interval, instant, returning| !returning || child.end < instant,

@@ -11,7 +11,8 @@ use serde::{Serialize, Serializer};
 use crate::path::Segment;
 use crate::traced::{Shape, Traced};
 
-/// A line is written as it is read from the path: its text would take several times the path's memory.
+/// A line is written as it is read from the path: its text would take several times the path's
+/// memory.
 #[derive(Serialize)]
 struct Line<'a, 'p> {
     trace_id: String,
@@ -109,7 +110,8 @@ impl Serialize for Id {
     }
 }
 
-/// A trace id in hexadecimal digits: 16 if it fits in 64 bits, as recorders of such ids write them, else 32.
+/// A trace id in hexadecimal digits: 16 if it fits in 64 bits, as recorders of such ids write them,
+/// else 32.
 pub fn trace_id(id: TraceId) -> String {
     u64::try_from(id.0).map_or_else(|_| id.to_string(), |id| format!("{id:016x}"))
 }

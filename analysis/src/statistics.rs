@@ -18,15 +18,16 @@ pub(crate) struct Times {
 pub struct Summary {
     /// The mean, ms.
     pub mean_ms: f64,
-    /// The percentiles that were asked for, in that order: the least length that at least that percentage of the
-    /// traces, by weight, do not exceed; ms.
+    /// The percentiles that were asked for, in that order: the least length that at least that
+    /// percentage of the traces, by weight, do not exceed; ms.
     pub percentiles_ms: Vec<f64>,
 }
 
 const NS_PER_MS: f64 = 1e6;
 
 impl Times {
-    /// Adds the length of a trace that stands for `weight` traces; of one that stands for none it is no percentile either.
+    /// Adds the length of a trace that stands for `weight` traces; of one that stands for none it
+    /// is no percentile either.
     pub(crate) fn push(&mut self, ns: u64, weight: f64) {
         if weight == 0.0 {
             return;

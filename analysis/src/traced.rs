@@ -133,7 +133,8 @@ impl Analyser {
             self.events.find(self.method.rule, &mut self.path);
             return !pulse.stopped_after(trace.span_count());
         }
-        // Labels are only read for CRISP's rule, as the hosts of spans; one without any value names no host.
+        // Labels are only read for CRISP's rule, as the hosts of spans; one without any value names
+        // no host.
         let host = |label| {
             if recording.label_values(label).any(|value| value.is_some()) { label } else { NO_HOST }
         };
@@ -141,11 +142,13 @@ impl Analyser {
             && self.paths.find(&self.tree, self.method.rule, self.method.skew, &mut self.path, pulse)
     }
 
-    /// The length of the latest trace, and its length if each function took `factor` times as long, ns. Spans are
-    /// fitted into their parents as by the rule `last`, whatever the rule of the path.
+    /// The length of the latest trace, and its length if each function took `factor` times as long,
+    /// ns. Spans are fitted into their parents as by the rule `last`, whatever the rule of the
+    /// path.
     pub fn retime(&mut self, factor: impl Fn(Symbol) -> f64) -> (u64, f64) {
         if self.is_events {
-            // The path may begin later than the first event of all, and its length is counted from there.
+            // The path may begin later than the first event of all, and its length is counted from
+            // there.
             let before = self.events.before(&self.path);
             let length = self.events.retime(|_| 1.0) - before;
             return (length.round() as u64, self.events.retime(factor) - before);

@@ -1,6 +1,7 @@
 //! One trace as the span rules read it: spans as a tree of intervals, in flat arrays.
 //!
-//! A tree is refilled from trace to trace, so that a recording of many small traces costs no allocation for each.
+//! A tree is refilled from trace to trace, so that a recording of many small traces costs no
+//! allocation for each.
 
 use std::ops::Range;
 
@@ -29,8 +30,8 @@ pub struct Node {
     pub service: Symbol,
 }
 
-/// The relation of a span to its parent, beside their times. Apart from [`Node`], since it is looked at seldom and would
-/// make nodes a quarter larger.
+/// The relation of a span to its parent, beside their times. Apart from [`Node`], since it is
+/// looked at seldom and would make nodes a quarter larger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Side {
     /// The side of a call.
@@ -60,9 +61,11 @@ pub struct Tree {
     sides: Vec<Side>,
     /// Empty if no span has a host.
     hosts: Vec<Symbol>,
-    /// The first child of each node, whose children have numbers in a row; one more entry at the end.
+    /// The first child of each node, whose children have numbers in a row; one more entry at the
+    /// end.
     first: Vec<u32>,
-    /// Nodes that hang neither under the root nor under one of its descendants: further roots, orphans.
+    /// Nodes that hang neither under the root nor under one of its descendants: further roots,
+    /// orphans.
     unreached: u32,
     scratch: Scratch,
 }
@@ -82,8 +85,8 @@ struct Scratch {
     positions: Vec<(u32, u32)>,
 }
 
-/// Working space for more spans than this is given back: a recording with one huge trace would hold it beside the
-/// tree. Smaller traces reuse it.
+/// Working space for more spans than this is given back: a recording with one huge trace would hold
+/// it beside the tree. Smaller traces reuse it.
 const KEPT_SPANS_MAX: usize = 1 << 14;
 
 /// Gives a vector's memory back if it is large.
@@ -98,8 +101,8 @@ impl Tree {
     /// The number of the root; the tree is never empty once it was filled.
     pub const ROOT: u32 = 0;
 
-    /// Fills the tree with a trace. `host` gives a span's host from its labels. Returns false if the work is to stop; the
-    /// tree is empty then.
+    /// Fills the tree with a trace. `host` gives a span's host from its labels. Returns false if
+    /// the work is to stop; the tree is empty then.
     pub fn read(
         &mut self,
         trace: TraceView<'_>,
@@ -145,8 +148,8 @@ impl Tree {
         self.link(root, nodes, pulse)
     }
 
-    /// Fills the tree with nodes in any order, of which `root` is the root; hosts may be [`NO_HOST`]. Parents must not
-    /// form a cycle.
+    /// Fills the tree with nodes in any order, of which `root` is the root; hosts may be
+    /// [`NO_HOST`]. Parents must not form a cycle.
     pub fn fill(&mut self, nodes: &[(Node, Side, Symbol)], root: u32) {
         self.clear();
         self.scratch.parents.clear();
@@ -161,8 +164,8 @@ impl Tree {
         release(&mut self.first);
     }
 
-    /// Numbers the nodes below `root` in breadth-first order, which puts parents before children and the children of a
-    /// node next to each other.
+    /// Numbers the nodes below `root` in breadth-first order, which puts parents before children
+    /// and the children of a node next to each other.
     fn link(
         &mut self,
         root: u32,

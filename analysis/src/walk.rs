@@ -1,8 +1,9 @@
 //! The walk from the root's end back to its start that the rules `last` and `jaeger` share.
 //!
-//! At any moment the walk is in one span, at one instant. It looks for the child that ended last before that instant:
-//! until then the child held the span up, from then on the span itself did. The walk goes on at the child's end inside
-//! of the child, and comes back to the span at the child's start.
+//! At any moment the walk is in one span, at one instant. It looks for the child that ended last
+//! before that instant: until then the child held the span up, from then on the span itself did.
+//! The walk goes on at the child's end inside of the child, and comes back to the span at the
+//! child's start.
 
 use std::cmp::Reverse;
 
@@ -14,10 +15,11 @@ use crate::tree::{NONE, Tree, release};
 
 /// The differences between the two rules.
 pub(crate) struct Order<'a> {
-    /// The end and the start by which a child is ordered: that with the latest end is asked first, of equal ends that with
-    /// the earliest start, of equal spans the first.
+    /// The end and the start by which a child is ordered: that with the latest end is asked first,
+    /// of equal ends that with the earliest start, of equal spans the first.
     pub(crate) key: &'a dyn Fn(u32) -> (u64, u64),
-    /// Tells whether a child ended before the walk's instant. `returning` is true once a child of the span was taken.
+    /// Tells whether a child ended before the walk's instant. `returning` is true once a child of
+    /// the span was taken.
     pub(crate) before: fn(child: Interval, instant: u64, returning: bool) -> bool,
     /// Tells whether a child is looked at at all.
     pub(crate) counts: fn(child: Interval) -> bool,
@@ -28,7 +30,8 @@ struct Frame {
     node: u32,
     /// The next child to look at, by its place in the sorted children.
     next: u32,
-    /// The child that was taken last, or [`NONE`]. The span's time is told down to its start, or else to the span's end.
+    /// The child that was taken last, or [`NONE`]. The span's time is told down to its start, or
+    /// else to the span's end.
     taken: u32,
 }
 
@@ -40,8 +43,8 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// Writes the path of a placed tree to `path`, whose segments come out in order of time. Returns false if the work is
-    /// to stop.
+    /// Writes the path of a placed tree to `path`, whose segments come out in order of time.
+    /// Returns false if the work is to stop.
     pub(crate) fn run(
         &mut self,
         tree: &Tree,
@@ -51,7 +54,8 @@ impl Walk {
         pulse: &mut Pulse<'_>,
     ) -> bool {
         let (root, count) = (tree.nodes()[Tree::ROOT as usize], tree.nodes().len());
-        // Memory that is not written to is not taken; vectors that grow would be copied where they end up.
+        // Memory that is not written to is not taken; vectors that grow would be copied where they
+        // end up.
         path.segments.reserve(2 * count);
         path.drag.reserve(count);
         path.drag.push(Amount { node: Tree::ROOT, ns: root.length() });
@@ -67,7 +71,8 @@ impl Walk {
         true
     }
 
-    /// Sorts the children of each node, those that do not count last; a node's children keep their range of numbers.
+    /// Sorts the children of each node, those that do not count last; a node's children keep their
+    /// range of numbers.
     fn sort(&mut self, tree: &Tree, placed: &Placed, order: &Order<'_>, pulse: &mut Pulse<'_>) -> bool {
         let count = tree.nodes().len() as u32;
         self.sorted.clear();
@@ -99,7 +104,8 @@ impl Walk {
         let frame = |node: u32| Frame { node, next: tree.children(node).start, taken: NONE };
         self.stack.clear();
         self.stack.push(frame(Tree::ROOT));
-        // Each step looks at one child or leaves a span: linear, and as deep as the trace without recursion.
+        // Each step looks at one child or leaves a span: linear, and as deep as the trace without
+        // recursion.
         while let Some(top) = self.stack.last_mut() {
             if pulse.stopped() {
                 return false;

@@ -1,4 +1,5 @@
-//! The connection between the SDK and the exporters: what became of each batch, by the SDK's reasons.
+//! The connection between the SDK and the exporters: what became of each batch, by the SDK's
+//! reasons.
 
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 /// Adds [`with_destination`](Self::with_destination) to [`Builder`].
 pub trait WithDestination {
     /// Exports kept traces to a destination of [`exporters`](crate::exporters). Unlike with
-    /// [`Builder::with_exporter`], [`Stats`](crate::Stats) then has each loss by its reason, and the reason why exports wait.
+    /// [`Builder::with_exporter`], [`Stats`](crate::Stats) then has each loss by its reason, and
+    /// the reason why exports wait.
     #[must_use]
     fn with_destination(self, destination: impl Destination + 'static) -> Self;
 }
@@ -87,7 +89,8 @@ fn reason(losses: &mut Losses, kind: ErrorKind) -> &mut u64 {
         | ErrorKind::Throttled
         | ErrorKind::Unavailable
         | ErrorKind::Expired => &mut losses.expired,
-        // The request was answered, and will be answered alike for ever. (A certificate out of its time was waited for.)
+        // The request was answered, and will be answered alike for ever. (A certificate out of its
+        // time was waited for.)
         ErrorKind::UntrustedCertificate
         | ErrorKind::ClientCertificate
         | ErrorKind::PlainServer

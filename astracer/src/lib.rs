@@ -2,9 +2,10 @@
 //!
 //! # Contents of this crate
 //!
-//! The root re-exports `astracer-sdk` (the layer, the sampler for OpenTelemetry, their builder and handle), `exporters` the
-//! exporters whose features are on, and [`samplers`] the types that configure a sampler. Its own are only
-//! `exporters::WithDestination` and `OutcomeMetrics`, which connect the SDK and the exporters.
+//! The root re-exports `astracer-sdk` (the layer, the sampler for OpenTelemetry, their builder and
+//! handle), `exporters` the exporters whose features are on, and [`samplers`] the types that
+//! configure a sampler. Its own are only `exporters::WithDestination` and `OutcomeMetrics`, which
+//! connect the SDK and the exporters.
 
 #[cfg(feature = "_exporters")]
 mod destination;

@@ -1,7 +1,7 @@
 //! The totals of all local roots as metrics, sent over OTLP.
 //!
-//! OpenTelemetry's SDK for metrics has no way in for a finished histogram, and makes no exemplars (0.33: its lists of them
-//! are always empty), so these are sent beside it.
+//! OpenTelemetry's SDK for metrics has no way in for a finished histogram, and makes no exemplars
+//! (0.33: its lists of them are always empty), so these are sent beside it.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,17 +16,19 @@ use astracer_exporters::metrics::{
 use astracer_samplers::tail::{Exemplar, Histogram, KeyOutcomes};
 use astracer_sdk::Handle;
 
-/// Sends calls, errors and durations of all local roots by key, dropped ones too, as OpenTelemetry metrics.
+/// Sends calls, errors and durations of all local roots by key, dropped ones too, as OpenTelemetry
+/// metrics.
 ///
-/// They are [`Handle::outcomes`], which counts while policies are set ([`Builder::with_tail`](crate::Builder::with_tail)):
+/// They are [`Handle::outcomes`], which counts while policies are set
+/// ([`Builder::with_tail`](crate::Builder::with_tail)):
 ///
-/// - a duration, `astracer.root.duration` unless it is named otherwise: an exponential histogram in seconds by key, whose count is
-///   that of the roots, with exemplars that name kept traces;
-/// - `astracer.root.errors`: roots below which an error was seen, and `astracer.root.errors.missed`, those of them in traces
-///   that were not recorded.
+/// - a duration, `astracer.root.duration` unless it is named otherwise: an exponential histogram in
+///   seconds by key, whose count is that of the roots, with exemplars that name kept traces;
+/// - `astracer.root.errors`: roots below which an error was seen, and
+///   `astracer.root.errors.missed`, those of them in traces that were not recorded.
 ///
-/// Keys without a record are one point with the attribute `otel.metric.overflow`. All are cumulative, so a request that fails is
-/// made good by the next.
+/// Keys without a record are one point with the attribute `otel.metric.overflow`. All are
+/// cumulative, so a request that fails is made good by the next.
 ///
 /// ```no_run
 /// # fn run(astracer: astracer::Astracer) -> Result<(), Box<dyn std::error::Error>> {
@@ -75,7 +77,8 @@ impl OutcomeMetrics {
         OutcomeMetrics { duration: name.into(), ..self }
     }
 
-    /// The name of the count of errors; with `.missed` behind it, that of those in traces that were not recorded.
+    /// The name of the count of errors; with `.missed` behind it, that of those in traces that were
+    /// not recorded.
     pub fn with_errors_name(self, name: impl Into<String>) -> Self {
         OutcomeMetrics { errors: name.into(), ..self }
     }

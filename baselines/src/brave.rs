@@ -1,15 +1,16 @@
 //! Zipkin Brave's rate limit: a number of traces per second, spread over tenths of a second.
 //!
-//! Source: `brave.sampler.RateLimitingSampler`, github.com/openzipkin/brave 5.x (commit 2f8fb1f). Golden vectors:
-//! `RateLimitingSamplerTest`.
+//! Source: `brave.sampler.RateLimitingSampler`, github.com/openzipkin/brave 5.x (commit 2f8fb1f).
+//! Golden vectors: `RateLimitingSamplerTest`.
 //!
-//! Below 10 per second, the first ones of each second. From 10 on, a tenth of the rate in each tenth of the second, and
-//! what was not used later on; the remainder of the division belongs to the first. A second starts with the first arrival
-//! after the last one's end.
+//! Below 10 per second, the first ones of each second. From 10 on, a tenth of the rate in each
+//! tenth of the second, and what was not used later on; the remainder of the division belongs to
+//! the first. A second starts with the first arrival after the last one's end.
 //!
-//! Keys are not looked at, and no weight is recorded: none would be true. What starts a burst is kept, what follows is
-//! not, so calls that come in a row behind another are hardly seen. The original rounds the tenths that are left down:
-//! but for the first, and at the very start of the others, it is a tenth ahead of what it promises.
+//! Keys are not looked at, and no weight is recorded: none would be true. What starts a burst is
+//! kept, what follows is not, so calls that come in a row behind another are hardly seen. The
+//! original rounds the tenths that are left down: but for the first, and at the very start of the
+//! others, it is a tenth ahead of what it promises.
 
 use super::kind::{Kind, Parameter, Unit};
 use super::{Baseline, Call};
@@ -44,7 +45,8 @@ impl RateLimit {
         Self { per_second, second_ends_ns: None, kept: 0 }
     }
 
-    /// The number of traces that may have been kept so far, with `left_ns` of the second left (above 0).
+    /// The number of traces that may have been kept so far, with `left_ns` of the second left
+    /// (above 0).
     fn allowed(&self, left_ns: u64) -> u64 {
         if self.per_second < TENTHS {
             return self.per_second;
@@ -98,8 +100,9 @@ mod tests {
         }
     }
 
-    /// The documentation's example: of 103 per second 13 in the first tenth, 10 more in the second, 103 by the last. But
-    /// with 8.9 tenths left the original counts 8, and allows 10 for the third too; with 1.9, it allows all.
+    /// The documentation's example: of 103 per second 13 in the first tenth, 10 more in the second,
+    /// 103 by the last. But with 8.9 tenths left the original counts 8, and allows 10 for the third
+    /// too; with 1.9, it allows all.
     #[test]
     fn the_remainder_belongs_to_the_first_tenth() {
         check(

@@ -1,13 +1,16 @@
-//! Honeycomb's dynsampler-go: a sample rate for each key, from how often keys came in past intervals.
+//! Honeycomb's dynsampler-go: a sample rate for each key, from how often keys came in past
+//! intervals.
 //!
-//! Source: github.com/honeycombio/dynsampler-go, 0.6.3 (commit 52d51aa, 2025-07). One trace in `rate` is kept, and the
-//! rate is recorded with it. As it was fixed by past intervals, that weight is true in expectation. What all share:
+//! Source: github.com/honeycombio/dynsampler-go, 0.6.3 (commit 52d51aa, 2025-07). One trace in
+//! `rate` is kept, and the rate is recorded with it. As it was fixed by past intervals, that weight
+//! is true in expectation. What all share:
 //!
-//! - Rates are whole numbers. Where a goal asks for 1.9, the throughput samplers cut off to 1 and keep up to twice the
-//!   goal; the others round up to 2 and keep up to half of it.
-//! - A key without a rate is kept whole: every new key, and after a quiet interval every key. A flood of new keys is
-//!   a flood of traces.
-//! - Goals may be fractions here, so that sizes can be met; the originals take whole numbers (the windowed one does not).
+//! - Rates are whole numbers. Where a goal asks for 1.9, the throughput samplers cut off to 1 and
+//!   keep up to twice the goal; the others round up to 2 and keep up to half of it.
+//! - A key without a rate is kept whole: every new key, and after a quiet interval every key. A
+//!   flood of new keys is a flood of traces.
+//! - Goals may be fractions here, so that sizes can be met; the originals take whole numbers (the
+//!   windowed one does not).
 //! - Tables of keys are unbounded (`MaxKeys` is 0 by default).
 
 mod allocation;
@@ -23,8 +26,8 @@ pub(super) use moving::{MOVING_RATE, MOVING_THROUGHPUT};
 pub(super) use throughput::{PER_KEY_THROUGHPUT, TOTAL_THROUGHPUT};
 pub(super) use windowed::WINDOWED_THROUGHPUT;
 
-/// A number for each key: 0 for most, else above it. Only the keys that have one are visited, so that an interval costs
-/// as much as its own traffic, in a recording of any number of keys.
+/// A number for each key: 0 for most, else above it. Only the keys that have one are visited, so
+/// that an interval costs as much as its own traffic, in a recording of any number of keys.
 #[derive(Clone, Debug)]
 struct ByKey {
     numbers: Vec<f64>,

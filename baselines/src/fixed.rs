@@ -1,11 +1,13 @@
 //! The simplest baselines: a fixed share by chance, and every n-th trace.
 //!
-//! - `ratio`: OpenTelemetry's probability sampling ("TraceState: Probability Sampling": keep if R >= T), without the
-//!   rounding of the threshold to few digits. Its weight, 1/p, is true. Nothing is adaptive: rare keys vanish.
-//! - `every`: HTrace 4.0.1, `CountSampler` (and Zipkin Brave's `CountingSampler` before it shuffles). The original
-//!   starts counting at a random number; here, as in our own `every`, the first trace is kept. A weight of n is true
-//!   only if the order of the traces has nothing to do with what they are: a client that alternates between two calls
-//!   is seen through one of them for an even n.
+//! - `ratio`: OpenTelemetry's probability sampling ("TraceState: Probability Sampling": keep if R
+//!   >= T), without the rounding of the threshold to few digits. Its weight, 1/p, is true. Nothing
+//!   is adaptive: rare keys vanish.
+//! - `every`: HTrace 4.0.1, `CountSampler` (and Zipkin Brave's `CountingSampler` before it
+//!   shuffles). The original starts counting at a random number; here, as in our own `every`, the
+//!   first trace is kept. A weight of n is true only if the order of the traces has nothing to do
+//!   with what they are: a client that alternates between two calls is seen through one of them for
+//!   an even n.
 
 use super::kind::{Kind, Parameter, Unit};
 use super::{Baseline, Call};

@@ -1,12 +1,14 @@
 //! Jaeger: a probability for each operation, with a guaranteed lower bound.
 //!
 //! Sources: github.com/uber/jaeger-client-go 2.30.0 (the samplers of the client) and
-//! github.com/jaegertracing/jaeger, `internal/sampling/samplingstrategy/adaptive` (the collector, commit 1121478).
+//! github.com/jaegertracing/jaeger, `internal/sampling/samplingstrategy/adaptive` (the collector,
+//! commit 1121478).
 //!
-//! A trace that the probability kept is tagged `sampler.type=probabilistic`, one that only the lower bound kept
-//! `lowerbound`; both get the probability as `sampler.param`. For the first kind alone the weight 1/p is true. Who
-//! weights both kinds counts rare operations up to 1/p times too often, who counts lower-bound traces once counts them
-//! too seldom: the trace does not say how many it stands for.
+//! A trace that the probability kept is tagged `sampler.type=probabilistic`, one that only the
+//! lower bound kept `lowerbound`; both get the probability as `sampler.param`. For the first kind
+//! alone the weight 1/p is true. Who weights both kinds counts rare operations up to 1/p times too
+//! often, who counts lower-bound traces once counts them too seldom: the trace does not say how
+//! many it stands for.
 
 mod adaptive;
 mod guaranteed;
@@ -14,10 +16,12 @@ mod guaranteed;
 pub(super) use adaptive::KIND as ADAPTIVE;
 pub(super) use guaranteed::KIND as GUARANTEED;
 
-/// The number of operations that a client holds samplers for; others have the default probability and no lower bound.
+/// The number of operations that a client holds samplers for; others have the default probability
+/// and no lower bound.
 const OPERATIONS_MAX: usize = 2000;
 
-/// The probability and the lower bound of one operation (`GuaranteedThroughputProbabilisticSampler`).
+/// The probability and the lower bound of one operation
+/// (`GuaranteedThroughputProbabilisticSampler`).
 #[derive(Clone, Debug)]
 struct LowerBound {
     credits_per_ns: f64,

@@ -1,14 +1,15 @@
 //! Samplers of other projects, to compare ours with: reimplemented from their published algorithms.
 //!
-//! A baseline decides from recorded time and from the same draws as our samplers. What the original does in a thread of
-//! its own once a period is done here at the next arrival: tick `n` falls `n` periods after the first arrival, and an
-//! arrival at the very moment of a tick comes after it. Networks between parts of the original (an agent that sends
-//! rates to its clients, a collector that is asked once a minute) are taken to be instant, which flatters a baseline
-//! whose feedback is slow.
+//! A baseline decides from recorded time and from the same draws as our samplers. What the original
+//! does in a thread of its own once a period is done here at the next arrival: tick `n` falls `n`
+//! periods after the first arrival, and an arrival at the very moment of a tick comes after it.
+//! Networks between parts of the original (an agent that sends rates to its clients, a collector
+//! that is asked once a minute) are taken to be instant, which flatters a baseline whose feedback
+//! is slow.
 //!
-//! One file for each algorithm; each says where it comes from, what is simplified, whether the weight that the
-//! original records is true, and how it is known to be biased. [`all`] lists them; [`BaselineSpec`] is one
-//! with its parameters, as a value and as text.
+//! One file for each algorithm; each says where it comes from, what is simplified, whether the
+//! weight that the original records is true, and how it is known to be biased. [`all`] lists them;
+//! [`BaselineSpec`] is one with its parameters, as a value and as text.
 
 mod brave;
 mod consistent_rate;

@@ -27,7 +27,8 @@ pub(super) static KINDS: &[&Kind] = &[
     &xray::KIND,
 ];
 
-/// A baseline and its parameters. As text, which [`FromStr`] reads and [`Display`](fmt::Display) prints:
+/// A baseline and its parameters. As text, which [`FromStr`] reads and [`Display`](fmt::Display)
+/// prints:
 ///
 /// ```text
 /// dynsampler-avg:goal=10,period=30s    parameters by name; those left out have their default
@@ -72,7 +73,8 @@ impl BaselineSpec {
         self.values[0]
     }
 
-    /// The same with another value of that parameter, brought into its range and, where it is a whole number, rounded.
+    /// The same with another value of that parameter, brought into its range and, where it is a
+    /// whole number, rounded.
     #[must_use]
     pub fn with_knob(&self, knob: f64) -> Self {
         let parameter = self.knob_parameter();
@@ -82,11 +84,11 @@ impl BaselineSpec {
         changed
     }
 
-    /// The same with all times divided by the first of 1, 2, 5, 10, 20, 50 ... with which each of them passes at least
-    /// [`Self::PERIODS_MIN`] times in a recording of that many seconds.
+    /// The same with all times divided by the first of 1, 2, 5, 10, 20, 50 ... with which each of
+    /// them passes at least [`Self::PERIODS_MIN`] times in a recording of that many seconds.
     ///
-    /// Recordings are often shorter than the half minute or minute after which many baselines first adapt: with their
-    /// defaults such baselines show nothing there but how they start.
+    /// Recordings are often shorter than the half minute or minute after which many baselines first
+    /// adapt: with their defaults such baselines show nothing there but how they start.
     #[must_use]
     pub fn quickened_for(&self, recording_s: f64) -> Self {
         let mut changed = self.clone();

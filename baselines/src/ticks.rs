@@ -1,7 +1,7 @@
 //! A periodic timer in recorded time.
 
-/// Counts the ticks that passed between calls. Tick `n` falls `n` periods after the first call, as for a timer that was
-/// started just before the first trace.
+/// Counts the ticks that passed between calls. Tick `n` falls `n` periods after the first call, as
+/// for a timer that was started just before the first trace.
 #[derive(Clone, Debug)]
 pub(super) struct Ticks {
     period_ns: u64,

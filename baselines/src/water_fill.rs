@@ -1,16 +1,19 @@
-//! Water-filling: traces per second shared by the keys so that rare ones are kept whole and the others alike.
+//! Water-filling: traces per second shared by the keys so that rare ones are kept whole and the
+//! others alike.
 //!
-//! Source: `Sampler` in github.com/DataDog/datadog-agent, `pkg/trace/sampler/coresampler.go` (commit ff58345), under the
-//! `PrioritySampler`, whose keys are services. Golden vectors: `coresampler_test.go`.
+//! Source: `Sampler` in github.com/DataDog/datadog-agent, `pkg/trace/sampler/coresampler.go`
+//! (commit ff58345), under the `PrioritySampler`, whose keys are services. Golden vectors:
+//! `coresampler_test.go`.
 //!
-//! Traces are counted in six buckets (of 5 s in the original). The first arrival in a new bucket gives each key the rate that its fullest
-//! bucket asks for, at most 1.2 times what it had. Clients get the rates, and one for keys that have none, with the
-//! answer to that arrival: it is itself decided by the old ones. So the first bucket is kept whole, unless the target is
-//! below 0.2 traces per second, which the very first arrival exceeds. The original's buckets are aligned to the Unix
-//! epoch; here to the first arrival.
+//! Traces are counted in six buckets (of 5 s in the original). The first arrival in a new bucket
+//! gives each key the rate that its fullest bucket asks for, at most 1.2 times what it had. Clients
+//! get the rates, and one for keys that have none, with the answer to that arrival: it is itself
+//! decided by the old ones. So the first bucket is kept whole, unless the target is below 0.2
+//! traces per second, which the very first arrival exceeds. The original's buckets are aligned to
+//! the Unix epoch; here to the first arrival.
 //!
-//! The rate is recorded with the trace and is true. It errs on the low side: it is made for the busiest 5 s of the last
-//! 30, and climbs back slowly.
+//! The rate is recorded with the trace and is true. It errs on the low side: it is made for the
+//! busiest 5 s of the last 30, and climbs back slowly.
 
 use super::kind::{Kind, Parameter};
 use super::ticks::nanos;
@@ -37,7 +40,8 @@ struct WaterFill {
     bucket_ns: u64,
     bucket: Option<u64>,
     seen: Vec<Option<Buckets>>,
-    /// The keys that `seen` has: a new bucket costs nothing for those that were forgotten or have not come yet.
+    /// The keys that `seen` has: a new bucket costs nothing for those that were forgotten or have
+    /// not come yet.
     live: Vec<u32>,
     seen_all: Buckets,
     rates: Vec<Option<f64>>,
@@ -115,15 +119,16 @@ impl WaterFill {
         });
     }
 
-    /// The rate of a key without one of its own: as if all traces had one key, but at most the smallest rate
-    /// of all.
+    /// The rate of a key without one of its own: as if all traces had one key, but at most the
+    /// smallest rate of all.
     fn rate_of_unknown(&self) -> f64 {
         let seen = self.seen_all.iter().copied().fold(0.0, f64::max) / self.bucket_s();
         (self.target_per_s / seen).min(self.rate_min)
     }
 }
 
-/// The rate that no key exceeds so that all together keep `target`: keys below it leave their unused share to the rest.
+/// The rate that no key exceeds so that all together keep `target`: keys below it leave their
+/// unused share to the rest.
 fn level(mut target: f64, mut seen: Vec<f64>) -> f64 {
     seen.sort_unstable_by(f64::total_cmp);
     let mut left = seen.len();
@@ -137,8 +142,8 @@ fn level(mut target: f64, mut seen: Vec<f64>) -> f64 {
     target / left as f64
 }
 
-/// Moves on from bucket `last` to `bucket`: empties those between, and the new one after it was looked at for the last
-/// time. Returns the fullest.
+/// Moves on from bucket `last` to `bucket`: empties those between, and the new one after it was
+/// looked at for the last time. Returns the fullest.
 fn rotate(buckets: &mut Buckets, last: u64, bucket: u64) -> f64 {
     let mut fullest = 0.0_f64;
     for passing in last + 1..=last + BUCKETS {
@@ -232,8 +237,8 @@ mod tests {
         assert_eq!(sampler.default_rate, 2.0 / 2921.0);
     }
 
-    /// By hand: all 100 of the first 5 s (20/s) are kept; the arrival at 5 s sets the rate to 1/20 and is decided by the
-    /// old one.
+    /// By hand: all 100 of the first 5 s (20/s) are kept; the arrival at 5 s sets the rate to 1/20
+    /// and is decided by the old one.
     #[test]
     fn the_first_bucket_is_kept_whole() {
         let mut sampler = water_fill(1.0);

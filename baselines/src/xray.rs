@@ -1,12 +1,13 @@
 //! AWS X-Ray: a reservoir of traces per second, and a fixed rate of the rest.
 //!
-//! Source: `Reservoir` and `Rule.Sample`, github.com/aws/aws-xray-sdk-go, `strategy/sampling` (commit fe32e43): local
-//! rules, with the default rule's one trace per second and 5 %. Golden vectors: `reservoir_test.go` and
-//! `sampling_rule_test.go`.
+//! Source: `Reservoir` and `Rule.Sample`, github.com/aws/aws-xray-sdk-go, `strategy/sampling`
+//! (commit fe32e43): local rules, with the default rule's one trace per second and 5 %. Golden
+//! vectors: `reservoir_test.go` and `sampling_rule_test.go`.
 //!
-//! One rule serves all keys here, as by default. The reservoir is full again with each second (of the Unix epoch in the
-//! original, from the first arrival here) and goes to whatever comes first. A trace does not say whether the reservoir
-//! or the rate kept it and carries no weight; 1/rate would be wrong for a quiet service, which is kept nearly whole.
+//! One rule serves all keys here, as by default. The reservoir is full again with each second (of
+//! the Unix epoch in the original, from the first arrival here) and goes to whatever comes first. A
+//! trace does not say whether the reservoir or the rate kept it and carries no weight; 1/rate would
+//! be wrong for a quiet service, which is kept nearly whole.
 
 use super::kind::{Kind, Parameter, Unit};
 use super::{Baseline, Call};
@@ -49,7 +50,8 @@ impl Baseline for Rule {
 mod tests {
     use super::*;
 
-    /// Ten calls a second for 1.5 s: a reservoir of 1 keeps 2, one of 10 all 15 (`TestOnePerSecond`, `TestTenPerSecond`).
+    /// Ten calls a second for 1.5 s: a reservoir of 1 keeps 2, one of 10 all 15
+    /// (`TestOnePerSecond`, `TestTenPerSecond`).
     #[test]
     fn a_reservoir_is_full_again_each_second() {
         for (reservoir, expected) in [(0, 0), (1, 2), (10, 15)] {
@@ -59,7 +61,8 @@ mod tests {
         }
     }
 
-    /// `TestBernoulliSamplePositve`, `TestLocalBernoulliSample`: draws of 0.05 and 0.07 against a rate of 0.06.
+    /// `TestBernoulliSamplePositve`, `TestLocalBernoulliSample`: draws of 0.05 and 0.07 against a
+    /// rate of 0.06.
     #[test]
     fn beyond_the_reservoir_the_rate_decides() {
         let mut rule = Rule { rate: 0.06, reservoir: 1, second: 0, taken: 0 };

@@ -1,13 +1,14 @@
 //! Converting, compared with reading alone plus writing alone.
 //!
-//! All three process the same bytes from memory to memory in one process, in turn in each round; the figures
-//! are processor time of the one thread. Reading alone delivers each span to a sink that only counts. Writing
-//! alone writes spans that were read before, in the requests that a conversion makes (in Jaeger's JSON:
-//! traces). The output buffer is allocated beforehand for all three.
+//! All three process the same bytes from memory to memory in one process, in turn in each round;
+//! the figures are processor time of the one thread. Reading alone delivers each span to a sink
+//! that only counts. Writing alone writes spans that were read before, in the requests that a
+//! conversion makes (in Jaeger's JSON: traces). The output buffer is allocated beforehand for all
+//! three.
 //!
-//! With arguments `FROM TO [ROUNDS]`, only that pair runs. To count instructions, run the program under
-//! callgrind with `--collect-atstart=no --toggle-collect=*::round`, and compare the three functions'
-//! inclusive costs.
+//! With arguments `FROM TO [ROUNDS]`, only that pair runs. To count instructions, run the program
+//! under callgrind with `--collect-atstart=no --toggle-collect=*::round`, and compare the three
+//! functions' inclusive costs.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints what it measures")]
 
@@ -101,7 +102,8 @@ fn main() {
     }
 }
 
-/// Reading, writing and converting in ns per span, and the ratio of converting to the sum of the others.
+/// Reading, writing and converting in ns per span, and the ratio of converting to the sum of the
+/// others.
 #[inline(never)]
 fn round(from: Format, to: Format, text: &[u8], spans: &[Span<'_>], out: &mut Vec<u8>) -> [f64; 4] {
     let count = spans.len() as f64;

@@ -1,15 +1,16 @@
-//! One sampling decision: our samplers and baselines in the same run, on one thread, on two threads with the
-//! same key, and with a flood of unique names.
+//! One sampling decision: our samplers and baselines in the same run, on one thread, on two threads
+//! with the same key, and with a flood of unique names.
 //!
-//! Times are the deciding threads' processor time rather than wall time, so that other work on the machine
-//! does not count. Two threads disturb each other only while both run, so the figure for two threads is valid
-//! only on a machine with two idle cores; the share of time in which both ran is printed.
+//! Times are the deciding threads' processor time rather than wall time, so that other work on the
+//! machine does not count. Two threads disturb each other only while both run, so the figure for
+//! two threads is valid only on a machine with two idle cores; the share of time in which both ran
+//! is printed.
 //!
-//! Distortions: the key is one string in the cache, and the loop does nothing else, so branch prediction is
-//! perfect. Each body makes a random number with the same few instructions (about 1 ns, the row `floor`). Our
-//! samplers are passed `now`; the rows with a clock read it as a service would. governor and Jaeger's rate
-//! limiter read their own clock in every call or when their bucket is empty; governor is also measured with
-//! its fake clock.
+//! Distortions: the key is one string in the cache, and the loop does nothing else, so branch
+//! prediction is perfect. Each body makes a random number with the same few instructions (about 1
+//! ns, the row `floor`). Our samplers are passed `now`; the rows with a clock read it as a service
+//! would. governor and Jaeger's rate limiter read their own clock in every call or when their
+//! bucket is empty; governor is also measured with its fake clock.
 
 // Prints the resident memory, which criterion does not measure.
 #![allow(clippy::print_stderr)]
@@ -44,7 +45,8 @@ fn timed(work: impl FnOnce()) -> Duration {
     thread_time() - start
 }
 
-/// The processor time of `count` decisions in each of two threads at once, and the wall time that passed.
+/// The processor time of `count` decisions in each of two threads at once, and the wall time that
+/// passed.
 fn timed_in_two(world: &dyn World, count: u64) -> (Duration, Duration) {
     let barrier = Barrier::new(2);
     std::thread::scope(|scope| {
@@ -85,8 +87,8 @@ fn hot_key(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Two threads decide as fast as they can by the real clock; the cap's bound is then checked over every window that begins
-/// with a kept trace.
+/// Two threads decide as fast as they can by the real clock; the cap's bound is then checked over
+/// every window that begins with a kept trace.
 fn cap_at_full_speed(_: &mut Criterion) {
     const TIME: Duration = Duration::from_secs(3);
     let cap: Cap = "traces=10000,burst=1000".parse().expect("a cap");
@@ -154,8 +156,8 @@ fn unique_names(criterion: &mut Criterion) {
         group.bench_function(BenchmarkId::from_parameter(name), |bencher| {
             bencher.iter_custom(|count| timed(|| run_through(&*world, &names, count)));
         });
-        // The same loop over as many strings that are one key: the cost of the names' memory plus a known
-        // key's time.
+        // The same loop over as many strings that are one key: the cost of the names' memory plus a
+        // known key's time.
         let known = vec![worlds::HOT.to_owned(); NAMES];
         group.bench_function(BenchmarkId::from_parameter(format!("{name}, known key")), |bencher| {
             bencher.iter_custom(|count| timed(|| run_through(&*world, &known, count)));
@@ -175,7 +177,8 @@ fn resident_kib() -> i64 {
         .unwrap_or(0)
 }
 
-/// Creates and drops a sampler with its table: the cost of each seed of a replay before its first call.
+/// Creates and drops a sampler with its table: the cost of each seed of a replay before its first
+/// call.
 fn fresh(criterion: &mut Criterion) {
     use astracer_samplers::{Config, Limits, Sampler};
     let mut group = criterion.benchmark_group("fresh_sampler");

@@ -56,8 +56,8 @@ impl HttpClient for Canned {
     }
 }
 
-/// The SDK's own sampler, whose strategy comes from a canned answer. It asks once, then not again for an
-/// hour.
+/// The SDK's own sampler, whose strategy comes from a canned answer. It asks once, then not again
+/// for an hour.
 pub(crate) fn jaeger_remote(strategy: &'static str) -> impl Fn(&String, u64, u64) -> bool + Sync {
     let tokio = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)

@@ -1,7 +1,7 @@
 //! The same body in several worlds: no sampler, our samplers, and the baselines.
 
-// governor takes a `&String` if its keys are strings. Making a `String` from a `&str` for each call would be
-// unfair to it, so all worlds are passed one.
+// governor takes a `&String` if its keys are strings. Making a `String` from a `&str` for each call
+// would be unfair to it, so all worlds are passed one.
 #![allow(clippy::ptr_arg)]
 
 use std::hint::black_box;
@@ -21,8 +21,8 @@ pub(crate) const BY_KEY: [&str; 3] = ["bump", "bucket", "governor keyed"];
 
 /// A sampler under test.
 pub(crate) trait World: Sync {
-    /// Decides `count` times, with a random number each. The loop is inside, so that no dynamic call is
-    /// measured.
+    /// Decides `count` times, with a random number each. The loop is inside, so that no dynamic
+    /// call is measured.
     fn decide_many(&self, key: &String, seed: u64, count: u64);
 }
 

@@ -1,17 +1,19 @@
-//! Exporting spans: ours and opentelemetry-otlp in the same run, to the same sink in another process.
+//! Exporting spans: ours and opentelemetry-otlp in the same run, to the same sink in another
+//! process.
 //!
-//! The figure is the processor time of this process, all threads, from the first span passed to the exporter
-//! to the answer to the last request; the sink's time is its own. Every world runs once per round, and the
-//! result is the median of each round's ratio to the stock world, so that a slow round affects all worlds
-//! alike. Making the spans does not count.
+//! The figure is the processor time of this process, all threads, from the first span passed to the
+//! exporter to the answer to the last request; the sink's time is its own. Every world runs once
+//! per round, and the result is the median of each round's ratio to the stock world, so that a slow
+//! round affects all worlds alike. Making the spans does not count.
 //!
-//! Worlds: `stock` is opentelemetry_sdk's batch processor with opentelemetry-otlp, at the default batch of
-//! 512 spans and a queue that holds all spans. `processor, ours` is the same processor with our exporter;
-//! `ours` passes batches of 512 to our exporter, as astracer-sdk's worker does, and `otlp alone` passes the
-//! same to opentelemetry-otlp. Argument: `--sink KIND` selects the sink.
+//! Worlds: `stock` is opentelemetry_sdk's batch processor with opentelemetry-otlp, at the default
+//! batch of 512 spans and a queue that holds all spans. `processor, ours` is the same processor
+//! with our exporter; `ours` passes batches of 512 to our exporter, as astracer-sdk's worker does,
+//! and `otlp alone` passes the same to opentelemetry-otlp. Argument: `--sink KIND` selects the
+//! sink.
 //!
-//! Distortions: the loopback device has no latency and no loss, and its copies count; the sink answers at
-//! once.
+//! Distortions: the loopback device has no latency and no loss, and its copies count; the sink
+//! answers at once.
 
 // Benchmarks may print.
 #![allow(clippy::print_stdout)]

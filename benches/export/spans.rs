@@ -1,4 +1,5 @@
-//! The exported spans: a web shop's, eight per trace, five attributes each, an event in every fourth.
+//! The exported spans: a web shop's, eight per trace, five attributes each, an event in every
+//! fourth.
 
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

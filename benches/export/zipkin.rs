@@ -1,5 +1,5 @@
-//! Zipkin's JSON compared with serde_json writing the same JSON from structs that hold only its text and
-//! numbers.
+//! Zipkin's JSON compared with serde_json writing the same JSON from structs that hold only its
+//! text and numbers.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -1,8 +1,10 @@
-//! The share of failing traces that is kept, where the head sampler keeps 1 %: with every dropped trace recorded, and with keys
-//! that are armed by what goes wrong in them. With `-- --roots` what counting a dropped root takes.
+//! The share of failing traces that is kept, where the head sampler keeps 1 %: with every dropped
+//! trace recorded, and with keys that are armed by what goes wrong in them. With `-- --roots` what
+//! counting a dropped root takes.
 //!
-//! The clock is moved on by hand and ids come from a generator with a seed, so the counts are the same in each run. Errors
-//! are those that `Handle::outcomes` counted, of all roots; those that are kept are counted where they arrive, at the exporter.
+//! The clock is moved on by hand and ids come from a generator with a seed, so the counts are the
+//! same in each run. Errors are those that `Handle::outcomes` counted, of all roots; those that are
+//! kept are counted where they arrive, at the exporter.
 
 // It prints counts.
 #![allow(clippy::print_stdout)]

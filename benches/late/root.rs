@@ -1,6 +1,6 @@
-//! The price of counting a dropped root's outcome: roots without children, a thousand by one configuration and then by the next,
-//! in one process. On a shared machine the least and the 10th percentile say what the code takes, and the median what the machine
-//! makes of it.
+//! The price of counting a dropped root's outcome: roots without children, a thousand by one
+//! configuration and then by the next, in one process. On a shared machine the least and the 10th
+//! percentile say what the code takes, and the median what the machine makes of it.
 
 use std::time::{Duration, Instant};
 

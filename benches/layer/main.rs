@@ -1,14 +1,16 @@
 //! The cost of a span in a trace of ten: our layer and others in the same run.
 //!
-//! The first output is a table of ratios to a registry with an idle layer. Every world runs once per round,
-//! so that changes of the machine's speed affect all alike, and the table has the median of the rounds. It
-//! counts the processor time of the service's thread, so a busy machine disturbs it less. Criterion's own
-//! measurements of the same worlds follow. Arguments: `--ratios` prints only the table, `--only TEXT` selects
-//! worlds, `--processes` runs each in a process of its own, `--threads 2` runs each on two threads, `--once NAME` runs one world with nothing around it, for
+//! The first output is a table of ratios to a registry with an idle layer. Every world runs once
+//! per round, so that changes of the machine's speed affect all alike, and the table has the median
+//! of the rounds. It counts the processor time of the service's thread, so a busy machine disturbs
+//! it less. Criterion's own measurements of the same worlds follow. Arguments: `--ratios` prints
+//! only the table, `--only TEXT` selects worlds, `--processes` runs each in a process of its own,
+//! `--threads 2` runs each on two threads, `--once NAME` runs one world with nothing around it, for
 //! callgrind.
 //!
-//! Distortions: the loop does nothing else, so caches and branch prediction are perfect; and no exporter
-//! keeps up at this speed, so queues are full and exporters' threads work all the time, in every world.
+//! Distortions: the loop does nothing else, so caches and branch prediction are perfect; and no
+//! exporter keeps up at this speed, so queues are full and exporters' threads work all the time, in
+//! every world.
 
 // Prints ratios, which criterion does not measure.
 #![allow(clippy::print_stdout)]

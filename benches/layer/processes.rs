@@ -1,8 +1,9 @@
-//! Each world in a process of its own, as the process's subscriber: services have one, and `tracing` finds it faster than one
-//! of a thread.
+//! Each world in a process of its own, as the process's subscriber: services have one, and
+//! `tracing` finds it faster than one of a thread.
 //!
-//! Traces come in bursts, each followed by a flush that is not counted as the caller's time, so that no queue fills and
-//! nothing is lost. Processes of all worlds run in turn, round after round, and the table has medians.
+//! Traces come in bursts, each followed by a flush that is not counted as the caller's time, so
+//! that no queue fills and nothing is lost. Processes of all worlds run in turn, round after round,
+//! and the table has medians.
 
 use std::process::Command;
 use std::time::Duration;

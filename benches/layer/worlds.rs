@@ -1,5 +1,5 @@
-//! The subscribers that run the traces: an idle layer, ours with several settings, and others at their best
-//! settings.
+//! The subscribers that run the traces: an idle layer, ours with several settings, and others at
+//! their best settings.
 
 use std::cell::Cell;
 
@@ -17,7 +17,8 @@ use tracing_subscriber::{EnvFilter, Layer, Registry};
 
 use crate::bodies::{self, SPANS};
 
-/// A world exists only while it is measured: `tracing` asks every live subscriber about every callsite.
+/// A world exists only while it is measured: `tracing` asks every live subscriber about every
+/// callsite.
 pub(crate) struct World {
     dispatch: Option<Dispatch>,
     body: Box<dyn Fn(u64) + Send + Sync>,
@@ -109,8 +110,8 @@ impl<S: tracing::Subscriber> Layer<S> for Idle {}
 
 thread_local!(static INSIDE: Cell<bool> = const { Cell::new(false) });
 
-/// Refuses everything below a root and does nothing else: the lower bound for a layer that drops every trace
-/// and hides its spans from other layers.
+/// Refuses everything below a root and does nothing else: the lower bound for a layer that drops
+/// every trace and hides its spans from other layers.
 struct Floor;
 
 impl<S: tracing::Subscriber> Layer<S> for Floor {

@@ -102,8 +102,9 @@ pub(crate) fn run() {
     first_sent();
 }
 
-/// The time from opening a spool of a gigabyte, which a process left behind, to the first spans that arrive at the backend. Its
-/// files are in the page cache: a disk that must be read adds its own time.
+/// The time from opening a spool of a gigabyte, which a process left behind, to the first spans
+/// that arrive at the backend. Its files are in the page cache: a disk that must be read adds its
+/// own time.
 fn first_sent() {
     let folder = tempfile::tempdir().expect("a folder");
     let open = |url: &str| {

@@ -1,17 +1,19 @@
 //! Loss and speed of the way from a service to its backend, ours beside stock, in one run.
 //!
-//! Every world runs in a process of its own, the sink in another, which counts the spans that arrive. Arguments choose
-//! scenarios (`flood`, `outage`, `spool`, `receive`); without any, all run. `--seconds N` scales the long outage.
+//! Every world runs in a process of its own, the sink in another, which counts the spans that
+//! arrive. Arguments choose scenarios (`flood`, `outage`, `spool`, `receive`); without any, all
+//! run. `--seconds N` scales the long outage.
 //!
 //! - `flood`: two threads end spans at full speed for 10 s.
-//! - `outage`: 2,000 spans a second with the sink away for 10 s, without a spool; 20,000 a second with the sink away for
-//!   60 s, with one, and the same rate while it drains.
-//! - `spool`: appends beside plain sequential writes of the same bytes with as many syncs, and the time to the first record
-//!   of a gigabyte.
-//! - `receive`: spans for a second of the receiver's processor time, from requests with gzip, and the memory of 1,000 idle
-//!   connections.
+//! - `outage`: 2,000 spans a second with the sink away for 10 s, without a spool; 20,000 a second
+//!   with the sink away for 60 s, with one, and the same rate while it drains.
+//! - `spool`: appends beside plain sequential writes of the same bytes with as many syncs, and the
+//!   time to the first record of a gigabyte.
+//! - `receive`: spans for a second of the receiver's processor time, from requests with gzip, and
+//!   the memory of 1,000 idle connections.
 //!
-//! Distortions: the loopback device has no latency and no loss; sinks and services share the processors.
+//! Distortions: the loopback device has no latency and no loss; sinks and services share the
+//! processors.
 
 // Benchmarks may print.
 #![allow(clippy::print_stdout)]

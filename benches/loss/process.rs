@@ -41,8 +41,8 @@ impl Child {
 }
 
 impl Drop for Child {
-    /// Closes its input, at which sinks and receivers end and remove their folders, and kills what has not ended after two
-    /// seconds.
+    /// Closes its input, at which sinks and receivers end and remove their folders, and kills what
+    /// has not ended after two seconds.
     fn drop(&mut self) {
         drop(self.input.take());
         for _ in 0..100 {

@@ -21,8 +21,9 @@ const IDLE: usize = 1_000;
 
 /// Runs the receiver until its input ends.
 ///
-/// Its full files are removed all the while, so that memory of the page cache is used again: on a virtual machine a page
-/// that is used for the first time costs more processor time than the spans in it.
+/// Its full files are removed all the while, so that memory of the page cache is used again: on a
+/// virtual machine a page that is used for the first time costs more processor time than the spans
+/// in it.
 pub(crate) fn serve() {
     let folder = tempfile::tempdir().expect("a folder");
     let files = Files::builder(folder.path()).with_total_bytes_max(1 << 40).open().expect("a folder");

@@ -1,4 +1,5 @@
-//! The backend: takes OTLP over HTTP, counts spans, and goes away and comes back when it is told to.
+//! The backend: takes OTLP over HTTP, counts spans, and goes away and comes back when it is told
+//! to.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};

@@ -47,7 +47,8 @@ fn serde(text: &str) -> u64 {
     count
 }
 
-/// Delivers the same spans to the same sink as our reader. A resource is made only when the process changes.
+/// Delivers the same spans to the same sink as our reader. A resource is made only when the process
+/// changes.
 fn same_sink(text: &str) -> u64 {
     let mut count = Count::default();
     let mut place = Place::start_of(&Arc::from("f"));

@@ -213,8 +213,8 @@ enum AnyValue<'a> {
     Double(f64),
 }
 
-/// Requests in the form of the Collector's file exporter, with the attributes of an HTTP service: four to six
-/// per span, an event in every tenth, an error in every fiftieth.
+/// Requests in the form of the Collector's file exporter, with the attributes of an HTTP service:
+/// four to six per span, an event in every tenth, an error in every fiftieth.
 fn requests(spans_per_request: usize) -> String {
     // xorshift64*, so that the bytes are the same on every machine.
     let mut state = 0x9e37_79b9_7f4a_7c15u64;

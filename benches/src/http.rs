@@ -11,7 +11,8 @@ pub fn reader(stream: TcpStream) -> BufReader<TcpStream> {
     BufReader::with_capacity(1 << 18, stream)
 }
 
-/// Reads the next request and leaves its body in `body`. `None` at the connection's end, or if it is not HTTP.
+/// Reads the next request and leaves its body in `body`. `None` at the connection's end, or if it
+/// is not HTTP.
 pub fn read_body(stream: &mut BufReader<TcpStream>, body: &mut Vec<u8>) -> Option<()> {
     let (mut length, mut line) = (0, String::new());
     loop {

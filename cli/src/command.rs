@@ -22,7 +22,8 @@ Exit codes:
   2    wrong usage
   130  interrupted by Ctrl-C, SIGTERM or the end of the terminal; 143 by SIGTERM twice";
 
-/// Adaptive trace sampling: inspect recorded traces, score samplers on them, and tune their parameters.
+/// Adaptive trace sampling: inspect recorded traces, score samplers on them, and tune their
+/// parameters.
 #[derive(Debug, Parser)]
 #[command(name = "astracer", version, after_help = EXIT_CODES)]
 pub(crate) struct Args {

@@ -7,8 +7,8 @@ use std::io;
 pub(crate) enum Failure {
     /// The job could not be done: what, where, and what to do about it.
     Job(String),
-    /// Options that contradict each other or the files they name, found before any work. Values that are wrong by
-    /// themselves are refused by clap, with the same exit code.
+    /// Options that contradict each other or the files they name, found before any work. Values
+    /// that are wrong by themselves are refused by clap, with the same exit code.
     Usage(String),
     /// A signal asked to stop: the user pressed Ctrl-C, for example.
     Interrupted,
@@ -26,7 +26,8 @@ impl Failure {
         }
     }
 
-    /// 1 for a job that could not be done, 2 for wrong usage, 130 after Ctrl-C, 0 when the reader of the output went away.
+    /// 1 for a job that could not be done, 2 for wrong usage, 130 after Ctrl-C, 0 when the reader
+    /// of the output went away.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Job(_) => 1,
@@ -36,7 +37,8 @@ impl Failure {
         }
     }
 
-    /// The end of a command that printed its result, of which something else failed too: that counts though nobody reads.
+    /// The end of a command that printed its result, of which something else failed too: that
+    /// counts though nobody reads.
     pub(crate) fn after(printed: Result<(), Self>, late: Result<(), Self>) -> Result<(), Self> {
         match (printed, late) {
             (Err(Self::OutputClosed), Err(late)) => Err(late),

@@ -1,10 +1,11 @@
-//! Handles of files and connections, of which a shell gives a process few: 1,024 in most, as many as `receive` has connections.
+//! Handles of files and connections, of which a shell gives a process few: 1,024 in most, as many
+//! as `receive` has connections.
 
 /// Handles for files, folders, the standard streams, and connections that end slowly.
 const OTHERS: u64 = 64;
 
-/// Raises the limit as far as the system lets this process, and returns the number of connections for which handles are
-/// there: the one that is wanted, or fewer.
+/// Raises the limit as far as the system lets this process, and returns the number of connections
+/// for which handles are there: the one that is wanted, or fewer.
 pub(crate) fn connections(wanted: u32) -> u32 {
     let left =
         limit(2 * u64::from(wanted) + OTHERS).map_or(u64::from(wanted), |limit| limit.saturating_sub(OTHERS));

@@ -1,4 +1,5 @@
-//! Files told apart whatever their names: an output that is an input under another one would destroy it.
+//! Files told apart whatever their names: an output that is an input under another one would
+//! destroy it.
 
 use std::collections::HashSet;
 use std::fs::{self, File, Metadata};
@@ -55,8 +56,8 @@ pub(crate) fn holds(input: &Path, file: &Identity) -> bool {
         .is_some_and(|file| probe::is_recording(&file))
 }
 
-/// Everything inside a folder as the reader finds it: through links, but nothing hidden, and folders once each, so that a
-/// circle of links ends.
+/// Everything inside a folder as the reader finds it: through links, but nothing hidden, and
+/// folders once each, so that a circle of links ends.
 pub(crate) fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
     let mut seen = HashSet::from([identity_of(folder)]);
     let mut folders = vec![folder.to_owned()];
@@ -122,7 +123,8 @@ pub(crate) fn is_standard(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Refuses to print the result into a recording that is read. Standard error may lead there: to say so would write there too.
+/// Refuses to print the result into a recording that is read. Standard error may lead there: to say
+/// so would write there too.
 pub(crate) fn printed_apart<'p>(inputs: impl IntoIterator<Item = &'p PathBuf>) -> Result<(), Failure> {
     let Some(output) = standard_output() else { return Ok(()) };
     match inputs.into_iter().find(|input| holds(input, &output)) {

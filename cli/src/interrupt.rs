@@ -1,6 +1,7 @@
-//! Signals: Ctrl-C, what ends services (SIGTERM), and the end of the terminal (SIGHUP) ask the work to stop at its next
-//! step. Ctrl-C or SIGTERM behind one of them ends the process at once, but for its unfinished files; so does the first
-//! one where nothing is left to save, or nothing is there to be saved yet.
+//! Signals: Ctrl-C, what ends services (SIGTERM), and the end of the terminal (SIGHUP) ask the work
+//! to stop at its next step. Ctrl-C or SIGTERM behind one of them ends the process at once, but for
+//! its unfinished files; so does the first one where nothing is left to save, or nothing is there
+//! to be saved yet.
 
 use std::ffi::c_int;
 use std::io;
@@ -20,8 +21,9 @@ use crate::{output, partial};
 /// Whether the first signal ends the process too.
 static AT_ONCE: AtomicBool = AtomicBool::new(false);
 
-/// From here on a signal ends the process at once, but for its unfinished files: no more is done than to write and print a
-/// result, which takes long if it is large, and as long as the reader likes if that is a person with a pager.
+/// From here on a signal ends the process at once, but for its unfinished files: no more is done
+/// than to write and print a result, which takes long if it is large, and as long as the reader
+/// likes if that is a person with a pager.
 ///
 /// # Errors
 ///
@@ -37,8 +39,8 @@ pub(crate) fn answer_at_once(stop: Stop<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs work that has nothing to save: within it the first signal ends the process too, which may be waiting for input that
-/// does not come, or for somebody to read its output.
+/// Runs work that has nothing to save: within it the first signal ends the process too, which may
+/// be waiting for input that does not come, or for somebody to read its output.
 pub(crate) fn answer_at_once_while<T>(work: impl FnOnce() -> T) -> T {
     let before = AT_ONCE.swap(true, Ordering::SeqCst);
     let result = work();
@@ -72,7 +74,8 @@ fn listen(stop: Arc<AtomicBool>) -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM].into_iter().chain(hang_up()))?;
     let take = move || {
         for signal in signals.forever() {
-            // Both the kernel and the shell may tell of the terminal's end, so that ends nothing at once.
+            // Both the kernel and the shell may tell of the terminal's end, so that ends nothing at
+            // once.
             let is_second = stop.swap(true, Ordering::SeqCst) && [SIGINT, SIGTERM].contains(&signal);
             if is_second || AT_ONCE.load(Ordering::SeqCst) {
                 partial::remove_all();
@@ -84,7 +87,8 @@ fn listen(stop: Arc<AtomicBool>) -> io::Result<()> {
     thread::Builder::new().name("signals".to_owned()).spawn(take).map(drop)
 }
 
-/// Says that the work was interrupted, if nobody has: the thread that works and the one that takes signals both end it.
+/// Says that the work was interrupted, if nobody has: the thread that works and the one that takes
+/// signals both end it.
 pub(crate) fn tell() -> bool {
     static TOLD: Mutex<bool> = Mutex::new(false);
     // Held while it is printed: whoever comes second ends the process.
@@ -97,8 +101,8 @@ pub(crate) fn tell() -> bool {
     true
 }
 
-/// The same, but the thread that works may hold standard error while it waits for somebody to read it, so this does not wait for
-/// long.
+/// The same, but the thread that works may hold standard error while it waits for somebody to read
+/// it, so this does not wait for long.
 fn tell_soon() {
     let (told, heard) = mpsc::channel();
     let tell = move || {
@@ -110,8 +114,8 @@ fn tell_soon() {
     }
 }
 
-/// SIGHUP, unless it is ignored: then `nohup` started this process, for it to outlive the terminal. Only Linux tells that
-/// without a change of it; elsewhere the signal does what it did.
+/// SIGHUP, unless it is ignored: then `nohup` started this process, for it to outlive the terminal.
+/// Only Linux tells that without a change of it; elsewhere the signal does what it did.
 fn hang_up() -> Option<c_int> {
     #[cfg(target_os = "linux")]
     {

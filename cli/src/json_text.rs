@@ -6,8 +6,8 @@ use std::io::{self, Write};
 
 use astracer_model::text::is_shown;
 
-/// JSON with what must not reach a terminal written as `\u` and four digits. Outside of strings it is ASCII, and inside
-/// line ends and tabs are escaped.
+/// JSON with what must not reach a terminal written as `\u` and four digits. Outside of strings it
+/// is ASCII, and inside line ends and tabs are escaped.
 pub(crate) fn json_escaped(text: &str) -> Cow<'_, str> {
     let is_safe = |char: char| matches!(char, '\n' | '\t') || is_shown(char);
     if text.chars().all(is_safe) {
@@ -26,7 +26,8 @@ pub(crate) fn json_escaped(text: &str) -> Cow<'_, str> {
     safe.into()
 }
 
-/// JSON on its way to a terminal, which gets what would act on it as `\u` and four digits: the same to a parser.
+/// JSON on its way to a terminal, which gets what would act on it as `\u` and four digits: the same
+/// to a parser.
 pub(crate) struct Harmless<W> {
     inner: W,
     /// The beginning of a character whose end was not written yet.

@@ -75,7 +75,8 @@ pub(crate) fn load(args: &Source, stop: Stop<'_>) -> Result<Loaded, Failure> {
     load_keeping(args, Keep::default(), stop)
 }
 
-/// Reads a workload, and keeps this of its spans beside their places, times and names. A signal ends the process.
+/// Reads a workload, and keeps this of its spans beside their places, times and names. A signal
+/// ends the process.
 pub(crate) fn load_keeping(args: &Source, keep: Keep, stop: Stop<'_>) -> Result<Loaded, Failure> {
     interrupt::answer_at_once_while_reading(stop, || read(args, keep, stop))
 }
@@ -130,8 +131,8 @@ pub(crate) fn is_read_once(path: &Path) -> bool {
     path.as_os_str() == "-" || path.metadata().is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
 }
 
-/// Warnings of attributes that keys and policies are asked to look at, and that the recording does not have, or a service's
-/// policies do not see.
+/// Warnings of attributes that keys and policies are asked to look at, and that the recording does
+/// not have, or a service's policies do not see.
 pub(crate) fn absent(key: &Grouping, recording: &Recording, outcomes: Option<&Outcomes>) -> Vec<String> {
     let of_key = key.absent(recording).into_iter().map(|name| {
         let name = output::escaped(&name);
@@ -315,7 +316,8 @@ impl Input {
     }
 }
 
-/// A trace id as its recorder is likely to have written it: 16 digits if it fits in 64 bits, else 32.
+/// A trace id as its recorder is likely to have written it: 16 digits if it fits in 64 bits, else
+/// 32.
 pub(crate) fn trace_id(id: TraceId) -> String {
     u64::try_from(id.0).map_or_else(|_| id.to_string(), |id| format!("{id:016x}"))
 }

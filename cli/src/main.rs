@@ -41,9 +41,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints clap's message: help to standard output, errors to standard error. An error quotes its arguments, which may be
-/// names of files that others gave; if they could act on a terminal or fake a line, the message has no colours and they are
-/// escaped.
+/// Prints clap's message: help to standard output, errors to standard error. An error quotes its
+/// arguments, which may be names of files that others gave; if they could act on a terminal or fake
+/// a line, the message has no colours and they are escaped.
 fn refused(error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         let printed = stdout::open().and_then(|_| error.print());

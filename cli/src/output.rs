@@ -1,8 +1,9 @@
-//! Everything printed: tables that fit the terminal, numbers with separators, JSON, and notes beside them.
+//! Everything printed: tables that fit the terminal, numbers with separators, JSON, and notes
+//! beside them.
 //!
-//! Nothing else in this crate prints. Text of recordings, paths and servers is shown through [`escaped`] where it is put
-//! into a line, so that it stays within its line; and whatever is printed passes through here, where no character that
-//! acts on a terminal gets out.
+//! Nothing else in this crate prints. Text of recordings, paths and servers is shown through
+//! [`escaped`] where it is put into a line, so that it stays within its line; and whatever is
+//! printed passes through here, where no character that acts on a terminal gets out.
 
 use std::borrow::Cow;
 #[cfg(not(test))]
@@ -24,8 +25,8 @@ use crate::stdout;
 
 /// Columns of a terminal that doesn't tell.
 const WIDTH_DEFAULT: u16 = 80;
-/// The longest text of a table's cell, in characters: every row is as wide as the widest one, and the time to lay out a text
-/// grows with the square of its length.
+/// The longest text of a table's cell, in characters: every row is as wide as the widest one, and
+/// the time to lay out a text grows with the square of its length.
 const CELL_CHARS_MAX: usize = 500;
 /// From here on, columns stand two blanks apart.
 const WIDTH_COMFORTABLE: u16 = 100;
@@ -45,8 +46,8 @@ fn to_stdout(text: &str) -> io::Result<()> {
     stdout::open()?.write_all(text.as_bytes())
 }
 
-/// Tests run commands in their own process: a test's runner holds back what this macro prints until the test fails, and nothing
-/// that is written to the stream.
+/// Tests run commands in their own process: a test's runner holds back what this macro prints until
+/// the test fails, and nothing that is written to the stream.
 #[cfg(test)]
 #[allow(clippy::print_stdout, clippy::unnecessary_wraps)]
 fn to_stdout(text: &str) -> io::Result<()> {
@@ -92,8 +93,8 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&json(value)?)
 }
 
-/// One JSON object with a line's end behind it. What must not reach a terminal is written as `\u` and four digits, which
-/// means the same.
+/// One JSON object with a line's end behind it. What must not reach a terminal is written as `\u`
+/// and four digits, which means the same.
 pub(crate) fn json(value: &impl Serialize) -> Result<String, Failure> {
     let text = serde_json::to_string_pretty(value);
     let mut text = text.map_err(|error| Failure::Job(format!("can't make JSON: {error}")))?;
@@ -104,9 +105,10 @@ pub(crate) fn json(value: &impl Serialize) -> Result<String, Failure> {
     })
 }
 
-/// A table: the first column to the left, numbers to the right. On a terminal long names are wrapped to make it fit.
-/// Through a pipe each row keeps its lines whole: columns stand two blanks apart, one if that makes a row wider than 80
-/// columns, and a row that is wider yet is so because of its name.
+/// A table: the first column to the left, numbers to the right. On a terminal long names are
+/// wrapped to make it fit. Through a pipe each row keeps its lines whole: columns stand two blanks
+/// apart, one if that makes a row wider than 80 columns, and a row that is wider yet is so because
+/// of its name.
 pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let width = terminal_width();
     let mut table = Table::new();
@@ -137,7 +139,8 @@ pub(crate) fn prose(text: &str) -> Cow<'_, str> {
     terminal_width().map_or(text.into(), |width| broken(text, width.into()).into())
 }
 
-/// Lines of at most `width` columns, as far as words allow it. What continues a line stands two columns further in.
+/// Lines of at most `width` columns, as far as words allow it. What continues a line stands two
+/// columns further in.
 fn broken(text: &str, width: usize) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.lines() {
@@ -163,7 +166,8 @@ fn broken(text: &str, width: usize) -> String {
     out
 }
 
-/// A name in a line of its own or within a sentence: cut as in a table, for those of samplers with parameters for many keys.
+/// A name in a line of its own or within a sentence: cut as in a table, for those of samplers with
+/// parameters for many keys.
 pub(crate) fn brief(name: &str) -> Cow<'_, str> {
     cut(escaped(name))
 }

@@ -1,10 +1,11 @@
 //! Files that a command writes: checked before the work, complete when they appear.
 //!
-//! A command names all its outputs before it reads anything. An output that is one of the inputs, another output or the
-//! standard output is wrong usage, and one that can't be written fails at once, not after minutes of work. The content
-//! goes to a temporary file beside the target, which takes the target's name when it is complete: whatever happens
-//! before, an older file of this name stays as it was. Devices and pipes are written directly. A name that ends with `.gz`
-//! or `.zst` asks for that compression; names of other compressions and of archives are refused.
+//! A command names all its outputs before it reads anything. An output that is one of the inputs,
+//! another output or the standard output is wrong usage, and one that can't be written fails at
+//! once, not after minutes of work. The content goes to a temporary file beside the target, which
+//! takes the target's name when it is complete: whatever happens before, an older file of this name
+//! stays as it was. Devices and pipes are written directly. A name that ends with `.gz` or `.zst`
+//! asks for that compression; names of other compressions and of archives are refused.
 
 use std::fs::{self, Metadata, OpenOptions};
 use std::io::{self, Write};
@@ -82,8 +83,8 @@ impl Outputs {
         self.file(option, path)
     }
 
-    /// An output that may be the standard output, and that will be a recording: it must not lie in a folder that is
-    /// read, where the next call would read it too.
+    /// An output that may be the standard output, and that will be a recording: it must not lie in
+    /// a folder that is read, where the next call would read it too.
     ///
     /// # Errors
     ///
@@ -253,7 +254,8 @@ impl Open<'_> {
         };
         let complete = || {
             if let Ok(before) = fs::metadata(target) {
-                // As if the old file had been written: its readers may still read it. Not all file systems have that.
+                // As if the old file had been written: its readers may still read it. Not all file
+                // systems have that.
                 let _ = temporary.file().set_permissions(before.permissions());
             }
             if let Some(packed) = &self.packed {

@@ -28,13 +28,14 @@ impl Packing {
 const NOT_WRITTEN: [&str; 13] =
     ["xz", "txz", "lzma", "bz2", "tbz2", "zstd", "tzst", "lz4", "br", "zip", "7z", "tar", "tgz"];
 
-/// Returns true for a name that promises a compression or an archive that is not written: whoever trusts the name could not
-/// unpack the file.
+/// Returns true for a name that promises a compression or an archive that is not written: whoever
+/// trusts the name could not unpack the file.
 pub(crate) fn promises_more(path: &Path) -> bool {
     path.extension().is_some_and(|suffix| NOT_WRITTEN.iter().any(|name| suffix.eq_ignore_ascii_case(name)))
 }
 
-/// A compressed file. Its writers share it, because their end is not the end of the file: that may fail, and be told.
+/// A compressed file. Its writers share it, because their end is not the end of the file: that may
+/// fail, and be told.
 #[derive(Clone)]
 pub(crate) struct Packed(Rc<RefCell<Option<Encoder>>>);
 
@@ -71,7 +72,8 @@ impl Write for Packed {
         }
     }
 
-    /// Keeps what waits to be compressed with what follows: to cut the stream at each flush would make it larger.
+    /// Keeps what waits to be compressed with what follows: to cut the stream at each flush would
+    /// make it larger.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

@@ -1,8 +1,9 @@
 //! Outputs that are not complete: hidden files beside their targets.
 //!
-//! Such a file disappears unless it gets its target's name. Destructors see to that, but the second Ctrl-C ends the process
-//! without them; so the paths of all of them are known here, and [`remove_all`] removes what they name. Only a process
-//! that is killed, or a machine that stops, leaves a `.astracer-*.partial`, which may be deleted.
+//! Such a file disappears unless it gets its target's name. Destructors see to that, but the second
+//! Ctrl-C ends the process without them; so the paths of all of them are known here, and
+//! [`remove_all`] removes what they name. Only a process that is killed, or a machine that stops,
+//! leaves a `.astracer-*.partial`, which may be deleted.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -49,14 +50,16 @@ impl Drop for Known {
 }
 
 impl Partial {
-    /// A hidden file in the target's folder, so that it can be renamed and that no reader takes it for a recording.
+    /// A hidden file in the target's folder, so that it can be renamed and that no reader takes it
+    /// for a recording.
     pub(crate) fn beside(target: &Path) -> io::Result<Self> {
         let mut builder = tempfile::Builder::new();
         builder.prefix(".astracer-").suffix(".partial");
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt as _;
-            // As for any other new file, which the umask restricts; without it nobody else could read the file.
+            // As for any other new file, which the umask restricts; without it nobody else could
+            // read the file.
             builder.permissions(fs::Permissions::from_mode(0o666));
         }
         // Under the lock: no file is there that the set does not know.
@@ -72,7 +75,8 @@ impl Partial {
         self.file.as_file()
     }
 
-    /// Gives the file its name, in place of an older one. What fails leaves neither a trace nor the older file changed.
+    /// Gives the file its name, in place of an older one. What fails leaves neither a trace nor the
+    /// older file changed.
     pub(crate) fn persist(self, target: &Path) -> io::Result<()> {
         self.file.persist(target).map(drop).map_err(|error| error.error)
     }

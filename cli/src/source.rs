@@ -26,8 +26,8 @@ pub(crate) struct Source {
     #[arg(long, value_enum, default_value_t = Names::Template, help_heading = "Reading")]
     pub(crate) names: Names,
 
-    /// The ids to fold: digits=N (runs of N or more digits), hex=N (hexadecimal runs that hold a digit), uuid
-    /// [default: digits=3,hex=8,uuid].
+    /// The ids to fold: digits=N (runs of N or more digits), hex=N (hexadecimal runs that hold a
+    /// digit), uuid [default: digits=3,hex=8,uuid].
     #[arg(long, value_name = "RULES", help_heading = "Reading")]
     pub(crate) fold: Option<Template>,
 }
@@ -49,7 +49,8 @@ impl Source {
     }
 }
 
-/// Refuses to read the standard input twice, for the second time it is empty, and to print into what is read.
+/// Refuses to read the standard input twice, for the second time it is empty, and to print into
+/// what is read.
 pub(crate) fn check_inputs<'p>(paths: impl IntoIterator<Item = &'p PathBuf> + Clone) -> Result<(), Failure> {
     if paths.clone().into_iter().filter(|path| path.as_os_str() == "-").count() > 1 {
         return Err(Failure::Usage(
@@ -62,8 +63,8 @@ pub(crate) fn check_inputs<'p>(paths: impl IntoIterator<Item = &'p PathBuf> + Cl
 /// Arguments about reading, for every command that reads recordings.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Reading {
-    /// The format of the files, instead of finding it from their content: otlp-json, otlp-proto, jaeger-json,
-    /// zipkin-json, htrace, nezha-csv, xtrace-json.
+    /// The format of the files, instead of finding it from their content: otlp-json, otlp-proto,
+    /// jaeger-json, zipkin-json, htrace, nezha-csv, xtrace-json.
     #[arg(long, value_name = "FORMAT", help_heading = "Reading")]
     pub(crate) format: Option<Format>,
 
@@ -71,12 +72,14 @@ pub(crate) struct Reading {
     #[arg(long, help_heading = "Reading")]
     pub(crate) strict: bool,
 
-    /// Stop reading when the input has expanded to this size (a bomb in an archive): bytes, or with KB, MB, GB.
+    /// Stop reading when the input has expanded to this size (a bomb in an archive): bytes, or with
+    /// KB, MB, GB.
     #[arg(long, value_name = "SIZE", default_value = "64GB", value_parser = size, help_heading = "Reading")]
     pub(crate) expanded_max: u64,
 
-    /// Pass over single records (a span, the spans of one resource, a trace) above this size, which are held in memory;
-    /// spans before the limit are kept where the format allows: bytes, or with KB, MB, GB.
+    /// Pass over single records (a span, the spans of one resource, a trace) above this size, which
+    /// are held in memory; spans before the limit are kept where the format allows: bytes, or with
+    /// KB, MB, GB.
     #[arg(long, value_name = "SIZE", default_value = "256MB", value_parser = size, help_heading = "Reading")]
     pub(crate) record_max: u64,
 }

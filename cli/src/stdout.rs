@@ -1,8 +1,9 @@
 //! Standard output that tells whether it takes what is written.
 //!
-//! Rust's own handle takes everything that is written to an output that is open for reading only, and says that all is well. A
-//! command that says that it printed its result has printed it, so that is an error here. One that was closed when the process
-//! began (`>&-`) can't be told from `/dev/null`, which Rust opens in its place before `main`.
+//! Rust's own handle takes everything that is written to an output that is open for reading only,
+//! and says that all is well. A command that says that it printed its result has printed it, so
+//! that is an error here. One that was closed when the process began (`>&-`) can't be told from
+//! `/dev/null`, which Rust opens in its place before `main`.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Write};

@@ -1,7 +1,8 @@
 //! Every command ends soon after it is asked to, wherever it is, and leaves nothing half done.
 //!
-//! The wish to stop is a function here, which counts how often each thread asks and how much it worked since it asked the
-//! last time. Work is measured in processor time, so that other processes do not matter.
+//! The wish to stop is a function here, which counts how often each thread asks and how much it
+//! worked since it asked the last time. Work is measured in processor time, so that other processes
+//! do not matter.
 
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -18,8 +19,8 @@ use clap::Parser as _;
 use crate::command::Args;
 use crate::failure::Failure;
 
-/// The longest work between two questions. Tests are built without optimisation, so a release does several times more in
-/// this time.
+/// The longest work between two questions. Tests are built without optimisation, so a release does
+/// several times more in this time.
 const BETWEEN_MAX: Duration = Duration::from_millis(50);
 /// Questions at which each command is stopped, spread evenly.
 const STOPS: u64 = 6;
@@ -28,7 +29,8 @@ const STOPS: u64 = 6;
 struct Folder(tempfile::TempDir);
 
 impl Folder {
-    /// Traces of four spans below a root and next to each other, with as many root names as `roots`.
+    /// Traces of four spans below a root and next to each other, with as many root names as
+    /// `roots`.
     fn new(traces: u64, roots: u64) -> Self {
         let folder = Self(tempfile::tempdir().expect("a temporary folder"));
         for (name, offset) in [("w.jsonl", 0), ("other.jsonl", 3)] {
@@ -58,8 +60,8 @@ impl Folder {
         folder
     }
 
-    /// Two recordings of one trace each, with this many spans: a bush, with a branch that is long and a family that is
-    /// large.
+    /// Two recordings of one trace each, with this many spans: a bush, with a branch that is long
+    /// and a family that is large.
     fn huge(spans: u64) -> Self {
         let folder = Self(tempfile::tempdir().expect("a temporary folder"));
         for (name, offset) in [("w.jsonl", 0), ("other.jsonl", 3)] {
@@ -149,8 +151,8 @@ const MEASURED: Commands = &[
     ("send @w.jsonl --to otlp://127.0.0.1:1 --shift-to-now --resume @note", &[]),
 ];
 
-/// Longer commands, which are stopped in each of their phases, on a small recording. The tuner's own tests stop the search
-/// over single keys.
+/// Longer commands, which are stopped in each of their phases, on a small recording. The tuner's
+/// own tests stop the search over single keys.
 const LONG: Commands = &[
     ("evaluate @w.jsonl --sampler ratio:0.1 --seeds 1 --baselines dynsampler-ema xray", &[]),
     ("tune @w.jsonl --size-max 60% --starts 2 --iterations 8 --per-key never --out @out.toml", &["out.toml"]),
@@ -204,8 +206,8 @@ impl Questions {
     }
 }
 
-/// Runs a command; returns how it ended and the questions it asked. Threads of the pool are asked for their times first,
-/// so that work of an earlier command does not count.
+/// Runs a command; returns how it ended and the questions it asked. Threads of the pool are asked
+/// for their times first, so that work of an earlier command does not count.
 fn counted(folder: &Folder, line: &str, stop_at: u64) -> (Result<(), Failure>, Questions) {
     let questions = Questions { stop_at, ..Questions::default() };
     rayon::broadcast(|_| ASKED_AT.set(None));
@@ -253,7 +255,8 @@ fn every_command_stops_wherever_it_is_and_leaves_nothing_half_done() {
             let (result, questions) = counted(&folder, line, stop_at);
             let place = format!("{line}, stopped at {stop_at} of {count}");
             assert!(matches!(result, Err(Failure::Interrupted)), "{place}: {result:?}");
-            // Some parts ask once more each before they end. Readers ask for each span, up to the end of a unit.
+            // Some parts ask once more each before they end. Readers ask for each span, up to the
+            // end of a unit.
             let asked = questions.count.load(Ordering::Relaxed);
             assert!(asked <= stop_at + 200, "{place}: {asked} questions");
             for (file, complete) in files.iter().zip(&complete) {
@@ -276,7 +279,8 @@ fn every_command_stops_wherever_it_is_and_leaves_nothing_half_done() {
     }
 }
 
-/// Joining asks too, at the end of reading, and then has no traces: that is no reason to say that a file holds none.
+/// Joining asks too, at the end of reading, and then has no traces: that is no reason to say that a
+/// file holds none.
 #[test]
 fn a_command_that_is_stopped_while_it_joins_is_interrupted() {
     let folder = Folder::new(3_000, 8);
@@ -296,8 +300,8 @@ fn content(path: &Path) -> Vec<u8> {
     fs::read(path).unwrap_or_default()
 }
 
-/// A time that is up ends the search and the checks, whatever the phase, but not with the code of a signal; what was found
-/// is written.
+/// A time that is up ends the search and the checks, whatever the phase, but not with the code of a
+/// signal; what was found is written.
 #[test]
 fn a_time_that_is_up_is_no_interruption() {
     let folder = Folder::new(400, 8);
@@ -312,7 +316,8 @@ fn a_time_that_is_up_is_no_interruption() {
     assert!(text.parse::<Parameters>().is_ok(), "{text}");
 }
 
-/// The policies can't be replayed behind it any more, which is no reason to lose what the search found.
+/// The policies can't be replayed behind it any more, which is no reason to lose what the search
+/// found.
 #[test]
 fn a_search_with_policies_that_is_stopped_leaves_its_parameters() {
     let folder = Folder::new(400, 8);

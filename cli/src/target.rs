@@ -84,7 +84,8 @@ impl Target {
         format!("{scheme}://{}{path}", self.rest)
     }
 
-    /// True if a server that listens on this address is the target, as far as can be told without asking it.
+    /// True if a server that listens on this address is the target, as far as can be told without
+    /// asking it.
     pub(crate) fn is_served_at(&self, listening: &SocketAddr) -> bool {
         let server = self.rest.split('/').next().unwrap_or_default();
         let server = server.rsplit_once('@').map_or(server, |(_, server)| server);
@@ -99,7 +100,8 @@ impl Target {
     pub(crate) fn connect(&self) -> Result<Box<dyn Destination>, Failure> {
         let endpoint = self.endpoint();
         let otlp = |protocol| {
-            // The URL is the command's; headers, certificates and the like come from the environment.
+            // The URL is the command's; headers, certificates and the like come from the
+            // environment.
             let builder = Otlp::builder().with_compression(Compression::Gzip).with_environment();
             builder
                 .with_endpoint(&endpoint)
@@ -132,7 +134,8 @@ fn names_server(rest: &str) -> bool {
     !host.is_empty() && port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0))
 }
 
-/// URLs are in ASCII, but names of hosts are often written as they are read. What could act on a terminal is of neither.
+/// URLs are in ASCII, but names of hosts are often written as they are read. What could act on a
+/// terminal is of neither.
 fn is_of_url(char: char) -> bool {
     is_shown(char) && !char.is_whitespace()
 }

@@ -1,7 +1,7 @@
 //! Values of options: numbers with bounds, durations, shares and sizes.
 //!
-//! A value that no command can use is refused here, before any work, with the values that it can use. clap adds the
-//! option's name and exits with 2.
+//! A value that no command can use is refused here, before any work, with the values that it can
+//! use. clap adds the option's name and exits with 2.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -138,7 +138,8 @@ pub(crate) fn random(text: &str) -> Result<RandomSource, String> {
         .ok_or_else(|| format!("'{text}' is not known: use stratified or independent"))
 }
 
-/// The rule of keys, whose template is that of all names: an option of its own, which a template here could contradict.
+/// The rule of keys, whose template is that of all names: an option of its own, which a template
+/// here could contradict.
 pub(crate) fn key(text: &str) -> Result<Grouping, String> {
     let key: Grouping = text.parse().map_err(|error: InvalidGrouping| error.to_string())?;
     if key.clone().with_template(Template::default()) == key {

@@ -316,7 +316,8 @@ fn tune_writes_the_file_that_a_service_loads_and_says_how_good_it_is() {
 
 #[test]
 fn what_is_not_feasible_is_said_and_nothing_is_written() {
-    // Each first call of a second is kept: with this window no parameters keep as little as a tenth.
+    // Each first call of a second is kept: with this window no parameters keep as little as a
+    // tenth.
     let path = workload("hdfs_client_ops.tar.xz");
     let file = std::env::temp_dir().join(format!("astracer-cli-{}-none.toml", std::process::id()));
     let out = file.to_str().expect("UTF-8");
@@ -413,7 +414,8 @@ fn a_record_over_the_limit_is_named_with_the_option_that_raises_it() {
     let output = run_with_input(&["inspect", "-"], &deep);
     failure(&output, 1, &["is over a limit: standard input:1", "nested too deeply"]);
     assert!(!String::from_utf8_lossy(&output.stderr).contains("raise the limit"), "{output:?}");
-    // The words of a file's name are no limit, and the limit counts though its problem is no example.
+    // The words of a file's name are no limit, and the limit counts though its problem is no
+    // example.
     let file = Scratch::new("longer than others.json", &deep);
     let output = run(&["inspect", file.path()]);
     assert!(!String::from_utf8_lossy(&output.stderr).contains("raise the limit"), "{output:?}");

@@ -1,5 +1,6 @@
-//! Three services, each for a process of its own: an axum shop asks a tonic stock, which asks a bank on hyper alone. Each tells
-//! the others which traces it kept late, with the layers of `astracer-keep` on both sides of each call.
+//! Three services, each for a process of its own: an axum shop asks a tonic stock, which asks a
+//! bank on hyper alone. Each tells the others which traces it kept late, with the layers of
+//! `astracer-keep` on both sides of each call.
 
 use std::convert::Infallible;
 use std::error::Error;

@@ -141,8 +141,8 @@ async fn client(
     Ok((latencies, failed))
 }
 
-/// Of a thousand requests, 10 are searches, 10 lists of categories, `orders` are orders, and one is a report; all others ask for a
-/// product.
+/// Of a thousand requests, 10 are searches, 10 lists of categories, `orders` are orders, and one is
+/// a report; all others ask for a product.
 fn route(number: u64, orders: u64) -> (Method, String) {
     // The finalizer of SplitMix64, so that consecutive numbers get unrelated routes.
     let mut mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,4 +1,5 @@
-//! A gRPC service of quotes and its client, both traced. Messages are plain text, so that no code is generated.
+//! A gRPC service of quotes and its client, both traced. Messages are plain text, so that no code
+//! is generated.
 
 use std::convert::Infallible;
 use std::error::Error;

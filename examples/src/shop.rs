@@ -1,4 +1,5 @@
-//! An HTTP shop: one frequent route, one rare, one that fails sometimes, a slow one and one with a deep tree.
+//! An HTTP shop: one frequent route, one rare, one that fails sometimes, a slow one and one with a
+//! deep tree.
 
 use std::time::Duration;
 
@@ -26,7 +27,8 @@ pub fn routes() -> Router {
         .route("/search", get(search))
         .route("/categories", get(categories))
         .route_layer(middleware::from_fn(traced))
-        // Around the layer that makes the request's span: the caller's context is current when it begins.
+        // Around the layer that makes the request's span: the caller's context is current when it
+        // begins.
         .route_layer(RemoteParentLayer::global())
 }
 

@@ -24,8 +24,8 @@ use opentelemetry_sdk::trace::{
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 
-/// Suits a service that a newcomer runs briefly: it keeps the first call of each root in ten seconds, and one
-/// in a thousand after that.
+/// Suits a service that a newcomer runs briefly: it keeps the first call of each root in ten
+/// seconds, and one in a thousand after that.
 const SAMPLER: &str = "bump:lambda=0.5,min=0.001,window=10s";
 
 /// Decisions that the live page can explain.
@@ -34,12 +34,13 @@ const EXPLAINED: usize = 10_000;
 /// Options for tracing.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
-    /// Target of kept traces: console, none, file=FOLDER, otlp=URL (such as http://127.0.0.1:4318) or
-    /// zipkin=URL (http://127.0.0.1:9411).
+    /// Target of kept traces: console, none, file=FOLDER, otlp=URL (such as http://127.0.0.1:4318)
+    /// or zipkin=URL (http://127.0.0.1:9411).
     #[arg(long, value_name = "TARGET", default_value = "console")]
     pub export: Export,
 
-    /// The sampler: bump:lambda=L,min=P,window=T, bucket:capacity=C,rate=R, ratio:P, always or never.
+    /// The sampler: bump:lambda=L,min=P,window=T, bucket:capacity=C,rate=R, ratio:P, always or
+    /// never.
     #[arg(long, value_name = "SAMPLER", default_value = SAMPLER)]
     pub sampler: SamplerConfig,
 
@@ -47,11 +48,13 @@ pub struct Options {
     #[arg(long, value_name = "POLICIES", default_value = "")]
     pub tail: Tail,
 
-    /// The dropped traces that are recorded so that a policy of --tail may keep them: never, armed or always.
+    /// The dropped traces that are recorded so that a policy of --tail may keep them: never, armed
+    /// or always.
     #[arg(long, value_name = "WHICH", default_value = "armed")]
     pub provisional: Provisional,
 
-    /// The time for which an ended trace that no policy kept can still be asked for, in seconds; 0: it goes at once.
+    /// The time for which an ended trace that no policy kept can still be asked for, in seconds; 0:
+    /// it goes at once.
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     pub hold: Duration,
 
@@ -71,8 +74,8 @@ pub struct Options {
     #[arg(long, value_name = "ADDRESS")]
     pub live: Option<SocketAddr>,
 
-    /// The subscriber: astracer, layer (ours on a registry), stock (tracing-opentelemetry on a registry, with the
-    /// sampler's ratio) or off.
+    /// The subscriber: astracer, layer (ours on a registry), stock (tracing-opentelemetry on a
+    /// registry, with the sampler's ratio) or off.
     #[arg(long, value_enum, default_value = "astracer")]
     pub tracing: Tracing,
 }
@@ -135,8 +138,8 @@ impl SpanExporter for Nowhere {
     }
 }
 
-/// Has the stock layer record what its sampler drops, without exporting it (`RecordOnly`): what a processor of its own that
-/// decides when a trace ends would need.
+/// Has the stock layer record what its sampler drops, without exporting it (`RecordOnly`): what a
+/// processor of its own that decides when a trace ends would need.
 #[derive(Clone, Debug)]
 struct RecordDropped(Sampler);
 
@@ -223,15 +226,17 @@ impl Options {
                 let hold = Nanos::new(u64::try_from(self.hold.as_nanos())?);
                 self.tail.clone().with_provisional(self.provisional).with_hold(hold)
             })
-            // With `Disabled`, spans below a dropped root do not exist at all. `DroppedSpans::Visible`, the
-            // default, suits services whose logs name their spans.
+            // With `Disabled`, spans below a dropped root do not exist at all.
+            // `DroppedSpans::Visible`, the default, suits services whose logs name their spans.
             .with_dropped_spans(DroppedSpans::Disabled)
-            // Requests come with their callers' context attached, so that a dropped one keeps nothing.
+            // Requests come with their callers' context attached, so that a dropped one keeps
+            // nothing.
             .with_start(Start::AtOnce)
-            // Nothing here sets attributes through the OpenTelemetry API, and propagation needs only ids.
+            // Nothing here sets attributes through the OpenTelemetry API, and propagation needs
+            // only ids.
             .with_context_mode(ContextMode::Ids)
-            // A parameters file is the environment's `astracer_file`; OTEL_* variables determine everything
-            // else.
+            // A parameters file is the environment's `astracer_file`; OTEL_* variables determine
+            // everything else.
             .with_variables(move |name| match (name, &file) {
                 ("OTEL_TRACES_SAMPLER", Some(_)) => Some("astracer_file".to_owned()),
                 ("OTEL_TRACES_SAMPLER_ARG", Some(path)) => Some(path.display().to_string()),
@@ -300,7 +305,8 @@ impl Options {
 }
 
 impl Running {
-    /// Waits until kept spans are exported, and returns a summary, with what was not exported and why.
+    /// Waits until kept spans are exported, and returns a summary, with what was not exported and
+    /// why.
     ///
     /// # Errors
     ///
@@ -323,7 +329,8 @@ impl Running {
     }
 }
 
-/// Each key's roots, errors and durations, and the policies' part in what was kept; empty without policies.
+/// Each key's roots, errors and durations, and the policies' part in what was kept; empty without
+/// policies.
 fn late(handle: &Handle, stats: &Stats) -> String {
     let mut text = String::new();
     for policy in &stats.tail.policies {

@@ -1,10 +1,12 @@
 //! Availability of one destination, shared by every batch that goes there.
 //!
-//! A failure that may pass stops the traffic: requests wait until the delay of [`Retry`], or the time that the server
-//! asked for, has passed. Then one request goes first, as a probe, that of the batch that came first of those that wait;
-//! the others wait for its outcome. So a server that asked for silence gets it, and one that returns is not met by all batches at once.
+//! A failure that may pass stops the traffic: requests wait until the delay of [`Retry`], or the
+//! time that the server asked for, has passed. Then one request goes first, as a probe, that of the
+//! batch that came first of those that wait; the others wait for its outcome. So a server that
+//! asked for silence gets it, and one that returns is not met by all batches at once.
 //!
-//! [`Backoff`] is the state machine, without a clock and without a lock. [`Availability`] adds both, and the waiting.
+//! [`Backoff`] is the state machine, without a clock and without a lock. [`Availability`] adds
+//! both, and the waiting.
 
 use std::collections::BTreeSet;
 use std::collections::hash_map::RandomState;
@@ -28,7 +30,8 @@ struct Backoff {
     cause: Option<ExportError>,
     /// A probe is under way.
     is_probing: bool,
-    /// Counts the changes between up and down, and the probes: results of requests that left before are stale.
+    /// Counts the changes between up and down, and the probes: results of requests that left before
+    /// are stale.
     generation: u64,
 }
 
@@ -63,8 +66,9 @@ impl Backoff {
         Turn::Send(Permit { generation: self.generation })
     }
 
-    /// The destination answered; the answer may have been a refusal for good. One to a request that left before the last
-    /// failure says nothing of the time since, and ends no pause that the server asked for.
+    /// The destination answered; the answer may have been a refusal for good. One to a request that
+    /// left before the last failure says nothing of the time since, and ends no pause that the
+    /// server asked for.
     fn answered(&mut self, permit: &Permit) {
         if self.cause.is_some() && permit.generation == self.generation {
             *self = Backoff { generation: self.generation + 1, ..Backoff::default() };
@@ -72,8 +76,9 @@ impl Backoff {
     }
 
     fn failed(&mut self, permit: &Permit, error: &ExportError, now: Duration, retry: &Retry, chance: u32) {
-        // Requests that were under way together fail together: that is one failure. Only the server's wish counts twice, and
-        // a probe that left before it says nothing of the time since.
+        // Requests that were under way together fail together: that is one failure. Only the
+        // server's wish counts twice, and a probe that left before it says nothing of the time
+        // since.
         if permit.generation != self.generation {
             let asked = error.retry_after().map_or(Duration::ZERO, |asked| now.saturating_add(asked));
             if self.cause.is_some() && self.resume_at < asked {
@@ -148,12 +153,14 @@ impl Time for Monotonic {
 struct State {
     backoff: Backoff,
     is_closed: bool,
-    /// The numbers of calls that wait for their turn. One whose request is under way cannot go first.
+    /// The numbers of calls that wait for their turn. One whose request is under way cannot go
+    /// first.
     waiting: BTreeSet<u64>,
     next_call: u64,
 }
 
-/// A call under way, which may wait. While the destination is down, the lowest number of those that wait is tried first.
+/// A call under way, which may wait. While the destination is down, the lowest number of those that
+/// wait is tried first.
 struct Call<'a, T: Time> {
     number: u64,
     of: &'a Availability<T>,
@@ -229,7 +236,8 @@ impl<T: Time> Availability<T> {
         self.time.now().saturating_add(self.retry.max_age())
     }
 
-    /// Calls `attempt` until it succeeds, fails for good, or the deadline or the limit of attempts is reached.
+    /// Calls `attempt` until it succeeds, fails for good, or the deadline or the limit of attempts
+    /// is reached.
     pub(crate) fn send<R>(
         &self,
         deadline: Duration,
@@ -254,7 +262,8 @@ impl<T: Time> Availability<T> {
         }
     }
 
-    /// Calls `attempt` once if a request may leave now; else returns the failure that the destination recovers from.
+    /// Calls `attempt` once if a request may leave now; else returns the failure that the
+    /// destination recovers from.
     pub(crate) fn send_once<R>(
         &self,
         attempt: impl FnOnce() -> Result<R, ExportError>,
@@ -301,7 +310,8 @@ impl<T: Time> Availability<T> {
         Call { number, of: self }
     }
 
-    /// Waits for a permit. The error is the reason of the wait that took too long, or the shutdown's.
+    /// Waits for a permit. The error is the reason of the wait that took too long, or the
+    /// shutdown's.
     fn wait_for_permit(&self, call: &Call<'_, T>, deadline: Duration) -> Result<Held<'_, T>, ExportError> {
         let mut state = self.lock();
         loop {
@@ -317,7 +327,8 @@ impl<T: Time> Availability<T> {
                 });
             }
             let now = self.time.now();
-            // A policy without waiting would lose what was never sent, for as long as others fail. What the server asked for holds.
+            // A policy without waiting would lose what was never sent, for as long as others fail.
+            // What the server asked for holds.
             if self.retry.max_age().is_zero() && !state.backoff.is_wished(now) {
                 let permit = Permit { generation: state.backoff.generation };
                 state.waiting.remove(&call.number);

@@ -8,8 +8,8 @@
 //!       deadlock
 //! ```
 //!
-//! The bars show when each span ran within the trace. A failed span has a `!`, and what is said of the failure below it.
-//! A trace whose spans come in several calls is drawn in as many parts.
+//! The bars show when each span ran within the trace. A failed span has a `!`, and what is said of
+//! the failure below it. A trace whose spans come in several calls is drawn in as many parts.
 
 use std::fmt;
 use std::io::{IsTerminal, Write};
@@ -157,8 +157,8 @@ fn draw(out: &mut String, spans: &[&Span<'_>], paint: Paint) {
     out.push('\n');
 }
 
-/// The reason for which a trace was kept that the head sampler had dropped. Its spans stand for none; others may have an attribute of
-/// that name from the service.
+/// The reason for which a trace was kept that the head sampler had dropped. Its spans stand for
+/// none; others may have an attribute of that name from the service.
 fn kept_late<'s>(spans: &'s [&Span<'_>]) -> Option<&'s str> {
     let stands_for_none = |span: &Span<'_>| {
         let mut counts = span.attributes.iter().filter(|attribute| attribute.key == "sampler.adjusted_count");

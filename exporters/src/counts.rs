@@ -8,13 +8,15 @@ use astracer_model::Span;
 
 use crate::error::{ErrorKind, ExportError};
 
-/// Counts since the start. They are read one by one, so during an export they may differ by the spans under way.
+/// Counts since the start. They are read one by one, so during an export they may differ by the
+/// spans under way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
     /// Spans that the destination accepted.
     pub sent: u64,
-    /// Spans that the destination rejected in requests that it otherwise accepted (OTLP's partial success).
+    /// Spans that the destination rejected in requests that it otherwise accepted (OTLP's partial
+    /// success).
     pub rejected: u64,
     /// Spans that were given up, or whose outcome is unknown.
     pub lost: Lost,
@@ -22,7 +24,8 @@ pub struct Counts {
     pub retries: u64,
     /// The last failure, while requests wait for the destination to come back.
     pub waiting: Option<ExportError>,
-    /// The destination's last message in an answer of success, if there was one: why it rejected spans, or a warning.
+    /// The destination's last message in an answer of success, if there was one: why it rejected
+    /// spans, or a warning.
     pub message: String,
 }
 

@@ -10,7 +10,8 @@ use crate::error::ExportError;
 
 /// A destination for spans. Calls block until the spans have arrived or are given up.
 pub trait Destination: Send + Sync + Debug {
-    /// Sends spans, of any number of traces in any order, in as many requests as needed. The outcome accounts for each.
+    /// Sends spans, of any number of traces in any order, in as many requests as needed. The
+    /// outcome accounts for each.
     fn deliver(&self, spans: &[Span<'_>]) -> Outcome;
 
     /// Sends spans as [`deliver`](Self::deliver) does.
@@ -22,8 +23,9 @@ pub trait Destination: Send + Sync + Debug {
         self.deliver(spans).into_result()
     }
 
-    /// Sends spans once, without waiting for a destination that is down. A request takes at most `timeout`, and at most the
-    /// destination's own limit. Spans that a retry could still deliver are left to the caller: they are not counted.
+    /// Sends spans once, without waiting for a destination that is down. A request takes at most
+    /// `timeout`, and at most the destination's own limit. Spans that a retry could still deliver
+    /// are left to the caller: they are not counted.
     ///
     /// By default this is [`deliver`](Self::deliver), for destinations that know no retries.
     fn try_send(&self, spans: &[Span<'_>], timeout: Duration) -> Attempt {
@@ -34,14 +36,14 @@ pub trait Destination: Send + Sync + Debug {
     /// Returns a handle to the counts since the start, which outlives the destination.
     fn counter(&self) -> Counter;
 
-    /// Returns the number of calls that this destination does best at the same time: more than one where each waits for
-    /// an answer.
+    /// Returns the number of calls that this destination does best at the same time: more than one
+    /// where each waits for an answer.
     fn in_flight(&self) -> usize {
         1
     }
 
-    /// Makes what was accepted durable where that is this side's matter: files and a spool are synced. A spool may
-    /// still hold spans then, which its destination has not taken.
+    /// Makes what was accepted durable where that is this side's matter: files and a spool are
+    /// synced. A spool may still hold spans then, which its destination has not taken.
     ///
     /// # Errors
     ///
@@ -50,13 +52,14 @@ pub trait Destination: Send + Sync + Debug {
         Ok(())
     }
 
-    /// Looks for the cause of a failed send, possibly with a connection of its own, and returns an error that says more.
-    /// For tools: nothing here calls it.
+    /// Looks for the cause of a failed send, possibly with a connection of its own, and returns an
+    /// error that says more. For tools: nothing here calls it.
     fn diagnose(&self, error: ExportError) -> ExportError {
         error
     }
 
-    /// Shuts down within `timeout`. Waits between attempts end; spans sent later are lost, and counted.
+    /// Shuts down within `timeout`. Waits between attempts end; spans sent later are lost, and
+    /// counted.
     ///
     /// # Errors
     ///
@@ -107,10 +110,11 @@ impl Outcome {
 /// Outcome of [`Destination::try_send`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attempt {
-    /// The outcome of the settled spans. Its error may also be the reason why the others are left to the caller.
+    /// The outcome of the settled spans. Its error may also be the reason why the others are left
+    /// to the caller.
     pub outcome: Outcome,
-    /// Leading spans of the call whose outcome is final: accepted, rejected, or lost and counted. The others were not
-    /// delivered, and may be sent again.
+    /// Leading spans of the call whose outcome is final: accepted, rejected, or lost and counted.
+    /// The others were not delivered, and may be sent again.
     pub settled: usize,
     /// Time until the next attempt can succeed; zero if it is unknown.
     pub retry_in: Duration,

@@ -125,8 +125,8 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// The reason why spans could not be delivered: kind, place and remedy. Displays as one line in which nothing of a server's
-/// answer acts on a terminal.
+/// The reason why spans could not be delivered: kind, place and remedy. Displays as one line in
+/// which nothing of a server's answer acts on a terminal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportError {
     kind: ErrorKind,
@@ -138,7 +138,8 @@ pub struct ExportError {
 }
 
 impl ExportError {
-    /// Creates an error at `target` (an endpoint, a file) with the text of the system or the server.
+    /// Creates an error at `target` (an endpoint, a file) with the text of the system or the
+    /// server.
     pub fn new(kind: ErrorKind, target: impl Into<String>, detail: impl Into<String>) -> Self {
         let remedy = Cow::Borrowed(kind.remedy());
         ExportError {

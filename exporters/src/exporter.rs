@@ -13,8 +13,8 @@ use crate::destination::{Destination, Outcome};
 
 /// Hands finished spans to a [`Destination`].
 ///
-/// Spans carry the resource of the tracer provider; before that is known, one with a service name of
-/// `unknown_service`. An export waits for the destination, on the thread that polls it.
+/// Spans carry the resource of the tracer provider; before that is known, one with a service name
+/// of `unknown_service`. An export waits for the destination, on the thread that polls it.
 #[derive(Debug)]
 pub struct Exporter<D> {
     destination: D,
@@ -37,7 +37,8 @@ impl<D: Destination> Exporter<D> {
         self.destination.deliver(&convert::spans(batch, &self.resource))
     }
 
-    /// Returns a handle to the counts of spans by outcome, which can be kept when the exporter is given away.
+    /// Returns a handle to the counts of spans by outcome, which can be kept when the exporter is
+    /// given away.
     pub fn counter(&self) -> Counter {
         self.destination.counter()
     }

@@ -1,14 +1,17 @@
-//! Files of OTLP JSON lines, as the collector's file exporter writes them: what `astracer tune` reads.
+//! Files of OTLP JSON lines, as the collector's file exporter writes them: what `astracer tune`
+//! reads.
 //!
-//! A folder holds `traces-00000001.jsonl` and so on. The last one is being written; it gives way to the next when it is
-//! large or old enough. A new process begins a new file, so what another left behind is never written to.
+//! A folder holds `traces-00000001.jsonl` and so on. The last one is being written; it gives way to
+//! the next when it is large or old enough. A new process begins a new file, so what another left
+//! behind is never written to.
 //!
 //! # What a crash leaves
 //!
-//! Each call writes its lines with one write to the operating system, before it returns: what was sent survives the end
-//! of this process. What survives the end of the machine is a matter of [`Fsync`]. The line that was being written may
-//! be torn; the model's reader reports it and keeps what stands before. A write that fails is taken back by cutting the
-//! file to where it began, so that no torn line stands between whole ones; if even that fails, a new file is begun.
+//! Each call writes its lines with one write to the operating system, before it returns: what was
+//! sent survives the end of this process. What survives the end of the machine is a matter of
+//! [`Fsync`]. The line that was being written may be torn; the model's reader reports it and keeps
+//! what stands before. A write that fails is taken back by cutting the file to where it began, so
+//! that no torn line stands between whole ones; if even that fails, a new file is begun.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -42,13 +45,15 @@ pub enum Compression {
     /// As they are.
     #[default]
     None,
-    /// With gzip, named `.jsonl.gz`. Each call's lines are a member of their own, so that the file is whole after each call.
+    /// With gzip, named `.jsonl.gz`. Each call's lines are a member of their own, so that the file
+    /// is whole after each call.
     #[cfg(feature = "gzip")]
     Gzip {
         /// From 1 (fast) to 9 (small); 6 is gzip's own choice.
         level: u32,
     },
-    /// With zstd, named `.jsonl.zst`. Each call's lines are a block that can be read without those behind it.
+    /// With zstd, named `.jsonl.zst`. Each call's lines are a block that can be read without those
+    /// behind it.
     #[cfg(feature = "zstd")]
     Zstd {
         /// From 1 (fast) to 22 (small); 3 is zstd's own choice.
@@ -62,11 +67,12 @@ pub enum Compression {
 pub enum Fsync {
     /// Never: that is left to the operating system.
     Never,
-    /// When a file is complete, and on [`flush`](Destination::flush) and shutdown: a crash of the machine may cost
-    /// what was written to the last file.
+    /// When a file is complete, and on [`flush`](Destination::flush) and shutdown: a crash of the
+    /// machine may cost what was written to the last file.
     #[default]
     Closing,
-    /// On each call: a crash of the machine costs nothing of what a call returned for. This is slow.
+    /// On each call: a crash of the machine costs nothing of what a call returned for. This is
+    /// slow.
     Each,
 }
 
@@ -101,15 +107,15 @@ struct Settings {
 }
 
 impl FilesBuilder {
-    /// Sets the prefix of names; `traces` by default. Files of the folder with this prefix count towards the total, and are
-    /// deleted when they are the oldest.
+    /// Sets the prefix of names; `traces` by default. Files of the folder with this prefix count
+    /// towards the total, and are deleted when they are the oldest.
     pub fn with_prefix(mut self, prefix: &str) -> Self {
         self.prefix = prefix.to_owned();
         self
     }
 
-    /// Sets the bytes of a file, as stored; 100 MiB by default. A line that would make it larger goes to the next file.
-    /// A compressed file may be larger by the lines of one call.
+    /// Sets the bytes of a file, as stored; 100 MiB by default. A line that would make it larger
+    /// goes to the next file. A compressed file may be larger by the lines of one call.
     pub fn with_rotate_bytes(mut self, bytes: u64) -> Self {
         self.settings.rotate_bytes = bytes;
         self
@@ -121,7 +127,8 @@ impl FilesBuilder {
         self
     }
 
-    /// Limits the bytes of all files together, as stored; 1 GiB by default. They are never exceeded.
+    /// Limits the bytes of all files together, as stored; 1 GiB by default. They are never
+    /// exceeded.
     pub fn with_total_bytes_max(mut self, bytes: u64) -> Self {
         self.settings.total_bytes_max = bytes;
         self
@@ -151,7 +158,8 @@ impl FilesBuilder {
         self
     }
 
-    /// Creates the folder if it is not there, and reads its content. The first write creates the first file.
+    /// Creates the folder if it is not there, and reads its content. The first write creates the
+    /// first file.
     ///
     /// # Errors
     ///
@@ -299,7 +307,8 @@ impl Destination for Files {
         self.counter.clone()
     }
 
-    /// Writes the last file through to the disk. Reports, too, that one before it could not be completed.
+    /// Writes the last file through to the disk. Reports, too, that one before it could not be
+    /// completed.
     fn flush(&self) -> Result<(), ExportError> {
         let mut state = self.lock();
         let State { file, folder, .. } = &mut *state;
@@ -390,7 +399,8 @@ impl State {
         written
     }
 
-    /// Begins a new file if somebody has removed the one being written: its name is gone, and with it what it holds.
+    /// Begins a new file if somebody has removed the one being written: its name is gone, and with
+    /// it what it holds.
     fn forget_removed(&mut self) {
         if self.file.as_ref().is_some_and(|_| !self.folder.has_current()) {
             self.file = None;
@@ -446,7 +456,8 @@ impl State {
         Ok(())
     }
 
-    /// Completes the file before the next. That this fails is no reason to refuse the lines that come: the next flush tells.
+    /// Completes the file before the next. That this fails is no reason to refuse the lines that
+    /// come: the next flush tells.
     fn give_way(&mut self, settings: &Settings) {
         if let Err(error) = self.close(settings) {
             self.unfinished.get_or_insert(error);
@@ -527,7 +538,8 @@ mod tests {
         }
     }
 
-    /// The next file takes them, and the error is not about them: whoever asks for durability is told.
+    /// The next file takes them, and the error is not about them: whoever asks for durability is
+    /// told.
     #[test]
     fn lines_are_not_refused_for_the_file_before_them() {
         let folder = tempfile::tempdir().unwrap();

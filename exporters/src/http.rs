@@ -110,8 +110,9 @@ impl Client {
         }
     }
 
-    /// Sends a packed body once. A server that refuses a large one by its head may close before it has read the body, and
-    /// its answer is not seen; where that can be, the head goes alone then, and the body if the server wants it.
+    /// Sends a packed body once. A server that refuses a large one by its head may close before it
+    /// has read the body, and its answer is not seen; where that can be, the head goes alone then,
+    /// and the body if the server wants it.
     pub(crate) fn post(&self, body: &[u8], media: &str, timeout: Duration) -> Result<Answer, ExportError> {
         let begun = Instant::now();
         let left = || timeout.saturating_sub(begun.elapsed());
@@ -303,7 +304,8 @@ mod tests {
         client.unwrap().explain(error)
     }
 
-    /// A proxy answers for a server that it cannot reach, which is an outage like any other, and no answer of the server's.
+    /// A proxy answers for a server that it cannot reach, which is an outage like any other, and no
+    /// answer of the server's.
     #[test]
     fn a_proxy_without_a_way_to_the_server_is_an_outage() {
         let refused = |why: &str| explained(&ureq::Error::ConnectProxyFailed(why.to_owned()));

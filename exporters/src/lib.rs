@@ -1,7 +1,7 @@
 //! Destinations of kept spans: OTLP, Zipkin, files and the console.
 //!
-//! This crate has no queue (a batch processor, or astracer-sdk's own worker, decides what to send when), samples nothing and
-//! does not print: the console writes to a writer that the caller gives.
+//! This crate has no queue (a batch processor, or astracer-sdk's own worker, decides what to send
+//! when), samples nothing and does not print: the console writes to a writer that the caller gives.
 //!
 //! ```text
 //! SpanData -> Exporter -- model::Span --> Destination -> wire, file, terminal
@@ -9,10 +9,12 @@
 //!                                          recording; sends, counts, and says what to do about an error)
 //! ```
 //!
-//! Each [`Destination`] works while its caller waits, and [`Exporter`] with it: it is made for the thread of a batch
-//! processor, and blocks the executor of an asynchronous one. Beyond the batch that it is given it holds one request.
+//! Each [`Destination`] works while its caller waits, and [`Exporter`] with it: it is made for the
+//! thread of a batch processor, and blocks the executor of an asynchronous one. Beyond the batch
+//! that it is given it holds one request.
 //!
-//! Spans are counted by outcome and reason: see [`Counts`]. An [`ExportError`] names the failure, its place and a remedy.
+//! Spans are counted by outcome and reason: see [`Counts`]. An [`ExportError`] names the failure,
+//! its place and a remedy.
 //!
 //! ```
 //! # #[cfg(feature = "file")]
@@ -43,7 +45,8 @@
 //! - `file`: rotating files of OTLP JSON lines.
 //! - `console`: traces as trees, on a terminal.
 //! - `gzip`, `zstd`: compression of requests; `zstd` also of files.
-//! - `tls`: https for whichever of these there is, with rustls and ring, the system's root certificates or given ones.
+//! - `tls`: https for whichever of these there is, with rustls and ring, the system's root
+//!   certificates or given ones.
 //! - `spool`: [`Spooled`], a spool on disk before any destination.
 //! - `full`: all of them.
 

@@ -1,7 +1,8 @@
 //! OTLP: gRPC by tonic, HTTP by ureq, and requests encoded straight from spans.
 //!
-//! opentelemetry-otlp builds a tree of messages from each batch, for each attempt, and only logs what a server says it
-//! rejected. Here a request is encoded once, without messages in between, and what was rejected is counted.
+//! opentelemetry-otlp builds a tree of messages from each batch, for each attempt, and only logs
+//! what a server says it rejected. Here a request is encoded once, without messages in between, and
+//! what was rejected is counted.
 
 use std::time::Duration;
 
@@ -41,8 +42,8 @@ pub use metrics::{OtlpMetrics, OtlpMetricsBuilder};
 
 /// Sends spans to a server that speaks OTLP.
 ///
-/// A call sends one request, or several if it is too large for one; it ends when all are answered, given up, or out of
-/// time.
+/// A call sends one request, or several if it is too large for one; it ends when all are answered,
+/// given up, or out of time.
 #[derive(Debug)]
 pub struct Otlp {
     wire: Wire,
@@ -66,7 +67,8 @@ enum Packed {
 }
 
 impl Otlp {
-    /// Settings, all at their defaults. [`OtlpBuilder::with_environment`] reads `OTEL_EXPORTER_OTLP_*`.
+    /// Settings, all at their defaults. [`OtlpBuilder::with_environment`] reads
+    /// `OTEL_EXPORTER_OTLP_*`.
     pub fn builder() -> OtlpBuilder {
         OtlpBuilder::default()
     }
@@ -150,7 +152,8 @@ impl crate::requests::Wire for Wire {
             #[cfg(feature = "otlp-grpc")]
             (Wire::Grpc(client), Packed::Message(message)) => {
                 let answer = client.call(message.clone(), timeout)?;
-                // One that can't be read rejects nothing: the status says that the spans were taken.
+                // One that can't be read rejects nothing: the status says that the spans were
+                // taken.
                 let all = Delivery { accepted: spans as u64, ..Delivery::default() };
                 Ok(response::of_proto(&answer, spans).unwrap_or(all))
             }

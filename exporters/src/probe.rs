@@ -1,9 +1,10 @@
 //! Diagnosis of a port, asked for by a tool after a request failed for an unclear reason.
 //!
-//! The probe connects, sends the beginning of HTTP/2 and reads the first bytes of the answer. A server of HTTP/2 without
-//! TLS (gRPC) answers with its settings; one of HTTP/1.1 with a refusal; one of TLS with an alert, or, as Go's does,
-//! with a line of HTTP that says so. With TLS, the handshake is tried first: a server that refuses our certificate
-//! reports it after the handshake, when the failure of the request that is under way hides it.
+//! The probe connects, sends the beginning of HTTP/2 and reads the first bytes of the answer. A
+//! server of HTTP/2 without TLS (gRPC) answers with its settings; one of HTTP/1.1 with a refusal;
+//! one of TLS with an alert, or, as Go's does, with a line of HTTP that says so. With TLS, the
+//! handshake is tried first: a server that refuses our certificate reports it after the handshake,
+//! when the failure of the request that is under way hides it.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -117,7 +118,8 @@ fn speaks(answer: &[u8]) -> Speaks {
     match answer {
         // A record of type alert, of whatever version of TLS.
         [0x15, 3, _, ..] => Speaks::Tls,
-        // A frame's type is its fourth byte: settings, or the farewell of a server that did not like ours.
+        // A frame's type is its fourth byte: settings, or the farewell of a server that did not
+        // like ours.
         [_, _, _, 4 | 7, ..] if answer.len() >= 9 => Speaks::Http2,
         _ if answer.starts_with(b"HTTP/") && says_tls(answer) => Speaks::Tls,
         _ if answer.starts_with(b"HTTP/") => Speaks::Http1,

@@ -43,7 +43,8 @@ pub(crate) struct Requests {
 /// A call under way.
 struct Call<'c, W> {
     wire: &'c W,
-    /// Our own limit, or one byte less than the smallest request of this call that the server found too large.
+    /// Our own limit, or one byte less than the smallest request of this call that the server found
+    /// too large.
     bytes_max: usize,
     /// Time at which the call is given up; `None` if it is one attempt without waiting.
     deadline: Option<Duration>,
@@ -126,7 +127,8 @@ impl Requests {
                 return self.send_some(call, first) && self.send_some(call, second);
             }
         }
-        // Spans that a shutdown keeps from being sent are the caller's too: a spool keeps them for the next process.
+        // Spans that a shutdown keeps from being sent are the caller's too: a spool keeps them for
+        // the next process.
         if call.deadline.is_none() && (error.may_retry() || error.kind() == ErrorKind::ShutDown) {
             call.outcome.error.get_or_insert(error);
             return false;

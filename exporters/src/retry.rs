@@ -4,10 +4,11 @@ use std::time::Duration;
 
 /// When a failed request is sent again.
 ///
-/// The delay before the second attempt is [`with_initial_delay`](Retry::with_initial_delay); it doubles with each
-/// further failure up to [`with_max_delay`](Retry::with_max_delay). Each delay is drawn uniformly from its upper half,
-/// so that clients that failed together do not return together. A server that names a time (HTTP's `Retry-After`,
-/// gRPC's `RetryInfo`) is waited for, however long that is. Attempts end when the batch is older than
+/// The delay before the second attempt is [`with_initial_delay`](Retry::with_initial_delay); it
+/// doubles with each further failure up to [`with_max_delay`](Retry::with_max_delay). Each delay is
+/// drawn uniformly from its upper half, so that clients that failed together do not return
+/// together. A server that names a time (HTTP's `Retry-After`, gRPC's `RetryInfo`) is waited for,
+/// however long that is. Attempts end when the batch is older than
 /// [`with_max_age`](Retry::with_max_age).
 ///
 /// A server may have taken a batch whose answer was lost, so a retry delivers *at least once*.
@@ -33,7 +34,8 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// Sends each batch once, at once: also while others fail, but not within the time that the server asked for.
+    /// Sends each batch once, at once: also while others fail, but not within the time that the
+    /// server asked for.
     pub const NEVER: Retry = Retry {
         max_attempts: 1,
         initial_delay: Duration::ZERO,
@@ -53,9 +55,9 @@ impl Retry {
         self
     }
 
-    /// Sets the age at which a batch is given up, counted from the call that sends it; 5 minutes by default. The queue
-    /// before the exporter should hold the traffic of that time. With zero there is no waiting: each batch is sent once, or
-    /// not at all, as with [`Retry::NEVER`].
+    /// Sets the age at which a batch is given up, counted from the call that sends it; 5 minutes by
+    /// default. The queue before the exporter should hold the traffic of that time. With zero there
+    /// is no waiting: each batch is sent once, or not at all, as with [`Retry::NEVER`].
     pub fn with_max_age(mut self, age: Duration) -> Self {
         self.max_age = age;
         self
@@ -75,7 +77,8 @@ impl Retry {
         self.max_attempts
     }
 
-    /// Delay after `failures` failures in a row, from 1. `asked` is the server's wish, `chance` a uniform random number.
+    /// Delay after `failures` failures in a row, from 1. `asked` is the server's wish, `chance` a
+    /// uniform random number.
     pub(crate) fn delay(&self, failures: u32, asked: Option<Duration>, chance: u32) -> Duration {
         let factor = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
         let half = self.initial_delay.saturating_mul(factor).min(self.max_delay) / 2;

@@ -44,7 +44,8 @@ impl Sending {
     }
 }
 
-/// Requests under way at the same time that a service gains by: with one, its exporter's thread waits for each answer.
+/// Requests under way at the same time that a service gains by: with one, its exporter's thread
+/// waits for each answer.
 pub(crate) const IN_FLIGHT: usize = 4;
 /// The batch processor's limit on an export, which an exporter with retries has to keep.
 pub(crate) const BATCH_TIMEOUT: &str = "OTEL_BSP_EXPORT_TIMEOUT";
@@ -58,7 +59,8 @@ fn milliseconds(name: &str, value: &str) -> Result<Duration, ConfigError> {
     Ok(Duration::from_millis(if millis == 0 { NO_LIMIT } else { millis }))
 }
 
-/// Methods of a builder with a field `sending`. The argument is the end of the sentence on the limit of a request.
+/// Methods of a builder with a field `sending`. The argument is the end of the sentence on the
+/// limit of a request.
 macro_rules! setters {
     ($request_bytes_max:literal) => {
         /// Compresses requests. None by default.
@@ -81,8 +83,8 @@ macro_rules! setters {
 
         /// Limits the bytes of a request before compression.
         #[doc = $request_bytes_max]
-        /// Larger calls are split, and so are requests that the server finds too large. A single span above the limit is
-        /// lost as [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge).
+        /// Larger calls are split, and so are requests that the server finds too large. A single
+        /// span above the limit is lost as [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge).
         pub fn with_max_request_bytes(mut self, bytes: usize) -> Self {
             self.sending.request_bytes_max = bytes;
             self

@@ -6,8 +6,8 @@
 //!                                                   \--> dead letters, if they are refused for good
 //! ```
 //!
-//! Spans are delivered at least once: a crash, or an answer that is lost, repeats a record. All counts are in the
-//! destination's own [`Counter`], to which the spool adds what it loses itself:
+//! Spans are delivered at least once: a crash, or an answer that is lost, repeats a record. All
+//! counts are in the destination's own [`Counter`], to which the spool adds what it loses itself:
 //! `made = sent + rejected + lost + pending`.
 
 use std::fmt;
@@ -74,8 +74,9 @@ impl SpooledBuilder {
         self
     }
 
-    /// Limits the time of a request that goes straight to the destination; 1 s by default. A destination that is slower
-    /// gets its spans from the spool, at its own pace, and the caller is not held up. It may then get a request twice.
+    /// Limits the time of a request that goes straight to the destination; 1 s by default. A
+    /// destination that is slower gets its spans from the spool, at its own pace, and the caller is
+    /// not held up. It may then get a request twice.
     pub fn with_direct_timeout(mut self, timeout: Duration) -> Self {
         self.direct_timeout = timeout;
         self
@@ -150,7 +151,8 @@ impl Spooled {
         self.shared.lock().counts()
     }
 
-    /// Appends an encoded request of `spans` spans to the spool. The formats are OTLP's, JSON (also in lines) and protobuf.
+    /// Appends an encoded request of `spans` spans to the spool. The formats are OTLP's, JSON (also
+    /// in lines) and protobuf.
     ///
     /// # Errors
     ///
@@ -202,15 +204,17 @@ impl Destination for Spooled {
         self.shared.destination.diagnose(error)
     }
 
-    /// Drains as much as the destination takes within `timeout`, and syncs the rest, which the next process sends. A pause
-    /// that ends in time is waited for; a destination that takes nothing after it is not.
+    /// Drains as much as the destination takes within `timeout`, and syncs the rest, which the next
+    /// process sends. A pause that ends in time is waited for; a destination that takes nothing
+    /// after it is not.
     fn shut_down(&self, timeout: Duration) -> Result<(), ExportError> {
         let begun = Instant::now();
         let shared = &self.shared;
         let mut state = shared.lock();
         state.is_closed = true;
         shared.changed.notify_all();
-        // The number of the last pause, and what waited then: between two of them, a destination that is there takes something.
+        // The number of the last pause, and what waited then: between two of them, a destination
+        // that is there takes something.
         let mut last_pause = None;
         loop {
             let (pending, left) = (state.counts().pending, timeout.saturating_sub(begun.elapsed()));
@@ -238,7 +242,8 @@ impl Drop for Spooled {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         (state.is_closed, state.is_ended) = (true, true);
-        // A request may be under way for as long as its timeout. The folder is not held for it: the record is sent again.
+        // A request may be under way for as long as its timeout. The folder is not held for it: the
+        // record is sent again.
         state.seen = state.counts();
         state.spool = None;
         self.shared.changed.notify_all();
@@ -265,7 +270,8 @@ impl fmt::Debug for Shared {
 }
 
 struct State {
-    /// `None` after the drop of [`Spooled`], while a request is still under way: the folder is free then.
+    /// `None` after the drop of [`Spooled`], while a request is still under way: the folder is free
+    /// then.
     spool: Option<Spool>,
     /// The spool's counts up to which its losses are in the counter.
     seen: SpoolCounts,
@@ -459,7 +465,8 @@ impl Shared {
     /// A step in which the destination may panic: the record stays in the spool.
     fn caught_step(&self) -> Next {
         catch_unwind(AssertUnwindSafe(|| self.step())).unwrap_or_else(|payload| {
-            // The payload is the destination's too, and may panic when it is dropped; what it panics with then is not dropped.
+            // The payload is the destination's too, and may panic when it is dropped; what it
+            // panics with then is not dropped.
             let _ = catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(std::mem::forget);
             Next::Wait(PAUSE)
         })
@@ -503,7 +510,8 @@ impl Shared {
         let (done, reason) = (record.settled + settled, error.map(|error| error.to_string()));
         let outcome = match &reason {
             Some(reason) => {
-                // Those that the destination did not answer for: an error that ends the attempt has none.
+                // Those that the destination did not answer for: an error that ends the attempt has
+                // none.
                 let answered = u32::try_from(delivery.accepted + delivery.rejected).unwrap_or(u32::MAX);
                 let rejected = settled.saturating_sub(answered);
                 Outcome::PartlyRejected { settled: done, rejected, reason }

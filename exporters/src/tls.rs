@@ -58,7 +58,8 @@ impl Tls {
         Ok(Parsed { roots, client })
     }
 
-    /// Returns a client's configuration. Errors are found here that clients would find, or panic of, when they connect.
+    /// Returns a client's configuration. Errors are found here that clients would find, or panic
+    /// of, when they connect.
     pub(crate) fn client_config(&self) -> Result<Arc<ClientConfig>, String> {
         let Parsed { roots, client } = self.parse()?;
         let mut store = RootCertStore::empty();
@@ -221,7 +222,8 @@ mod tests {
         }
     }
 
-    /// It is renewed, or a clock that began in 1970 is set: what waits in a spool became dead letters.
+    /// It is renewed, or a clock that began in 1970 is set: what waits in a spool became dead
+    /// letters.
     #[test]
     fn a_certificate_out_of_its_time_may_be_good_later() {
         let now = UnixTime::since_unix_epoch(Duration::ZERO);

@@ -1,5 +1,5 @@
-//! Zipkin v2 JSON, after OpenTelemetry's "OpenTelemetry to Zipkin" transformation. [`write_span`] lists the parts of a
-//! span that Zipkin cannot hold.
+//! Zipkin v2 JSON, after OpenTelemetry's "OpenTelemetry to Zipkin" transformation. [`write_span`]
+//! lists the parts of a span that Zipkin cannot hold.
 
 use std::time::Duration;
 
@@ -43,8 +43,9 @@ impl ZipkinBuilder {
         self.with_variables(|name| std::env::var(name).ok())
     }
 
-    /// Reads `OTEL_EXPORTER_ZIPKIN_ENDPOINT`, `OTEL_EXPORTER_ZIPKIN_TIMEOUT` (milliseconds, one attempt) and
-    /// `OTEL_BSP_EXPORT_TIMEOUT` (milliseconds, all attempts), of which 0 is no limit. They override earlier settings.
+    /// Reads `OTEL_EXPORTER_ZIPKIN_ENDPOINT`, `OTEL_EXPORTER_ZIPKIN_TIMEOUT` (milliseconds, one
+    /// attempt) and `OTEL_BSP_EXPORT_TIMEOUT` (milliseconds, all attempts), of which 0 is no limit.
+    /// They override earlier settings.
     pub fn with_variables(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
         let get = |name: &str| {
             variable(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())

@@ -1,8 +1,8 @@
 //! Detection of a file's format from its first bytes, whatever its name is.
 //!
-//! The prefix is scanned for the few keys, columns or tags that distinguish the formats, in a way that a
-//! truncated or damaged record does not confuse; nothing is parsed twice. A file of no known format gets a
-//! reason that a person can act on.
+//! The prefix is scanned for the few keys, columns or tags that distinguish the formats, in a way
+//! that a truncated or damaged record does not confuse; nothing is parsed twice. A file of no known
+//! format gets a reason that a person can act on.
 
 use astracer_model::Format;
 
@@ -18,18 +18,19 @@ pub enum Detection {
     Format(Format),
     /// The file contains something else, described here; the detection may be wrong.
     Other(String),
-    /// The file contains no traces as it stands, whatever its format is said to be: it is empty, or packed in a way that
-    /// is not opened.
+    /// The file contains no traces as it stands, whatever its format is said to be: it is empty, or
+    /// packed in a way that is not opened.
     Unusable(String),
-    /// The prefix is inconclusive. If no further bytes follow, the file is something else, described here.
+    /// The prefix is inconclusive. If no further bytes follow, the file is something else,
+    /// described here.
     Open(String),
 }
 
 /// The number of later lines that are tried if the first line is damaged.
 const RESTARTS_MAX: usize = 16;
 
-/// Detects the format from the first bytes of a file. `complete` states that these are all the bytes of the
-/// file.
+/// Detects the format from the first bytes of a file. `complete` states that these are all the
+/// bytes of the file.
 ///
 /// 64 KiB are enough for nearly every file, because a record's keys stand near its start.
 pub fn detect(prefix: &[u8], complete: bool) -> Detection {
@@ -73,8 +74,8 @@ fn other_or_open(reason: impl Into<String>, complete: bool) -> Detection {
     if complete { Detection::Other(reason.into()) } else { Detection::Open(reason.into()) }
 }
 
-/// Tries the following lines if the first is damaged, as it is after a log was rotated in the middle of a
-/// record.
+/// Tries the following lines if the first is damaged, as it is after a log was rotated in the
+/// middle of a record.
 fn restarted(text: &[u8]) -> Option<Detection> {
     let starts = memchr::memchr_iter(b'\n', text).map(|end| &text[end + 1..]);
     let records = starts.filter(|rest| matches!(rest.first(), Some(b'{' | b'[')));

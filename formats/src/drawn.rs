@@ -58,8 +58,8 @@ pub(super) fn check(read: Read, input: &[u8], expected: &str) {
     assert_eq!(lines, expected);
 }
 
-/// A span in one line. Fields that are empty, zero or unset are omitted; a link into the span's own trace has
-/// no trace id.
+/// A span in one line. Fields that are empty, zero or unset are omitted; a link into the span's own
+/// trace has no trace id.
 pub(super) fn draw(span: &Span<'_>) -> String {
     let mut text = format!("{:x}/{:x}", span.trace_id.0, span.span_id.0);
     for parent in span.parents.iter() {

@@ -1,7 +1,7 @@
 //! HTrace 2 to 4: consecutive span objects.
 //!
-//! `LocalFileSpanReceiver` writes one object per line, but HTrace 4.0.1 omits the newline after the first 20
-//! spans of a process. Lines of hundreds of megabytes exist; they are read span by span.
+//! `LocalFileSpanReceiver` writes one object per line, but HTrace 4.0.1 omits the newline after the
+//! first 20 spans of a process. Lines of hundreds of megabytes exist; they are read span by span.
 //!
 //! # Mapping
 //!
@@ -15,11 +15,12 @@
 //! | `n` | `n` | `Annotations` | attributes |
 //! | `t`: `t` in milliseconds, `m` | `t` | | events |
 //!
-//! Notes whose names are those that OpenTelemetry gives to its fields in other formats (`span.kind`,
-//! `otel.status_code`, ...) become these fields.
+//! Notes whose names are those that OpenTelemetry gives to its fields in other formats
+//! (`span.kind`, `otel.status_code`, ...) become these fields.
 //!
-//! HTrace omits empty and zero fields. An `i` of zeros means that the recorder did not know the trace, for
-//! example for a data node's part of a write pipeline: such a span belongs to the trace of its parent.
+//! HTrace omits empty and zero fields. An `i` of zeros means that the recorder did not know the
+//! trace, for example for a data node's part of a write pipeline: such a span belongs to the trace
+//! of its parent.
 
 use std::io::BufRead;
 use std::sync::Arc;

@@ -1,6 +1,8 @@
-//! Jaeger's JSON: the answers of its query API, the downloads of its UI, and the files that its UI accepts.
+//! Jaeger's JSON: the answers of its query API, the downloads of its UI, and the files that its UI
+//! accepts.
 //!
-//! The reader accepts `{"data": [...]}`, a bare list of traces, a single trace, and any sequence of these.
+//! The reader accepts `{"data": [...]}`, a bare list of traces, a single trace, and any sequence of
+//! these.
 //!
 //! # Mapping
 //!
@@ -20,13 +22,14 @@
 //! | `flags` | bit 0 is the sampled flag; if others are set, all are kept in the attribute `jaeger.flags` |
 //! | `warnings` | attribute `@jaeger@warnings`, where Jaeger 2 keeps them |
 //!
-//! A `FOLLOWS_FROM` is a parent if no other reference names one, because Jaeger's own model of a span
-//! (`ParentSpanID`) has the same rule. Process tags keep their names (`hostname`, `jaeger.version`). Warnings
-//! about a whole trace are not kept.
+//! A `FOLLOWS_FROM` is a parent if no other reference names one, because Jaeger's own model of a
+//! span (`ParentSpanID`) has the same rule. Process tags keep their names (`hostname`,
+//! `jaeger.version`). Warnings about a whole trace are not kept.
 //!
-//! The UI accepts ids that are not hexadecimal numbers of the right size, and some tools write them. A hash
-//! of the text replaces such an id and is [reported](astracer_model::ProblemKind::ForeignId), so that ids
-//! stay distinct and still refer to each other.
+//! The UI accepts ids that are not hexadecimal numbers of the right size, and some tools write
+//! them. A hash of the text replaces such an id and is
+//! [reported](astracer_model::ProblemKind::ForeignId), so that ids stay distinct and still refer to
+//! each other.
 
 use std::io::BufRead;
 use std::sync::Arc;

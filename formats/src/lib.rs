@@ -1,4 +1,5 @@
-//! Readers and writers of trace formats: OTLP (JSON, protobuf), Jaeger, Zipkin v2, HTrace, Nezha's CSV and X-Trace.
+//! Readers and writers of trace formats: OTLP (JSON, protobuf), Jaeger, Zipkin v2, HTrace, Nezha's
+//! CSV and X-Trace.
 //!
 //! A reader takes one uncompressed stream of a known [`Format`] and hands spans and problems to a
 //! [`Sink`]. This crate opens no file and no archive, joins no traces, and prints nothing.
@@ -10,9 +11,10 @@
 //!
 //! # Guarantees of a reader
 //!
-//! A reader never gives up and never hides. A record that cannot be read becomes a [`Problem`](astracer_model::Problem)
-//! with its file, line, byte and reason, and the records around it still come. Readers stream: they hold one buffer and
-//! the largest single record, not the file.
+//! A reader never gives up and never hides. A record that cannot be read becomes a
+//! [`Problem`](astracer_model::Problem) with its file, line, byte and reason, and the records
+//! around it still come. Readers stream: they hold one buffer and the largest single record, not
+//! the file.
 
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
@@ -44,7 +46,8 @@ pub mod zipkin_json;
 /// Bounds on the memory and stack that reading one record may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of the largest single record (a span, a batch of one resource, a trace object) that is buffered.
+    /// Bytes of the largest single record (a span, a batch of one resource, a trace object) that is
+    /// buffered.
     pub record_bytes_max: usize,
     /// Nesting of JSON objects and lists, and of protobuf messages.
     pub nesting_max: usize,

@@ -107,8 +107,8 @@ impl Found {
         self.add_if(Loss::DroppedCounts, resource.dropped_attributes != 0 || scope.dropped_attributes != 0);
     }
 
-    /// Returns true if a resource attribute is the service's name, for a format that has one textual name.
-    /// `named` states whether a name was seen before.
+    /// Returns true if a resource attribute is the service's name, for a format that has one
+    /// textual name. `named` states whether a name was seen before.
     pub(super) fn service_name(&mut self, attribute: &Attribute<'_>, named: &mut bool) -> bool {
         let is_name = attribute.key == "service.name";
         if is_name {
@@ -126,8 +126,8 @@ impl Found {
     }
 }
 
-/// Returns true if a value differs after a round trip through JSON: bytes, and numbers that JSON cannot
-/// write.
+/// Returns true if a value differs after a round trip through JSON: bytes, and numbers that JSON
+/// cannot write.
 pub(super) fn changes_in_json(value: &Value<'_>) -> bool {
     match value {
         Value::Bytes(_) => true,

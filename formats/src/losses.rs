@@ -1,7 +1,7 @@
 //! Losses: the parts of a span that a format cannot represent.
 //!
-//! Each writable format computes them beside its writer, span by span, without writing. Everything that is
-//! not reported as lost is unchanged when the text is read again.
+//! Each writable format computes them beside its writer, span by span, without writing. Everything
+//! that is not reported as lost is unchanged when the text is read again.
 
 use astracer_model::Format;
 use astracer_model::span::Span;

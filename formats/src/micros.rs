@@ -18,7 +18,8 @@ pub(super) fn instant(cursor: &mut Cursor<'_>) -> Result<Option<UnixNanos>, Faul
     }
 }
 
-/// Reads a duration in nanoseconds; `null` is no duration. A clock that stepped back can make it negative.
+/// Reads a duration in nanoseconds; `null` is no duration. A clock that stepped back can make it
+/// negative.
 pub(super) fn duration(cursor: &mut Cursor<'_>) -> Result<Option<i128>, Fault> {
     nanos(cursor)
 }

@@ -1,11 +1,12 @@
 //! Nezha's span CSV, one span per line.
 //!
-//! The columns are `TraceID`, `SpanID`, `ParentID`, `PodName`, `OperationName`, `StartTimeUnixNano`,
-//! `EndTimeUnixNano` and `Duration` (in microseconds), in the order given by the header. The parent of a root
-//! is the word `root`. The service of a pod is the pod's name without its last two parts:
-//! `ts-order-service-6f6cfc45b-h5m2n` belongs to `ts-order-service`.
+//! The columns are `TraceID`, `SpanID`, `ParentID`, `PodName`, `OperationName`,
+//! `StartTimeUnixNano`, `EndTimeUnixNano` and `Duration` (in microseconds), in the order given by
+//! the header. The parent of a root is the word `root`. The service of a pod is the pod's name
+//! without its last two parts: `ts-order-service-6f6cfc45b-h5m2n` belongs to `ts-order-service`.
 //!
-//! A row is one line. Cells may be quoted but contain no line break, so a stray quote spoils only one row.
+//! A row is one line. Cells may be quoted but contain no line break, so a stray quote spoils only
+//! one row.
 
 use std::borrow::Cow;
 use std::io::BufRead;
@@ -59,7 +60,8 @@ pub fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mu
 
 /// Returns true if a line names the columns that every span needs.
 pub(super) fn is_header(line: &[u8]) -> bool {
-    // The parser's tables take longer than all else that is done with a small file which is none of ours.
+    // The parser's tables take longer than all else that is done with a small file which is none of
+    // ours.
     let has_columns = memchr::memchr_iter(b',', line).nth(Columns::NEEDED - 2).is_some();
     has_columns && Columns::of_header(without_end(line), &mut Cells::default()).is_some()
 }

@@ -61,9 +61,9 @@ fn status_from_word(word: &str) -> Option<Status> {
         .map(|(_, status)| status)
 }
 
-/// Moves tags into the fields they describe: scope, status, tracestate, counts of discarded items, and the
-/// kind if it is not known otherwise. The format handles the tag `error`. Tags with invalid values stay tags, and so
-/// does the older name or version of a scope beside another newer one.
+/// Moves tags into the fields they describe: scope, status, tracestate, counts of discarded items,
+/// and the kind if it is not known otherwise. The format handles the tag `error`. Tags with invalid
+/// values stay tags, and so does the older name or version of a scope beside another newer one.
 ///
 /// Returns the tags that stated the scope's name and its version.
 pub(super) fn lift(span: &mut Span<'_>, scopes: &mut Reuse<Scope>) -> [ScopeTags; 2] {
@@ -98,7 +98,8 @@ pub(super) fn lift(span: &mut Span<'_>, scopes: &mut Reuse<Scope>) -> [ScopeTags
     [name_tags, version_tags]
 }
 
-/// The newer text if there is one, else the older. Of two that differ the older becomes an attribute again.
+/// The newer text if there is one, else the older. Of two that differ the older becomes an
+/// attribute again.
 fn one_of<'a>(
     newer: Cow<'a, str>,
     older: Cow<'a, str>,
@@ -125,7 +126,8 @@ fn scope_of(name: &str, version: &str, scopes: &mut Reuse<Scope>) -> Arc<Scope> 
     })
 }
 
-/// Removes the count of discarded attributes of an event or link from its attributes and returns it.
+/// Removes the count of discarded attributes of an event or link from its attributes and returns
+/// it.
 pub(super) fn lift_dropped(attributes: &mut Vec<Attribute<'_>>) -> u32 {
     let mut dropped = 0;
     attributes.retain(|attribute| {

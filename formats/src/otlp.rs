@@ -1,11 +1,11 @@
 //! Shared parts of OTLP's two encodings.
 //!
-//! An OTLP span has one parent, and no id that client and server share. The writers encode what a [`Span`]
-//! has beyond that in a form that every OTLP reader accepts, and from which our readers restore the same
-//! span:
+//! An OTLP span has one parent, and no id that client and server share. The writers encode what a
+//! [`Span`] has beyond that in a form that every OTLP reader accepts, and from which our readers
+//! restore the same span:
 //!
-//! - The first parent is the span's `parent_span_id`. Each further parent is a link to a span of the same
-//!   trace, with the attribute `astracer.parent` = true and no other.
+//! - The first parent is the span's `parent_span_id`. Each further parent is a link to a span of
+//!   the same trace, with the attribute `astracer.parent` = true and no other.
 //! - The server's half of a shared id has the attribute `astracer.shared` = true, as its last.
 
 use std::collections::HashMap;
@@ -34,7 +34,8 @@ pub(super) fn losses(span: &Span<'_>, found: &mut Found) {
     found.add_if(Loss::Follows, span.follows);
 }
 
-/// Restores a span as read: marked links become parents, and the attribute becomes the `shared` field.
+/// Restores a span as read: marked links become parents, and the attribute becomes the `shared`
+/// field.
 pub(super) fn unmark(span: &mut Span<'_>) {
     if !span.links.is_empty() {
         let (trace_id, parents) = (span.trace_id, &mut span.parents);
@@ -57,8 +58,8 @@ pub(super) fn linked_parents<'s>(span: &'s Span<'_>) -> impl Iterator<Item = Spa
     span.parents.iter().skip(1).copied()
 }
 
-/// Groups spans by a shared resource or scope, in order of first occurrence. Equal values in different
-/// allocations count as one group if they are adjacent; otherwise they are not compared.
+/// Groups spans by a shared resource or scope, in order of first occurrence. Equal values in
+/// different allocations count as one group if they are adjacent; otherwise they are not compared.
 pub(super) fn groups<'s, 'a: 's, T: PartialEq + 's>(
     spans: impl Iterator<Item = &'s Span<'a>>,
     shared: impl Fn(&'s Span<'a>) -> &'s Arc<T>,

@@ -1,18 +1,20 @@
-//! OTLP export requests as protobuf: a single bare request, or requests that are each preceded by their
-//! length.
+//! OTLP export requests as protobuf: a single bare request, or requests that are each preceded by
+//! their length.
 //!
-//! A bare request fills its file; protobuf defines consecutive bare requests as one. Otherwise each request
-//! is preceded by its length, as a varint or, as the Collector's file exporter writes it, in four bytes, most
-//! significant first. The first bytes of a file determine the framing.
+//! A bare request fills its file; protobuf defines consecutive bare requests as one. Otherwise each
+//! request is preceded by its length, as a varint or, as the Collector's file exporter writes it,
+//! in four bytes, most significant first. The first bytes of a file determine the framing.
 //!
-//! Reading proceeds by the spans of one resource, so memory is bounded by the largest of these. Every message
-//! has a known length, and a broken one is skipped, whether it is a span, the spans of a scope, or those of a
-//! resource. Only a bare request with broken fields of its own leaves no position to continue from.
+//! Reading proceeds by the spans of one resource, so memory is bounded by the largest of these.
+//! Every message has a known length, and a broken one is skipped, whether it is a span, the spans
+//! of a scope, or those of a resource. Only a bare request with broken fields of its own leaves no
+//! position to continue from.
 //!
 //! The writer precedes each request with its length as a varint.
 //!
-//! Places have no line. A span's further parents are links with the attribute `astracer.parent` = true; the
-//! server's half of an id that client and server share has the attribute `astracer.shared` = true.
+//! Places have no line. A span's further parents are links with the attribute `astracer.parent` =
+//! true; the server's half of an id that client and server share has the attribute
+//! `astracer.shared` = true.
 
 use std::io::{self, BufRead};
 use std::sync::Arc;
@@ -124,7 +126,8 @@ impl Framing {
 
 /// The tag of a request's field 1, the spans of a resource.
 const REQUEST_TAG: u8 = 1 << 3 | LEN;
-/// Tags with which the spans of a resource may start; the last is the first byte of field 1000's tag.
+/// Tags with which the spans of a resource may start; the last is the first byte of field 1000's
+/// tag.
 const UNIT_TAGS: [u8; 4] = [1 << 3 | LEN, 2 << 3 | LEN, 3 << 3 | LEN, 0xc2];
 /// The prefix from which the framing is determined.
 const PREFIX_BYTES: usize = 64 << 10;

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use super::json::{Cursor, Fault, Scalar, write};
 use astracer_model::value::{Attribute, Value};
 
-/// Reads any JSON value. Numbers without fraction and exponent are integers if they fit; numbers that fit
-/// neither an integer nor a float keep their digits as text.
+/// Reads any JSON value. Numbers without fraction and exponent are integers if they fit; numbers
+/// that fit neither an integer nor a float keep their digits as text.
 pub(super) fn read_value<'a>(cursor: &mut Cursor<'a>) -> Result<Value<'a>, Fault> {
     Ok(match cursor.peek() {
         Some(b'{') => Value::Map(read_members(cursor)?),
@@ -64,7 +64,8 @@ pub(super) fn write_integer(out: &mut Vec<u8>, number: impl Into<i128>) {
     };
 }
 
-/// Appends a number with its decimal point; NaN and infinities become strings, as in protobuf's JSON.
+/// Appends a number with its decimal point; NaN and infinities become strings, as in protobuf's
+/// JSON.
 pub(super) fn write_double(out: &mut Vec<u8>, number: f64) {
     let _ = write::double(out, number);
 }

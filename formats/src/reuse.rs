@@ -1,4 +1,5 @@
-//! A cache of resources and scopes by their source text, so that a million spans share a few allocations.
+//! A cache of resources and scopes by their source text, so that a million spans share a few
+//! allocations.
 
 use std::collections::HashMap;
 use std::sync::Arc;

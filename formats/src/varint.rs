@@ -1,7 +1,8 @@
-//! Protobuf's varints: seven bits per byte, the lowest first; all bytes but the last have the highest bit set.
+//! Protobuf's varints: seven bits per byte, the lowest first; all bytes but the last have the
+//! highest bit set.
 //!
-//! `prost` has the same in its encoding module, which is hidden from its documentation and reads only from a `Buf`; the
-//! readers here need the size of a varint in a slice that may be truncated.
+//! `prost` has the same in its encoding module, which is hidden from its documentation and reads
+//! only from a `Buf`; the readers here need the size of a varint in a slice that may be truncated.
 
 /// The most bytes that a varint takes.
 pub(crate) const BYTES_MAX: usize = 10;
@@ -55,7 +56,8 @@ mod tests {
 
     #[test]
     fn boundaries() {
-        // Each size's smallest and largest value, and the encoding of 300 from protobuf's documentation.
+        // Each size's smallest and largest value, and the encoding of 300 from protobuf's
+        // documentation.
         for bits in 0..64 {
             for value in [1u64 << bits, (1u64 << bits) - 1, u64::MAX >> bits] {
                 let mut out = Vec::new();

@@ -60,8 +60,8 @@ impl<'r> Window<'r> {
         if self.ended {
             return false;
         }
-        // Consumed bytes are discarded only when they are the larger part, so that each byte moves about
-        // once.
+        // Consumed bytes are discarded only when they are the larger part, so that each byte moves
+        // about once.
         if self.start > self.buffer.len() / 2 {
             self.buffer.drain(..self.start);
             self.start = 0;

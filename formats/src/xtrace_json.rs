@@ -1,8 +1,9 @@
-//! X-Trace reports as JSON, as Brown University's X-Trace server stores and hands out executions (Fonseca et al.,
-//! "X-Trace: A Pervasive Network Tracing Framework", NSDI 2007).
+//! X-Trace reports as JSON, as Brown University's X-Trace server stores and hands out executions
+//! (Fonseca et al., "X-Trace: A Pervasive Network Tracing Framework", NSDI 2007).
 //!
-//! Read are a list of executions (`{"id": ..., "reports": [...]}`), and executions that follow each other. A report is an
-//! event; here it is a span without duration, whose parents are all the events that it followed.
+//! Read are a list of executions (`{"id": ..., "reports": [...]}`), and executions that follow each
+//! other. A report is an event; here it is a span without duration, whose parents are all the
+//! events that it followed.
 //!
 //! # How reports map to spans
 //!
@@ -179,9 +180,9 @@ fn value<'a>(cursor: &mut Cursor<'a>) -> Result<Value<'a>, Fault> {
     })
 }
 
-/// The ids of X-Trace metadata. The low two bits of the first byte tell the length of the task's id (4, 8, 12 or 20
-/// bytes), bit 3 that of the event's (4 bytes, or 8 if set); options may follow. Of task ids longer than 16 bytes the
-/// last 16 are kept.
+/// The ids of X-Trace metadata. The low two bits of the first byte tell the length of the task's id
+/// (4, 8, 12 or 20 bytes), bit 3 that of the event's (4 bytes, or 8 if set); options may follow. Of
+/// task ids longer than 16 bytes the last 16 are kept.
 fn metadata(text: &str) -> Option<(TraceId, SpanId)> {
     let version = u8::from_str_radix(text.get(..2)?, 16).ok()?;
     let task_digits = 2 * [4, 8, 12, 20][usize::from(version & 3)];

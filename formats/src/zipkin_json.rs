@@ -1,7 +1,7 @@
 //! Zipkin's v2 JSON: the requests and answers of its API, and the downloads of its UI.
 //!
-//! The reader accepts a list of spans, a list of traces (lists of spans), and consecutive spans, on one line
-//! or several.
+//! The reader accepts a list of spans, a list of traces (lists of spans), and consecutive spans, on
+//! one line or several.
 //!
 //! # Mapping
 //!
@@ -24,9 +24,10 @@
 //! | other `tags` | attributes |
 //! | `annotations` | events: `"name": {attributes}` as OpenTelemetry's specification writes them, `name|{attributes}|0` as its Collector does, else the name |
 //!
-//! The names of endpoint attributes are those of OpenTelemetry's Collector (local) and of its current
-//! semantic conventions (remote). Spans of the older v1 format are bad records: those with `binaryAnnotations`, and those
-//! whose annotations have an `endpoint` while the span has no endpoint and no tags.
+//! The names of endpoint attributes are those of OpenTelemetry's Collector (local) and of its
+//! current semantic conventions (remote). Spans of the older v1 format are bad records: those with
+//! `binaryAnnotations`, and those whose annotations have an `endpoint` while the span has no
+//! endpoint and no tags.
 
 use std::io::BufRead;
 use std::sync::Arc;

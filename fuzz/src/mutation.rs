@@ -1,8 +1,9 @@
 //! Mutations that hurt parsers: long numbers, deep nesting, cut input.
 //!
-//! proptest chooses the mutations and makes a failing list of them smaller. The mutations themselves are ours, because no
-//! library has them: random bytes do not get past the first token of a trace format, and libFuzzer, which learns the
-//! formats by itself, needs a nightly compiler and minutes.
+//! proptest chooses the mutations and makes a failing list of them smaller. The mutations
+//! themselves are ours, because no library has them: random bytes do not get past the first token
+//! of a trace format, and libFuzzer, which learns the formats by itself, needs a nightly compiler
+//! and minutes.
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -32,7 +33,8 @@ pub(crate) enum Mutation {
     Splice { part: Part, seed: Index, from: Part },
     /// Replaces a number.
     Number { at: Index, digits: Vec<u8> },
-    /// Wraps a value in levels of lists or objects. With fewer `closed` than `open`, some are left open.
+    /// Wraps a value in levels of lists or objects. With fewer `closed` than `open`, some are left
+    /// open.
     Nest { at: Index, length: usize, bracket: usize, open: usize, closed: usize },
     /// Makes a part the content of protobuf's length-delimited fields, one inside the other.
     NestFields { part: Part, field: u8, levels: usize },

@@ -1,8 +1,9 @@
-//! Fuzzing as an ordinary test: runs a target on seeds, on prefixes of them and on mutations of them.
+//! Fuzzing as an ordinary test: runs a target on seeds, on prefixes of them and on mutations of
+//! them.
 //!
-//! proptest generates the mutations from a fixed seed and makes the first failing list of them smaller. A target that
-//! hangs, overflows the stack or eats all memory cannot be caught: its input is then in the file `fuzz-NAME-running` in
-//! the scratch folder.
+//! proptest generates the mutations from a fixed seed and makes the first failing list of them
+//! smaller. A target that hangs, overflows the stack or eats all memory cannot be caught: its input
+//! is then in the file `fuzz-NAME-running` in the scratch folder.
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -20,9 +21,9 @@ use crate::mutation::{Mutation, any_mutation};
 
 /// Inputs are cut to this length.
 const INPUT_BYTES_MAX: usize = 64 << 10;
-/// One input may take so much processor time: a hundred times what the slowest takes, and less than 64 KiB take where each
-/// byte meets each other. Not instructions, which not every machine counts (`cargo xtask fuzz-work` limits those); other
-/// processes do not count either.
+/// One input may take so much processor time: a hundred times what the slowest takes, and less than
+/// 64 KiB take where each byte meets each other. Not instructions, which not every machine counts
+/// (`cargo xtask fuzz-work` limits those); other processes do not count either.
 const WORK_MAX: Duration = Duration::from_secs(4);
 
 /// Settings of a replay.
@@ -62,7 +63,8 @@ pub struct Failure {
     pub file: PathBuf,
 }
 
-/// Runs `target` on the files of the folder `seeds`, on prefixes of them and on mutations. Returns the number of inputs.
+/// Runs `target` on the files of the folder `seeds`, on prefixes of them and on mutations. Returns
+/// the number of inputs.
 ///
 /// # Errors
 ///
@@ -185,8 +187,8 @@ fn worked() -> Duration {
     Duration::from_nanos(text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0))
 }
 
-/// Writes the input that the target is about to get. The file stays open: creating it for each input takes longer than
-/// most targets.
+/// Writes the input that the target is about to get. The file stays open: creating it for each
+/// input takes longer than most targets.
 fn note(file: &mut File, input: &[u8]) -> io::Result<()> {
     file.seek(SeekFrom::Start(0))?;
     file.write_all(input)?;

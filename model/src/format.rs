@@ -5,12 +5,12 @@ use std::str::FromStr;
 
 /// A format that traces are recorded in.
 ///
-/// The enum is exhaustive on purpose: `astracer-formats` handles each variant, and the compiler checks that
-/// it does.
+/// The enum is exhaustive on purpose: `astracer-formats` handles each variant, and the compiler
+/// checks that it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// OTLP export requests as JSON: one per file, one per line, or the lines of the Collector's file
-    /// exporter.
+    /// OTLP export requests as JSON: one per file, one per line, or the lines of the Collector's
+    /// file exporter.
     OtlpJson,
     /// OTLP export requests as protobuf: one per file, or each preceded by its length.
     OtlpProto,

@@ -14,7 +14,8 @@ impl TraceId {
     /// The zero id: no trace id was recorded.
     pub const ZERO: Self = Self(0);
 
-    /// Parses 1 to 32 hexadecimal digits of either case. Fewer than 32 digits are a 64-bit or unpadded id.
+    /// Parses 1 to 32 hexadecimal digits of either case. Fewer than 32 digits are a 64-bit or
+    /// unpadded id.
     pub fn from_hex(text: &str) -> Option<Self> {
         parse_hex(text, 32).map(Self)
     }
@@ -38,7 +39,8 @@ fn parse_hex(text: &str, digits_max: usize) -> Option<u128> {
     Some(u128::from(parse_hex_u64(high)?) << 64 | u128::from(parse_hex_u64(low)?))
 }
 
-/// Parses up to 16 digits. Invalid digits are detected after the loop, which keeps the loop free of branches.
+/// Parses up to 16 digits. Invalid digits are detected after the loop, which keeps the loop free of
+/// branches.
 fn parse_hex_u64(digits: &[u8]) -> Option<u64> {
     let (mut value, mut seen) = (0, 0);
     for &byte in digits {

@@ -110,8 +110,8 @@ macro_rules! problem_kinds {
                 match self { $(Self::$name => $text,)* }
             }
 
-            /// Returns true if part of the input could not be used, and false for irregularities of a trace
-            /// that was kept. Strict reading fails only on the former.
+            /// Returns true if part of the input could not be used, and false for irregularities of
+            /// a trace that was kept. Strict reading fails only on the former.
             pub fn loses_data(self) -> bool {
                 match self { $(Self::$name => problem_kinds!(@lost $lost),)* }
             }

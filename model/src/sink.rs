@@ -11,7 +11,8 @@ pub trait Sink {
     /// Receives one span and the record it was read from.
     fn span(&mut self, span: Span<'_>, record: Record<'_>);
 
-    /// Announces that the spans and problems after this call come from `file`, which has this format.
+    /// Announces that the spans and problems after this call come from `file`, which has this
+    /// format.
     fn file(&mut self, file: &Arc<str>, format: Format) {
         let _ = (file, format);
     }
@@ -22,13 +23,14 @@ pub trait Sink {
     /// Receives the name of a file without traces (a log, a table) and the reason it was skipped.
     fn skipped(&mut self, file: &Arc<str>, reason: &str);
 
-    /// Reports that `bytes` more input bytes were read, as stored before decompression. Used for progress
-    /// displays.
+    /// Reports that `bytes` more input bytes were read, as stored before decompression. Used for
+    /// progress displays.
     fn progress(&mut self, bytes: u64) {
         let _ = bytes;
     }
 
-    /// Returns true if reading should end soon: the user interrupted, or a strict caller saw a problem.
+    /// Returns true if reading should end soon: the user interrupted, or a strict caller saw a
+    /// problem.
     fn stopped(&self) -> bool {
         false
     }
@@ -37,9 +39,9 @@ pub trait Sink {
 /// The piece of input that contains one span.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// The span's own text or bytes, without separators: the JSON object, the CSV row without its line end,
-    /// or the protobuf message without tag and length. Two spans with the same ids and the same bytes are one
-    /// span written twice.
+    /// The span's own text or bytes, without separators: the JSON object, the CSV row without its
+    /// line end, or the protobuf message without tag and length. Two spans with the same ids and
+    /// the same bytes are one span written twice.
     pub bytes: &'a [u8],
     /// The position of the first byte.
     pub place: &'a Place,

@@ -83,7 +83,8 @@ pub struct Span<'a> {
     pub dropped_links: u32,
     /// The text of the W3C `tracestate` header.
     pub trace_state: Cow<'a, str>,
-    /// OTLP's flags: the low 8 bits are W3C trace flags; bits 8 and 9 state whether the parent was remote.
+    /// OTLP's flags: the low 8 bits are W3C trace flags; bits 8 and 9 state whether the parent was
+    /// remote.
     pub flags: u32,
     /// True for the server's half of an id that client and server share (Zipkin's B3 model).
     pub shared: bool,
@@ -97,17 +98,18 @@ pub struct Span<'a> {
     pub scope: Arc<Scope>,
 }
 
-/// The form in which a record states what OpenTelemetry states otherwise, so that a writer of the same format
-/// adds nothing of its own.
+/// The form in which a record states what OpenTelemetry states otherwise, so that a writer of the
+/// same format adds nothing of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Wording {
-    /// The number of attributes, the last ones, that the record holds in a field for the peer (Zipkin's remote endpoint).
+    /// The number of attributes, the last ones, that the record holds in a field for the peer
+    /// (Zipkin's remote endpoint).
     pub peer_attributes: u8,
     /// That field, if it is another than what the attributes make of it.
     pub peer: PeerField,
-    /// The tags that state the status and its description (Zipkin), if they are others than OpenTelemetry's
-    /// specification asks for.
+    /// The tags that state the status and its description (Zipkin), if they are others than
+    /// OpenTelemetry's specification asks for.
     pub status: Option<StatusTags>,
     /// The tags that state the scope's name.
     pub scope_name: ScopeTags,
@@ -124,8 +126,8 @@ pub enum PeerField {
     AsAttributes,
     /// There is none, though attributes name a peer.
     Absent,
-    /// It has the service, the first address, the second one and the port, each if true, that the attributes of
-    /// [`Wording::peer_attributes`] and those of the same names hold.
+    /// It has the service, the first address, the second one and the port, each if true, that the
+    /// attributes of [`Wording::peer_attributes`] and those of the same names hold.
     Parts([bool; 4]),
 }
 
@@ -162,7 +164,8 @@ pub enum ErrorTag {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScopeTags {
-    /// `otel.scope.*` and, with the same text, `otel.library.*`, as OpenTelemetry's specification asks for.
+    /// `otel.scope.*` and, with the same text, `otel.library.*`, as OpenTelemetry's specification
+    /// asks for.
     #[default]
     Both,
     /// `otel.scope.*` alone.
@@ -321,7 +324,8 @@ pub fn lookup<'s, 'a>(attributes: &'s [Attribute<'a>], key: &str) -> Option<&'s 
 }
 
 impl<'a> Span<'a> {
-    /// A span of this resource and scope with every other field empty. Unlike `default()`, this allocates nothing.
+    /// A span of this resource and scope with every other field empty. Unlike `default()`, this
+    /// allocates nothing.
     pub fn of(resource: Arc<Resource>, scope: Arc<Scope>) -> Self {
         Self {
             trace_id: TraceId::ZERO,

@@ -1,13 +1,13 @@
 //! Text of recordings, made safe to show.
 //!
-//! Names, attribute values, file names inside archives and answers of servers are written by others. Printed as they
-//! are, they can move a terminal's cursor, set its title, reorder a line or fake one. [`escaped`] shows such characters
-//! as escapes: `\n`, `\u{1b}`, `\u{202e}`.
+//! Names, attribute values, file names inside archives and answers of servers are written by
+//! others. Printed as they are, they can move a terminal's cursor, set its title, reorder a line or
+//! fake one. [`escaped`] shows such characters as escapes: `\n`, `\u{1b}`, `\u{202e}`.
 
 use std::borrow::Cow;
 
-/// Returns the text with every character that [is not shown as itself](is_shown) written as an escape, as Rust writes
-/// it in a string. The result is one line.
+/// Returns the text with every character that [is not shown as itself](is_shown) written as an
+/// escape, as Rust writes it in a string. The result is one line.
 ///
 /// A backslash stays a backslash: the result is for eyes, not for a parser.
 pub fn escaped(text: &str) -> Cow<'_, str> {
@@ -25,12 +25,12 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// False for characters that control a terminal (C0, DEL and C1, which include line ends and escape sequences), that
-/// reorder what is around them (bidirectional overrides and isolates), or that have no width, so that two different
-/// texts look alike.
+/// False for characters that control a terminal (C0, DEL and C1, which include line ends and escape
+/// sequences), that reorder what is around them (bidirectional overrides and isolates), or that
+/// have no width, so that two different texts look alike.
 ///
-/// The general categories Cc, Zl and Zp of Unicode 16, Cf without the Arabic and Kaithi signs that have a shape, and
-/// the other characters that `DefaultIgnorableCodePoint` names.
+/// The general categories Cc, Zl and Zp of Unicode 16, Cf without the Arabic and Kaithi signs that
+/// have a shape, and the other characters that `DefaultIgnorableCodePoint` names.
 pub fn is_shown(char: char) -> bool {
     // Nearly every character of a recording.
     if matches!(char, ' '..='~') {

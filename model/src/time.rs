@@ -1,7 +1,8 @@
 //! Wall-clock time, as recorders write it.
 
-/// Nanoseconds since the Unix epoch, read from some machine's wall clock. The clocks of two machines
-/// disagree, and a wall clock can step back: subtract two instants only with [`UnixNanos::since`].
+/// Nanoseconds since the Unix epoch, read from some machine's wall clock. The clocks of two
+/// machines disagree, and a wall clock can step back: subtract two instants only with
+/// [`UnixNanos::since`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixNanos(pub u64);
 

@@ -25,7 +25,8 @@ impl Refused {
         Self { reason, message: message.into(), is_cut_off: false }
     }
 
-    /// A request that the receiver's end cuts off. Its sender is to send it again: to the next receiver.
+    /// A request that the receiver's end cuts off. Its sender is to send it again: to the next
+    /// receiver.
     pub(crate) fn cut_off() -> Self {
         let message = "the receiver ended before the request had arrived";
         Self { is_cut_off: true, ..Self::new(Refusal::Incomplete, message) }

@@ -63,8 +63,9 @@ const DISCARDED_BYTES_MAX: u64 = 64 << 20;
 /// Time for the next of these bytes: a sender that stands still is answered.
 const DISCARD_PAUSE: Duration = Duration::from_secs(1);
 
-/// Reads what is left of the body of a request over HTTP/1 that is refused: with unread bytes, the end of a connection discards
-/// the answer, and a sender that writes all before it reads never knows.
+/// Reads what is left of the body of a request over HTTP/1 that is refused: with unread bytes, the
+/// end of a connection discards the answer, and a sender that writes all before it reads never
+/// knows.
 pub(crate) async fn discard(shared: &Shared, body: &mut Incoming) {
     if body.size_hint().lower() > DISCARDED_BYTES_MAX {
         return;

@@ -1,6 +1,7 @@
 //! The memory for bodies: that of all, and the share of each client.
 //!
-//! A client is an address; of IPv6 the network of 64 bits, since a host may have any number of addresses in it.
+//! A client is an address; of IPv6 the network of 64 bits, since a host may have any number of
+//! addresses in it.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -95,8 +96,8 @@ pub(crate) struct Held<'c> {
 }
 
 impl<'c> Held<'c> {
-    /// Takes more, so that all of `bytes` are covered. A body takes what has arrived, not what it announced: a slow sender holds
-    /// little.
+    /// Takes more, so that all of `bytes` are covered. A body takes what has arrived, not what it
+    /// announced: a slow sender holds little.
     pub(crate) async fn grow(&mut self, client: &'c Client, bytes: usize) -> Result<(), Refused> {
         let Some(share) = &client.0.share else { return Ok(()) };
         let (memory, units) = (&client.0.memory, bytes.div_ceil(UNIT));

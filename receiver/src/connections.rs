@@ -68,8 +68,9 @@ impl Connections {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a connection. At the limit, [one](State::make_room) is asked to end; returns `None` if there is none that may.
-    /// The new one is counted at once, so one that ends slowly may be above the limit for a moment.
+    /// Adds a connection. At the limit, [one](State::make_room) is asked to end; returns `None` if
+    /// there is none that may. The new one is counted at once, so one that ends slowly may be above
+    /// the limit for a moment.
     pub(crate) fn add(self: &Arc<Self>, limits: &Limits, client: IpAddr, now: Instant) -> Option<Connection> {
         let mut state = self.lock();
         let staying = state.staying().count();
@@ -92,7 +93,8 @@ impl Connections {
         Some(Connection(Arc::new(Place { all: Arc::clone(self), id, end })))
     }
 
-    /// Asks the connection that has been idle for longest to end, where the system has no place for another one.
+    /// Asks the connection that has been idle for longest to end, where the system has no place for
+    /// another one.
     pub(crate) fn end_idle(&self) {
         let mut state = self.lock();
         if let Some(id) = state.longest(|entry| entry.requests == 0) {
@@ -119,8 +121,9 @@ impl State {
         }
     }
 
-    /// Asks a connection to end: the one that has been idle for longest. If all are busy, a client with more than its share
-    /// loses its longest request to one with less, since any number of requests may be slow on purpose.
+    /// Asks a connection to end: the one that has been idle for longest. If all are busy, a client
+    /// with more than its share loses its longest request to one with less, since any number of
+    /// requests may be slow on purpose.
     fn make_room(&mut self, limits: &Limits, client: IpAddr) -> bool {
         let found = self.longest(|entry| entry.requests == 0).or_else(|| {
             let mut of_each: HashMap<IpAddr, usize> = HashMap::new();

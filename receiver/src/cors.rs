@@ -1,4 +1,5 @@
-//! Browsers' cross-origin requests (Fetch standard, "HTTP-CORS protocol"), for origins that the operator allows.
+//! Browsers' cross-origin requests (Fetch standard, "HTTP-CORS protocol"), for origins that the
+//! operator allows.
 
 use hyper::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,

@@ -16,7 +16,8 @@ pub enum Refusal {
     WrongPath,
     /// It did not arrive whole, or not in time.
     Incomplete,
-    /// The files are full, or can't be written; or the memory for bodies, or its client's share of it, was used up for too long.
+    /// The files are full, or can't be written; or the memory for bodies, or its client's share of
+    /// it, was used up for too long.
     NoRoom,
 }
 

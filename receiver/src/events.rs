@@ -14,7 +14,8 @@ pub enum Event {
     Taking(u64),
     /// Every connection is busy at the limit: a new one was turned away.
     ConnectionsFull,
-    /// The system gave no new connection for the first time, for this reason: mostly for lack of file handles.
+    /// The system gave no new connection for the first time, for this reason: mostly for lack of
+    /// file handles.
     NotAccepted(String),
 }
 
@@ -31,7 +32,8 @@ struct State {
     refused: u64,
     /// A connection was turned away since the last one was taken in.
     is_full: bool,
-    /// The system gave no connection. That is told once, for at the limit every other one may be lost.
+    /// The system gave no connection. That is told once, for at the limit every other one may be
+    /// lost.
     is_stuck: bool,
 }
 

@@ -117,7 +117,8 @@ async fn take(
     match form {
         Form::Protobuf => record(shared, &bytes, Format::OtlpProto),
         Form::Json if bytes.trim_ascii_start().starts_with(b"{") => record(shared, &bytes, Format::OtlpJson),
-        // Files may hold a list of requests, or none. A sender of that has a mistake, and is to know.
+        // Files may hold a list of requests, or none. A sender of that has a mistake, and is to
+        // know.
         Form::Json => Err(Refused::new(Refusal::Bad, "the body is not a JSON object")),
     }
 }

@@ -1,21 +1,25 @@
-//! A receiver of OTLP that writes what it gets to files: how users of any language record a workload.
+//! A receiver of OTLP that writes what it gets to files: how users of any language record a
+//! workload.
 //!
-//! Each address takes everything: gRPC and HTTP, told apart by the first bytes of a connection; protobuf and JSON; plain,
-//! gzip, deflate and zstd. So 4317 and 4318 are a matter of what senders expect.
+//! Each address takes everything: gRPC and HTTP, told apart by the first bytes of a connection;
+//! protobuf and JSON; plain, gzip, deflate and zstd. So 4317 and 4318 are a matter of what senders
+//! expect.
 //!
 //! ```text
 //! connection -> http (HTTP's answers) -+-> body (limits, decompression) -> record (text of spans) -+-> Files
 //!               grpc (tonic's framing) +                                                           +-> Spooled
 //! ```
 //!
-//! A request is answered when its lines are written: what was answered with success is in a file. Spans are not decoded
-//! into objects on the way; a request's text is made from its bytes in one pass.
+//! A request is answered when its lines are written: what was answered with success is in a file.
+//! Spans are not decoded into objects on the way; a request's text is made from its bytes in one
+//! pass.
 //!
 //! # Limits
 //!
-//! Connections, bodies and times are limited (see [`Limits`]). Refused requests are counted by reason in [`Received`], and
-//! [`Receiver::events`] tells when the receiver begins and stops to refuse. When the files reach their own limit or cannot
-//! be written, requests are answered so that senders try again later.
+//! Connections, bodies and times are limited (see [`Limits`]). Refused requests are counted by
+//! reason in [`Received`], and [`Receiver::events`] tells when the receiver begins and stops to
+//! refuse. When the files reach their own limit or cannot be written, requests are answered so that
+//! senders try again later.
 
 use std::fmt;
 use std::fs::File;
@@ -58,7 +62,8 @@ pub struct StartError {
 }
 
 impl StartError {
-    /// Returns the address that cannot be listened on; `None` if the recording's folder is the problem.
+    /// Returns the address that cannot be listened on; `None` if the recording's folder is the
+    /// problem.
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
     }
@@ -96,7 +101,8 @@ fn lock(folder: &Path) -> io::Result<Option<FileLock>> {
         |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", folder.to_string_lossy()));
     let probe = folder.join(".astracer-probe");
     File::create(&probe).and_then(|_| std::fs::remove_file(&probe)).map_err(in_folder)?;
-    // A lock of the folder itself leaves no file among the recordings. Where folders cannot be opened, there is none.
+    // A lock of the folder itself leaves no file among the recordings. Where folders cannot be
+    // opened, there is none.
     let Ok(file) = File::open(folder) else { return Ok(None) };
     match FileLock::take(file) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -107,11 +113,13 @@ fn lock(folder: &Path) -> io::Result<Option<FileLock>> {
 }
 
 impl Receiver {
-    /// Listens on each address (port 0 is any free one) and records to files, and to a spool if there is one.
+    /// Listens on each address (port 0 is any free one) and records to files, and to a spool if
+    /// there is one.
     ///
     /// # Errors
     ///
-    /// If an address can't be listened on, the folder can't be written, or another receiver writes to it.
+    /// If an address can't be listened on, the folder can't be written, or another receiver writes
+    /// to it.
     pub fn start(
         addresses: &[SocketAddr],
         limits: Limits,
@@ -153,7 +161,8 @@ impl Receiver {
         self.shared.counts.read()
     }
 
-    /// Returns what changed since the last call: when requests began to be refused, and when that was over.
+    /// Returns what changed since the last call: when requests began to be refused, and when that
+    /// was over.
     pub fn events(&self) -> Vec<Event> {
         self.shared.events.take()
     }
@@ -163,25 +172,27 @@ impl Receiver {
         self.shared.files.total_bytes()
     }
 
-    /// Returns spans that were acknowledged, and whose file was then removed by somebody while it was being written.
+    /// Returns spans that were acknowledged, and whose file was then removed by somebody while it
+    /// was being written.
     pub fn spans_removed(&self) -> u64 {
         self.shared.files.spans_removed()
     }
 
-    /// Returns the counts of spans that were passed on, and the number that wait in the spool; `None` for a receiver that does
-    /// not forward.
+    /// Returns the counts of spans that were passed on, and the number that wait in the spool;
+    /// `None` for a receiver that does not forward.
     pub fn forwarded(&self) -> Option<(Forwarded, u64)> {
         self.shared.forward.as_ref().map(|spool| (spool.counter().read(), spool.pending()))
     }
 
-    /// Passes on what waits in the spool, for `timeout` at most; returns the spans that still wait. They stay on disk.
+    /// Passes on what waits in the spool, for `timeout` at most; returns the spans that still wait.
+    /// They stay on disk.
     pub fn drain(&self, timeout: Duration) -> u64 {
         self.shared.forward.as_ref().map_or(0, |spool| spool.drain(timeout))
     }
 
-    /// Takes no new connections and requests, answers those that are under way (for some seconds at most, and as long as
-    /// they go on arriving), and completes the last file. All counts are final then, but for what waits in the spool, which
-    /// [`drain`](Self::drain) still passes on.
+    /// Takes no new connections and requests, answers those that are under way (for some seconds at
+    /// most, and as long as they go on arriving), and completes the last file. All counts are final
+    /// then, but for what waits in the spool, which [`drain`](Self::drain) still passes on.
     ///
     /// # Errors
     ///

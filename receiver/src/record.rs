@@ -29,9 +29,9 @@ pub(crate) fn record(shared: &Shared, bytes: &[u8], format: Format) -> Recorded 
         return Err(Refused::new(Refusal::Bad, lines.message));
     }
     if lines.spans > 0 {
-        // The place that refused a request last is asked first: while one is full, or cannot be written, senders try again,
-        // and the other place would have each try. Where it has a request that the first one then takes, that is
-        // delivered at least once.
+        // The place that refused a request last is asked first: while one is full, or cannot be
+        // written, senders try again, and the other place would have each try. Where it has a
+        // request that the first one then takes, that is delivered at least once.
         let (files, spool) = (|| write(shared, &lines), || pass_on(shared, bytes, format, &lines));
         if shared.are_files_first.load(Ordering::Relaxed) {
             files().and_then(|()| spool())?;

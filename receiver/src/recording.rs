@@ -18,13 +18,15 @@ impl From<Files> for Recording {
 }
 
 impl Recording {
-    /// Also passes the spans on, through a spool. A request is answered when it is in the spool and in the files.
+    /// Also passes the spans on, through a spool. A request is answered when it is in the spool and
+    /// in the files.
     pub fn with_forward(mut self, spool: Spooled) -> Self {
         self.forward = Some(spool);
         self
     }
 
-    /// Lets web pages of these origins send traces, such as `https://shop.example`; `*` stands for any.
+    /// Lets web pages of these origins send traces, such as `https://shop.example`; `*` stands for
+    /// any.
     pub fn with_origins(mut self, origins: impl Into<Vec<String>>) -> Self {
         self.origins = origins.into();
         self

@@ -13,8 +13,8 @@ use crate::events::Events;
 use crate::{Limits, Recording};
 use astracer_exporters::{Files, Spooled};
 
-/// At the end of the receiver, the time for connections without a request under way, and for the next bytes of one: a sender that
-/// stands still is not waited for.
+/// At the end of the receiver, the time for connections without a request under way, and for the
+/// next bytes of one: a sender that stands still is not waited for.
 pub(crate) const STANDSTILL: Duration = Duration::from_millis(250);
 
 /// Limits, outputs and counts, which all connections have in common.
@@ -59,7 +59,8 @@ impl Shared {
         let _ = self.stopped.clone().wait_for(|stopped| *stopped).await;
     }
 
-    /// Returns when the receiver ends, and a sender that has sent nothing meanwhile is not waited for any longer.
+    /// Returns when the receiver ends, and a sender that has sent nothing meanwhile is not waited
+    /// for any longer.
     pub(crate) async fn standstill(&self) {
         self.stopped().await;
         tokio::time::sleep(STANDSTILL).await;

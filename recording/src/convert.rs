@@ -1,11 +1,13 @@
 //! Conversion between formats: a [`Sink`] that writes the spans it receives.
 //!
-//! Spans are written as they arrive if the output's format allows it; memory is then constant, whatever the
-//! input's size. Two cases need more. Jaeger's JSON keeps a trace in one piece, so the text of all spans
-//! waits for the end. HTrace 3 has spans that know their parent but not their trace: those wait, and for each
-//! other span read from HTrace its id and trace are kept (16 bytes).
+//! Spans are written as they arrive if the output's format allows it; memory is then constant,
+//! whatever the input's size. Two cases need more. Jaeger's JSON keeps a trace in one piece, so the
+//! text of all spans waits for the end. HTrace 3 has spans that know their parent but not their
+//! trace: those wait, and for each other span read from HTrace its id and trace are kept (16
+//! bytes).
 //!
-//! Nothing is joined, renamed or dropped: duplicates, orphans and irregular times come out unchanged.
+//! Nothing is joined, renamed or dropped: duplicates, orphans and irregular times come out
+//! unchanged.
 
 use std::fmt;
 use std::io::{self, Write};

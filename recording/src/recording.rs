@@ -1,8 +1,8 @@
 //! A recording in memory, in compact form: traces whose spans know their parents.
 //!
-//! [`Intake`] receives spans in any order and from any number of files; [`Intake::finish`] joins them into
-//! traces. A span takes [`Recording::BYTES_PER_SPAN`] bytes, plus its share of names and of traces;
-//! attributes, events and links are kept only on request ([`Keep::full`]).
+//! [`Intake`] receives spans in any order and from any number of files; [`Intake::finish`] joins
+//! them into traces. A span takes [`Recording::BYTES_PER_SPAN`] bytes, plus its share of names and
+//! of traces; attributes, events and links are kept only on request ([`Keep::full`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -146,8 +146,8 @@ impl Recording {
         self.labels.keys().1
     }
 
-    /// The values of these attributes, the spans' own behind the others, in a set that [`SpanView::label_symbol`] refers
-    /// to; `None` where a span has none.
+    /// The values of these attributes, the spans' own behind the others, in a set that
+    /// [`SpanView::label_symbol`] refers to; `None` where a span has none.
     pub fn label_values(&self, set: Symbol) -> impl ExactSizeIterator<Item = Option<&str>> {
         self.labels.values(set)
     }
@@ -157,8 +157,8 @@ impl Recording {
         &self.files
     }
 
-    /// True if a span's tracestate states a sampling threshold (`ot=th`), whether or not tracestates were kept: some
-    /// traces stand for several.
+    /// True if a span's tracestate states a sampling threshold (`ot=th`), whether or not
+    /// tracestates were kept: some traces stand for several.
     pub fn states_thresholds(&self) -> bool {
         self.states_thresholds
     }

@@ -1,8 +1,8 @@
 //! Call trees: the shapes of traces.
 //!
-//! The shape of a span is its name and the multiset of its children's shapes: children that ran in another
-//! order, or at other times, have the same shape. A span with several parents belongs to its first. A trace
-//! with several tops (roots, orphans) is a multiset of trees.
+//! The shape of a span is its name and the multiset of its children's shapes: children that ran in
+//! another order, or at other times, have the same shape. A span with several parents belongs to
+//! its first. A trace with several tops (roots, orphans) is a multiset of trees.
 
 use std::hash::BuildHasher;
 
@@ -42,7 +42,8 @@ pub struct Scratch {
 }
 
 impl Shapes {
-    /// The shape of a trace; `None` if the work is to stop, which a trace of millions of spans takes a while for.
+    /// The shape of a trace; `None` if the work is to stop, which a trace of millions of spans
+    /// takes a while for.
     pub fn of_trace(
         &mut self,
         trace: TraceView<'_>,
@@ -246,7 +247,8 @@ mod tests {
             (4, 1, 0, "b"),
         ]);
         assert_eq!(ids[0], ids[1]);
-        // An orphan alone has the shape of a root: orphanhood is a problem, not a property of the shape.
+        // An orphan alone has the shape of a root: orphanhood is a problem, not a property of the
+        // shape.
         assert_eq!(ids[2], ids[3]);
         assert_eq!(shapes.name(ids[0]), None);
         assert_eq!(shapes.children(ids[0]).len(), 2);

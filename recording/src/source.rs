@@ -1,8 +1,8 @@
 //! Sources of recordings: files, folders, archives and compressed streams.
 //!
-//! [`read`] walks a folder in sorted order, opens tar archives and gz, xz and zst streams however they are
-//! nested, detects the format of each contained file, and passes the file to that format's reader. Nothing is
-//! written to disk: names inside archives are only labels.
+//! [`read`] walks a folder in sorted order, opens tar archives and gz, xz and zst streams however
+//! they are nested, detects the format of each contained file, and passes the file to that format's
+//! reader. Nothing is written to disk: names inside archives are only labels.
 //!
 //! ```text
 //! path -> walk -> unpack -> detect -> astracer_formats::read -> Sink
@@ -36,11 +36,11 @@ use walk::{Found, Walk};
 /// Bounds on the resources that reading a source may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes after decompression, over the whole source. Reading stops at the limit. Uncompressed files do
-    /// not count.
+    /// Bytes after decompression, over the whole source. Reading stops at the limit. Uncompressed
+    /// files do not count.
     pub expanded_bytes_max: u64,
-    /// Bounds on one record. The nesting limit applies to archives in archives too, which are never opened
-    /// deeper than 8 levels, because each open decompressor holds its window.
+    /// Bounds on one record. The nesting limit applies to archives in archives too, which are never
+    /// opened deeper than 8 levels, because each open decompressor holds its window.
     pub records: astracer_formats::Limits,
 }
 
@@ -54,8 +54,8 @@ impl Default for Limits {
 /// Options for reading a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The format of every contained file; if `None`, it is detected from each file's content. Archives are
-    /// opened in either case.
+    /// The format of every contained file; if `None`, it is detected from each file's content.
+    /// Archives are opened in either case.
     pub format: Option<Format>,
     /// Bounds on resources.
     pub limits: Limits,
@@ -87,9 +87,9 @@ pub struct FileSummary {
 
 /// Reads a file, a folder or an archive to its end; `-` is the standard input.
 ///
-/// Files without traces are [skipped](Sink::skipped) with a reason. Hidden files are skipped, and so are
-/// links to something that is read anyway. A file that cannot be read, ends early or exceeds a limit is a
-/// [`Problem`](astracer_model::Problem), reported after the good spans before it.
+/// Files without traces are [skipped](Sink::skipped) with a reason. Hidden files are skipped, and
+/// so are links to something that is read anyway. A file that cannot be read, ends early or exceeds
+/// a limit is a [`Problem`](astracer_model::Problem), reported after the good spans before it.
 ///
 /// # Errors
 ///
@@ -98,8 +98,8 @@ pub fn read(path: &Path, options: &Options, sink: &mut dyn Sink) -> Result<Summa
     read_unless(path, options, None, sink)
 }
 
-/// The same, which also ends soon after `stop` is true while it waits for the standard input or a pipe. The sink
-/// is to be [stopped](Sink::stopped) then too: what was read ends there.
+/// The same, which also ends soon after `stop` is true while it waits for the standard input or a
+/// pipe. The sink is to be [stopped](Sink::stopped) then too: what was read ends there.
 ///
 /// # Errors
 ///
@@ -154,7 +154,8 @@ fn read_unless(
                     Ok(file) => unpack.input(Box::new(file), &label::of_path(&path)),
                     Err(error) => unpack.unreadable(&label::of_path(&path), 0, &error),
                 }
-                // Only the first bytes of a skipped file are read, but progress displays expect all of them.
+                // Only the first bytes of a skipped file are read, but progress displays expect all
+                // of them.
                 stored.set(stored.get().max(before + bytes));
             }
             Found::Skipped { path, reason } => unpack.skip(&label::of_path(&path), &reason),
@@ -173,8 +174,9 @@ fn finish(unpack: Unpack<'_>, path: &Path) -> Result<Summary, SourceError> {
     Ok(summary)
 }
 
-/// The number of bytes that [`read`] will report as [progress](Sink::progress) for a path: the stored sizes
-/// of its files. `None` if it is unknown beforehand, as for the standard input and pipes.
+/// The number of bytes that [`read`] will report as [progress](Sink::progress) for a path: the
+/// stored sizes of its files. `None` if it is unknown beforehand, as for the standard input and
+/// pipes.
 pub fn stored_size(path: &Path) -> Option<u64> {
     if is_standard_input(path) {
         return None;

@@ -1,10 +1,10 @@
 //! Asks during long work whether to stop, and sorts in steps between which that is asked.
 //!
-//! A loop over a recording takes a [`Pulse`] and counts its units of work on it. The caller decides when to stop: a flag,
-//! a deadline, or a test that counts.
+//! A loop over a recording takes a [`Pulse`] and counts its units of work on it. The caller decides
+//! when to stop: a flag, a deadline, or a test that counts.
 
-/// Units of work between two questions. A unit takes less than a microsecond, so a question comes every few
-/// milliseconds.
+/// Units of work between two questions. A unit takes less than a microsecond, so a question comes
+/// every few milliseconds.
 const STRIDE: u32 = 4096;
 /// Values that are sorted at once: a few milliseconds of work.
 const SORTED_AT_ONCE: usize = 1 << 14;
@@ -64,12 +64,12 @@ impl<'c> Pulse<'c> {
         self.stopped |= self.stop.as_ref().is_some_and(|stop| stop());
     }
 
-    /// Sorts by a key; equal keys keep their order. Returns false if the work is to stop: the values are then in any
-    /// order, but all there.
+    /// Sorts by a key; equal keys keep their order. Returns false if the work is to stop: the
+    /// values are then in any order, but all there.
     ///
-    /// The standard library's sort cannot be stopped, and takes seconds for millions of values. So parts are sorted by
-    /// it, and merged step by step where they overlap; the copy takes as much memory as the values do there. Values that are in
-    /// order already are left alone.
+    /// The standard library's sort cannot be stopped, and takes seconds for millions of values. So
+    /// parts are sorted by it, and merged step by step where they overlap; the copy takes as much
+    /// memory as the values do there. Values that are in order already are left alone.
     pub fn sort_by_key<T: Copy, K: Ord>(&mut self, values: &mut [T], key: impl Fn(&T) -> K) -> bool {
         if values.is_sorted_by_key(&key) {
             return !self.stopped_after(values.len());
@@ -138,13 +138,15 @@ mod tests {
         assert!(!Pulse::never().stopped_after(usize::MAX));
     }
 
-    /// Against the standard library's stable sort, at lengths around those of parts and of merged runs.
+    /// Against the standard library's stable sort, at lengths around those of parts and of merged
+    /// runs.
     #[test]
     fn sorting_in_steps_is_sorting() {
         for len in
             [0, 1, 2, SORTED_AT_ONCE, SORTED_AT_ONCE + 1, 2 * SORTED_AT_ONCE + 1, 5 * SORTED_AT_ONCE + 7]
         {
-            // Far from their places, a few places from them, all in order but for the first, and parts that meet in equal keys.
+            // Far from their places, a few places from them, all in order but for the first, and
+            // parts that meet in equal keys.
             let far = |at: usize| at * 7919 % 1000;
             let keys: [&dyn Fn(usize) -> usize; 4] =
                 [&far, &|at| at + far(at) / 50, &|at| if at == 0 { len } else { at }, &|at| {

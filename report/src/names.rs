@@ -9,7 +9,8 @@ pub fn named(name: &str) -> &str {
     if name.is_empty() { "(unnamed)" } else { name }
 }
 
-/// The name as one line: what acts on a terminal, reorders text or cannot be seen is written as an escape.
+/// The name as one line: what acts on a terminal, reorders text or cannot be seen is written as an
+/// escape.
 pub fn line(name: &str) -> Cow<'_, str> {
     escaped(named(name))
 }

@@ -5,7 +5,8 @@ pub fn count(number: u64) -> String {
     grouped(&number.to_string())
 }
 
-/// About four digits, however large or small: "0.0123", "12.34", "123,456". "-" if it is not a number.
+/// About four digits, however large or small: "0.0123", "12.34", "123,456". "-" if it is not a
+/// number.
 pub fn measure(number: f64) -> String {
     match number.abs() {
         size if size.is_nan() => "-".to_owned(),
@@ -39,7 +40,8 @@ pub fn percent(share: f64) -> String {
     if percent >= 10.0 { format!("{percent:.1} %") } else { format!("{percent:.2} %") }
 }
 
-/// A share that somebody wrote, as the percents that were meant: 0.07 as "7", not as "7.000000000000001".
+/// A share that somebody wrote, as the percents that were meant: 0.07 as "7", not as
+/// "7.000000000000001".
 pub fn written_percent(share: f64) -> String {
     let percent = share * 100.0;
     // Multiplying and dividing by a hundred changes digits far behind this one.
@@ -62,8 +64,8 @@ pub fn signed(number: f64) -> String {
     format!("{sign}{}", measure(number))
 }
 
-/// True if a number is above another one where both are shown with this many decimals: what looks equal is not called worse
-/// for the rounding of sums.
+/// True if a number is above another one where both are shown with this many decimals: what looks
+/// equal is not called worse for the rounding of sums.
 pub fn is_above(number: f64, other: f64, decimals: usize) -> bool {
     number > other && format!("{number:.decimals$}") != format!("{other:.decimals$}")
 }

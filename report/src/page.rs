@@ -12,7 +12,8 @@ pub struct Page<'p> {
     pub title: &'p str,
     /// The page's own styles, behind the shared ones.
     pub css: &'p str,
-    /// True if tables of the class `sortable` are sorted by a click on a heading: the only script there is.
+    /// True if tables of the class `sortable` are sorted by a click on a heading: the only script
+    /// there is.
     pub sortable: bool,
 }
 

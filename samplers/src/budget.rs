@@ -1,11 +1,13 @@
 //! A budget of bytes: one factor on all probabilities, moved toward a target interval by interval.
 //!
-//! Probabilities that a tuner found fit the traffic of the recording. On a slower or a busier day the bytes kept are others; the
-//! factor brings them back. It changes at most twofold an interval, so that one odd interval cannot drop or flood everything,
-//! and no key's probability falls below its floor: a rare key stays visible, and the target is missed instead.
+//! Probabilities that a tuner found fit the traffic of the recording. On a slower or a busier day
+//! the bytes kept are others; the factor brings them back. It changes at most twofold an interval,
+//! so that one odd interval cannot drop or flood everything, and no key's probability falls below
+//! its floor: a rare key stays visible, and the target is missed instead.
 //!
-//! Like everything here it has no clock. A caller measures the bytes exported in an interval, asks the [`Controller`] for the
-//! factor, and gives the scaled config to the sampler ([`Sampler::reconfigured`](crate::Sampler::reconfigured)).
+//! Like everything here it has no clock. A caller measures the bytes exported in an interval, asks
+//! the [`Controller`] for the factor, and gives the scaled config to the sampler
+//! ([`Sampler::reconfigured`](crate::Sampler::reconfigured)).
 
 use crate::bump::Bump;
 use crate::config::Config;
@@ -17,11 +19,12 @@ use crate::ratio::Ratio;
 
 /// The factor changes by at most this in an interval, up or down.
 const STEP_MAX: f64 = 2.0;
-/// The factor stays within this of 1, either way. Beyond, all probabilities are 1 or at their floors, and a factor that went on
-/// would take as long to come back.
+/// The factor stays within this of 1, either way. Beyond, all probabilities are 1 or at their
+/// floors, and a factor that went on would take as long to come back.
 const FACTOR_MAX: f64 = 1024.0;
 
-/// A target of bytes per second, the interval at which the factor changes, and the floors below which it brings no key.
+/// A target of bytes per second, the interval at which the factor changes, and the floors below
+/// which it brings no key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Budget {
     bytes_per_second: f64,
@@ -116,8 +119,8 @@ impl Controller {
         self.factor
     }
 
-    /// Takes note of an interval of this many seconds in which these bytes were kept; returns the factor for the next one.
-    /// An interval without a length changes nothing.
+    /// Takes note of an interval of this many seconds in which these bytes were kept; returns the
+    /// factor for the next one. An interval without a length changes nothing.
     pub fn after(&mut self, kept_bytes: f64, seconds: f64) -> f64 {
         if seconds > 0.0 && kept_bytes >= 0.0 {
             // Without a byte kept the quotient is infinite, and the step the largest.
@@ -127,15 +130,16 @@ impl Controller {
         self.factor
     }
 
-    /// A probability times the factor: at most 1, and not below the floor, unless it was below it before.
+    /// A probability times the factor: at most 1, and not below the floor, unless it was below it
+    /// before.
     fn scaled(&self, probability: Probability, floor: Probability) -> Probability {
         let least = floor.get().min(probability.get());
         let scaled = (probability.get() * self.factor).clamp(least, 1.0);
         Probability::new(scaled).unwrap_or(probability)
     }
 
-    /// The sampler with its probabilities scaled: bump's least (or constant) ones, or a ratio's. `None` of samplers without
-    /// probabilities that could be.
+    /// The sampler with its probabilities scaled: bump's least (or constant) ones, or a ratio's.
+    /// `None` of samplers without probabilities that could be.
     #[must_use]
     pub fn config(&self, tuned: &Config) -> Option<Config> {
         match tuned {
@@ -170,8 +174,9 @@ mod tests {
     const INTERVAL_S: u64 = 300;
     const INTERVALS: u64 = 24 * 3600 / INTERVAL_S;
 
-    /// A day of three keys whose traffic grows tenfold at noon: from the fifth interval after a step on, the bytes of an interval are
-    /// near the budget, and their mean is within 5 % of it; the rare key is never below its floor.
+    /// A day of three keys whose traffic grows tenfold at noon: from the fifth interval after a
+    /// step on, the bytes of an interval are near the budget, and their mean is within 5 % of it;
+    /// the rare key is never below its floor.
     #[test]
     fn a_day_with_a_tenfold_step_keeps_its_budget() {
         let text = r#"bump:lambda=0,min=0.1,count=none;"rare":min=0.5;"hot":min=0.02"#;
@@ -207,8 +212,8 @@ mod tests {
             // The rare key's floor alone is 3.5 % of the budget after the step.
             let since_step = interval % (INTERVALS / 2);
             if since_step >= 5 {
-                // Before noon some 40 traces are four fifths of the bytes: four standard deviations of the interval and of
-                // the one that its factor comes from are 70 %.
+                // Before noon some 40 traces are four fifths of the bytes: four standard deviations
+                // of the interval and of the one that its factor comes from are 70 %.
                 let off = (kept_bytes / expected - 1.0).abs();
                 assert!(off < 0.7, "interval {interval}: {off} off the budget");
                 settled = (settled.0 + 1, settled.1 + kept_bytes);
@@ -272,7 +277,8 @@ mod tests {
         }
     }
 
-    /// A floor is kept for each key that has one, whether or not the tuner gave the key parameters of its own.
+    /// A floor is kept for each key that has one, whether or not the tuner gave the key parameters
+    /// of its own.
     #[test]
     fn a_key_with_a_floor_needs_no_parameters_of_its_own() {
         let p = |p: f64| Probability::new(p).unwrap();

@@ -1,8 +1,8 @@
 //! Bump: the more often a key was called lately, the less likely the next call is kept.
 //!
-//! Source: the ASTracer paper. With x calls recorded before this one, keep with probability max(f(x), minimum),
-//! f(x) = 1 - exp(-(lambda / x)^exponent), f(0) = 1. In the paper the exponent is 2 and x returns to 0 at the end of each
-//! window; x may decay instead ([`Count::Decaying`]).
+//! Source: the ASTracer paper. With x calls recorded before this one, keep with probability
+//! max(f(x), minimum), f(x) = 1 - exp(-(lambda / x)^exponent), f(0) = 1. In the paper the exponent
+//! is 2 and x returns to 0 at the end of each window; x may decay instead ([`Count::Decaying`]).
 
 mod common;
 mod curve;
@@ -18,8 +18,8 @@ use crate::config_error::ConfigError;
 use crate::nanos::Nanos;
 use crate::probability::Probability;
 
-/// The shortest window and half-life. A record numbers windows in 32 bits, which then last for 49 days before a number
-/// comes again (for windows of a second, 136 years).
+/// The shortest window and half-life. A record numbers windows in 32 bits, which then last for 49
+/// days before a number comes again (for windows of a second, 136 years).
 const PERIOD_MIN: Nanos = Nanos::from_millis(1);
 /// Bump's parameters.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,22 +38,23 @@ pub enum Count {
     Tumbling {
         /// The length of a window.
         window: Nanos,
-        /// Shifts each key's windows by a hash of the key, so that kept calls do not all lie at the start of a second.
+        /// Shifts each key's windows by a hash of the key, so that kept calls do not all lie at the
+        /// start of a second.
         shifted: bool,
     },
-    /// All of the key's earlier calls, each weighted by 1/2 for each half-life since then: no window, and no edge where
-    /// every key is kept at once. Counts below 2^-24 are 0.
+    /// All of the key's earlier calls, each weighted by 1/2 for each half-life since then: no
+    /// window, and no edge where every key is kept at once. Counts below 2^-24 are 0.
     ///
-    /// The number kept is bounded. Let S be the supremum of x f(x), which is 0.638 lambda for an exponent of 2, lambda
-    /// for an exponent of 1, and infinite for exponents below 1. Then a key's kept calls number at most
-    /// (S + 1) ln 2 / half-life + minimum * rate per second in the long run; see
-    /// [`Bump::kept_per_second_max`].
+    /// The number kept is bounded. Let S be the supremum of x f(x), which is 0.638 lambda for an
+    /// exponent of 2, lambda for an exponent of 1, and infinite for exponents below 1. Then a key's
+    /// kept calls number at most (S + 1) ln 2 / half-life + minimum * rate per second in the long
+    /// run; see [`Bump::kept_per_second_max`].
     Decaying {
         /// The time in which a count halves.
         half_life: Nanos,
     },
-    /// Nothing: each call is kept with the least probability, a key's first one too. For keys whose probability is known
-    /// from a recording. Lambda and exponent have no effect.
+    /// Nothing: each call is kept with the least probability, a key's first one too. For keys whose
+    /// probability is known from a recording. Lambda and exponent have no effect.
     Uncounted,
 }
 
@@ -63,12 +64,13 @@ impl Bump {
     /// The window, and the half-life, if none is given: one second.
     pub const WINDOW_DEFAULT: Nanos = Nanos::from_secs(1);
 
-    /// About `lambda` * sqrt(pi) calls of a key are kept in each window, and a share of `minimum` of all others. With
-    /// `lambda` 0 the first call of each window is kept.
+    /// About `lambda` * sqrt(pi) calls of a key are kept in each window, and a share of `minimum`
+    /// of all others. With `lambda` 0 the first call of each window is kept.
     ///
     /// # Errors
     ///
-    /// If `lambda` is negative, infinite or not a number, or the window is shorter than a millisecond.
+    /// If `lambda` is negative, infinite or not a number, or the window is shorter than a
+    /// millisecond.
     pub fn new(lambda: f64, minimum: Probability, window: Nanos) -> Result<Self, ConfigError> {
         if !lambda.is_finite() || lambda < 0.0 {
             return Err(ConfigError::out_of_range(
@@ -117,12 +119,14 @@ impl Bump {
         Bump { minimum, ..self }
     }
 
-    /// Whether a key's count means the same with the other parameters: all but the least probability are equal.
+    /// Whether a key's count means the same with the other parameters: all but the least
+    /// probability are equal.
     fn counts_as(&self, other: &Self) -> bool {
         self.clone().with_minimum(other.minimum) == *other
     }
 
-    /// Shifts each key's windows by a hash of the key, or does not; without effect on a decaying count.
+    /// Shifts each key's windows by a hash of the key, or does not; without effect on a decaying
+    /// count.
     #[must_use]
     pub fn shifted(self, shifted: bool) -> Self {
         match self.count {
@@ -151,8 +155,8 @@ impl Bump {
         self.count
     }
 
-    /// The probability that a call is kept before which `count` calls of the key were recorded: max(f(count), minimum).
-    /// A tumbling count is a whole number; a decaying one need not be.
+    /// The probability that a call is kept before which `count` calls of the key were recorded:
+    /// max(f(count), minimum). A tumbling count is a whole number; a decaying one need not be.
     pub fn probability(&self, count: f64) -> Probability {
         if self.count == Count::Uncounted {
             return self.minimum;
@@ -165,19 +169,23 @@ impl Bump {
         let ratio = self.lambda / count;
         let power =
             if self.exponent == Self::EXPONENT_DEFAULT { ratio * ratio } else { ratio.powf(self.exponent) };
-        // 1 - exp(-power), without losing the digits of a small power. For a count of 0 also if lambda is 0 (0 / 0).
+        // 1 - exp(-power), without losing the digits of a small power. For a count of 0 also if
+        // lambda is 0 (0 / 0).
         let f = if count > 0.0 { -(-power).exp_m1() } else { 1.0 };
-        // f lies between 0 and 1 for every count that is a number; the fallback is for the type only.
+        // f lies between 0 and 1 for every count that is a number; the fallback is for the type
+        // only.
         Probability::new(f).unwrap_or(self.minimum)
     }
 
-    /// The number of a key's calls per second that are kept in the long run, at most, beside the share `minimum` of all
-    /// its calls; `None` if there is no such bound (a decaying count with an exponent below 1).
+    /// The number of a key's calls per second that are kept in the long run, at most, beside the
+    /// share `minimum` of all its calls; `None` if there is no such bound (a decaying count with an
+    /// exponent below 1).
     ///
-    /// Source for a tumbling window: sum f(x) for x >= 1 is at most the integral of f from 0, which is
-    /// lambda * Gamma(1 - 1 / exponent). For a decaying count: with the half-life h and W(x) the integral of
-    /// f(max(u - 1, 0)) for u from 0 to x, a call raises W by at least f(x), and decay lowers it by
-    /// x f(max(x - 1, 0)) ln 2 / h per second, which is at most (S + 1) ln 2 / h, as x f(x) <= S and f <= 1.
+    /// Source for a tumbling window: sum f(x) for x >= 1 is at most the integral of f from 0, which
+    /// is lambda * Gamma(1 - 1 / exponent). For a decaying count: with the half-life h and W(x) the
+    /// integral of f(max(u - 1, 0)) for u from 0 to x, a call raises W by at least f(x), and decay
+    /// lowers it by x f(max(x - 1, 0)) ln 2 / h per second, which is at most (S + 1) ln 2 / h, as x
+    /// f(x) <= S and f <= 1.
     pub fn kept_per_second_max(&self) -> Option<f64> {
         match self.count {
             Count::Tumbling { window, .. } => {
@@ -197,8 +205,8 @@ impl Bump {
         }
     }
 
-    /// By how much the windows of this key are shifted: less than a window, and zero unless shifting is on. Depends on
-    /// the key's bytes only, and is the same in every version.
+    /// By how much the windows of this key are shifted: less than a window, and zero unless
+    /// shifting is on. Depends on the key's bytes only, and is the same in every version.
     pub fn shift(&self, key: &str) -> Nanos {
         self.shift_of(crate::table::hash(key.as_bytes()))
     }
@@ -213,8 +221,8 @@ impl Bump {
         }
     }
 
-    /// The number of the window in which this key's call at `now` falls: (now + shift) / window. `None` of counts
-    /// without windows.
+    /// The number of the window in which this key's call at `now` falls: (now + shift) / window.
+    /// `None` of counts without windows.
     pub fn window_number(&self, key: &str, now: Nanos) -> Option<u64> {
         match self.count {
             Count::Tumbling { window, .. } => Some(now.saturating_add(self.shift(key)).get() / window.get()),
@@ -239,8 +247,9 @@ fn supremum(exponent: f64) -> Option<f64> {
     if exponent < 1.0 {
         return None;
     }
-    // With y = x^-a: y^(-1/a) (1 - e^-y), whose derivative is 0 where a y = e^y - 1; for a = 1 the supremum lies at y = 0.
-    // The root lies below 2 ln(a) + 2, where e^y - 1 > a y; bisection finds it to a double's precision.
+    // With y = x^-a: y^(-1/a) (1 - e^-y), whose derivative is 0 where a y = e^y - 1; for a = 1 the
+    // supremum lies at y = 0. The root lies below 2 ln(a) + 2, where e^y - 1 > a y; bisection finds
+    // it to a double's precision.
     let (mut low, mut high) = (0.0, 2.0 * exponent.ln() + 2.0);
     for _ in 0..64 {
         let y: f64 = (low + high) / 2.0;
@@ -254,7 +263,8 @@ fn supremum(exponent: f64) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// 0.638 for an exponent of 2 and 1 for 1 are the published values; for the others a grid of 10^6 points agrees.
+    /// 0.638 for an exponent of 2 and 1 for 1 are the published values; for the others a grid of
+    /// 10^6 points agrees.
     #[test]
     fn the_supremum_is_that_of_a_grid() {
         assert!((supremum(2.0).unwrap() - 0.638_172_686).abs() < 1e-8, "{:?}", supremum(2.0));

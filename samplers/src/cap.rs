@@ -1,24 +1,27 @@
 //! The hard cap: an upper bound on kept traces and on exported bytes, whatever the sampler decides.
 //!
-//! A cap is a generic cell rate algorithm (ITU-T I.371) for each of its four allowances: all traces, the traces of one
-//! key, all bytes, the bytes of one key. Credit that is not used is clipped at the burst, so hours of rest buy no more
-//! than one burst. The worst case is
+//! A cap is a generic cell rate algorithm (ITU-T I.371) for each of its four allowances: all
+//! traces, the traces of one key, all bytes, the bytes of one key. Credit that is not used is
+//! clipped at the burst, so hours of rest buy no more than one burst. The worst case is
 //!
-//! > in any interval of W seconds, both ends included, at most burst + rate * W are admitted; so burst + rate in a second
+//! > in any interval of W seconds, both ends included, at most burst + rate * W are admitted; so
+//! burst + rate in a second
 //!
-//! measured on the readings of the clock that the callers hand in. A clock that jumps ahead gains nothing beyond the burst. One
-//! that is set back by up to a minute admits nothing until it has caught up; one that is set back further goes on with no
-//! credit.
+//! measured on the readings of the clock that the callers hand in. A clock that jumps ahead gains
+//! nothing beyond the burst. One that is set back by up to a minute admits nothing until it has
+//! caught up; one that is set back further goes on with no credit.
 //!
 //! # Weights
 //!
-//! An empty bucket drops whatever comes, and then the weights of what it did not drop no longer add up to all calls. So a
-//! bucket that is less than half full raises the threshold before it is empty: with each sixteenth of that half it keeps
-//! half as many. Loads of up to a thousand times the rate settle where the bucket is as full as they
-//! require, and the raised threshold, which depends on the calls before and not on this one's randomness, is the true
-//! weight of what is kept. Where a bucket was empty all the same, traces have no weight for a second.
+//! An empty bucket drops whatever comes, and then the weights of what it did not drop no longer add
+//! up to all calls. So a bucket that is less than half full raises the threshold before it is
+//! empty: with each sixteenth of that half it keeps half as many. Loads of up to a thousand times
+//! the rate settle where the bucket is as full as they require, and the raised threshold, which
+//! depends on the calls before and not on this one's randomness, is the true weight of what is
+//! kept. Where a bucket was empty all the same, traces have no weight for a second.
 //!
-//! A burst of fewer than about 16 has no room for that: such a cap holds its bound, and is mostly empty under load.
+//! A burst of fewer than about 16 has no room for that: such a cap holds its bound, and is mostly
+//! empty under load.
 
 mod bucket;
 mod caps;
@@ -51,8 +54,8 @@ impl Allowance {
     ///
     /// # Errors
     ///
-    /// If the rate is not from 10^-6 to 10^12, the burst is below 1 or not finite, or the burst would take more than 73
-    /// years to come back.
+    /// If the rate is not from 10^-6 to 10^12, the burst is below 1 or not finite, or the burst
+    /// would take more than 73 years to come back.
     pub fn new(rate: f64, burst: f64) -> Result<Self, ConfigError> {
         Self::named(("rate", "burst"), rate, burst)
     }
@@ -110,19 +113,21 @@ impl Allowance {
     }
 }
 
-/// Bounds on what is kept. As text: `traces=100,burst=25,key_traces=10,key_burst=2,bytes=1e6,bytes_burst=250000,
-/// key_bytes=1e5,key_bytes_burst=25000,replicas=4`, of which each may be left out; a burst is a quarter of its rate unless
-/// it is given.
+/// Bounds on what is kept. As text:
+/// `traces=100,burst=25,key_traces=10,key_burst=2,bytes=1e6,bytes_burst=250000, key_bytes=1e5,key_bytes_burst=25000,replicas=4`,
+/// of which each may be left out; a burst is a quarter of its rate unless it is given.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Cap {
-    /// Kept traces of the process. Those that a parent's decision keeps are not decided here, and do not count.
+    /// Kept traces of the process. Those that a parent's decision keeps are not decided here, and
+    /// do not count.
     pub traces: Option<Allowance>,
     /// Kept traces of each key; keys without a record of their own share one.
     pub key_traces: Option<Allowance>,
     /// Exported bytes of the process.
     pub bytes: Option<Allowance>,
-    /// Exported bytes of each key. Traces that a parent's decision keeps are in no key's, and count for `bytes` alone.
+    /// Exported bytes of each key. Traces that a parent's decision keeps are in no key's, and count
+    /// for `bytes` alone.
     pub key_bytes: Option<Allowance>,
     /// The number of processes that share these allowances equally.
     pub replicas: NonZeroU32,

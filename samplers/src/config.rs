@@ -1,7 +1,7 @@
 //! Which sampler with which parameters: as values, and as text.
 //!
-//! A config that exists is valid: an invalid one is refused when it is read or built, with an error that names the part
-//! at fault and a valid example.
+//! A config that exists is valid: an invalid one is refused when it is read or built, with an error
+//! that names the part at fault and a valid example.
 
 mod parse;
 
@@ -16,8 +16,8 @@ use crate::per_key::PerKey;
 use crate::ratio::Ratio;
 use crate::token_bucket::TokenBucket;
 
-/// A sampler and its parameters. As text, which [`FromStr`](std::str::FromStr) reads and [`Display`](fmt::Display)
-/// prints:
+/// A sampler and its parameters. As text, which [`FromStr`](std::str::FromStr) reads and
+/// [`Display`](fmt::Display) prints:
 ///
 /// ```text
 /// always                                   everything
@@ -100,7 +100,8 @@ fn write_per_key<P: fmt::Display>(
     Ok(())
 }
 
-/// As in a config: `lambda=10,min=0.01,window=1s`. The alternate form `{:#}` leaves nothing to be inherited.
+/// As in a config: `lambda=10,min=0.01,window=1s`. The alternate form `{:#}` leaves nothing to be
+/// inherited.
 impl fmt::Display for Bump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "lambda={},min={}", self.lambda(), self.minimum())?;

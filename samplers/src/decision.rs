@@ -11,8 +11,9 @@ use crate::threshold::Threshold;
 pub struct Decision {
     /// True if the trace is kept.
     pub keep: bool,
-    /// The threshold that the randomness was compared with, kept or not. `None` if the decision was not made by
-    /// chance (token bucket, every n-th, never): then no weight is true, and no `th` may be written.
+    /// The threshold that the randomness was compared with, kept or not. `None` if the decision was
+    /// not made by chance (token bucket, every n-th, never): then no weight is true, and no `th`
+    /// may be written.
     pub threshold: Option<Threshold>,
     /// The cause of the decision.
     pub reason: Reason,

@@ -1,6 +1,8 @@
-//! Division by a number that is known beforehand: one multiplication instead of the processor's division.
+//! Division by a number that is known beforehand: one multiplication instead of the processor's
+//! division.
 //!
-//! Source: Granlund and Montgomery, "Division by Invariant Integers using Multiplication" (1994), figure 4.1.
+//! Source: Granlund and Montgomery, "Division by Invariant Integers using Multiplication" (1994),
+//! figure 4.1.
 
 /// Divides by the number that it was made with, exactly.
 #[derive(Clone, Copy, Debug)]

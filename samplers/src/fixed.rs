@@ -14,8 +14,9 @@ pub(crate) struct Fixed {
     slot: usize,
 }
 
-/// The word of a key that nothing is counted of: when it was last called, in units of 2^30 ns, about a second, so that threads
-/// meet at it no more often. It changes no decision, but keeps a key in use from losing its record, and with it its parameters.
+/// The word of a key that nothing is counted of: when it was last called, in units of 2^30 ns,
+/// about a second, so that threads meet at it no more often. It changes no decision, but keeps a
+/// key in use from losing its record, and with it its parameters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LastCall;
 

@@ -1,7 +1,8 @@
 //! The key of a trace: the text that a sampler counts its calls by.
 //!
-//! A service, a replay of a recording and the parameters file all make keys by one [`KeyRule`], so that parameters
-//! which a file gives for a key apply to the calls that had this key in the recording.
+//! A service, a replay of a recording and the parameters file all make keys by one [`KeyRule`], so
+//! that parameters which a file gives for a key apply to the calls that had this key in the
+//! recording.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,16 +10,17 @@ use std::str::FromStr;
 
 use crate::template::Template;
 
-/// A rule that makes keys from a root's name and attributes. The default is the name with its ids folded.
+/// A rule that makes keys from a root's name and attributes. The default is the name with its ids
+/// folded.
 ///
-/// A key reads `name;attribute=value;attribute=value`, in the order in which the rule names the attributes. An attribute
-/// that the root lacks is looked up in its resource, and left out if that lacks it too. If a root has an attribute
-/// twice, the last value counts. The template applies to the name and to each value. Keys are compared, never parsed:
-/// nothing in them is escaped.
+/// A key reads `name;attribute=value;attribute=value`, in the order in which the rule names the
+/// attributes. An attribute that the root lacks is looked up in its resource, and left out if that
+/// lacks it too. If a root has an attribute twice, the last value counts. The template applies to
+/// the name and to each value. Keys are compared, never parsed: nothing in them is escaped.
 ///
-/// As text, which [`FromStr`] reads and [`Display`](fmt::Display) prints: `name`, `name+http.route+service.name`, and
-/// `name:raw+http.route` for a template other than the default. In an attribute's name `\+` is a plus and `\\` a
-/// backslash.
+/// As text, which [`FromStr`] reads and [`Display`](fmt::Display) prints: `name`,
+/// `name+http.route+service.name`, and `name:raw+http.route` for a template other than the default.
+/// In an attribute's name `\+` is a plus and `\\` a backslash.
 ///
 /// ```
 /// use astracer_samplers::KeyRule;
@@ -37,10 +39,12 @@ pub struct KeyRule {
 
 /// The attributes of a root: its own, then those of its resource.
 pub trait Attributes {
-    /// Returns the attribute's value as text; of several the last, and the resource's if the root has none.
+    /// Returns the attribute's value as text; of several the last, and the resource's if the root
+    /// has none.
     ///
-    /// Keys are the same everywhere only if values have the same text everywhere: booleans as `true` and `false`,
-    /// numbers in the shortest form that Rust's `Display` gives, arrays as `[1,2]` or `["a","b"]`.
+    /// Keys are the same everywhere only if values have the same text everywhere: booleans as
+    /// `true` and `false`, numbers in the shortest form that Rust's `Display` gives, arrays as
+    /// `[1,2]` or `["a","b"]`.
     fn attribute(&self, name: &str) -> Option<Cow<'_, str>>;
 }
 
@@ -57,8 +61,8 @@ impl KeyRule {
         KeyRule { template, attributes: Vec::new() }
     }
 
-    /// Adds an attribute. Choose one that roots have when they start and that takes few values, such as
-    /// `http.request.method`, `http.route`, `rpc.method` or `messaging.destination.name`.
+    /// Adds an attribute. Choose one that roots have when they start and that takes few values,
+    /// such as `http.request.method`, `http.route`, `rpc.method` or `messaging.destination.name`.
     #[must_use]
     pub fn with_attribute(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         self.attributes.push(name.into());
@@ -86,8 +90,8 @@ impl KeyRule {
         self.attributes.is_empty()
     }
 
-    /// Returns the key of a root. It is `name` itself where the rule changes nothing, else it is written to `memory`,
-    /// whose content is replaced.
+    /// Returns the key of a root. It is `name` itself where the rule changes nothing, else it is
+    /// written to `memory`, whose content is replaced.
     pub fn key<'a>(
         &self,
         name: &'a str,
@@ -161,7 +165,8 @@ impl FromStr for KeyRule {
     }
 }
 
-/// The parts between plus signs, without their backslashes; `None` if a backslash precedes anything else.
+/// The parts between plus signs, without their backslashes; `None` if a backslash precedes anything
+/// else.
 fn unescaped(text: &str) -> Option<Vec<String>> {
     let mut parts = vec![String::new()];
     let mut chars = text.chars();

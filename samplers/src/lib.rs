@@ -1,8 +1,9 @@
 //! Decide for each trace, when it begins, whether it is kept: and with what weight.
 //!
-//! There is no clock here, no thread, no I/O, no source of randomness and no OpenTelemetry type: `now` and the trace's
-//! randomness come in with each request. A decision returns no `Result` and does not panic: what can be wrong is
-//! refused when a [`Config`] is made. On the path of a known key nothing is allocated and no lock is taken.
+//! There is no clock here, no thread, no I/O, no source of randomness and no OpenTelemetry type:
+//! `now` and the trace's randomness come in with each request. A decision returns no `Result` and
+//! does not panic: what can be wrong is refused when a [`Config`] is made. On the path of a known
+//! key nothing is allocated and no lock is taken.
 //!
 //! ```text
 //! text or values -> Config -> Sampler -> decide(key, randomness, now) -> keep or drop, threshold, reason
@@ -22,11 +23,14 @@
 //! # Ok::<(), astracer_samplers::ConfigError>(())
 //! ```
 //!
-//! - [`Bump`] keeps a key's call with probability max(1 - exp(-(lambda / x)^exponent), minimum), for x calls of the key
-//!   before it, in the window or with a weight that decays; [`TokenBucket`] keeps it while the key's bucket holds a token; [`Ratio`] keeps a fixed share.
+//! - [`Bump`] keeps a key's call with probability max(1 - exp(-(lambda / x)^exponent), minimum),
+//!   for x calls of the key before it, in the window or with a weight that decays; [`TokenBucket`]
+//!   keeps it while the key's bucket holds a token; [`Ratio`] keeps a fixed share.
 //! - [`Budget`] scales the probabilities of all keys toward a number of bytes per second.
-//! - [`KeyRule`] makes keys from names and attributes; [`Template`] folds the ids in them, so that keys are few.
-//! - [`Stratified`] spreads the randomness of a key's traces evenly, which makes counts by weight more exact.
+//! - [`KeyRule`] makes keys from names and attributes; [`Template`] folds the ids in them, so that
+//!   keys are few.
+//! - [`Stratified`] spreads the randomness of a key's traces evenly, which makes counts by weight
+//!   more exact.
 //! - [`tail`] keeps what went wrong, when a trace's root has ended.
 //! - [`tracestate`] carries threshold and randomness from process to process.
 

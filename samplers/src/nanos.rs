@@ -13,8 +13,8 @@ const UNITS: [(u64, &str); 6] = [
 
 /// Nanoseconds: a point on the caller's monotonic clock, or a length of time.
 ///
-/// The zero point is the caller's: the start of the process, or the first arrival of a recording. Arithmetic
-/// saturates; 2^64 ns are 584 years.
+/// The zero point is the caller's: the start of the process, or the first arrival of a recording.
+/// Arithmetic saturates; 2^64 ns are 584 years.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(u64);
 
@@ -57,8 +57,9 @@ impl Nanos {
         Nanos(self.0.saturating_sub(other.0))
     }
 
-    /// Reads `1s`, `500ms`, `0.5s`, `2m`, `1h`, `100us`, `7ns`. `None` if it is not of that form, is negative, does not
-    /// fit, or is finer than a nanosecond. Exact: no floating point is involved.
+    /// Reads `1s`, `500ms`, `0.5s`, `2m`, `1h`, `100us`, `7ns`. `None` if it is not of that form,
+    /// is negative, does not fit, or is finer than a nanosecond. Exact: no floating point is
+    /// involved.
     pub(crate) fn parse(text: &str) -> Option<Nanos> {
         let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let (number, unit) = text.split_at(digits);

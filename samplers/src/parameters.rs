@@ -1,5 +1,5 @@
-//! The parameters file: what the tuner writes and a service loads. TOML, with a version; text in and text out, files
-//! are the caller's.
+//! The parameters file: what the tuner writes and a service loads. TOML, with a version; text in
+//! and text out, files are the caller's.
 //!
 //! ```toml
 //! # Lines like this are for people: where the parameters come from.
@@ -51,9 +51,10 @@
 //! "GET /orders" = 0.02
 //! ```
 //!
-//! A file has at most 2 MiB, which take 100 MiB while they are read, and names at most 10,000 keys. Then these take at most
-//! 4 MiB for tables of f, and for each key twice its text and 100 bytes, and 300 bytes more if its parameters are no
-//! other key's; probabilities cost no table. The keys' counts are bounded by [`Limits`](crate::Limits).
+//! A file has at most 2 MiB, which take 100 MiB while they are read, and names at most 10,000 keys.
+//! Then these take at most 4 MiB for tables of f, and for each key twice its text and 100 bytes,
+//! and 300 bytes more if its parameters are no other key's; probabilities cost no table. The keys'
+//! counts are bounded by [`Limits`](crate::Limits).
 //!
 //! A line that is not known is refused, not skipped: a misspelt limit would silently be none.
 
@@ -77,9 +78,10 @@ use crate::probability::Probability;
 use crate::stratified::RandomSource;
 use crate::tail::Tail;
 
-/// The versions of the format that this crate reads; it writes the first that has all that is in the file, from 2 on. Version
-/// 2 added `random`, `count`, `tau`, `exponent`, `min_by_key` and `probability_by_key`, and templates other than the default;
-/// version 3 added `cap`, version 4 `tail` and `budget`.
+/// The versions of the format that this crate reads; it writes the first that has all that is in
+/// the file, from 2 on. Version 2 added `random`, `count`, `tau`, `exponent`, `min_by_key` and
+/// `probability_by_key`, and templates other than the default; version 3 added `cap`, version 4
+/// `tail` and `budget`.
 const VERSIONS: RangeInclusive<u32> = 1..=4;
 const VERSION_PLAIN: u32 = 2;
 const VERSION_CAP: u32 = 3;
@@ -131,7 +133,8 @@ impl FromStr for Parameters {
 impl fmt::Display for Parameters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for line in self.comments.iter().flat_map(|comment| comment.lines()) {
-            // Other control characters than a tab are not allowed in comments, and some reorder what is around them.
+            // Other control characters than a tab are not allowed in comments, and some reorder
+            // what is around them.
             let line: String = line.chars().map(|c| if acts(c) { ' ' } else { c }).collect();
             writeln!(f, "{}", format!("# {line}").trim_end())?;
         }
@@ -266,7 +269,8 @@ fn tables<P>(
     Ok(())
 }
 
-/// A TOML float: with a point or an exponent, and as many digits as it takes to be read back exactly.
+/// A TOML float: with a point or an exponent, and as many digits as it takes to be read back
+/// exactly.
 struct Number(f64);
 
 impl fmt::Display for Number {
@@ -293,8 +297,9 @@ fn quoted(text: &str) -> String {
     out
 }
 
-/// True for what acts on a terminal, reorders the text around it, or has no width, so that two texts look alike: the
-/// characters that `astracer_model::text` does not show either, which this crate does without. A test compares the two.
+/// True for what acts on a terminal, reorders the text around it, or has no width, so that two
+/// texts look alike: the characters that `astracer_model::text` does not show either, which this
+/// crate does without. A test compares the two.
 fn acts(c: char) -> bool {
     c.is_control()
         || matches!(

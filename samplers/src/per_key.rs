@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// The number of keys that may have parameters of their own, in a text or a parameters file: as many as a sampler counts
-/// by default.
+/// The number of keys that may have parameters of their own, in a text or a parameters file: as
+/// many as a sampler counts by default.
 pub(crate) const KEYS_MAX: usize = 10_000;
 
 /// Parameters for every key, and others for some keys.

@@ -2,8 +2,8 @@
 
 /// A trace's randomness `R`: 56 bits, the same for every span of the trace.
 ///
-/// It comes from the tracestate's `rv` if that is there, else from the last seven bytes of a trace id that was made
-/// at random (W3C Trace Context level 2, "random trace id").
+/// It comes from the tracestate's `rv` if that is there, else from the last seven bytes of a trace
+/// id that was made at random (W3C Trace Context level 2, "random trace id").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Randomness(u64);
 

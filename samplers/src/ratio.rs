@@ -1,4 +1,5 @@
-//! Ratio: a fixed share of traces, consistent with every other sampler that compares the same randomness.
+//! Ratio: a fixed share of traces, consistent with every other sampler that compares the same
+//! randomness.
 
 use crate::config_error::ConfigError;
 use crate::probability::Probability;

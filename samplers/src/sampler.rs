@@ -22,21 +22,24 @@ use crate::token_bucket::TokenBucket;
 ///
 /// Any number of threads may decide at once.
 ///
-/// - *A decision is one atomic step.* Calls of one key that overlap have an order, and each sees all before it: no
-///   two take the same token, and no two the same count of bump, where that is exact.
-/// - *A bump count is exact* up to 4096 times [`Limits::shards`] calls in a window. Beyond, threads add their calls in batches: the count is then right to one in 1024, and f(x) to 0.3 %. It stops
-///   where it no longer matters, at the x whose f(x) is not above the minimum; from there on calls write no memory
-///   that other threads read.
-///   A decaying count never stops; a thread whose `now` is behind sees a larger count, and keeps less.
-/// - *A key that has a record is found*, unless it loses it. A key gets its record by its first call, which takes a
-///   lock; two first calls at once get the same one.
-/// - *Time may differ between threads.* A call whose `now` is behind by up to a minute is counted in the window (or
-///   by the bucket) that others have reached; nothing is undone. A `now` further back is a clock that was set back,
-///   and records begin anew.
-/// - *Every call is counted once.* When no call is in progress, [`Sampler::snapshot`] is exact: for each key, and in
-///   sum. During calls, each of its numbers is one that held at some moment, and the sum never falls. A thread that is
-///   suspended inside `decide` for longer than an eighth of [`Limits::idle`], while its key leaves and another takes
-///   the record, may be counted for that other key; the sum is exact even then.
+/// - *A decision is one atomic step.* Calls of one key that overlap have an order, and each sees
+///   all before it: no two take the same token, and no two the same count of bump, where that is
+///   exact.
+/// - *A bump count is exact* up to 4096 times [`Limits::shards`] calls in a window. Beyond, threads
+///   add their calls in batches: the count is then right to one in 1024, and f(x) to 0.3 %. It
+///   stops where it no longer matters, at the x whose f(x) is not above the minimum; from there on
+///   calls write no memory that other threads read. A decaying count never stops; a thread whose
+///   `now` is behind sees a larger count, and keeps less.
+/// - *A key that has a record is found*, unless it loses it. A key gets its record by its first
+///   call, which takes a lock; two first calls at once get the same one.
+/// - *Time may differ between threads.* A call whose `now` is behind by up to a minute is counted
+///   in the window (or by the bucket) that others have reached; nothing is undone. A `now` further
+///   back is a clock that was set back, and records begin anew.
+/// - *Every call is counted once.* When no call is in progress, [`Sampler::snapshot`] is exact: for
+///   each key, and in sum. During calls, each of its numbers is one that held at some moment, and
+///   the sum never falls. A thread that is suspended inside `decide` for longer than an eighth of
+///   [`Limits::idle`], while its key leaves and another takes the record, may be counted for that
+///   other key; the sum is exact even then.
 #[derive(Debug)]
 pub struct Sampler {
     config: Config,
@@ -113,7 +116,8 @@ impl Kind {
         }
     }
 
-    /// The same kind with other parameters, which goes on where this one is; `None` if the kind changes.
+    /// The same kind with other parameters, which goes on where this one is; `None` if the kind
+    /// changes.
     fn reconfigured(
         &self,
         config: &Config,
@@ -133,7 +137,8 @@ impl Kind {
                 let carried = BumpPolicy::carried_from_tumbling;
                 Some(Kind::AnyBump(table.converted(bump, policy, carried, capped, now)?))
             }
-            // Also where all counts tumble from now on: keys go on, by a way that is a little longer.
+            // Also where all counts tumble from now on: keys go on, by a way that is a little
+            // longer.
             (Kind::AnyBump(table), Config::Bump(bump)) => {
                 let curves = Curves::new(bump.all());
                 let policy = |bump: &Bump| BumpPolicy::new(bump, &curves, shards);
@@ -183,10 +188,11 @@ impl Sampler {
         Self::with_cap(config, limits, &Cap::none())
     }
 
-    /// A sampler whose kept traces are bounded by this process's share of the cap. Its bounds on bytes are not the sampler's:
-    /// see [`Meter`](crate::Meter).
+    /// A sampler whose kept traces are bounded by this process's share of the cap. Its bounds on
+    /// bytes are not the sampler's: see [`Meter`](crate::Meter).
     ///
-    /// Keys have allowances of their own with bump, token bucket, ratio and always; every n-th and never know no keys.
+    /// Keys have allowances of their own with bump, token bucket, ratio and always; every n-th and
+    /// never know no keys.
     pub fn with_cap(config: &Config, limits: Limits, cap: &Cap) -> Self {
         let caps = Caps::new(cap);
         let capped = (!caps.is_none()).then_some(Capped { caps, all: Arc::default() });
@@ -198,12 +204,12 @@ impl Sampler {
         Sampler { config: config.clone(), limits, cap: *cap, capped, kind }
     }
 
-    /// A sampler with other parameters that goes on where this one is: the counts of calls, the keys and the cap's credit stay.
-    /// A key counts anew in its window if other parameters than its least probability have changed. Both may be used at once;
-    /// what one counts the other sees.
+    /// A sampler with other parameters that goes on where this one is: the counts of calls, the
+    /// keys and the cap's credit stay. A key counts anew in its window if other parameters than its
+    /// least probability have changed. Both may be used at once; what one counts the other sees.
     ///
-    /// `None` if the new sampler is of another kind (bump, token bucket, fixed share), so that its state would mean something
-    /// else; then [`Sampler::replaced`] makes one.
+    /// `None` if the new sampler is of another kind (bump, token bucket, fixed share), so that its
+    /// state would mean something else; then [`Sampler::replaced`] makes one.
     #[must_use]
     pub fn reconfigured(&self, config: &Config, cap: &Cap, now: Nanos) -> Option<Self> {
         let capped = self.capped_by(cap);
@@ -212,7 +218,8 @@ impl Sampler {
         Some(Sampler { config: config.clone(), limits: self.limits, cap: *cap, capped, kind })
     }
 
-    /// A sampler with other parameters and the same limits that has seen no call. The cap's credit over all traces stays.
+    /// A sampler with other parameters and the same limits that has seen no call. The cap's credit
+    /// over all traces stays.
     #[must_use]
     pub fn replaced(&self, config: &Config, cap: &Cap, now: Nanos) -> Self {
         let next = Self::made(config, self.limits, cap, self.capped_by(cap));
@@ -234,7 +241,8 @@ impl Sampler {
         }
     }
 
-    /// A sampler of the same config and limits that has seen no call: cheaper than a new one, for replays.
+    /// A sampler of the same config and limits that has seen no call: cheaper than a new one, for
+    /// replays.
     #[must_use]
     pub fn fresh(&self) -> Self {
         let capped = self.capped.as_ref().map(|capped| Capped { caps: capped.caps, all: Arc::default() });
@@ -251,8 +259,8 @@ impl Sampler {
         Sampler { config: self.config.clone(), capped, kind, ..*self }
     }
 
-    /// The record table as bytes, for [`Sampler::restore`] in a later process; `None` of samplers that do not decide by key.
-    /// `stamp` is the caller's, such as the wall clock's time at `now`.
+    /// The record table as bytes, for [`Sampler::restore`] in a later process; `None` of samplers
+    /// that do not decide by key. `stamp` is the caller's, such as the wall clock's time at `now`.
     pub fn image(&self, now: Nanos, stamp: u64) -> Option<Vec<u8>> {
         let config = self.config.to_string();
         match &self.kind {
@@ -264,8 +272,9 @@ impl Sampler {
         }
     }
 
-    /// Takes over the keys and their states from an image of a sampler of the same config, before the first call. From then on
-    /// `now` has to go on from [`Restored::now`]. Counts of calls begin at zero.
+    /// Takes over the keys and their states from an image of a sampler of the same config, before
+    /// the first call. From then on `now` has to go on from [`Restored::now`]. Counts of calls
+    /// begin at zero.
     ///
     /// # Errors
     ///
@@ -320,7 +329,8 @@ impl Sampler {
         self.admit(decision, request)
     }
 
-    /// Decides by an override instead. The cap holds all the same, and the call is counted as any other.
+    /// Decides by an override instead. The cap holds all the same, and the call is counted as any
+    /// other.
     pub fn decide_by(&self, by: Override, request: &Request<'_>) -> Decision {
         let threshold = by.threshold();
         match &self.kind {
@@ -356,14 +366,15 @@ impl Sampler {
         }
     }
 
-    /// The part of the cap's credit over all traces that is there, from 0 to 1; `None` without such a cap.
+    /// The part of the cap's credit over all traces that is there, from 0 to 1; `None` without such
+    /// a cap.
     pub fn cap_level(&self, now: Nanos) -> Option<f64> {
         let allowance = self.cap.own_share().traces?;
         Some(self.capped.as_ref()?.all.level(&allowance, now))
     }
 
-    /// Whether this sampler's counts can change by its own calls only: no sampler that it was [reconfigured](Self::reconfigured)
-    /// from, or to, exists any more.
+    /// Whether this sampler's counts can change by its own calls only: no sampler that it was
+    /// [reconfigured](Self::reconfigured) from, or to, exists any more.
     pub fn is_alone(&mut self) -> bool {
         match &mut self.kind {
             Kind::Bump(table) => table.is_alone(),
@@ -374,7 +385,8 @@ impl Sampler {
         }
     }
 
-    /// The counts by key, of a sampler that decides by key; `None` of others, which remember nothing.
+    /// The counts by key, of a sampler that decides by key; `None` of others, which remember
+    /// nothing.
     pub fn snapshot(&self) -> Option<Snapshot> {
         match &self.kind {
             Kind::Bump(table) => Some(table.snapshot()),

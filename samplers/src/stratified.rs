@@ -1,10 +1,11 @@
 //! Stratified randomness: the traces of a key are spread evenly over the values of randomness.
 //!
-//! A sampler keeps a trace if its randomness reaches a threshold. With independent randomness, the number kept of n traces
-//! varies like a binomial; here the randomness of a key's successive traces follows an additive recurrence with the golden
-//! ratio (Weyl's sequence; Knuth, The Art of Computer Programming, volume 3, section 6.4, theorem S), and the number kept
-//! is off by about log n at most. Each value by itself is uniform, as each sequence begins at random: thresholds stay true,
-//! and estimates unbiased.
+//! A sampler keeps a trace if its randomness reaches a threshold. With independent randomness, the
+//! number kept of n traces varies like a binomial; here the randomness of a key's successive traces
+//! follows an additive recurrence with the golden ratio (Weyl's sequence; Knuth, The Art of
+//! Computer Programming, volume 3, section 6.4, theorem S), and the number kept is off by about log
+//! n at most. Each value by itself is uniform, as each sequence begins at random: thresholds stay
+//! true, and estimates unbiased.
 
 use crate::nanos::Nanos;
 use crate::randomness::Randomness;
@@ -46,41 +47,42 @@ impl RandomSource {
     }
 }
 
-/// A source of randomness for traces that begin here. Use it for traces without a parent, in place of the randomness of
-/// their ids, and pass the value on as `rv`
+/// A source of randomness for traces that begin here. Use it for traces without a parent, in place
+/// of the randomness of their ids, and pass the value on as `rv`
 /// ([`OtMember::randomness`](crate::tracestate::OtMember::randomness)).
 ///
-/// The value goes into `rv` and not into the trace id, because W3C's random flag promises that the id's last seven bytes
-/// were selected at random, and these are not: traces of one key depend on each other. OpenTelemetry's TraceState
-/// specification has `rv` for randomness that is not the id's, and prefers it.
+/// The value goes into `rv` and not into the trace id, because W3C's random flag promises that the
+/// id's last seven bytes were selected at random, and these are not: traces of one key depend on
+/// each other. OpenTelemetry's TraceState specification has `rv` for randomness that is not the
+/// id's, and prefers it.
 ///
 /// # Who can foresee a decision
 ///
-/// Sequences begin at a secret place, and the low 24 bits of a value are random. Who sees one value knows nothing about the
-/// next, unless he also knows how many traces the key has begun in the same process meanwhile. A key's only caller knows
-/// that, and can tell from a few values which of his next calls will be kept: where that matters, use independent
-/// randomness.
+/// Sequences begin at a secret place, and the low 24 bits of a value are random. Who sees one value
+/// knows nothing about the next, unless he also knows how many traces the key has begun in the same
+/// process meanwhile. A key's only caller knows that, and can tell from a few values which of his
+/// next calls will be kept: where that matters, use independent randomness.
 #[derive(Debug)]
 pub struct Stratified {
     secret: u64,
-    /// By shard, the number of values that each sequence has given. Shards have sequences of their own, so that threads
-    /// do not meet.
+    /// By shard, the number of values that each sequence has given. Shards have sequences of their
+    /// own, so that threads do not meet.
     given: Box<[Box<[AtomicU64]>]>,
     /// The number of shards that have a thread of their own.
     own: usize,
 }
 
 impl Stratified {
-    /// `secret`: 64 bits that nobody can guess, new for each process; in a replay, the seed. Of the limits, the number of
-    /// shards counts: each takes 8 kB.
+    /// `secret`: 64 bits that nobody can guess, new for each process; in a replay, the seed. Of the
+    /// limits, the number of shards counts: each takes 8 kB.
     pub fn new(secret: u64, limits: Limits) -> Self {
         let shard = || (0..SEQUENCES).map(|_| AtomicU64::new(0)).collect();
         let shards = limits.shards();
         Stratified { secret, given: (0..shards).map(|_| shard()).collect(), own: shards as usize / 2 }
     }
 
-    /// The randomness of a trace that begins with a root of this key. `random`: 24 random bits at least, the others are
-    /// ignored.
+    /// The randomness of a trace that begins with a root of this key. `random`: 24 random bits at
+    /// least, the others are ignored.
     #[inline]
     pub fn next(&self, key: &str, random: u64) -> Randomness {
         let sequence = crate::table::hash(key.as_bytes()) as usize % SEQUENCES;
@@ -107,7 +109,8 @@ impl Stratified {
     }
 }
 
-/// SplitMix64's finaliser (Steele, Lea, Flood 2014): each bit of the result depends on all bits of the argument.
+/// SplitMix64's finaliser (Steele, Lea, Flood 2014): each bit of the result depends on all bits of
+/// the argument.
 fn mix(value: u64) -> u64 {
     let z = value.wrapping_add(STEP);
     let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -128,9 +131,10 @@ mod tests {
         randomness.get() as f64 / 2f64.powi(56)
     }
 
-    /// n times the star discrepancy of n multiples of the golden ratio is at most 3 + (1 / ln phi + 1 / ln 2) ln n (Kuipers and
-    /// Niederreiter, Uniform Distribution of Sequences, chapter 2, theorem 3.4, with partial quotients of 1). Independent
-    /// values would be off by more: their standard deviation at a threshold of a half is 27 of 3,000.
+    /// n times the star discrepancy of n multiples of the golden ratio is at most 3 + (1 / ln phi +
+    /// 1 / ln 2) ln n (Kuipers and Niederreiter, Uniform Distribution of Sequences, chapter 2,
+    /// theorem 3.4, with partial quotients of 1). Independent values would be off by more: their
+    /// standard deviation at a threshold of a half is 27 of 3,000.
     #[test]
     fn any_share_of_a_keys_traces_is_kept_to_within_a_logarithm() {
         for secret in 1..=20 {
@@ -147,8 +151,8 @@ mod tests {
         }
     }
 
-    /// By hand: (sqrt(5) - 1) / 2 = 0.6180339887, a turn of 1 taken away. Other steps pass the bound above, which is that of all
-    /// numbers of traces.
+    /// By hand: (sqrt(5) - 1) / 2 = 0.6180339887, a turn of 1 taken away. Other steps pass the
+    /// bound above, which is that of all numbers of traces.
     #[test]
     fn successive_values_are_the_golden_ratio_apart() {
         let source = single(3);
@@ -160,7 +164,8 @@ mod tests {
         }
     }
 
-    /// The n-th value, over many secrets: 16 cells, 4,000 values, a mean of 250 with a standard deviation of 15.3.
+    /// The n-th value, over many secrets: 16 cells, 4,000 values, a mean of 250 with a standard
+    /// deviation of 15.3.
     #[test]
     fn each_value_is_uniform() {
         for nth in [0, 1, 7] {
@@ -189,7 +194,8 @@ mod tests {
         assert_eq!(first.next("a", 0), second.next("a", 0));
     }
 
-    /// Threads that live at once have sequences of their own, begun elsewhere: each is spread evenly, and none repeats another's.
+    /// Threads that live at once have sequences of their own, begun elsewhere: each is spread
+    /// evenly, and none repeats another's.
     #[test]
     fn threads_with_shards_of_their_own_begin_elsewhere() {
         let source = Stratified::new(7, Limits::default().with_shards(256));

@@ -1,13 +1,15 @@
 //! The record table: for each key a record, found without a lock.
 //!
-//! Three arrays, made once and never grown: an index of hashes, the records, and their tallies. A decision for a known
-//! key reads the index (one cache line), compares the key, makes one step of the record's word and adds one to a
-//! tally; it takes no lock and allocates nothing. A new key takes a lock once, to get its record. What finds no room
-//! is decided by the overflow record, which all such keys share: a flood of unique names neither grows memory nor
-//! defeats the limit, for they count as one key.
+//! Three arrays, made once and never grown: an index of hashes, the records, and their tallies. A
+//! decision for a known key reads the index (one cache line), compares the key, makes one step of
+//! the record's word and adds one to a tally; it takes no lock and allocates nothing. A new key
+//! takes a lock once, to get its record. What finds no room is decided by the overflow record,
+//! which all such keys share: a flood of unique names neither grows memory nor defeats the limit,
+//! for they count as one key.
 //!
-//! Idle keys leave first. When no record is free, the longest idle ones give theirs up, and only those that have been
-//! idle for [`Limits::idle`]: their word says what a fresh one says, so that forgetting it changes no decision.
+//! Idle keys leave first. When no record is free, the longest idle ones give theirs up, and only
+//! those that have been idle for [`Limits::idle`]: their word says what a fresh one says, so that
+//! forgetting it changes no decision.
 
 mod extras;
 mod free_list;
@@ -43,8 +45,9 @@ use policies::{Names, Policies};
 use record::Record;
 use tally::Tallies;
 
-/// The hash of a key: the same in every version and on every machine, so that what depends on it can be reproduced.
-/// Keys made to collide only lead to the overflow record, as any flood of keys does.
+/// The hash of a key: the same in every version and on every machine, so that what depends on it
+/// can be reproduced. Keys made to collide only lead to the overflow record, as any flood of keys
+/// does.
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
     use rapidhash::v3::{DEFAULT_RAPID_SECRETS, rapidhash_v3_nano_inline};
     // "Nano" is the fastest for keys of up to 48 bytes.
@@ -121,8 +124,9 @@ impl<L: Policy> Table<L> {
         table.with_cap(capped)
     }
 
-    /// The same state with other parameters: keys to which their count means something else now count anew, all others go on.
-    /// Counts of calls stay. `None` if more keys have had parameters of their own than a table remembers.
+    /// The same state with other parameters: keys to which their count means something else now
+    /// count anew, all others go on. Counts of calls stay. `None` if more keys have had parameters
+    /// of their own than a table remembers.
     pub(crate) fn reconfigured<P: fmt::Display>(
         &self,
         per_key: &PerKey<P>,
@@ -133,8 +137,8 @@ impl<L: Policy> Table<L> {
         self.converted(per_key, policy, L::carried, capped, now)
     }
 
-    /// As [`Table::reconfigured`], by policies of another type, to which a word of equal parameters says the same. `carried` is
-    /// [`Policy::carried`] from the one to the other.
+    /// As [`Table::reconfigured`], by policies of another type, to which a word of equal parameters
+    /// says the same. `carried` is [`Policy::carried`] from the one to the other.
     pub(crate) fn converted<M: Policy, P: fmt::Display>(
         &self,
         per_key: &PerKey<P>,
@@ -295,14 +299,15 @@ impl<L: Policy> Table<L> {
         if self.state.index.insert(hash, id) {
             id
         } else {
-            // Both places where the key's hash may stand are taken: one key in a million, or keys made for it.
+            // Both places where the key's hash may stand are taken: one key in a million, or keys
+            // made for it.
             free_list.give_back(id);
             self.overflow()
         }
     }
 
-    /// Takes the records of the longest idle keys away. They rest until the next sweep, for calls that have found the
-    /// record and not yet made their step.
+    /// Takes the records of the longest idle keys away. They rest until the next sweep, for calls
+    /// that have found the record and not yet made their step.
     #[cold]
     fn sweep(&self, free_list: &mut FreeList, now: Nanos) {
         let State { limits, index, records, tallies, extras, .. } = &*self.state;
@@ -334,8 +339,8 @@ impl<L: Policy> Table<L> {
         self.state.locked.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// The calls seen, kept and dropped: by key in the order of their names, by the overflow record, and by keys that
-    /// have left.
+    /// The calls seen, kept and dropped: by key in the order of their names, by the overflow
+    /// record, and by keys that have left.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let State { index, records, tallies, limits, .. } = &*self.state;
         let locked = self.locked();

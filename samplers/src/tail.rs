@@ -1,8 +1,9 @@
 //! Keep what went wrong: policies that look at a trace when its local root has ended.
 //!
-//! The sampler's decision falls when a trace begins. Policies here fall at its end, over what was recorded of a trace that
-//! the sampler dropped: they know the outcome. As everywhere in this crate, time is an argument and nothing is recorded
-//! here: who holds the spans (a service, or the replay of a recording) asks.
+//! The sampler's decision falls when a trace begins. Policies here fall at its end, over what was
+//! recorded of a trace that the sampler dropped: they know the outcome. As everywhere in this
+//! crate, time is an argument and nothing is recorded here: who holds the spans (a service, or the
+//! replay of a recording) asks.
 //!
 //! ```text
 //! root begins -> key(), is_recorded(): record this dropped trace all the same?
@@ -12,13 +13,15 @@
 //!
 //! # The worst case
 //!
-//! Each policy has a budget, a [`Cap`](crate::Cap) of its own, of which a process has its share. In any interval of W seconds a policy keeps at most
+//! Each policy has a budget, a [`Cap`](crate::Cap) of its own, of which a process has its share. In
+//! any interval of W seconds a policy keeps at most
 //!
 //! > min(burst + rate * W, keys * (key_burst + key_rate * W)) traces, and the same of bytes,
 //!
-//! where `keys` counts the keys with a record and one for all others; all policies together at most the sum of
-//! that. Spans that end after their trace was kept ([`TailSampler::may_follow`]) are within the same bytes. With the default
-//! budget ([`Rule::BUDGET_DEFAULT`]) these are 100 + 100 W traces and 8 MB + 1 MB/s * W for each policy.
+//! where `keys` counts the keys with a record and one for all others; all policies together at most
+//! the sum of that. Spans that end after their trace was kept ([`TailSampler::may_follow`]) are
+//! within the same bytes. With the default budget ([`Rule::BUDGET_DEFAULT`]) these are 100 + 100 W
+//! traces and 8 MB + 1 MB/s * W for each policy.
 
 mod arming;
 mod budget;
@@ -51,9 +54,11 @@ pub struct Tail {
     pub provisional: Provisional,
     /// The same for single keys.
     pub provisional_by_key: Vec<(String, Provisional)>,
-    /// Bytes of recorded traces that no policy has kept: open ones, and ended ones for [`Tail::hold`].
+    /// Bytes of recorded traces that no policy has kept: open ones, and ended ones for
+    /// [`Tail::hold`].
     pub ring_bytes: usize,
-    /// The time for which an ended trace that no policy kept stays, for triggers that come late; zero: it goes at once.
+    /// The time for which an ended trace that no policy kept stays, for triggers that come late;
+    /// zero: it goes at once.
     pub hold: Nanos,
 }
 
@@ -77,7 +82,8 @@ impl Tail {
     pub const TRACE_SPANS_MAX: usize = 10_000;
     /// A trace takes one part of this number of the ring's bytes, at most.
     pub const TRACE_PART: usize = 4;
-    /// The age at which a trace is put to the policies though its root is open, unless the service has another one.
+    /// The age at which a trace is put to the policies though its root is open, unless the service
+    /// has another one.
     pub const TRACE_AGE_MAX: Nanos = Nanos::from_secs(30);
 
     /// These policies, in this order; at most [`Tail::RULES_MAX`] of them.

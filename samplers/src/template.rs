@@ -1,4 +1,5 @@
-//! Templates: names with their ids folded, so that `sendBlock_1073741825` and `sendBlock_1073741826` are one.
+//! Templates: names with their ids folded, so that `sendBlock_1073741825` and
+//! `sendBlock_1073741826` are one.
 //!
 //! These become `*` by default:
 //!
@@ -6,18 +7,19 @@
 //! - a run of eight or more hexadecimal digits that holds a decimal digit;
 //! - a run of three or more decimal digits, anywhere.
 //!
-//! UUIDs and hexadecimal runs must stand alone: next to no letter, digit, `*` or non-ASCII character, or right after
-//! a `0x` that stands alone. So the id in `Object@1b6d3586` and `block_0a1b2c3d` is folded, and `deadbeef1` inside
-//! `undeadbeef1` is a word. An underscore, a hyphen and any other punctuation separates. A template of a template is
-//! itself.
+//! UUIDs and hexadecimal runs must stand alone: next to no letter, digit, `*` or non-ASCII
+//! character, or right after a `0x` that stands alone. So the id in `Object@1b6d3586` and
+//! `block_0a1b2c3d` is folded, and `deadbeef1` inside `undeadbeef1` is a word. An underscore, a
+//! hyphen and any other punctuation separates. A template of a template is itself.
 
 use std::fmt;
 use std::str::FromStr;
 
 /// A rule for folding ids: which parts of a name become `*`.
 ///
-/// As text, which [`FromStr`] reads and [`Display`](fmt::Display) prints: `template` (the default), `raw` (nothing is
-/// folded), or the kinds of ids with their least lengths, `digits=3,hex=8,uuid`; kinds that are not named are left alone.
+/// As text, which [`FromStr`] reads and [`Display`](fmt::Display) prints: `template` (the default),
+/// `raw` (nothing is folded), or the kinds of ids with their least lengths, `digits=3,hex=8,uuid`;
+/// kinds that are not named are left alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Template {
     digits_min: usize,
@@ -44,7 +46,8 @@ impl Template {
         Template { digits_min: min.filter(|&min| min > 0).unwrap_or(OFF), ..self }
     }
 
-    /// Folds runs of hexadecimal digits that hold a decimal one and are this long or longer; `None` or 0: folds none.
+    /// Folds runs of hexadecimal digits that hold a decimal one and are this long or longer; `None`
+    /// or 0: folds none.
     #[must_use]
     pub fn hex(self, min: Option<usize>) -> Self {
         Template { hex_min: min.filter(|&min| min > 0).unwrap_or(OFF), ..self }
@@ -56,8 +59,9 @@ impl Template {
         Template { uuids, ..self }
     }
 
-    /// Writes the template of `name` to `out` and returns true; or returns false and leaves `out` as it is, if there is
-    /// nothing to fold and the name is its own template. The content of `out` is replaced; its memory is reused.
+    /// Writes the template of `name` to `out` and returns true; or returns false and leaves `out`
+    /// as it is, if there is nothing to fold and the name is its own template. The content of `out`
+    /// is replaced; its memory is reused.
     pub fn fold(&self, name: &str, out: &mut String) -> bool {
         self.write::<true>(name, out)
     }
@@ -69,7 +73,8 @@ impl Template {
 
     fn write<const REPLACE: bool>(&self, name: &str, out: &mut String) -> bool {
         let bytes = name.as_bytes();
-        // The usual name, of a service that decides about each of its requests: every other id has a decimal digit.
+        // The usual name, of a service that decides about each of its requests: every other id has
+        // a decimal digit.
         if bytes.len() < UUID_LENGTH && !bytes.iter().any(u8::is_ascii_digit) {
             return false;
         }
@@ -277,7 +282,8 @@ mod tests {
         check("job 550e8400-e29b-41d4-a716-446655440000 done", "job * done");
         check("550E8400-E29B-41D4-A716-446655440000", "*");
         check("abcdefab-abcd-abcd-abcd-abcdefabcdef", "*");
-        // One digit too many at the end: not a UUID, but each run of hexadecimal digits stands by itself.
+        // One digit too many at the end: not a UUID, but each run of hexadecimal digits stands by
+        // itself.
         check("550e8400-e29b-41d4-a716-4466554400001", "*-e29b-41d4-a*-*");
         check("x550e8400-e29b-41d4-a716-446655440000", "x*e*-e29b-41d4-a*-*");
         check("abcdefab-abcd-abcd-abcd-abcdefabcde", "abcdefab-abcd-abcd-abcd-abcdefabcde");
@@ -298,7 +304,8 @@ mod tests {
         check("deadbeef1n", "deadbeef1n");
         check("x0xdeadbeef1", "x0xdeadbeef1");
         check("00xdeadbeef1", "00xdeadbeef1");
-        // A decimal run inside a longer hexadecimal word goes with it, or alone if the word is not hexadecimal.
+        // A decimal run inside a longer hexadecimal word goes with it, or alone if the word is not
+        // hexadecimal.
         check("abc123def456", "*");
         check("abc123xyz456", "abc*xyz*");
     }
@@ -348,7 +355,8 @@ mod tests {
             }
         }
 
-        /// Text between ids is left as it is: without `*`s, the pieces of a template stand in the name in order.
+        /// Text between ids is left as it is: without `*`s, the pieces of a template stand in the
+        /// name in order.
         #[test]
         fn keeps_all_else(name in "[a-fx0-9_é-]{0,60}") {
             let mut out = String::new();

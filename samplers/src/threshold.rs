@@ -1,6 +1,7 @@
 //! The rejection threshold: OpenTelemetry's form of a sampling probability, and its text form `th`.
 //!
-//! Source: OpenTelemetry specification, "TraceState: Probability Sampling" and "TraceState Handling".
+//! Source: OpenTelemetry specification, "TraceState: Probability Sampling" and "TraceState
+//! Handling".
 
 use std::fmt;
 
@@ -14,8 +15,9 @@ const DIGITS_MAX: u32 = 14;
 /// Digits that OpenTelemetry recommends for a configured probability.
 const PRECISION: u32 = 4;
 
-/// A rejection threshold `T`, below 2^56: a trace is kept if its randomness is at least `T`, so with probability
-/// 1 - T / 2^56. Displays as the value of `th`: hexadecimal, leading zeros kept, trailing zeros left out.
+/// A rejection threshold `T`, below 2^56: a trace is kept if its randomness is at least `T`, so
+/// with probability 1 - T / 2^56. Displays as the value of `th`: hexadecimal, leading zeros kept,
+/// trailing zeros left out.
 ///
 /// "Never" has no threshold: the specification has no probability below 2^-56.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,12 +43,12 @@ impl Threshold {
         Threshold(RANGE - kept.clamp(1, RANGE))
     }
 
-    /// The threshold of a configured ratio: rounded to four hexadecimal digits, and one more for each leading `f` or
-    /// `0`, so that both `th` and the relative error stay small.
+    /// The threshold of a configured ratio: rounded to four hexadecimal digits, and one more for
+    /// each leading `f` or `0`, so that both `th` and the relative error stay small.
     pub fn from_ratio(probability: Probability) -> Self {
         let exact = Self::from_probability(probability);
-        // Each hexadecimal digit is four binary places: as many leading digits are `f` as p has zeros there, and
-        // as many are `0` as 1 - p has.
+        // Each hexadecimal digit is four binary places: as many leading digits are `f` as p has
+        // zeros there, and as many are `0` as 1 - p has.
         let leading = |value: u64| value.leading_zeros().saturating_sub(u64::BITS - Randomness::BITS) / 4;
         let kept = RANGE - exact.0;
         let digits = PRECISION + leading(exact.0).max(leading(kept));
@@ -56,7 +58,8 @@ impl Threshold {
         }
         let half = 1u64 << (dropped_bits - 1);
         let rounded = (exact.0 + half) >> dropped_bits << dropped_bits;
-        // Rounding cannot reach 2^56: half a step is far below `kept`, which has only `digits` - 4 leading zeros.
+        // Rounding cannot reach 2^56: half a step is far below `kept`, which has only `digits` - 4
+        // leading zeros.
         Threshold(rounded)
     }
 
@@ -81,7 +84,8 @@ impl Threshold {
         RANGE as f64 / (RANGE - self.0) as f64
     }
 
-    /// Reads the value of `th`: 1 to 14 lower-case hexadecimal digits, padded with zeros on the right.
+    /// Reads the value of `th`: 1 to 14 lower-case hexadecimal digits, padded with zeros on the
+    /// right.
     pub fn parse(text: &str) -> Option<Self> {
         let digits = lower_hex(text, 1..=DIGITS_MAX as usize)?;
         Some(Threshold(digits << (4 * (DIGITS_MAX as usize - text.len()))))
@@ -110,8 +114,8 @@ mod tests {
         Probability::new(value).unwrap()
     }
 
-    /// The vectors that the specification's table gives for four digits, and those of the collector's package for
-    /// probabilities near one.
+    /// The vectors that the specification's table gives for four digits, and those of the
+    /// collector's package for probabilities near one.
     #[test]
     fn ratios_print_as_the_specification_says() {
         for (n, th) in [
@@ -133,7 +137,8 @@ mod tests {
         }
         assert_eq!(Threshold::from_ratio(p(0.99)).to_string(), "028f6");
         assert_eq!(Threshold::from_ratio(p(0.999)).to_string(), "004189");
-        // 2^-56 and what is below it: the largest threshold; 1 - 2^-53: the smallest that a double can ask for.
+        // 2^-56 and what is below it: the largest threshold; 1 - 2^-53: the smallest that a double
+        // can ask for.
         assert_eq!(Threshold::from_ratio(p(2f64.powi(-56))), Threshold::MAX);
         assert_eq!(Threshold::from_ratio(p(1.0 - f64::EPSILON / 2.0)).to_string(), "00000000000008");
     }

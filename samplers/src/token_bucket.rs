@@ -1,15 +1,18 @@
-//! Token bucket: a key's calls are kept as long as its bucket holds a token; each that is kept takes one.
+//! Token bucket: a key's calls are kept as long as its bucket holds a token; each that is kept
+//! takes one.
 //!
-//! The bucket starts full and is refilled lazily, by the time since the last call, never above its capacity. Its
-//! state is one number, the time at which it would be full again (the generic cell rate algorithm's "theoretical
-//! arrival time", ITU-T I.371): tokens missing = (that time - now) * rate.
+//! The bucket starts full and is refilled lazily, by the time since the last call, never above its
+//! capacity. Its state is one number, the time at which it would be full again (the generic cell
+//! rate algorithm's "theoretical arrival time", ITU-T I.371): tokens missing = (that time - now) *
+//! rate.
 
 use crate::config_error::ConfigError;
 use crate::decision::Reason;
 use crate::nanos::Nanos;
 use crate::policy::{LATE_MAX, NEVER, Policy, Step, Write};
 
-/// The longest time that a bucket may take to fill: 2^62 ns, 146 years. Times beyond would no longer add up.
+/// The longest time that a bucket may take to fill: 2^62 ns, 146 years. Times beyond would no
+/// longer add up.
 const FILL_MAX: f64 = (1u64 << 62) as f64;
 
 /// A token bucket's parameters.
@@ -24,16 +27,17 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// At most `capacity` calls of a key are kept at once, and `rate` per second in the long run; fractions are
-    /// allowed.
+    /// At most `capacity` calls of a key are kept at once, and `rate` per second in the long run;
+    /// fractions are allowed.
     ///
-    /// The time that a token takes is rounded up to a whole nanosecond, so that no interval holds more than
-    /// capacity + rate * its length: at a rate of a million this loses at most 0.1 %, below that nothing to speak of.
+    /// The time that a token takes is rounded up to a whole nanosecond, so that no interval holds
+    /// more than capacity + rate * its length: at a rate of a million this loses at most 0.1 %,
+    /// below that nothing to speak of.
     ///
     /// # Errors
     ///
-    /// If the capacity is below one token (nothing would ever be kept), the rate is not above 0, either is infinite or
-    /// not a number, or the bucket would take more than 146 years to fill.
+    /// If the capacity is below one token (nothing would ever be kept), the rate is not above 0,
+    /// either is infinite or not a number, or the bucket would take more than 146 years to fill.
     pub fn new(capacity: f64, rate: f64) -> Result<Self, ConfigError> {
         if !capacity.is_finite() || capacity < 1.0 {
             return Err(ConfigError::out_of_range(
@@ -84,7 +88,8 @@ impl Policy for TokenBucket {
         now.get()
     }
 
-    /// An empty bucket writes nothing: threads which share a hot key meet only where one of them keeps a trace.
+    /// An empty bucket writes nothing: threads which share a hot key meet only where one of them
+    /// keeps a trace.
     #[inline]
     fn step(&self, word: u64, now: Nanos, _offset: Nanos) -> Step {
         let now = now.get();

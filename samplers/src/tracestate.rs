@@ -1,6 +1,8 @@
-//! The `ot` member of W3C tracestate, in which threshold and randomness travel: `ot=th:fd70a;rv:6e6d1a75832a2f`.
+//! The `ot` member of W3C tracestate, in which threshold and randomness travel:
+//! `ot=th:fd70a;rv:6e6d1a75832a2f`.
 //!
-//! Sources: W3C Trace Context, "tracestate Header"; OpenTelemetry specification, "TraceState Handling".
+//! Sources: W3C Trace Context, "tracestate Header"; OpenTelemetry specification, "TraceState
+//! Handling".
 
 use std::fmt::{self, Write as _};
 
@@ -28,13 +30,14 @@ pub struct OtMember<'a> {
 impl<'a> OtMember<'a> {
     /// Reads the member's value, `th:fd70a;rv:6e6d1a75832a2f;key:value`.
     ///
-    /// A `th` that is not 1 to 14 lower-case hexadecimal digits, and an `rv` that is not 14, say nothing and are left
-    /// out; what stands beside them holds.
+    /// A `th` that is not 1 to 14 lower-case hexadecimal digits, and an `rv` that is not 14, say
+    /// nothing and are left out; what stands beside them holds.
     ///
     /// # Errors
     ///
-    /// If it is not of the specification's grammar: more than 256 characters, keys that are not lower-case letters and
-    /// digits after a letter or come twice, characters that a value cannot hold.
+    /// If it is not of the specification's grammar: more than 256 characters, keys that are not
+    /// lower-case letters and digits after a letter or come twice, characters that a value cannot
+    /// hold.
     pub fn parse(value: &'a str) -> Result<Self, TracestateError> {
         if value.len() > VALUE_MAX {
             return Err(TracestateError::new(value, "longer than 256 characters"));
@@ -99,8 +102,9 @@ impl<'a> OtMember<'a> {
         self.threshold.is_none() && self.randomness.is_none() && self.others.is_empty()
     }
 
-    /// The member's value, at most 256 characters long: other concerns' sub-keys give way from the end, so that a
-    /// threshold that no longer holds is never left standing for want of room. Empty if there is nothing to say.
+    /// The member's value, at most 256 characters long: other concerns' sub-keys give way from the
+    /// end, so that a threshold that no longer holds is never left standing for want of room. Empty
+    /// if there is nothing to say.
     pub fn value(mut self) -> String {
         loop {
             // `th` and `rv` alone take 35 characters: one allocation for nearly every trace.
@@ -113,8 +117,9 @@ impl<'a> OtMember<'a> {
         }
     }
 
-    /// The tracestate with this as its `ot` member: in front, as the member that was changed last; the others follow as
-    /// they were. An empty one is left out. The last members give way where there would be more than 32.
+    /// The tracestate with this as its `ot` member: in front, as the member that was changed last;
+    /// the others follow as they were. An empty one is left out. The last members give way where
+    /// there would be more than 32.
     ///
     /// # Errors
     ///
@@ -175,7 +180,8 @@ fn ot_value(member: &str) -> Option<&str> {
     member.strip_prefix("ot=")
 }
 
-/// An `ot` member that is not of the specification's grammar. Such a member says nothing: go on as without one.
+/// An `ot` member that is not of the specification's grammar. Such a member says nothing: go on as
+/// without one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracestateError {
     part: String,
@@ -259,7 +265,8 @@ mod tests {
         assert_eq!(error, "tracestate member ot: `th:+`: a value holds letters, digits, `.`, `_` and `-`");
     }
 
-    /// As the SDKs of Java and Python do: a sub-key that is malformed is ignored, and takes nothing else with it.
+    /// As the SDKs of Java and Python do: a sub-key that is malformed is ignored, and takes nothing
+    /// else with it.
     #[test]
     fn leaves_a_malformed_threshold_or_randomness_out() {
         for th in ["", "FD70A", "0g", "000000000000000", "8.0", "-1"] {

@@ -1,4 +1,5 @@
-//! No allocation on the path of a known key, and none for keys that find no room: counted by the allocator.
+//! No allocation on the path of a known key, and none for keys that find no room: counted by the
+//! allocator.
 
 // An allocator is unsafe to write; this one hands everything on to the system's.
 #![allow(unsafe_code)]
@@ -14,7 +15,8 @@ struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-    /// Bytes that this thread has allocated and not freed, and the most of them since they were last looked at.
+    /// Bytes that this thread has allocated and not freed, and the most of them since they were
+    /// last looked at.
     static LIVE: Cell<[isize; 2]> = const { Cell::new([0; 2]) };
 }
 
@@ -28,9 +30,9 @@ fn count(bytes: isize) {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-// SAFETY: every call is the system allocator's own with the same arguments. Counting touches a thread-local that has
-// no destructor and is initialised in place, so it neither allocates nor fails at a thread's end. The other methods
-// are the trait's own, which call these.
+// SAFETY: every call is the system allocator's own with the same arguments. Counting touches a
+// thread-local that has no destructor and is initialised in place, so it neither allocates nor
+// fails at a thread's end. The other methods are the trait's own, which call these.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
@@ -41,7 +43,8 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count(-(layout.size() as isize));
-        // SAFETY: `pointer` came from `alloc` above, so from the system allocator, with this layout.
+        // SAFETY: `pointer` came from `alloc` above, so from the system allocator, with this
+        // layout.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -131,8 +134,8 @@ fn bytes<T>(work: impl FnOnce() -> T) -> (T, [usize; 2]) {
     (result, LIVE.with(Cell::get).map(|bytes| (bytes - before) as usize))
 }
 
-/// The memory of a service's parameters, as the documentation of `parameters` states it. Before curves were shared, 42 kB
-/// of TOML took 535 MB.
+/// The memory of a service's parameters, as the documentation of `parameters` states it. Before
+/// curves were shared, 42 kB of TOML took 535 MB.
 #[cfg(feature = "parameters")]
 #[test]
 fn parameters_take_the_memory_that_is_documented() {
@@ -166,7 +169,8 @@ fn parameters_take_the_memory_that_is_documented() {
         let (parameters, [_, most]) = bytes(|| text.parse::<Parameters>().unwrap());
         assert!(most < 60 * text.len(), "{name}: {most} bytes to read {}", text.len());
         let (sampler, [kept, most]) = bytes(|| Sampler::with_limits(&parameters.config, limits));
-        // The config, which the sampler keeps, and the table's own map: a text, a place and the parameters for each.
+        // The config, which the sampler keeps, and the table's own map: a text, a place and the
+        // parameters for each.
         let keys = 2 * KEYS * ("GET /000000".len() + 100);
         assert!(kept - plain < keys + tables, "{name}: {} bytes", kept - plain);
         assert!(most - plain < 2 * (keys + tables), "{name}: {} bytes at once", most - plain);

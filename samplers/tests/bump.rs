@@ -14,7 +14,8 @@ fn bump(lambda: f64, minimum: f64) -> Bump {
     Bump::new(lambda, Probability::new(minimum).unwrap(), Nanos::from_secs(1)).unwrap()
 }
 
-/// f(x) = 1 - exp(-lambda^2 / x^2) by hand: lambda 10, x 5: 1 - e^-4; x 10: 1 - e^-1; x 100: 1 - e^-0.01.
+/// f(x) = 1 - exp(-lambda^2 / x^2) by hand: lambda 10, x 5: 1 - e^-4; x 10: 1 - e^-1; x 100: 1 -
+/// e^-0.01.
 #[test]
 fn probabilities_are_the_papers() {
     let bump = bump(10.0, 0.009);
@@ -24,7 +25,8 @@ fn probabilities_are_the_papers() {
         let p = bump.probability(f64::from(count)).get();
         assert!((p - expected).abs() < 1e-10, "{count}: {p}");
     }
-    // Far out, f(x) is lambda^2 / x^2 to many digits: 1e-14 here, where 1 - exp would have lost most of them.
+    // Far out, f(x) is lambda^2 / x^2 to many digits: 1e-14 here, where 1 - exp would have lost
+    // most of them.
     let p = self::bump(10.0, 0.0).probability(1e8).get();
     assert!((p / 1e-14 - 1.0).abs() < 1e-12, "{p}");
 }
@@ -102,7 +104,8 @@ impl Reference {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Any parameters, with overrides and shifts, against the reference: each call's probability and decision.
+    /// Any parameters, with overrides and shifts, against the reference: each call's probability
+    /// and decision.
     #[test]
     fn decides_as_the_reference_does(
         lambda in 0.0..50.0f64,
@@ -129,10 +132,11 @@ proptest! {
     }
 }
 
-/// The number kept is a sum of independent coins with the probabilities p(i), so it has the mean sum p(i) and the
-/// variance V = sum p(i) (1 - p(i)); by Bernstein's inequality it is further than t = 6 sqrt(V) + 12 from its mean
-/// with a probability below 2 exp(-t^2 / (2 V + 2 t / 3)) < 2 exp(-18) = 3e-8. The mean itself is at most
-/// 1 + lambda sqrt(pi) + min n a window: sum f(i) for i >= 1 is at most the integral of f from 0.
+/// The number kept is a sum of independent coins with the probabilities p(i), so it has the mean
+/// sum p(i) and the variance V = sum p(i) (1 - p(i)); by Bernstein's inequality it is further than
+/// t = 6 sqrt(V) + 12 from its mean with a probability below 2 exp(-t^2 / (2 V + 2 t / 3)) < 2
+/// exp(-18) = 3e-8. The mean itself is at most 1 + lambda sqrt(pi) + min n a window: sum f(i) for i
+/// >= 1 is at most the integral of f from 0.
 #[test]
 fn keeps_as_many_as_expected() {
     const WINDOWS: u64 = 400;
@@ -176,8 +180,9 @@ proptest! {
 
 #[test]
 fn the_sum_of_adjusted_counts_is_the_true_count() {
-    // Each call contributes 1 / p with probability p, so the sum has mean n and variance sum (1 - p) / p; with
-    // p >= 0.05 a coin is worth at most 20. Bernstein: beyond 6 sqrt(V) + 12 * 20 with a probability below 3e-8.
+    // Each call contributes 1 / p with probability p, so the sum has mean n and variance sum (1 -
+    // p) / p; with p >= 0.05 a coin is worth at most 20. Bernstein: beyond 6 sqrt(V) + 12 * 20 with
+    // a probability below 3e-8.
     let (sampler, bump, mut random) = (sampler("bump:lambda=10,min=0.05"), bump(10.0, 0.05), Random::new(7));
     let (calls, mut sum) = (100_000, 0.0);
     for _ in 0..calls {
@@ -196,13 +201,15 @@ fn shifts_spread_the_windows_of_keys_and_no_shift_aligns_them() {
     let keys: Vec<String> = (0..1_000).map(|i| format!("GET /{i}")).collect();
     let shifts: Vec<u64> = keys.iter().map(|key| shifted.shift(key).get()).collect();
     assert!(shifts.iter().all(|&shift| shift < 1_000_000_000));
-    // Ten tenths of a second, 100 keys each in the mean; 5 standard deviations of the binomial are 47.
+    // Ten tenths of a second, 100 keys each in the mean; 5 standard deviations of the binomial are
+    // 47.
     for tenth in 0..10 {
         let within = shifts.iter().filter(|&&shift| shift / 100_000_000 == tenth).count();
         assert!(within.abs_diff(100) <= 47, "{within} in tenth {tenth}");
     }
     assert!(keys.iter().all(|key| bump(10.0, 0.01).shift(key) == Nanos::ZERO));
-    // The same on every machine and in every version: recordings replayed elsewhere give the same answer.
+    // The same on every machine and in every version: recordings replayed elsewhere give the same
+    // answer.
     assert_eq!(shifted.shift("GET /").get(), PINNED_SHIFT);
 
     let sampler = sampler("bump:lambda=0,shift=on");
@@ -228,7 +235,8 @@ fn counts_are_exact_between_threads() {
     });
     thresholds.sort_unstable();
     let bump = bump(1000.0, 0.0);
-    // From the 4096th count on, f is looked up: right to 4e-5, where it falls by 1.2e-4 from one count to the next.
+    // From the 4096th count on, f is looked up: right to 4e-5, where it falls by 1.2e-4 from one
+    // count to the next.
     for (count, threshold) in thresholds.into_iter().enumerate() {
         let (found, exact) = (threshold.unwrap().probability().get(), bump.probability(count as f64).get());
         let bound = if count < 4_096 { 1e-15 } else { 4e-5 };
@@ -265,9 +273,10 @@ fn counts_far_out_are_right_to_a_thousandth() {
     }
 }
 
-/// The published bound of a decaying count: in any T seconds, the kept calls of a key are at most
-/// W + (S + 1) ln 2 T / half-life + minimum * calls, where W is the integral of f from 0, and 1 more; for an exponent of 2
-/// that is lambda sqrt(pi) + 1. The sum of the probabilities is looked at, which is the mean of the number kept.
+/// The published bound of a decaying count: in any T seconds, the kept calls of a key are at most W
+/// + (S + 1) ln 2 T / half-life + minimum * calls, where W is the integral of f from 0, and 1 more;
+/// for an exponent of 2 that is lambda sqrt(pi) + 1. The sum of the probabilities is looked at,
+/// which is the mean of the number kept.
 #[test]
 fn a_decaying_count_keeps_no_more_than_is_published() {
     type Gap = fn(&mut Random, u64) -> u64;
@@ -291,7 +300,8 @@ fn a_decaying_count_keeps_no_more_than_is_published() {
             for (name, gap) in traffic {
                 let sampler = Sampler::with_limits(&bump.clone().into(), Limits::single_threaded());
                 let (mut random, mut now) = (Random::new(1), Nanos::from_secs(1));
-                // At the bound's own slope, kept calls never rise by more than W from any earlier point.
+                // At the bound's own slope, kept calls never rise by more than W from any earlier
+                // point.
                 let (mut ahead, mut least, mut last) = (0.0f64, 0.0f64, now);
                 for call in 1..=20_000u64 {
                     let decision = sampler.decide(&Request::new("a", random.randomness(), now));
@@ -300,8 +310,9 @@ fn a_decaying_count_keeps_no_more_than_is_published() {
                     ahead -= per_second * seconds + minimum;
                     least = least.min(ahead);
                     ahead += decision.threshold.unwrap().probability().get();
-                    // The integral of 1 - exp(-(lambda / u)^a): up to lambda at most lambda, then at most that of
-                    // (lambda / u)^a, which for an exponent of 1 goes on like a logarithm.
+                    // The integral of 1 - exp(-(lambda / u)^a): up to lambda at most lambda, then
+                    // at most that of (lambda / u)^a, which for an exponent of 1 goes on like a
+                    // logarithm.
                     let integral =
                         if exponent > 1.0 { lambda / (exponent - 1.0) } else { lambda * 20_000f64.ln() };
                     let bound = 1.0 + lambda + integral;
@@ -318,9 +329,9 @@ fn a_decaying_count_keeps_no_more_than_is_published() {
     assert_eq!(unbounded.kept_per_second_max(), None);
 }
 
-/// By hand: of a window of 2 s the first call, and lambda Gamma(1 - 1/a) of the others; Gamma(1/2) is sqrt(pi) = 1.772454, and for
-/// other exponents a / (a - 1) is published, which is no less. Of a half-life of 2 s, (S + 1) ln 2 / 2, where S is lambda at a = 1 and ln 2 is
-/// 0.693147.
+/// By hand: of a window of 2 s the first call, and lambda Gamma(1 - 1/a) of the others; Gamma(1/2)
+/// is sqrt(pi) = 1.772454, and for other exponents a / (a - 1) is published, which is no less. Of a
+/// half-life of 2 s, (S + 1) ln 2 / 2, where S is lambda at a = 1 and ln 2 is 0.693147.
 #[test]
 fn published_bounds_are_those_of_the_formula() {
     let with = |exponent: f64, count: Count| {
@@ -341,7 +352,8 @@ fn published_bounds_are_those_of_the_formula() {
     assert!((decaying - 1.386_294).abs() < 1e-6, "{decaying}");
 }
 
-/// The same calls at 3 % of the rate have 3 % of the count, in the long run: rate * half-life / ln 2.
+/// The same calls at 3 % of the rate have 3 % of the count, in the long run: rate * half-life / ln
+/// 2.
 #[test]
 fn a_decaying_count_settles_at_rate_times_half_life() {
     for (rate_ms, half_life_ms) in [(1u64, 500u64), (20, 2_000), (1, 20_000)] {
@@ -349,7 +361,8 @@ fn a_decaying_count_settles_at_rate_times_half_life() {
         let (sampler, bump) = (limited(&text, Limits::single_threaded()), bump(1.0, 0.0));
         let calls = 12 * half_life_ms / rate_ms;
         let last = (0..calls).map(|n| call(&sampler, "a", n * rate_ms).threshold).last().unwrap();
-        // Even calls: the count before a call is 1 / (2^(gap / half-life) - 1), and 2^-12 of it is still to come.
+        // Even calls: the count before a call is 1 / (2^(gap / half-life) - 1), and 2^-12 of it is
+        // still to come.
         let count = 1.0 / ((rate_ms as f64 / half_life_ms as f64).exp2() - 1.0);
         let found = last.unwrap().probability().get();
         let error = found / bump.probability(count).get() - 1.0;
@@ -371,7 +384,8 @@ fn a_key_with_a_probability_of_its_own_has_the_common_count() {
     }
 }
 
-/// A key of more than 88 bytes keeps its windows' shift, which hangs on all of its bytes, when its parameters change.
+/// A key of more than 88 bytes keeps its windows' shift, which hangs on all of its bytes, when its
+/// parameters change.
 #[test]
 fn windows_of_a_long_key_stay_where_they_are() {
     let key = |end: &str| format!("{}{end}", "k".repeat(100));

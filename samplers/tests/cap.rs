@@ -42,7 +42,8 @@ fn every_sampler_is_capped() {
     let sampler = capped("always", "traces=1,burst=16");
     let reasons = [(); 12].map(|()| unlucky(&sampler, "a", 5).reason);
     assert_eq!((reasons[7], reasons[8], reasons[9]), (Reason::Always, Reason::Always, Reason::Cap));
-    // The lucky take what the unlucky left; then the bucket is empty. Each is counted by what it was told.
+    // The lucky take what the unlucky left; then the bucket is empty. Each is counted by what it
+    // was told.
     let sampler = capped("bump:lambda=1000", "traces=1,burst=16");
     let unlucky = (0..20).map(|_| unlucky(&sampler, "a", 5).reason);
     let reasons: Vec<Reason> = unlucky.chain((0..20).map(|_| call(&sampler, "a", 5).reason)).collect();
@@ -54,7 +55,8 @@ fn every_sampler_is_capped() {
     assert!(!call(&capped("never", "traces=1,burst=16"), "a", 5).keep);
 }
 
-/// A third of a second is no whole number of ns: the burst of such a rate, which is one, has room for a trace.
+/// A third of a second is no whole number of ns: the burst of such a rate, which is one, has room
+/// for a trace.
 #[test]
 fn a_cap_of_three_a_second_keeps_three_a_second() {
     for cap in ["traces=3", "key_traces=3"] {
@@ -82,7 +84,8 @@ fn keys_have_allowances_of_their_own() {
     }
 }
 
-/// A million root names: all of them together are one bound, and those that share the overflow record share an allowance.
+/// A million root names: all of them together are one bound, and those that share the overflow
+/// record share an allowance.
 #[test]
 fn a_million_keys_are_within_the_bound() {
     let cap = "traces=1000,burst=100,key_traces=5,key_burst=1";
@@ -180,13 +183,15 @@ fn a_change_of_parameters_keeps_counts_and_credit() {
     assert_eq!(next.snapshot(), sampler.snapshot(), "one table");
     // The key whose parameters did not change goes on: x is 10, at the minimum.
     assert_eq!(unlucky(&next, "a", 5).reason, Reason::BumpMinimum);
-    // The one whose lambda did counts anew: the first is kept, the next is not; by the old sampler as by the new one.
+    // The one whose lambda did counts anew: the first is kept, the next is not; by the old sampler
+    // as by the new one.
     assert!(unlucky(&next, "b", 5).keep && !unlucky(&next, "b", 5).keep);
     assert!(unlucky(&next, "c", 5).keep && !unlucky(&next, "c", 5).keep);
     let _ = call(&sampler, "a", 5);
     assert_eq!(next.snapshot(), sampler.snapshot());
     assert_eq!(next.snapshot().unwrap().keys.iter().map(|key| key.counts.seen()).sum::<u64>(), 21);
-    // Of 100 tokens 13 are taken by now: ten calls, the firsts of b and c, and one by the old sampler.
+    // Of 100 tokens 13 are taken by now: ten calls, the firsts of b and c, and one by the old
+    // sampler.
     assert_eq!(next.cap_level(now), Some(0.87));
     // Another kind cannot go on from these words, and takes the credit along.
     let other: Config = "bucket:capacity=50,rate=2".parse().unwrap();
@@ -195,8 +200,8 @@ fn a_change_of_parameters_keeps_counts_and_credit() {
     assert_eq!((replaced.cap_level(now), replaced.snapshot().unwrap().keys.len()), (Some(0.87), 0));
 }
 
-/// A bucket that was used up is empty after a change of its allowance, and owes no more than it holds: what took long to come
-/// back by the old rate does not take as long by the new one.
+/// A bucket that was used up is empty after a change of its allowance, and owes no more than it
+/// holds: what took long to come back by the old rate does not take as long by the new one.
 #[test]
 fn an_allowance_that_is_raised_in_need_is_at_work_at_once() {
     for (kind, old, new) in [
@@ -219,7 +224,8 @@ fn an_allowance_that_is_raised_in_need_is_at_work_at_once() {
     }
 }
 
-/// Parameters that leave the allowance alone leave its debt alone, also where the clock was set back a little.
+/// Parameters that leave the allowance alone leave its debt alone, also where the clock was set
+/// back a little.
 #[test]
 fn a_change_of_parameters_gives_no_credit() {
     let sampler = capped("bump:lambda=1e6", "traces=1,burst=20,key_traces=1,key_burst=20");
@@ -230,7 +236,8 @@ fn a_change_of_parameters_gives_no_credit() {
     assert_eq!((0..100).filter(|_| call(&next, "a", 51_000).keep).count(), 1);
 }
 
-/// Else a change of parameters would bring all keys' windows to one second, and with them their first calls.
+/// Else a change of parameters would bring all keys' windows to one second, and with them their
+/// first calls.
 #[test]
 fn a_change_of_parameters_leaves_windows_where_they_are() {
     // Alone, and beside a key whose count is of another kind.
@@ -281,7 +288,8 @@ fn a_sampler_is_alone_when_no_other_counts_in_its_table() {
     }
 }
 
-/// A key's slot is its own for good: an older sampler decides on a key that was given parameters later as on any other.
+/// A key's slot is its own for good: an older sampler decides on a key that was given parameters
+/// later as on any other.
 #[test]
 fn old_and_new_parameters_may_be_used_at_once() {
     let first = Sampler::new(&"bucket:capacity=2,rate=1".parse().unwrap());
@@ -346,9 +354,10 @@ fn states_are_those_that_a_call_would_find() {
 
 /// The sum of adjusted counts over the kept calls of each key, and its estimated variance.
 ///
-/// Given all calls before it, a call of threshold p adds w = 1/p with probability p and else nothing: its mean is 1, its
-/// variance w - 1. Deviations of different calls are not correlated (they are a martingale's differences), so variances
-/// add up; w (w - 1) over the kept calls estimates their sum without bias.
+/// Given all calls before it, a call of threshold p adds w = 1/p with probability p and else
+/// nothing: its mean is 1, its variance w - 1. Deviations of different calls are not correlated
+/// (they are a martingale's differences), so variances add up; w (w - 1) over the kept calls
+/// estimates their sum without bias.
 #[derive(Default)]
 struct Sum {
     seen: f64,
@@ -366,7 +375,8 @@ impl Sum {
                 self.estimate += weight;
                 self.variance += weight * (weight - 1.0);
             }
-            // Kept without a weight, or struck: this call is outside of the estimate, and known to be.
+            // Kept without a weight, or struck: this call is outside of the estimate, and known to
+            // be.
             None if decision.keep || decision.reason == Reason::CapEmpty => self.lost += 1.0,
             _ => {}
         }
@@ -376,9 +386,10 @@ impl Sum {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Bump, ratio and capped traffic in bursts: for each key the estimate is the number of calls, to within six standard
-    /// deviations. A normal deviate is beyond that in two of a thousand million; the estimate of a variance by few heavy
-    /// weights is itself uncertain, for which the heaviest possible weight is added.
+    /// Bump, ratio and capped traffic in bursts: for each key the estimate is the number of calls,
+    /// to within six standard deviations. A normal deviate is beyond that in two of a thousand
+    /// million; the estimate of a variance by few heavy weights is itself uncertain, for which the
+    /// heaviest possible weight is added.
     #[test]
     fn sums_of_adjusted_counts_are_unbiased(
         seed: u64,
@@ -413,7 +424,8 @@ proptest! {
     }
 }
 
-/// The same over many runs: the mean of the estimates is the mean of the counts, to within five standard errors.
+/// The same over many runs: the mean of the estimates is the mean of the counts, to within five
+/// standard errors.
 #[test]
 fn estimates_are_right_on_average() {
     for (config, cap) in [

@@ -7,8 +7,8 @@ use astracer_samplers::{
 
 use crate::common::{Random, call, sampler, unlucky};
 
-/// A budget moves the least probability after each interval. Were counts to begin anew with it, the first calls of all keys would
-/// be kept again each time, and no factor could bring that down.
+/// A budget moves the least probability after each interval. Were counts to begin anew with it, the
+/// first calls of all keys would be kept again each time, and no factor could bring that down.
 #[test]
 fn a_budgets_factor_leaves_counts_alone() {
     let now = Nanos::from_millis(50);
@@ -40,7 +40,8 @@ fn a_budgets_factor_leaves_counts_alone() {
     }
 }
 
-/// One key gets a count of another kind, or loses the last such one: all others go on where they are, with their caps.
+/// One key gets a count of another kind, or loses the last such one: all others go on where they
+/// are, with their caps.
 #[test]
 fn a_kind_of_count_for_one_key_leaves_the_others_alone() {
     for others in ["\"z\":min=0.5,count=none", "\"z\":min=0.5,count=decaying,tau=1s"] {
@@ -182,7 +183,8 @@ fn run_at_random(seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// All least probabilities times a factor, as a budget has it; or other parameters of one key, or of all others.
+/// All least probabilities times a factor, as a budget has it; or other parameters of one key, or
+/// of all others.
 fn changed(config: &PerKey<Bump>, random: &mut Random, tumbling_only: bool) -> PerKey<Bump> {
     let factor = [0.5, 0.9, 1.5][random.below(3) as usize];
     let change = random.below(6);

@@ -1,4 +1,5 @@
-//! A table as bytes: a warm start goes on where the process before was, and broken bytes change nothing.
+//! A table as bytes: a warm start goes on where the process before was, and broken bytes change
+//! nothing.
 
 use astracer_samplers::{Limits, Nanos, Sampler};
 use proptest::prelude::*;

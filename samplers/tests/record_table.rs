@@ -63,12 +63,14 @@ fn holds_as_many_keys_as_it_says() {
     }
 }
 
-/// Names that never come again: the overflow record decides for them as for one key, so that little is kept.
+/// Names that never come again: the overflow record decides for them as for one key, so that little
+/// is kept.
 #[test]
 fn unique_names_do_not_defeat_the_limit() {
     for (config, kept_max) in [("bump:lambda=10", 1_000 + 100), ("bucket:capacity=50,rate=2", 1_000 + 50)] {
-        // 1,000 keys find room and are kept by their own right; all else shares one budget: 1 + 10 sqrt(pi) = 18.7 in
-        // the mean, of which 100 is more than 6 standard deviations; or 50 tokens.
+        // 1,000 keys find room and are kept by their own right; all else shares one budget: 1 + 10
+        // sqrt(pi) = 18.7 in the mean, of which 100 is more than 6 standard deviations; or 50
+        // tokens.
         let limits = Limits::single_threaded().with_keys(1_000);
         let (sampler, mut random, mut kept) = (limited(config, limits), Random::new(11), 0);
         for i in 0..200_000 {
@@ -81,7 +83,8 @@ fn unique_names_do_not_defeat_the_limit() {
     }
 }
 
-/// The overflow record has the sampler's own parameters, whatever override was meant for a key that found no room.
+/// The overflow record has the sampler's own parameters, whatever override was meant for a key that
+/// found no room.
 #[test]
 fn an_overridden_key_without_a_record_counts_as_any_other() {
     let config = r#"bucket:capacity=1,rate=1;"big":capacity=9"#;
@@ -133,7 +136,8 @@ fn keys_in_use_do_not_leave() {
     }
 }
 
-/// A constant probability counts nothing, and a key in use has it all the same, however many others come.
+/// A constant probability counts nothing, and a key in use has it all the same, however many others
+/// come.
 #[test]
 fn keys_in_use_that_are_not_counted_do_not_leave() {
     for (config, a, b) in [
@@ -157,7 +161,8 @@ fn keys_in_use_that_are_not_counted_do_not_leave() {
     }
 }
 
-/// A bucket that is not full remembers what its key has spent: it stays until it is full, and idle from then on.
+/// A bucket that is not full remembers what its key has spent: it stays until it is full, and idle
+/// from then on.
 #[test]
 fn a_bucket_stays_until_it_is_full() {
     // A token in 20 s: full at 20 s, idle for 8 s at 28 s.
@@ -257,7 +262,8 @@ fn counts_as_a_map_behind_a_lock_does() {
     }
 }
 
-/// Keys come, go and come back while others read: no call is lost or counted twice, and sums only grow.
+/// Keys come, go and come back while others read: no call is lost or counted twice, and sums only
+/// grow.
 #[test]
 fn no_call_is_lost_while_keys_come_and_go() {
     const CALLS: u64 = 30_000;
@@ -294,8 +300,8 @@ fn no_call_is_lost_while_keys_come_and_go() {
     assert!(snapshot.keys_evicted > 0);
 }
 
-/// Of several keys that may leave, the longest idle one does, whatever the order in which they came; of equally idle ones
-/// the first that came.
+/// Of several keys that may leave, the longest idle one does, whatever the order in which they
+/// came; of equally idle ones the first that came.
 #[test]
 fn the_longest_idle_key_leaves_first() {
     let names = |sampler: &Sampler| {
@@ -320,7 +326,8 @@ fn the_longest_idle_key_leaves_first() {
                 let new = format!("n{}", look.saturating_sub(1));
                 let _ = call(&sampler, &new, 20_000 + 1_000 * look as u64);
                 if look > 0 {
-                    // The one that came in at this look takes the record; the table is full again, and looks once more.
+                    // The one that came in at this look takes the record; the table is full again,
+                    // and looks once more.
                     let _ = call(&sampler, &format!("n{look}"), 20_000 + 1_000 * look as u64);
                 }
                 assert_eq!(names(&sampler), rest, "{config}, {last_calls:?}, look {look}");

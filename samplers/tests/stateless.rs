@@ -37,7 +37,8 @@ fn ratio_keeps_from_its_threshold_on() {
     assert!(sampler.snapshot().is_none());
 }
 
-/// Consistency (OpenTelemetry, "Consistent Sampling Decision"): what a smaller ratio keeps, a larger one keeps.
+/// Consistency (OpenTelemetry, "Consistent Sampling Decision"): what a smaller ratio keeps, a
+/// larger one keeps.
 #[test]
 fn ratios_agree_with_each_other() {
     let mut random = Random::new(1);
@@ -50,7 +51,8 @@ fn ratios_agree_with_each_other() {
         assert!(decisions.is_sorted(), "{decisions:?}");
         kept.iter_mut().zip(&decisions).for_each(|(sum, keep)| *sum += u32::from(*keep));
     }
-    // 5 standard deviations of a binomial with n = 10,000: sqrt(n p (1 - p)) is 3.2, 9.9, 47.1, 50, 9.9, 0.
+    // 5 standard deviations of a binomial with n = 10,000: sqrt(n p (1 - p)) is 3.2, 9.9, 47.1, 50,
+    // 9.9, 0.
     for (kept, (mean, deviation)) in
         kept.iter().zip([(10, 3.2), (100, 9.9), (3_333, 47.1), (5_000, 50.0), (9_900, 9.9), (10_000, 0.0)])
     {

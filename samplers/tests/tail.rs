@@ -128,7 +128,8 @@ fn warnings_count_where_they_are_asked_for() {
     }
 }
 
-/// The published bound: min(burst + rate W, keys (key_burst + key_rate W)) traces, and the same of bytes, in any interval.
+/// The published bound: min(burst + rate W, keys (key_burst + key_rate W)) traces, and the same of
+/// bytes, in any interval.
 #[test]
 fn a_policy_keeps_no_more_than_its_worst_case() {
     let sampler = sampler("error(traces=20,burst=30,key_traces=4,key_burst=5,bytes=10000,bytes_burst=20000)");
@@ -191,12 +192,14 @@ fn slow_is_what_few_of_the_keys_own_roots_are() {
         sampler.count(key, 0, &ended(now, duration));
     }
     for kept in kept {
-        // The quantile is known to half a percent of its value: as much as one in a hundred of these lies above.
+        // The quantile is known to half a percent of its value: as much as one in a hundred of
+        // these lies above.
         assert!((350..=900).contains(&kept), "{kept} of 50,000");
     }
 }
 
-/// A service whose answers take longer from now on is slow by its old durations for minutes, and not for ever.
+/// A service whose answers take longer from now on is slow by its old durations for minutes, and
+/// not for ever.
 #[test]
 fn the_durations_behind_quantiles_are_of_the_last_minutes() {
     let sampler = sampler("slow:p90()");
@@ -526,7 +529,8 @@ fn a_key_has_its_own_budget_of_bytes() {
     assert_eq!(decided, [Decided::Kept(0), Decided::Refused(0), Decided::Kept(0)]);
 }
 
-/// One call in 1.25 s: the 256th comes after 320 s, when the first five minutes are over; later ones are looked at as they come.
+/// One call in 1.25 s: the 256th comes after 320 s, when the first five minutes are over; later
+/// ones are looked at as they come.
 #[test]
 fn durations_are_exchanged_after_five_minutes() {
     let sampler = sampler("slow:p90()");

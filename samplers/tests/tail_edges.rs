@@ -16,7 +16,8 @@ fn condition(text: &str) -> Condition {
     }
 }
 
-/// Ids of 64 bits are more than a double tells apart: the one that is asked for is kept, and its neighbours are not.
+/// Ids of 64 bits are more than a double tells apart: the one that is asked for is kept, and its
+/// neighbours are not.
 #[test]
 fn whole_numbers_are_compared_digit_by_digit() {
     const ID: i64 = 1_234_567_890_123_456_789;
@@ -34,7 +35,8 @@ fn whole_numbers_are_compared_digit_by_digit() {
     assert!(!large.holds(Value::Text("170141183460469231731687303715884105726")));
 }
 
-/// "Keys beyond the first 1,000 are one": the first thousand have records of their own, whatever they are called.
+/// "Keys beyond the first 1,000 are one": the first thousand have records of their own, whatever
+/// they are called.
 #[test]
 fn the_first_thousand_keys_have_records() {
     for names in 0..200 {
@@ -46,7 +48,8 @@ fn the_first_thousand_keys_have_records() {
     }
 }
 
-/// Threads that meet the last key at once all find its record: it is beyond for none of them, as if it came when the table was full.
+/// Threads that meet the last key at once all find its record: it is beyond for none of them, as if
+/// it came when the table was full.
 #[test]
 fn the_last_key_has_a_record_for_all_threads() {
     const THREADS: usize = 4;
@@ -68,7 +71,8 @@ fn the_last_key_has_a_record_for_all_threads() {
     }
 }
 
-/// A second is no whole number of thirds in ns: whatever the rate, a trace a time has room in a burst of one.
+/// A second is no whole number of thirds in ns: whatever the rate, a trace a time has room in a
+/// burst of one.
 #[test]
 fn a_budget_of_any_rate_keeps_something() {
     for tenths in 1..2_000_u64 {
@@ -90,7 +94,8 @@ fn a_budget_of_any_rate_keeps_something() {
     }
 }
 
-/// A thread that counts no more leaves its durations behind: after ten minutes they are no part of what is slow now.
+/// A thread that counts no more leaves its durations behind: after ten minutes they are no part of
+/// what is slow now.
 #[test]
 fn durations_of_threads_that_rest_are_no_part_of_quantiles() {
     const SECOND: u64 = 1_000_000_000;
@@ -111,7 +116,8 @@ fn durations_of_threads_that_rest_are_no_part_of_quantiles() {
     assert_eq!((outcomes.calls, outcomes.durations.max()), (4_001, Some(Nanos::new(SECOND))));
 }
 
-/// A key that few call has a quantile of the last minutes too, and after a rest none: not that of calls which are hours old.
+/// A key that few call has a quantile of the last minutes too, and after a rest none: not that of
+/// calls which are hours old.
 #[test]
 fn durations_of_hours_ago_are_no_part_of_quantiles() {
     const SECOND: u64 = 1_000_000_000;
@@ -210,7 +216,8 @@ fn a_root_after_a_long_rest_is_not_slow_by_what_was_before() {
 #[test]
 fn no_duration_of_a_quantile_is_older_than_ten_minutes() {
     let millis = Nanos::from_millis;
-    // 255 roots of 10 ms, at the time 0, and single ones of 50 ms after that, which are slow if those are known.
+    // 255 roots of 10 ms, at the time 0, and single ones of 50 ms after that, which are slow if
+    // those are known.
     for (seconds, missed) in [(&[599][..], 1), (&[599, 898], 1), (&[299, 598], 2), (&[299, 598, 897], 2)] {
         for (limits, shard) in [(Limits::single_threaded(), 0), (Limits::default(), 1)] {
             let sampler = TailSampler::new(&"slow:p90()".parse().unwrap(), limits);
@@ -225,7 +232,8 @@ fn no_duration_of_a_quantile_is_older_than_ten_minutes() {
     }
 }
 
-/// Threads ask for the time and count in any order: one that is behind by a moment changes no generation back.
+/// Threads ask for the time and count in any order: one that is behind by a moment changes no
+/// generation back.
 #[test]
 fn a_thread_that_is_behind_loses_no_durations() {
     const BOUNDARY: u64 = 300_000_000_000;

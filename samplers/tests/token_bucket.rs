@@ -68,8 +68,8 @@ struct Reference {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Never more in any interval than capacity + rate * length; and no fewer than real arithmetic keeps, but for what
-    /// is lost by rounding a token's time up to a nanosecond.
+    /// Never more in any interval than capacity + rate * length; and no fewer than real arithmetic
+    /// keeps, but for what is lost by rounding a token's time up to a nanosecond.
     #[test]
     fn keeps_as_many_as_real_arithmetic_and_never_more(
         capacity in 1.0..20.0f64, rate in 0.01..2_000.0f64, seed: u64, gap_us in 1u64..200_000,
@@ -90,16 +90,17 @@ proptest! {
                 kept.push(now);
             }
         }
-        // The kept ones from the i-th to the j-th are j - i + 1 <= capacity + rate * (t(j) - t(i)), for each i <= j:
-        // it is enough to look at the i for which i - rate * t(i) is least.
+        // The kept ones from the i-th to the j-th are j - i + 1 <= capacity + rate * (t(j) - t(i)),
+        // for each i <= j: it is enough to look at the i for which i - rate * t(i) is least.
         let mut least = f64::INFINITY;
         for (number, &at) in kept.iter().enumerate() {
             let ahead = number as f64 - rate * at as f64 / 1e9;
             least = least.min(ahead);
             prop_assert!(ahead - least + 1.0 <= capacity + 1e-6, "{} too many at {at} ns", ahead - least + 1.0 - capacity);
         }
-        // A token comes late by a nanosecond at most for each one before it: a call that meets it exactly then is one
-        // that the reference keeps and we do not, and the token is there for the next.
+        // A token comes late by a nanosecond at most for each one before it: a call that meets it
+        // exactly then is one that the reference keeps and we do not, and the token is there for
+        // the next.
         prop_assert!(kept.len() <= expected && kept.len() + 1 >= expected, "{} {expected}", kept.len());
     }
 }
@@ -122,7 +123,8 @@ fn threads_share_the_tokens() {
 fn clocks_that_jump_do_no_harm() {
     let sampler = sampler("bucket:capacity=2,rate=1");
     assert!(call(&sampler, "a", 1_000_000_000).keep);
-    // Back to the start, by much more than a thread can be late: the bucket goes on empty, and fills.
+    // Back to the start, by much more than a thread can be late: the bucket goes on empty, and
+    // fills.
     assert!(!call(&sampler, "a", 0).keep);
     assert!(!call(&sampler, "a", 999).keep);
     assert!(call(&sampler, "a", 1_000).keep);

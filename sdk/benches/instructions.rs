@@ -1,8 +1,10 @@
-//! Workload of `cargo xtask instructions`: one case, warmed up and then run inside [`measured`], the only function that
-//! callgrind counts. Run by hand it prints nothing.
+//! Workload of `cargo xtask instructions`: one case, warmed up and then run inside [`measured`],
+//! the only function that callgrind counts. Run by hand it prints nothing.
 //!
-//! Arguments: the case's name and the number of rounds; `process: ` before a name says that all of the process is counted. Traces have 1 + 3 + 6 spans, unless the name says otherwise. Nothing here depends on chance or
-//! time: ids are counted up, and what the exporter's thread gives back comes after the end.
+//! Arguments: the case's name and the number of rounds; `process: ` before a name says that all of
+//! the process is counted. Traces have 1 + 3 + 6 spans, unless the name says otherwise. Nothing
+//! here depends on chance or time: ids are counted up, and what the exporter's thread gives back
+//! comes after the end.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -114,8 +116,8 @@ fn trace(name: &str, rounds: u64) {
     let _ = astracer.handle.shutdown(Duration::from_secs(60));
 }
 
-/// A policy that no trace meets. Recorded traces leave the ring with the next one, which is its steady state; the key is
-/// quiet after its first roots, so that armed keys record next to nothing.
+/// A policy that no trace meets. Recorded traces leave the ring with the next one, which is its
+/// steady state; the key is quiet after its first roots, so that armed keys record next to nothing.
 fn recorded(provisional: Provisional) -> Tail {
     let tail: Tail = "error".parse().expect("a policy");
     tail.with_provisional(provisional).with_hold(Nanos::new(1))

@@ -1,7 +1,9 @@
-//! Figures of traces that are kept late: which errors are kept, and the time that counting a root takes.
+//! Figures of traces that are kept late: which errors are kept, and the time that counting a root
+//! takes.
 //!
-//! Calls come by a clock that is moved by hand and by a seeded generator, so that the first two parts are the same each time. Prints
-//! tables; arguments name the parts to run (`kept`, `armed`, `count`), all of them by default.
+//! Calls come by a clock that is moved by hand and by a seeded generator, so that the first two
+//! parts are the same each time. Prints tables; arguments name the parts to run (`kept`, `armed`,
+//! `count`), all of them by default.
 
 #![allow(clippy::print_stdout, reason = "a table is the result")]
 
@@ -113,7 +115,8 @@ fn request(key: usize, fails: bool) {
 const KEYS: [&str; 10] =
     ["GET /a", "GET /b", "GET /c", "GET /d", "GET /e", "GET /f", "GET /g", "GET /h", "GET /i", "GET /j"];
 
-/// A million requests of ten keys, 5,000 a second, of which 1,000 fail at random; the head keeps 1 %.
+/// A million requests of ten keys, 5,000 a second, of which 1,000 fail at random; the head keeps 1
+/// %.
 fn kept() {
     println!("A million requests of ten keys, 5,000 a second, 1,000 of them fail at random, head ratio:0.01");
     println!("provisional   errors kept   by the head   late   not recorded   refused   spans lost");

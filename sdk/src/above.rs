@@ -1,9 +1,9 @@
 //! Spans for which there was no room.
 //!
-//! Such a span has no entry, but it has a place: the entry of the nearest span above it in its trace answers for it. The
-//! registry's parent would not do: it may be of another trace. So the id of that entry is kept with the span, in its
-//! extensions or, on a subscriber that makes the ids itself, in the id. It is 0 for a local root, for which nothing
-//! answers: its trace is dropped.
+//! Such a span has no entry, but it has a place: the entry of the nearest span above it in its
+//! trace answers for it. The registry's parent would not do: it may be of another trace. So the id
+//! of that entry is kept with the span, in its extensions or, on a subscriber that makes the ids
+//! itself, in the id. It is 0 for a local root, for which nothing answers: its trace is dropped.
 
 use tracing_core::Dispatch;
 use tracing_core::span::Id;
@@ -24,14 +24,15 @@ pub(crate) fn mark_lost<'a, R: LookupSpan<'a>>(span: &SpanRef<'a, R>, above: u64
     span.extensions_mut().replace(Lost { above });
 }
 
-/// The id of the entry that answers for a registry's span without room. `None` if the span is not such a one: a filter hides
-/// it from the layer, or it began where telemetry was suppressed.
+/// The id of the entry that answers for a registry's span without room. `None` if the span is not
+/// such a one: a filter hides it from the layer, or it began where telemetry was suppressed.
 pub(crate) fn above_lost<'a, R: LookupSpan<'a>>(span: &SpanRef<'a, R>) -> Option<u64> {
     span.extensions().get::<Lost>().map(|lost| lost.above)
 }
 
-/// The id of a span without an entry, on a subscriber that makes the ids itself: a mark, and the id of the entry that
-/// answers for it, or a number below all of these for a span that has no place in traces.
+/// The id of a span without an entry, on a subscriber that makes the ids itself: a mark, and the id
+/// of the entry that answers for it, or a number below all of these for a span that has no place in
+/// traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntrylessId(u64);
 
@@ -42,8 +43,8 @@ const MARK: u64 = 1 << 63;
 const ENTRY_MIN: u64 = 1 << 24;
 
 impl EntrylessId {
-    /// The id of a span that has no place in traces: telemetry was suppressed, or the SDK is shut down. Filters know spans by their
-    /// ids, so each has another one, until millions have begun.
+    /// The id of a span that has no place in traces: telemetry was suppressed, or the SDK is shut
+    /// down. Filters know spans by their ids, so each has another one, until millions have begun.
     pub(crate) fn nowhere() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed) % (ENTRY_MIN - 1) + 1;
@@ -54,7 +55,8 @@ impl EntrylessId {
         (1..ENTRY_MIN).contains(&(self.0 & !MARK))
     }
 
-    /// A span for which there was no room. `above` is the id of the entry that answers for it; 0: none.
+    /// A span for which there was no room. `above` is the id of the entry that answers for it; 0:
+    /// none.
     pub(crate) fn below(above: u64) -> Self {
         EntrylessId(MARK | above)
     }

@@ -1,9 +1,10 @@
-//! Calls of tracing-opentelemetry's own `OpenTelemetrySpanExt`, answered for spans of our layer: middleware that was
-//! written for the stock layer works with ours.
+//! Calls of tracing-opentelemetry's own `OpenTelemetrySpanExt`, answered for spans of our layer:
+//! middleware that was written for the stock layer works with ours.
 //!
-//! The stock trait asks the subscriber for a type that is private to its crate, with functions that then look up two
-//! more types, and in the span's extensions the stock layer's data. So our layer holds a stock layer that is never put
-//! on a subscriber, and passes on what it is asked for and does not know. The look-up of the span leads here:
+//! The stock trait asks the subscriber for a type that is private to its crate, with functions that
+//! then look up two more types, and in the span's extensions the stock layer's data. So our layer
+//! holds a stock layer that is never put on a subscriber, and passes on what it is asked for and
+//! does not know. The look-up of the span leads here:
 //!
 //! ```text
 //! span.set_parent(..) -> stock trait -> Adapter::span_data(id) -> a span in a private registry, with stock data
@@ -12,9 +13,10 @@
 //!                                                                                         to our record
 //! ```
 //!
-//! Each call is complete in itself: nothing of the stock layer's lives longer, so there is one state of a span, ours,
-//! whoever asks first. A span that is decided about is shown as started, with a context that writes to our record; one
-//! that is not, as a builder. Nothing of this is on the way of spans that nobody asks about.
+//! Each call is complete in itself: nothing of the stock layer's lives longer, so there is one
+//! state of a span, ours, whoever asks first. A span that is decided about is shown as started,
+//! with a context that writes to our record; one that is not, as a builder. Nothing of this is on
+//! the way of spans that nobody asks about.
 
 use std::any::TypeId;
 use std::borrow::Cow;
@@ -46,7 +48,8 @@ use crate::settings::ContextMode;
 /// The layer's means to answer the stock trait.
 pub(crate) struct Bridge {
     adapter: Adapter,
-    /// Never sees a span: the stock trait finds its functions through it, and its tracer when a context is asked for.
+    /// Never sees a span: the stock trait finds its functions through it, and its tracer when a
+    /// context is asked for.
     asked: OpenTelemetryLayer<Adapter, RecordTracer>,
 }
 
@@ -82,8 +85,8 @@ impl Bridge {
         if id == TypeId::of::<Adapter>() {
             return Some((&raw const self.adapter).cast());
         }
-        // It answers with pointers to what lies inside of itself, for types that only its crate can name; they are
-        // valid as long as `self`, as those of any layer.
+        // It answers with pointers to what lies inside of itself, for types that only its crate can
+        // name; they are valid as long as `self`, as those of any layer.
         #[allow(unsafe_code)]
         unsafe {
             self.asked.downcast_raw(id)
@@ -164,8 +167,8 @@ impl Drop for Asked<'_> {
     }
 }
 
-/// Has the stock layer start a span: it gives the builder, or what became of it, to its tracer, the [`RecordTracer`]. If it
-/// has started already, nothing happens.
+/// Has the stock layer start a span: it gives the builder, or what became of it, to its tracer, the
+/// [`RecordTracer`]. If it has started already, nothing happens.
 fn start(stock: &Layered<Quiet, Registry>, id: &Id) {
     stock.record_follows_from(id, id);
 }
@@ -178,8 +181,8 @@ impl Layer<Registry> for Quiet {
         self.0.on_new_span(attributes, id, cx);
     }
 
-    /// Not that it follows: see [`start`]. The registry itself must not be told that the span is entered, since it
-    /// would tell the thread's subscriber when it is left.
+    /// Not that it follows: see [`start`]. The registry itself must not be told that the span is
+    /// entered, since it would tell the thread's subscriber when it is left.
     fn on_follows_from(&self, id: &Id, _: &Id, cx: LayerContext<'_, Registry>) {
         self.0.on_enter(id, cx.clone());
         self.0.on_exit(id, cx);
@@ -204,7 +207,8 @@ impl Tracer for RecordTracer {
         let core = &self.core;
         if core.base_of_unstarted(&id).is_some() {
             if ids != untouched(&id) {
-                // It was undecided just now. If another thread has entered it meanwhile, that one came first.
+                // It was undecided just now. If another thread has entered it meanwhile, that one
+                // came first.
                 let _ = core.set_parent(&id, parent.clone());
             }
             if self.decides {
@@ -224,8 +228,8 @@ impl Tracer for RecordTracer {
         }
         match core.live_span(&id) {
             Some(span) => Shown::Live { span, after_call: core.settings().context == ContextMode::Recording },
-            // A dropped span has no ids to show where contexts are off. For one without room the parent is the one that
-            // answers for it.
+            // A dropped span has no ids to show where contexts are off. For one without room the
+            // parent is the one that answers for it.
             None => Shown::Ids(core.context_of(&id).map_or(ids, |cx| cx.span().span_context().clone())),
         }
     }
@@ -239,8 +243,8 @@ thread_local! {
 /// A span of ours as the stock layer holds it.
 #[derive(Debug)]
 enum Shown {
-    /// One that is recorded, or may come to be. Contexts that outlive the call of the trait record only if the mode says
-    /// so.
+    /// One that is recorded, or may come to be. Contexts that outlive the call of the trait record
+    /// only if the mode says so.
     Live { span: LiveSpan, after_call: bool },
     /// A dropped one.
     Ids(SpanContext),
@@ -310,13 +314,15 @@ impl Span for Shown {
     }
 }
 
-/// The parent of a builder whose parent nobody has set: not a valid one, and of no use to anyone else.
+/// The parent of a builder whose parent nobody has set: not a valid one, and of no use to anyone
+/// else.
 fn untouched(id: &Id) -> SpanContext {
     let span_id = SpanId::from(id.into_u64());
     SpanContext::new(TraceId::INVALID, span_id, TraceFlags::NOT_SAMPLED, false, TraceState::NONE)
 }
 
-/// The span's id in the true subscriber travels as an attribute: it is all that reaches the tracer whatever is called.
+/// The span's id in the true subscriber travels as an attribute: it is all that reaches the tracer
+/// whatever is called.
 const ID: &str = "astracer.id";
 
 static METADATA: Metadata<'static> = tracing_core::metadata! {

@@ -1,9 +1,9 @@
-//! The bytes that open spans take: the tables of their entries, their attributes, and the ended spans that wait for the
-//! rest of their trace.
+//! The bytes that open spans take: the tables of their entries, their attributes, and the ended
+//! spans that wait for the rest of their trace.
 //!
-//! All three share one bound, but not to the same extent: an entry is a span, and attributes are parts of one, so
-//! attributes leave a quarter of the bytes to entries. Ended spans can leave at any time without being lost, so they take
-//! at most the first half.
+//! All three share one bound, but not to the same extent: an entry is a span, and attributes are
+//! parts of one, so attributes leave a quarter of the bytes to entries. Ended spans can leave at
+//! any time without being lost, so they take at most the first half.
 //!
 //! Memory that is kept to be used again stays charged: it is held.
 

@@ -41,9 +41,11 @@ use crate::sync::AtomicUsize;
 use crate::tail::{Keeper, Own};
 use crate::why::Why;
 
-/// The parts that a service adds: a layer, a sampler and a handle, made by one [`Builder`]. They share one decider.
+/// The parts that a service adds: a layer, a sampler and a handle, made by one [`Builder`]. They
+/// share one decider.
 ///
-/// A clone has a layer with a table of spans of its own, some 64 KiB: what is cloned for each request is the handle.
+/// A clone has a layer with a table of spans of its own, some 64 KiB: what is cloned for each
+/// request is the handle.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Astracer {
@@ -57,8 +59,8 @@ pub struct Astracer {
 }
 
 impl Astracer {
-    /// A builder with the defaults: bump with lambda 10, minimum 0.01 and a window of a second, keyed by the template of
-    /// the root's name.
+    /// A builder with the defaults: bump with lambda 10, minimum 0.01 and a window of a second,
+    /// keyed by the template of the root's name.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -68,8 +70,8 @@ impl Astracer {
         AstracerSubscriber::new(&self.layer)
     }
 
-    /// The propagator, for `opentelemetry::global::set_text_map_propagator` and for middleware. It propagates even if
-    /// recording is switched off.
+    /// The propagator, for `opentelemetry::global::set_text_map_propagator` and for middleware. It
+    /// propagates even if recording is switched off.
     pub fn propagator(&self) -> TextMapCompositePropagator {
         Propagator::composite(&self.propagators)
     }
@@ -158,20 +160,23 @@ impl Builder {
         self
     }
 
-    /// The formats in which context travels from process to process; W3C Trace Context and Baggage by default. The service
-    /// has to make them known: `opentelemetry::global::set_text_map_propagator(astracer.propagator())`.
+    /// The formats in which context travels from process to process; W3C Trace Context and Baggage
+    /// by default. The service has to make them known:
+    /// `opentelemetry::global::set_text_map_propagator(astracer.propagator())`.
     pub fn with_propagators(mut self, propagators: impl Into<Vec<Propagator>>) -> Self {
         self.propagators = propagators.into();
         self
     }
 
-    /// The reaction to settings from the environment or a file that cannot be used; [`OnFault::Refuse`] by default.
+    /// The reaction to settings from the environment or a file that cannot be used;
+    /// [`OnFault::Refuse`] by default.
     pub fn with_on_fault(mut self, on_fault: OnFault) -> Self {
         self.on_fault = on_fault;
         self
     }
 
-    /// The settings so far that cannot be used. The service should log those that [`OnFault::UseDefault`] passes over.
+    /// The settings so far that cannot be used. The service should log those that
+    /// [`OnFault::UseDefault`] passes over.
     pub fn faults(&self) -> &[Fault] {
         &self.faults
     }
@@ -194,23 +199,24 @@ impl Builder {
         self
     }
 
-    /// The exporter of kept traces: any of `opentelemetry_sdk`. It is called on a thread of its own, without an
-    /// asynchronous runtime. Without an exporter the layer does nothing, and [`build`](Self::build) warns; the sampler decides
-    /// all the same.
+    /// The exporter of kept traces: any of `opentelemetry_sdk`. It is called on a thread of its
+    /// own, without an asynchronous runtime. Without an exporter the layer does nothing, and
+    /// [`build`](Self::build) warns; the sampler decides all the same.
     pub fn with_exporter(mut self, exporter: impl SpanExporter + 'static) -> Self {
         self.exporter = Some(Box::new(Plain(exporter)));
         self
     }
 
-    /// As [`with_exporter`](Self::with_exporter), for an exporter that tells what became of each batch: losses are counted by
-    /// their true reason, rejections in part are seen, and [`Stats::waiting`](crate::Stats::waiting) has the reason of an
-    /// outage.
+    /// As [`with_exporter`](Self::with_exporter), for an exporter that tells what became of each
+    /// batch: losses are counted by their true reason, rejections in part are seen, and
+    /// [`Stats::waiting`](crate::Stats::waiting) has the reason of an outage.
     pub fn with_counting_exporter(mut self, exporter: impl CountingExporter + 'static) -> Self {
         self.exporter = Some(Box::new(Counting(exporter)));
         self
     }
 
-    /// The resource that is exported with every span; by default the one that `Resource::builder()` finds in the environment.
+    /// The resource that is exported with every span; by default the one that `Resource::builder()`
+    /// finds in the environment.
     pub fn with_resource(mut self, resource: Resource) -> Self {
         self.resource = Some(resource);
         self
@@ -270,14 +276,16 @@ impl Builder {
         self
     }
 
-    /// Adds the time during which a span was entered (`busy_ns`) and was not (`idle_ns`), but not to spans that
-    /// OpenTelemetry's API ended; on by default. Without it, entering and leaving a kept span is cheaper by two atomic operations and a reading of the clock.
+    /// Adds the time during which a span was entered (`busy_ns`) and was not (`idle_ns`), but not
+    /// to spans that OpenTelemetry's API ended; on by default. Without it, entering and leaving a
+    /// kept span is cheaper by two atomic operations and a reading of the clock.
     pub fn with_tracked_inactivity(mut self, with: bool) -> Self {
         self.settings.extras.inactivity = with;
         self
     }
 
-    /// Sets `exception.message` and `exception.stacktrace` beside a field that holds an error; on by default.
+    /// Sets `exception.message` and `exception.stacktrace` beside a field that holds an error; on
+    /// by default.
     pub fn with_error_fields_to_exceptions(mut self, with: bool) -> Self {
         self.settings.conventions.error_fields_to_exceptions = with;
         self
@@ -301,14 +309,17 @@ impl Builder {
         self
     }
 
-    /// The bytes that open spans take: their table, their attributes, and ended spans that wait for the rest of their
-    /// trace; 128 MiB by default. That is room for 100,000 open spans, whatever attributes they have.
+    /// The bytes that open spans take: their table, their attributes, and ended spans that wait for
+    /// the rest of their trace; 128 MiB by default. That is room for 100,000 open spans, whatever
+    /// attributes they have.
     ///
-    /// The table grows when it has to, by doubling, and stays: like the registry, it is as large as the most spans that
-    /// were ever open at once, 192 bytes for each. It may take all of the bytes. Spans for which there is no room are lost,
-    /// and counted in [`Losses::open_spans`]. Attributes, events and links leave a quarter of the bytes to the table; those
-    /// for which there is no room are cut, and counted on their span and in [`Stats::parts_cut`]. Ended spans wait for
-    /// their trace while less than half of the bytes is taken, and else are exported at once.
+    /// The table grows when it has to, by doubling, and stays: like the registry, it is as large as
+    /// the most spans that were ever open at once, 192 bytes for each. It may take all of the
+    /// bytes. Spans for which there is no room are lost, and counted in [`Losses::open_spans`].
+    /// Attributes, events and links leave a quarter of the bytes to the table; those for which
+    /// there is no room are cut, and counted on their span and in [`Stats::parts_cut`]. Ended spans
+    /// wait for their trace while less than half of the bytes is taken, and else are exported at
+    /// once.
     ///
     /// [`Losses::open_spans`]: crate::Losses::open_spans
     /// [`Stats::parts_cut`]: crate::Stats::parts_cut
@@ -317,35 +328,36 @@ impl Builder {
         self
     }
 
-    /// The age after which a trace's ended spans are exported though its local root is open; 30 seconds by default. From
-    /// then on its spans are exported one by one as they end.
+    /// The age after which a trace's ended spans are exported though its local root is open; 30
+    /// seconds by default. From then on its spans are exported one by one as they end.
     pub fn with_trace_age_max(mut self, age: Duration) -> Self {
         self.settings.bounds.trace_age = age;
         self
     }
 
-    /// The number of traces whose ended spans are gathered until the local root ends; 16,384 by default. Spans of further
-    /// traces are exported one by one as they end.
+    /// The number of traces whose ended spans are gathered until the local root ends; 16,384 by
+    /// default. Spans of further traces are exported one by one as they end.
     pub fn with_open_traces_max(mut self, traces: u32) -> Self {
         self.settings.bounds.open_traces = traces;
         self
     }
 
-    /// The number of ended spans that a trace gathers; 1,024 by default. At that number they are exported, ahead of the rest.
+    /// The number of ended spans that a trace gathers; 1,024 by default. At that number they are
+    /// exported, ahead of the rest.
     pub fn with_spans_per_trace_max(mut self, spans: u32) -> Self {
         self.settings.bounds.spans_per_trace = spans.max(1);
         self
     }
 
-    /// The bytes that may wait for the exporter; 32 MiB by default. Small traces gather before they count, which takes a
-    /// mebibyte or two more.
+    /// The bytes that may wait for the exporter; 32 MiB by default. Small traces gather before they
+    /// count, which takes a mebibyte or two more.
     pub fn with_queue_bytes_max(mut self, bytes: usize) -> Self {
         self.settings.bounds.queue_bytes = bytes;
         self
     }
 
-    /// The traces that may wait for the exporter; 1,048,576 by default. A part of a trace that leaves by itself counts as
-    /// one.
+    /// The traces that may wait for the exporter; 1,048,576 by default. A part of a trace that
+    /// leaves by itself counts as one.
     pub fn with_queue_traces_max(mut self, traces: usize) -> Self {
         self.settings.bounds.queue_traces = traces;
         self
@@ -357,10 +369,11 @@ impl Builder {
         self
     }
 
-    /// The exports that may be under way at the same time, each on a thread of its own. By default 1, because OpenTelemetry
-    /// allows exporters to rely on it; but what a [`CountingExporter`] says, which is 4 for the senders of
-    /// astracer-exporters. One alone waits for each answer, and sends little while the service floods it. Batches may arrive in
-    /// another order than they were made in; after an outage the oldest is sent first.
+    /// The exports that may be under way at the same time, each on a thread of its own. By default
+    /// 1, because OpenTelemetry allows exporters to rely on it; but what a [`CountingExporter`]
+    /// says, which is 4 for the senders of astracer-exporters. One alone waits for each answer, and
+    /// sends little while the service floods it. Batches may arrive in another order than they were
+    /// made in; after an outage the oldest is sent first.
     pub fn with_exports_in_flight(mut self, exports: usize) -> Self {
         self.settings.bounds.in_flight = Some(exports);
         self
@@ -378,17 +391,20 @@ impl Builder {
         self
     }
 
-    /// The source of trace and span ids; random by default. The low 56 bits of a trace id serve as the trace's randomness. If
-    /// it panics or gives an id of zeros, the span gets a random id, and so does a span that it makes itself.
+    /// The source of trace and span ids; random by default. The low 56 bits of a trace id serve as
+    /// the trace's randomness. If it panics or gives an id of zeros, the span gets a random id, and
+    /// so does a span that it makes itself.
     ///
-    /// Traces with its ids do not have W3C's flag `random`: see [`with_random_id_generator`](Self::with_random_id_generator).
+    /// Traces with its ids do not have W3C's flag `random`: see
+    /// [`with_random_id_generator`](Self::with_random_id_generator).
     pub fn with_id_generator(mut self, ids: impl IdGenerator + 'static) -> Self {
         self.ids = Ids::Custom { ids: Arc::new(ids), is_random: false };
         self
     }
 
-    /// As [`with_id_generator`](Self::with_id_generator), for a generator that promises that the low 56 bits of its trace
-    /// ids are random: its traces have W3C's flag `random`, as those with the default ids do.
+    /// As [`with_id_generator`](Self::with_id_generator), for a generator that promises that the
+    /// low 56 bits of its trace ids are random: its traces have W3C's flag `random`, as those with
+    /// the default ids do.
     pub fn with_random_id_generator(mut self, ids: impl IdGenerator + 'static) -> Self {
         self.ids = Ids::Custom { ids: Arc::new(ids), is_random: true };
         self
@@ -400,9 +416,10 @@ impl Builder {
         self
     }
 
-    /// Switches everything off or on: switched off, the layer, the sampler and the handle are there and do nothing, and the
-    /// propagators propagate. Another tracer provider that has the sampler drops all of its traces then, and says so to those whom it
-    /// calls: they drop their parts of traces that callers keep.
+    /// Switches everything off or on: switched off, the layer, the sampler and the handle are there
+    /// and do nothing, and the propagators propagate. Another tracer provider that has the sampler
+    /// drops all of its traces then, and says so to those whom it calls: they drop their parts of
+    /// traces that callers keep.
     pub fn with_enabled(mut self, enabled: bool) -> Self {
         self.enabled = enabled;
         self
@@ -412,8 +429,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// If a setting from the environment or a file cannot be used, unless [`OnFault::UseDefault`] was asked for; or if
-    /// the thread cannot be started.
+    /// If a setting from the environment or a file cannot be used, unless [`OnFault::UseDefault`]
+    /// was asked for; or if the thread cannot be started.
     pub fn build(mut self) -> Result<Astracer, BuildError> {
         self.check_policies();
         if self.on_fault == OnFault::Refuse && !self.faults.is_empty() {
@@ -424,7 +441,8 @@ impl Builder {
                 layer: AstracerLayer::new(None),
                 sampler: AstracerSampler::new(None),
                 handle: Handle::new(None, None),
-                // "This setting has no effect on propagators" (OpenTelemetry specification, OTEL_SDK_DISABLED).
+                // "This setting has no effect on propagators" (OpenTelemetry specification,
+                // OTEL_SDK_DISABLED).
                 propagators: self.propagators,
             });
         }
@@ -499,7 +517,8 @@ impl Builder {
             for _ in 0..in_flight {
                 let worker = Worker { workers: workers.clone(), converter: converter() };
                 let thread = std::thread::Builder::new().name("astracer-export".to_owned());
-                // Threads that were started end with the queue, which closes when `shared` is dropped.
+                // Threads that were started end with the queue, which closes when `shared` is
+                // dropped.
                 thread
                     .spawn(move || worker.run())
                     .map_err(|error| BuildError { kind: Kind::Thread(error) })?;

@@ -1,10 +1,13 @@
-//! The cap on bytes, before the exporter: a trace's part in a batch is exported whole, or not at all and counted.
+//! The cap on bytes, before the exporter: a trace's part in a batch is exported whole, or not at
+//! all and counted.
 //!
-//! A trace's bytes are known when it is exported, so this bound does not raise thresholds: what it refuses was kept with a
-//! weight, and is missing from sums of weights. It is for emergencies; a cap on traces keeps weights true.
+//! A trace's bytes are known when it is exported, so this bound does not raise thresholds: what it
+//! refuses was kept with a weight, and is missing from sums of weights. It is for emergencies; a
+//! cap on traces keeps weights true.
 //!
-//! A key's allowance is for traces that were counted by that key here. Those that a parent decided, that began before there was
-//! such a cap, or that a policy kept late are in the allowance of all bytes alone.
+//! A key's allowance is for traces that were counted by that key here. Those that a parent decided,
+//! that began before there was such a cap, or that a policy kept late are in the allowance of all
+//! bytes alone.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -86,14 +89,16 @@ impl ByteCapped {
     }
 
     fn admits(&self, cap: &Cap, trace: &[SpanData], bytes: u64) -> bool {
-        // A trace that was kept late is in no key's allowance: its policy has one. The bound of all holds for it too.
+        // A trace that was kept late is in no key's allowance: its policy has one. The bound of all
+        // holds for it too.
         let ids = &trace[0].span_context;
         let of_key = cap.key_bytes.filter(|_| ids.is_sampled());
         let of_key = of_key.map(|allowance| (allowance, self.decider.kept_key(ids.trace_id())));
         let mut meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.decider.now();
         meters.take_over(cap, now);
-        // The key's meter loses the credit of a trace that the meter of all then refuses: the bounds hold all the same.
+        // The key's meter loses the credit of a trace that the meter of all then refuses: the
+        // bounds hold all the same.
         if let Some((allowance, key)) = of_key
             && let Some(meter) = meters.of(key)
             && !meter.admit(&allowance, bytes, now)
@@ -104,8 +109,8 @@ impl ByteCapped {
     }
 }
 
-/// The local roots of a trace's part, and the calls that they stand for. A root below a span of OpenTelemetry's API in this process
-/// is not told apart from its children.
+/// The local roots of a trace's part, and the calls that they stand for. A root below a span of
+/// OpenTelemetry's API in this process is not told apart from its children.
 fn roots_of(trace: &[SpanData]) -> Refused {
     let is_root = |span: &&SpanData| span.parent_span_id == SpanId::INVALID || span.parent_span_is_remote;
     let calls = |span: &SpanData| {

@@ -1,9 +1,10 @@
 //! Time: cheap to read on the service's threads, turned into dates on the exporter's.
 //!
-//! Spans hold raw ticks of a monotonic counter. On the exporter's thread the counter is compared with the wall clock
-//! whenever the two have come apart; each comparison is kept. All spans of a trace are dated by the comparison that was
-//! valid when the trace began, whichever part of the trace they leave with: within one trace durations and order are those
-//! of the counter, whatever happens to the wall clock.
+//! Spans hold raw ticks of a monotonic counter. On the exporter's thread the counter is compared
+//! with the wall clock whenever the two have come apart; each comparison is kept. All spans of a
+//! trace are dated by the comparison that was valid when the trace began, whichever part of the
+//! trace they leave with: within one trace durations and order are those of the counter, whatever
+//! happens to the wall clock.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -38,7 +39,8 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// The machine's clocks. The first call in a process calibrates the counter, which takes some milliseconds.
+    /// The machine's clocks. The first call in a process calibrates the counter, which takes some
+    /// milliseconds.
     pub fn system() -> Self {
         let counter = quanta::Clock::new();
         let origin = counter.raw();
@@ -85,7 +87,8 @@ impl Clock {
         self.counter.delta_as_nanos(start, end)
     }
 
-    /// The duration of a span that began at `start`, and ended then or, if its end was set by hand, at that date.
+    /// The duration of a span that began at `start`, and ended then or, if its end was set by hand,
+    /// at that date.
     pub(crate) fn duration(&self, start: Ticks, end: Ticks, by_hand: Option<SystemTime>) -> u64 {
         let Some(date) = by_hand else { return self.nanos_between(start, end) };
         let duration = date.duration_since(self.date(start)).unwrap_or_default();
@@ -143,7 +146,8 @@ pub(crate) struct Anchors {
 
 /// The clocks have come apart: about as much as two readings of them in a row may differ.
 const APART: Duration = Duration::from_micros(20);
-/// The number of comparisons kept. Traces that began before the first of them are dated by that one.
+/// The number of comparisons kept. Traces that began before the first of them are dated by that
+/// one.
 const ANCHORS_MAX: usize = 1024;
 
 impl Anchors {

@@ -1,9 +1,10 @@
 //! Configuration from the environment and from a parameters file.
 //!
-//! A setting that cannot be used is refused when the service starts, with the variable, or the file and the line. So is a
-//! variable of OpenTelemetry's that is set and has no effect here: a setting that is silently ignored is a wrong setting.
-//! A service that would rather start asks for [`OnFault::UseDefault`](crate::OnFault::UseDefault): each fault is then reported, and replaced by the
-//! default that the report names.
+//! A setting that cannot be used is refused when the service starts, with the variable, or the file
+//! and the line. So is a variable of OpenTelemetry's that is set and has no effect here: a setting
+//! that is silently ignored is a wrong setting. A service that would rather start asks for
+//! [`OnFault::UseDefault`](crate::OnFault::UseDefault): each fault is then reported, and replaced
+//! by the default that the report names.
 
 use std::path::Path;
 use std::time::Duration;
@@ -32,29 +33,34 @@ const WITHOUT_EFFECT: [(&str, &str); 4] = [
 ];
 
 impl Builder {
-    /// Applies the process environment: `OTEL_SDK_DISABLED`, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`,
-    /// `OTEL_TRACES_SAMPLER` and `_ARG`, `OTEL_PROPAGATORS`, `OTEL_BSP_SCHEDULE_DELAY`,
-    /// `OTEL_BSP_MAX_EXPORT_BATCH_SIZE` and the limits `OTEL_(SPAN_|EVENT_|LINK_)*_LIMIT`. It overrides the calls before
-    /// it, and later calls override it. Attributes of a resource that was set before stay, unless a variable gives them
+    /// Applies the process environment: `OTEL_SDK_DISABLED`, `OTEL_SERVICE_NAME`,
+    /// `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_TRACES_SAMPLER` and `_ARG`, `OTEL_PROPAGATORS`,
+    /// `OTEL_BSP_SCHEDULE_DELAY`, `OTEL_BSP_MAX_EXPORT_BATCH_SIZE` and the limits
+    /// `OTEL_(SPAN_|EVENT_|LINK_)*_LIMIT`. It overrides the calls before it, and later calls
+    /// override it. Attributes of a resource that was set before stay, unless a variable gives them
     /// another value.
     ///
     /// A variable of the specification that has no effect here is a [`Fault`] when it is set:
-    /// `OTEL_BSP_MAX_QUEUE_SIZE`, `OTEL_TRACES_EXPORTER` (unless it is `none`), `OTEL_CONFIG_FILE` and
-    /// `OTEL_EXPERIMENTAL_CONFIG_FILE`. Exporters read the `OTEL_EXPORTER_*` variables and `OTEL_BSP_EXPORT_TIMEOUT` themselves.
+    /// `OTEL_BSP_MAX_QUEUE_SIZE`, `OTEL_TRACES_EXPORTER` (unless it is `none`), `OTEL_CONFIG_FILE`
+    /// and `OTEL_EXPERIMENTAL_CONFIG_FILE`. Exporters read the `OTEL_EXPORTER_*` variables and
+    /// `OTEL_BSP_EXPORT_TIMEOUT` themselves.
     ///
-    /// Beside the samplers of the specification, `OTEL_TRACES_SAMPLER` may be `astracer`, with the sampler as text in
-    /// `OTEL_TRACES_SAMPLER_ARG` (without it this one: `bump:lambda=10,min=0.01,window=1s`), or `astracer_file`, with the path
-    /// of a parameters file: see [`with_parameters_file`](Self::with_parameters_file).
+    /// Beside the samplers of the specification, `OTEL_TRACES_SAMPLER` may be `astracer`, with the
+    /// sampler as text in `OTEL_TRACES_SAMPLER_ARG` (without it this one:
+    /// `bump:lambda=10,min=0.01,window=1s`), or `astracer_file`, with the path of a parameters
+    /// file: see [`with_parameters_file`](Self::with_parameters_file).
     pub fn with_environment(self) -> Self {
         self.with_variables(|name| match std::env::var(name) {
             Ok(value) => Some(value),
             Err(std::env::VarError::NotPresent) => None,
-            // No setting is a text that is not Unicode: its reader refuses the replacement characters.
+            // No setting is a text that is not Unicode: its reader refuses the replacement
+            // characters.
             Err(std::env::VarError::NotUnicode(value)) => Some(value.to_string_lossy().into_owned()),
         })
     }
 
-    /// As [`Builder::with_environment`], with values from `variable` instead of the process environment.
+    /// As [`Builder::with_environment`], with values from `variable` instead of the process
+    /// environment.
     pub fn with_variables(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
         // "Empty" means "not set" (OpenTelemetry specification, "Parsing Empty Value").
         let get = |name: &'static str| variable(name).filter(|value| !value.trim().is_empty());
@@ -108,8 +114,8 @@ impl Builder {
         let service = get("OTEL_SERVICE_NAME");
         let mut resource = match self.current_resource() {
             Some(_) if attributes.is_none() && service.is_none() => return self,
-            // The API's own resource reads the variables again, from the process in any case, and takes of a value with a fault what it
-            // can.
+            // The API's own resource reads the variables again, from the process in any case, and
+            // takes of a value with a fault what it can.
             None => Resource::builder_empty()
                 .with_detector(Box::new(TelemetryResourceDetector))
                 .with_service_name(unknown_service()),
@@ -141,7 +147,8 @@ impl Builder {
             }
         };
         let set = |builder: Self, config, parents| builder.with_sampler(config).with_parent_decision(parents);
-        // "Enum values SHOULD be interpreted in a case-insensitive manner" (OpenTelemetry specification, "Enum").
+        // "Enum values SHOULD be interpreted in a case-insensitive manner" (OpenTelemetry
+        // specification, "Enum").
         match &*name.trim().to_ascii_lowercase() {
             "always_on" => set(self, Config::Always, ParentDecision::Ignore),
             "always_off" => set(self, Config::Never, ParentDecision::Ignore),
@@ -188,8 +195,8 @@ impl Builder {
 
     fn limit_variables(mut self, get: impl Fn(&'static str) -> Option<String> + Copy) -> Self {
         let mut limits = self.current_span_limits();
-        // The general limits first: they hold where there is no special one (OpenTelemetry specification, "Configurable
-        // Parameters" of attribute limits).
+        // The general limits first: they hold where there is no special one (OpenTelemetry
+        // specification, "Configurable Parameters" of attribute limits).
         type Set = fn(&mut SpanLimits, u32);
         let variables: [(&'static str, Set); 8] = [
             ("OTEL_ATTRIBUTE_COUNT_LIMIT", |limits, max| {
@@ -212,9 +219,10 @@ impl Builder {
         self.with_span_limits(limits)
     }
 
-    /// Takes sampler, key and source of randomness from a parameters file, as the tuner writes it, and its cap, its budget and its
-    /// policies at traces' ends, each if it has any: else that of [`with_cap`](Self::with_cap), [`with_budget`](Self::with_budget)
-    /// or [`with_tail`](Self::with_tail) holds. Later calls override it.
+    /// Takes sampler, key and source of randomness from a parameters file, as the tuner writes it,
+    /// and its cap, its budget and its policies at traces' ends, each if it has any: else that of
+    /// [`with_cap`](Self::with_cap), [`with_budget`](Self::with_budget) or
+    /// [`with_tail`](Self::with_tail) holds. Later calls override it.
     #[cfg(feature = "parameters")]
     pub fn with_parameters_file(self, path: impl AsRef<Path>) -> Self {
         self.with_parameters_of(path.as_ref()).0
@@ -310,8 +318,8 @@ fn ratio_config(ratio: f64) -> Result<Config, String> {
     Ratio::new(probability).map(Config::Ratio).map_err(|error| error.to_string())
 }
 
-/// `key=value,key=value`, percent-encoded (OpenTelemetry specification, "Specifying resource information via an
-/// environment variable").
+/// `key=value,key=value`, percent-encoded (OpenTelemetry specification, "Specifying resource
+/// information via an environment variable").
 fn resource_attributes(text: &str) -> Result<Vec<KeyValue>, String> {
     let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
     parts

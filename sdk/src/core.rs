@@ -136,8 +136,8 @@ impl Shared {
         self.traces.flush(&self.queue, patience);
     }
 
-    /// Hands over the spans of open traces that have ended, and takes nothing more. Spans that are still open are lost
-    /// when they end.
+    /// Hands over the spans of open traces that have ended, and takes nothing more. Spans that are
+    /// still open are lost when they end.
     pub(crate) fn close(&self, patience: Patience) {
         if let Some(keeper) = &self.tail {
             // Nobody makes room any more for a trace that no policy keeps.
@@ -246,7 +246,8 @@ impl Core {
         if id == 0 { None } else { self.table.find(id) }
     }
 
-    /// Counts one more handle of a span with an id of ours; 0 is no span's. `false` if it has ended.
+    /// Counts one more handle of a span with an id of ours; 0 is no span's. `false` if it has
+    /// ended.
     #[inline]
     pub(crate) fn hold(&self, id: u64) -> bool {
         self.find_id(id).is_some_and(|entry| entry.handles().hold(id, 1))
@@ -257,8 +258,8 @@ impl Core {
         self.shared.decider.clock().ticks()
     }
 
-    /// Whether there may be open spans without an entry because there was no room. `above_lost` is asked about a span only
-    /// then: it looks into the span's extensions.
+    /// Whether there may be open spans without an entry because there was no room. `above_lost` is
+    /// asked about a span only then: it looks into the span's extensions.
     pub(crate) fn has_refused(&self) -> bool {
         self.table.has_refused()
     }

@@ -1,7 +1,9 @@
-//! The one decider of a process: the layer and the [`ShouldSample`](opentelemetry_sdk::trace::ShouldSample) both ask it.
+//! The one decider of a process: the layer and the
+//! [`ShouldSample`](opentelemetry_sdk::trace::ShouldSample) both ask it.
 //!
-//! A parent's decision is respected, whether it came over the wire or from code on the OpenTelemetry API: the flag and
-//! the trace state are passed on, less a threshold that the flag contradicts. Only a trace without a parent is put to the sampler, once.
+//! A parent's decision is respected, whether it came over the wire or from code on the
+//! OpenTelemetry API: the flag and the trace state are passed on, less a threshold that the flag
+//! contradicts. Only a trace without a parent is put to the sampler, once.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -55,7 +57,8 @@ pub(crate) struct Decider {
     notes: AtomicBool,
     /// Policies at the end of traces, which count roots by key.
     tail: Option<Arc<TailSampler>>,
-    /// The policies that the service was started with, and those of its parameters file, which the code may have replaced.
+    /// The policies that the service was started with, and those of its parameters file, which the
+    /// code may have replaced.
     #[cfg(feature = "parameters")]
     policies: [Tail; 2],
 }
@@ -99,8 +102,9 @@ pub enum ParentDecision {
     /// The parent's decision holds: traces are kept whole.
     #[default]
     Respect,
-    /// The sampler is asked about each local root, with the trace's randomness: for a service at the edge, which does
-    /// not trust its callers. Where a caller did keep the trace, its part and ours may be parts of one.
+    /// The sampler is asked about each local root, with the trace's randomness: for a service at
+    /// the edge, which does not trust its callers. Where a caller did keep the trace, its part and
+    /// ours may be parts of one.
     Ignore,
 }
 
@@ -159,8 +163,9 @@ impl Decider {
         self.notes.store(caps_keys || self.why.is_some(), Ordering::Relaxed);
     }
 
-    /// Whether this parent's decision holds: that of a parent in this process was made here. `context` is the one that
-    /// holds the parent; it may say that the parent left the decision to us.
+    /// Whether this parent's decision holds: that of a parent in this process was made here.
+    /// `context` is the one that holds the parent; it may say that the parent left the decision to
+    /// us.
     pub(crate) fn respects(&self, parent: &SpanContext, context: &Context) -> bool {
         let follows = self.parents == ParentDecision::Respect && !is_undecided(context);
         parent.is_valid() && (follows || !parent.is_remote())
@@ -222,8 +227,8 @@ impl Decider {
         &self.clock
     }
 
-    /// Whether a parameters file's policies are those that the service was started with, or those that its file had then. A file
-    /// without any leaves them.
+    /// Whether a parameters file's policies are those that the service was started with, or those
+    /// that its file had then. A file without any leaves them.
     #[cfg(feature = "parameters")]
     pub(crate) fn is_tail(&self, tail: &Tail) -> bool {
         *tail == Tail::default() || self.policies.contains(tail)
@@ -240,7 +245,8 @@ impl Decider {
         self.tail.as_ref().map(|tail| tail.key(key))
     }
 
-    /// As [`Decider::key_number`], for the key of a callsite's name, which is looked up once by each thread.
+    /// As [`Decider::key_number`], for the key of a callsite's name, which is looked up once by
+    /// each thread.
     #[inline]
     fn key_number_of(&self, metadata: &'static Metadata<'static>, key: &str) -> Option<KeyNumber> {
         let tail = self.tail.as_ref()?;
@@ -328,7 +334,8 @@ impl Decider {
             let randomness = drawn.unwrap_or_else(|| weight::of_trace_id(trace_id));
             let decision = self.decide(key, trace_id, randomness, began, counters);
             let number = self.key_number_of(metadata, key);
-            // The randomness of a dropped trace goes on as well: whoever decides about a part of it should compare the same.
+            // The randomness of a dropped trace goes on as well: whoever decides about a part of it
+            // should compare the same.
             if !decision.keep && drawn.is_none() {
                 return Outcome { key: number, ..Outcome::DROP };
             }
@@ -405,8 +412,9 @@ impl Decider {
         }
     }
 
-    /// The key of a root. A function of the user's makes it where no lock is held: a root that the function traces
-    /// itself is counted by its name, since it would need a key again, and so is one for which it panics.
+    /// The key of a root. A function of the user's makes it where no lock is held: a root that the
+    /// function traces itself is counted by its name, since it would need a key again, and so is
+    /// one for which it panics.
     pub(crate) fn key_of<'a>(
         &self,
         root: &Root<'a>,

@@ -1,8 +1,9 @@
 //! The time at which a local root is decided, without a reading of the clock for each of them.
 //!
-//! Most roots are decided right after they began, so that their beginning says the time. One that waited for its first use
-//! says a time of long ago, which samplers take for a clock that was set back: they would begin anew with its key. It is told by
-//! the roots that were decided meanwhile; the first after a pause, in which nothing was, may say an old time itself.
+//! Most roots are decided right after they began, so that their beginning says the time. One that
+//! waited for its first use says a time of long ago, which samplers take for a clock that was set
+//! back: they would begin anew with its key. It is told by the roots that were decided meanwhile;
+//! the first after a pause, in which nothing was, may say an old time itself.
 
 use astracer_samplers::Nanos;
 
@@ -10,10 +11,12 @@ use crate::sync::{AtomicU64, Ordering};
 
 /// A root that began as long ago as this, as seen when the clock was last read, may say the time.
 const LATE: Nanos = Nanos::from_secs(30);
-/// The clock is read again for the first root that begins as much later. Samplers bear a minute, which is more than both.
+/// The clock is read again for the first root that begins as much later. Samplers bear a minute,
+/// which is more than both.
 const AHEAD: Nanos = Nanos::from_secs(10);
 const SPAN: u64 = LATE.saturating_add(AHEAD).get();
-/// The clock has not been read yet: no root begins in the 40 s from then on, 292 years after the clock's origin.
+/// The clock has not been read yet: no root begins in the 40 s from then on, 292 years after the
+/// clock's origin.
 const NEVER: u64 = 1 << 63;
 
 /// The beginnings that say the time: those of [`SPAN`] from here on, in nanoseconds.
@@ -25,8 +28,8 @@ impl DecisionTime {
         DecisionTime(AtomicU64::new(NEVER))
     }
 
-    /// The time for a root that began at `began` and is decided now: no more than [`SPAN`] before one that was given
-    /// earlier, unless the clock was set back. `now` reads the clock.
+    /// The time for a root that began at `began` and is decided now: no more than [`SPAN`] before
+    /// one that was given earlier, unless the clock was set back. `now` reads the clock.
     #[inline]
     pub(crate) fn of(&self, began: Nanos, now: impl FnOnce() -> Nanos) -> Nanos {
         // Relaxed: it is a time, and nothing else depends on it.
@@ -34,7 +37,8 @@ impl DecisionTime {
         if is_within(began, from) { began } else { self.look(began, now()) }
     }
 
-    /// Several threads may look at once: the later look counts, and the next root beyond it brings about another.
+    /// Several threads may look at once: the later look counts, and the next root beyond it brings
+    /// about another.
     #[cold]
     #[inline(never)]
     fn look(&self, began: Nanos, now: Nanos) -> Nanos {
@@ -88,7 +92,8 @@ mod tests {
     fn the_clock_is_read_for_roots_of_long_ago_and_once_in_a_while() {
         let time = DecisionTime::new();
         let secs = Nanos::from_secs;
-        // When each root began, the clock's time if it is read for it, and the time of its decision.
+        // When each root began, the clock's time if it is read for it, and the time of its
+        // decision.
         for (began, read, expected) in [
             (0, Some(36), 36),
             (6, None, 6),

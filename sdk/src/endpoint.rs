@@ -1,8 +1,10 @@
-//! A local HTTP endpoint for people: counts as JSON, one page that draws them, and answers to "why".
+//! A local HTTP endpoint for people: counts as JSON, one page that draws them, and answers to
+//! "why".
 //!
-//! Off unless [`Handle::serve`] is called, on a loopback address only, and read-only unless a token is set. It serves one
-//! connection at a time, each for at most two seconds and eight kilobytes, and computes its counts at most ten times a
-//! second, whatever it is asked. Its thread makes no spans.
+//! Off unless [`Handle::serve`] is called, on a loopback address only, and read-only unless a token
+//! is set. It serves one connection at a time, each for at most two seconds and eight kilobytes,
+//! and computes its counts at most ten times a second, whatever it is asked. Its thread makes no
+//! spans.
 
 mod http;
 mod json;
@@ -56,13 +58,15 @@ impl Drop for Endpoint {
 }
 
 impl Handle {
-    /// Serves the local endpoint on a loopback address: `/` is a page with live tables, `/stats` its data as JSON,
-    /// `/why/TRACE_ID` the decision about a trace (see [`Builder::with_explanations`](crate::Builder::with_explanations)).
+    /// Serves the local endpoint on a loopback address: `/` is a page with live tables, `/stats`
+    /// its data as JSON, `/why/TRACE_ID` the decision about a trace (see
+    /// [`Builder::with_explanations`](crate::Builder::with_explanations)).
     ///
-    /// With a token, requests with `authorization: Bearer TOKEN` may set overrides: `POST
-    /// /override?key=KEY&seconds=600&keep=1`, where `keep` is the share to keep, and end them with `seconds=0`. One holds
-    /// for a day at most, however many seconds are asked for: [`Handle::override_key`] sets longer ones.
-    /// Requests that name another host than this one are refused, so that no foreign page in a browser gets an answer.
+    /// With a token, requests with `authorization: Bearer TOKEN` may set overrides:
+    /// `POST /override?key=KEY&seconds=600&keep=1`, where `keep` is the share to keep, and end them
+    /// with `seconds=0`. One holds for a day at most, however many seconds are asked for:
+    /// [`Handle::override_key`] sets longer ones. Requests that name another host than this one are
+    /// refused, so that no foreign page in a browser gets an answer.
     ///
     /// # Errors
     ///

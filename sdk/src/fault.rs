@@ -9,7 +9,8 @@ pub enum OnFault {
     /// Nothing is built.
     #[default]
     Refuse,
-    /// The setting is left out and its default holds. [`Builder::faults`](crate::Builder::faults) lists these settings for the service to log.
+    /// The setting is left out and its default holds. [`Builder::faults`](crate::Builder::faults)
+    /// lists these settings for the service to log.
     UseDefault,
 }
 

@@ -1,11 +1,13 @@
-//! A gate around tracing-opentelemetry's layer: below a span that is not recorded, nothing is built.
+//! A gate around tracing-opentelemetry's layer: below a span that is not recorded, nothing is
+//! built.
 //!
-//! The stock layer builds every span, attributes formatted, and then has the sampler drop it. When a span is entered, the
-//! gate reads the sampler's answer in OpenTelemetry's current context; until the span is left, the layer hears nothing of
-//! spans that begin below it. The extension trait is the stock layer's own, and so is everything about kept spans.
+//! The stock layer builds every span, attributes formatted, and then has the sampler drop it. When
+//! a span is entered, the gate reads the sampler's answer in OpenTelemetry's current context; until
+//! the span is left, the layer hears nothing of spans that begin below it. The extension trait is
+//! the stock layer's own, and so is everything about kept spans.
 //!
-//! Like our layer, it keeps the spans that a thread is inside of in [`stack`], and those that the stock layer was not
-//! told of in a [`Table`].
+//! Like our layer, it keeps the spans that a thread is inside of in [`stack`], and those that the
+//! stock layer was not told of in a [`Table`].
 
 use std::any::TypeId;
 use std::mem::ManuallyDrop;
@@ -44,18 +46,19 @@ use crate::table::{Beginning, Entry, Table};
 ///
 /// Differences from the layer without a gate:
 ///
-/// - A sampler is not asked about spans below one that it did not keep. One that would still keep them (a sampler
-///   without a parent rule) makes no spans there.
-/// - Below such a span, only spans that are declared with a field `otel.kind`, as those of clients and servers are, have
-///   a context that the extension trait gives, and a parent that it sets. For all, `Context::current()` is right: it
-///   says that the trace is dropped.
-/// - The stock layer must keep OpenTelemetry's context current, as it does unless `with_context_activation(false)`
-///   forbids it; else the gate stays open.
-/// - A filter on the gate itself, `gate(..).with_filter(..)`, makes dropped spans visible: `tracing_subscriber` then no
-///   longer asks the layer, only the filter, which spans exist. A filter that is a layer of its own does not. A `Vec` of
-///   layers does so as well, if another one in it wants all spans.
-/// - Spans that the stock layer is not told of take room in a table of 16 MiB. When it is full, they take more, in the
-///   registry's extensions.
+/// - A sampler is not asked about spans below one that it did not keep. One that would still keep
+///   them (a sampler without a parent rule) makes no spans there.
+/// - Below such a span, only spans that are declared with a field `otel.kind`, as those of clients
+///   and servers are, have a context that the extension trait gives, and a parent that it sets. For
+///   all, `Context::current()` is right: it says that the trace is dropped.
+/// - The stock layer must keep OpenTelemetry's context current, as it does unless
+///   `with_context_activation(false)` forbids it; else the gate stays open.
+/// - A filter on the gate itself, `gate(..).with_filter(..)`, makes dropped spans visible:
+///   `tracing_subscriber` then no longer asks the layer, only the filter, which spans exist. A
+///   filter that is a layer of its own does not. A `Vec` of layers does so as well, if another one
+///   in it wants all spans.
+/// - Spans that the stock layer is not told of take room in a table of 16 MiB. When it is full,
+///   they take more, in the registry's extensions.
 pub fn gate<L>(layer: L, spans: DroppedSpans) -> Gate<L> {
     Gate { inner: layer, spans, owner: Owner::new(), unseen: Table::new(Budget::new(TABLE_BYTES)) }
 }
@@ -66,17 +69,19 @@ pub struct Gate<L> {
     inner: L,
     spans: DroppedSpans,
     owner: Owner,
-    /// The open spans that the layer was not told of, with the id of the dropped span above, which is current inside.
+    /// The open spans that the layer was not told of, with the id of the dropped span above, which
+    /// is current inside.
     unseen: Table,
 }
 
 const TABLE_BYTES: usize = 16 << 20;
 
-/// In the extensions of a span that is not recorded: its context, for spans that name it as their parent.
+/// In the extensions of a span that is not recorded: its context, for spans that name it as their
+/// parent.
 struct Unrecorded(Context);
 
-/// In the extensions of a span that the layer was not told of and for which the table has no room: the context of the dropped
-/// span above.
+/// In the extensions of a span that the layer was not told of and for which the table has no room:
+/// the context of the dropped span above.
 struct Untold(Context);
 
 impl<L> Gate<L> {
@@ -134,9 +139,9 @@ impl<L> Gate<L> {
         L: Layer<S>,
     {
         let (before, was_recording) = current();
-        // If nothing is attached, contexts are switched off, and the current one says nothing of this span. It may also
-        // be current already that this span is dropped: someone has attached its context. To tell the two apart, another
-        // one is current meanwhile.
+        // If nothing is attached, contexts are switched off, and the current one says nothing of
+        // this span. It may also be current already that this span is dropped: someone has attached
+        // its context. To tell the two apart, another one is current meanwhile.
         let is_ambiguous =
             before != SpanId::INVALID && !was_recording && !stack::is_dropped(self.owner.number());
         let other =
@@ -218,8 +223,9 @@ where
     }
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, cx: LayerContext<'_, S>) {
-        // The processes that a client's span calls have to know that the trace is dropped, and a server's span may be given a
-        // parent. But an explicit parent that the layer was not told of is none to it: it would begin a trace.
+        // The processes that a client's span calls have to know that the trace is dropped, and a
+        // server's span may be given a parent. But an explicit parent that the layer was not told
+        // of is none to it: it would begin a trace.
         let above = if faces_outward(attributes.metadata()) {
             attributes.parent().and_then(|parent| self.unseen_context(parent, &cx))
         } else {
@@ -241,8 +247,8 @@ where
 
     fn on_enter(&self, id: &Id, cx: LayerContext<'_, S>) {
         let Some(above) = self.unseen_context(id, &cx) else { return self.enter(id, cx) };
-        // Always, also where that context is current already: whoever attached it, the service or the layer, may detach it
-        // while the thread is inside this span.
+        // Always, also where that context is current already: whoever attached it, the service or
+        // the layer, may detach it while the thread is inside this span.
         let guard = Some(above.attach());
         self.push(id, Inside { entry: 0, is_dropped: true, is_lost: false, context: current().0 }, guard);
     }
@@ -250,7 +256,8 @@ where
     fn on_exit(&self, id: &Id, cx: LayerContext<'_, S>) {
         if self.is_unseen(id, &cx) {
             let entered = stack::pop_alone(self.owner.number(), id.into_u64());
-            // Values of contexts are the user's, and so is the code that runs when they are dropped.
+            // Values of contexts are the user's, and so is the code that runs when they are
+            // dropped.
             drop(entered.map(|entered| ManuallyDrop::into_inner(entered.guard)));
             return;
         }
@@ -285,7 +292,8 @@ where
             Some(entry) => {
                 let extra = entry.take_extra();
                 entry.free();
-                // Values of contexts are the user's, and so is the code that runs when they are dropped.
+                // Values of contexts are the user's, and so is the code that runs when they are
+                // dropped.
                 drop(extra);
             }
             None if self.is_unseen(&id, &cx) => {
@@ -300,8 +308,8 @@ where
         self.inner.on_id_change(old, new, cx);
     }
 
-    // The trait's method is unsafe because its callers read through the pointer: it points to `self`, or is the inner
-    // layer's, which lives as long.
+    // The trait's method is unsafe because its callers read through the pointer: it points to
+    // `self`, or is the inner layer's, which lives as long.
     #[allow(unsafe_code)]
     unsafe fn downcast_raw(&self, id: TypeId) -> Option<*const ()> {
         if id == TypeId::of::<Self>() {

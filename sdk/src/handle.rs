@@ -17,8 +17,8 @@ use crate::stats::Stats;
 
 /// Stats, flush and shutdown. Cheap to clone.
 ///
-/// A service that ends without [`Handle::shutdown`] loses the spans that are queued: a global subscriber is never
-/// dropped. See [`Handle::shutdown_on_drop`].
+/// A service that ends without [`Handle::shutdown`] loses the spans that are queued: a global
+/// subscriber is never dropped. See [`Handle::shutdown_on_drop`].
 #[derive(Clone, Debug)]
 pub struct Handle {
     shared: Option<Arc<Shared>>,
@@ -29,7 +29,8 @@ pub struct Handle {
     poller: Option<Arc<crate::polling::Poller>>,
 }
 
-/// The time that the exporter's thread gets, after the deadline of a shutdown, to count the spans that are left.
+/// The time that the exporter's thread gets, after the deadline of a shutdown, to count the spans
+/// that are left.
 const COUNTING: Duration = Duration::from_secs(1);
 
 impl Handle {
@@ -92,7 +93,8 @@ impl Handle {
         self.resource.as_ref()
     }
 
-    /// The date from which on roots are counted, the same whenever it is asked for; `None` if switched off.
+    /// The date from which on roots are counted, the same whenever it is asked for; `None` if
+    /// switched off.
     pub fn counted_since(&self) -> Option<SystemTime> {
         Some(self.shared()?.decider().clock().origin())
     }
@@ -113,14 +115,15 @@ impl Handle {
         Some(self.shared()?.decider().sampler().config().clone())
     }
 
-    /// Exports the spans that have ended, those of open traces too, and waits for it. Spans that end meanwhile are not
-    /// waited for. Dropped traces that a policy may keep at their ends ([`Builder::with_tail`](crate::Builder::with_tail)) are
-    /// not decided by it: what has ended of them stays in [`Stats::spans_waiting`].
+    /// Exports the spans that have ended, those of open traces too, and waits for it. Spans that
+    /// end meanwhile are not waited for. Dropped traces that a policy may keep at their ends
+    /// ([`Builder::with_tail`](crate::Builder::with_tail)) are not decided by it: what has ended of
+    /// them stays in [`Stats::spans_waiting`].
     ///
     /// # Errors
     ///
-    /// If it takes longer than `timeout`, or spans were lost meanwhile; the error has the numbers. Spans that are not exported
-    /// at the deadline stay in the queue.
+    /// If it takes longer than `timeout`, or spans were lost meanwhile; the error has the numbers.
+    /// Spans that are not exported at the deadline stay in the queue.
     pub fn flush(&self, timeout: Duration) -> Result<(), ExportError> {
         let Some(shared) = self.shared() else { return Ok(()) };
         let began = Instant::now();
@@ -130,29 +133,33 @@ impl Handle {
         Ok(flushed.map_err(|error| self.explained(error))?)
     }
 
-    /// An error of waiting with the cause: an exporter that waits for its destination has not failed yet.
+    /// An error of waiting with the cause: an exporter that waits for its destination has not
+    /// failed yet.
     fn explained(&self, error: WaitError) -> WaitError {
         let waiting =
             self.exporter.as_ref().filter(|_| error.timed_out).and_then(|exporter| exporter.waiting());
         WaitError { last_error: waiting.or(error.last_error), ..error }
     }
 
-    /// Exports the spans that have ended, those of open traces too, shuts the exporter down, and waits for it. From now
-    /// on nothing is recorded. Spans that are still open are lost, and counted when they end. What is left of `timeout` when
-    /// all is exported, but for a tenth or half a second of it, is the exporter's: one with a spool drains it meanwhile.
+    /// Exports the spans that have ended, those of open traces too, shuts the exporter down, and
+    /// waits for it. From now on nothing is recorded. Spans that are still open are lost, and
+    /// counted when they end. What is left of `timeout` when all is exported, but for a tenth or
+    /// half a second of it, is the exporter's: one with a spool drains it meanwhile.
     ///
     /// # Errors
     ///
-    /// If it takes longer than `timeout`, or spans were lost meanwhile; the error has the numbers. At the deadline the exporter
-    /// is shut down, even if it is waiting for its destination. Spans that are not exported by then are lost and counted in
-    /// [`Losses::deadline`](crate::Losses::deadline). An export under way gets one second more to end; if it does not, its
-    /// spans stay in [`Stats::spans_waiting`].
+    /// If it takes longer than `timeout`, or spans were lost meanwhile; the error has the numbers.
+    /// At the deadline the exporter is shut down, even if it is waiting for its destination. Spans
+    /// that are not exported by then are lost and counted in
+    /// [`Losses::deadline`](crate::Losses::deadline). An export under way gets one second more to
+    /// end; if it does not, its spans stay in [`Stats::spans_waiting`].
     pub fn shutdown(&self, timeout: Duration) -> Result<(), ExportError> {
         let Some(shared) = self.shared() else { return Ok(()) };
         let began = Instant::now();
         let deadline = began.checked_add(timeout);
         if let Some(housekeeping) = self.housekeeping() {
-            // The last heartbeat needs the exporter, which the queue shuts down. Half of the time is the queue's at least.
+            // The last heartbeat needs the exporter, which the queue shuts down. Half of the time
+            // is the queue's at least.
             housekeeping.finish(timeout / 2);
         }
         #[cfg(feature = "polling")]
@@ -168,7 +175,8 @@ impl Handle {
         let ended = queue.wait_for_end(ticket, timeout.saturating_sub(began.elapsed()));
         if let (Err(WaitError { timed_out: true, .. }), Some(exporter)) = (&ended, &self.exporter) {
             queue.abandon();
-            // An export may last for minutes while the destination is down. Its thread cannot end it, so this one does.
+            // An export may last for minutes while the destination is down. Its thread cannot end
+            // it, so this one does.
             let _ = exporter.shut_down(Duration::ZERO);
             let Err(late) = queue.wait_for_end(ticket, COUNTING) else { return Ok(ended?) };
             return Err(WaitError { timed_out: true, ..late }.into());
@@ -176,7 +184,8 @@ impl Handle {
         Ok(ended?)
     }
 
-    /// A guard that shuts down when it is dropped, and waits for it at most for `timeout`. For `main`:
+    /// A guard that shuts down when it is dropped, and waits for it at most for `timeout`. For
+    /// `main`:
     ///
     /// ```
     /// # let astracer = astracer_sdk::Astracer::builder().with_enabled(false).build().unwrap();

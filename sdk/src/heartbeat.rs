@@ -1,7 +1,9 @@
-//! Heartbeats: spans that say how many calls of each key there were, so that a backend has exact totals beside what is kept.
+//! Heartbeats: spans that say how many calls of each key there were, so that a backend has exact
+//! totals beside what is kept.
 //!
-//! A heartbeat goes to the exporter past the queue, on one of the exporter's threads. It is no trace of the service: no sampler is asked, nothing is counted in
-//! [`Stats`](crate::Stats), and no layer hears of it.
+//! A heartbeat goes to the exporter past the queue, on one of the exporter's threads. It is no
+//! trace of the service: no sampler is asked, nothing is counted in [`Stats`](crate::Stats), and no
+//! layer hears of it.
 //!
 //! | attribute | of | meaning |
 //! |---|---|---|
@@ -99,7 +101,8 @@ fn number(count: u64) -> i64 {
 }
 
 impl Heart {
-    /// The spans of a heartbeat at `now`. Keys beyond 10,000 are added up with those without a record.
+    /// The spans of a heartbeat at `now`. Keys beyond 10,000 are added up with those without a
+    /// record.
     pub(crate) fn beat(&mut self, keys: Vec<KeyStats>, now: SystemTime) -> Vec<SpanData> {
         self.beats += 1;
         let keys = self.note(keys);
@@ -114,7 +117,8 @@ impl Heart {
         (0..parts).map(part).collect()
     }
 
-    /// Notes the counts of all keys, and gives those of each since the process began: with most calls first, and last all others.
+    /// Notes the counts of all keys, and gives those of each since the process began: with most
+    /// calls first, and last all others.
     fn note(&mut self, all: Vec<KeyStats>) -> Vec<(Option<String>, Counts)> {
         let mut others = Counts::default();
         for stats in all {
@@ -124,7 +128,8 @@ impl Heart {
                 self.keys.entry(key).or_default().note(counts, self.beats);
             }
         }
-        // The counts that they gave up are among the others by now, from which they are taken below.
+        // The counts that they gave up are among the others by now, from which they are taken
+        // below.
         for gone in self.keys.values_mut().filter(|key| key.beat < self.beats) {
             gone.note(Counts::default(), gone.beat);
         }
@@ -237,7 +242,8 @@ mod tests {
         spans.iter().flat_map(|span| &span.events.events).map(of).collect()
     }
 
-    /// The table of the default size is full, and other keys were seen too: more often together than each of those in it.
+    /// The table of the default size is full, and other keys were seen too: more often together
+    /// than each of those in it.
     #[test]
     fn keys_without_a_record_are_told_once() {
         let named = || (0..10_000).map(|n| stats(Some(&format!("{n:05}")), 2, 1));

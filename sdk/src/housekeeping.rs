@@ -1,8 +1,8 @@
-//! Work that is done now and then, on a thread of its own: watching the parameters file, moving the factor of a budget, and
-//! snapshots of the record table.
+//! Work that is done now and then, on a thread of its own: watching the parameters file, moving the
+//! factor of a budget, and snapshots of the record table.
 //!
-//! The thread is started only if one of these is asked for. It makes no spans: no subscriber hears it but for warnings, each
-//! of which is given once.
+//! The thread is started only if one of these is asked for. It makes no spans: no subscriber hears
+//! it but for warnings, each of which is given once.
 
 mod file;
 #[cfg(feature = "parameters")]
@@ -46,7 +46,8 @@ impl Chores {
 
 /// The thread, as the handle sees it.
 ///
-/// Neither lock is held while a subscriber is called: it may be the user's code, wait for minutes, or ask the handle.
+/// Neither lock is held while a subscriber is called: it may be the user's code, wait for minutes,
+/// or ask the handle.
 #[derive(Debug)]
 pub(crate) struct Housekeeping {
     /// Held for a piece of work: reading the parameters file, writing the snapshot.
@@ -101,7 +102,8 @@ impl Housekeeping {
         })
     }
 
-    /// Works until it is told to end, or nobody is left who could be interested. Ends with a snapshot and a heartbeat.
+    /// Works until it is told to end, or nobody is left who could be interested. Ends with a
+    /// snapshot and a heartbeat.
     pub(crate) fn run(&self, shared: &Weak<Shared>) {
         let _suppressed = Context::enter_telemetry_suppressed_scope();
         let _done = Done(self);
@@ -133,8 +135,9 @@ impl Housekeeping {
         woken.unwrap_or_else(PoisonError::into_inner).0.is_over
     }
 
-    /// Lets the thread write the last snapshot and export the last heartbeat, and waits until it has ended, at most for
-    /// `timeout`: a heartbeat waits as long as the exporter waits for its destination.
+    /// Lets the thread write the last snapshot and export the last heartbeat, and waits until it
+    /// has ended, at most for `timeout`: a heartbeat waits as long as the exporter waits for its
+    /// destination.
     pub(crate) fn finish(&self, timeout: Duration) {
         let mut outcome = lock(&self.outcome);
         outcome.is_over = true;
@@ -169,7 +172,8 @@ impl Housekeeping {
         }
     }
 
-    /// Lets the exporter's threads send a heartbeat, unless they have not sent the last one yet: the next one has newer totals.
+    /// Lets the exporter's threads send a heartbeat, unless they have not sent the last one yet:
+    /// the next one has newer totals.
     fn beat(&self, shared: &Shared) {
         let queue = shared.queue();
         if queue.takes_heartbeat()
@@ -248,8 +252,9 @@ fn unix_nanos() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Takes the keys of a snapshot over; gives the time at which the sampler is to go on. A snapshot that is damaged or of
-/// another sampler is ignored, with a warning; one that is not there, without.
+/// Takes the keys of a snapshot over; gives the time at which the sampler is to go on. A snapshot
+/// that is damaged or of another sampler is ignored, with a warning; one that is not there,
+/// without.
 pub(crate) fn warm_start(sampler: &Sampler, path: &std::path::Path) -> Nanos {
     let restored = match file::read(path) {
         Ok(None) => return Nanos::ZERO,

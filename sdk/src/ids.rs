@@ -12,8 +12,9 @@ use rand::{RngCore as _, SeedableRng as _};
 use crate::inside::Inside;
 use crate::panics::caught;
 
-/// Ids of a generator of each thread's own, which the operating system seeds. They are for telling apart and for
-/// sampling, not for keeping secrets: who sees some may guess others, as with the SDKs of Go and Java.
+/// Ids of a generator of each thread's own, which the operating system seeds. They are for telling
+/// apart and for sampling, not for keeping secrets: who sees some may guess others, as with the
+/// SDKs of Go and Java.
 #[derive(Debug, Default)]
 pub(crate) struct RandomIds;
 
@@ -69,8 +70,8 @@ impl Ids {
 
 thread_local!(static IN_GENERATOR: Cell<bool> = const { Cell::new(false) });
 
-/// A panic of the user's generator must not unwind through the service: the span gets a random id instead. So does a span that
-/// the generator makes itself, since it would need an id again.
+/// A panic of the user's generator must not unwind through the service: the span gets a random id
+/// instead. So does a span that the generator makes itself, since it would need an id again.
 fn guarded<T>(f: impl FnOnce() -> T, instead: impl Fn() -> T) -> T {
     match Inside::enter(&IN_GENERATOR) {
         Some(_inside) => caught(f, |_| instead()),
@@ -91,7 +92,8 @@ fn random() -> u64 {
             }
         }
     });
-    // The generator has no destructor, so it is there for as long as the thread; `with` would not be inlined.
+    // The generator has no destructor, so it is there for as long as the thread; `with` would not
+    // be inlined.
     number.unwrap_or_else(|_| seeded().next_u64().max(1))
 }
 

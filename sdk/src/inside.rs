@@ -1,4 +1,5 @@
-//! Code that is the user's may trace, and would be asked again about what it makes itself. A mark of its thread tells.
+//! Code that is the user's may trace, and would be asked again about what it makes itself. A mark
+//! of its thread tells.
 
 use std::cell::Cell;
 use std::thread::LocalKey;

@@ -1,8 +1,10 @@
-//! The header by which processes tell each other of traces that they kept late: `astracer-keep`, a list of trace ids.
+//! The header by which processes tell each other of traces that they kept late: `astracer-keep`, a
+//! list of trace ids.
 //!
-//! A server tells its caller in its answer that it kept the request's trace; a client tells a server with its next request
-//! which traces it kept since the last one. Whoever is told keeps its own recorded parts, and tells on. Both sides are off
-//! until their layer is put in place, and a client tells only the peers that it is given.
+//! A server tells its caller in its answer that it kept the request's trace; a client tells a
+//! server with its next request which traces it kept since the last one. Whoever is told keeps its
+//! own recorded parts, and tells on. Both sides are off until their layer is put in place, and a
+//! client tells only the peers that it is given.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,8 +34,9 @@ fn hear(handle: &Handle, headers: &HeaderMap) -> usize {
     if lines.is_empty() { 0 } else { handle.keep_for_caller(&lines.join(",")) }
 }
 
-/// A tower layer for servers: hears from callers which traces to keep, and tells a caller if the trace of its request was
-/// kept late. Put it outside of the layers that make the request's span and that attach its context.
+/// A tower layer for servers: hears from callers which traces to keep, and tells a caller if the
+/// trace of its request was kept late. Put it outside of the layers that make the request's span
+/// and that attach its context.
 ///
 /// ```
 /// use astracer_sdk::{Astracer, KeepLayer, RemoteParentLayer};
@@ -58,8 +61,9 @@ impl KeepLayer {
         KeepLayer { handle, remote }
     }
 
-    /// Hears what a request's headers ask for, and returns the trace of the request. For servers without tower, such as those on
-    /// hyper alone, which call [`KeepLayer::answer`] with it in the end.
+    /// Hears what a request's headers ask for, and returns the trace of the request. For servers
+    /// without tower, such as those on hyper alone, which call [`KeepLayer::answer`] with it in the
+    /// end.
     pub fn hear(&self, headers: &HeaderMap) -> Option<TraceId> {
         hear(&self.handle, headers);
         let parent = self.remote.extract(headers)?;
@@ -111,11 +115,12 @@ where
     }
 }
 
-/// A tower layer for clients: tells the peers that it is given which traces were kept late since the last request, and hears from
-/// their answers which to keep.
+/// A tower layer for clients: tells the peers that it is given which traces were kept late since
+/// the last request, and hears from their answers which to keep.
 ///
-/// A peer is the authority of a request's URI, without a user, or its header `host`: `payments:8080`, in capitals or not. Requests
-/// through tonic's channel have neither: see [`KeepCallsLayer::with_unnamed_peer`].
+/// A peer is the authority of a request's URI, without a user, or its header `host`:
+/// `payments:8080`, in capitals or not. Requests through tonic's channel have neither: see
+/// [`KeepCallsLayer::with_unnamed_peer`].
 #[derive(Clone)]
 pub struct KeepCallsLayer {
     handle: Handle,
@@ -131,8 +136,8 @@ impl KeepCallsLayer {
         KeepCallsLayer { handle, peers: Arc::default(), unnamed: None }
     }
 
-    /// Tells the server of a client that has only one, too, whose requests name none: those through tonic's channel, which adds
-    /// the authority further inside, and those of hyper's connections.
+    /// Tells the server of a client that has only one, too, whose requests name none: those through
+    /// tonic's channel, which adds the authority further inside, and those of hyper's connections.
     #[must_use]
     pub fn with_unnamed_peer(self) -> Self {
         KeepCallsLayer { unnamed: Some(Arc::default()), ..self }
@@ -237,8 +242,9 @@ enum Ended {
 /// The number of traces that a peer has heard of.
 type Heard = Arc<AtomicU64>;
 
-/// A request that tells a peer. Dropped without an answer, by an error or by whoever waited no longer, it has told nobody: the next
-/// request tells again, unless another one has told more since.
+/// A request that tells a peer. Dropped without an answer, by an error or by whoever waited no
+/// longer, it has told nobody: the next request tells again, unless another one has told more
+/// since.
 #[derive(Debug)]
 struct Told {
     handle: Handle,

@@ -1,7 +1,8 @@
-//! The keys of kept traces, for the cap on each key's exported bytes: a trace is decided about when it begins, and its bytes are
-//! known when it is exported.
+//! The keys of kept traces, for the cap on each key's exported bytes: a trace is decided about when
+//! it begins, and its bytes are known when it is exported.
 //!
-//! Written only while such a cap is at work, for kept traces alone, some 80 bytes for each. A key is there as its hash.
+//! Written only while such a cap is at work, for kept traces alone, some 80 bytes for each. A key
+//! is there as its hash.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap, RandomState};
@@ -12,7 +13,8 @@ use opentelemetry::TraceId;
 use crate::sync::{Mutex, lock};
 
 const SHARDS: usize = 8;
-/// Traces that are remembered. A full queue has room for some more by default if each has one small span.
+/// Traces that are remembered. A full queue has room for some more by default if each has one small
+/// span.
 const TRACES_MAX: usize = 1 << 17;
 
 /// The hash of a key.
@@ -40,7 +42,8 @@ struct Shard {
     traces: HashMap<TraceId, Option<KeyHash>>,
     /// From the oldest on.
     order: VecDeque<TraceId>,
-    /// Whether the key of a trace is forgotten. Traces that never had one do not make others seem to be such.
+    /// Whether the key of a trace is forgotten. Traces that never had one do not make others seem
+    /// to be such.
     has_forgotten: bool,
 }
 
@@ -55,7 +58,8 @@ impl KeptKeys {
         lock(self.shard(trace_id)).insert(trace_id, Some(hash));
     }
 
-    /// Notes a trace that is in no key's allowance, unless it has a key already: its first root may be this service's.
+    /// Notes a trace that is in no key's allowance, unless it has a key already: its first root may
+    /// be this service's.
     pub(crate) fn note_keyless(&self, trace_id: TraceId) {
         lock(self.shard(trace_id)).insert(trace_id, None);
     }

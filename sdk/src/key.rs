@@ -1,8 +1,8 @@
 //! Keys, by which the calls of local roots are counted.
 //!
-//! A key is made of what is known when the root is put to the sampler: its name and attributes, those it is created with
-//! and those recorded until then. That is when it is first entered, or has to be known to others; what is set later
-//! changes the exported span, not the key.
+//! A key is made of what is known when the root is put to the sampler: its name and attributes,
+//! those it is created with and those recorded until then. That is when it is first entered, or has
+//! to be known to others; what is set later changes the exported span, not the key.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -13,8 +13,8 @@ use astracer_samplers::{Attributes, KeyRule, Template};
 use opentelemetry_sdk::Resource;
 use tracing_core::Metadata;
 
-/// The key by which a local root's calls are counted: by a [`KeyRule`], or a function of yours. The default is the name with its ids
-/// folded.
+/// The key by which a local root's calls are counted: by a [`KeyRule`], or a function of yours. The
+/// default is the name with its ids folded.
 #[derive(Clone, Default)]
 pub struct Key {
     rule: KeyRule,
@@ -55,17 +55,19 @@ impl Key {
         KeyRule::new(template).into()
     }
 
-    /// Adds the value of an attribute that roots have when they are first entered, such as `http.request.method`, `http.route`,
-    /// `rpc.method` or `server.address`: the key is then `name;attribute=value`, templates apply to the values too.
-    /// A root without the attribute has the resource's value, or a key without that part if that lacks it too.
+    /// Adds the value of an attribute that roots have when they are first entered, such as
+    /// `http.request.method`, `http.route`, `rpc.method` or `server.address`: the key is then
+    /// `name;attribute=value`, templates apply to the values too. A root without the attribute has
+    /// the resource's value, or a key without that part if that lacks it too.
     #[must_use]
     pub fn with_attribute(self, name: impl Into<Cow<'static, str>>) -> Self {
         Key { rule: self.rule.with_attribute(name), ..self }
     }
 
-    /// A key of your own making: append it to the string, which comes empty. The function is called on the service's
-    /// threads, when a local root is first entered; no lock is held. A root that it traces itself is counted by its name, and so
-    /// is one for which it panics: see [`Stats::key_panics`](crate::Stats::key_panics).
+    /// A key of your own making: append it to the string, which comes empty. The function is called
+    /// on the service's threads, when a local root is first entered; no lock is held. A root that
+    /// it traces itself is counted by its name, and so is one for which it panics: see
+    /// [`Stats::key_panics`](crate::Stats::key_panics).
     pub fn custom(key: impl Fn(&Root<'_>, &mut String) + Send + Sync + 'static) -> Self {
         Key { custom: Some(Arc::new(key)), ..Self::name() }
     }
@@ -129,7 +131,8 @@ impl Key {
         Self::with_folded(known, (name, place), f)
     }
 
-    /// As [`Key::with_static`], of a name that may have a template of its own. `known` says that it has none, at this place.
+    /// As [`Key::with_static`], of a name that may have a template of its own. `known` says that it
+    /// has none, at this place.
     #[inline(never)]
     fn with_folded<T>(
         known: (usize, Template),

@@ -21,13 +21,15 @@ use crate::stack;
 
 /// The layer for `tracing_subscriber`: put it on a `Registry`, with other layers as you like.
 ///
-/// Built by [`Builder`](crate::Builder). It may be cloned, and the clones put on several subscribers: they share the
-/// sampler, the exporter, the bounds and the counts, and each knows the spans of its own subscriber.
+/// Built by [`Builder`](crate::Builder). It may be cloned, and the clones put on several
+/// subscribers: they share the sampler, the exporter, the bounds and the counts, and each knows the
+/// spans of its own subscriber.
 #[derive(Debug)]
 pub struct AstracerLayer {
     /// `None`: switched off.
     core: Option<Arc<Core>>,
-    /// The highest level that is enabled. A filter beside the layer does the same; with the subscriber there may be none.
+    /// The highest level that is enabled. A filter beside the layer does the same; with the
+    /// subscriber there may be none.
     max_level: LevelFilter,
     /// The core's number, if spans below a dropped root are disabled; else 0.
     refusing: u64,
@@ -35,8 +37,9 @@ pub struct AstracerLayer {
     bridge: Option<Arc<Bridge>>,
 }
 
-/// For another subscriber. A clone that comes to one by `reload` is not told of it, so it has a state of its own from the beginning: it
-/// does not know the spans that a layer before it had, which are lost, and counted, when that layer goes.
+/// For another subscriber. A clone that comes to one by `reload` is not told of it, so it has a
+/// state of its own from the beginning: it does not know the spans that a layer before it had,
+/// which are lost, and counted, when that layer goes.
 impl Clone for AstracerLayer {
     fn clone(&self) -> Self {
         let core = self.core.as_ref().map(|core| core.beside());
@@ -169,15 +172,16 @@ where
         }
     }
 
-    // The trait's method is unsafe because its callers read through the pointers; these point into `self` or to a static,
-    // and are of the types asked for.
+    // The trait's method is unsafe because its callers read through the pointers; these point into
+    // `self` or to a static, and are of the types asked for.
     #[allow(unsafe_code)]
     unsafe fn downcast_raw(&self, id: TypeId) -> Option<*const ()> {
         if id == TypeId::of::<Self>() {
             return Some((&raw const *self).cast());
         }
         if self.core().is_none() {
-            // Says, as `None` does in the layer's place, that the level above holds for it and not for other layers.
+            // Says, as `None` does in the layer's place, that the level above holds for it and not
+            // for other layers.
             static NONE: Option<Identity> = None;
             return unsafe { <Option<Identity> as Layer<S>>::downcast_raw(&NONE, id) };
         }

@@ -1,11 +1,13 @@
-//! Adaptive sampling for services: a layer for `tracing` and a sampler for OpenTelemetry, with one decider.
+//! Adaptive sampling for services: a layer for `tracing` and a sampler for OpenTelemetry, with one
+//! decider.
 //!
-//! The layer keeps the traces that the sampler chooses, whole, and hands them to any OpenTelemetry exporter on a thread
-//! of its own. Where tracing-opentelemetry builds each span before it asks a sampler, here nothing is recorded below a
-//! dropped root.
+//! The layer keeps the traces that the sampler chooses, whole, and hands them to any OpenTelemetry
+//! exporter on a thread of its own. Where tracing-opentelemetry builds each span before it asks a
+//! sampler, here nothing is recorded below a dropped root.
 //!
-//! Not part of this crate: exporters, an asynchronous runtime, global state (a service installs the subscriber and the
-//! propagator itself), and decisions about the whole trace: each local root is decided when it is first entered.
+//! Not part of this crate: exporters, an asynchronous runtime, global state (a service installs the
+//! subscriber and the propagator itself), and decisions about the whole trace: each local root is
+//! decided when it is first entered.
 //!
 //! ```text
 //! tracing spans -> AstracerLayer -- kept --> records of the trace -> queue -> exporter's thread -> SpanExporter
@@ -50,14 +52,16 @@
 //! # Features
 //!
 //! - `enabled` (default): without it, all of the API is there and does nothing.
-//! - `bridge`: spans of the layer answer tracing-opentelemetry's own `OpenTelemetrySpanExt` too, so that middleware that
-//!   calls it works as it is. Pulls in tracing-opentelemetry; one call costs about as much as making a stock span.
-//! - `http`: `RemoteParentLayer` and `remote_parent`, which attach the caller's context around requests of axum, tonic and
-//!   hyper.
+//! - `bridge`: spans of the layer answer tracing-opentelemetry's own `OpenTelemetrySpanExt` too, so
+//!   that middleware that calls it works as it is. Pulls in tracing-opentelemetry; one call costs
+//!   about as much as making a stock span.
+//! - `http`: `RemoteParentLayer` and `remote_parent`, which attach the caller's context around
+//!   requests of axum, tonic and hyper.
 //! - `endpoint`: `Handle::serve`, a local page with live counts.
 //! - `metrics`: `Handle::register_metrics` makes counts known as OpenTelemetry metrics.
 //! - `parameters` (default): reads the tuner's parameters files.
-//! - `polling`: `Builder::with_polled_parameters` asks a URL for such a file; `polling-tls` over https too.
+//! - `polling`: `Builder::with_polled_parameters` asks a URL for such a file; `polling-tls` over
+//!   https too.
 
 mod above;
 #[cfg(feature = "bridge")]

@@ -1,9 +1,10 @@
 //! A value that all threads read and that may be replaced at any time.
 //!
-//! Readers keep a copy of the pointer of their own and compare a version, which is one load of a line of memory that nobody
-//! writes: no read-modify-write, no lock, no allocation. Only after a change a reader takes the lock, once, to get the new
-//! value. A reader that is using the old value goes on with it to the end of its use; a thread that reads no more keeps the
-//! last value it read until the thread ends.
+//! Readers keep a copy of the pointer of their own and compare a version, which is one load of a
+//! line of memory that nobody writes: no read-modify-write, no lock, no allocation. Only after a
+//! change a reader takes the lock, once, to get the new value. A reader that is using the old value
+//! goes on with it to the end of its use; a thread that reads no more keeps the last value it read
+//! until the thread ends.
 
 use std::sync::Arc;
 
@@ -77,8 +78,8 @@ mod loom_models {
         counts: Arc<[Count; 2]>,
     }
 
-    /// Two threads decide while a third changes the parameters twice: no call is lost, each is counted by parameters that
-    /// were whole, and a thread never goes back to older ones.
+    /// Two threads decide while a third changes the parameters twice: no call is lost, each is
+    /// counted by parameters that were whole, and a thread never goes back to older ones.
     #[test]
     fn loom_a_swap_under_load_loses_no_count() {
         loom::model(|| {

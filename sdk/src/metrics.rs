@@ -17,15 +17,18 @@ use crate::sync::{Mutex, lock};
 impl Handle {
     /// Makes counts and states known to a meter, for as long as the service runs:
     ///
-    /// - `astracer.roots` (counter): local roots of a key (`key`) by `decision` (`kept`, `dropped`) and `reason` (`sampler`, `cap`,
-    ///   `cap_empty`, `override`): the exact numbers, of which kept traces are a sample;
+    /// - `astracer.roots` (counter): local roots of a key (`key`) by `decision` (`kept`, `dropped`)
+    ///   and `reason` (`sampler`, `cap`, `cap_empty`, `override`): the exact numbers, of which kept
+    ///   traces are a sample;
     /// - `astracer.probability` and `astracer.tokens` (gauges): the state of a key;
     /// - `astracer.keys.overflowed` (counter): roots of keys without a record of their own;
     /// - `astracer.cap.level` (gauge): the part of the cap's credit that is there, from 0 to 1;
-    /// - `astracer.spans` (counter by `state`): `exported`, and `lost` by `reason`; `astracer.spans.waiting` (gauge).
+    /// - `astracer.spans` (counter by `state`): `exported`, and `lost` by `reason`;
+    ///   `astracer.spans.waiting` (gauge).
     ///
-    /// The first 300 keys are told apart, those with the most roots first; the others are added up as `_OTHER`. No counter falls: a
-    /// key goes on where it was, whatever becomes of its record, and the sampler may be replaced.
+    /// The first 300 keys are told apart, those with the most roots first; the others are added up
+    /// as `_OTHER`. No counter falls: a key goes on where it was, whatever becomes of its record,
+    /// and the sampler may be replaced.
     pub fn register_metrics(&self, meter: &Meter) {
         let Some(shared) = self.shared_weak() else { return };
         let with = move |shared: &Weak<Shared>| shared.upgrade();

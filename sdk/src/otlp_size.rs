@@ -1,7 +1,8 @@
-//! The size of spans in OTLP's protobuf form, before compression and without resource and scope: the unit in which a cap on
-//! bytes counts, whatever the exporter sends.
+//! The size of spans in OTLP's protobuf form, before compression and without resource and scope:
+//! the unit in which a cap on bytes counts, whatever the exporter sends.
 //!
-//! Source: opentelemetry-proto, trace/v1/trace.proto and common/v1/common.proto; Protocol Buffers, "Encoding".
+//! Source: opentelemetry-proto, trace/v1/trace.proto and common/v1/common.proto; Protocol Buffers,
+//! "Encoding".
 
 use opentelemetry::trace::{Status, TraceState};
 use opentelemetry::{Array, KeyValue, SpanId, Value};

@@ -1,8 +1,9 @@
 //! Polling of a URL for the parameters file.
 //!
-//! A thread asks the server now and then, with the tag of the answer before (`If-None-Match`), so that an unchanged file costs
-//! neither side much. An answer that cannot be used changes nothing: the last good parameters hold, and the fault is told once.
-//! Answers are bounded in size and time. The thread makes no spans.
+//! A thread asks the server now and then, with the tag of the answer before (`If-None-Match`), so
+//! that an unchanged file costs neither side much. An answer that cannot be used changes nothing:
+//! the last good parameters hold, and the fault is told once. Answers are bounded in size and time.
+//! The thread makes no spans.
 
 use std::fmt;
 use std::io::Read as _;
@@ -24,7 +25,8 @@ const BYTES_MAX: u64 = 2 << 20;
 const EVERY_MIN: Duration = Duration::from_secs(1);
 const REDIRECTS_MAX: u32 = 3;
 
-/// A URL that has the parameters file, for [`Builder::with_polled_parameters`](crate::Builder::with_polled_parameters).
+/// A URL that has the parameters file, for
+/// [`Builder::with_polled_parameters`](crate::Builder::with_polled_parameters).
 #[derive(Clone)]
 #[must_use]
 pub struct Polling {
@@ -37,8 +39,8 @@ pub struct Polling {
 }
 
 impl Polling {
-    /// Asks this URL each minute. An `https` URL needs the feature `polling-tls`, and is trusted by the system's
-    /// certificates unless there are others.
+    /// Asks this URL each minute. An `https` URL needs the feature `polling-tls`, and is trusted by
+    /// the system's certificates unless there are others.
     pub fn new(url: impl Into<String>) -> Self {
         Polling {
             url: url.into(),

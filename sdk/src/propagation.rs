@@ -30,7 +30,8 @@ pub enum Propagator {
 impl Propagator {
     pub(crate) const DEFAULT: [Propagator; 2] = [Propagator::TraceContext, Propagator::Baggage];
 
-    /// A list as in `OTEL_PROPAGATORS`, `tracecontext,baggage`; `none` is an empty one. Names are read in any case.
+    /// A list as in `OTEL_PROPAGATORS`, `tracecontext,baggage`; `none` is an empty one. Names are
+    /// read in any case.
     pub(crate) fn parse_list(text: &str) -> Result<Vec<Propagator>, String> {
         if text.eq_ignore_ascii_case("none") {
             return Ok(Vec::new());

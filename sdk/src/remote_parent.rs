@@ -1,7 +1,7 @@
 //! The caller's context, attached around a request before its span begins.
 //!
-//! Servers on `http`'s types share this: axum and tonic take [`RemoteParentLayer`], and a service of hyper runs in a
-//! [`RemoteParentFuture`].
+//! Servers on `http`'s types share this: axum and tonic take [`RemoteParentLayer`], and a service
+//! of hyper runs in a [`RemoteParentFuture`].
 
 use std::fmt;
 use std::pin::Pin;
@@ -14,8 +14,8 @@ use opentelemetry::{Context, global};
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// Returns the context that a request's headers carry, read by OpenTelemetry's global propagator; `None` if they have none of
-/// the propagator's headers. B3 is read in either of its forms.
+/// Returns the context that a request's headers carry, read by OpenTelemetry's global propagator;
+/// `None` if they have none of the propagator's headers. B3 is read in either of its forms.
 ///
 /// See [`RemoteParentFuture::new`] for a future that runs with it.
 pub fn remote_parent(headers: &HeaderMap) -> Option<Context> {
@@ -57,8 +57,8 @@ impl Headers<'_> {
         }
     }
 
-    /// Whether a header is there that a propagator may read which writes this one. The fields of a propagator are those that it writes,
-    /// and those of B3 read both forms and write one.
+    /// Whether a header is there that a propagator may read which writes this one. The fields of a
+    /// propagator are those that it writes, and those of B3 read both forms and write one.
     fn has_any_form(&self, name: &str) -> bool {
         match NAMES.iter().position(|known| known.as_str() == name) {
             Some(place) if B3.contains(&place) => NAMES[B3].iter().any(|form| self.0.contains_key(form)),
@@ -87,8 +87,8 @@ impl Extractor for Headers<'_> {
     }
 }
 
-/// A tower layer that attaches the caller's context around each request: spans that begin inside are the caller's
-/// children. Put it outside of the layer that makes the request's span.
+/// A tower layer that attaches the caller's context around each request: spans that begin inside
+/// are the caller's children. Put it outside of the layer that makes the request's span.
 ///
 /// ```
 /// use astracer_sdk::{Astracer, RemoteParentLayer};
@@ -107,7 +107,8 @@ pub struct RemoteParentLayer {
 }
 
 impl RemoteParentLayer {
-    /// Reads headers by this propagator, which may be [`Astracer::propagator`](crate::Astracer::propagator).
+    /// Reads headers by this propagator, which may be
+    /// [`Astracer::propagator`](crate::Astracer::propagator).
     pub fn new(propagator: impl TextMapPropagator + Send + Sync + 'static) -> Self {
         RemoteParentLayer { propagator: Some(Arc::new(propagator)) }
     }
@@ -179,8 +180,8 @@ pin_project_lite::pin_project! {
 }
 
 impl<F> RemoteParentFuture<F> {
-    /// Runs a future with the context that the headers carry, read by OpenTelemetry's global propagator. For servers
-    /// without tower, such as those on hyper alone:
+    /// Runs a future with the context that the headers carry, read by OpenTelemetry's global
+    /// propagator. For servers without tower, such as those on hyper alone:
     ///
     /// ```
     /// use astracer_sdk::RemoteParentFuture;

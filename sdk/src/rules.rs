@@ -1,4 +1,5 @@
-//! The rules by which local roots are decided: the sampler, an operator's overrides, and a dry run beside them.
+//! The rules by which local roots are decided: the sampler, an operator's overrides, and a dry run
+//! beside them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,8 +16,8 @@ pub(crate) struct Rules {
     pub(crate) dry_run: Option<Arc<DryRun>>,
     /// Whether there are neither overrides nor a dry run.
     is_plain: bool,
-    /// Whether decisions have to know the time at which they are made, and not the time at which their roots began: a cap's
-    /// bound is one on the clock's readings.
+    /// Whether decisions have to know the time at which they are made, and not the time at which
+    /// their roots began: a cap's bound is one on the clock's readings.
     is_capped: bool,
 }
 
@@ -52,7 +53,8 @@ impl DryRun {
     }
 }
 
-/// The decisions of a dry run beside the real ones: see [`Handle::dry_run`](crate::Handle::dry_run).
+/// The decisions of a dry run beside the real ones: see
+/// [`Handle::dry_run`](crate::Handle::dry_run).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DryRunStats {

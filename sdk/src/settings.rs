@@ -14,16 +14,17 @@ pub enum DroppedSpans {
     Visible,
     /// Spans below a dropped root are disabled for every layer: one thread-local read refuses them.
     ///
-    /// Events are not touched, but other layers no longer know which span they are in. A disabled span carries nothing to
-    /// other threads or tasks: spans that begin there begin traces of their own. `tracing` asks before it tells of
-    /// parents, so below a dropped root spans with `parent: None`, or with a parent in a kept trace, are disabled as
-    /// well.
+    /// Events are not touched, but other layers no longer know which span they are in. A disabled
+    /// span carries nothing to other threads or tasks: spans that begin there begin traces of their
+    /// own. `tracing` asks before it tells of parents, so below a dropped root spans with
+    /// `parent: None`, or with a parent in a kept trace, are disabled as well.
     ///
-    /// A filter on the layer itself (`with_filter`) makes this mode [`Visible`](Self::Visible): `tracing_subscriber` then
-    /// asks the filter in the layer's place. A filter beside the layer does not. In a `Vec` of layers, one that wants all spans does as well.
+    /// A filter on the layer itself (`with_filter`) makes this mode [`Visible`](Self::Visible):
+    /// `tracing_subscriber` then asks the filter in the layer's place. A filter beside the layer
+    /// does not. In a `Vec` of layers, one that wants all spans does as well.
     ///
-    /// Spans that are declared with a field `otel.kind` still exist: clients and servers have them, and the
-    /// processes that they call have to know that the trace is dropped.
+    /// Spans that are declared with a field `otel.kind` still exist: clients and servers have them,
+    /// and the processes that they call have to know that the trace is dropped.
     Disabled,
 }
 
@@ -46,13 +47,15 @@ pub(crate) fn faces_outward(metadata: &Metadata<'_>) -> bool {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Start {
-    /// When the span is entered, asked for its context, or ends, or a span begins below it. Until then
-    /// [`set_parent`](crate::OpenTelemetrySpanExt::set_parent) works, and what is recorded may be part of a root's key.
+    /// When the span is entered, asked for its context, or ends, or a span begins below it. Until
+    /// then [`set_parent`](crate::OpenTelemetrySpanExt::set_parent) works, and what is recorded may
+    /// be part of a root's key.
     #[default]
     WhenUsed,
-    /// When the span begins. A parent in another process is the one whose context is current then, so code that receives a
-    /// call attaches the context first, as `RemoteParentLayer` does (feature `http`); `set_parent` fails. A root's key is
-    /// made of the fields that it is created with. A dropped root keeps none of its fields, and only those that the key needs are
+    /// When the span begins. A parent in another process is the one whose context is current then,
+    /// so code that receives a call attaches the context first, as `RemoteParentLayer` does
+    /// (feature `http`); `set_parent` fails. A root's key is made of the fields that it is created
+    /// with. A dropped root keeps none of its fields, and only those that the key needs are
     /// formatted.
     AtOnce,
 }
@@ -61,19 +64,22 @@ pub enum Start {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ContextMode {
-    /// Nothing of the layer's. Only for programs without code on the OpenTelemetry API and without propagation.
+    /// Nothing of the layer's. Only for programs without code on the OpenTelemetry API and without
+    /// propagation.
     Off,
-    /// A span with the right ids, flags and trace state, which records nothing: propagators, log bridges and child
-    /// spans by the OpenTelemetry API work; attributes set on it are lost. One allocation for each kept span, and three
-    /// for a copy of the trace state, if the trace has a weight.
+    /// A span with the right ids, flags and trace state, which records nothing: propagators, log
+    /// bridges and child spans by the OpenTelemetry API work; attributes set on it are lost. One
+    /// allocation for each kept span, and three for a copy of the trace state, if the trace has a
+    /// weight.
     Ids,
-    /// The span itself: attributes set on it are recorded. Two allocations for each kept span, and two copies of the trace
-    /// state.
+    /// The span itself: attributes set on it are recorded. Two allocations for each kept span, and
+    /// two copies of the trace state.
     #[default]
     Recording,
 }
 
-/// Attributes that are added to spans and events, by the names and with the defaults of tracing-opentelemetry.
+/// Attributes that are added to spans and events, by the names and with the defaults of
+/// tracing-opentelemetry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extras {
     pub(crate) location: bool,
@@ -103,17 +109,19 @@ impl Default for Conventions {
     }
 }
 
-/// Limits on the parts of one span (OpenTelemetry specification, "Span Limits"). The exported span says how many
-/// attributes, events and links were cut. Beside these, what one span holds takes at most 4 MiB, and what all open spans hold
-/// as much as [`Builder::with_open_bytes_max`](crate::Builder::with_open_bytes_max) says.
+/// Limits on the parts of one span (OpenTelemetry specification, "Span Limits"). The exported span
+/// says how many attributes, events and links were cut. Beside these, what one span holds takes at
+/// most 4 MiB, and what all open spans hold as much as
+/// [`Builder::with_open_bytes_max`](crate::Builder::with_open_bytes_max) says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SpanLimits {
     /// Attributes of a span; `OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT`.
     pub attributes: u32,
-    /// Characters of a text attribute, and of each text in a list; `OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT`. Names of spans and
-    /// events and descriptions of a status are no attributes: they are cut after 32,768 characters, or after as many as this says if
-    /// that is more.
+    /// Characters of a text attribute, and of each text in a list;
+    /// `OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT`. Names of spans and events and descriptions of a
+    /// status are no attributes: they are cut after 32,768 characters, or after as many as this
+    /// says if that is more.
     pub text_length: u32,
     /// Events of a span; `OTEL_SPAN_EVENT_COUNT_LIMIT`.
     pub events: u32,
@@ -126,7 +134,8 @@ pub struct SpanLimits {
 }
 
 impl Default for SpanLimits {
-    /// 128 of each, and 32,768 characters. (The specification has no limit on characters by default.)
+    /// 128 of each, and 32,768 characters. (The specification has no limit on characters by
+    /// default.)
     fn default() -> Self {
         SpanLimits {
             attributes: 128,
@@ -154,8 +163,8 @@ impl SpanLimits {
     }
 }
 
-/// Reaction to ended traces when the queue to the exporter is full. Nothing that is queued is shed for a trace that would not
-/// fit all the same. The lost spans are counted in
+/// Reaction to ended traces when the queue to the exporter is full. Nothing that is queued is shed
+/// for a trace that would not fit all the same. The lost spans are counted in
 /// [`Losses::queue_full`](crate::Losses::queue_full), and the calls that they stood for in
 /// [`Stats::calls_lost`](crate::Stats::calls_lost).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -166,12 +175,13 @@ pub enum WhenFull {
     ShedNewest,
     /// The oldest queued traces make space for new ones.
     ShedOldest,
-    /// The queued traces with the lowest weights (adjusted counts, compared by powers of two) make space for heavier ones;
-    /// a new trace that is no heavier than all others is shed.
+    /// The queued traces with the lowest weights (adjusted counts, compared by powers of two) make
+    /// space for heavier ones; a new trace that is no heavier than all others is shed.
     ShedLowestWeight,
-    /// The thread that ends a span waits for space, but no longer than this; then the new trace is shed. This slows the
-    /// service down: it is for jobs that would rather take longer than lose traces. Threads that were let in at the same time
-    /// may exceed the queue's bounds, up to twice their values.
+    /// The thread that ends a span waits for space, but no longer than this; then the new trace is
+    /// shed. This slows the service down: it is for jobs that would rather take longer than lose
+    /// traces. Threads that were let in at the same time may exceed the queue's bounds, up to twice
+    /// their values.
     Block(Duration),
 }
 
@@ -212,12 +222,14 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Bytes that one trace gathers before they leave: small enough that a part fits into the queue.
+    /// Bytes that one trace gathers before they leave: small enough that a part fits into the
+    /// queue.
     pub(crate) fn bytes_per_part(&self) -> usize {
         self.bytes_per_trace().min(1 << 20)
     }
 
-    /// Bytes of a trace that leaves as a whole: its lists, which double as they grow, fit into the queue beside others.
+    /// Bytes of a trace that leaves as a whole: its lists, which double as they grow, fit into the
+    /// queue beside others.
     pub(crate) fn bytes_per_trace(&self) -> usize {
         self.queue_bytes / 4
     }

@@ -1,6 +1,7 @@
 //! The extension trait for `tracing` spans, with the methods of tracing-opentelemetry's trait.
 //!
-//! They find the layer through the span's subscriber, and work below any other layers. A `reload` layer hides it.
+//! They find the layer through the span's subscriber, and work below any other layers. A `reload`
+//! layer hides it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,12 +19,13 @@ use crate::core::Core;
 use crate::layer::AstracerLayer;
 use crate::record::EventTime;
 
-/// OpenTelemetry's side of a [`tracing::Span`]: the methods of tracing-opentelemetry's trait of the same name, for
-/// spans of [`AstracerLayer`].
+/// OpenTelemetry's side of a [`tracing::Span`]: the methods of tracing-opentelemetry's trait of the
+/// same name, for spans of [`AstracerLayer`].
 ///
-/// A local root is put to the sampler when it is first entered, or asked for its context, or a span begins below it, or
-/// it ends. Nothing else here decides: what is set before is recorded if the trace comes to be kept. On a span that is
-/// dropped, disabled, or of another subscriber, nothing happens.
+/// A local root is put to the sampler when it is first entered, or asked for its context, or a span
+/// begins below it, or it ends. Nothing else here decides: what is set before is recorded if the
+/// trace comes to be kept. On a span that is dropped, disabled, or of another subscriber, nothing
+/// happens.
 ///
 /// ```
 /// use astracer_sdk::OpenTelemetrySpanExt as _;
@@ -40,12 +42,13 @@ use crate::record::EventTime;
 /// propagator.inject_context(&span.context(), &mut outgoing);
 /// ```
 pub trait OpenTelemetrySpanExt: sealed::Sealed {
-    /// Makes this span a child of the span that `parent` holds, which is nearly always a remote one; its decision is
-    /// respected, unless [`ParentDecision::Ignore`](crate::ParentDecision::Ignore) says otherwise. What else is in the context, such as
-    /// baggage, is current inside of the span.
+    /// Makes this span a child of the span that `parent` holds, which is nearly always a remote
+    /// one; its decision is respected, unless
+    /// [`ParentDecision::Ignore`](crate::ParentDecision::Ignore) says otherwise. What else is in
+    /// the context, such as baggage, is current inside of the span.
     ///
-    /// To be called before the span is entered. A span that began inside of a recorded one leaves that one's trace. Below
-    /// a dropped root, on spans that are declared with a field `otel.kind`.
+    /// To be called before the span is entered. A span that began inside of a recorded one leaves
+    /// that one's trace. Below a dropped root, on spans that are declared with a field `otel.kind`.
     ///
     /// # Errors
     ///
@@ -60,15 +63,19 @@ pub trait OpenTelemetrySpanExt: sealed::Sealed {
     /// Adds a link to another span, with attributes.
     fn add_link_with_attributes(&self, to: SpanContext, attributes: Vec<KeyValue>);
 
-    /// The span's context, to be sent along with what it calls: with its ids, and the trace's decision.
+    /// The span's context, to be sent along with what it calls: with its ids, and the trace's
+    /// decision.
     ///
-    /// That of a span below a dropped root is the dropped root's. An empty one if there is no layer.
+    /// That of a span below a dropped root is the dropped root's. An empty one if there is no
+    /// layer.
     fn context(&self) -> Context;
 
-    /// Sets an attribute, also one that the span was not declared with. Of two values the later counts.
+    /// Sets an attribute, also one that the span was not declared with. Of two values the later
+    /// counts.
     fn set_attribute(&self, key: impl Into<Key>, value: impl Into<Value>);
 
-    /// Sets the status, in the order that OpenTelemetry's specification gives ("Set Status"): `Ok` is final.
+    /// Sets the status, in the order that OpenTelemetry's specification gives ("Set Status"): `Ok`
+    /// is final.
     fn set_status(&self, status: Status);
 
     /// Adds an event that happens now.
@@ -158,11 +165,13 @@ fn with_core(span: &tracing::Span, f: impl FnOnce(&Core, &Id)) {
     });
 }
 
-/// The context of a span that is known by its id only, for layers that put trace ids on their logs: they get the id in
-/// their callbacks, and keep the [`Dispatch`] weakly, from `Layer::on_register_dispatch`.
+/// The context of a span that is known by its id only, for layers that put trace ids on their logs:
+/// they get the id in their callbacks, and keep the [`Dispatch`] weakly, from
+/// `Layer::on_register_dispatch`.
 ///
-/// A local root that was not entered is decided about. `None` if the subscriber has no [`AstracerLayer`] that is
-/// switched on, or no `Registry` that knows the span. The extensions of the span must not be held.
+/// A local root that was not entered is decided about. `None` if the subscriber has no
+/// [`AstracerLayer`] that is switched on, or no `Registry` that knows the span. The extensions of
+/// the span must not be held.
 pub fn get_otel_context(id: &Id, dispatch: &Dispatch) -> Option<Context> {
     let core = dispatch.downcast_ref::<AstracerLayer>()?.core()?;
     let is_known = if core.makes_ids() {
@@ -176,14 +185,16 @@ pub fn get_otel_context(id: &Id, dispatch: &Dispatch) -> Option<Context> {
     Some(context_to_call(core, id, dispatch))
 }
 
-/// Why [`OpenTelemetrySpanExt::set_parent`] did not set the parent. By the names of tracing-opentelemetry's.
+/// Why [`OpenTelemetrySpanExt::set_parent`] did not set the parent. By the names of
+/// tracing-opentelemetry's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SetParentError {
-    /// The span's subscriber has no [`AstracerLayer`], or one that cannot be found: a `reload` layer hides it.
+    /// The span's subscriber has no [`AstracerLayer`], or one that cannot be found: a `reload`
+    /// layer hides it.
     LayerNotFound,
-    /// The span was entered, or asked for its context, or ended, or another span began below it or follows from it; or
-    /// it is below a dropped root, and not declared with a field `otel.kind`.
+    /// The span was entered, or asked for its context, or ended, or another span began below it or
+    /// follows from it; or it is below a dropped root, and not declared with a field `otel.kind`.
     AlreadyStarted,
     /// The span does not exist: a filter refused it, or it is below a dropped root, and such
     /// spans are disabled ([`DroppedSpans::Disabled`](crate::DroppedSpans::Disabled)).

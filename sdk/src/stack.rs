@@ -1,15 +1,16 @@
 //! The spans that a thread is inside of, for the layer and for the gate.
 //!
-//! More than one layer may be at work on a thread (a scoped subscriber inside a global one, a layer on each of two
-//! subscribers), so each item names its owner. No user code runs while the stack is borrowed: context guards are dropped
-//! by the caller.
+//! More than one layer may be at work on a thread (a scoped subscriber inside a global one, a layer
+//! on each of two subscribers), so each item names its owner. No user code runs while the stack is
+//! borrowed: context guards are dropped by the caller.
 //!
 //! # Handles for children
 //!
-//! A span with an id of ours is held by its children. A child nearly always begins and ends while its thread is inside of
-//! the parent. So the parent's item has a stock of handles: the first child takes [`STOCK`] of them with one atomic step,
-//! and children that begin and end there take one and put it back by plain moves. The rest is let go of when the thread
-//! leaves the parent, or ends. A thread that does neither, because a guard was leaked, keeps the span open.
+//! A span with an id of ours is held by its children. A child nearly always begins and ends while
+//! its thread is inside of the parent. So the parent's item has a stock of handles: the first child
+//! takes [`STOCK`] of them with one atomic step, and children that begin and end there take one and
+//! put it back by plain moves. The rest is let go of when the thread leaves the parent, or ends. A
+//! thread that does neither, because a guard was leaked, keeps the span open.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
@@ -33,22 +34,25 @@ pub(crate) struct Entered {
     pub(crate) inside: Inside,
     /// Handles of the span `inside.entry`, for children that begin here.
     pub(crate) stock: u32,
-    /// Keeps the span's context current. Dropped by the thread that takes the item out; not with a thread that ends
-    /// inside a span, where OpenTelemetry's own thread-local may be gone, and its guards would panic.
+    /// Keeps the span's context current. Dropped by the thread that takes the item out; not with a
+    /// thread that ends inside a span, where OpenTelemetry's own thread-local may be gone, and its
+    /// guards would panic.
     pub(crate) guard: ManuallyDrop<Option<ContextGuard>>,
 }
 
 /// The meaning of being inside a span for spans that begin there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Inside {
-    /// The span whose entry answers: the span itself, or the nearest one above it that has an entry; 0: none.
+    /// The span whose entry answers: the span itself, or the nearest one above it that has an
+    /// entry; 0: none.
     pub(crate) entry: u64,
     /// The spans that begin here are dropped.
     pub(crate) is_dropped: bool,
-    /// The span has no entry, because there was no room or because it has no place in traces: nothing is recorded on it, nor on the
-    /// one that answers for it.
+    /// The span has no entry, because there was no room or because it has no place in traces:
+    /// nothing is recorded on it, nor on the one that answers for it.
     pub(crate) is_lost: bool,
-    /// The id of the span in the context that is current here; not valid if there is none, or contexts are off.
+    /// The id of the span in the context that is current here; not valid if there is none, or
+    /// contexts are off.
     pub(crate) context: SpanId,
 }
 
@@ -61,7 +65,8 @@ impl Entered {
 impl Inside {
     const NONE: Inside = Inside { entry: 0, is_dropped: false, is_lost: false, context: SpanId::INVALID };
 
-    /// A span that has no place in traces: events there are nobody's, and spans begin as if it was not there.
+    /// A span that has no place in traces: events there are nobody's, and spans begin as if it was
+    /// not there.
     pub(crate) const NOWHERE: Inside = Inside { is_lost: true, ..Inside::NONE };
 
     fn is_nowhere(&self) -> bool {
@@ -69,16 +74,17 @@ impl Inside {
     }
 }
 
-/// The spans that a thread is inside of, but the innermost, which is in [`HERE`]. It ends before OpenTelemetry's current context
-/// does: a thread's values are dropped in the reverse of the order in which they were first used, and this one uses the
-/// context when it is made.
+/// The spans that a thread is inside of, but the innermost, which is in [`HERE`]. It ends before
+/// OpenTelemetry's current context does: a thread's values are dropped in the reverse of the order
+/// in which they were first used, and this one uses the context when it is made.
 #[derive(Debug)]
 struct Stack(RefCell<Vec<Entered>>);
 
 impl Stack {
     #[cold]
     fn new() -> Self {
-        // On a thread that ends, the context may be gone before this thread first comes here; OpenTelemetry panics then.
+        // On a thread that ends, the context may be gone before this thread first comes here;
+        // OpenTelemetry panics then.
         let has_contexts = caught(|| Context::map_current(|_| true), |_| false);
         here(|here| here.has_contexts.set(has_contexts));
         Stack(RefCell::default())
@@ -86,8 +92,8 @@ impl Stack {
 }
 
 impl Drop for Stack {
-    /// The guards of these spans may be in thread-local values that are dropped later: the spans are then left without the stack, and
-    /// end with their own handles.
+    /// The guards of these spans may be in thread-local values that are dropped later: the spans
+    /// are then left without the stack, and end with their own handles.
     fn drop(&mut self) {
         let innermost = here(|here| {
             let innermost = here.take();
@@ -102,7 +108,8 @@ impl Drop for Stack {
     }
 }
 
-/// Takes handles of a span back from a thread that ends: those of this owner, for this entry, and their number.
+/// Takes handles of a span back from a thread that ends: those of this owner, for this entry, and
+/// their number.
 pub(crate) type GiveBack = fn(u64, u64, u32);
 
 static GIVE_BACK: OnceLock<GiveBack> = OnceLock::new();
@@ -112,10 +119,11 @@ pub(crate) fn give_back_to(give_back: GiveBack) {
     let _ = GIVE_BACK.set(give_back);
 }
 
-/// The innermost item, field by field: most steps of a span need no other item, and few fields of it. It has no destructor, so
-/// it is read without a check.
+/// The innermost item, field by field: most steps of a span need no other item, and few fields of
+/// it. It has no destructor, so it is read without a check.
 struct Here {
-    /// Whether the stack is there, and the thread has contexts: to be read without asking for the stack.
+    /// Whether the stack is there, and the thread has contexts: to be read without asking for the
+    /// stack.
     has_contexts: Cell<bool>,
     /// 0: there is no item.
     owner: Cell<u64>,
@@ -202,8 +210,9 @@ impl Here {
     }
 }
 
-/// Whether this thread has a current context, and a stack. It has none any more when a thread-local value that was first used before
-/// all contexts is dropped while the thread ends; OpenTelemetry's functions would panic, which then ends the process.
+/// Whether this thread has a current context, and a stack. It has none any more when a thread-local
+/// value that was first used before all contexts is dropped while the thread ends; OpenTelemetry's
+/// functions would panic, which then ends the process.
 #[inline]
 pub(crate) fn has_contexts() -> bool {
     here(|here| here.has_contexts.get()) || make_stack()
@@ -270,7 +279,8 @@ pub(crate) fn innermost_of_all(owner: u64) -> Option<Inside> {
     here(|here| (here.owner.get() == owner).then(|| here.inside()))
 }
 
-/// The entry and the context of the innermost item of all, if it is this owner's and its trace is kept.
+/// The entry and the context of the innermost item of all, if it is this owner's and its trace is
+/// kept.
 #[inline]
 pub(crate) fn kept_here(owner: u64) -> Option<(u64, SpanId)> {
     here(|here| {
@@ -284,7 +294,8 @@ fn find(owner: u64) -> Option<Inside> {
     find_item(owner, |_, inside| Some(inside))
 }
 
-/// The first of the owner's items, from the innermost on, about which `f` says something. It must not use the stack.
+/// The first of the owner's items, from the innermost on, about which `f` says something. It must
+/// not use the stack.
 pub(crate) fn find_entry<T>(owner: u64, f: impl Fn(Inside) -> Option<T>) -> Option<T> {
     find_item(owner, |_, inside| f(inside))
 }
@@ -312,8 +323,8 @@ fn find_item<T>(owner: u64, f: impl Fn(u64, Inside) -> Option<T>) -> Option<T> {
 /// Handles that are taken for children at once.
 const STOCK: u32 = 64;
 
-/// A handle of the span `entry` for a child that begins on this thread. `hold` counts more handles of that span, if it is open.
-/// `false` if it has ended.
+/// A handle of the span `entry` for a child that begins on this thread. `hold` counts more handles
+/// of that span, if it is open. `false` if it has ended.
 #[inline]
 pub(crate) fn take_handle(owner: u64, entry: u64, hold: impl Fn(u32) -> bool) -> bool {
     here(|here| {
@@ -331,7 +342,8 @@ pub(crate) fn take_handle(owner: u64, entry: u64, hold: impl Fn(u32) -> bool) ->
     })
 }
 
-/// Puts a handle of the span `entry` back, if this thread is inside of that span, innermost. `false` if it is not.
+/// Puts a handle of the span `entry` back, if this thread is inside of that span, innermost.
+/// `false` if it is not.
 #[inline]
 pub(crate) fn put_handle(owner: u64, entry: u64) -> bool {
     here(|here| {
@@ -345,8 +357,9 @@ pub(crate) fn put_handle(owner: u64, entry: u64) -> bool {
 
 /// A thread enters a span.
 ///
-/// The item's parts go from registers to their places. One that is written to memory part by part, and read there at once in pieces of
-/// another size, stalls the processor for longer than all the rest takes: so what is long is a function of its own, without arguments.
+/// The item's parts go from registers to their places. One that is written to memory part by part,
+/// and read there at once in pieces of another size, stalls the processor for longer than all the
+/// rest takes: so what is long is a function of its own, without arguments.
 #[inline(always)]
 pub(crate) fn push(entered: Entered) {
     if !has_contexts() {
@@ -391,9 +404,10 @@ pub(crate) fn pop_alone(owner: u64, id: u64) -> Option<Left> {
     pop_by(owner, id, |stack, at| stack.remove(at))
 }
 
-/// Takes the innermost item that has a context attached out, if its owner is gone: a layer or gate that went by `reload` is not told that its
-/// spans are left. That context is what lives on. Items without one, such as those below a dropped root, say nothing
-/// of it, but one may rely on the context of the item that is taken out: then it has that context from then on.
+/// Takes the innermost item that has a context attached out, if its owner is gone: a layer or gate
+/// that went by `reload` is not told that its spans are left. That context is what lives on. Items
+/// without one, such as those below a dropped root, say nothing of it, but one may rely on the
+/// context of the item that is taken out: then it has that context from then on.
 pub(crate) fn pop_gone() -> Option<Left> {
     let innermost = here(|here| {
         let guard = here.guard.replace(ManuallyDrop::new(None));
@@ -455,8 +469,9 @@ fn pop_outer(here: &Here, owner: u64, id: u64, take_out: TakeOut) -> Option<Left
 /// Takes a span out from below others.
 fn take_out(stack: &mut Vec<Entered>, at: usize) -> Entered {
     let mut entered = stack.remove(at);
-    // A span further in, below the same dropped root, may rely on the context that this one has attached. It stays
-    // current until that one is left. Spans above the next guard rely on that guard, not on this one.
+    // A span further in, below the same dropped root, may rely on the context that this one has
+    // attached. It stays current until that one is left. Spans above the next guard rely on that
+    // guard, not on this one.
     let relies =
         |above: &&mut Entered| above.owner == entered.owner && above.inside.context == entered.inside.context;
     let mut above = stack[at..].iter_mut().take_while(|above| above.guard.is_none());

@@ -12,33 +12,39 @@ pub use self::tail::{GivenUpTraces, OwnPolicyFaults, TailStats};
 
 /// Counts since the start.
 ///
-/// Every span of a recorded trace is in exactly one place: `spans_made` is the sum of `spans_exported`,
-/// `spans_lost.total()`, `spans_open` and `spans_waiting`, and where traces are kept late ([`TailStats`]) of
-/// `tail.spans_held` and `tail.spans_given_up.total()`. A trace counts with its local root, the first of its spans in
-/// this process: `traces_made` is the sum of `traces_exported`, `traces_lost.total()` and `traces_open`, and of
-/// `tail.traces_held` and `tail.traces_given_up.total()`. The counts are
-/// read one by one, so during traffic the sums may differ by the spans that are on their way from one place to the next.
+/// Every span of a recorded trace is in exactly one place: `spans_made` is the sum of
+/// `spans_exported`, `spans_lost.total()`, `spans_open` and `spans_waiting`, and where traces are
+/// kept late ([`TailStats`]) of `tail.spans_held` and `tail.spans_given_up.total()`. A trace counts
+/// with its local root, the first of its spans in this process: `traces_made` is the sum of
+/// `traces_exported`, `traces_lost.total()` and `traces_open`, and of `tail.traces_held` and
+/// `tail.traces_given_up.total()`. The counts are read one by one, so during traffic the sums may
+/// differ by the spans that are on their way from one place to the next.
 ///
-/// Spans below a dropped root that are not recorded, spans that begin after the shutdown, and spans that begin where OpenTelemetry's context
-/// suppresses telemetry are not counted here.
+/// Spans below a dropped root that are not recorded, spans that begin after the shutdown, and spans
+/// that begin where OpenTelemetry's context suppresses telemetry are not counted here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
     /// Local roots that the sampler kept, [`AstracerSampler`](crate::AstracerSampler)'s included.
     pub roots_kept: u64,
-    /// Local roots that the sampler dropped, [`AstracerSampler`](crate::AstracerSampler)'s included.
+    /// Local roots that the sampler dropped, [`AstracerSampler`](crate::AstracerSampler)'s
+    /// included.
     pub roots_dropped: u64,
-    /// Local roots kept because their parent, in another process or made by the OpenTelemetry API, is kept.
+    /// Local roots kept because their parent, in another process or made by the OpenTelemetry API,
+    /// is kept.
     pub parents_kept: u64,
-    /// Local roots dropped because their parent, in another process or made by the OpenTelemetry API, is dropped.
+    /// Local roots dropped because their parent, in another process or made by the OpenTelemetry
+    /// API, is dropped.
     pub parents_dropped: u64,
     /// Spans of kept traces that began.
     pub spans_made: u64,
     /// Spans of kept traces that have not ended.
     pub spans_open: u64,
-    /// Spans of kept traces that have ended, and wait for their trace, in the queue, or for the exporter's answer.
+    /// Spans of kept traces that have ended, and wait for their trace, in the queue, or for the
+    /// exporter's answer.
     pub spans_waiting: u64,
-    /// Spans that the exporter accepted. With a spool before the destination, these may still wait on disk.
+    /// Spans that the exporter accepted. With a spool before the destination, these may still wait
+    /// on disk.
     pub spans_exported: u64,
     /// Spans of kept traces that were lost, by reason.
     pub spans_lost: Losses,
@@ -46,28 +52,30 @@ pub struct Stats {
     pub traces_made: u64,
     /// Kept traces whose local root has not been exported or lost.
     pub traces_open: u64,
-    /// Kept traces whose local root was exported, at least in a batch of which a part was accepted: a server does not say
-    /// which spans it rejects. Those that the cap on bytes refuses are known.
+    /// Kept traces whose local root was exported, at least in a batch of which a part was accepted:
+    /// a server does not say which spans it rejects. Those that the cap on bytes refuses are known.
     pub traces_exported: u64,
     /// Kept traces whose local root was lost, by reason.
     pub traces_lost: Losses,
-    /// The calls that lost local roots stood for: the sum of their adjusted counts, rounded. Who estimates calls from what
-    /// arrived adds this.
+    /// The calls that lost local roots stood for: the sum of their adjusted counts, rounded. Who
+    /// estimates calls from what arrived adds this.
     pub calls_lost: u64,
-    /// The number of times that the layer disabled a span below a dropped root ([`DroppedSpans::Disabled`]); counted
-    /// when the thread leaves the root. `span_enabled!`, and spans that another filter would have disabled too, count:
-    /// `tracing` does not tell them apart.
+    /// The number of times that the layer disabled a span below a dropped root
+    /// ([`DroppedSpans::Disabled`]); counted when the thread leaves the root. `span_enabled!`, and
+    /// spans that another filter would have disabled too, count: `tracing` does not tell them
+    /// apart.
     ///
     /// [`DroppedSpans::Disabled`]: crate::DroppedSpans::Disabled
     pub refusals: u64,
     /// Panics in [`Key::custom`](crate::Key::custom): the root was counted by its name.
     pub key_panics: u64,
-    /// Attributes, events and links that were cut because open spans took all the bytes that attributes may have
-    /// ([`Builder::with_open_bytes_max`](crate::Builder::with_open_bytes_max)). The exported spans count them too, beside
-    /// those that [`SpanLimits`](crate::SpanLimits) cut.
+    /// Attributes, events and links that were cut because open spans took all the bytes that
+    /// attributes may have ([`Builder::with_open_bytes_max`](crate::Builder::with_open_bytes_max)).
+    /// The exported spans count them too, beside those that [`SpanLimits`](crate::SpanLimits) cut.
     pub parts_cut: u64,
-    /// Bytes that open spans take, of all subscribers: the tables of their entries, their attributes, and ended spans
-    /// that wait for their trace. Memory that is kept to be used again counts.
+    /// Bytes that open spans take, of all subscribers: the tables of their entries, their
+    /// attributes, and ended spans that wait for their trace. Memory that is kept to be used again
+    /// counts.
     pub open_bytes: u64,
     /// Traces that are kept late: see [`Builder::with_tail`](crate::Builder::with_tail).
     pub tail: TailStats,
@@ -78,13 +86,14 @@ pub struct Stats {
     pub waiting: Option<String>,
 }
 
-/// Losses by reason. An exporter that is no [`CountingExporter`](crate::CountingExporter) has only one reason,
-/// `export_failed`.
+/// Losses by reason. An exporter that is no [`CountingExporter`](crate::CountingExporter) has only
+/// one reason, `export_failed`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Losses {
-    /// The table of open spans had no room within its bytes. A span below a lost one hangs below the nearest span above
-    /// it that was not lost. If it was a local root, its trace is dropped from there on.
+    /// The table of open spans had no room within its bytes. A span below a lost one hangs below
+    /// the nearest span above it that was not lost. If it was a local root, its trace is dropped
+    /// from there on.
     pub open_spans: u64,
     /// The queue to the exporter was full.
     pub queue_full: u64,
@@ -94,7 +103,8 @@ pub struct Losses {
     pub partially_rejected: u64,
     /// A request, or one span, was larger than a limit.
     pub too_large: u64,
-    /// The destination took nothing until the batch had reached its greatest age, or its greatest number of attempts.
+    /// The destination took nothing until the batch had reached its greatest age, or its greatest
+    /// number of attempts.
     pub expired: u64,
     /// The spool, or the files, had reached their limit on bytes.
     pub spool_full: u64,
@@ -246,8 +256,9 @@ impl Pair {
     }
 }
 
-/// The numbers behind [`Stats`]. The service's threads count in shares, so that they do not meet on a line of memory. Each of
-/// the first threads of the process has a share of its own, which it writes with plain moves; others have some together.
+/// The numbers behind [`Stats`]. The service's threads count in shares, so that they do not meet on
+/// a line of memory. Each of the first threads of the process has a share of its own, which it
+/// writes with plain moves; others have some together.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     shares: Shares,
@@ -277,7 +288,8 @@ struct Shares {
 struct Share {
     /// Decided by the sampler, by the parent; dropped, kept.
     roots: [[AtomicU64; 2]; 2],
-    /// May wrap: a span that was begun on one thread may be taken back on another. The sum does not.
+    /// May wrap: a span that was begun on one thread may be taken back on another. The sum does
+    /// not.
     made: AtomicU64,
     ended: AtomicU64,
     traces: AtomicU64,
@@ -380,7 +392,8 @@ impl Counters {
         self.roots_elsewhere.load(Ordering::Relaxed)
     }
 
-    /// Reads the counts that come late first, so that no term is smaller than what was taken from it.
+    /// Reads the counts that come late first, so that no term is smaller than what was taken from
+    /// it.
     pub(crate) fn read(&self) -> Stats {
         let exported = self.exported.read();
         let lost: [Counted; LOSSES] = std::array::from_fn(|loss| self.lost[loss].read());

@@ -1,5 +1,5 @@
-//! Changes of the rules while they are at work: parameters, the cap, overrides, dry runs. And what the rules have done, key
-//! by key.
+//! Changes of the rules while they are at work: parameters, the cap, overrides, dry runs. And what
+//! the rules have done, key by key.
 
 mod counts;
 mod spending;
@@ -19,8 +19,8 @@ use crate::rules::Rules;
 /// The state that changes need. Decisions do not look at it.
 #[derive(Debug, Default)]
 pub(crate) struct Steering {
-    /// The cap of the code, by the builder or the handle, which holds where a parameters file has none. Held through a change of
-    /// sampler or cap: one at a time. Taken before the others.
+    /// The cap of the code, by the builder or the handle, which holds where a parameters file has
+    /// none. Held through a change of sampler or cap: one at a time. Taken before the others.
     own_cap: Mutex<Cap>,
     carried: Mutex<Carried>,
     /// Of a service with a budget. Taken before `carried`.
@@ -124,7 +124,8 @@ impl Steering {
         });
     }
 
-    /// Replaces sampler, cap and budget by those of a parameters file's text; cap and budget by the code's if it has none.
+    /// Replaces sampler, cap and budget by those of a parameters file's text; cap and budget by the
+    /// code's if it has none.
     #[cfg(feature = "parameters")]
     pub(crate) fn set_parameters(&self, decider: &Decider, text: &str) -> Result<(), SteerError> {
         use astracer_samplers::parameters::Parameters;

@@ -1,7 +1,9 @@
-//! The subscriber: an adapter from `tracing::Subscriber` to [`Core`], without a registry beneath it.
+//! The subscriber: an adapter from `tracing::Subscriber` to [`Core`], without a registry beneath
+//! it.
 //!
-//! Spans have ids that the table of entries makes, and a count of handles in their entry. A span holds the span that
-//! it began inside of, as a registry's spans do: a parent ends after its children, and the trace leaves whole.
+//! Spans have ids that the table of entries makes, and a count of handles in their entry. A span
+//! holds the span that it began inside of, as a registry's spans do: a parent ends after its
+//! children, and the trace leaves whole.
 
 use std::any::TypeId;
 use std::cell::{Cell, RefCell};
@@ -24,12 +26,14 @@ use crate::settings::{DroppedSpans, faces_outward};
 use crate::stack;
 use crate::table::{Entry, LetGo};
 
-/// A subscriber that takes the place of [`tracing_subscriber::registry()`] and of [`AstracerLayer`] on it.
+/// A subscriber that takes the place of [`tracing_subscriber::registry()`] and of [`AstracerLayer`]
+/// on it.
 ///
-/// Made by [`Astracer::subscriber`](crate::Astracer::subscriber). Alone, or under filters that look no spans up
-/// ([`with_max_level`](Self::with_max_level), [`with_filter`](Self::with_filter)), it needs no registry: a span costs
-/// only its own entry, and a dropped local root keeps nothing but its ids. With other layers ([`with`](Self::with)) it
-/// becomes our layer on a registry, so that they find what they find there.
+/// Made by [`Astracer::subscriber`](crate::Astracer::subscriber). Alone, or under filters that look
+/// no spans up ([`with_max_level`](Self::with_max_level), [`with_filter`](Self::with_filter)), it
+/// needs no registry: a span costs only its own entry, and a dropped local root keeps nothing but
+/// its ids. With other layers ([`with`](Self::with)) it becomes our layer on a registry, so that
+/// they find what they find there.
 ///
 /// ```
 /// use astracer_sdk::Astracer;
@@ -45,10 +49,12 @@ use crate::table::{Entry, LetGo};
 ///
 /// It differs from the layer on a registry in this:
 ///
-/// - With [`DroppedSpans::Disabled`], events below a dropped root are disabled as well, since nobody else is there to see
-///   them. `tracing` does not say whose events they are when it asks, so an event with an explicit parent in a kept trace
-///   is disabled there too.
-/// - An id is never used again, but those of spans that begin where telemetry is suppressed, after 16 million. A handle or id that is used after its span has ended does nothing; a registry panics.
+/// - With [`DroppedSpans::Disabled`], events below a dropped root are disabled as well, since
+///   nobody else is there to see them. `tracing` does not say whose events they are when it asks,
+///   so an event with an explicit parent in a kept trace is disabled there too.
+/// - An id is never used again, but those of spans that begin where telemetry is suppressed, after
+///   16 million. A handle or id that is used after its span has ended does nothing; a registry
+///   panics.
 #[derive(Debug)]
 pub struct AstracerSubscriber {
     /// Its core makes the ids. The extension traits find it by its type.
@@ -70,7 +76,8 @@ impl AstracerSubscriber {
         self
     }
 
-    /// Puts a global filter on the subscriber, such as `EnvFilter`, or any layer that does not look spans up.
+    /// Puts a global filter on the subscriber, such as `EnvFilter`, or any layer that does not look
+    /// spans up.
     pub fn with_filter<F>(self, filter: F) -> Layered<F, Self>
     where
         F: Layer<Self>,
@@ -104,7 +111,8 @@ impl AstracerSubscriber {
         above.held_by(core.begin_child(attributes, NewId::Own, parent, base))
     }
 
-    /// A span begins that has no parent, or whose parent is not simply the one that this thread is inside of.
+    /// A span begins that has no parent, or whose parent is not simply the one that this thread is
+    /// inside of.
     fn begin_elsewhere(&self, core: &Core, attributes: &Attributes<'_>) -> Id {
         let placement = place_elsewhere(core, attributes, EntrylessId::above_lost);
         if matches!(placement, Placement::Nowhere) {
@@ -130,7 +138,8 @@ impl AstracerSubscriber {
 
     /// A handle of the span above one that begins.
     ///
-    /// It is taken before that one begins: the service's code, which formats fields, may leave and drop the span above.
+    /// It is taken before that one begins: the service's code, which formats fields, may leave and
+    /// drop the span above.
     #[inline]
     fn hold<'a>(&'a self, core: &'a Core, above: Option<&Entry>) -> Above<'a> {
         let id = above.map_or(0, |above| {
@@ -141,8 +150,8 @@ impl AstracerSubscriber {
         Above { subscriber: self, core, id }
     }
 
-    /// Gives up what a span held. The subscriber is told of an end that this brings about as of any other, with the filters
-    /// on it.
+    /// Gives up what a span held. The subscriber is told of an end that this brings about as of any
+    /// other, with the filters on it.
     #[inline]
     fn release(&self, core: &Core, id: u64) {
         if !stack::put_handle(core.number(), id) {
@@ -191,8 +200,8 @@ impl AstracerSubscriber {
         }
     }
 
-    /// This subscriber with the filters on it. One in a box is not told which it is a part of; then it is the one that it is seen to be
-    /// on a thread whose default it is.
+    /// This subscriber with the filters on it. One in a box is not told which it is a part of; then
+    /// it is the one that it is seen to be on a thread whose default it is.
     fn with_filters(&self) -> Option<Dispatch> {
         if let Some(known) = self.dispatch.get().and_then(WeakDispatch::upgrade) {
             return Some(known);
@@ -214,14 +223,15 @@ impl AstracerSubscriber {
         if entry.handles().let_go(number) != LetGo::Last {
             return false;
         }
-        // Given up after the end, also if that panics: values of contexts are the user's, and dropped there.
+        // Given up after the end, also if that panics: values of contexts are the user's, and
+        // dropped there.
         let _above = Above { subscriber: self, core, id: entry.above() };
         core.end_entry(entry);
         true
     }
 
-    /// A handle of a span without an entry holds the span above it. How many handles such a span has is not known: filters
-    /// are told of an end with each.
+    /// A handle of a span without an entry holds the span above it. How many handles such a span
+    /// has is not known: filters are told of an end with each.
     #[cold]
     fn close_without_entry(&self, core: &Core, id: &Id) -> bool {
         let Some(entryless) = EntrylessId::of(id) else { return false };
@@ -232,7 +242,8 @@ impl AstracerSubscriber {
     }
 }
 
-/// A handle of the span above one that begins or ends, given up when this is dropped, unless the one that begins holds it.
+/// A handle of the span above one that begins or ends, given up when this is dropped, unless the
+/// one that begins holds it.
 struct Above<'a> {
     subscriber: &'a AstracerSubscriber,
     core: &'a Core,
@@ -264,8 +275,8 @@ impl Drop for Above<'_> {
     }
 }
 
-/// The spans that a thread is closing because nothing holds them any more. Those that come while it closes one go to a
-/// list, so that a long chain of spans takes no stack.
+/// The spans that a thread is closing because nothing holds them any more. Those that come while it
+/// closes one go to a list, so that a long chain of spans takes no stack.
 struct Closing {
     /// The state of the call around this one, on another subscriber.
     outer: (u64, Vec<u64>),
@@ -304,7 +315,8 @@ impl Drop for Closing {
     }
 }
 
-/// Of spans without an entry, whose own metadata nobody keeps: `tracing` asks for some with the current span's id.
+/// Of spans without an entry, whose own metadata nobody keeps: `tracing` asks for some with the
+/// current span's id.
 static UNRECORDED: Metadata<'static> = tracing_core::metadata! {
     name: "astracer.unrecorded",
     target: module_path!(),
@@ -316,7 +328,8 @@ static UNRECORDED: Metadata<'static> = tracing_core::metadata! {
 
 static CALLSITE: DefaultCallsite = DefaultCallsite::new(&UNRECORDED);
 
-/// The id of the span whose handles are counted for this one: itself, or the one above if it has no entry.
+/// The id of the span whose handles are counted for this one: itself, or the one above if it has no
+/// entry.
 #[inline]
 fn entry_of(id: &Id) -> u64 {
     EntrylessId::of(id).map_or(id.into_u64(), EntrylessId::above)
@@ -422,8 +435,8 @@ impl Subscriber for AstracerSubscriber {
         Layer::<Registry>::on_register_dispatch(&self.layer, dispatch);
     }
 
-    // The trait's method is unsafe because its callers read through the pointers; these point into `self`, and are of the
-    // types asked for.
+    // The trait's method is unsafe because its callers read through the pointers; these point into
+    // `self`, and are of the types asked for.
     #[allow(unsafe_code)]
     unsafe fn downcast_raw(&self, id: TypeId) -> Option<*const ()> {
         if id == TypeId::of::<Self>() {

@@ -1,6 +1,8 @@
-//! The only place from which the SDK takes atomics and locks: std's, or loom's when its models are built.
+//! The only place from which the SDK takes atomics and locks: std's, or loom's when its models are
+//! built.
 //!
-//! Only what a model runs uses the names exported here directly. Statics, which loom cannot make, use [`statics`].
+//! Only what a model runs uses the names exported here directly. Statics, which loom cannot make,
+//! use [`statics`].
 
 #[cfg(not(loom))]
 mod imp {
@@ -35,7 +37,8 @@ pub(crate) mod statics {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 }
 
-/// Locks, also after a panic: no code that can panic runs under the SDK's locks, so what they guard is whole.
+/// Locks, also after a panic: no code that can panic runs under the SDK's locks, so what they guard
+/// is whole.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

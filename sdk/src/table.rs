@@ -1,13 +1,15 @@
 //! From a span's id in the subscriber to its entry, without a lock.
 //!
-//! A `Registry` keeps spans in slabs, one for each thread, and an id says the slab and the place in it; so entries lie in
-//! pages in the same order, and an id is found by arithmetic. Pages are made when they are first needed, within a budget
-//! of bytes, and stay: like a registry, the table grows to the most spans that were ever open at once.
+//! A `Registry` keeps spans in slabs, one for each thread, and an id says the slab and the place in
+//! it; so entries lie in pages in the same order, and an id is found by arithmetic. Pages are made
+//! when they are first needed, within a budget of bytes, and stay: like a registry, the table grows
+//! to the most spans that were ever open at once.
 //!
 //! A subscriber without a registry has a table that makes the ids itself: `own.rs`.
 //!
-//! The full id is compared too. If ids come from elsewhere, or were numbered in another way by a later version, two open
-//! spans may meet in one entry: then the second is not recorded, and counted as lost. It is never taken for the first.
+//! The full id is compared too. If ids come from elsewhere, or were numbered in another way by a
+//! later version, two open spans may meet in one entry: then the second is not recorded, and
+//! counted as lost. It is never taken for the first.
 
 mod atomic_id;
 mod atomic_metadata;
@@ -49,14 +51,15 @@ enum Entries {
     Own(Own),
 }
 
-/// The entries for one slab. Page `n` has `1 << n` entries, and each page as many as the pages before it, as in the slab.
+/// The entries for one slab. Page `n` has `1 << n` entries, and each page as many as the pages
+/// before it, as in the slab.
 #[derive(Debug)]
 struct Shard {
     pages: [OnceLock<Box<[Entry]>>; PAGES],
 }
 
-/// A registry's ids, which are made of a `usize`: the place in its slab in the low 38 bits, then the slab. With words of 32
-/// bits a place has 22, and there are fewer slabs.
+/// A registry's ids, which are made of a `usize`: the place in its slab in the low 38 bits, then
+/// the slab. With words of 32 bits a place has 22, and there are fewer slabs.
 const SLAB_BITS: u32 = usize::BITS / 2 + 6;
 const SHARDS: usize = if usize::BITS == 32 { 128 } else { 4096 };
 /// As many as the places of a slab need.
@@ -81,7 +84,8 @@ impl Table {
 
     /// The shard, the page and the place in the page. A registry's first id is 1.
     ///
-    /// Pages are numbered by the highest bit of their places, so page 5 is the first, and those below are not used.
+    /// Pages are numbered by the highest bit of their places, so page 5 is the first, and those
+    /// below are not used.
     #[inline]
     fn locate(id: u64) -> (usize, usize, usize) {
         let id = id.wrapping_sub(1);
@@ -103,7 +107,8 @@ impl Table {
         }
     }
 
-    /// An entry for a span that begins under a registry's id; `None` if there is no memory for it within the budget.
+    /// An entry for a span that begins under a registry's id; `None` if there is no memory for it
+    /// within the budget.
     #[inline]
     pub(crate) fn take(&self, id: u64) -> Option<&Entry> {
         let Entries::BySlab(shards) = &self.entries else { return None };
@@ -116,8 +121,8 @@ impl Table {
         self.noted(entry.filter(|entry| entry.take(id)))
     }
 
-    /// An entry for a span that begins, under a new id of the table's own; `None` if there is no memory for it within the
-    /// budget.
+    /// An entry for a span that begins, under a new id of the table's own; `None` if there is no
+    /// memory for it within the budget.
     #[inline]
     pub(crate) fn take_own(&self) -> Option<&Entry> {
         let Entries::Own(own) = &self.entries else { return None };
@@ -132,7 +137,8 @@ impl Table {
         taken
     }
 
-    /// Ends a span: its entry can be taken again. Only who ends the span calls this, when everything was taken out.
+    /// Ends a span: its entry can be taken again. Only who ends the span calls this, when
+    /// everything was taken out.
     #[inline]
     pub(crate) fn free(&self, entry: &Entry) {
         match &self.entries {

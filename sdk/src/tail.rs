@@ -1,4 +1,5 @@
-//! Traces that are kept late: recorded though the head sampler dropped them, and put to policies when their root ends.
+//! Traces that are kept late: recorded though the head sampler dropped them, and put to policies
+//! when their root ends.
 //!
 //! ```text
 //! root ends -> Keeper::end_trace -- a policy keeps it --> queue, with the reason
@@ -6,7 +7,8 @@
 //! Handle::keep, a caller's header ------------------------^ finds it there
 //! ```
 //!
-//! Nothing that is propagated says so: the flag stays "not sampled", and other processes do as they would.
+//! Nothing that is propagated says so: the flag stays "not sampled", and other processes do as they
+//! would.
 
 // A trace moves between lists and threads: its address is moved, not its contents.
 #![allow(clippy::vec_box)]
@@ -94,7 +96,8 @@ pub(crate) struct Parts {
     pub(crate) explains: bool,
 }
 
-/// The end of a trace's root, or of the time that it had for that. The root's span may have ended long before, if somebody held it.
+/// The end of a trace's root, or of the time that it had for that. The root's span may have ended
+/// long before, if somebody held it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RootEnd {
     pub(crate) at: Ticks,
@@ -173,13 +176,14 @@ impl Keeper {
         self.spans_max
     }
 
-    /// The same, and their bytes: one that takes a quarter of the ring leaves room for others, and one that the queue cannot take
-    /// would be recorded in vain.
+    /// The same, and their bytes: one that takes a quarter of the ring leaves room for others, and
+    /// one that the queue cannot take would be recorded in vain.
     fn limits(&self) -> (usize, usize) {
         (self.spans_max, self.bytes_max)
     }
 
-    /// The severity, as far as it makes a trace worth more than others: a service may warn in each, and no policy ask for it.
+    /// The severity, as far as it makes a trace worth more than others: a service may warn in each,
+    /// and no policy ask for it.
     #[inline]
     pub(crate) fn worth(&self, seen: Severity) -> Severity {
         if seen == Severity::Warning && !self.wants_warnings { Severity::Fine } else { seen }
@@ -265,7 +269,8 @@ impl Keeper {
         self.settle(holding, (queue, Patience::Full));
     }
 
-    /// Puts a trace to the policies; to the service's own functions, which may take any time, only if there is some.
+    /// Puts a trace to the policies; to the service's own functions, which may take any time, only
+    /// if there is some.
     fn decide(&self, held: &Held, now: Nanos, has_time: bool) -> Decided {
         let own = if has_time { &*self.own } else { &[] };
         let view = Asked { trace: self.view(held), own };
@@ -416,7 +421,8 @@ impl Keeper {
         }
     }
 
-    /// The last traces that were kept late, after this number of them: see [`Announcements::after`].
+    /// The last traces that were kept late, after this number of them: see
+    /// [`Announcements::after`].
     pub(crate) fn announced_after(&self, heard: u64, most: usize) -> News {
         self.announced.after(heard, most)
     }
@@ -446,8 +452,8 @@ impl Keeper {
     /// Exports the traces of the ring that the function wants; returns their number.
     pub(crate) fn keep_where(&self, wants: &Function, queue: &Queue) -> u64 {
         let mut kept = 0;
-        // The user's code runs where no lock is held, so the traces are taken out and put back. It may make traces itself, which
-        // it is not asked about: else each could bring more.
+        // The user's code runs where no lock is held, so the traces are taken out and put back. It
+        // may make traces itself, which it is not asked about: else each could bring more.
         self.ring.take_all(self.ring.so_far(), |all| {
             for held in all {
                 if own::ask(wants, &self.view(&held)).unwrap_or(false) {

@@ -1,7 +1,8 @@
 //! The trace state of a trace, in a form that spans share.
 //!
-//! OpenTelemetry's `TraceState` is a list of pairs of texts, and a copy of it allocates for the list and for each text.
-//! Most traces begin here and hold nothing but a weight: two numbers, whose text is made when somebody reads it.
+//! OpenTelemetry's `TraceState` is a list of pairs of texts, and a copy of it allocates for the
+//! list and for each text. Most traces begin here and hold nothing but a weight: two numbers, whose
+//! text is made when somebody reads it.
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
@@ -29,7 +30,8 @@ enum Held {
 struct Weight {
     threshold: Option<Threshold>,
     randomness: Option<Randomness>,
-    /// Made when it is first read: each context of a span holds a copy, and a copy costs half as much as making it.
+    /// Made when it is first read: each context of a span holds a copy, and a copy costs half as
+    /// much as making it.
     list: OnceLock<TraceState>,
 }
 
@@ -63,8 +65,8 @@ impl State {
         if is_alone && !member.has_others() {
             return State::of_numbers(member.threshold, member.randomness);
         }
-        // Several lines that were joined may hold it more than once, and the API's calls change the first one only: the next
-        // one would come to light.
+        // Several lines that were joined may hold it more than once, and the API's calls change the
+        // first one only: the next one would come to light.
         let (given, mut state) = (state, Cow::Borrowed(state));
         for _ in given.into_iter().filter(|(key, _)| *key == OT).skip(1) {
             state = Cow::Owned(state.delete(OT).unwrap_or_default());
@@ -134,7 +136,8 @@ impl From<Held> for State {
     }
 }
 
-/// OpenTelemetry's member of a trace state. One that is not of the specification's grammar says nothing.
+/// OpenTelemetry's member of a trace state. One that is not of the specification's grammar says
+/// nothing.
 pub(crate) fn member(state: &TraceState) -> OtMember<'_> {
     state.get(OT).and_then(|member| OtMember::parse(member).ok()).unwrap_or_default()
 }

@@ -1,9 +1,9 @@
 //! Slots where the ended spans of open traces gather, until the trace leaves whole or in parts.
 //!
-//! A slot is only a place to gather. Entries of open spans know everything about their trace, and refer to the slot by
-//! its number and *turn*, which changes when the slot is given to another trace. A span that ends and finds another turn
-//! leaves by itself, with the right ids: so a slot can be taken from a trace at any time, and no span is lost by it or
-//! lands in another trace.
+//! A slot is only a place to gather. Entries of open spans know everything about their trace, and
+//! refer to the slot by its number and *turn*, which changes when the slot is given to another
+//! trace. A span that ends and finds another turn leaves by itself, with the right ids: so a slot
+//! can be taken from a trace at any time, and no span is lost by it or lands in another trace.
 //!
 //! | field | written by |
 //! |---|---|
@@ -75,7 +75,8 @@ struct Gathered {
 }
 
 impl Gathered {
-    /// Passes the spans on; returns whether the queue took them. The lock is held, so that parts of a trace stay in order.
+    /// Passes the spans on; returns whether the queue took them. The lock is held, so that parts of
+    /// a trace stay in order.
     fn leave(&mut self, queue: &Queue) -> bool {
         let Some(header) = self.header.take() else { return true };
         let is_taken = queue.push(header, &mut self.buffer);
@@ -91,7 +92,8 @@ impl Gathered {
         self.buffer.bytes_used() > self.room.bytes()
     }
 
-    /// Whether the buffer has room for what is in it. If it has not, it keeps no memory when its spans have left.
+    /// Whether the buffer has room for what is in it. If it has not, it keeps no memory when its
+    /// spans have left.
     #[cold]
     fn has_room(&mut self, budget: &Arc<Budget>) -> bool {
         if !self.room.is_of(budget) {
@@ -157,7 +159,8 @@ impl Traces {
         self.take_marked(now, |_, _| ())
     }
 
-    /// As [`Traces::take`]; `mark` writes to the slot, of this turn, before others may take it for one of an old trace.
+    /// As [`Traces::take`]; `mark` writes to the slot, of this turn, before others may take it for
+    /// one of an old trace.
     #[inline]
     fn take_marked(&self, now: Ticks, mark: impl FnOnce(&Slot, u32)) -> TraceRef {
         let own = thread::number() as usize % LISTS;
@@ -188,15 +191,17 @@ impl Traces {
         let number = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
         let chunk = self.chunks.get(number as usize / CHUNK)?;
         if chunk.get().is_none() {
-            // Made where it stays: a service's thread may have no room for all of a chunk on its stack.
+            // Made where it stays: a service's thread may have no room for all of a chunk on its
+            // stack.
             let slots: Box<[Slot]> = (0..CHUNK).map(|_| Slot::default()).collect();
             let _ = chunk.set(slots.try_into().ok()?);
         }
         Some(number)
     }
 
-    /// Adds an ended span to its trace. With the local root the trace leaves; a trace that has gathered much sends a
-    /// part ahead. Returns whether the queue took the part that left, if one did.
+    /// Adds an ended span to its trace. With the local root the trace leaves; a trace that has
+    /// gathered much sends a part ahead. Returns whether the queue took the part that left, if one
+    /// did.
     #[inline]
     pub(crate) fn end_span(
         &self,
@@ -211,7 +216,8 @@ impl Traces {
         let is_root = record.is_local_root();
         let Some(slot) = self.slot(trace.slot) else { return queue.push_span(header(), record, body) };
         let mut gathered = lock(&slot.gathered);
-        // After the shutdown nothing gathers: it was set before all slots were emptied, under this lock.
+        // After the shutdown nothing gathers: it was set before all slots were emptied, under this
+        // lock.
         if slot.turn.load(Ordering::Relaxed) != trace.turn || queue.is_closed() {
             drop(gathered);
             return queue.push_span(header(), record, body);
@@ -260,9 +266,9 @@ impl Traces {
         }
     }
 
-    /// Passes on the ended spans of traces that began before `before`, and frees their slots: their later spans leave
-    /// one by one. Runs on a thread of ours, which makes the space in the queue: where others would wait for space, the rest stays
-    /// for the next time.
+    /// Passes on the ended spans of traces that began before `before`, and frees their slots: their
+    /// later spans leave one by one. Runs on a thread of ours, which makes the space in the queue:
+    /// where others would wait for space, the rest stays for the next time.
     pub(crate) fn expire(&self, before: Ticks, queue: &Queue) {
         let is_old = |slot: &Slot| (1..before).contains(&slot.opened.load(Ordering::Acquire));
         for (number, slot) in self.in_use().filter(|(_, slot)| is_old(slot)) {

@@ -1,8 +1,9 @@
-//! Weights of traces on their way: what is read from a parent's trace state, and what is written to a trace's own.
+//! Weights of traces on their way: what is read from a parent's trace state, and what is written to
+//! a trace's own.
 //!
-//! Source: OpenTelemetry specification, "TraceState: Probability Sampling", "General requirements": a threshold is written
-//! only where it is the true one, one that contradicts the sampled flag is erased, and an explicit randomness is passed
-//! on as it came. Foreign members and sub-keys stay.
+//! Source: OpenTelemetry specification, "TraceState: Probability Sampling", "General requirements":
+//! a threshold is written only where it is the true one, one that contradicts the sampled flag is
+//! erased, and an explicit randomness is passed on as it came. Foreign members and sub-keys stay.
 
 use astracer_samplers::tracestate::OtMember;
 use astracer_samplers::{Decision, Randomness, Reason};
@@ -22,8 +23,9 @@ pub(crate) fn honoured(parent: &SpanContext) -> State {
     with_flag(parent, parent.is_sampled())
 }
 
-/// The parent's trace state, for a trace that goes on with this flag. A threshold that contradicts the flag is erased: some process
-/// on the way decided otherwise, so that the trace's weight is unknown.
+/// The parent's trace state, for a trace that goes on with this flag. A threshold that contradicts
+/// the flag is erased: some process on the way decided otherwise, so that the trace's weight is
+/// unknown.
 pub(crate) fn with_flag(parent: &SpanContext, is_sampled: bool) -> State {
     let state = parent.trace_state();
     let mut member = member(state);
@@ -36,17 +38,18 @@ pub(crate) fn with_flag(parent: &SpanContext, is_sampled: bool) -> State {
     State::with_member(state, member)
 }
 
-/// The trace state with the weight of a trace that was decided here, where there is a true one; a threshold of the
-/// parent's is not ours and goes. A dropped trace has none: nobody will count it. Neither has one that is kept because
-/// everything is: without `th` it counts as one, which it is.
+/// The trace state with the weight of a trace that was decided here, where there is a true one; a
+/// threshold of the parent's is not ours and goes. A dropped trace has none: nobody will count it.
+/// Neither has one that is kept because everything is: without `th` it counts as one, which it is.
 pub(crate) fn decided(state: &TraceState, mut member: OtMember<'_>, decision: &Decision) -> State {
     let weighed = decision.keep && decision.reason != Reason::Always;
     member.threshold = decision.threshold.filter(|_| weighed);
     State::with_member(state, member)
 }
 
-/// The decision as attributes of the root, which backends can read that do not know trace states. The names are those of
-/// OTEP 170 (`sampler.adjusted_count`) and of Jaeger's clients (`sampler.type`, `sampler.param`); `sampler.key` is ours.
+/// The decision as attributes of the root, which backends can read that do not know trace states.
+/// The names are those of OTEP 170 (`sampler.adjusted_count`) and of Jaeger's clients
+/// (`sampler.type`, `sampler.param`); `sampler.key` is ours.
 pub(crate) fn attributes(key: &str, decision: &Decision) -> Vec<KeyValue> {
     let mut attributes = vec![
         KeyValue::new("sampler.type", decision.reason.name()),

@@ -1,8 +1,8 @@
 //! The last decisions, and their explanation in words.
 //!
-//! Off unless it is asked for, since each decision is then written down: a few words and the key. A ring for each group of
-//! threads holds the last ones; a thread that finds its ring locked, by a question or by a thread of the group, leaves its
-//! decision out, and that is counted.
+//! Off unless it is asked for, since each decision is then written down: a few words and the key. A
+//! ring for each group of threads holds the last ones; a thread that finds its ring locked, by a
+//! question or by a thread of the group, leaves its decision out, and that is counted.
 
 use std::fmt;
 
@@ -48,7 +48,8 @@ pub(crate) struct Note {
 }
 
 impl Why {
-    /// Remembers at least this number of decisions: each ring has room for all of them, since one thread may make them all.
+    /// Remembers at least this number of decisions: each ring has room for all of them, since one
+    /// thread may make them all.
     pub(crate) fn new(decisions: usize) -> Self {
         let max = decisions.clamp(1, RING_MAX);
         let ring = || Ring(Mutex::new(Noted { notes: Vec::new(), next: 0, max }));
@@ -105,7 +106,8 @@ impl Why {
     }
 }
 
-/// The decision about one trace, and its reason: see [`Handle::why`](crate::Handle::why). Displays as a sentence.
+/// The decision about one trace, and its reason: see [`Handle::why`](crate::Handle::why). Displays
+/// as a sentence.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Explanation {
@@ -113,19 +115,23 @@ pub struct Explanation {
     pub trace_id: TraceId,
     /// Whether it was kept.
     pub keep: bool,
-    /// The key that it was counted by; of a long one the first 256 bytes. Empty if the parent decided.
+    /// The key that it was counted by; of a long one the first 256 bytes. Empty if the parent
+    /// decided.
     pub key: String,
     /// The reason; `None` if the decision is the parent's.
     pub reason: Option<Reason>,
     /// The 56 bits that were compared with the threshold.
     pub randomness: u64,
-    /// The threshold, where the decision was made by chance: kept if the randomness is at least this.
+    /// The threshold, where the decision was made by chance: kept if the randomness is at least
+    /// this.
     pub threshold: Option<u64>,
     /// The probability that the threshold stands for.
     pub probability: Option<f64>,
-    /// The fate of a trace that was recorded though it was dropped: see [`Builder::with_tail`](crate::Builder::with_tail).
+    /// The fate of a trace that was recorded though it was dropped: see
+    /// [`Builder::with_tail`](crate::Builder::with_tail).
     pub late: Option<String>,
-    /// The key's calls and the kept ones among them, up to the time of the question; `None` if the key has no record.
+    /// The key's calls and the kept ones among them, up to the time of the question; `None` if the
+    /// key has no record.
     pub counts: Option<(u64, u64)>,
 }
 

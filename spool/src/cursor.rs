@@ -34,7 +34,8 @@ impl Cursor {
         Ok((Cursor { file, sequence }, newest.map(|(_, position)| position)))
     }
 
-    /// Writes a position over the older slot. After an error the next one goes there too: the other may be the only good one.
+    /// Writes a position over the older slot. After an error the next one goes there too: the other
+    /// may be the only good one.
     pub(crate) fn write(&mut self, position: &Position) -> io::Result<()> {
         let sequence = self.sequence + 1;
         let Position { segment, offset, settled } = *position;

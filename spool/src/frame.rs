@@ -125,7 +125,8 @@ impl FrameHeader {
         FRAME_HEADER_BYTES + u64::from(self.payload_bytes)
     }
 
-    /// True if its append failed, and it could not be removed: the next segment begins with the spans that it claims.
+    /// True if its append failed, and it could not be removed: the next segment begins with the
+    /// spans that it claims.
     pub(crate) fn was_refused(&self, spans_before_next: Option<u64>) -> bool {
         self.spans > 0 && spans_before_next.is_some_and(|next| self.spans_before >= next)
     }
@@ -156,7 +157,8 @@ mod tests {
         assert_eq!(FrameHeader::decode(&bytes, 8), None);
     }
 
-    /// "123456789" is the check value of CRC-32/ISO-HDLC in the catalogue of parametrised CRC algorithms.
+    /// "123456789" is the check value of CRC-32/ISO-HDLC in the catalogue of parametrised CRC
+    /// algorithms.
     #[test]
     fn the_checksum_is_crc_32() {
         assert_eq!(crc(0, b"123456789"), 0xcbf4_3926);

@@ -1,10 +1,12 @@
 //! An append-only segmented log on disk: a queue of records that survives the process.
 //!
-//! A record is a payload of bytes with the number of spans that it holds and the time when it was appended. [`Spool`]
-//! appends records at one end and hands them out at the other, in order and at least once. It has limits on bytes and
-//! age, keeps rejected records in a dead-letter log, and counts every span whose record it had to give up.
+//! A record is a payload of bytes with the number of spans that it holds and the time when it was
+//! appended. [`Spool`] appends records at one end and hands them out at the other, in order and at
+//! least once. It has limits on bytes and age, keeps rejected records in a dead-letter log, and
+//! counts every span whose record it had to give up.
 //!
-//! Nothing here knows a trace format, a network, a clock or a thread: times are arguments, and the caller drives it.
+//! Nothing here knows a trace format, a network, a clock or a thread: times are arguments, and the
+//! caller drives it.
 //!
 //! # Files
 //!
@@ -46,16 +48,18 @@
 //!
 //! The payload of a dead letter begins with the reason: its length in 2 bytes, then the text.
 //!
-//! The cursor has two slots of 64 bytes, written in turn: sequence number, number of the segment, offset in it, settled
-//! spans (8 bytes each), and the checksum of these 32 bytes.
+//! The cursor has two slots of 64 bytes, written in turn: sequence number, number of the segment,
+//! offset in it, settled spans (8 bytes each), and the checksum of these 32 bytes.
 //!
 //! # Damage
 //!
-//! A frame that was being written when the machine stopped fails its checksum; [`Spool::open`] cuts such a tail. Damage
-//! between good frames is skipped by looking for the next valid header. Every header says how many spans came before
-//! it, so the loss is known exactly. The only loss without a number is that of a tail: bytes are reported then.
+//! A frame that was being written when the machine stopped fails its checksum; [`Spool::open`] cuts
+//! such a tail. Damage between good frames is skipped by looking for the next valid header. Every
+//! header says how many spans came before it, so the loss is known exactly. The only loss without a
+//! number is that of a tail: bytes are reported then.
 //!
-//! The cursor is not synced. After a crash of the machine, some records may be handed out again, never skipped.
+//! The cursor is not synced. After a crash of the machine, some records may be handed out again,
+//! never skipped.
 
 mod cursor;
 mod disk;

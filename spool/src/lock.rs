@@ -12,7 +12,8 @@ impl FileLock {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::WouldBlock`] if it is locked already, by this process or another; else the system's error.
+    /// [`io::ErrorKind::WouldBlock`] if it is locked already, by this process or another; else the
+    /// system's error.
     pub fn take(file: File) -> io::Result<Self> {
         match fs4::FileExt::try_lock(&file) {
             Ok(()) => Ok(FileLock(file)),
@@ -24,9 +25,10 @@ impl FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        // The lock is the open file's, and the file stays open after its handle is dropped while a copy of the handle is:
-        // a child that this process has forked holds a copy until it begins its own program. The next user would find the
-        // folder locked. If unlocking fails, closing the file unlocks it.
+        // The lock is the open file's, and the file stays open after its handle is dropped while a
+        // copy of the handle is: a child that this process has forked holds a copy until it begins
+        // its own program. The next user would find the folder locked. If unlocking fails, closing
+        // the file unlocks it.
         let _ = fs4::FileExt::unlock(&self.0);
     }
 }

@@ -29,7 +29,8 @@ pub(crate) fn look(file: &mut dyn DiskFile, offset: u64, bytes: u64, salt: u32) 
     if let Some(header) = header_at(file, offset, bytes, salt)? {
         return Ok(Found::Frame(header));
     }
-    // Each byte is looked at once, and a candidate costs one header: the search is linear in the segment.
+    // Each byte is looked at once, and a candidate costs one header: the search is linear in the
+    // segment.
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut at = offset + 1;
     while at < bytes {

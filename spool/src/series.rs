@@ -74,7 +74,8 @@ pub(crate) fn read_header(file: &mut dyn DiskFile, number: u64) -> io::Result<Op
 }
 
 impl Series {
-    /// Opens the segments that are there. A torn tail of the last one is cut; appends go to a new segment.
+    /// Opens the segments that are there. A torn tail of the last one is cut; appends go to a new
+    /// segment.
     pub(crate) fn open(
         disk: &dyn Disk,
         prefix: &'static str,
@@ -149,7 +150,8 @@ impl Series {
         }
         if !self.is_open {
             if self.durability.each_segment {
-                // A segment that was sealed before it was full has had no sync. A sync that failed above has been told.
+                // A segment that was sealed before it was full has had no sync. A sync that failed
+                // above has been told.
                 let _ = self.sync(disk);
             }
             self.begin_segment(disk)?;
@@ -224,7 +226,8 @@ impl Series {
         self.segments.iter().find(|segment| segment.number >= number)
     }
 
-    /// Returns the next segment's count of spans before it; the series' total if there is none whose header is whole.
+    /// Returns the next segment's count of spans before it; the series' total if there is none
+    /// whose header is whole.
     pub(crate) fn spans_before_next(&self, number: u64) -> u64 {
         self.begin_of_next(number).unwrap_or(self.spans_total)
     }

@@ -133,11 +133,11 @@ pub enum Outcome<'r> {
     Delivered,
     /// The rest of the record will never be taken: it goes to the dead letters, with this reason.
     Rejected(&'r str),
-    /// This many leading spans of the payload are done, earlier attempts included. The record stays at the head unless
-    /// that is all of them.
+    /// This many leading spans of the payload are done, earlier attempts included. The record stays
+    /// at the head unless that is all of them.
     Partly(u32),
-    /// The same, but some of the spans that this attempt has done will never be taken, if `rejected` is not 0: the record
-    /// goes to the dead letters for them.
+    /// The same, but some of the spans that this attempt has done will never be taken, if
+    /// `rejected` is not 0: the record goes to the dead letters for them.
     PartlyRejected {
         /// Leading spans of the payload that are done, earlier attempts included.
         settled: u32,
@@ -150,7 +150,8 @@ pub enum Outcome<'r> {
 
 /// Spans by outcome since the spool was opened.
 ///
-/// `found + appended = delivered + rejected + expired + damaged + dropped + pending` holds after each call.
+/// `found + appended = delivered + rejected + expired + damaged + dropped + pending` holds after
+/// each call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -158,7 +159,8 @@ pub struct Counts {
     pub found: u64,
     /// Spans appended.
     pub appended: u64,
-    /// Spans delivered, with those that the destination rejected in an answer of success: nobody knows which they are.
+    /// Spans delivered, with those that the destination rejected in an answer of success: nobody
+    /// knows which they are.
     pub delivered: u64,
     /// Spans rejected for good.
     pub rejected: u64,
@@ -170,9 +172,11 @@ pub struct Counts {
     pub dropped: u64,
     /// Spans that wait.
     pub pending: u64,
-    /// Rejected spans that could not be stored as dead letters, or were removed from there to make room.
+    /// Rejected spans that could not be stored as dead letters, or were removed from there to make
+    /// room.
     pub dead_letters_lost: u64,
-    /// Failed operations of the disk whose effect is limited to duplicates or to space that is not freed.
+    /// Failed operations of the disk whose effect is limited to duplicates or to space that is not
+    /// freed.
     pub disk_errors: u64,
 }
 
@@ -269,19 +273,22 @@ impl Spool {
         live.spans_total = live.spans_total.max(position.settled);
         match live.at_or_after(position.segment) {
             Some(segment) if segment.number == position.segment => {}
-            // The cursor's segment is gone, or there never was one: begin at the first that is there.
+            // The cursor's segment is gone, or there never was one: begin at the first that is
+            // there.
             Some(segment) => {
                 position.segment = segment.number;
                 position.offset = SEGMENT_START;
                 let before = match segment.header {
                     Some(header) => header.spans_before,
-                    // Without cursor and header, nobody knows how many spans the segment has: none are claimed.
+                    // Without cursor and header, nobody knows how many spans the segment has: none
+                    // are claimed.
                     None if !is_known => live.spans_before_next(segment.number),
                     None => 0,
                 };
                 position.settled = position.settled.max(before);
             }
-            // All are gone: new ones come behind the position, or their first records would be taken for settled.
+            // All are gone: new ones come behind the position, or their first records would be
+            // taken for settled.
             None => {
                 let is_begun = position.offset > SEGMENT_START;
                 live.next_number = live.next_number.max(position.segment + u64::from(is_begun));
@@ -349,12 +356,14 @@ impl Spool {
         self.live.sync(&*self.disk).and(self.dead.sync(&*self.disk))
     }
 
-    /// Returns the oldest record, or `None` if there is none. It stays at the head until [`settle`](Self::settle) is
-    /// called; records that are too old or damaged are passed over, and counted.
+    /// Returns the oldest record, or `None` if there is none. It stays at the head until
+    /// [`settle`](Self::settle) is called; records that are too old or damaged are passed over, and
+    /// counted.
     ///
     /// # Errors
     ///
-    /// If the disk cannot be read. [`skip_segment`](Self::skip_segment) gives the unreadable part up.
+    /// If the disk cannot be read. [`skip_segment`](Self::skip_segment) gives the unreadable part
+    /// up.
     pub fn peek(&mut self, now_ns: u64) -> io::Result<Option<Record>> {
         if let Some(orphan) = self.head.take_if(|head| head.is_orphan) {
             let left = u64::from(orphan.spans - orphan.settled);
@@ -456,7 +465,8 @@ impl Spool {
         self.write_cursor();
     }
 
-    /// Gives up the rest of the segment at the head, which cannot be read. Its spans count as damaged.
+    /// Gives up the rest of the segment at the head, which cannot be read. Its spans count as
+    /// damaged.
     pub fn skip_segment(&mut self) {
         if self.live.is_last(self.position.segment) {
             self.live.seal();
@@ -548,7 +558,8 @@ impl Spool {
         self.remove_settled_segments();
     }
 
-    /// Stores a record of which some spans were rejected, with the reason. The payload is whole, with those that were taken.
+    /// Stores a record of which some spans were rejected, with the reason. The payload is whole,
+    /// with those that were taken.
     fn bury(&mut self, head: &Head, spans: u32, payload: &[u8], reason: &str) {
         let mut end = reason.len().min(usize::from(u16::MAX));
         while !reason.is_char_boundary(end) {

@@ -71,8 +71,9 @@ impl MemoryDisk {
         self.state().files.insert(name.to_owned(), Content { synced: bytes.len(), bytes, has_name: true });
     }
 
-    /// Returns a copy of this disk after a loss of power: `kept` returns the bytes that survive of a file, between those
-    /// that were synced and all. Without a synced name none are, and a file of which none survive is gone.
+    /// Returns a copy of this disk after a loss of power: `kept` returns the bytes that survive of
+    /// a file, between those that were synced and all. Without a synced name none are, and a file
+    /// of which none survive is gone.
     pub fn after_power_loss(&self, mut kept: impl FnMut(usize, usize) -> usize) -> Self {
         let state = self.state();
         let files = state.files.iter().filter_map(|(name, content)| {

@@ -1,13 +1,14 @@
-//! Does the printed figure hold? Tunes on a recording, and replays what was found over ten phases, eight seeds (or N) and
-//! three jitters that neither the search nor the check saw.
+//! Does the printed figure hold? Tunes on a recording, and replays what was found over ten phases,
+//! eight seeds (or N) and three jitters that neither the search nor the check saw.
 //!
 //! ```text
 //! cargo run --release -p astracer-tuner --example figures -- [--sampler NAME] [--size SHARE] [--half] [--seeds N] RECORDING [OTHER]
 //! ```
 //!
-//! A line for each recording: the printed mean, the mean of these replays (240) and its interval, the sizes, and the errors
-//! of counts. With a second recording, the parameters are replayed on that one too. With
-//! `--half` the first half of the recording is tuned on, and the later one replayed in the recording's place.
+//! A line for each recording: the printed mean, the mean of these replays (240) and its interval,
+//! the sizes, and the errors of counts. With a second recording, the parameters are replayed on
+//! that one too. With `--half` the first half of the recording is tuned on, and the later one
+//! replayed in the recording's place.
 
 #[path = "support/read.rs"]
 mod read;

@@ -1,12 +1,14 @@
-//! Does stratified randomness serve? Replays the same sampler with both sources of randomness, on each recording given.
+//! Does stratified randomness serve? Replays the same sampler with both sources of randomness, on
+//! each recording given.
 //!
 //! ```text
 //! cargo run --release -p astracer-tuner --example random_sources -- RECORDING...
 //! ```
 //!
-//! A row of a Markdown table for each recording and sampler: the quotients of stratified by independent, of the relative errors of
-//! the roots' and the functions' counts, and of dist/entropy. Samplers are an equal share and bump with a decaying count, as
-//! large as a tenth of the bytes, and a probability for each key where `tune` finds them.
+//! A row of a Markdown table for each recording and sampler: the quotients of stratified by
+//! independent, of the relative errors of the roots' and the functions' counts, and of
+//! dist/entropy. Samplers are an equal share and bump with a decaying count, as large as a tenth of
+//! the bytes, and a probability for each key where `tune` finds them.
 
 #[path = "support/read.rs"]
 mod read;

@@ -1,15 +1,18 @@
-//! Which sampler wins on which traffic: every recording given, at three sizes, on draws that no search saw.
+//! Which sampler wins on which traffic: every recording given, at three sizes, on draws that no
+//! search saw.
 //!
 //! ```text
 //! cargo run --release -p astracer-tuner --example who_wins -- [--size SHARE]... [--out FILE] RECORDING[:OTHER]...
 //! ```
 //!
-//! Each sampler is tuned on the whole recording and replayed on it; tuned on its first half and replayed on the later one; and
-//! tuned on the recording and replayed on OTHER, if one is given. Baselines are made as large as the size on the part that
-//! they are tuned on; those that cannot are left out. A row of a Markdown table for each: dist/entropy with the interval of its
-//! mean and that of nine of ten single runs, the share of the bytes kept, the errors of counts by weight, and the number of
-//! replays. Below the table: how often each sampler came first, with dist/entropy raised by the root of the sizes'
-//! ratio where more was kept. Rows are printed as they are found, and appended to FILE, so that a long table may be interrupted.
+//! Each sampler is tuned on the whole recording and replayed on it; tuned on its first half and
+//! replayed on the later one; and tuned on the recording and replayed on OTHER, if one is given.
+//! Baselines are made as large as the size on the part that they are tuned on; those that cannot
+//! are left out. A row of a Markdown table for each: dist/entropy with the interval of its mean and
+//! that of nine of ten single runs, the share of the bytes kept, the errors of counts by weight,
+//! and the number of replays. Below the table: how often each sampler came first, with dist/entropy
+//! raised by the root of the sizes' ratio where more was kept. Rows are printed as they are found,
+//! and appended to FILE, so that a long table may be interrupted.
 
 #[path = "support/read.rs"]
 mod read;
@@ -42,7 +45,8 @@ const TRACES_MIN: usize = 500;
 const CHOICE: &str = "tune's choice";
 /// On other parts, sizes are compared up to this factor.
 const COMPARABLE: f64 = 1.5;
-/// A sampler that keeps more than the size by this factor, on the part that it was tuned on, does not fit.
+/// A sampler that keeps more than the size by this factor, on the part that it was tuned on, does
+/// not fit.
 const TOO_LARGE: f64 = 1.1;
 
 fn draws(
@@ -56,7 +60,8 @@ fn draws(
     Draw::unseen(affordable.clamp(REPLAYS_MIN.min(most), most), seed, random)
 }
 
-/// All samplers, tuned on a workload to keep at most this share of the bytes; those that cannot are left out.
+/// All samplers, tuned on a workload to keep at most this share of the bytes; those that cannot are
+/// left out.
 fn tuned(workload: &Workload, size: f64) -> Result<Vec<(String, Candidate)>, Box<dyn Error>> {
     let share = Probability::new(size).ok_or("a size is a share")?;
     let mut samplers = vec![("equal share".to_owned(), Candidate::from(Config::from(Ratio::new(share)?)))];
@@ -146,7 +151,8 @@ fn judge(
             kept * 1e2,
             draws.len(),
         ))?;
-        // A choice between others takes no part itself, nor does what is of another size altogether.
+        // A choice between others takes no part itself, nor does what is of another size
+        // altogether.
         let at_size = found.mean * (kept / size).max(1.0).sqrt();
         if sampler != CHOICE
             && kept < COMPARABLE * size

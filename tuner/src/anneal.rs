@@ -1,12 +1,15 @@
 //! Simulated annealing: the paper's search, on argmin's solver.
 //!
-//! From a random point within the limits, a step is proposed (and proposed again while it violates the limits), and
-//! taken if it is better; if it is worse by delta, it is taken with probability exp(-delta / T), while the temperature
-//! T falls. (The paper's text compares the other way round in one place and maximises in another; a minimum is meant.)
-//! delta is the difference of the objective's logarithms, so that temperatures mean the same for every workload: at
-//! T = 0.5 a point that is 50 % worse is taken with probability 0.44, at T = 0.001 one that is 1 % worse never is.
+//! From a random point within the limits, a step is proposed (and proposed again while it violates
+//! the limits), and taken if it is better; if it is worse by delta, it is taken with probability
+//! exp(-delta / T), while the temperature T falls. (The paper's text compares the other way round
+//! in one place and maximises in another; a minimum is meant.) delta is the difference of the
+//! objective's logarithms, so that temperatures mean the same for every workload: at T = 0.5 a
+//! point that is 50 % worse is taken with probability 0.44, at T = 0.001 one that is 1 % worse
+//! never is.
 //!
-//! The paper's inner loop of proposals at each temperature is made by cooling a little after each proposal.
+//! The paper's inner loop of proposals at each temperature is made by cooling a little after each
+//! proposal.
 
 use std::cell::RefCell;
 
@@ -24,7 +27,8 @@ use crate::stop::Stop;
 const COLD: f64 = 1e-3;
 /// Typical length of a step at the coldest, as a share of an axis.
 const STEP_COLD: f64 = 0.004;
-/// The number of proposals that may violate the limits before the search stays at its point for this step.
+/// The number of proposals that may violate the limits before the search stays at its point for
+/// this step.
 const PROPOSALS: u32 = 100;
 /// An objective of 0 counts as this, for its logarithm.
 const VALUE_MIN: f64 = 1e-12;
@@ -65,7 +69,8 @@ pub(crate) fn anneal<L: Landscape>(
         .configure(|state| state.param(start).max_iters(schedule.iterations))
         .timer(false)
         .run();
-    // The walk itself returns no errors; what argmin could still say does not take away what was found.
+    // The walk itself returns no errors; what argmin could still say does not take away what was
+    // found.
     drop(run);
     archive.into_inner()
 }
@@ -118,8 +123,8 @@ impl<L: Landscape> Anneal for Walk<'_, L> {
 
 /// Makes argmin's acceptance Metropolis'.
 ///
-/// argmin takes a worse point if 1 / (1 + exp(delta / T)) > u for a uniform u. With u = v / (1 + v) for a uniform v
-/// that is the same as exp(-delta / T) > v.
+/// argmin takes a worse point if 1 / (1 + exp(delta / T)) > u for a uniform u. With u = v / (1 + v)
+/// for a uniform v that is the same as exp(-delta / T) > v.
 struct Metropolis(Random);
 
 impl rand_core_09::RngCore for Metropolis {
@@ -177,8 +182,8 @@ impl<O, P: Clone, S: Solver<O, State<P>>> Solver<O, State<P>> for Interruptible<
 mod tests {
     use super::*;
 
-    /// argmin's rule with our numbers accepts as Metropolis' does: of 100,000 at each delta / T, within four standard
-    /// errors of exp(-delta / T).
+    /// argmin's rule with our numbers accepts as Metropolis' does: of 100,000 at each delta / T,
+    /// within four standard errors of exp(-delta / T).
     #[test]
     fn worse_points_are_accepted_with_metropolis_probability() {
         use rand_core_09::RngCore;

@@ -1,4 +1,5 @@
-//! Blocks of time: to leave some out of a search, to tune on some and score on others, and to draw them again.
+//! Blocks of time: to leave some out of a search, to tune on some and score on others, and to draw
+//! them again.
 
 use crate::stop::Stop;
 use crate::workload::Workload;
@@ -10,13 +11,15 @@ pub(crate) const BLOCKS: usize = 8;
 pub(crate) fn of(workload: &Workload, blocks: usize) -> impl Fn(usize) -> usize {
     let length_ns = workload.arrivals().last().map_or(1, |last| last.at_ns + 1);
     let block = |at_ns: u64| (u128::from(at_ns) * blocks as u128 / u128::from(length_ns)) as usize;
-    // Arrivals are in order, and the bounds of a few blocks take no division of 128 bits for each of them.
+    // Arrivals are in order, and the bounds of a few blocks take no division of 128 bits for each
+    // of them.
     let first = |number: usize| workload.arrivals().partition_point(|arrival| block(arrival.at_ns) < number);
     let firsts: Vec<usize> = (1..blocks).map(first).collect();
     move |arrival| firsts.iter().filter(|&&first| first <= arrival).count()
 }
 
-/// The arrivals in some blocks, at their times, as a workload of their own. `None` if asked to stop.
+/// The arrivals in some blocks, at their times, as a workload of their own. `None` if asked to
+/// stop.
 pub(crate) fn select(
     workload: &Workload,
     wanted: impl Fn(usize) -> bool,
@@ -31,8 +34,9 @@ pub(crate) fn select(
     workload.arranged(&order, stop)
 }
 
-/// Whether the sample of a search with this number leaves out a block: one of eight, each in turn. Parameters found so have
-/// dist/entropy as low on another recording as with three of eight left out, and lower on this one (RESULTS.md).
+/// Whether the sample of a search with this number leaves out a block: one of eight, each in turn.
+/// Parameters found so have dist/entropy as low on another recording as with three of eight left
+/// out, and lower on this one (RESULTS.md).
 pub(crate) fn is_left_out(number: usize, block: usize) -> bool {
     number % BLOCKS == block
 }

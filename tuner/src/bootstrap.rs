@@ -1,9 +1,10 @@
-//! The share of a figure that depends on this recording: blocks of time, drawn again with replacement.
+//! The share of a figure that depends on this recording: blocks of time, drawn again with
+//! replacement.
 //!
-//! One replay keeps some traces. A recording assembled from as many of the same blocks, some of them twice
-//! and some not at all, is as likely a recording as this one, and its kept part is known without another
-//! replay. The spread of dist/entropy over such recordings is the part of the figure that another recording
-//! would change.
+//! One replay keeps some traces. A recording assembled from as many of the same blocks, some of
+//! them twice and some not at all, is as likely a recording as this one, and its kept part is known
+//! without another replay. The spread of dist/entropy over such recordings is the part of the
+//! figure that another recording would change.
 
 use crate::blocks;
 use crate::candidate::Candidate;
@@ -25,8 +26,8 @@ const STREAM: u64 = 3;
 /// Count, deviation and squared deviation of a function.
 type Sums = [f64; 3];
 
-/// The distribution of dist/entropy of one replay over drawn recordings. `None` if asked to stop, without two blocks that
-/// hold traces, or with more than [`FUNCTIONS_MAX`] functions.
+/// The distribution of dist/entropy of one replay over drawn recordings. `None` if asked to stop,
+/// without two blocks that hold traces, or with more than [`FUNCTIONS_MAX`] functions.
 pub(crate) fn bootstrap(
     workload: &Workload,
     sampler: &Candidate,

@@ -1,10 +1,11 @@
-//! Buckets of durations: those of OpenTelemetry's exponential histogram of scale 1, two for each doubling. Bucket `i` holds
-//! durations above 2^(i/2) and up to 2^((i+1)/2) ns.
+//! Buckets of durations: those of OpenTelemetry's exponential histogram of scale 1, two for each
+//! doubling. Bucket `i` holds durations above 2^(i/2) and up to 2^((i+1)/2) ns.
 
 /// Above this, buckets of the largest `u64`, there are none.
 pub const BUCKETS: usize = 130;
 
-/// A duration's bucket: 0 for a duration of 0, which has no logarithm, else two more than OpenTelemetry's index.
+/// A duration's bucket: 0 for a duration of 0, which has no logarithm, else two more than
+/// OpenTelemetry's index.
 pub fn bucket(duration_ns: u64) -> u8 {
     let Some(doublings) = duration_ns.checked_ilog2() else { return 0 };
     let above = 2 * doublings as u8;

@@ -30,8 +30,8 @@ impl Candidate {
         }
     }
 
-    /// The text for people: as by [`Display`](fmt::Display), with the number of keys that have parameters of their own in place
-    /// of these, if there are more than three.
+    /// The text for people: as by [`Display`](fmt::Display), with the number of keys that have
+    /// parameters of their own in place of these, if there are more than three.
     pub fn brief(&self) -> String {
         let (config, cap) = match self {
             Self::Ours(config) => (config, None),
@@ -55,8 +55,9 @@ impl Candidate {
         if cap.is_none() { Self::Ours(config) } else { Self::Capped(config, cap) }
     }
 
-    /// Replays a workload on one draw and calls `keep` with the index of each arrival kept, and with its weight if the
-    /// sampler is ours and states one. False if it was asked to stop before the end.
+    /// Replays a workload on one draw and calls `keep` with the index of each arrival kept, and
+    /// with its weight if the sampler is ours and states one. False if it was asked to stop before
+    /// the end.
     pub fn replay(
         &self,
         workload: &Workload,
@@ -96,17 +97,18 @@ impl Candidate {
     }
 }
 
-/// A table with room for the workload's keys, but no more than a service has. Each replay builds one, which for a few thousand
-/// calls is most of its work if it has room for ten thousand keys. And records are aligned to 128 bytes: the C library's
-/// allocator before glibc 2.38 takes no freed block for an aligned one of the same size, so that each table is new memory.
+/// A table with room for the workload's keys, but no more than a service has. Each replay builds
+/// one, which for a few thousand calls is most of its work if it has room for ten thousand keys.
+/// And records are aligned to 128 bytes: the C library's allocator before glibc 2.38 takes no freed
+/// block for an aligned one of the same size, so that each table is new memory.
 fn limits(workload: &Workload) -> Limits {
     let service = Limits::single_threaded();
     let keys = u32::try_from(workload.keys().len()).unwrap_or(u32::MAX);
     service.with_keys(keys.min(service.keys()))
 }
 
-/// The window that a draw's phase is a share of: that of all keys, else the longest that a key has of its own; 0 for samplers
-/// without windows.
+/// The window that a draw's phase is a share of: that of all keys, else the longest that a key has
+/// of its own; 0 for samplers without windows.
 fn period(config: &Config) -> Nanos {
     let window = |bump: &Bump| match bump.count() {
         Count::Tumbling { window, .. } => Some(window),
@@ -201,7 +203,8 @@ mod tests {
         }
     }
 
-    /// In any interval of W seconds at most burst + rate * W, by the cap's formula; and not much less over the whole.
+    /// In any interval of W seconds at most burst + rate * W, by the cap's formula; and not much
+    /// less over the whole.
     #[test]
     fn caps_bound_what_is_replayed() {
         let workload = synthetic(4000, 3);

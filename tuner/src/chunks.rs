@@ -1,4 +1,5 @@
-//! Results of many jobs that are each large and are added up: no more than some of them are held at the same time.
+//! Results of many jobs that are each large and are added up: no more than some of them are held at
+//! the same time.
 
 use rayon::prelude::*;
 
@@ -9,14 +10,15 @@ const HELD_MAX: usize = 1 << 20;
 /// Fewer are not begun at once, for the sake of many cores.
 const HELD_MIN: usize = 8;
 
-/// The number of results that are held at the same time, where each has some numbers for each function and key.
+/// The number of results that are held at the same time, where each has some numbers for each
+/// function and key.
 pub(crate) fn held(workload: &Workload) -> usize {
     let numbers = workload.functions().len() + workload.keys().len();
     (HELD_MAX / numbers.max(1)).max(HELD_MIN)
 }
 
-/// Does jobs on all cores, this many at a time, and adds their results in the order of the jobs, so that sums do not depend on
-/// threads.
+/// Does jobs on all cores, this many at a time, and adds their results in the order of the jobs, so
+/// that sums do not depend on threads.
 pub(crate) fn add_up<J: Sync, R: Send>(
     jobs: &[J],
     held: usize,

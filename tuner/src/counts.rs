@@ -1,9 +1,9 @@
-//! Accuracy of counts by weight: functions and roots, as estimated and as calibrated to the roots' exact
-//! numbers.
+//! Accuracy of counts by weight: functions and roots, as estimated and as calibrated to the roots'
+//! exact numbers.
 //!
-//! A trace kept with probability p represents 1 / p traces (Horvitz and Thompson). The record table knows the
-//! exact number of each root's traces; calibrated weights are those of each root, scaled so that they add up
-//! to it.
+//! A trace kept with probability p represents 1 / p traces (Horvitz and Thompson). The record table
+//! knows the exact number of each root's traces; calibrated weights are those of each root, scaled
+//! so that they add up to it.
 
 use crate::score::Reference;
 use crate::workload::Workload;
@@ -124,7 +124,8 @@ mod tests {
             .sum();
         let expected = (2.0 * f64::from(kept) / workload.functions()[store].count as f64 - 1.0).powi(2);
         assert!((found.functions[store] - expected).abs() < 1e-12);
-        // "quiet" is a root whose traces have one call of that function each: calibrated, it is exact.
+        // "quiet" is a root whose traces have one call of that function each: calibrated, it is
+        // exact.
         let quiet =
             workload.functions().iter().position(|function| &*function.name == "quiet").expect("known");
         assert!(found.calibrated[quiet] == 0.0 && found.functions[quiet] > 0.0, "{found:?}");
@@ -147,13 +148,16 @@ mod tests {
         assert!((squares.mean_root() - 0.08f64.sqrt()).abs() < 1e-12);
     }
 
-    /// 200 seeds of recorded traffic, on draws of phase and jitter: sums of weights have the exact numbers as their means.
+    /// 200 seeds of recorded traffic, on draws of phase and jitter: sums of weights have the exact
+    /// numbers as their means.
     ///
-    /// The bound: the mean of 200 runs is normal to a good approximation (each root and function here is kept in dozens of
-    /// them at least), with a standard error of the runs' deviation by the root of 200. Of some 115 numbers in each of four
-    /// cases, a given one lies beyond 4.5 standard errors with a probability of 7e-6, and any of 460 with 3e-3. The runs'
-    /// own deviation stands for the true one; where the counts of independent traces are estimated there is a second one, the
-    /// root of the sum of c^2 w (w - 1) over the kept traces (Horvitz and Thompson 1952), and the larger of both is taken.
+    /// The bound: the mean of 200 runs is normal to a good approximation (each root and function
+    /// here is kept in dozens of them at least), with a standard error of the runs' deviation by
+    /// the root of 200. Of some 115 numbers in each of four cases, a given one lies beyond 4.5
+    /// standard errors with a probability of 7e-6, and any of 460 with 3e-3. The runs' own
+    /// deviation stands for the true one; where the counts of independent traces are estimated
+    /// there is a second one, the root of the sum of c^2 w (w - 1) over the kept traces (Horvitz
+    /// and Thompson 1952), and the larger of both is taken.
     #[test]
     fn true_weights_have_no_bias() {
         const SEEDS: usize = 200;

@@ -1,5 +1,5 @@
-//! Quality of each sampler at several sizes: ours tuned for each size, baselines with their parameter
-//! adjusted until they keep as much.
+//! Quality of each sampler at several sizes: ours tuned for each size, baselines with their
+//! parameter adjusted until they keep as much.
 
 use astracer_baselines::BaselineSpec;
 use astracer_samplers::{Config, Probability, Ratio};
@@ -18,7 +18,8 @@ use crate::workload::Workload;
 
 /// Sizes as shares of the largest.
 const STEPS: [f64; 3] = [1.0, 0.3, 0.1];
-/// Replays of each sampler at each size: more of small workloads, where chance is larger and a replay cheaper.
+/// Replays of each sampler at each size: more of small workloads, where chance is larger and a
+/// replay cheaper.
 const REPLAYS: std::ops::RangeInclusive<usize> = 3..=9;
 /// All replays of a sampler at a size decide about this number of traces.
 const DECISIONS: usize = 300_000;
@@ -36,8 +37,8 @@ pub struct Curves {
     pub sizes: Vec<f64>,
     /// An equal share of everything first, then what was found, then ours, then baselines.
     pub series: Vec<Series>,
-    /// The baseline with the least dist/entropy at the largest size, of those that can keep it, on the draws that the tuning was
-    /// checked on.
+    /// The baseline with the least dist/entropy at the largest size, of those that can keep it, on
+    /// the draws that the tuning was checked on.
     pub best_baseline: Option<(String, Replayed)>,
 }
 
@@ -51,7 +52,8 @@ pub struct Series {
     pub about: &'static str,
     /// Whether it is one of ours.
     pub ours: bool,
-    /// At each of the sizes; `None` if it can keep no such share, or not be tuned for the objective.
+    /// At each of the sizes; `None` if it can keep no such share, or not be tuned for the
+    /// objective.
     pub points: Vec<Option<CurvePoint>>,
 }
 
@@ -63,7 +65,8 @@ pub struct CurvePoint {
     pub sampler: String,
     /// The share of the bytes that it keeps.
     pub size: f64,
-    /// Whether that is the wanted share, within a twentieth of it for baselines; ours may keep less.
+    /// Whether that is the wanted share, within a twentieth of it for baselines; ours may keep
+    /// less.
     pub size_met: bool,
     /// dist/entropy.
     pub dist_over_entropy: f64,
@@ -73,8 +76,8 @@ pub struct CurvePoint {
     pub call_trees: f64,
 }
 
-/// Compares samplers at the largest size that the limits allow, at 3/10 and at a tenth of it; what was `found` only where
-/// it is. `None` if `stop` became true.
+/// Compares samplers at the largest size that the limits allow, at 3/10 and at a tenth of it; what
+/// was `found` only where it is. `None` if `stop` became true.
 pub fn curves(
     workload: &Workload,
     found: &Tuning,

@@ -1,8 +1,9 @@
-//! The chance that a deployment can't choose: how its windows lie against the traffic, in which order calls within some
-//! milliseconds arrive, and the randomness of decisions.
+//! The chance that a deployment can't choose: how its windows lie against the traffic, in which
+//! order calls within some milliseconds arrive, and the randomness of decisions.
 //!
-//! A recording has one phase and one order. Parameters found on these alone fit them: their figure is optimistic by a
-//! factor of 1.5 to 2.2. So candidates are scored on several draws, and what is printed comes from others.
+//! A recording has one phase and one order. Parameters found on these alone fit them: their figure
+//! is optimistic by a factor of 1.5 to 2.2. So candidates are scored on several draws, and what is
+//! printed comes from others.
 
 use astracer_samplers::RandomSource;
 use serde::Serialize;
@@ -20,12 +21,13 @@ pub struct Draw {
     pub jitter_ms: f64,
     /// Of the jitter and of the decisions.
     pub seed: u64,
-    /// Whether the randomness of a key's traces is spread evenly (an additive recurrence), or independent.
+    /// Whether the randomness of a key's traces is spread evenly (an additive recurrence), or
+    /// independent.
     pub stratified: bool,
 }
 
-/// Arrivals come this much too early or too late, ms: none, the order of calls within some ms, and that of some
-/// dozens of ms. Each is used by a third of the draws.
+/// Arrivals come this much too early or too late, ms: none, the order of calls within some ms, and
+/// that of some dozens of ms. Each is used by a third of the draws.
 const JITTERS_MS: [f64; 3] = [0.0, 5.0, 50.0];
 /// Streams of random numbers of a draw's seed: the decisions have the seed itself.
 const JITTER_STREAM: u64 = 1;
@@ -51,8 +53,8 @@ impl Draw {
         Self::with_phases(count, seed | SEEN, |index| index as f64 / count as f64, random)
     }
 
-    /// Draws that no search sees: no phase and no seed is the same. More draws begin with fewer, whose phases are spread
-    /// evenly too: they are multiples of the golden ratio.
+    /// Draws that no search sees: no phase and no seed is the same. More draws begin with fewer,
+    /// whose phases are spread evenly too: they are multiples of the golden ratio.
     pub fn unseen(count: usize, seed: u64, random: RandomSource) -> Vec<Self> {
         let phase = |index: usize| (GOLDEN * (index as f64 + 0.37)).fract();
         Self::with_phases(count, seed & !SEEN, phase, random)
@@ -68,8 +70,9 @@ impl Draw {
         (0..count).map(of).collect()
     }
 
-    /// The arrivals in the order of this draw, each with its time in ns and its place in the workload. The first has
-    /// its own time, so that all of them are after 0. `None` if asked to stop.
+    /// The arrivals in the order of this draw, each with its time in ns and its place in the
+    /// workload. The first has its own time, so that all of them are after 0. `None` if asked to
+    /// stop.
     pub(crate) fn arrivals(&self, workload: &Workload, stop: Stop<'_>) -> Option<Vec<(u64, u32)>> {
         let mut pulse = stop.pulse();
         let mut random = Random::new(self.seed, JITTER_STREAM);
@@ -107,7 +110,8 @@ mod tests {
         }
     }
 
-    /// The longest gap between n successive multiples of the golden ratio, modulo 1, is below (1 + 2 / sqrt(5)) / n.
+    /// The longest gap between n successive multiples of the golden ratio, modulo 1, is below (1 +
+    /// 2 / sqrt(5)) / n.
     #[test]
     fn more_draws_begin_with_fewer_and_fill_their_gaps() {
         let random = RandomSource::Independent;

@@ -12,8 +12,8 @@ use crate::workload::Workload;
 /// A size is met if it is within this share of the wanted one.
 pub const TOLERANCE: f64 = 0.01;
 
-/// Parameters tried, at most: growing factors cross the widest range in 12 steps, and what they leave is halved (in its
-/// logarithm) down to neighbours of four digits in 20.
+/// Parameters tried, at most: growing factors cross the widest range in 12 steps, and what they
+/// leave is halved (in its logarithm) down to neighbours of four digits in 20.
 const TRIES_MAX: u32 = 40;
 /// The least knob tried; a search by factors never reaches 0.
 const KNOB_MIN: f64 = 1e-9;
@@ -43,13 +43,14 @@ impl EqualSize {
     }
 }
 
-/// Turns a baseline's knob until it keeps a wanted share of the bytes in the mean over some draws, all its other
-/// parameters left as they are. `None` if asked to stop.
+/// Turns a baseline's knob until it keeps a wanted share of the bytes in the mean over some draws,
+/// all its other parameters left as they are. `None` if asked to stop.
 ///
-/// The knob is moved by growing factors until one value keeps too much and one too little, then bisected (by ratio)
-/// until the size is met or no value of four digits lies between. Some baselines have steps (whole numbers) or reach only some sizes (a
-/// lower bound, a start that keeps everything), and with few seeds size need not grow evenly with the knob: what comes
-/// back is the nearest that was seen, and how near it is.
+/// The knob is moved by growing factors until one value keeps too much and one too little, then
+/// bisected (by ratio) until the size is met or no value of four digits lies between. Some
+/// baselines have steps (whole numbers) or reach only some sizes (a lower bound, a start that keeps
+/// everything), and with few seeds size need not grow evenly with the knob: what comes back is the
+/// nearest that was seen, and how near it is.
 pub fn at_equal_size(
     workload: &Workload,
     spec: &BaselineSpec,
@@ -137,7 +138,8 @@ impl<'w> Search<'w> {
     }
 }
 
-/// Rounded to what people can read and type; finer steps change no size by more than a small part of the tolerance.
+/// Rounded to what people can read and type; finer steps change no size by more than a small part
+/// of the tolerance.
 fn to_four_digits(value: f64) -> f64 {
     // A formatted number is read again, so the fallback is for the type only.
     format!("{value:.3e}").parse().unwrap_or(value)

@@ -110,10 +110,12 @@ pub struct Summary {
     pub sd: Averages,
     /// Errors of counts that are estimated by weights. `None` where decisions have no weights.
     pub counts: Option<CountErrors>,
-    /// SS from weighted means and deviations, ms: mean over the seeds. `None` where decisions have no weights.
+    /// SS from weighted means and deviations, ms: mean over the seeds. `None` where decisions have
+    /// no weights.
     pub ss_by_weights_ms: Option<f64>,
-    /// SS of an equal share that keeps as many bytes, ms: mean over the same seeds. Weights are of use where theirs is
-    /// smaller. `None` where decisions have no weights, and where all of them are equal, which is an equal share.
+    /// SS of an equal share that keeps as many bytes, ms: mean over the same seeds. Weights are of
+    /// use where theirs is smaller. `None` where decisions have no weights, and where all of them
+    /// are equal, which is an equal share.
     pub ss_of_equal_share_ms: Option<f64>,
 }
 
@@ -330,8 +332,9 @@ impl<'w> Evaluator<'w> {
         kept.into_iter().map(|arrival| self.workload.trace_id(arrival)).collect()
     }
 
-    /// The exact numbers of traces seen and kept by key and interval (ns, from the first arrival on), on one draw; ascending by
-    /// interval, then by key. Intervals without a call of a key have no row.
+    /// The exact numbers of traces seen and kept by key and interval (ns, from the first arrival
+    /// on), on one draw; ascending by interval, then by key. Intervals without a call of a key have
+    /// no row.
     pub fn counts(&self, sampler: &Candidate, draw: &Draw, interval_ns: NonZeroU64) -> Vec<CountRow> {
         let arrivals = self.workload.arrivals();
         let mut intervals = vec![0; arrivals.len()];
@@ -385,7 +388,8 @@ mod tests {
     use super::*;
     use crate::testing::synthetic;
 
-    /// An expectation of the share's would be some percent below its own replays, and the share worse than itself.
+    /// An expectation of the share's would be some percent below its own replays, and the share
+    /// worse than itself.
     #[test]
     fn an_equal_share_is_replayed_and_not_compared_with_itself() {
         let workload = synthetic(500, 2);

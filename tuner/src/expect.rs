@@ -1,26 +1,32 @@
-//! The part that a sampler keeps, in expectation: a score without chance, and without replaying a trace.
+//! The part that a sampler keeps, in expectation: a score without chance, and without replaying a
+//! trace.
 //!
-//! Bump decides an arrival by its key and its count (the calls of the key before it, in the window or decayed), and by
-//! nothing else: the same arrivals have the same probabilities in every replay. So a few sums for each (key, count)
-//! give what is kept on average; a candidate costs the same however many traces they stand for.
+//! Bump decides an arrival by its key and its count (the calls of the key before it, in the window
+//! or decayed), and by nothing else: the same arrivals have the same probabilities in every replay.
+//! So a few sums for each (key, count) give what is kept on average; a candidate costs the same
+//! however many traces they stand for.
 //!
-//! - Exact, but for the binning of counts (below 1 %): traces, spans, bytes, functions and call trees found, expected
-//!   counts of each function; and, within 2 %, the standard error of counts estimated by weights.
-//! - Exact over each function's weightiest traces and of first order over the others: the mean and the variance of
-//!   each function's share in SS^2.
-//! - From these, SS: the mean of the root of SS^2, level by level of its spread over replays, where functions of the same
-//!   root are taken to rise and fall together, and those of different roots to be independent.
-//! - The entropy is that of the expected counts, and dist/entropy the quotient of the two expectations.
-//! - The distance of latencies is of first order in the variance of each bucket's share, with a bridge to buckets that
-//!   are hardly ever found (see `crate::latency`): within 15 %.
+//! - Exact, but for the binning of counts (below 1 %): traces, spans, bytes, functions and call
+//!   trees found, expected counts of each function; and, within 2 %, the standard error of counts
+//!   estimated by weights.
+//! - Exact over each function's weightiest traces and of first order over the others: the mean and
+//!   the variance of each function's share in SS^2.
+//! - From these, SS: the mean of the root of SS^2, level by level of its spread over replays, where
+//!   functions of the same root are taken to rise and fall together, and those of different roots
+//!   to be independent.
+//! - The entropy is that of the expected counts, and dist/entropy the quotient of the two
+//!   expectations.
+//! - The distance of latencies is of first order in the variance of each bucket's share, with a
+//!   bridge to buckets that are hardly ever found (see `crate::latency`): within 15 %.
 //! - Path kinds found are exact, and the distance of their shares is within 10 % (see `paths`).
 //!
-//! With independent randomness traces are kept independently of each other. With stratified randomness the number kept
-//! of a key hardly varies: the variances of sums are those of a sample of fixed size with unequal probabilities (Hajek
-//! 1964), sum p (1 - p) (v - B)^2 with B = sum p (1 - p) v / sum p (1 - p) over the key's traces.
+//! With independent randomness traces are kept independently of each other. With stratified
+//! randomness the number kept of a key hardly varies: the variances of sums are those of a sample
+//! of fixed size with unequal probabilities (Hajek 1964), sum p (1 - p) (v - B)^2 with B = sum p (1
+//! - p) v / sum p (1 - p) over the key's traces.
 //!
-//! One expectation is of one draw of phase and jitter. Over several draws the scores are averaged, not the sums: the mean
-//! of sizes would be the same, the mean of dist/entropy would not.
+//! One expectation is of one draw of phase and jitter. Over several draws the scores are averaged,
+//! not the sums: the mean of sizes would be the same, the mean of dist/entropy would not.
 //!
 //! RESULTS.md compares all of these with the means of replays.
 
@@ -91,17 +97,18 @@ pub struct Expected {
     pub entropy_bits: f64,
     /// `ss_ms / entropy_bits`.
     pub dist_over_entropy: f64,
-    /// The distance of the functions' latency histograms from the whole's, 0 to 1: weighted where the sampler tells
-    /// weights. `None` if it was not asked for.
+    /// The distance of the functions' latency histograms from the whole's, 0 to 1: weighted where
+    /// the sampler tells weights. `None` if it was not asked for.
     pub latency: Option<f64>,
-    /// The standard error of a function's number of calls, estimated by weights, relative to the number: mean over the
-    /// functions. `None` where decisions have no weights.
+    /// The standard error of a function's number of calls, estimated by weights, relative to the
+    /// number: mean over the functions. `None` where decisions have no weights.
     pub count_error: Option<f64>,
     /// Path kinds with at least one trace kept. `None` if they were not asked for.
     pub paths: Option<f64>,
     /// Path kinds in the whole.
     pub paths_all: f64,
-    /// The distance of the path kinds' shares, by weight, from the whole's, 0 to 1. `None` if it was not asked for.
+    /// The distance of the path kinds' shares, by weight, from the whole's, 0 to 1. `None` if it
+    /// was not asked for.
     pub path_distance: Option<f64>,
 }
 
@@ -211,8 +218,8 @@ pub struct Scratch {
     size: Size,
     functions: Vec<Sums>,
     pivots: Vec<f64>,
-    /// For each call tree that several traces have, the sum of ln(1 - p); minus infinity if one of its traces is kept for certain.
-    /// Empty if they are not asked for.
+    /// For each call tree that several traces have, the sum of ln(1 - p); minus infinity if one of
+    /// its traces is kept for certain. Empty if they are not asked for.
     trees: Vec<f64>,
     /// The number found of all others.
     lone_trees: f64,
@@ -282,8 +289,8 @@ impl Expectation {
         self.expected(0, |_| KeyLaw::Constant(probability), scratch, stop)
     }
 
-    /// The shares of the bytes and of the traces that are kept: cheaper than the whole score. `length` is a place in
-    /// [`Design::lengths_ns`]. `None` if asked to stop.
+    /// The shares of the bytes and of the traces that are kept: cheaper than the whole score.
+    /// `length` is a place in [`Design::lengths_ns`]. `None` if asked to stop.
     pub fn kept<'c>(
         &self,
         length: usize,
@@ -303,7 +310,8 @@ impl Expectation {
         Some((share(size[2], self.size[2]), share(size[0], self.size[0])))
     }
 
-    /// The score of a sampler that keeps each key's traces by a policy of its own. `None` if asked to stop.
+    /// The score of a sampler that keeps each key's traces by a policy of its own. `None` if asked
+    /// to stop.
     pub fn expected<'c>(
         &self,
         length: usize,
@@ -314,7 +322,8 @@ impl Expectation {
         self.score(length, of_key, true, scratch, stop)
     }
 
-    /// The same; call trees are found if asked for: where there are as many as traces, they are a third of the work.
+    /// The same; call trees are found if asked for: where there are as many as traces, they are a
+    /// third of the work.
     pub(crate) fn score<'c>(
         &self,
         length: usize,
@@ -356,7 +365,8 @@ impl Expectation {
             let pivots = self.pivots.of(index);
             distances(function.duration_ms, sums, pivots, kept, &mut scratch.components);
             if self.families[function.family] == 1 {
-                // Most of 100,000 root names are alone in their families, and levels are needed of a few.
+                // Most of 100,000 root names are alone in their families, and levels are needed of
+                // a few.
                 sum.add(Moments::of(&scratch.components), || Source::Function(index));
             } else {
                 scratch.families[function.family].add_rising_together(&Spread::of(&mut scratch.components));
@@ -426,10 +436,11 @@ impl Expectation {
 }
 
 impl Expectation {
-    /// For each function the divergence of its weighted latency histogram from the whole's, given the variances of its
-    /// buckets. A bucket's share is the quotient of two sums that vary together: by the delta method its relative
-    /// variance is that of its calls, less twice their covariance with the function's, plus the function's; the calls
-    /// of different buckets are taken as independent.
+    /// For each function the divergence of its weighted latency histogram from the whole's, given
+    /// the variances of its buckets. A bucket's share is the quotient of two sums that vary
+    /// together: by the delta method its relative variance is that of its calls, less twice their
+    /// covariance with the function's, plus the function's; the calls of different buckets are
+    /// taken as independent.
     fn divergences(&self, variances: &[f64]) -> Option<Vec<f64>> {
         if self.latency_cells.is_empty() {
             return None;
@@ -452,7 +463,8 @@ impl Expectation {
     }
 }
 
-/// The functions, each in the family of the key that most of its traces have. `None` if asked to stop.
+/// The functions, each in the family of the key that most of its traces have. `None` if asked to
+/// stop.
 fn functions((workload, by_key): (&Workload, &ByKey), stop: Stop<'_>) -> Option<Vec<Function>> {
     let mut pulse = stop.pulse();
     let mut most = vec![(0, 0); workload.functions().len()];
@@ -532,7 +544,8 @@ impl Scratch {
     /// Adds what a key's traces bring.
     fn add(&mut self, key: KeyTable<'_>, chances: &Chances<'_>, stratified: bool) {
         chances.add_size(key, &mut self.size);
-        // In a sample of fixed size, the variance that is not there: see the module's documentation.
+        // In a sample of fixed size, the variance that is not there: see the module's
+        // documentation.
         let fixed = if stratified { chances.variance(key) } else { 0.0 };
         chances.add_functions(key, fixed, &mut self.functions);
         chances.add_latencies(key, &mut self.latencies);

@@ -22,14 +22,15 @@ pub(crate) trait Family: Sync {
     /// The parameters of a point.
     fn parameters(&self, point: &Point) -> Parameters;
 
-    /// The shares of the bytes and of the traces that are kept, mean over the draws: cheaper than a score. `None` if
-    /// asked to stop.
+    /// The shares of the bytes and of the traces that are kept, mean over the draws: cheaper than a
+    /// score. `None` if asked to stop.
     fn kept(&self, point: &Point, stop: Stop<'_>) -> Option<(f64, f64)>;
 
     /// The score on each draw. `None` if asked to stop.
     fn expected(&self, point: &Point, scratch: &mut Self::Scratch, stop: Stop<'_>) -> Option<Vec<Expected>>;
 
-    /// The points that keep the least and the most of all with this window (or whatever else can't be mixed).
+    /// The points that keep the least and the most of all with this window (or whatever else can't
+    /// be mixed).
     fn extremes(&self, like: &Point) -> (Point, Point);
 
     /// Some points that between them keep the least and the most.

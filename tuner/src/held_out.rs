@@ -32,10 +32,11 @@ pub struct Replayed {
     pub dist_over_entropy: Distribution,
     /// Single runs' dist/entropy.
     pub dist_over_entropy_runs: Twentieths,
-    /// Single traces that decide about dist/entropy. Each replay then counts in all ways in which it may keep them. `None`
-    /// if there are none, or if chances were not looked at.
+    /// Single traces that decide about dist/entropy. Each replay then counts in all ways in which
+    /// it may keep them. `None` if there are none, or if chances were not looked at.
     pub deciding: Option<Deciding>,
-    /// dist/entropy with SS from weighted means and deviations. `None` where decisions have no weights.
+    /// dist/entropy with SS from weighted means and deviations. `None` where decisions have no
+    /// weights.
     pub dist_over_entropy_weighted: Option<Distribution>,
     /// Share of the bytes.
     pub tfcr: Distribution,
@@ -53,19 +54,22 @@ pub struct Replayed {
     pub counts: Option<CountErrors>,
 }
 
-/// Relative errors of estimated counts: the root of the mean square over the replays, mean over functions or roots.
+/// Relative errors of estimated counts: the root of the mean square over the replays, mean over
+/// functions or roots.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct CountErrors {
     /// Of the functions' numbers of calls.
     pub functions: f64,
-    /// The same with each root's weights made to add up to the number of its traces, which the record table knows.
+    /// The same with each root's weights made to add up to the number of its traces, which the
+    /// record table knows.
     pub functions_calibrated: f64,
     /// Of the roots' numbers of traces.
     pub roots: f64,
 }
 
-/// Squares of relative errors of counts, added up over replays: a run's own take some numbers for each function and root.
+/// Squares of relative errors of counts, added up over replays: a run's own take some numbers for
+/// each function and root.
 #[derive(Debug, Default)]
 pub(crate) struct CountSums {
     functions: MeanSquares,
@@ -114,8 +118,8 @@ pub(crate) struct Replays<'w> {
 }
 
 impl<'w> Replays<'w> {
-    /// None yet; `None` if asked to stop. With `by_chances` replays count as all runs that differ from them in the few traces that
-    /// decide, where some do (see [`crate::lone`]).
+    /// None yet; `None` if asked to stop. With `by_chances` replays count as all runs that differ
+    /// from them in the few traces that decide, where some do (see [`crate::lone`]).
     pub(crate) fn new(
         workload: &'w Workload,
         sampler: &'w Candidate,
@@ -127,8 +131,8 @@ impl<'w> Replays<'w> {
         Some(Self { workload, sampler, reference, runs: Vec::new(), counts: CountSums::default(), lone })
     }
 
-    /// Replays on each of some draws, on all cores; `done` is called after each. Draws that were not finished when it was
-    /// asked to stop are left out.
+    /// Replays on each of some draws, on all cores; `done` is called after each. Draws that were
+    /// not finished when it was asked to stop are left out.
     pub(crate) fn add(&mut self, draws: &[Draw], stop: Stop<'_>, done: &(dyn Fn() + Sync)) {
         let (workload, sampler) = (self.workload, self.sampler);
         let (reference, lone) = (&self.reference, self.lone.as_ref());
@@ -225,8 +229,9 @@ impl<'w> Replays<'w> {
 }
 
 impl Replayed {
-    /// Replays a sampler on each of some draws, on all cores; `done` is called after each. Draws that were not finished
-    /// when it was asked to stop are left out; `None` if there is not a single one.
+    /// Replays a sampler on each of some draws, on all cores; `done` is called after each. Draws
+    /// that were not finished when it was asked to stop are left out; `None` if there is not a
+    /// single one.
     pub fn new(
         workload: &Workload,
         sampler: &Candidate,
@@ -237,7 +242,8 @@ impl Replayed {
         Self::of(Replays::new(workload, sampler, false, stop)?, draws, stop, done)
     }
 
-    /// The same with each replay in all ways in which it may keep the traces that decide, where some do.
+    /// The same with each replay in all ways in which it may keep the traces that decide, where
+    /// some do.
     pub(crate) fn by_chances(
         workload: &Workload,
         sampler: &Candidate,
@@ -302,14 +308,16 @@ pub struct HeldOut {
     pub traces: u64,
     /// The part of it that the parameters keep.
     pub replayed: Replayed,
-    /// An equal share of it, of the same size, on the same draws. `None` if the parameters keep nothing.
+    /// An equal share of it, of the same size, on the same draws. `None` if the parameters keep
+    /// nothing.
     pub replayed_share: Option<Replayed>,
     /// The part that parameters tuned on it keep.
     pub tuned_there: Option<Replayed>,
 }
 
 impl HeldOut {
-    /// Replays parameters on another workload, and those tuned there for comparison. `None` if asked to stop.
+    /// Replays parameters on another workload, and those tuned there for comparison. `None` if
+    /// asked to stop.
     pub fn new(
         name: &str,
         workload: &Workload,
@@ -370,13 +378,15 @@ impl HeldOut {
     }
 }
 
-/// Whether two means differ by no more than chance explains, with 95 %. One that is infinite differs in any case.
+/// Whether two means differ by no more than chance explains, with 95 %. One that is infinite
+/// differs in any case.
 fn is_by_chance(one: &Distribution, other: &Distribution) -> bool {
     let half = |of: &Distribution| of.mean_interval[1] - of.mean;
     (one.mean - other.mean).abs() <= half(one).hypot(half(other))
 }
 
-/// The score of keeping each trace with the same probability, in expectation. `None` if asked to stop.
+/// The score of keeping each trace with the same probability, in expectation. `None` if asked to
+/// stop.
 pub(crate) fn equal_share(
     workload: &Workload,
     share: f64,
@@ -439,7 +449,8 @@ mod tests {
         assert_eq!(warnings(12.0, 10.0, 20.0, 0.100_004), Vec::<String>::new(), "what looks equal");
     }
 
-    /// An equal share is not worse than itself, though its expectation is some percent below replays.
+    /// An equal share is not worse than itself, though its expectation is some percent below
+    /// replays.
     #[test]
     fn an_equal_share_is_compared_with_replays_of_itself() {
         let workload = crate::testing::synthetic(500, 2);

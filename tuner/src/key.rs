@@ -16,8 +16,8 @@ use astracer_samplers::{Attributes, KeyRule, KeyRuleError, Template};
 pub enum Grouping {
     /// By a key that is known when a trace starts, as a service makes it.
     Key(KeyRule),
-    /// By the whole call tree. Not known when a trace starts, so no head sampler can use it; it shows what a perfect key
-    /// would gain where one root name hides everything.
+    /// By the whole call tree. Not known when a trace starts, so no head sampler can use it; it
+    /// shows what a perfect key would gain where one root name hides everything.
     Tree,
 }
 
@@ -34,7 +34,8 @@ impl From<KeyRule> for Grouping {
     }
 }
 
-/// Attributes of OpenTelemetry's conventions that a root has when it starts, and that take few values.
+/// Attributes of OpenTelemetry's conventions that a root has when it starts, and that take few
+/// values.
 pub const START_ATTRIBUTES: [&str; 6] = [
     "http.request.method",
     "http.method",
@@ -45,8 +46,8 @@ pub const START_ATTRIBUTES: [&str; 6] = [
 ];
 
 impl Grouping {
-    /// The groupings that are worth a comparison, the simplest first: the name, the name with those attributes that
-    /// roots have, and the tree.
+    /// The groupings that are worth a comparison, the simplest first: the name, the name with those
+    /// attributes that roots have, and the tree.
     pub fn candidates(recording: &Recording, template: Template) -> Vec<Self> {
         let name = KeyRule::new(template);
         let with_attributes = present(recording).cloned().fold(name.clone(), KeyRule::with_attribute);
@@ -58,7 +59,8 @@ impl Grouping {
         candidates
     }
 
-    /// The attributes of this that neither a root of the recording has nor its resource: misspelt, perhaps.
+    /// The attributes of this that neither a root of the recording has nor its resource: misspelt,
+    /// perhaps.
     pub fn absent(&self, recording: &Recording) -> Vec<String> {
         let present: Vec<&String> = present(recording).collect();
         self.attributes().into_iter().filter(|name| !present.contains(&name)).collect()
@@ -217,7 +219,8 @@ mod tests {
         }
     }
 
-    /// Attributes follow the name, those that a root lacks are left out, values are folded as names are.
+    /// Attributes follow the name, those that a root lacks are left out, values are folded as names
+    /// are.
     #[test]
     fn keys_with_attributes_are_written_as_a_service_writes_them() {
         let labels = ["http.request.method", "http.method", "http.route"].map(str::to_owned).to_vec();

@@ -56,9 +56,9 @@ pub struct KeyRow {
     pub baseline_call_trees: f64,
 }
 
-/// Tunes shortly with each key. `candidates` are the same recording by different keys, the simplest first; each is
-/// asked for when its turn comes, and let go of before the next. The one that is borrowed comes last, for its sums are of use
-/// to the search that follows: they are returned.
+/// Tunes shortly with each key. `candidates` are the same recording by different keys, the simplest
+/// first; each is asked for when its turn comes, and let go of before the next. The one that is
+/// borrowed comes last, for its sums are of use to the search that follows: they are returned.
 pub fn choose_key<'w>(
     candidates: impl IntoIterator<Item = (Grouping, Cow<'w, Workload>)>,
     options: &Options,
@@ -71,8 +71,8 @@ pub fn choose_key<'w>(
         time_max: options.time_max.map(|time| time.mul_f64(TIME_SHARE)),
         ..options.search_only()
     };
-    // A key that there was no time for has no row: it may well meet the limits. Nor has one with thousands of
-    // values: most of them hardly occur, and 100,000 call trees would take a gigabyte.
+    // A key that there was no time for has no row: it may well meet the limits. Nor has one with
+    // thousands of values: most of them hardly occur, and 100,000 call trees would take a gigabyte.
     let row = |rule: &Grouping, workload: &Workload, tuning: &Tuning| {
         (!tuning.found_nothing_in_time()).then(|| KeyRow::new(rule, workload, tuning))
     };
@@ -201,8 +201,9 @@ mod tests {
         assert!(text.contains(says), "{text}");
     }
 
-    /// A search goes on from the sums of a chosen key to what it finds without them, and makes its own within other limits. Rows are in
-    /// the order of the candidates, though the chosen key comes last.
+    /// A search goes on from the sums of a chosen key to what it finds without them, and makes its
+    /// own within other limits. Rows are in the order of the candidates, though the chosen key
+    /// comes last.
     #[test]
     fn the_sums_of_the_chosen_key_serve_the_search() {
         let (workload, other) = (synthetic(1000, 1), synthetic(800, 2));

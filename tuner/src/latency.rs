@@ -1,8 +1,9 @@
 //! Latency histograms of functions: the whole's against a sample's.
 //!
-//! Buckets are those of OpenTelemetry's exponential histogram of scale 1, two for each doubling: bucket `i` holds
-//! durations above 2^(i/2) and up to 2^((i+1)/2) ns. The distance of two histograms is Jensen and Shannon's, the root of
-//! their divergence in bits: 0 if they are alike, 1 if they have nothing in common.
+//! Buckets are those of OpenTelemetry's exponential histogram of scale 1, two for each doubling:
+//! bucket `i` holds durations above 2^(i/2) and up to 2^((i+1)/2) ns. The distance of two
+//! histograms is Jensen and Shannon's, the root of their divergence in bits: 0 if they are alike, 1
+//! if they have nothing in common.
 
 pub use crate::buckets::{BUCKETS, LatencyCell, bucket, upper_ms};
 use crate::workload::Workload;
@@ -21,7 +22,8 @@ impl<'w> LatencyTally<'w> {
         Self { workload, weights: vec![0.0; workload.latency_cells().len()] }
     }
 
-    /// Keeps one arrival, which stands for `weight` traces. Samplers that tell no weight count each trace once.
+    /// Keeps one arrival, which stands for `weight` traces. Samplers that tell no weight count each
+    /// trace once.
     pub fn keep(&mut self, arrival: usize, weight: f64) {
         for calls in self.workload.latencies(arrival) {
             self.weights[calls.cell as usize] += weight * f64::from(calls.count);
@@ -33,15 +35,16 @@ impl<'w> LatencyTally<'w> {
         &self.weights
     }
 
-    /// The mean of the functions' distances from the whole; a function that the sample lacks is at distance 1.
+    /// The mean of the functions' distances from the whole; a function that the sample lacks is at
+    /// distance 1.
     pub fn distance(&self) -> f64 {
         let counts = self.workload.functions().iter().map(|function| function.count as f64);
         distance(self.workload.latency_cells(), counts, &self.weights)
     }
 }
 
-/// The mean of the functions' distances: of the cells of the whole, given each function's calls, from sums of weights by
-/// cell.
+/// The mean of the functions' distances: of the cells of the whole, given each function's calls,
+/// from sums of weights by cell.
 pub(crate) fn distance(cells: &[LatencyCell], counts: impl Iterator<Item = f64>, weights: &[f64]) -> f64 {
     let counts: Vec<f64> = counts.collect();
     let mut totals = vec![0.0; counts.len()];
@@ -70,12 +73,13 @@ fn divergence_share(p: f64, q: f64) -> f64 {
     half(p) + half(q)
 }
 
-/// The divergence share of a bucket that holds `p` of the whole, in expectation over samples that estimate it without
-/// bias, by p times the returned number; `variance` is that of the estimate divided by p.
+/// The divergence share of a bucket that holds `p` of the whole, in expectation over samples that
+/// estimate it without bias, by p times the returned number; `variance` is that of the estimate
+/// divided by p.
 ///
-/// For a small variance v the share is p v / (8 ln 2) (the second derivative), for an endless one p. In between stands
-/// their simplest bridge, v / (v + 8 ln 2): for estimates with a gamma distribution it is right within 1 % up to v = 1,
-/// and 10 % too large at v = 9.
+/// For a small variance v the share is p v / (8 ln 2) (the second derivative), for an endless one
+/// p. In between stands their simplest bridge, v / (v + 8 ln 2): for estimates with a gamma
+/// distribution it is right within 1 % up to v = 1, and 10 % too large at v = 9.
 pub(crate) fn expected_divergence(variance: f64) -> f64 {
     if variance.is_finite() { variance / (variance + 8.0 * std::f64::consts::LN_2) } else { 1.0 }
 }

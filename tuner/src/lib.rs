@@ -6,8 +6,8 @@
 //!     +-> Inspection                          Evaluation <- rows ----+
 //! ```
 //!
-//! `docs/metrics.md` defines every number, with an example worked by hand. This crate reads no files and
-//! prints nothing; a replay runs in recorded time, not on a clock.
+//! `docs/metrics.md` defines every number, with an example worked by hand. This crate reads no
+//! files and prints nothing; a replay runs in recorded time, not on a clock.
 
 mod anneal;
 mod blocks;

@@ -54,7 +54,8 @@ impl Scale {
         }
     }
 
-    /// The largest shares of the bytes and of the traces that limits allow. Without a limit on traces theirs is infinite.
+    /// The largest shares of the bytes and of the traces that limits allow. Without a limit on
+    /// traces theirs is infinite.
     pub(crate) fn largest(&self, limits: &Limits) -> (f64, f64) {
         let whole = self.kept((1.0, 1.0));
         let share = |max: Option<f64>, all: f64| match max {
@@ -76,7 +77,8 @@ impl Scale {
 }
 
 impl Limits {
-    /// By what factor a candidate keeps too much (logarithm; 0 if it does not). Nothing is within a limit of nothing.
+    /// By what factor a candidate keeps too much (logarithm; 0 if it does not). Nothing is within a
+    /// limit of nothing.
     pub fn excess(&self, kept: &Kept) -> f64 {
         // A quotient below 0 has no logarithm, and would pass for none.
         let ratio = |value: f64, max: f64| if max > 0.0 { value / max } else { f64::INFINITY };
@@ -96,7 +98,8 @@ impl Limits {
         self.excess(kept) == 0.0 && self.shortfall(kept) == 0.0
     }
 
-    /// The largest share of all traces that is within the limits in expectation, if each is kept with the same probability.
+    /// The largest share of all traces that is within the limits in expectation, if each is kept
+    /// with the same probability.
     pub fn largest_share(&self, workload: &Workload) -> f64 {
         let (bytes, traces) = Scale::new(workload).largest(self);
         bytes.min(traces)
@@ -144,7 +147,8 @@ mod tests {
         assert!((half.excess(&kept) - 2f64.ln()).abs() < 1e-12);
     }
 
-    /// By hand: 4,001 traces, one each millisecond, in 4 s; 50 in a twentieth of a second, which counts as one.
+    /// By hand: 4,001 traces, one each millisecond, in 4 s; 50 in a twentieth of a second, which
+    /// counts as one.
     #[test]
     fn each_limit_leaves_its_share() {
         let long = many_names(1, 4001, 1);

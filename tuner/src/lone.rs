@@ -1,11 +1,12 @@
 //! Single traces that decide about a figure.
 //!
-//! A trace that lasts 10 s where others last 1 ms is most of its functions' deviation. If one run in a hundred misses it, the
-//! mean of dist/entropy may be ten times that of the other runs, and 24 replays that all kept it show nothing of that:
-//! neither in their mean nor in its interval. But the chance that a run misses it is known: a sampler states the probability
-//! by which it decides. So the heaviest traces are watched, and where some of them decide, a run counts as all runs that
-//! differ from it in these alone, each by its probability (the conditional mean, by Rao and Blackwell no worse an estimate,
-//! and here one with a thousandth of the variance).
+//! A trace that lasts 10 s where others last 1 ms is most of its functions' deviation. If one run
+//! in a hundred misses it, the mean of dist/entropy may be ten times that of the other runs, and 24
+//! replays that all kept it show nothing of that: neither in their mean nor in its interval. But
+//! the chance that a run misses it is known: a sampler states the probability by which it decides.
+//! So the heaviest traces are watched, and where some of them decide, a run counts as all runs that
+//! differ from it in these alone, each by its probability (the conditional mean, by Rao and
+//! Blackwell no worse an estimate, and here one with a thousandth of the variance).
 
 mod chance;
 mod mixture;
@@ -24,10 +25,12 @@ pub(crate) use mixture::Mixture;
 
 /// The traces watched: of those that a run may miss, the ones that the distance depends on most.
 const WATCHED: usize = 24;
-/// Of N runs that all kept a trace, up to 3/N of all runs may miss it, with 95 % (the rule of three). Where windows have edges,
-/// a trace may be missed by a few phases only, of which neither its decisions nor those around tell.
+/// Of N runs that all kept a trace, up to 3/N of all runs may miss it, with 95 % (the rule of
+/// three). Where windows have edges, a trace may be missed by a few phases only, of which neither
+/// its decisions nor those around tell.
 const RULE_OF_THREE: f64 = 3.0;
-/// With fewer calls of its key around, a trace does not move in a mixture: one call more or less before another matters there.
+/// With fewer calls of its key around, a trace does not move in a mixture: one call more or less
+/// before another matters there.
 const CALLS_MIN: u32 = 64;
 
 /// The traces watched.
@@ -62,7 +65,8 @@ pub(crate) struct Seen {
     kept: u32,
     /// By place: the chance that it would be kept, with all else as it is.
     chances: Vec<Chance>,
-    /// By place: about the probability that it would be missed, also where too few calls are around to know it well.
+    /// By place: about the probability that it would be missed, also where too few calls are around
+    /// to know it well.
     missed: Vec<f64>,
     jitter_ms: f64,
     /// The watched traces' functions, without the watched traces.
@@ -79,15 +83,18 @@ pub(crate) struct Watch<'l> {
     kept: u32,
     chances: Vec<Chance>,
     nearby: Vec<Nearby>,
-    /// By key: the places in [`Lone::of_keys`] of the first that later calls may still be near, since calls come in order of time.
+    /// By key: the places in [`Lone::of_keys`] of the first that later calls may still be near,
+    /// since calls come in order of time.
     next: Vec<usize>,
     is_stratified: bool,
 }
 
-/// The part of a mean that runs may not show, for a trace that all of them kept and others need not.
+/// The part of a mean that runs may not show, for a trace that all of them kept and others need
+/// not.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Hidden {
-    /// By how much, as a share of itself, the mean distance may be too small; infinite for a mean of 0.
+    /// By how much, as a share of itself, the mean distance may be too small; infinite for a mean
+    /// of 0.
     pub(crate) share: f64,
     /// The share of runs that may miss this trace.
     pub(crate) missed: f64,
@@ -164,8 +171,8 @@ impl Lone {
         }
     }
 
-    /// The part that the mean distance of these runs may lack, for the trace that may add most to it of those that all of them
-    /// kept. Traces of a mixture are in its mean.
+    /// The part that the mean distance of these runs may lack, for the trace that may add most to
+    /// it of those that all of them kept. Traces of a mixture are in its mean.
     pub(crate) fn hidden(&self, runs: &[&Seen], mixture: Option<&Mixture>, mean_ms: f64) -> Hidden {
         let is_mixed = |place: &usize| mixture.is_some_and(|mixture| mixture.places.contains(place));
         let is_kept = |place: &usize| runs.iter().all(|run| run.kept >> place & 1 == 1);
@@ -251,7 +258,8 @@ impl Seen {
     }
 }
 
-/// Whether a key's traces are kept in any run: a constant probability of 1, or bump on a key's only call.
+/// Whether a key's traces are kept in any run: a constant probability of 1, or bump on a key's only
+/// call.
 fn is_certain(sampler: &Candidate, key: &str, calls: u32) -> bool {
     match sampler {
         Candidate::Ours(Config::Always) => true,
@@ -344,7 +352,8 @@ mod tests {
         }
     }
 
-    /// Each trace's chance is that of all calls of its key, though those that are far away are not looked at.
+    /// Each trace's chance is that of all calls of its key, though those that are far away are not
+    /// looked at.
     #[test]
     fn the_calls_around_a_trace_are_all_that_there_are() {
         let workload = synthetic(4000, 2);
@@ -371,8 +380,9 @@ mod tests {
         }
     }
 
-    /// The first call of a loop is the slow one, and jitter may put it behind others. By chances, 24 replays
-    /// say what 1,500 say without: those have a mean within 4 of its standard errors of the true one.
+    /// The first call of a loop is the slow one, and jitter may put it behind others. By chances,
+    /// 24 replays say what 1,500 say without: those have a mean within 4 of its standard errors of
+    /// the true one.
     #[test]
     fn a_few_replays_by_chances_have_the_mean_of_many() {
         let workload = late_loop(1000);
@@ -404,8 +414,9 @@ mod tests {
         }
     }
 
-    /// A slow trace that is kept with 999 in 1,000: nothing that was not seen, since the decision states it. Where windows have
-    /// edges there is the rule of three. By hand: without it its function has no deviation, and a mean that is D/N less.
+    /// A slow trace that is kept with 999 in 1,000: nothing that was not seen, since the decision
+    /// states it. Where windows have edges there is the rule of three. By hand: without it its
+    /// function has no deviation, and a mean that is D/N less.
     #[test]
     fn a_trace_that_no_run_missed_is_hidden_where_windows_have_edges() {
         let workload = heavy_tailed(600);

@@ -41,8 +41,8 @@ impl Measure {
         ("path-distance", Self::PathDistance),
     ];
 
-    /// Its value. Infinite where the sampler has no weights to estimate counts by, or latencies or paths
-    /// were not looked at.
+    /// Its value. Infinite where the sampler has no weights to estimate counts by, or latencies or
+    /// paths were not looked at.
     pub fn of(self, kept: &Expected) -> f64 {
         match self {
             Self::DistOverEntropy => kept.dist_over_entropy,
@@ -78,8 +78,8 @@ impl Objective {
         Extras { latencies: has(&[Measure::Latency]), paths: has(&[Measure::Paths, Measure::PathDistance]) }
     }
 
-    /// Its value. A single measure stands for itself; in a sum each measure is divided by its value for `baseline` (an
-    /// equal share of everything), so that milliseconds and shares can be added.
+    /// Its value. A single measure stands for itself; in a sum each measure is divided by its value
+    /// for `baseline` (an equal share of everything), so that milliseconds and shares can be added.
     pub fn of(&self, kept: &Expected, baseline: &Expected) -> f64 {
         match self.terms[..] {
             [(_, only)] => only.of(kept),
@@ -97,8 +97,9 @@ impl Objective {
     }
 }
 
-/// The weight of the relative error of counts beside the objective: parameters whose counts err by 10 % more must have
-/// an objective smaller by as much. The objective is flat in many parameters, of which this chooses the more useful.
+/// The weight of the relative error of counts beside the objective: parameters whose counts err by
+/// 10 % more must have an objective smaller by as much. The objective is flat in many parameters,
+/// of which this chooses the more useful.
 const COUNT_WEIGHT: f64 = 1.0;
 
 /// The factor by which a relative error of counts makes a value larger.
@@ -119,13 +120,15 @@ pub(crate) struct Target {
 impl Target {
     /// The objective's mean over the draws, or the quantile of single runs.
     ///
-    /// A draw's score is a mean over randomness already, with a deviation of SS; together with the spread of the draws
-    /// that is the variance of single runs, whose quantile is taken as that of a lognormal distribution.
+    /// A draw's score is a mean over randomness already, with a deviation of SS; together with the
+    /// spread of the draws that is the variance of single runs, whose quantile is taken as that of
+    /// a lognormal distribution.
     pub(crate) fn value(&self, scores: &[Expected]) -> f64 {
         self.over(scores, |score| self.objective.of(score, &self.baseline))
     }
 
-    /// The value beside an equal share of the same size, so that parts of different sizes can be compared.
+    /// The value beside an equal share of the same size, so that parts of different sizes can be
+    /// compared.
     pub(crate) fn beside(&self, kept: &Expected, share: &Expected) -> f64 {
         self.over(std::slice::from_ref(kept), |kept| self.objective.relative(kept, share))
     }
@@ -228,7 +231,8 @@ mod tests {
         }
     }
 
-    /// By hand: values 8 and 12, each with a relative deviation of 0.3, have mean 10 and variance 4 + 9.36.
+    /// By hand: values 8 and 12, each with a relative deviation of 0.3, have mean 10 and variance 4
+    /// + 9.36.
     #[test]
     fn a_risk_is_a_quantile_of_single_runs() {
         let score = |value: f64| Expected {

@@ -1,7 +1,8 @@
 //! Path kinds of what is kept, against the whole's.
 //!
-//! A trace's path kind is the set of functions with at least 5 % of its critical time (see [`astracer_analysis::kinds`]).
-//! It is known when the trace has ended. A head decision is made before that, so no sampler here decides by it.
+//! A trace's path kind is the set of functions with at least 5 % of its critical time (see
+//! [`astracer_analysis::kinds`]). It is known when the trace has ended. A head decision is made
+//! before that, so no sampler here decides by it.
 
 use serde::Serialize;
 
@@ -15,8 +16,9 @@ pub struct PathScore {
     pub paths: u64,
     /// Path kinds in the whole.
     pub paths_all: u64,
-    /// Half the sum, over the path kinds, of the absolute differences between their shares of the kept traces, by
-    /// weight, and of all traces: 0 if the shares are the same, 1 if nothing is kept.
+    /// Half the sum, over the path kinds, of the absolute differences between their shares of the
+    /// kept traces, by weight, and of all traces: 0 if the shares are the same, 1 if nothing is
+    /// kept.
     pub path_distance: f64,
 }
 
@@ -34,7 +36,8 @@ impl<'w> PathTally<'w> {
         Self { workload, weights: vec![0.0; workload.path_kinds().len()] }
     }
 
-    /// Keeps one arrival, which stands for `weight` traces. Samplers that tell no weight count each trace once.
+    /// Keeps one arrival, which stands for `weight` traces. Samplers that tell no weight count each
+    /// trace once.
     pub fn keep(&mut self, arrival: usize, weight: f64) {
         self.weights[self.workload.arrivals()[arrival].path_kind as usize] += weight;
     }
@@ -45,7 +48,8 @@ impl<'w> PathTally<'w> {
     }
 }
 
-/// The measures of what is kept, from the traces of each kind, those of all, and sums of weights by kind.
+/// The measures of what is kept, from the traces of each kind, those of all, and sums of weights by
+/// kind.
 pub(crate) fn score(kinds: &[u32], all: f64, weights: &[f64]) -> PathScore {
     let kept = weights.iter().sum::<f64>();
     let differences = kinds.iter().zip(weights).map(|(&traces, weight)| {

@@ -1,12 +1,14 @@
 //! A probability for each key, found by annealing.
 //!
-//! A key whose durations vary little, or whose functions other keys have too, needs few traces; one with rare slow calls
-//! needs all of them. No function of count and time can know that: a recording does. Each point is a probability for
-//! each key, and the objective is averaged over draws that leave out blocks of time in turn, so that a probability is
-//! not fitted to what happened once. A floor on each key's expected number of traces kept makes weights usable.
+//! A key whose durations vary little, or whose functions other keys have too, needs few traces; one
+//! with rare slow calls needs all of them. No function of count and time can know that: a recording
+//! does. Each point is a probability for each key, and the objective is averaged over draws that
+//! leave out blocks of time in turn, so that a probability is not fitted to what happened once. A
+//! floor on each key's expected number of traces kept makes weights usable.
 //!
-//! Below the probabilities lies a curve: p = max(p_key, curve(count)), so that a key's first calls after a pause are kept as
-//! well. Without one (a lambda of 0) probabilities are constant, and nothing is counted.
+//! Below the probabilities lies a curve: p = max(p_key, curve(count)), so that a key's first calls
+//! after a pause are kept as well. Without one (a lambda of 0) probabilities are constant, and
+//! nothing is counted.
 
 mod levels;
 
@@ -27,14 +29,16 @@ use crate::stop::Stop;
 use crate::workload::{Arrival, PartSums, Workload};
 use levels::{Decided, LEVELS, Levels, OwnKeys, Rows, Scratch};
 
-/// Keys, those with most bytes, that have probabilities of their own at most; others keep the common parameters.
+/// Keys, those with most bytes, that have probabilities of their own at most; others keep the
+/// common parameters.
 const KEYS_MAX: usize = 256;
 /// All tables together take no more than about this; there are fewer keys if they would.
 const TABLES_BYTES_MAX: usize = 256 << 20;
 /// Floors that are tried, traces; the most that is cheap enough is taken.
 const FLOORS: [f64; 6] = [40.0, 20.0, 10.0, 5.0, 3.0, 1.0];
-/// A key without a floor has a probability that keeps this number of traces at least, in expectation, or fewer where that would
-/// cost more than a floor may; with fewer than the second number nothing can be told of a key.
+/// A key without a floor has a probability that keeps this number of traces at least, in
+/// expectation, or fewer where that would cost more than a floor may; with fewer than the second
+/// number nothing can be told of a key.
 const FLOOR_MIN: f64 = 0.5;
 const FLOOR_LEAST: f64 = 0.01;
 /// A floor may cost this share of each limit.
@@ -45,7 +49,8 @@ const KEYS_MOVED: u32 = 3;
 const FUNCTION_COST: usize = 10;
 /// Halvings of the way to the greatest common probability within the limits.
 const HALVINGS: u32 = 30;
-/// With a share of the bytes above this, a key is a loop: its first calls matter, and a constant averages them away.
+/// With a share of the bytes above this, a key is a loop: its first calls matter, and a constant
+/// averages them away.
 const LOOP_SHARE: f64 = 0.8;
 
 /// The search's tables and bounds.
@@ -55,7 +60,8 @@ pub(crate) struct PerKey<'t> {
     /// One for each draw.
     levels: Vec<Levels>,
     rows: Rows,
-    /// By key and level, the shares of all bytes and traces that are kept, mean over the draws; and those of other keys.
+    /// By key and level, the shares of all bytes and traces that are kept, mean over the draws; and
+    /// those of other keys.
     kept: Vec<(f64, f64)>,
     kept_others: (f64, f64),
     count_errors: CountErrors,
@@ -145,8 +151,8 @@ fn sizes(workload: &Workload) -> Vec<(f64, f64)> {
     sizes
 }
 
-/// By key: ln(p) for Neyman's p, the root of the key's share in SS^2 by its bytes. A trace's share is the square of what
-/// its absence moves a function's mean by, and its deviation.
+/// By key: ln(p) for Neyman's p, the root of the key's share in SS^2 by its bytes. A trace's share
+/// is the square of what its absence moves a function's mean by, and its deviation.
 fn neyman(workload: &Workload, sizes: &[(f64, f64)]) -> Vec<f64> {
     let mut shares = vec![0.0; sizes.len()];
     for (index, arrival) in workload.arrivals().iter().enumerate() {
@@ -171,7 +177,8 @@ pub(crate) fn loop_share(workload: &Workload) -> Option<f64> {
     Some(most / all).filter(|&share| share > LOOP_SHARE)
 }
 
-/// The part of the traces and of their bytes that floors may cost, where limits allow these shares of bytes and traces.
+/// The part of the traces and of their bytes that floors may cost, where limits allow these shares
+/// of bytes and traces.
 fn affordable(sizes: &[(f64, f64)], (bytes_max, traces_max): (f64, f64)) -> (f64, f64) {
     let (traces, bytes) = sizes.iter().fold((0.0, 0.0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
     (FLOOR_COST_MAX * traces_max * traces, FLOOR_COST_MAX * bytes_max * bytes)
@@ -199,7 +206,8 @@ fn least_floor(sizes: &[(f64, f64)], largest: (f64, f64)) -> f64 {
     (bytes_max / bytes_of_one).min(traces_max / kept().count() as f64).clamp(FLOOR_LEAST, FLOOR_MIN)
 }
 
-/// Whether this number of traces kept of each key is more than the limits allow, where keys have this share of their traces.
+/// Whether this number of traces kept of each key is more than the limits allow, where keys have
+/// this share of their traces.
 pub(crate) fn is_too_much(workload: &Workload, (floor, share): (f64, f64), limits: Limits) -> bool {
     let sizes = sizes(workload);
     let kept = sizes.iter().filter(|(traces, _)| *traces > 0.0).map(|(traces, bytes)| {
@@ -237,7 +245,8 @@ fn retain(workload: &Workload, number: Option<usize>, order: &mut Vec<(u64, u32)
     order.retain(|&(_, index)| !blocks::is_left_out(number, block(index as usize)));
 }
 
-/// The tables of one draw of a sample; `None` if asked to stop. Curves: of keys with probabilities of their own, and of all others.
+/// The tables of one draw of a sample; `None` if asked to stop. Curves: of keys with probabilities
+/// of their own, and of all others.
 fn tables(
     sample: &Sample<'_>,
     own_keys: &OwnKeys,
@@ -276,7 +285,8 @@ fn tables(
     Levels::new((workload, &order), &sample.sums, own_keys, decide, stop)
 }
 
-/// The draws that have calls of a function, over which squared errors of its count by weight are averaged.
+/// The draws that have calls of a function, over which squared errors of its count by weight are
+/// averaged.
 #[derive(Debug)]
 struct CountErrors {
     /// By own function.
@@ -311,7 +321,8 @@ impl CountErrors {
         }
     }
 
-    /// The mean over functions of the roots of mean squares, given the sums of squares of own functions.
+    /// The mean over functions of the roots of mean squares, given the sums of squares of own
+    /// functions.
     fn mean(&self, squares: &[f64]) -> f64 {
         let own = squares.iter().zip(&self.draws).map(|(sum, draws)| (sum / draws.max(1.0)).sqrt());
         (own.sum::<f64>() + self.others) / self.functions.max(1.0)
@@ -319,8 +330,9 @@ impl CountErrors {
 }
 
 impl<'t> PerKey<'t> {
-    /// Sums up draws of a workload; `None` if asked to stop, or if there are not two keys to shift anything between.
-    /// `curve_share`: lambda of the curve below the probabilities, as a share of the common parameters'.
+    /// Sums up draws of a workload; `None` if asked to stop, or if there are not two keys to shift
+    /// anything between. `curve_share`: lambda of the curve below the probabilities, as a share of
+    /// the common parameters'.
     pub(crate) fn new(
         workload: &Workload,
         (common, curve_share): (&Parameters, f64),
@@ -380,7 +392,8 @@ impl<'t> PerKey<'t> {
         Some(per_key)
     }
 
-    /// The shares of bytes and traces that each level keeps: exact means, since they are linear in probabilities.
+    /// The shares of bytes and traces that each level keeps: exact means, since they are linear in
+    /// probabilities.
     fn sum_kept(&mut self) {
         let mut all = [0.0; 2];
         let mut others = [0.0; 2];
@@ -440,8 +453,9 @@ impl<'t> PerKey<'t> {
         })
     }
 
-    /// Where a walk begins: at the same probability for all keys, or at Neyman's allocation, which is in proportion to
-    /// the root of a key's share in SS^2 by its bytes, either as large as the limits allow.
+    /// Where a walk begins: at the same probability for all keys, or at Neyman's allocation, which
+    /// is in proportion to the root of a key's share in SS^2 by its bytes, either as large as the
+    /// limits allow.
     fn start(&self, by_weight: bool) -> Option<Vec<u8>> {
         let scaled = |shift: f64| -> Vec<u8> {
             let level = |(own, weight): (&levels::OwnKey, &f64)| {

@@ -1,4 +1,5 @@
-//! One tuning problem: a sampler's parameters, limits and an objective; and what was seen while searching it.
+//! One tuning problem: a sampler's parameters, limits and an objective; and what was seen while
+//! searching it.
 
 use serde::Serialize;
 
@@ -24,8 +25,9 @@ pub(crate) struct Problem<'t, F> {
     pub(crate) limits: Limits,
     pub(crate) scale: Scale,
     pub(crate) target: &'t Target,
-    /// Whether one key has nearly all bytes. A loop's calls are alike, so its objective is flat in how many of them are kept,
-    /// and the rare functions below it are counted by a few traces: the error of counts has a weight then.
+    /// Whether one key has nearly all bytes. A loop's calls are alike, so its objective is flat in
+    /// how many of them are kept, and the rare functions below it are counted by a few traces: the
+    /// error of counts has a weight then.
     pub(crate) is_loop: bool,
     /// Asked during each score.
     pub(crate) stop: Stop<'t>,
@@ -39,7 +41,8 @@ pub(crate) struct Evaluated<P = Point> {
     pub(crate) expected: Expected,
     /// The objective's value.
     pub(crate) objective: f64,
-    /// The value that a search minimises: the objective's, and where counts have a weight larger by their error.
+    /// The value that a search minimises: the objective's, and where counts have a weight larger by
+    /// their error.
     pub(crate) value: f64,
 }
 
@@ -69,7 +72,8 @@ impl<F: Family> Problem<'_, F> {
     pub(crate) fn feasible(&self, random: &mut Random) -> Option<Point> {
         let mut last_draws = Vec::new();
         for _ in 0..DRAWS {
-            // Sizes are so cheap that hundreds are looked at before a first score, and a pulse begins anew for each.
+            // Sizes are so cheap that hundreds are looked at before a first score, and a pulse
+            // begins anew for each.
             if self.stop.is_asked() {
                 return None;
             }
@@ -109,7 +113,8 @@ impl<F: Family> Problem<'_, F> {
         None
     }
 
-    /// The point that violates the limits least, and why nothing satisfies them. `None` if asked to stop.
+    /// The point that violates the limits least, and why nothing satisfies them. `None` if asked to
+    /// stop.
     pub(crate) fn infeasible(&self, scratch: &mut F::Scratch) -> Option<(Evaluated, String)> {
         let mut nearest: Option<(f64, Point, Kept)> = None;
         let mut some_keep_little_enough = false;

@@ -10,7 +10,8 @@ pub(crate) struct Random(Xoshiro256PlusPlus);
 impl Random {
     /// The `stream`th stream of a seed.
     pub(crate) fn new(seed: u64, stream: u64) -> Self {
-        // Weyl's sequence by the golden ratio: seeds of streams lie far apart, and are spread again by the generator.
+        // Weyl's sequence by the golden ratio: seeds of streams lie far apart, and are spread again
+        // by the generator.
         Self(Xoshiro256PlusPlus::seed_from_u64(seed.wrapping_add(stream.wrapping_mul(0x9e37_79b9_7f4a_7c15))))
     }
 
@@ -35,7 +36,8 @@ impl Random {
         radius * (2.0 * std::f64::consts::PI * self.uniform()).cos()
     }
 
-    /// Cauchy's distribution, centred at 0 with scale 1: mostly small steps, now and then a long one.
+    /// Cauchy's distribution, centred at 0 with scale 1: mostly small steps, now and then a long
+    /// one.
     pub(crate) fn cauchy(&mut self) -> f64 {
         (std::f64::consts::PI * (self.uniform() - 0.5)).tan()
     }

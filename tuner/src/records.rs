@@ -1,9 +1,11 @@
-//! The record that each call counts in, where a recording has more keys than a sampler's table holds.
+//! The record that each call counts in, where a recording has more keys than a sampler's table
+//! holds.
 //!
-//! The steps are those of the table itself, in one thread. A new key takes a free record. When there is none, the longest idle
-//! keys give theirs up: a sixteenth of all at most, once in an eighth of the time that they must have been idle for, and
-//! their records rest until the next time. A key that finds no room shares the overflow record with all others that do
-//! not, so that 90,000 keys in it are sampled as one busy key.
+//! The steps are those of the table itself, in one thread. A new key takes a free record. When
+//! there is none, the longest idle keys give theirs up: a sixteenth of all at most, once in an
+//! eighth of the time that they must have been idle for, and their records rest until the next
+//! time. A key that finds no room shares the overflow record with all others that do not, so that
+//! 90,000 keys in it are sampled as one busy key.
 
 use astracer_samplers::Limits;
 
@@ -79,8 +81,8 @@ impl Records {
         self.table.is_some() && record + 1 == self.len
     }
 
-    /// The record of a key's call at a time, not before that of the last one. `idle_ns` says for how long a record has said what a
-    /// fresh one says.
+    /// The record of a key's call at a time, not before that of the last one. `idle_ns` says for
+    /// how long a record has said what a fresh one says.
     pub(crate) fn find(&mut self, key: u32, at_ns: u64, idle_ns: impl Fn(usize) -> u64) -> Found {
         let Some(table) = &mut self.table else { return Found { record: key as usize, is_new: false } };
         let known = table.records[key as usize];
@@ -152,7 +154,8 @@ mod tests {
     use crate::random::Random;
     use crate::testing::{many_names, synthetic};
 
-    /// The sampler itself says which calls found no room, and by its probabilities which counts they had.
+    /// The sampler itself says which calls found no room, and by its probabilities which counts
+    /// they had.
     #[test]
     fn calls_find_the_records_that_the_sampler_gives_them() {
         const KEYS: u32 = 300;
@@ -168,7 +171,8 @@ mod tests {
         let (mut at_ns, mut overflown, mut renewed) = (1_000_000_000, 0, 0);
         for call in 0..20_000u32 {
             at_ns += (random.uniform() * 10e6) as u64;
-            // Keys come in waves: those of a second ago are idle, and a few of all come now and then.
+            // Keys come in waves: those of a second ago are idle, and a few of all come now and
+            // then.
             let wave = call / 400 * 20;
             let key =
                 if random.uniform() < 0.9 { wave + random.below(60) } else { random.below(KEYS) } % KEYS;

@@ -29,11 +29,12 @@ impl Decided {
     }
 }
 
-/// Decides each arrival in the order of a draw and calls `each` with the decision. `period` is the window that the draw's phase
-/// is a share of. False if it was asked to stop before the end.
+/// Decides each arrival in the order of a draw and calls `each` with the decision. `period` is the
+/// window that the draw's phase is a share of. False if it was asked to stop before the end.
 ///
-/// The randomness depends on the draw alone, so that different samplers are compared on the same numbers, and a draw
-/// gives the same traces anywhere. A cap on bytes meters a trace when it begins; a service does so when it exports.
+/// The randomness depends on the draw alone, so that different samplers are compared on the same
+/// numbers, and a draw gives the same traces anywhere. A cap on bytes meters a trace when it
+/// begins; a service does so when it exports.
 pub(crate) fn replay(
     workload: &Workload,
     sampler: &Sampler,
@@ -85,8 +86,8 @@ impl ByteMeters {
     }
 }
 
-/// The same for a baseline: its periods begin with the first arrival, as in the originals, and its numbers are
-/// independent of each other.
+/// The same for a baseline: its periods begin with the first arrival, as in the originals, and its
+/// numbers are independent of each other.
 pub(crate) fn replay_baseline(
     workload: &Workload,
     baseline: &mut dyn Baseline,
@@ -151,8 +152,8 @@ impl Numbers {
     }
 }
 
-/// A number in [0, 1) that is below `p` when a threshold of probability `p` keeps the randomness: high randomness is
-/// kept, so it is turned round. Three bits are lost, for a double holds 53.
+/// A number in [0, 1) that is below `p` when a threshold of probability `p` keeps the randomness:
+/// high randomness is kept, so it is turned round. Three bits are lost, for a double holds 53.
 fn uniform(randomness: Randomness) -> f64 {
     const LOST_BITS: u32 = Randomness::BITS - f64::MANTISSA_DIGITS;
     ((Randomness::MAX.get() - randomness.get()) >> LOST_BITS) as f64 / (1u64 << f64::MANTISSA_DIGITS) as f64
@@ -183,8 +184,9 @@ mod tests {
         }
     }
 
-    /// Of n successive numbers of a key, a share of p is kept with an error below 3 / n for any p: the three-distance
-    /// theorem bounds the discrepancy of multiples of the golden ratio. Independent numbers miss by 1 / sqrt(n).
+    /// Of n successive numbers of a key, a share of p is kept with an error below 3 / n for any p:
+    /// the three-distance theorem bounds the discrepancy of multiples of the golden ratio.
+    /// Independent numbers miss by 1 / sqrt(n).
     #[test]
     fn stratified_numbers_are_spread_evenly_within_each_key() {
         let workload = synthetic(10, 1);

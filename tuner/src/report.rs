@@ -1,7 +1,9 @@
-//! A tuning as one self-contained HTML page: what was found, how it was found, and what it keeps and misses.
+//! A tuning as one self-contained HTML page: what was found, how it was found, and what it keeps
+//! and misses.
 //!
-//! The page needs no network and no script. Charts have their numbers in a table beside them, series are told apart by
-//! shape and letter as well as by colour, and it is readable on a phone and on paper.
+//! The page needs no network and no script. Charts have their numbers in a table beside them,
+//! series are told apart by shape and letter as well as by colour, and it is readable on a phone
+//! and on paper.
 
 mod charts;
 mod functions;

@@ -31,11 +31,13 @@ pub struct Score {
     pub call_trees: u64,
     /// Call trees in the whole.
     pub call_trees_all: u64,
-    /// Euclidean distance of the functions' (mean, sd) of duration from the whole's (the paper's SS), ms.
+    /// Euclidean distance of the functions' (mean, sd) of duration from the whole's (the paper's
+    /// SS), ms.
     pub ss_ms: f64,
     /// Entropy of the functions' frequencies among the spans kept (the paper's IEn), bits.
     pub entropy_bits: f64,
-    /// `ss_ms / entropy_bits`; 0 when the distance is 0; infinite (`null` in JSON) when only the entropy is 0.
+    /// `ss_ms / entropy_bits`; 0 when the distance is 0; infinite (`null` in JSON) when only the
+    /// entropy is 0.
     pub dist_over_entropy: f64,
 }
 
@@ -96,14 +98,16 @@ pub struct Reference {
     bytes: u64,
     otlp_bytes: u64,
     functions_all: u64,
-    /// For each function the offset of its mean from the workload's (rounding, so close to 0), and its sd, ms.
+    /// For each function the offset of its mean from the workload's (rounding, so close to 0), and
+    /// its sd, ms.
     functions: Vec<(f64, f64)>,
     /// The traces of each key.
     pub(crate) traces_by_key: Vec<u32>,
 }
 
 impl Reference {
-    /// Sums up the whole workload, in the way in which kept parts are, so that "everything" is at distance 0 exactly.
+    /// Sums up the whole workload, in the way in which kept parts are, so that "everything" is at
+    /// distance 0 exactly.
     pub fn new(workload: &Workload) -> Self {
         Self::unless_stopped(workload, Stop::never()).expect("nobody stops this")
     }
@@ -136,8 +140,9 @@ impl Reference {
 }
 
 impl Reference {
-    /// SS: the distance of the functions' moments (the mean's offset from the workload's and the deviation, ms). A
-    /// function without them, which the sample lacks, counts as (0, 0): with its whole mean and sd as distance.
+    /// SS: the distance of the functions' moments (the mean's offset from the workload's and the
+    /// deviation, ms). A function without them, which the sample lacks, counts as (0, 0): with its
+    /// whole mean and sd as distance.
     pub(crate) fn distance(
         &self,
         workload: &Workload,

@@ -1,7 +1,7 @@
 //! Points of a search, and the parameters that they stand for.
 //!
-//! A point has one coordinate from 0 to 1 for each parameter. Rates, counts and probabilities are spread evenly on a
-//! logarithmic scale: from 0.01 to 0.02 is as far as from 0.1 to 0.2.
+//! A point has one coordinate from 0 to 1 for each parameter. Rates, counts and probabilities are
+//! spread evenly on a logarithmic scale: from 0.01 to 0.02 is as far as from 0.1 to 0.2.
 
 use astracer_samplers::{Bump, Config, ConfigError, Count, Nanos, Probability, TokenBucket};
 use serde::Serialize;
@@ -85,7 +85,8 @@ impl Parameters {
         }
     }
 
-    /// As bump: a constant is a least probability without a count. The parameters of a bucket make none.
+    /// As bump: a constant is a least probability without a count. The parameters of a bucket make
+    /// none.
     pub(crate) fn bump(&self) -> Result<Bump, ConfigError> {
         let nanos = |seconds: f64| Nanos::new((seconds * 1e9).round() as u64);
         let probability = |min: f64| Probability::new(min).unwrap_or(Probability::ONE);
@@ -147,8 +148,8 @@ pub(crate) fn anywhere(dimensions: usize, random: &mut Random) -> Point {
     point
 }
 
-/// A step away from a point along some of the axes: at least one, each other with an even chance. `scale` is a share
-/// of the axis.
+/// A step away from a point along some of the axes: at least one, each other with an even chance.
+/// `scale` is a share of the axis.
 pub(crate) fn step(dimensions: usize, from: &Point, scale: f64, random: &mut Random) -> Point {
     let always = random.below(dimensions as u32) as usize;
     let mut point = *from;

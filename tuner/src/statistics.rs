@@ -19,7 +19,8 @@ impl MeanSd {
         let (mut count, mut sum) = (0.0, 0.0);
         for value in values.clone() {
             count += 1.0;
-            // From the first one on, so that equal values have exactly their mean, and no deviation.
+            // From the first one on, so that equal values have exactly their mean, and no
+            // deviation.
             sum += value - first;
         }
         let mean = first + sum / count;
@@ -31,7 +32,8 @@ impl MeanSd {
     }
 }
 
-/// A number over several draws: its mean, how well the draws know that, and how far single runs lie from it.
+/// A number over several draws: its mean, how well the draws know that, and how far single runs lie
+/// from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Distribution {
@@ -39,7 +41,8 @@ pub struct Distribution {
     pub mean: f64,
     /// The standard deviation of single runs.
     pub sd: f64,
-    /// The mean lies in here with 95 %: 1.96 standard errors to both sides. Infinite if the mean is.
+    /// The mean lies in here with 95 %: 1.96 standard errors to both sides. Infinite if the mean
+    /// is.
     pub mean_interval: [f64; 2],
     /// Nine of ten single runs lie in here: from the 5 % to the 95 % quantile of the draws.
     pub run_interval: [f64; 2],
@@ -61,14 +64,16 @@ impl Distribution {
     }
 }
 
-/// So far to both sides of a mean. One that is infinite is so for certain: in some draw the value was.
+/// So far to both sides of a mean. One that is infinite is so for certain: in some draw the value
+/// was.
 fn around(mean: f64, error: f64) -> [f64; 2] {
     if mean.is_finite() { [mean - error, mean + error] } else { [mean; 2] }
 }
 
 impl Distribution {
-    /// Of runs that stand for several, each with its weight; the weights add up to 1. `means`: those of the runs, each with the
-    /// stratum that it was drawn from. Strata have fixed shares, so the spread between them is no error of the mean.
+    /// Of runs that stand for several, each with its weight; the weights add up to 1. `means`:
+    /// those of the runs, each with the stratum that it was drawn from. Strata have fixed shares,
+    /// so the spread between them is no error of the mean.
     pub(crate) fn of_mixture(values: &mut [(f64, f64)], means: &[(f64, f64)]) -> Self {
         let mean = MeanSd::of(means.iter().map(|&(_, mean)| mean)).mean;
         let variance = values.iter().map(|&(value, weight)| weight * (value - mean).powi(2)).sum::<f64>();
@@ -83,8 +88,8 @@ impl Distribution {
     }
 }
 
-/// The standard error of the mean of values, each with the number of its stratum. A stratum with a single value tells nothing of
-/// its spread: then all are one.
+/// The standard error of the mean of values, each with the number of its stratum. A stratum with a
+/// single value tells nothing of its spread: then all are one.
 fn stratified_error(values: &[(f64, f64)]) -> f64 {
     let mut strata: Vec<f64> = values.iter().map(|&(stratum, _)| stratum).collect();
     strata.sort_unstable_by(f64::total_cmp);
@@ -134,8 +139,8 @@ impl Twentieths {
     }
 }
 
-/// The number below which a standard normal number lies with this probability (0.5 to 1), within 0.0005: Abramowitz and
-/// Stegun 26.2.23.
+/// The number below which a standard normal number lies with this probability (0.5 to 1), within
+/// 0.0005: Abramowitz and Stegun 26.2.23.
 pub(crate) fn normal_quantile(probability: f64) -> f64 {
     let t = (-2.0 * (1.0 - probability).max(f64::MIN_POSITIVE).ln()).sqrt();
     let above = 2.515_517 + t * (0.802_853 + t * 0.010_328);
@@ -154,8 +159,8 @@ fn quantile_of(sorted: &[f64], q: f64) -> f64 {
     if low == high || part == 0.0 { low } else { low + (high - low) * part }
 }
 
-/// The quantile of sorted values by linear interpolation between the two nearest ranks (Hyndman and Fan's type 7,
-/// the default of NumPy and R); 0 of nothing.
+/// The quantile of sorted values by linear interpolation between the two nearest ranks (Hyndman and
+/// Fan's type 7, the default of NumPy and R); 0 of nothing.
 pub fn quantile(sorted: &[u64], q: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
     let rank = q.clamp(0.0, 1.0) * last as f64;
@@ -208,8 +213,9 @@ mod tests {
         assert_eq!(Distribution::of(vec![f64::INFINITY; 3]).run_interval, [f64::INFINITY; 2]);
     }
 
-    /// By hand. Strata of 1, 3 and of 10, 10: the first has a squared error of 1 for its mean, the second none, and each is half of
-    /// the whole. With a third stratum of a single value all five are one.
+    /// By hand. Strata of 1, 3 and of 10, 10: the first has a squared error of 1 for its mean, the
+    /// second none, and each is half of the whole. With a third stratum of a single value all five
+    /// are one.
     #[test]
     fn a_mixture_has_the_error_of_its_strata_and_quantiles_by_weight() {
         let mut values = [(5.0, 0.5), (1.0, 0.05), (9.0, 0.45)];
@@ -223,7 +229,8 @@ mod tests {
         assert!((alone - (66.0f64 / 5.0 / 4.0).sqrt()).abs() < 1e-12, "{alone}");
     }
 
-    /// A run that keeps nothing of all functions but one has an infinite dist/entropy, and with it all runs have in the mean.
+    /// A run that keeps nothing of all functions but one has an infinite dist/entropy, and with it
+    /// all runs have in the mean.
     #[test]
     fn an_infinite_mean_is_infinite_for_certain() {
         let inf = f64::INFINITY;

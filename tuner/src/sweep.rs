@@ -15,7 +15,8 @@ const GRID_MAX: f64 = 3e5;
 /// Points given to one thread at a time.
 const BATCH: usize = 256;
 
-/// Scores random points within the limits, `evaluations` of them if as many are found in a hundred times as many draws.
+/// Scores random points within the limits, `evaluations` of them if as many are found in a hundred
+/// times as many draws.
 pub(crate) fn random_search<F: Family>(
     problem: &Problem<'_, F>,
     evaluations: u64,

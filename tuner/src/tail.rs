@@ -1,19 +1,23 @@
-//! Policies at the traces' ends, replayed: what they would keep of a recording that the sampler drops, at what bytes, and
-//! with which ring.
+//! Policies at the traces' ends, replayed: what they would keep of a recording that the sampler
+//! drops, at what bytes, and with which ring.
 //!
-//! The sampler decides when a trace begins; the policies (`astracer_samplers::tail`, those of a service) when its root ends, of
-//! the dropped traces that are recorded all the same. Time is the draw's. What is simplified:
+//! The sampler decides when a trace begins; the policies (`astracer_samplers::tail`, those of a
+//! service) when its root ends, of the dropped traces that are recorded all the same. Time is the
+//! draw's. What is simplified:
 //!
-//! - A trace is taken as one process's: its root is the local root, and all of its spans are seen at the root's end.
-//! - A recorded trace takes all of its bytes, as OTLP protobuf, from its beginning, so the ring is fuller than a service's. One
-//!   that is cut, at a quarter of the ring or at 10,000 spans, has those bytes, and its root's at least; policies see all of its
-//!   spans. If the ring is smaller than the root, a trace is put to policies, with its root alone, only if it fails.
-//! - A trace whose root is open for longer than 30 s, a service's default, is put to the policies then, as in a service, which may
-//!   wait for longer (`with_trace_age_max`). All of its spans have ended when its root does.
+//! - A trace is taken as one process's: its root is the local root, and all of its spans are seen
+//!   at the root's end.
+//! - A recorded trace takes all of its bytes, as OTLP protobuf, from its beginning, so the ring is
+//!   fuller than a service's. One that is cut, at a quarter of the ring or at 10,000 spans, has
+//!   those bytes, and its root's at least; policies see all of its spans. If the ring is smaller
+//!   than the root, a trace is put to policies, with its root alone, only if it fails.
+//! - A trace whose root is open for longer than 30 s, a service's default, is put to the policies
+//!   then, as in a service, which may wait for longer (`with_trace_age_max`). All of its spans have
+//!   ended when its root does.
 //! - An error is a span's status. Events of level ERROR are no part of what is read of a recording.
-//! - Attributes are those of any span of the trace, as text, but for lists; those of resources are no span's, as in a service. Those
-//!   that a service adds at the export, where its policies have been asked, are seen ([`Outcomes::added`]). A policy by an own
-//!   function wants nothing.
+//! - Attributes are those of any span of the trace, as text, but for lists; those of resources are
+//!   no span's, as in a service. Those that a service adds at the export, where its policies have
+//!   been asked, are seen ([`Outcomes::added`]). A policy by an own function wants nothing.
 
 mod added;
 mod aged;
@@ -66,7 +70,8 @@ struct Outcome {
 }
 
 impl Outcomes {
-    /// Looks at a recording that was made with [`attributes`] among its own labels. `None` if asked to stop.
+    /// Looks at a recording that was made with [`attributes`] among its own labels. `None` if asked
+    /// to stop.
     pub fn new(recording: &Recording, tail: &Tail, stop: Stop<'_>) -> Option<Self> {
         let attributes = attributes(tail);
         let (others, own) = (recording.label_keys().len(), recording.own_label_keys());
@@ -121,8 +126,8 @@ impl Outcomes {
         absent.map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Replays the policies behind a sampler, on each of some draws; draws that were not finished are left out. `None` if there
-    /// is not a single one.
+    /// Replays the policies behind a sampler, on each of some draws; draws that were not finished
+    /// are left out. `None` if there is not a single one.
     pub fn replay(
         &self,
         workload: &Workload,
@@ -135,7 +140,8 @@ impl Outcomes {
         (!runs.is_empty()).then(|| self.summary(workload, sampler, &runs))
     }
 
-    /// The ids of the traces that the policies keep behind a sampler on one draw, in the order in which they do.
+    /// The ids of the traces that the policies keep behind a sampler on one draw, in the order in
+    /// which they do.
     pub fn kept(&self, workload: &Workload, sampler: &Candidate, draw: &Draw) -> Vec<TraceId> {
         let run = self.run(workload, sampler, draw, Stop::never()).unwrap_or_default();
         run.kept.into_iter().map(|arrival| workload.trace_id(arrival as usize)).collect()
@@ -257,15 +263,19 @@ pub struct TailSummary {
     pub errors_not_recorded: MeanSd,
     /// The most bytes that the ring held.
     pub ring_peak_bytes: MeanSd,
-    /// Recorded traces that were given up because the ring was full, before a policy could see them.
+    /// Recorded traces that were given up because the ring was full, before a policy could see
+    /// them.
     pub given_up: MeanSd,
     /// Those of them in which a span failed.
     pub errors_given_up: MeanSd,
-    /// Recorded traces in which a span failed that no policy kept: none wants errors, or its budget was used up.
+    /// Recorded traces in which a span failed that no policy kept: none wants errors, or its budget
+    /// was used up.
     pub errors_refused: MeanSd,
-    /// Recorded traces that failed when policies had looked at them for their age and they were held no more.
+    /// Recorded traces that failed when policies had looked at them for their age and they were
+    /// held no more.
     pub errors_late: MeanSd,
-    /// Traces above the duration of a `slow` policy that were not recorded: arming missed them. `None` without such a policy.
+    /// Traces above the duration of a `slow` policy that were not recorded: arming missed them.
+    /// `None` without such a policy.
     pub slow_not_recorded: Option<MeanSd>,
 }
 
@@ -387,7 +397,8 @@ impl<'a> Replay<'a> {
         }
         let taken = taken_of(arrival, &self.outcomes.tail);
         if taken > self.outcomes.tail.ring_bytes as u64 {
-            // Others that leave make no room for this root. A service has it all the same if something failed before its end.
+            // Others that leave make no room for this root. A service has it all the same if
+            // something failed before its end.
             if outcome.failed_after_ns.is_none() {
                 self.states[number as usize] = State::GivenUp;
                 self.run.given_up += 1;
@@ -395,7 +406,8 @@ impl<'a> Replay<'a> {
             return;
         }
         self.ring.add(at_ns, number, taken);
-        // As in a service: ended traces in which nothing was seen make room, and no open one does for a trace of which nothing is known.
+        // As in a service: ended traces in which nothing was seen make room, and no open one does
+        // for a trace of which nothing is known.
         while self.ring.bytes > self.outcomes.tail.ring_bytes as u64 {
             let lowest = self.ring.ended_ordinary().unwrap_or(number);
             self.release(lowest);
@@ -516,8 +528,8 @@ impl View for Attributes<'_> {
     }
 }
 
-/// The recorded traces, by value and age: ordinary ones that have ended, by their ends; ordinary ones that are open; and
-/// the same two of those that failed.
+/// The recorded traces, by value and age: ordinary ones that have ended, by their ends; ordinary
+/// ones that are open; and the same two of those that failed.
 #[derive(Debug, Default)]
 struct Ring {
     bytes: u64,

@@ -25,8 +25,9 @@ pub(crate) fn recorded(name: &str) -> Workload {
     Workload::new(&intake.finish(), &Grouping::default())
 }
 
-/// A service with a busy root, a quiet one and one that comes once, over a minute. Durations have heavy tails, the
-/// busy root's traces have several shapes, and one function is called from two roots.
+/// A service with a busy root, a quiet one and one that comes once, over a minute. Durations have
+/// heavy tails, the busy root's traces have several shapes, and one function is called from two
+/// roots.
 pub(crate) fn synthetic(traces: u64, seed: u64) -> Workload {
     Workload::new(&synthetic_recording(traces, seed), &Grouping::default())
 }
@@ -61,7 +62,8 @@ pub(crate) fn synthetic_recording(traces: u64, seed: u64) -> Recording {
     spans.intake.finish()
 }
 
-/// Traces of two calls a second, alike but for one in the middle whose inner call lasts 10 s longer than the others' 1 ms.
+/// Traces of two calls a second, alike but for one in the middle whose inner call lasts 10 s longer
+/// than the others' 1 ms.
 pub(crate) fn heavy_tailed(traces: u64) -> Workload {
     let mut spans = Spans { intake: Intake::new(Keep::default()), next: 1 };
     for trace in 0..traces {
@@ -73,8 +75,8 @@ pub(crate) fn heavy_tailed(traces: u64) -> Workload {
     Workload::new(&spans.intake.finish(), &Grouping::default())
 }
 
-/// A loop of two calls each, a fifth of a millisecond apart, that begins after three seconds; only the first calls a function that
-/// lasts 10 s.
+/// A loop of two calls each, a fifth of a millisecond apart, that begins after three seconds; only
+/// the first calls a function that lasts 10 s.
 pub(crate) fn late_loop(traces: u64) -> Workload {
     let mut spans = Spans { intake: Intake::new(Keep::default()), next: 1 };
     spans.add(traces, None, "start", 0, 1e6);
@@ -88,7 +90,8 @@ pub(crate) fn late_loop(traces: u64) -> Workload {
     Workload::new(&spans.intake.finish(), &Grouping::default())
 }
 
-/// Traces of one call, a millisecond apart: each of some names once, then again and again at random.
+/// Traces of one call, a millisecond apart: each of some names once, then again and again at
+/// random.
 pub(crate) fn many_names(names: u32, traces: u32, seed: u64) -> Workload {
     let mut random = Random::new(seed, 0);
     let mut spans = Spans { intake: Intake::new(Keep::default()), next: 1 };
@@ -100,8 +103,8 @@ pub(crate) fn many_names(names: u32, traces: u32, seed: u64) -> Workload {
     Workload::new(&spans.intake.finish(), &Grouping::default())
 }
 
-/// Traces of one call over some seconds: most of names that come for a sixteenth of the time and leave again, the others of
-/// any name.
+/// Traces of one call over some seconds: most of names that come for a sixteenth of the time and
+/// leave again, the others of any name.
 pub(crate) fn waves(names: u32, traces: u32, seconds: u32, seed: u64) -> Workload {
     let mut random = Random::new(seed, 0);
     let mut spans = Spans { intake: Intake::new(Keep::default()), next: 1 };

@@ -39,7 +39,8 @@ use measure::measure;
 use sums::SummedFamily;
 use watch::Watch;
 
-/// Annealing over common parameters begins so hot as to leave a valley, with steps of a fifth of an axis.
+/// Annealing over common parameters begins so hot as to leave a valley, with steps of a fifth of an
+/// axis.
 const HOT: f64 = 0.5;
 const STEP_HOT: f64 = 0.2;
 /// Streams of random numbers for the other searches; starts have the streams from 0.
@@ -49,9 +50,11 @@ const GRID_STREAM: u64 = 1 << 33;
 const ANNEALING: &str = "annealing";
 /// Starts of searches that a result is only compared with.
 const STARTS_COMPARED: u32 = 2;
-/// All scores of a search together cost about this, in units of some ns; twice as expensive ones are made half as often.
+/// All scores of a search together cost about this, in units of some ns; twice as expensive ones
+/// are made half as often.
 const WORK_MAX: f64 = 2.4e9;
-/// Above this cost of one score the whole is allowed less, so that a workload with 100,000 names takes seconds.
+/// Above this cost of one score the whole is allowed less, so that a workload with 100,000 names
+/// takes seconds.
 const COST_LARGE: f64 = 3e6;
 /// Scores that a search has at least.
 const EVALUATIONS_MIN: u64 = 12;
@@ -111,7 +114,8 @@ pub struct Tuning {
     pub min_kept: Option<f64>,
     /// The part that the parameters keep, as the search expects it.
     pub score: Expected,
-    /// The same by replay with the samplers themselves, on draws that the search did not see: the figure to trust.
+    /// The same by replay with the samplers themselves, on draws that the search did not see: the
+    /// figure to trust.
     pub replayed: Option<Replayed>,
     /// An equal share of the same size on the same draws.
     pub replayed_share: Option<Replayed>,
@@ -120,8 +124,8 @@ pub struct Tuning {
     pub cap: Cap,
     /// The parameters under that cap, on the same draws.
     pub replayed_capped: Option<Replayed>,
-    /// dist/entropy of the first of these replays over recordings drawn again from this one's blocks of time: the spread
-    /// that is this recording's luck.
+    /// dist/entropy of the first of these replays over recordings drawn again from this one's
+    /// blocks of time: the spread that is this recording's luck.
     pub bootstrap: Option<Distribution>,
     /// An equal share of everything, as large as the limits allow, in expectation.
     pub baseline: Expected,
@@ -148,7 +152,8 @@ pub struct Tuning {
     pub seconds: f64,
     /// Whether it was stopped before its end: this is then the best so far.
     pub interrupted: bool,
-    /// The search that found the common parameters: `annealing`, or `random` or `grid` if one of these was lucky.
+    /// The search that found the common parameters: `annealing`, or `random` or `grid` if one of
+    /// these was lucky.
     pub found_by: &'static str,
     /// Each start of annealing.
     pub starts: Vec<Search>,
@@ -188,8 +193,8 @@ impl Tuning {
     }
 }
 
-/// Probabilities of single keys against common parameters, both tuned on every other block of time and replayed on the
-/// blocks between, and the other way round.
+/// Probabilities of single keys against common parameters, both tuned on every other block of time
+/// and replayed on the blocks between, and the other way round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PerKeyTrial {
@@ -225,15 +230,17 @@ pub struct Search {
     pub evaluations: u64,
     /// The best of them; `None` if none was within the limits.
     pub best: Option<FrontPoint>,
-    /// At which evaluations the best became better, and the value that is minimised then: the objective's, and where one key has
-    /// more than 80 % of the bytes larger by the error of counts.
+    /// At which evaluations the best became better, and the value that is minimised then: the
+    /// objective's, and where one key has more than 80 % of the bytes larger by the error of
+    /// counts.
     pub convergence: Vec<(u64, f64)>,
 }
 
 /// Finds parameters and checks them: [`search`], then [`check`].
 ///
-/// The result depends on the workload and the options only, not on the number of threads; unless `stop` became true
-/// or the time was up. Both are asked at least every 50 ms, and the best so far is returned.
+/// The result depends on the workload and the options only, not on the number of threads; unless
+/// `stop` became true or the time was up. Both are asked at least every 50 ms, and the best so far
+/// is returned.
 pub fn tune(
     workload: &Workload,
     options: &Options,
@@ -257,8 +264,8 @@ pub fn search(
     search_with(None, workload, options, stop, progress)
 }
 
-/// The same, with sums that another search has made of the workload, for the same sampler, draws and windows. They are not
-/// used if the limits are others, nor for a part of the time.
+/// The same, with sums that another search has made of the workload, for the same sampler, draws
+/// and windows. They are not used if the limits are others, nor for a part of the time.
 pub fn search_with<'w>(
     sums: Option<Sums<'w>>,
     workload: &'w Workload,
@@ -475,7 +482,8 @@ impl<'a> Run<'a> {
         for archive in archives.iter().flatten().chain(compared.iter().map(|(_, archive)| archive)) {
             all.merge_fronts(archive);
         }
-        // Whichever search found it: the comparison is to tell how good annealing is, not to throw something better away.
+        // Whichever search found it: the comparison is to tell how good annealing is, not to throw
+        // something better away.
         let others = compared.iter().filter_map(|(method, archive)| Some((*method, archive.best?)));
         let found = best_of(&archives).map(|best| (ANNEALING, best)).into_iter().chain(others);
         let (found_by, best, infeasible) = match found.min_by(|(_, a), (_, b)| a.value.total_cmp(&b.value)) {

@@ -21,8 +21,8 @@ pub(crate) use part::PartSums;
 /// Nanoseconds in a millisecond: durations are scored in milliseconds.
 const NS_PER_MS: f64 = 1e6;
 
-/// Traces in order of arrival, each reduced to its key, its size, its call tree and, for each of its functions, the
-/// sums from which means and deviations are made.
+/// Traces in order of arrival, each reduced to its key, its size, its call tree and, for each of
+/// its functions, the sums from which means and deviations are made.
 #[derive(Clone, Debug)]
 pub struct Workload {
     functions: Vec<Function>,
@@ -85,8 +85,8 @@ pub struct Calls {
     pub count: u32,
     /// Sum of (duration - the function's mean in the full trace), ms.
     pub deviation: f64,
-    /// Sum of the squares of that. Deviations rather than durations, so that the variance does not come out as a
-    /// small difference of large numbers.
+    /// Sum of the squares of that. Deviations rather than durations, so that the variance does not
+    /// come out as a small difference of large numbers.
     pub deviation_squared: f64,
     /// The longest duration.
     pub max_ns: u64,
@@ -108,8 +108,8 @@ impl Workload {
     /// Bytes for each function in each trace, if its durations there lie in one bucket.
     pub const BYTES_PER_CALL: usize = size_of::<Calls>() + size_of::<Latencies>();
 
-    /// Reduces a recording to a workload whose traces are told apart by `grouping`. The recording must have been made
-    /// with the grouping's attributes as labels.
+    /// Reduces a recording to a workload whose traces are told apart by `grouping`. The recording
+    /// must have been made with the grouping's attributes as labels.
     pub fn new(recording: &Recording, grouping: &Grouping) -> Self {
         Self::unless_stopped(recording, grouping, Stop::never()).expect("nobody stops this")
     }
@@ -210,7 +210,8 @@ impl Workload {
         })
     }
 
-    /// The functions, in the full trace. A function without calls (its spans were duplicates) is not of it.
+    /// The functions, in the full trace. A function without calls (its spans were duplicates) is
+    /// not of it.
     pub fn functions(&self) -> &[Function] {
         &self.functions
     }
@@ -230,7 +231,8 @@ impl Workload {
         self.call_trees
     }
 
-    /// The number of traces of each path kind. In a part of a workload kinds keep their numbers, and some may have none.
+    /// The number of traces of each path kind. In a part of a workload kinds keep their numbers,
+    /// and some may have none.
     pub fn path_kinds(&self) -> &[u32] {
         &self.path_kinds
     }
@@ -300,8 +302,8 @@ impl Cells {
     }
 }
 
-/// Counts, means and deviations of each function's durations in the full trace, by symbol of its name. `None` if asked to
-/// stop.
+/// Counts, means and deviations of each function's durations in the full trace, by symbol of its
+/// name. `None` if asked to stop.
 fn functions(recording: &Recording, pulse: &mut Pulse<'_>) -> Option<Vec<Function>> {
     let mut sums = vec![(0u64, 0u128); recording.names().len()];
     for span in recording.traces().flat_map(TraceView::spans) {
@@ -348,7 +350,8 @@ mod tests {
     use crate::Inspection;
     use crate::testing::synthetic_recording;
 
-    /// A question comes at least for every 4,096 spans and traces, whatever is summed up; each yes is the last one.
+    /// A question comes at least for every 4,096 spans and traces, whatever is summed up; each yes
+    /// is the last one.
     #[test]
     fn summing_up_a_recording_stops_at_any_question() {
         let recording = synthetic_recording(4_000, 1);

@@ -1,12 +1,13 @@
-//! The bounds step: whole commands take instructions and memory that grow at most linearly with each thing that a
-//! recording can have many of.
+//! The bounds step: whole commands take instructions and memory that grow at most linearly with
+//! each thing that a recording can have many of.
 //!
-//! Each case is measured at n, 4n and 16n. The first difference is of 3n more things, the second of 12n more: for a linear
-//! command it is four times as large, for a quadratic one sixteen times. Differences rather than sums, so that a start that
-//! costs more than the work hides nothing. Sorting is allowed for, and the steps in which vectors grow.
+//! Each case is measured at n, 4n and 16n. The first difference is of 3n more things, the second of
+//! 12n more: for a linear command it is four times as large, for a quadratic one sixteen times.
+//! Differences rather than sums, so that a start that costs more than the work hides nothing.
+//! Sorting is allowed for, and the steps in which vectors grow.
 //!
-//! Instructions are counted by cachegrind on one thread, so a busy machine changes nothing; memory is the peak that the
-//! kernel tells. It needs valgrind.
+//! Instructions are counted by cachegrind on one thread, so a busy machine changes nothing; memory
+//! is the peak that the kernel tells. It needs valgrind.
 
 mod input;
 
@@ -24,7 +25,8 @@ use input::Many;
 const BUILD: &str = "build --release -p astracer-cli --locked";
 /// The largest quotient of the second difference by the first.
 const RATIO_MAX: f64 = 4.6;
-/// Memory below this is the program's own, whatever it reads: bytes that the second difference may be off by.
+/// Memory below this is the program's own, whatever it reads: bytes that the second difference may
+/// be off by.
 const SLACK_BYTES: f64 = 2e7;
 const SIZES: [usize; 3] = [1, 4, 16];
 
@@ -47,7 +49,8 @@ enum Of {
     Convert,
     Parameters,
     Tail,
-    /// The baselines that do something in each interval, in as many intervals as there are traces by ten.
+    /// The baselines that do something in each interval, in as many intervals as there are traces
+    /// by ten.
     Baselines,
 }
 
@@ -75,7 +78,8 @@ impl Of {
                 "1",
                 "--iterations",
                 "4",
-                // As many for each size: a mean of four times as many things may be known after an eighth of the replays.
+                // As many for each size: a mean of four times as many things may be known after an
+                // eighth of the replays.
                 "--replays",
                 "24",
                 "--per-key",
@@ -228,8 +232,9 @@ fn ratio(found: &[f64], slack: f64) -> f64 {
     (third - second - slack).max(0.0) / (second - first).max(1.0)
 }
 
-/// The largest memory that one run held. It is asked for every millisecond: nothing tells a parent without unsafe code
-/// or another program; the peak of these commands is not in their last millisecond.
+/// The largest memory that one run held. It is asked for every millisecond: nothing tells a parent
+/// without unsafe code or another program; the peak of these commands is not in their last
+/// millisecond.
 fn peak_bytes(program: &Path, args: &[String]) -> Result<f64, String> {
     let mut child = Command::new(program)
         .args(args)
@@ -267,7 +272,8 @@ mod tests {
         assert_eq!(of(|n| 5.0 * n), 4.0);
         assert_eq!(of(|n| n * n / 1e3), 16.0);
         assert!(of(|n| n.sqrt()) < RATIO_MAX);
-        // Beside a hundred instructions for each thing, one for each pair of a thousand things shows.
+        // Beside a hundred instructions for each thing, one for each pair of a thousand things
+        // shows.
         assert!(of(|n| 100.0 * n + n * n / 1e4) > RATIO_MAX);
         assert_eq!(ratio(&[5e6, 5e6, 7e6], 3e6), 0.0);
     }

@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
-/// Runs `cargo LINE` at the root, its output going where ours goes. False if it fails or cannot be started.
+/// Runs `cargo LINE` at the root, its output going where ours goes. False if it fails or cannot be
+/// started.
 pub(crate) fn run(root: &Path, line: &str) -> bool {
     run_with(root, line, [])
 }

@@ -1,4 +1,5 @@
-//! The tests against real servers: fetches and starts each server, runs the tests that need it, and stops it.
+//! The tests against real servers: fetches and starts each server, runs the tests that need it, and
+//! stops it.
 
 use std::path::Path;
 
@@ -7,7 +8,8 @@ use crate::metadata::Metadata;
 use crate::outcome::{Options, Outcome};
 use crate::servers::{self, Kind};
 
-/// The tests of a server are in the module with its name below this one; a plain `cargo test` ignores them.
+/// The tests of a server are in the module with its name below this one; a plain `cargo test`
+/// ignores them.
 const MODULE: &str = "real_servers";
 
 pub(crate) fn run(root: &Path, options: Options) -> Outcome {
@@ -17,8 +19,8 @@ pub(crate) fn run(root: &Path, options: Options) -> Outcome {
 }
 
 fn test(root: &Path, folder: &Path, target: &str, options: Options) -> Outcome {
-    // The same command as the step `test`, so that nothing is compiled twice. It also builds the command line tool and
-    // the examples.
+    // The same command as the step `test`, so that nothing is compiled twice. It also builds the
+    // command line tool and the examples.
     if !cargo::run(root, "test --workspace --locked --no-run") {
         return Outcome::Failed;
     }

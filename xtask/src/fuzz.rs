@@ -1,5 +1,6 @@
-//! Fuzzing with libFuzzer, through cargo-fuzz, which needs a nightly compiler. This installs nothing. The same targets
-//! also run on stable, as an ordinary test over their seeds and mutations of them.
+//! Fuzzing with libFuzzer, through cargo-fuzz, which needs a nightly compiler. This installs
+//! nothing. The same targets also run on stable, as an ordinary test over their seeds and mutations
+//! of them.
 
 pub(crate) mod work;
 
@@ -51,7 +52,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> ExitCode {
     let mut failed = Vec::new();
     for target in chosen {
         println!("\n==> fuzz {target} for {} s", options.seconds);
-        // libFuzzer writes its findings into the first folder, which git ignores, and only reads the seeds.
+        // libFuzzer writes its findings into the first folder, which git ignores, and only reads
+        // the seeds.
         let corpus = format!("fuzz/corpus/{target}");
         if let Err(error) = std::fs::create_dir_all(root.join(&corpus)) {
             eprintln!("error: {corpus}: {error}");

@@ -1,9 +1,10 @@
-//! The instructions step. On a shared machine, times say more about the machine than about the code, so callgrind counts
-//! the instructions of `sdk/benches/instructions.rs` and of requests in `examples/src/bin/et.rs`, case by case, and the
-//! step compares them with the counts under version control. It needs valgrind.
+//! The instructions step. On a shared machine, times say more about the machine than about the
+//! code, so callgrind counts the instructions of `sdk/benches/instructions.rs` and of requests in
+//! `examples/src/bin/et.rs`, case by case, and the step compares them with the counts under version
+//! control. It needs valgrind.
 //!
-//! Counts depend on the compiler, so they are compared only for the compiler that they were recorded with.
-//! `ASTRACER_RECORD=1 cargo xtask instructions` records them again.
+//! Counts depend on the compiler, so they are compared only for the compiler that they were
+//! recorded with. `ASTRACER_RECORD=1 cargo xtask instructions` records them again.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -15,11 +16,11 @@ const FILE: &str = "benches/results/instructions.txt";
 const SPANS: &str = "bench -p astracer-sdk --bench instructions --no-run --locked";
 const REQUESTS: &str = "build --release -p astracer-examples --bin et --locked";
 
-/// Largest accepted difference of a count, in percent: enough for another version of the C library's allocator, and less
-/// than one more lock or allocation.
+/// Largest accepted difference of a count, in percent: enough for another version of the C
+/// library's allocator, and less than one more lock or allocation.
 const TOLERANCE: f64 = 3.0;
-/// Of a whole process: its threads wait for each other a different number of times in each run, and its clock is calibrated
-/// anew. Runs of one build differed by 5 %.
+/// Of a whole process: its threads wait for each other a different number of times in each run, and
+/// its clock is calibrated anew. Runs of one build differed by 5 %.
 const PROCESS_TOLERANCE: f64 = 20.0;
 
 fn tolerance(name: &str) -> f64 {
@@ -152,8 +153,8 @@ impl Recorded {
         Ok(Recorded { compiler, counts: counts.collect::<Result<_, String>>()? })
     }
 
-    /// A line for each case, and whether all are within the tolerance. Fewer are no better than more: the record is then
-    /// to be made anew, so that the next loss is seen.
+    /// A line for each case, and whether all are within the tolerance. Fewer are no better than
+    /// more: the record is then to be made anew, so that the next loss is seen.
     fn compare(&self, counts: &[(&str, u64)]) -> (String, bool) {
         let mut text = format!("{:<42} {:>8} {:>8}\n", "instructions", "recorded", "counted");
         let mut passed = counts.len() == self.counts.len();
@@ -184,13 +185,14 @@ fn compiler() -> Result<String, String> {
     Ok(format!("rustc {} {}", value("release:"), value("host:")))
 }
 
-/// The instructions of a span, a decision or a request: on the thread that makes it, or of the whole process with its exporter,
-/// if the name says so.
+/// The instructions of a span, a decision or a request: on the thread that makes it, or of the
+/// whole process with its exporter, if the name says so.
 fn count(program: &Path, name: &str, each: u64) -> Result<u64, String> {
     if !name.starts_with(PROCESS) {
         return Ok(total(program, name, ROUNDS, &["--toggle-collect=*measured*"])? / (ROUNDS * each));
     }
-    // Both have the start in them, by and large: the clock is calibrated until it is known well enough.
+    // Both have the start in them, by and large: the clock is calibrated until it is known well
+    // enough.
     let more = 40 * ROUNDS;
     let (few, many) = (total(program, name, ROUNDS, &[])?, total(program, name, more, &[])?);
     Ok(many.saturating_sub(few) / ((more - ROUNDS) * each))

@@ -1,5 +1,5 @@
-//! The licence check: every package that could be compiled in, for any platform or feature, is under terms that
-//! [`policy`] accepts, and comes from a registry.
+//! The licence check: every package that could be compiled in, for any platform or feature, is
+//! under terms that [`policy`] accepts, and comes from a registry.
 
 mod policy;
 mod spdx;

@@ -1,5 +1,5 @@
-//! The loom step: the models of every crate that depends on loom, built with `--cfg loom`, in a target folder of their
-//! own so that the flag does not rebuild everything else.
+//! The loom step: the models of every crate that depends on loom, built with `--cfg loom`, in a
+//! target folder of their own so that the flag does not rebuild everything else.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -38,8 +38,9 @@ fn search_one(root: &Path, package: &str, target: &str) -> bool {
     }
 }
 
-/// Models are searched exhaustively, so they need optimised code; the assertions of a debug build stay on, and the
-/// number of forced switches between threads is bounded, as loom's documentation recommends.
+/// Models are searched exhaustively, so they need optimised code; the assertions of a debug build
+/// stay on, and the number of forced switches between threads is bounded, as loom's documentation
+/// recommends.
 fn environment(target: &str) -> [(&'static str, String); 5] {
     let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
     let preemptions = std::env::var("LOOM_MAX_PREEMPTIONS").unwrap_or_else(|_| "3".to_owned());

@@ -1,7 +1,7 @@
 //! `cargo xtask`: the one entry to every check.
 //!
-//! CI runs `cargo xtask ci`, and so can everyone with a clone and a stable toolchain. A check is a [`step::Step`]; a
-//! step of more than one cargo command has a module of its own.
+//! CI runs `cargo xtask ci`, and so can everyone with a clone and a stable toolchain. A check is a
+//! [`step::Step`]; a step of more than one cargo command has a module of its own.
 
 // A tool for the terminal: printing is its output.
 #![allow(clippy::print_stdout, clippy::print_stderr)]

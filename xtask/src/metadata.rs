@@ -86,7 +86,8 @@ impl Metadata {
     ///
     /// # Errors
     ///
-    /// If cargo fails (for example because `Cargo.lock` is not up to date), or its answer is not understood.
+    /// If cargo fails (for example because `Cargo.lock` is not up to date), or its answer is not
+    /// understood.
     pub(crate) fn load(root: &Path) -> Result<Metadata, String> {
         let output = cargo::command(root, "metadata --format-version 1 --locked --all-features")
             .stderr(Stdio::inherit())
@@ -124,7 +125,8 @@ impl Metadata {
         self.packages.iter().filter(|package| seen.contains(package.id.as_str())).collect()
     }
 
-    /// `path`, an absolute one of this metadata, as seen from the root and with `/` between its parts.
+    /// `path`, an absolute one of this metadata, as seen from the root and with `/` between its
+    /// parts.
     pub(crate) fn relative(&self, path: &str) -> String {
         path.strip_prefix(&self.workspace_root)
             .unwrap_or(path)

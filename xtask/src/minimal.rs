@@ -1,8 +1,9 @@
-//! The minimal step: our published crates build with the oldest direct dependencies that their manifests allow, so a
-//! manifest that promises too much is found. Only nightly cargo can choose the oldest versions.
+//! The minimal step: our published crates build with the oldest direct dependencies that their
+//! manifests allow, so a manifest that promises too much is found. Only nightly cargo can choose
+//! the oldest versions.
 //!
-//! The check runs on a copy of the manifests and sources in the target folder: the workspace's own Cargo.lock stays as it
-//! is.
+//! The check runs on a copy of the manifests and sources in the target folder: the workspace's own
+//! Cargo.lock stays as it is.
 
 use std::fs;
 use std::path::Path;
@@ -39,8 +40,8 @@ fn check(root: &Path) -> Result<Outcome, String> {
     Ok(Outcome::Passed)
 }
 
-/// Copies sources and manifests, without recorded data. Unchanged files keep their times, so that a second run compiles
-/// only what changed.
+/// Copies sources and manifests, without recorded data. Unchanged files keep their times, so that a
+/// second run compiles only what changed.
 fn write_copy(repo: &Repo, copy: &Path) -> std::io::Result<()> {
     for file in repo.files().filter(|file| !file.is_data() && file.path != "Cargo.lock") {
         let path = copy.join(&file.path);
@@ -55,7 +56,8 @@ fn write_copy(repo: &Repo, copy: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Takes the unpublished crates out of the workspace: their dependencies promise nothing to anybody.
+/// Takes the unpublished crates out of the workspace: their dependencies promise nothing to
+/// anybody.
 fn keep_members(copy: &Path, folders: &[String]) -> Result<(), String> {
     let path = copy.join("Cargo.toml");
     let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;

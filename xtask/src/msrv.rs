@@ -1,5 +1,6 @@
-//! The msrv step: our published crates build with the Rust version that they declare, and no dependency of theirs
-//! declares a newer one. The second half needs no toolchain, so it always runs.
+//! The msrv step: our published crates build with the Rust version that they declare, and no
+//! dependency of theirs declares a newer one. The second half needs no toolchain, so it always
+//! runs.
 
 use std::path::Path;
 

@@ -1,5 +1,6 @@
-//! The platforms step: what a service depends on compiles for other systems and for words of 32 bits, and the SDK's unit
-//! tests pass with those: the entries of spans follow the layout of a registry's ids, which a word's size changes.
+//! The platforms step: what a service depends on compiles for other systems and for words of 32
+//! bits, and the SDK's unit tests pass with those: the entries of spans follow the layout of a
+//! registry's ids, which a word's size changes.
 //!
 //! Features that compile C code are left out: they need a C compiler for each target.
 

@@ -1,8 +1,10 @@
-//! Real servers for tests and for looking at traces: Zipkin, Jaeger and the OpenTelemetry Collector. Maven and Go fetch
-//! them into the user's cache; they run on free ports of the loopback address.
+//! Real servers for tests and for looking at traces: Zipkin, Jaeger and the OpenTelemetry
+//! Collector. Maven and Go fetch them into the user's cache; they run on free ports of the loopback
+//! address.
 //!
-//! This repository pins their versions: `xtask/servers/go` is a Go module whose go.sum has the hash of every module that
-//! Jaeger and the collector are built from; `kind.rs` has Zipkin's version, and Maven checks its hash.
+//! This repository pins their versions: `xtask/servers/go` is a Go module whose go.sum has the hash
+//! of every module that Jaeger and the collector are built from; `kind.rs` has Zipkin's version,
+//! and Maven checks its hash.
 
 mod fetch;
 mod kind;

@@ -17,9 +17,9 @@ pub(crate) struct Options {
     pub(crate) with_sanitizer: bool,
 }
 
-/// The modes, by the names that the test `proof::soak` knows: the layer and the subscriber, where spans below a dropped root
-/// are visible to other layers or disabled; tracing-opentelemetry behind the gate, both ways; the layer with too little room; and with
-/// traces that are kept late.
+/// The modes, by the names that the test `proof::soak` knows: the layer and the subscriber, where
+/// spans below a dropped root are visible to other layers or disabled; tracing-opentelemetry behind
+/// the gate, both ways; the layer with too little room; and with traces that are kept late.
 const MODES: [&str; 11] = [
     "visible",
     "disabled",
@@ -59,7 +59,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> ExitCode {
 
 const SOAK: &str = "-p astracer-sdk --test all --locked proof::soak -- --nocapture";
 
-/// With a standard library that is instrumented too: the one that comes with the compiler makes false reports.
+/// With a standard library that is instrumented too: the one that comes with the compiler makes
+/// false reports.
 fn run_sanitized(root: &Path, env: [(&str, String); 2]) -> Result<(), String> {
     let target = format!("{}/sanitizer", Metadata::load(root)?.target_directory);
     let mut command = tool::toolchain_cargo(root, "nightly");

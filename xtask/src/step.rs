@@ -1,5 +1,5 @@
-//! The checks by name, in the order of `cargo xtask ci`: cheap ones first, the tests last, so that a log ends with the
-//! tests' own result.
+//! The checks by name, in the order of `cargo xtask ci`: cheap ones first, the tests last, so that
+//! a log ends with the tests' own result.
 
 use std::path::Path;
 

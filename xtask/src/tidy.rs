@@ -1,7 +1,9 @@
-//! Rules that neither the compiler nor clippy checks: the crate graph of ARCHITECTURE.md, documents, manifests, sizes.
+//! Rules that neither the compiler nor clippy checks: the crate graph of ARCHITECTURE.md,
+//! documents, manifests, sizes.
 //!
-//! Each rule is a function from the repository (and cargo's metadata) to problems, in a file of its own, with tests that
-//! break the rule. A rule about code belongs into clippy.toml or `[workspace.lints]` wherever a lint can say it.
+//! Each rule is a function from the repository (and cargo's metadata) to problems, in a file of its
+//! own, with tests that break the rule. A rule about code belongs into clippy.toml or
+//! `[workspace.lints]` wherever a lint can say it.
 
 mod circles;
 mod docs;

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Makes sure that a program is there. With `install`, as root on Debian, a missing one is installed; otherwise the
-/// error says what to install.
+/// Makes sure that a program is there. With `install`, as root on Debian, a missing one is
+/// installed; otherwise the error says what to install.
 ///
 /// # Errors
 ///
@@ -47,15 +47,16 @@ pub(crate) fn install_package(name: &str) -> Result<(), String> {
     run(Command::new("apt-get").args(["install", "-y", "-qq", "--no-install-recommends", name]))
 }
 
-/// Installs something that a step can do without. If that fails, the output says so, and the step is left out for want of
-/// what is missing.
+/// Installs something that a step can do without. If that fails, the output says so, and the step
+/// is left out for want of what is missing.
 pub(crate) fn try_install(command: &mut Command) {
     if let Err(error) = run(command) {
         println!("{error}");
     }
 }
 
-/// Whether `cargo +TOOLCHAIN` works, for example `nightly` or `1.88`. With `install`, rustup is asked for a missing one.
+/// Whether `cargo +TOOLCHAIN` works, for example `nightly` or `1.88`. With `install`, rustup is
+/// asked for a missing one.
 pub(crate) fn toolchain(root: &Path, toolchain: &str, install: bool) -> bool {
     if install && !has_toolchain(root, toolchain) {
         let words = ["toolchain", "install", toolchain, "--profile", "minimal", "--no-self-update"];

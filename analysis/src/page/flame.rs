@@ -8,7 +8,8 @@ use maud::{Markup, html};
 
 use crate::profile::Profile;
 
-/// Boxes narrower than this part of the graph are not drawn; their time is part of their callers' boxes.
+/// Boxes narrower than this part of the graph are not drawn; their time is part of their callers'
+/// boxes.
 const NARROWEST: f64 = 0.001;
 /// Boxes that are drawn at most.
 const BOXES_MAX: usize = 4000;

@@ -77,7 +77,8 @@ fn mixed(id: SpanId) -> u64 {
     mixed ^ mixed >> 31
 }
 
-/// For each span of a trace with stalls the instants of these: in the middle of calls to the DataNode.
+/// For each span of a trace with stalls the instants of these: in the middle of calls to the
+/// DataNode.
 fn stalls(recording: &Recording, of_data_node: &HashSet<SpanId>) -> HashMap<SpanId, Vec<u64>> {
     let mut stalls = HashMap::new();
     for trace in recording.traces() {
@@ -114,8 +115,8 @@ fn a_stuttering_data_node_shows_as_reads_and_the_pipelines_wait() {
     assert!(stalls.len() > 100, "{} spans", stalls.len());
     let (after, _) = read(&stalls);
     let whole = profile(&before, |_| 1.0);
-    // Large files are created three times as often, so that what closing them takes is a larger part of the time, and
-    // files are asked about a fifth as often.
+    // Large files are created three times as often, so that what closing them takes is a larger
+    // part of the time, and files are asked about a fifth as often.
     let mix = |root: &str| {
         if root.contains("createLarge") {
             3.0
@@ -197,9 +198,10 @@ fn recording_of_roots(traces: &[(&str, u64)]) -> Recording {
     intake.finish()
 }
 
-/// By hand. Of six traces here three are of `read`, which took 10 ms there and takes 11, 12 and 13: 1 more for each of
-/// six, and the variance of their mean is 2/3 by 2. One is of `rare`, 7.5 more for each of six: but one trace on either
-/// side says little, and the error is a sixth of the root of 5^2 + 50^2.
+/// By hand. Of six traces here three are of `read`, which took 10 ms there and takes 11, 12 and 13:
+/// 1 more for each of six, and the variance of their mean is 2/3 by 2. One is of `rare`, 7.5 more
+/// for each of six: but one trace on either side says little, and the error is a sixth of the root
+/// of 5^2 + 50^2.
 #[test]
 fn a_change_is_at_the_mix_here_and_what_is_certain_comes_first() {
     let there = roots(&[("read", 10), ("read", 10), ("read", 10), ("quick", 2), ("rare", 5)]);
@@ -218,8 +220,9 @@ fn a_change_is_at_the_mix_here_and_what_is_certain_comes_first() {
     near(read.mix_ms, -1.0);
 }
 
-/// By hand: `late` has no trace there that stands for any, so its half of the time here is a root that is not there.
-/// Of four traces of `kept` there one says what it takes, and of its mean as little is known as without the three.
+/// By hand: `late` has no trace there that stands for any, so its half of the time here is a root
+/// that is not there. Of four traces of `kept` there one says what it takes, and of its mean as
+/// little is known as without the three.
 #[test]
 fn traces_that_stand_for_none_are_no_root_and_tell_nothing_of_a_spread() {
     let there = weighted_roots(&[

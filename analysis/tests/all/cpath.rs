@@ -1,4 +1,5 @@
-//! Longest paths, slack and experiments against an oracle over random executions that fork and join.
+//! Longest paths, slack and experiments against an oracle over random executions that fork and
+//! join.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,8 +8,8 @@ use serde_json::Value;
 
 use crate::goldens;
 
-/// An execution as a graph: an edge between consecutive events of a thread is as long as the thread worked, and one
-/// from a fork or to a join takes no time.
+/// An execution as a graph: an edge between consecutive events of a thread is as long as the thread
+/// worked, and one from a fork or to a join takes no time.
 struct Execution {
     graph: Graph,
     lengths: Vec<f64>,

@@ -1,10 +1,11 @@
 //! Expected results: those beside this file, or those of a folder of your own.
 //!
-//! `ASTRACER_GOLDENS=folder cargo test -p astracer-analysis --test all -- --nocapture` checks cases of your own, in
-//! files of the same names: `cpath/cases.jsonl`, `critical_path/jaeger_ui_cases.json`,
-//! `critical_path/crisp_test_cases/1.json` and so on with `critical_path/crisp_fixture_out.json`,
-//! `xtrace/criticalpath_expected.json` with the traces that it names. Each may be compressed (`.xz`, `.gz`), and may lie
-//! in a folder `oracles` of it. A file that such a folder does not have is not checked; one test fails if there is none.
+//! `ASTRACER_GOLDENS=folder cargo test -p astracer-analysis --test all -- --nocapture` checks cases
+//! of your own, in files of the same names: `cpath/cases.jsonl`,
+//! `critical_path/jaeger_ui_cases.json`, `critical_path/crisp_test_cases/1.json` and so on with
+//! `critical_path/crisp_fixture_out.json`, `xtrace/criticalpath_expected.json` with the traces that
+//! it names. Each may be compressed (`.xz`, `.gz`), and may lie in a folder `oracles` of it. A file
+//! that such a folder does not have is not checked; one test fails if there is none.
 
 use std::io::Read;
 use std::path::PathBuf;

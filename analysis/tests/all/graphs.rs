@@ -12,7 +12,8 @@ use astracer_recording::recording::{Intake, Keep};
 
 use crate::random::Random;
 
-/// An execution whose events come one after the other, some at once, each behind up to three earlier ones.
+/// An execution whose events come one after the other, some at once, each behind up to three
+/// earlier ones.
 fn random_graph(seed: u64) -> EventGraph {
     let mut random = Random(seed);
     let count = 2 + random.below(10) as u32;
@@ -28,8 +29,8 @@ fn random_graph(seed: u64) -> EventGraph {
     EventGraph::new(events, edges, 0)
 }
 
-/// The longest path to the last event that avoids one event, by leaving out the event's edges: its other paths begin
-/// nowhere new, for an event without edges that had some is no beginning.
+/// The longest path to the last event that avoids one event, by leaving out the event's edges: its
+/// other paths begin nowhere new, for an event without edges that had some is no beginning.
 fn avoiding(graph: &EventGraph, avoided: u32) -> f64 {
     let (all, lengths, sink) = (graph.graph(), graph.lengths(), graph.last_event());
     if avoided == sink {
@@ -64,7 +65,8 @@ fn the_longest_path_around_an_event_is_that_of_a_search() {
     }
 }
 
-/// The time after one event shrinks, or grows, in a copy of the graph whose events all have names of their own.
+/// The time after one event shrinks, or grows, in a copy of the graph whose events all have names
+/// of their own.
 #[test]
 fn drag_and_slack_are_what_retiming_says() {
     let mut checked = (0, 0);
@@ -155,7 +157,8 @@ fn an_execution_ends_at_the_last_written_of_its_latest_events() {
     assert_eq!(ended.path(Rule::Events), [0, 2]);
 }
 
-/// The second event lies before the first, which it followed: that takes no time. The third is 15 after it.
+/// The second event lies before the first, which it followed: that takes no time. The third is 15
+/// after it.
 #[test]
 fn an_event_before_its_parent_took_no_time() {
     let skewed = graph(&[10, 5, 20], &[(0, 1), (1, 2)]);
@@ -167,8 +170,8 @@ fn an_event_before_its_parent_took_no_time() {
     assert!(path.tiles(10, 20), "{path:?}");
 }
 
-/// The second and the third event are equally long behind the first, though the third's clock is late: the path is that
-/// of the later parent, which the fourth waited for.
+/// The second and the third event are equally long behind the first, though the third's clock is
+/// late: the path is that of the later parent, which the fourth waited for.
 #[test]
 fn of_equally_long_paths_the_latest_parents_is_taken() {
     let tied = graph(&[0, 10, 5, 20], &[(0, 1), (1, 2), (2, 3), (1, 3)]);

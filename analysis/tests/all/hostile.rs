@@ -1,5 +1,5 @@
-//! Recordings that are wrong, extreme or malicious: each is analysed by every rule, in linear time and without recursion,
-//! and what is odd about it is counted.
+//! Recordings that are wrong, extreme or malicious: each is analysed by every rule, in linear time
+//! and without recursion, and what is odd about it is counted.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -39,7 +39,8 @@ fn recording<'r>(rows: impl IntoIterator<Item = Row<'r>>) -> Recording {
     intake.finish()
 }
 
-/// Analyses a recording by every rule and both treatments of skew, and checks that segments tile every root.
+/// Analyses a recording by every rule and both treatments of skew, and checks that segments tile
+/// every root.
 fn by_every_rule(recording: &Recording) -> Vec<Profile> {
     let mut profiles = Vec::new();
     for rule in Rule::ALL {
@@ -207,7 +208,8 @@ fn a_page_has_no_more_marks_than_can_be_told_apart() {
     let lanes = Lanes::new(&found, &traced, 10);
     assert_eq!(lanes.lanes[0].critical.len() as u64, CHILDREN + 1);
     let page = drawn(&profiler.finish(&[50.0]), &lanes);
-    // The parts of the root touch each other as they are drawn; those of nine children are drawn one each.
+    // The parts of the root touch each other as they are drawn; those of nine children are drawn
+    // one each.
     assert_eq!(page.matches("class=\"critical\"").count(), 10);
     assert!(page.len() < 20_000, "{}", page.len());
 }

@@ -1,4 +1,5 @@
-//! Real recordings: whatever the rule, segments tile every root, shares add up, and a sample speaks for the whole.
+//! Real recordings: whatever the rule, segments tile every root, shares add up, and a sample speaks
+//! for the whole.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -98,9 +99,10 @@ fn segments_tile_every_root_and_shares_add_up_to_one() {
 
 #[test]
 fn a_weighted_sample_speaks_for_the_whole() {
-    // Each trace is kept with probability p and counts for 1 / p. The estimate of a function's total over traces with
-    // times x has the variance sum(x^2) (1 - p) / p; the mean of 200 independent estimates has a 200th of that. Five
-    // deviations are passed by chance once in 1.7 million tries; ten functions are looked at.
+    // Each trace is kept with probability p and counts for 1 / p. The estimate of a function's
+    // total over traces with times x has the variance sum(x^2) (1 - p) / p; the mean of 200
+    // independent estimates has a 200th of that. Five deviations are passed by chance once in 1.7
+    // million tries; ten functions are looked at.
     const SEEDS: u64 = 200;
     let p = 0.1f64;
     let recording = read("workloads/hdfs_client_ops.tar.xz");
@@ -179,8 +181,8 @@ fn weights_come_from_the_tracestate() {
     }
 }
 
-/// The root's threshold is the trace's, also where a span that another clock timed stands before it; without one, the
-/// first that a span has.
+/// The root's threshold is the trace's, also where a span that another clock timed stands before
+/// it; without one, the first that a span has.
 #[test]
 fn the_roots_weight_is_the_traces() {
     let span = |id: u64, parent: &str, start: u64, state: &str| {
@@ -204,7 +206,8 @@ fn the_roots_weight_is_the_traces() {
     }
 }
 
-/// A span of OTLP's JSON: the numbers of its trace and its own, its parent's id, its name, and its times in ms.
+/// A span of OTLP's JSON: the numbers of its trace and its own, its parent's id, its name, and its
+/// times in ms.
 fn span(trace: u32, id: u64, parent: &str, name: &str, (start, end): (u64, u64)) -> String {
     let (start, end) = (start * 1_000_000, end * 1_000_000);
     format!(
@@ -220,7 +223,8 @@ fn recorded(spans: &[String]) -> Recording {
     intake.finish()
 }
 
-/// By hand: a trace of 10 ms by weight 3, of which a call takes 4, and one of 2 ms by weight 1; without weights one each.
+/// By hand: a trace of 10 ms by weight 3, of which a call takes 4, and one of 2 ms by weight 1;
+/// without weights one each.
 #[test]
 fn every_figure_of_a_profile_is_by_weight() {
     let parent = "0000000000000001";
@@ -255,8 +259,8 @@ fn every_figure_of_a_profile_is_by_weight() {
     assert_eq!(half.length.percentiles_ms, [2.0, 2.0, 10.0]);
 }
 
-/// A function that is on the path only where a trace stands for none has the figures of one that is never on it, and no
-/// such trace is a percentile.
+/// A function that is on the path only where a trace stands for none has the figures of one that is
+/// never on it, and no such trace is a percentile.
 #[test]
 fn a_trace_that_stands_for_none_is_in_no_figure() {
     let parent = "0000000000000001";

@@ -1,4 +1,5 @@
-//! Trees of spans: the example of docs/critical-path.md, random trees against a slow reference, and hostile ones.
+//! Trees of spans: the example of docs/critical-path.md, random trees against a slow reference, and
+//! hostile ones.
 
 use std::collections::BTreeMap;
 
@@ -133,7 +134,8 @@ fn a_child_of_another_clock_is_moved_by_the_least_amount() {
     }
 }
 
-/// A child of another service, half outside of its parent: moved inside if the parent waits for it, else clipped.
+/// A child of another service, half outside of its parent: moved inside if the parent waits for it,
+/// else clipped.
 #[test]
 fn messages_and_what_only_follows_are_not_moved() {
     use SpanKind::{Client, Consumer, Internal, Producer, Server};
@@ -161,8 +163,9 @@ fn messages_and_what_only_follows_are_not_moved() {
     }
 }
 
-/// Spans that touch their parent from outside have no time in it, whatever the rule. For Jaeger's rule that decides the
-/// path: one that was taken first would keep off a sibling that ends at the very end.
+/// Spans that touch their parent from outside have no time in it, whatever the rule. For Jaeger's
+/// rule that decides the path: one that was taken first would keep off a sibling that ends at the
+/// very end.
 #[test]
 fn spans_that_touch_their_parent_from_outside_are_left_out() {
     let tree = tree(&[
@@ -180,7 +183,8 @@ fn spans_that_touch_their_parent_from_outside_are_left_out() {
     }
 }
 
-/// The parent is moved by 20 less, to 130..140; its child, 15 late by a third clock, by 15 more than that.
+/// The parent is moved by 20 less, to 130..140; its child, 15 late by a third clock, by 15 more
+/// than that.
 #[test]
 fn a_child_is_moved_with_its_parent_and_by_its_own_clock() {
     let tree = tree(&[node(0, 0, NONE, 100, 140), node(1, 1, 0, 150, 160), node(2, 2, 1, 170, 175)]);
@@ -189,7 +193,8 @@ fn a_child_is_moved_with_its_parent_and_by_its_own_clock() {
     assert_eq!((found.adjusted.shifted_spans, found.adjusted.dropped_spans), (2, 0));
 }
 
-/// Both children end with their parent once they are clipped; Jaeger asks first the one that was recorded to end later.
+/// Both children end with their parent once they are clipped; Jaeger asks first the one that was
+/// recorded to end later.
 #[test]
 fn jaeger_sorts_by_ends_as_recorded() {
     let tree = tree(&[node(0, 0, NONE, 100, 140), node(1, 0, 0, 105, 140), node(2, 0, 0, 110, 150)]);
@@ -197,8 +202,8 @@ fn jaeger_sorts_by_ends_as_recorded() {
     assert_eq!(segments(&tree, &found), [(0, 100, 110), (2, 110, 140)]);
 }
 
-/// CRISP's tool lets siblings overlap by less than 1 % of their parent, here 100 of 10,000, if no other sibling begins
-/// or ends in the overlap.
+/// CRISP's tool lets siblings overlap by less than 1 % of their parent, here 100 of 10,000, if no
+/// other sibling begins or ends in the overlap.
 #[test]
 fn crisp_lets_siblings_overlap_a_little() {
     let first_is_on_path = |first_end: u64, third: Option<(u64, u64)>| {
@@ -229,8 +234,8 @@ fn crisp_takes_the_last_written_of_equal_ends() {
     assert_eq!(segments(&tree, &found), [(0, 0, 20), (2, 20, 90), (0, 90, 100)]);
 }
 
-/// The time of a client's span is its length less its server's, which is not clipped if the call is clean: the server's
-/// span is the only child, and at most 1 % longer than the client's.
+/// The time of a client's span is its length less its server's, which is not clipped if the call is
+/// clean: the server's span is the only child, and at most 1 % longer than the client's.
 #[test]
 fn crisp_does_not_clip_the_server_of_a_clean_call() {
     use SpanKind::{Client, Server, Unspecified};
@@ -260,7 +265,8 @@ fn crisp_does_not_clip_the_server_of_a_clean_call() {
     assert_eq!(own(Unspecified, host(1, parent), host(1, child), &[]), 5);
 }
 
-/// A child as long as its parent fits into it; one that lies inside already is not counted as moved.
+/// A child as long as its parent fits into it; one that lies inside already is not counted as
+/// moved.
 #[test]
 fn a_child_as_long_as_its_parent_is_moved_and_one_inside_is_not_counted() {
     let tree = tree(&[node(0, 0, NONE, 100, 140), node(1, 1, 0, 110, 150), node(2, 2, 0, 110, 120)]);
@@ -313,7 +319,8 @@ fn segments_tile_the_root_whatever_the_rule() {
     }
 }
 
-/// The rule `last` as its definition says it, by recursion and search: who held the span up until `instant`?
+/// The rule `last` as its definition says it, by recursion and search: who held the span up until
+/// `instant`?
 fn reference(tree: &Tree, placed: &Placed, node: u32, mut instant: u64, found: &mut Vec<(u32, u64, u64)>) {
     let start = placed.interval(tree, node).unwrap().start;
     loop {
@@ -352,8 +359,8 @@ fn the_walk_finds_what_the_definition_says() {
     }
 }
 
-/// The second child begins at the very end of the first, so it waited for it: twice 50 and 50 more, also if the parent
-/// takes no time.
+/// The second child begins at the very end of the first, so it waited for it: twice 50 and 50 more,
+/// also if the parent takes no time.
 #[test]
 fn a_child_that_begins_at_anothers_end_waited_for_it() {
     let tree = tree(&[node(0, 0, NONE, 0, 100), node(1, 0, 0, 0, 50), node(2, 0, 0, 50, 100)]);

@@ -50,7 +50,8 @@ fn check(text: &str, expected: &Value) -> Result<(), String> {
     if !traced.path.tiles(start, end) {
         return Err("the segments do not tile the path".to_owned());
     }
-    // The tool's time is in seconds or milliseconds, as the file's own, with the rounding of its floats.
+    // The tool's time is in seconds or milliseconds, as the file's own, with the rounding of its
+    // floats.
     let (time, unit) = ((end - start) as f64, if text.contains("\"1364") { 1e9 } else { 1e6 });
     let expected = expected["spanTime"].as_f64().expect("a time");
     if (time / unit - expected).abs() < 1e-3 {

@@ -1,7 +1,7 @@
 //! `AvgSampleRate`: an average rate, met with the counts of the last interval.
 //!
-//! Before the first interval is over, every key has the average rate itself. Golden vectors: `genericsampler_test.go`
-//! and `avgsamplerate_test.go`.
+//! Before the first interval is over, every key has the average rate itself. Golden vectors:
+//! `genericsampler_test.go` and `avgsamplerate_test.go`.
 
 use super::allocation::allocate;
 use super::{ByKey, one_in};

@@ -1,9 +1,11 @@
-//! `EMASampleRate` and `EMAThroughput`: the same allocation over an exponential moving average of the counts.
+//! `EMASampleRate` and `EMAThroughput`: the same allocation over an exponential moving average of
+//! the counts.
 //!
-//! A key whose average falls below the weight is forgotten. An interval without any traffic changes nothing. After
-//! three intervals, traffic of twice the average's sum ends an interval at once (burst detection); the call that
-//! brings it there still has the old rate. Golden vectors: `genericsampler_test.go`, `emasamplerate_test.go` and
-//! `emathroughput_test.go`. `EMAThroughput` divided its goal by the interval's length until 0.5.1; here it multiplies.
+//! A key whose average falls below the weight is forgotten. An interval without any traffic changes
+//! nothing. After three intervals, traffic of twice the average's sum ends an interval at once
+//! (burst detection); the call that brings it there still has the old rate. Golden vectors:
+//! `genericsampler_test.go`, `emasamplerate_test.go` and `emathroughput_test.go`. `EMAThroughput`
+//! divided its goal by the interval's length until 0.5.1; here it multiplies.
 
 use super::allocation::allocate;
 use super::{ByKey, one_in};

@@ -102,8 +102,8 @@ fn throughputs_over_powers_of_three() {
     assert_eq!(rates_by(8, |key| windowed.rate(key)), [1, 1, 1, 2, 6, 19, 58, 174]);
 }
 
-/// `TestAvgSampleUpdateMaps` and `TestEMASampleUpdateMaps`, with a goal of 20; the averages are brought to the counts by
-/// repeating them, as there.
+/// `TestAvgSampleUpdateMaps` and `TestEMASampleUpdateMaps`, with a goal of 20; the averages are
+/// brought to the counts by repeating them, as there.
 #[test]
 fn an_average_rate_of_twenty() {
     let check = |names: &[&'static str], counts: &[f64], expected: &[u64]| {
@@ -222,8 +222,8 @@ fn call(key: u32, at_ms: u64) -> Call {
     Call { key, at_ns: at_ms * 1_000_000, uniform: 0.5 }
 }
 
-/// Interval 1 s, an average of 3. Before the first tick the goal itself is the rate. Of 31 calls 31/3 are due, and of two
-/// keys with 30 and 1 still 31/3, of which the second takes one.
+/// Interval 1 s, an average of 3. Before the first tick the goal itself is the rate. Of 31 calls
+/// 31/3 are due, and of two keys with 30 and 1 still 31/3, of which the second takes one.
 #[test]
 fn ticks_fall_each_period_after_the_first_arrival() {
     let mut average = AverageRate::new(3.0, 1.0, &Keys::new(["a", "b"]));
@@ -260,8 +260,9 @@ fn calls(baseline: &mut dyn Baseline, count: usize, key: u32, at_ms: u64) {
     }
 }
 
-/// `TestEMABurstDetection`: the average of 1000 calls is 500, so the 1000th call of another key is a burst, but only once
-/// three intervals have passed. The interval then ends at once, and the next a full period later.
+/// `TestEMABurstDetection`: the average of 1000 calls is 500, so the 1000th call of another key is
+/// a burst, but only once three intervals have passed. The interval then ends at once, and the next
+/// a full period later.
 #[test]
 fn a_burst_ends_an_interval() {
     let mut moving = Moving::new(Goal::PerInterval(1.0), 1.0, 0.5, &Keys::new(["foo", "bar"]));
@@ -271,8 +272,8 @@ fn a_burst_ends_an_interval() {
     calls(&mut moving, 2000, 0, 1001);
     assert_eq!(moving.averages.numbers[0], 500.0, "only one interval has passed");
 
-    // 2,001 calls in the second interval: (2001 + 500) / 2 = 1250.5. None in the third, which changes nothing; one in the
-    // fourth: (1 + 1250.5) / 2 = 625.75.
+    // 2,001 calls in the second interval: (2001 + 500) / 2 = 1250.5. None in the third, which
+    // changes nothing; one in the fourth: (1 + 1250.5) / 2 = 625.75.
     moving.keeps(call(0, 3999));
     assert_eq!(moving.averages.numbers, [1250.5, 0.0]);
     moving.keeps(call(1, 4000));

@@ -1,8 +1,9 @@
-//! `PerKeyThroughput` and `TotalThroughput`: a number of traces per second, for each key or for all keys in equal shares.
+//! `PerKeyThroughput` and `TotalThroughput`: a number of traces per second, for each key or for all
+//! keys in equal shares.
 //!
-//! The rate is the key's count in the last interval by what it may keep, cut off to a whole number. Golden vectors:
-//! `genericsampler_test.go` and `perkeythroughput_test.go`; for the total, by hand, as its tests give the results of the
-//! time before 0.6.0 where a share could be no fraction.
+//! The rate is the key's count in the last interval by what it may keep, cut off to a whole number.
+//! Golden vectors: `genericsampler_test.go` and `perkeythroughput_test.go`; for the total, by hand,
+//! as its tests give the results of the time before 0.6.0 where a share could be no fraction.
 
 use super::{ByKey, one_in};
 use crate::kind::{Kind, Parameter};

@@ -1,9 +1,10 @@
 //! `WindowedThroughput`: the total throughput, from a rolling window that is looked at often.
 //!
-//! At each tick the window holds the intervals that ended within the lookback, which is cut off to whole intervals. The
-//! original answers 0 for a key that it has no rate for; as its users do, that is taken as 1. Golden vectors:
-//! `genericsampler_test.go` and `windowedthroughput_test.go`. The original's intervals are aligned to the Unix epoch
-//! and its ticks to its start; here both are aligned to the first arrival.
+//! At each tick the window holds the intervals that ended within the lookback, which is cut off to
+//! whole intervals. The original answers 0 for a key that it has no rate for; as its users do, that
+//! is taken as 1. Golden vectors: `genericsampler_test.go` and `windowedthroughput_test.go`. The
+//! original's intervals are aligned to the Unix epoch and its ticks to its start; here both are
+//! aligned to the first arrival.
 
 use std::collections::VecDeque;
 
@@ -38,8 +39,8 @@ pub(super) struct Windowed {
     pub(super) counts: ByKey,
     /// Intervals with traffic, and their counts by key; no older than the lookback.
     pub(super) past: VecDeque<(u64, Vec<(u32, f64)>)>,
-    /// Sum of the past. A rate is calculated when a call asks for it: those of a whole window would cost each interval
-    /// as much as all that the lookback holds.
+    /// Sum of the past. A rate is calculated when a call asks for it: those of a whole window would
+    /// cost each interval as much as all that the lookback holds.
     in_window: Vec<f64>,
     /// The keys in the window.
     occurring: usize,

@@ -1,12 +1,14 @@
-//! Adaptive: the collector steers each operation's probability so that as many of its traces arrive as wanted.
+//! Adaptive: the collector steers each operation's probability so that as many of its traces arrive
+//! as wanted.
 //!
-//! Source: `PostAggregator` and `PercentageIncreaseCappedCalculator`, github.com/jaegertracing/jaeger,
-//! `internal/sampling/samplingstrategy/adaptive`; the defaults are those of its `options.go`. Golden vectors:
-//! `post_aggregator_test.go`.
+//! Source: `PostAggregator` and `PercentageIncreaseCappedCalculator`,
+//! github.com/jaegertracing/jaeger, `internal/sampling/samplingstrategy/adaptive`; the defaults are
+//! those of its `options.go`. Golden vectors: `post_aggregator_test.go`.
 //!
-//! The collector sees only what was kept, and counts of that only what the probability kept. Simplified: its delay of
-//! two minutes and the client's polling (once a minute) are left out, so a new probability holds at once. On a
-//! recording that is shorter than a period nothing is ever adapted: what is kept then is `initial` and the lower bound.
+//! The collector sees only what was kept, and counts of that only what the probability kept.
+//! Simplified: its delay of two minutes and the client's polling (once a minute) are left out, so a
+//! new probability holds at once. On a recording that is shorter than a period nothing is ever
+//! adapted: what is kept then is `initial` and the lower bound.
 
 use std::collections::VecDeque;
 
@@ -75,7 +77,8 @@ struct Operation {
     current: Option<u64>,
     /// The same for past periods, the latest first. Empty if the collector remembers no trace.
     past: VecDeque<Option<u64>>,
-    /// At the last calculation: the probability before it, and whether it was believed to be in use.
+    /// At the last calculation: the probability before it, and whether it was believed to be in
+    /// use.
     last: Option<(f64, bool)>,
 }
 
@@ -107,8 +110,9 @@ impl Adaptive {
             }
             let old = operation.probability;
             let is_initial = |probability: f64| (probability - self.initial).abs() < SAME;
-            // The collector suspects clients that do not follow it. Ours does: what arrived last was kept with the
-            // probability of the time. But if nothing arrived, it goes by what it believed before.
+            // The collector suspects clients that do not follow it. Ours does: what arrived last
+            // was kept with the probability of the time. But if nothing arrived, it goes by what it
+            // believed before.
             let in_use = is_initial(old)
                 || operation.past[0].is_some()
                 || operation.last.is_some_and(|(probability, in_use)| in_use && !is_initial(probability));
@@ -128,7 +132,8 @@ pub(super) fn weighted(rates: &[f64]) -> f64 {
     sum / weights().sum::<f64>().max(1.0)
 }
 
-/// The probability that brings the rate of kept traces to the target, not more than doubled at once.
+/// The probability that brings the rate of kept traces to the target, not more than doubled at
+/// once.
 pub(super) fn steer(old: f64, rate: f64, target: f64, tolerance: f64) -> f64 {
     if (rate - target).abs() / target < tolerance {
         return old;

@@ -1,6 +1,8 @@
-//! Guaranteed throughput: one probability for all operations, and at least one trace of each in an interval.
+//! Guaranteed throughput: one probability for all operations, and at least one trace of each in an
+//! interval.
 //!
-//! Source: `GuaranteedThroughputProbabilisticSampler` under `PerOperationSampler`, github.com/uber/jaeger-client-go 2.30.0.
+//! Source: `GuaranteedThroughputProbabilisticSampler` under `PerOperationSampler`,
+//! github.com/uber/jaeger-client-go 2.30.0.
 
 use super::{LowerBound, OPERATIONS_MAX};
 use crate::kind::{Kind, Parameter, Unit};

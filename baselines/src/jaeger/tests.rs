@@ -37,8 +37,8 @@ fn the_latest_periods_weigh_most() {
     assert_eq!(weighted(&[]), 0.0);
 }
 
-/// `TestCalculateProbability` (tolerance 0.2), but for the growth, which the original caps in another class:
-/// `PercentageIncreaseCappedCalculator` with a cap of 100 %.
+/// `TestCalculateProbability` (tolerance 0.2), but for the growth, which the original caps in
+/// another class: `PercentageIncreaseCappedCalculator` with a cap of 100 %.
 #[test]
 fn probabilities_are_steered_to_the_target() {
     assert_near(steer(0.5, 2.0, 1.0, 0.2), 0.25);
@@ -68,8 +68,8 @@ fn kept(baseline: &mut dyn Baseline, key: u32, from_s: u64, calls: u64, uniform:
         .sum()
 }
 
-/// `TestAdaptiveSampler` of the client, with a probability of 0.5 and one trace a second: the lower bound keeps a trace
-/// that the probability would not; one that it keeps takes the credit with it.
+/// `TestAdaptiveSampler` of the client, with a probability of 0.5 and one trace a second: the lower
+/// bound keeps a trace that the probability would not; one that it keeps takes the credit with it.
 #[test]
 fn guaranteed_keeps_at_least_one_of_each_key() {
     let mut baseline = build("jaeger-guaranteed:rate=0.5,lower=1s", &["op", "first"]);
@@ -96,13 +96,15 @@ fn operations_beyond_2000_have_no_lower_bound() {
     }
 }
 
-/// Target 1/s, from 0.001, minute by minute, by hand. A first draw of 0.9 in a minute takes the lower bound's credit.
+/// Target 1/s, from 0.001, minute by minute, by hand. A first draw of 0.9 in a minute takes the
+/// lower bound's credit.
 #[test]
 fn adaptive_moves_once_a_minute() {
     let mut baseline = build("jaeger-adaptive", &["busy", "rare"]);
     let mut kept = |key, at_s, calls, uniform| kept(baseline.as_mut(), key, at_s, calls, uniform);
     assert_eq!(kept(0, 0, 60_000, 0.0005), 60_000);
-    // 1000/s, so from 0.001 to a thousandth of it, but not below 0.00001. The credit of 0 s is back at 60 s.
+    // 1000/s, so from 0.001 to a thousandth of it, but not below 0.00001. The credit of 0 s is back
+    // at 60 s.
     assert_eq!(kept(0, 60, 100, 0.0005), 1, "the lower bound alone");
     assert_eq!(kept(0, 119, 100, 0.000_02), 0);
     // Traces kept by the lower bound do not count, so the probability doubles to 0.00002, ...
@@ -112,17 +114,19 @@ fn adaptive_moves_once_a_minute() {
     assert_eq!([kept(0, 180, 1, 0.000_039), kept(0, 180, 1, 0.000_041)], [1, 0]);
     // A key that is new has the initial probability.
     assert_eq!([kept(1, 181, 1, 0.9), kept(1, 181, 1, 0.000_9), kept(1, 181, 1, 0.001_1)], [1, 1, 0]);
-    // Nothing was kept from 240 s on: the latest minute that is known goes on counting, one in it, so twice doubled.
+    // Nothing was kept from 240 s on: the latest minute that is known goes on counting, one in it,
+    // so twice doubled.
     assert_eq!(kept(0, 301, 1, 0.9), 1, "the lower bound");
     assert_eq!([kept(0, 301, 1, 0.000_159), kept(0, 301, 1, 0.000_161)], [1, 0]);
-    // After ten minutes without traces an operation is forgotten. Those of 301 s are in the minute up to 360 s.
+    // After ten minutes without traces an operation is forgotten. Those of 301 s are in the minute
+    // up to 360 s.
     assert_eq!(kept(0, 961, 1, 0.9), 1, "the lower bound");
     assert_eq!([kept(0, 961, 1, 0.000_9), kept(0, 961, 1, 0.001_1)], [1, 0]);
 }
 
-/// A trace that only the lower bound kept counts as none, though it would make 1/60 per second, above the target. In the
-/// next minute nothing arrives, and as the last calculation still began with the initial probability, the collector
-/// does not trust that its new one is in use.
+/// A trace that only the lower bound kept counts as none, though it would make 1/60 per second,
+/// above the target. In the next minute nothing arrives, and as the last calculation still began
+/// with the initial probability, the collector does not trust that its new one is in use.
 #[test]
 fn adaptive_counts_what_the_probability_kept() {
     let mut baseline = build("jaeger-adaptive:target=0.01", &["rare"]);
@@ -131,8 +135,9 @@ fn adaptive_counts_what_the_probability_kept() {
     assert_eq!([kept(121, 0.9), kept(121, 0.001_9), kept(121, 0.002_1)], [1, 1, 0]);
 }
 
-/// 20/s in the first minute, so from 0.5 to 0.025; 1/s in the second. The last minute alone is at the target; by the last
-/// two, with weights 2^4 and 1, the rate is (16 + 20) / 17 = 2.12, and the probability falls to 0.0118.
+/// 20/s in the first minute, so from 0.5 to 0.025; 1/s in the second. The last minute alone is at
+/// the target; by the last two, with weights 2^4 and 1, the rate is (16 + 20) / 17 = 2.12, and the
+/// probability falls to 0.0118.
 #[test]
 fn adaptive_looks_back_as_far_as_asked() {
     for (buckets, kept_by_the_probability) in [(1, 1), (2, 0)] {

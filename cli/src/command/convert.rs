@@ -38,8 +38,8 @@ pub(crate) struct Convert {
     #[arg(value_name = "IN")]
     pub(crate) input: PathBuf,
 
-    /// The file to write; - is standard output. A file of this name is replaced once everything is written. A name that
-    /// ends with .gz or .zst is compressed.
+    /// The file to write; - is standard output. A file of this name is replaced once everything is
+    /// written. A name that ends with .gz or .zst is compressed.
     #[arg(value_name = "OUT")]
     pub(crate) output: PathBuf,
 
@@ -50,7 +50,8 @@ pub(crate) struct Convert {
     #[command(flatten)]
     pub(crate) reading: Reading,
 
-    /// Print a summary as one JSON object, to standard output (to standard error if the traces go there).
+    /// Print a summary as one JSON object, to standard output (to standard error if the traces go
+    /// there).
     #[arg(long)]
     pub(crate) json: bool,
 }

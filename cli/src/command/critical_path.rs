@@ -58,13 +58,13 @@ pub(crate) struct CriticalPath {
     #[arg(long, value_enum)]
     pub(crate) by: Option<Grouped>,
 
-    /// The rule by which a path is found: last (the child that finished last; event graphs by their edges), jaeger and
-    /// crisp (as those tools), events (the latest parent, as X-Trace's tool).
+    /// The rule by which a path is found: last (the child that finished last; event graphs by their
+    /// edges), jaeger and crisp (as those tools), events (the latest parent, as X-Trace's tool).
     #[arg(long, value_name = "RULE", default_value = "last")]
     pub(crate) rule: Rule,
 
-    /// Spans that another machine's clock put outside of their parents: shift them inside, or clip them (rule last)
-    /// [default: shift].
+    /// Spans that another machine's clock put outside of their parents: shift them inside, or clip
+    /// them (rule last) [default: shift].
     #[arg(long, value_enum)]
     pub(crate) skew: Option<Clocks>,
 
@@ -72,8 +72,8 @@ pub(crate) struct CriticalPath {
     #[arg(long, value_name = "NAME=FACTOR", value_parser = speedup)]
     pub(crate) speedup: Vec<(String, f64)>,
 
-    /// Show what differs from another recording: the time of traces of the same roots, the largest certain change first,
-    /// and apart from it what the mix of roots changes.
+    /// Show what differs from another recording: the time of traces of the same roots, the largest
+    /// certain change first, and apart from it what the mix of roots changes.
     #[arg(long, value_name = "RECORDING")]
     pub(crate) compare: Option<PathBuf>,
 
@@ -89,7 +89,8 @@ pub(crate) struct CriticalPath {
     #[arg(long, value_name = "N")]
     pub(crate) top: Option<usize>,
 
-    /// Let each trace count for as many as its threshold (`ot=th` in the tracestate) says it stands for.
+    /// Let each trace count for as many as its threshold (`ot=th` in the tracestate) says it stands
+    /// for.
     #[arg(long)]
     pub(crate) weights: bool,
 
@@ -469,7 +470,8 @@ fn compared(args: &CriticalPath, other: &Path, stop: Stop<'_>) -> Result<(Input,
     Ok((input, profile))
 }
 
-/// Refuses traces that stand for none, of which there is no mean. Without `--weights` there are no such traces.
+/// Refuses traces that stand for none, of which there is no mean. Without `--weights` there are no
+/// such traces.
 fn refuse_weightless(profile: &Profile, traces: &str) -> Result<(), Failure> {
     if profile.traces > 0 && profile.weight == 0.0 {
         return Err(Failure::Job(format!(

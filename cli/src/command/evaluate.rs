@@ -59,8 +59,8 @@ pub(crate) struct Evaluate {
     #[command(flatten)]
     pub(crate) source: Source,
 
-    /// A sampler to replay, beside always, ratio:0.1 and ratio:0.01; may be given several times. Without it a bump
-    /// and a bucket sampler with middling parameters are replayed.
+    /// A sampler to replay, beside always, ratio:0.1 and ratio:0.01; may be given several times.
+    /// Without it a bump and a bucket sampler with middling parameters are replayed.
     #[arg(long = "sampler", value_name = "SAMPLER")]
     pub(crate) samplers: Vec<Config>,
 
@@ -68,9 +68,10 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "FILE")]
     pub(crate) parameters: Vec<PathBuf>,
 
-    /// Show each sampler under this hard cap too, below its own row: rates a second of traces, key_traces (of each key), bytes
-    /// and key_bytes, for example traces=100,burst=25,bytes=1e6 [default: that of the parameters file]. --kept and --counts
-    /// then show the traces under the cap.
+    /// Show each sampler under this hard cap too, below its own row: rates a second of traces,
+    /// key_traces (of each key), bytes and key_bytes, for example traces=100,burst=25,bytes=1e6
+    /// [default: that of the parameters file]. --kept and --counts then show the traces under the
+    /// cap.
     #[arg(long, value_name = "CAP", value_parser = cap)]
     pub(crate) cap: Option<Cap>,
 
@@ -78,12 +79,13 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub(crate) seeds: u64,
 
-    /// The phase of the sampler's windows against the recording, 0 to 1 of a window (bump with windows).
+    /// The phase of the sampler's windows against the recording, 0 to 1 of a window (bump with
+    /// windows).
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = phase)]
     pub(crate) phase: f64,
 
-    /// Randomness of the traces that begin in the service: stratified or independent [default: that of the parameters file,
-    /// else independent].
+    /// Randomness of the traces that begin in the service: stratified or independent [default: that
+    /// of the parameters file, else independent].
     #[arg(long, value_name = "RANDOM", value_parser = random)]
     pub(crate) random: Option<RandomSource>,
 
@@ -91,13 +93,13 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "TIME", value_parser = time_limit)]
     pub(crate) jitter: Option<Duration>,
 
-    /// Other projects' samplers to compare with, each made to keep as much as the one --sampler (or a tenth): all, or
-    /// names; parameters may follow a name, as in xray:rate=0.05.
+    /// Other projects' samplers to compare with, each made to keep as much as the one --sampler (or
+    /// a tenth): all, or names; parameters may follow a name, as in xray:rate=0.05.
     #[arg(long, value_name = "BASELINE", num_args = 1..)]
     pub(crate) baselines: Vec<String>,
 
-    /// Shorten baselines' periods so that each passes at least ten times in this recording; with their own, half a minute
-    /// or more, a short recording shows only how they start.
+    /// Shorten baselines' periods so that each passes at least ten times in this recording; with
+    /// their own, half a minute or more, a short recording shows only how they start.
     #[arg(long, requires = "baselines")]
     pub(crate) quicken: bool,
 
@@ -105,17 +107,19 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "SHARE", value_parser = share, requires = "baselines")]
     pub(crate) size: Option<f64>,
 
-    /// The key that samplers count by: name (of the root), name+ATTRIBUTE, or tree (the whole call tree).
+    /// The key that samplers count by: name (of the root), name+ATTRIBUTE, or tree (the whole call
+    /// tree).
     #[arg(long, value_name = "KEY", default_value_t, value_parser = key)]
     pub(crate) key: Grouping,
 
-    /// Write the ids of the traces kept with the first seed to FILE, one a line; needs exactly one --sampler. With --tail, those
-    /// that the policies keep follow.
+    /// Write the ids of the traces kept with the first seed to FILE, one a line; needs exactly one
+    /// --sampler. With --tail, those that the policies keep follow.
     #[arg(long, value_name = "FILE")]
     pub(crate) kept: Option<PathBuf>,
 
-    /// Write the exact numbers of traces seen and kept with the first seed to FILE, by key and interval, as JSON lines; needs
-    /// exactly one --sampler. docs/metrics.md has the format, and how counts are calibrated by it.
+    /// Write the exact numbers of traces seen and kept with the first seed to FILE, by key and
+    /// interval, as JSON lines; needs exactly one --sampler. docs/metrics.md has the format, and
+    /// how counts are calibrated by it.
     #[arg(long, value_name = "FILE")]
     pub(crate) counts: Option<PathBuf>,
 

@@ -31,7 +31,8 @@ pub(crate) struct Inspect {
     #[command(flatten)]
     pub(crate) source: Source,
 
-    /// The column to sort by: name, count (traces, share), mean, sd, median, p75, p95, max, trees, spans, max/s.
+    /// The column to sort by: name, count (traces, share), mean, sd, median, p75, p95, max, trees,
+    /// spans, max/s.
     #[arg(long, value_name = "COLUMN", default_value = "count", conflicts_with = "weights")]
     pub(crate) sort: Column,
 
@@ -39,7 +40,8 @@ pub(crate) struct Inspect {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) top: usize,
 
-    /// Sum the weights (ot=th) of the roots by key instead, and compare them with the exact counts of heartbeats.
+    /// Sum the weights (ot=th) of the roots by key instead, and compare them with the exact counts
+    /// of heartbeats.
     #[arg(long)]
     pub(crate) weights: bool,
 

@@ -54,13 +54,13 @@ pub(crate) struct Receive {
     #[arg(long, value_name = "SIZE", default_value = "16MB", value_parser = size, help_heading = "Limits")]
     pub(crate) message_max: u64,
 
-    /// Let one address take at most this share of the memory for requests that are being read, and of the connections if
-    /// others find none.
+    /// Let one address take at most this share of the memory for requests that are being read, and
+    /// of the connections if others find none.
     #[arg(long, value_name = "SHARE", default_value = "50%", value_parser = share, help_heading = "Limits")]
     pub(crate) client_share: f64,
 
-    /// Limit the connections at a time, within the handles that the system gives; a new one takes the place of the one that
-    /// has been idle for longest.
+    /// Limit the connections at a time, within the handles that the system gives; a new one takes
+    /// the place of the one that has been idle for longest.
     #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Limits")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) connections: u32,
@@ -75,15 +75,18 @@ pub(crate) struct Receive {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) arrival_timeout: u32,
 
-    /// Also pass the spans on to this server: otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or zipkin://HOST:PORT.
+    /// Also pass the spans on to this server: otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or
+    /// zipkin://HOST:PORT.
     #[arg(long, value_name = "URL")]
     pub(crate) forward: Option<Target>,
 
-    /// The spool of spans that wait for that server; the folder of --out with .spool behind it by default.
+    /// The spool of spans that wait for that server; the folder of --out with .spool behind it by
+    /// default.
     #[arg(long, value_name = "DIR", requires = "forward")]
     pub(crate) spool: Option<PathBuf>,
 
-    /// Let web pages of this origin send traces, such as https://shop.example, or * for any; may be given several times.
+    /// Let web pages of this origin send traces, such as https://shop.example, or * for any; may be
+    /// given several times.
     #[arg(long, value_name = "ORIGIN", value_parser = origin)]
     pub(crate) cors: Vec<String>,
 
@@ -96,8 +99,8 @@ pub(crate) struct Receive {
     pub(crate) json: bool,
 }
 
-/// The time at the end for spans that still wait in the spool. The rest is sent by the next call, or by
-/// `astracer spool drain`.
+/// The time at the end for spans that still wait in the spool. The rest is sent by the next call,
+/// or by `astracer spool drain`.
 const FORWARD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The interval at which the display is renewed and signals are noticed.
@@ -215,7 +218,8 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
     Failure::after(printed, late(removed, stopped.err().map(|error| error.to_string())))
 }
 
-/// Returns what went wrong at the end, if anything did: with acknowledged spans whose file somebody removed, and with the end itself.
+/// Returns what went wrong at the end, if anything did: with acknowledged spans whose file somebody
+/// removed, and with the end itself.
 fn late(removed: u64, stopped: Option<String>) -> Result<(), Failure> {
     let gone = (removed > 0).then(|| {
         let spans = output::plural(removed, "span");
@@ -269,7 +273,8 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     address.copied().ok_or_else(|| "the name has no address".to_owned())
 }
 
-/// Reads an origin as browsers write it, in lower case and without the scheme's own port: any other one would never match.
+/// Reads an origin as browsers write it, in lower case and without the scheme's own port: any other
+/// one would never match.
 fn origin(text: &str) -> Result<String, String> {
     let lower = text.to_ascii_lowercase();
     let is_server = |server: &str| {

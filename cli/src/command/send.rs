@@ -59,11 +59,13 @@ pub(crate) struct Send {
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) batch: u16,
 
-    /// Move all times by the same amount, so that the last span ends now. The recording is read twice.
+    /// Move all times by the same amount, so that the last span ends now. The recording is read
+    /// twice.
     #[arg(long)]
     pub(crate) shift_to_now: bool,
 
-    /// Give up when the server takes nothing for this many seconds. A server that never answered is not waited for.
+    /// Give up when the server takes nothing for this many seconds. A server that never answered is
+    /// not waited for.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub(crate) wait: u32,
 

@@ -209,7 +209,8 @@ fn drain(args: &Drain, stop: Stop<'_>) -> Result<(), Failure> {
     open(&args.folder).map_err(|error| failed(&args.folder, &error))?;
     let destination = args.to.connect()?;
     let counter = destination.counter();
-    // All that waits is sent, however old it is, and no dead letter makes room for another: the limits are the service's.
+    // All that waits is sent, however old it is, and no dead letter makes room for another: the
+    // limits are the service's.
     let settings = Settings::default().with_max_age(Duration::MAX).with_dead_letter_bytes(u64::MAX);
     let spooled = Spooled::builder(&args.folder).with_settings(settings).open(destination);
     let spooled = spooled.map_err(|error| Failure::Job(output::escaped(&error.to_string()).into_owned()))?;

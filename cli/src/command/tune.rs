@@ -61,8 +61,9 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "SAMPLER", default_value = "bump", value_parser = tunable)]
     pub(crate) sampler: Tunable,
 
-    /// Objective to minimise: dist/entropy, call-trees (missed), counts (error of estimates), latency (distance of
-    /// histograms), paths (path kinds missed), path-distance (of their shares), or a weighted sum.
+    /// Objective to minimise: dist/entropy, call-trees (missed), counts (error of estimates),
+    /// latency (distance of histograms), paths (path kinds missed), path-distance (of their
+    /// shares), or a weighted sum.
     #[arg(long, value_name = "OBJECTIVE", default_value_t)]
     pub(crate) objective: Objective,
 
@@ -74,18 +75,18 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "QUANTILE", value_parser = quantile)]
     pub(crate) risk: Option<f64>,
 
-    /// Give each key a probability of its own (bump): auto, if that is better on time that it was not tuned on; always;
-    /// or never.
+    /// Give each key a probability of its own (bump): auto, if that is better on time that it was
+    /// not tuned on; always; or never.
     #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = per_key)]
     pub(crate) per_key: PerKeyUse,
 
-    /// Keep at least N traces of each key that has a probability of its own, in expectation [default: the most of 40, 20,
-    /// 10, 5, 3 and 1 that costs at most half of each limit].
+    /// Keep at least N traces of each key that has a probability of its own, in expectation
+    /// [default: the most of 40, 20, 10, 5, 3 and 1 that costs at most half of each limit].
     #[arg(long, value_name = "N", value_parser = traces)]
     pub(crate) min_kept: Option<f64>,
 
-    /// Randomness of the traces that begin in the service: stratified (spread evenly over each key's traces) or
-    /// independent. The parameters file carries it.
+    /// Randomness of the traces that begin in the service: stratified (spread evenly over each
+    /// key's traces) or independent. The parameters file carries it.
     #[arg(long, value_name = "RANDOM", default_value = "stratified", value_parser = random)]
     pub(crate) random: RandomSource,
 
@@ -117,12 +118,14 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Limits")]
     pub(crate) bytes_per_second: Option<u64>,
 
-    /// Write this hard cap into the parameters file, and show what it costs here: rates a second of traces, key_traces (of each
-    /// key), bytes and key_bytes, for example traces=100,burst=25,bytes=1e6.
+    /// Write this hard cap into the parameters file, and show what it costs here: rates a second of
+    /// traces, key_traces (of each key), bytes and key_bytes, for example
+    /// traces=100,burst=25,bytes=1e6.
     #[arg(long, value_name = "CAP", value_parser = cap, help_heading = "Limits")]
     pub(crate) cap: Option<Cap>,
 
-    /// Look at these half-lives (or window lengths) only, instead of searching for one (bump): seconds, or with ms, s, m, h.
+    /// Look at these half-lives (or window lengths) only, instead of searching for one (bump):
+    /// seconds, or with ms, s, m, h.
     #[arg(long, value_name = "LENGTH", value_delimiter = ',', value_parser = window, help_heading = "Search")]
     pub(crate) window: Vec<Duration>,
 
@@ -140,8 +143,9 @@ pub(crate) struct Tune {
     #[arg(help_heading = "Search")]
     pub(crate) iterations: u64,
 
-    /// The largest number of replays that check what was found, on draws that the search does not see. A check takes 96, and doubles
-    /// them until its mean is known; one of a large recording begins with fewer, and ends at 30 million traces.
+    /// The largest number of replays that check what was found, on draws that the search does not
+    /// see. A check takes 96, and doubles them until its mean is known; one of a large recording
+    /// begins with fewer, and ends at 30 million traces.
     #[arg(long, value_name = "N", default_value_t = Options::default().replays, help_heading = "Search")]
     #[arg(value_parser = clap::value_parser!(u64).range(24..=100_000))]
     pub(crate) replays: u64,
@@ -150,11 +154,13 @@ pub(crate) struct Tune {
     #[arg(long, help_heading = "Search")]
     pub(crate) compare: bool,
 
-    /// Stop after this time: seconds, or with ms, s, m, h. The parameters found then depend on the machine.
+    /// Stop after this time: seconds, or with ms, s, m, h. The parameters found then depend on the
+    /// machine.
     #[arg(long, value_name = "TIME", value_parser = time_limit, help_heading = "Search")]
     pub(crate) time: Option<Duration>,
 
-    /// Write a report for a browser: the search, the kept and the missed functions, and baselines at equal size.
+    /// Write a report for a browser: the search, the kept and the missed functions, and baselines
+    /// at equal size.
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
 
@@ -219,12 +225,14 @@ struct Report<'a> {
     report: Option<&'a Path>,
 }
 
-/// As other paths in JSON: what is not Unicode is replaced. serde refuses such a path, and with it the whole result.
+/// As other paths in JSON: what is not Unicode is replaced. serde refuses such a path, and with it
+/// the whole result.
 fn lossy<S: serde::Serializer>(path: &Option<&Path>, serializer: S) -> Result<S::Ok, S::Error> {
     path.map(Path::to_string_lossy).serialize(serializer)
 }
 
-/// The end of work that was asked to stop before there was a result: by the user, or since the time was over.
+/// The end of work that was asked to stop before there was a result: by the user, or since the time
+/// was over.
 fn stopped(stop: Stop<'_>) -> Failure {
     if stop.is_asked() {
         return Failure::Interrupted;
@@ -313,7 +321,8 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         options.time_max = None;
         let validations = validate_all(args, &options, &mut tuning, &mut validated, stop.within(left()));
         late = late.or(match validations {
-            // Not by the user: what was found before stands, and the exit code says that all is well.
+            // Not by the user: what was found before stands, and the exit code says that all is
+            // well.
             Err(Failure::Interrupted) if !stop.is_asked() => {
                 tuning.warnings.push(format!(
                     "--time was over before all was validated: {} of {}",
@@ -380,7 +389,8 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     Failure::after(printed, late)
 }
 
-/// The part of the time for trying keys, which is advice: the rest is for the parameters themselves.
+/// The part of the time for trying keys, which is advice: the rest is for the parameters
+/// themselves.
 fn for_keys(left: Duration) -> Duration {
     left / 2
 }
@@ -434,8 +444,8 @@ fn refuse_contradictions(args: &Tune) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The attributes to read: those of the key, or if it has none, those that keys are often made of; and of spans alone
-/// those that policies ask for.
+/// The attributes to read: those of the key, or if it has none, those that keys are often made of;
+/// and of spans alone those that policies ask for.
 fn keep(args: &Tune) -> Keep {
     let mut labels = args.key.attributes();
     if labels.is_empty() && !args.one_key {
@@ -496,7 +506,8 @@ fn try_keys<'w>(
     })
 }
 
-/// Looks at the parameters on each recording of `--validate`, until one fails or it is asked to stop.
+/// Looks at the parameters on each recording of `--validate`, until one fails or it is asked to
+/// stop.
 fn validate_all(
     args: &Tune,
     options: &Options,

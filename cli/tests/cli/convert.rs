@@ -109,7 +109,8 @@ fn outputs_are_compressed_by_their_names() {
     }
 }
 
-/// Issue: `run.jsonl.xz` held plain text, in silence, and nothing that trusts the name could unpack it.
+/// Issue: `run.jsonl.xz` held plain text, in silence, and nothing that trusts the name could unpack
+/// it.
 #[test]
 fn names_of_other_compressions_are_refused() {
     let input = Scratch::new("promise.json", TWO_TRACES);

@@ -7,11 +7,13 @@ use astracer_samplers::{Bump, Config, Nanos, PerKey, Probability};
 use crate::outputs::Folder;
 use crate::{Scratch, run, success};
 
-/// An escape sequence in seven bits and in eight, an override of direction, a character without width, a line's end.
+/// An escape sequence in seven bits and in eight, an override of direction, a character without
+/// width, a line's end.
 const NASTY: &str = "a\u{1b}[31m\u{9b}1m\u{202e}b\u{200b}\rc\u{7f}\u{2028}";
 const NASTY_PATH: &str = "n\u{1b}[31m\u{9b}1m\u{202e}m\u{200b}\r.json\nfaked line";
 
-/// True for what a terminal acts on, what reorders text, and what has no width; Unicode's categories Cc and Cf.
+/// True for what a terminal acts on, what reorders text, and what has no width; Unicode's
+/// categories Cc and Cf.
 fn acts(char: char) -> bool {
     char.is_control() && char != '\n' || matches!(char, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
 }
@@ -130,8 +132,8 @@ fn a_long_name_that_ids_were_folded_to_is_cut() {
     }
 }
 
-/// A parameters file names keys that come from recordings. `samplers` depends on no other crate of ours, so that it has its own
-/// list of these characters.
+/// A parameters file names keys that come from recordings. `samplers` depends on no other crate of
+/// ours, so that it has its own list of these characters.
 #[test]
 fn a_parameters_file_shows_nothing_that_acts_on_a_terminal() {
     let bump = Bump::new(1.0, Probability::ONE, Nanos::from_millis(1_000)).expect("parameters in range");

@@ -1,5 +1,5 @@
-//! Every option of every command with values that nobody should give: each has the exit code that the table expects, and
-//! no recording is touched.
+//! Every option of every command with values that nobody should give: each has the exit code that
+//! the table expects, and no recording is touched.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,7 +21,8 @@ const SKIP: i32 = -1;
 const REFUSED: Codes = [2; 10];
 /// A number for which 0 is a value.
 const FROM_0: Codes = [0, 2, 2, 2, 2, 2, 2, 2, 2, 2];
-/// A file to write; the first five name files in the working folder, except for what looks like an option.
+/// A file to write; the first five name files in the working folder, except for what looks like an
+/// option.
 const FILE: Codes = [0, 2, 0, 0, 0, 2, 2, 1, 1, 2];
 /// A recording to read; `-` is the standard input.
 const RECORDING: Codes = [1, 2, 1, 1, 1, 2, 0, 1, 1, 0];
@@ -265,7 +266,8 @@ fn commands(words: &[&str]) -> Vec<Vec<String>> {
     names.filter(|&name| name != "help").map(below).collect()
 }
 
-/// Compares the table with what the commands say that they take: a new option without a row fails here.
+/// Compares the table with what the commands say that they take: a new option without a row fails
+/// here.
 #[test]
 fn the_table_has_every_option_of_every_command() {
     let mut missing = BTreeSet::new();
@@ -397,7 +399,8 @@ fn a_budget_that_is_not_replayed_is_told() {
     assert!(json.contains("is not replayed"), "{json}");
 }
 
-/// A key falls back to the resource's attributes; policies see those of spans alone, as in a service.
+/// A key falls back to the resource's attributes; policies see those of spans alone, as in a
+/// service.
 #[test]
 fn policies_do_not_see_the_attributes_of_resources() {
     let attribute = |key: &str| format!(r#"[{{"key":"{key}","value":{{"stringValue":"x"}}}}]"#);
@@ -462,7 +465,8 @@ fn attributes_that_only_the_exporter_adds_are_told() {
     }
 }
 
-/// One randomness and one set of policies serve all samplers of a table; a function of the service serves none.
+/// One randomness and one set of policies serve all samplers of a table; a function of the service
+/// serves none.
 #[test]
 fn parts_of_parameters_files_that_are_not_replayed_are_told() {
     let input = Scratch::new("parts.json", TWO_TRACES);
@@ -523,11 +527,13 @@ fn spans(traces: u64, apart_ms: u64, of: impl Fn(u64) -> (String, bool)) -> Stri
     (0..traces).map(line).collect()
 }
 
-/// A limit on traces or bytes a second is the sampler's and the policies' together, as that on the share of the bytes is.
+/// A limit on traces or bytes a second is the sampler's and the policies' together, as that on the
+/// share of the bytes is.
 #[test]
 fn limits_by_second_hold_with_policies_too() {
     let around_span = r#"{"resourceSpans":[{"scopeSpans":[{"spans":[]}]}]}"#.len();
-    // 40 s; and 0.2 s, which count as one: what the policy keeps, a dozen, is within the limits there.
+    // 40 s; and 0.2 s, which count as one: what the policy keeps, a dozen, is within the limits
+    // there.
     for (traces, apart_ms, seconds, limits) in
         [(400, 100, 39.9, ["7", "1500"]), (200, 1, 1.0, ["40", "6800"])]
     {
@@ -554,7 +560,8 @@ fn limits_by_second_hold_with_policies_too() {
     }
 }
 
-/// A fiftieth of the default greatest size, which is below a tenth of it, the least that was asked for by nobody.
+/// A fiftieth of the default greatest size, which is below a tenth of it, the least that was asked
+/// for by nobody.
 #[test]
 fn a_limit_by_second_leaves_room_for_the_least_size() {
     let input = Scratch::new("by-second-only.jsonl", &failing(4000, 10));
@@ -564,8 +571,9 @@ fn a_limit_by_second_leaves_room_for_the_least_size() {
     assert!(text.contains("\nratio:0.00"), "an equal share within the limit: {text}");
 }
 
-/// A bump keeps at least the 35 % of the traces that are the first of their names. Behind an equal share of a half the policy
-/// keeps a tenth, and behind the bump nearly a fifth, which leaves less than that to a second search.
+/// A bump keeps at least the 35 % of the traces that are the first of their names. Behind an equal
+/// share of a half the policy keeps a tenth, and behind the bump nearly a fifth, which leaves less
+/// than that to a second search.
 #[test]
 fn parameters_stand_though_a_second_search_behind_policies_finds_none() {
     let letters = |n: u64| (0..4).map(|place| char::from(b'g' + (n / 20u64.pow(place) % 20) as u8)).collect();

@@ -45,7 +45,8 @@ impl Drop for Folder {
     }
 }
 
-/// Every option that names a file to write, with what else its command needs to write it. `{}` is the file.
+/// Every option that names a file to write, with what else its command needs to write it. `{}` is
+/// the file.
 const WRITING: &[(&str, &[&str])] = &[
     ("convert", &["convert", "w.jsonl", "{}"]),
     ("kept", &["evaluate", "w.jsonl", "--sampler", "always", "--kept", "{}"]),
@@ -95,7 +96,8 @@ fn no_output_is_an_input_under_any_name() {
     }
 }
 
-/// Linux takes names that are not Unicode. JSON can't hold them: once the result of `tune` was lost for it.
+/// Linux takes names that are not Unicode. JSON can't hold them: once the result of `tune` was lost
+/// for it.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_name_that_is_not_unicode_is_written_and_told() {
@@ -132,7 +134,8 @@ fn no_output_is_a_parameters_file() {
     assert_eq!(folder.names(), ["p.toml", "w.jsonl"]);
 }
 
-/// The standard output of a test is a pipe, as is a shell's `>(...)`, of which no path but this one leads to it.
+/// The standard output of a test is a pipe, as is a shell's `>(...)`, of which no path but this one
+/// leads to it.
 #[cfg(target_os = "linux")]
 #[test]
 fn an_output_may_be_a_pipe() {
@@ -147,7 +150,8 @@ fn an_output_may_be_a_pipe() {
     }
 }
 
-/// The parameters are written as soon as they are found, and again with all warnings: into a pipe once.
+/// The parameters are written as soon as they are found, and again with all warnings: into a pipe
+/// once.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_pipe_gets_one_parameters_file() {
@@ -343,7 +347,8 @@ fn a_conversion_does_not_land_behind_a_link_of_the_folder_that_is_read() {
     assert!(run(&["convert", &input, &folder.join("out.json")]).status.success());
 }
 
-/// `tune .` writes its parameters into the folder that it reads, and the next time it finds them there.
+/// `tune .` writes its parameters into the folder that it reads, and the next time it finds them
+/// there.
 #[test]
 fn what_is_no_recording_can_be_written_into_the_folder_that_is_read() {
     let folder = Folder::new("here");
@@ -508,7 +513,8 @@ fn an_interruption_ends_a_command_at_a_pipe_without_another_end() {
     assert_eq!(folder.names(), ["pipe", "w.jsonl"]);
 }
 
-/// The first Ctrl-C ends a command that only has its result to print, here for a reader that does not read on.
+/// The first Ctrl-C ends a command that only has its result to print, here for a reader that does
+/// not read on.
 #[cfg(unix)]
 #[test]
 fn an_interruption_ends_a_long_table_at_once() {

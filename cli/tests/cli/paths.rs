@@ -1,4 +1,5 @@
-//! `astracer critical-path` and `astracer events` on two traces of HTrace and on reports of X-Trace.
+//! `astracer critical-path` and `astracer events` on two traces of HTrace and on reports of
+//! X-Trace.
 
 use serde_json::Value;
 
@@ -153,7 +154,8 @@ fn weights_that_are_not_used_are_told() {
     }
 }
 
-/// A root with 60 children on its path, one after the other, and longer ones beside it: 60 rows, with a page too.
+/// A root with 60 children on its path, one after the other, and longer ones beside it: 60 rows,
+/// with a page too.
 #[test]
 fn a_trace_has_as_many_rows_in_the_terminal_whatever_else_is_written() {
     let folder = Folder::new("rows");

@@ -13,7 +13,8 @@ use serde_json::Value;
 
 use crate::{Scratch, TWO_TRACES, run, success};
 
-/// A server of HTTP/1.1 that answers every request with this body as OTLP in JSON, and passes on the heads.
+/// A server of HTTP/1.1 that answers every request with this body as OTLP in JSON, and passes on
+/// the heads.
 fn server(body: &'static str) -> (String, mpsc::Receiver<String>) {
     server_that_says(vec![], body)
 }
@@ -127,7 +128,8 @@ fn ctrl_c_ends_a_send_to_a_server_that_hangs() {
     failure(&output, 130, &["0 spans accepted so far", "interrupted"]);
 }
 
-/// A spool of three records with two spans each, which is open. They came in 1970: what waits is sent, however old it is.
+/// A spool of three records with two spans each, which is open. They came in 1970: what waits is
+/// sent, however old it is.
 fn spool(path: &Path) -> Spool {
     let folder = Folder::create(path).expect("a folder");
     let (mut spool, _) = Spool::open(folder, Settings::default()).expect("a spool");

@@ -4,7 +4,8 @@ use std::fs;
 
 use crate::{failure, run, success};
 
-/// Two keys of weights by hand: three roots of 4 and one without a weight, and a heartbeat that says 14 and 7.
+/// Two keys of weights by hand: three roots of 4 and one without a weight, and a heartbeat that
+/// says 14 and 7.
 const KEPT: &str = r#"{"resourceSpans":[{"scopeSpans":[{"spans":[
 {"traceId":"00000000000000000000000000000001","spanId":"0000000000000001","name":"GET /a","startTimeUnixNano":"1","endTimeUnixNano":"2","traceState":"ot=th:c"},
 {"traceId":"00000000000000000000000000000001","spanId":"0000000000000009","parentSpanId":"0000000000000001","name":"child","startTimeUnixNano":"1","endTimeUnixNano":"2","traceState":"ot=th:c"},
@@ -40,7 +41,8 @@ fn weights_are_summed_and_compared() {
     assert!(json.contains("\"estimate\": 12.0") && !json.contains("GET /b"), "{json}");
 }
 
-/// Heartbeats name a key of more than 88 bytes by its first 80 and an ellipsis, and roots name it in full.
+/// Heartbeats name a key of more than 88 bytes by its first 80 and an ellipsis, and roots name it
+/// in full.
 #[test]
 fn long_keys_are_compared_with_heartbeats_as_those_name_them() {
     let folder = tempfile::tempdir().unwrap();
@@ -148,8 +150,8 @@ fn heartbeats(beats: &[Beat<'_>]) -> String {
     format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{}]}}]}}]}}"#, spans.join(","))
 }
 
-/// Only the last heartbeat counts: a key that gave its record up is among those without one there. Earlier versions told
-/// these twice.
+/// Only the last heartbeat counts: a key that gave its record up is among those without one there.
+/// Earlier versions told these twice.
 #[test]
 fn exact_counts_are_those_of_the_last_heartbeat() {
     let folder = tempfile::tempdir().unwrap();

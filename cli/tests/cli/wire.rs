@@ -58,7 +58,8 @@ impl Receiver {
         Self::start_by(Command::new(env!("CARGO_BIN_EXE_astracer")), name, more)
     }
 
-    /// As a shell starts it, even if the tests themselves run under nohup, which would be inherited.
+    /// As a shell starts it, even if the tests themselves run under nohup, which would be
+    /// inherited.
     #[cfg(target_os = "linux")]
     fn start_with_a_terminal(name: &str) -> Self {
         let mut command = Command::new("env");
@@ -211,7 +212,8 @@ fn a_sending_that_broke_off_goes_on() {
     assert!(figures_now == figures(&path));
 }
 
-/// A note that can't be kept is found before the first span is sent, and no other file is read for one.
+/// A note that can't be kept is found before the first span is sent, and no other file is read for
+/// one.
 #[cfg(unix)]
 #[test]
 fn a_note_of_a_sending_is_a_small_file_that_can_be_written() {
@@ -287,7 +289,8 @@ fn servers_that_are_not_there_are_named_with_what_to_do() {
     );
 }
 
-/// A receiver that stands before a backend: what it passes on survives the backend's absence and its own end.
+/// A receiver that stands before a backend: what it passes on survives the backend's absence and
+/// its own end.
 #[cfg(unix)]
 #[test]
 fn a_receiver_passes_spans_on_through_its_spool() {
@@ -302,7 +305,8 @@ fn a_receiver_passes_spans_on_through_its_spool() {
     let spool = Folder(folder.0.with_extension("spool"));
     let (_, _backend) = backend.stop();
 
-    // Nothing listens there any more: the next spans wait on disk, and `spool drain` sends them elsewhere.
+    // Nothing listens there any more: the next spans wait on disk, and `spool drain` sends them
+    // elsewhere.
     let second = Receiver::start("forwarding", &["--forward", &url]);
     success(&run(&["send", recording.path(), "--to", &format!("otlp://{}", second.address)]));
     let (report, _folder) = second.stop();

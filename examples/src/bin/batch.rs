@@ -39,7 +39,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn import(number: u64) -> Result<u64, &'static str> {
-    // The kind is part of the name, so that the sampler distinguishes corrections from the frequent records.
+    // The kind is part of the name, so that the sampler distinguishes corrections from the frequent
+    // records.
     let root = if number % 200 == 7 {
         info_span!("import correction", number)
     } else {

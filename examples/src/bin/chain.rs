@@ -1,4 +1,5 @@
-//! A shop, a stock and a bank in three processes, and a load for them: an error in one of them brings the parts of all three.
+//! A shop, a stock and a bank in three processes, and a load for them: an error in one of them
+//! brings the parts of all three.
 //!
 //! ```text
 //! cargo run --release -p astracer-examples --bin chain -- --sampler ratio:0.01 --tail error --provisional always
@@ -44,7 +45,8 @@ struct Args {
     #[arg(long, requires = "service")]
     until_eof: bool,
 
-    /// The number of orders. The bank declines each fifth one, and the shop fails at the third of each seven.
+    /// The number of orders. The bank declines each fifth one, and the shop fails at the third of
+    /// each seven.
     #[arg(long, value_name = "N", default_value_t = 20, conflicts_with = "service")]
     orders: u64,
 }

@@ -1,9 +1,11 @@
-//! The price of tracing in a service: requests of the axum and tonic examples, with no tracing, ours and the stock layer.
+//! The price of tracing in a service: requests of the axum and tonic examples, with no tracing,
+//! ours and the stock layer.
 //!
-//! `cargo xtask instructions` counts the instructions of one request, without a network: the case's name and the number of
-//! rounds are the arguments. With `--table` servers run in processes of their own, one for each case in turn, and the table
-//! has the medians of the processor time of a request, the exporter's included: the paper's ET, but by processor time,
-//! which other load on the machine disturbs less than throughput. A text after it chooses cases by their names.
+//! `cargo xtask instructions` counts the instructions of one request, without a network: the case's
+//! name and the number of rounds are the arguments. With `--table` servers run in processes of
+//! their own, one for each case in turn, and the table has the medians of the processor time of a
+//! request, the exporter's included: the paper's ET, but by processor time, which other load on the
+//! machine disturbs less than throughput. A text after it chooses cases by their names.
 
 #![allow(clippy::print_stdout, reason = "it prints figures")]
 
@@ -31,7 +33,8 @@ const ROUNDS: usize = 5;
 const REQUESTS: u64 = 40_000;
 const CONNECTIONS: u32 = 8;
 
-/// A name, the subscriber, the sampler, and the dropped traces that are recorded for the policy `error()`.
+/// A name, the subscriber, the sampler, and the dropped traces that are recorded for the policy
+/// `error()`.
 type Case = (&'static str, Tracing, &'static str, Option<Provisional>);
 
 const CASES: [Case; 24] = [
@@ -146,7 +149,8 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Serves until standard input ends; prints the address, and at the end the processor time in nanoseconds.
+/// Serves until standard input ends; prints the address, and at the end the processor time in
+/// nanoseconds.
 fn serve(name: &str) -> Outcome<()> {
     let running = options(name)?.start("shop")?;
     let runtime = tokio::runtime::Runtime::new()?;
@@ -196,7 +200,8 @@ fn serve_and_load(name: &str, runtime: &tokio::runtime::Runtime) -> Outcome<(f64
     Ok((nanos.parse::<f64>()? / answered as f64, said.to_owned()))
 }
 
-/// Asks for quotes over several connections. Returns the number of answers, of which some are errors of the service.
+/// Asks for quotes over several connections. Returns the number of answers, of which some are
+/// errors of the service.
 async fn ask_all(address: SocketAddr) -> Outcome<u64> {
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..CONNECTIONS {

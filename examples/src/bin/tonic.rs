@@ -4,8 +4,8 @@
 //! cargo run --release -p astracer-examples --bin tonic
 //! ```
 //!
-//! Messages are plain text, so that no code is generated; services with generated code are traced in the same
-//! way.
+//! Messages are plain text, so that no code is generated; services with generated code are traced
+//! in the same way.
 
 #![allow(clippy::print_stdout, reason = "examples show what they do")]
 

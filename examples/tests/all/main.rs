@@ -1,5 +1,5 @@
-//! The examples as a newcomer runs them, and the loop from a recording to a service that loads the tuned
-//! parameters.
+//! The examples as a newcomer runs them, and the loop from a recording to a service that loads the
+//! tuned parameters.
 
 use std::path::Path;
 use std::process::Command;
@@ -66,7 +66,8 @@ fn client_and_server_are_one_trace() {
     assert!(text.contains("├─ quotes.Quotes/Get") || text.contains("└─ quotes.Quotes/Get"), "{text}");
 }
 
-/// The traces that a service of the chain has exported, with their reasons, in the order of the reasons.
+/// The traces that a service of the chain has exported, with their reasons, in the order of the
+/// reasons.
 fn kept(folder: &Path, service: &str) -> Vec<(String, TraceId)> {
     let mut intake = Intake::new(Keep { full: true, ..Keep::default() });
     source::read(&folder.join(service), &source::Options::default(), &mut intake).expect("a recording");
@@ -81,7 +82,8 @@ fn kept(folder: &Path, service: &str) -> Vec<(String, TraceId)> {
     kept
 }
 
-/// Nine orders: at the third the shop fails, at the fifth the bank declines. Three processes, each with its own decisions.
+/// Nine orders: at the third the shop fails, at the fifth the bank declines. Three processes, each
+/// with its own decisions.
 fn chain(folder: &Path, hold: &str) -> (String, [Vec<(String, TraceId)>; 3]) {
     let export = format!("file={}", folder.display());
     let options = ["--sampler", "never", "--tail", "error", "--provisional", "always", "--hold", hold];
@@ -139,8 +141,8 @@ fn bytes(recording: &Recording) -> u64 {
     recording.traces().flat_map(|trace| trace.spans()).map(|span| span.record_bytes()).sum()
 }
 
-/// Records, tunes to a tenth, and runs again with the file: every route is still there, in about a tenth of
-/// the bytes.
+/// Records, tunes to a tenth, and runs again with the file: every route is still there, in about a
+/// tenth of the bytes.
 #[test]
 fn what_was_recorded_is_tuned_and_obeyed() {
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -40,7 +40,8 @@ fn availability(retry: Retry) -> (Availability<Jumping>, Jumping) {
     (Availability::with_time(retry, Counter::default(), time.clone()), time)
 }
 
-/// Sends one batch to a server that fails as `error` says until `up_at`; returns the attempts' times in ms.
+/// Sends one batch to a server that fails as `error` says until `up_at`; returns the attempts'
+/// times in ms.
 fn outage(
     availability: &Availability<Jumping>,
     time: &Jumping,
@@ -77,7 +78,8 @@ fn a_batch_is_given_up_at_its_age() {
     assert!(times.len() == 14 && times.iter().all(|&time| time < 300_000), "{times:?}");
 }
 
-/// Issue: a Retry-After longer than the timeout dropped each batch at once, and the next was sent at once.
+/// Issue: a Retry-After longer than the timeout dropped each batch at once, and the next was sent
+/// at once.
 #[test]
 fn the_time_that_a_server_asks_for_holds_for_every_batch() {
     let (availability, time) = availability(Retry::default());
@@ -87,7 +89,8 @@ fn the_time_that_a_server_asks_for_holds_for_every_batch() {
         let begun = time.now();
         let (sent, times) = outage(&availability, &time, up_at, &error);
         assert_eq!(sent, Err(ErrorKind::Unavailable));
-        // The first batch finds out; the second sends nothing. Both are held for as long as they may be.
+        // The first batch finds out; the second sends nothing. Both are held for as long as they
+        // may be.
         assert_eq!(times.len(), usize::from(begun.is_zero()), "{times:?}");
         assert_eq!(time.now(), begun + SECOND * 300);
     }
@@ -175,7 +178,8 @@ fn one_probe_is_under_way_while_the_server_is_down() {
     );
 }
 
-/// Requests that left together: one was asked to wait, another was taken. The wish holds, and the failures go on to count.
+/// Requests that left together: one was asked to wait, another was taken. The wish holds, and the
+/// failures go on to count.
 #[test]
 fn a_success_that_left_before_the_failure_ends_no_pause() {
     let retry = Retry::default();
@@ -223,7 +227,8 @@ fn a_late_success_leaves_the_reason_of_waiting_visible() {
     assert_eq!(waiting.map(|error| error.kind()), Some(ErrorKind::Unavailable));
 }
 
-/// Without retries there is no waiting for another's probe. Only where the server asked for a time is nothing sent in it.
+/// Without retries there is no waiting for another's probe. Only where the server asked for a time
+/// is nothing sent in it.
 #[test]
 fn without_retries_each_batch_is_tried_once() {
     let (availability, time) = availability(Retry::NEVER);
@@ -270,7 +275,8 @@ fn the_shutdown_ends_a_wait() {
     assert!(!error.to_string().contains("after the last span"), "{error}");
 }
 
-/// A request that hangs is no first of those that wait: until it ended, nobody else was tried again.
+/// A request that hangs is no first of those that wait: until it ended, nobody else was tried
+/// again.
 #[test]
 fn a_request_under_way_does_not_keep_others_from_being_tried_again() {
     let (availability, time) = availability(Retry::default().with_max_age(SECOND * 5));
@@ -286,7 +292,8 @@ fn a_request_under_way_does_not_keep_others_from_being_tried_again() {
     assert_eq!((sent, times), (Ok(()), vec![0, 1_000]));
 }
 
-/// Several batches are in flight when the destination fails: the one that came first is sent again first.
+/// Several batches are in flight when the destination fails: the one that came first is sent again
+/// first.
 #[test]
 fn retries_are_in_the_order_of_the_batches() {
     let retry = Retry::default().with_initial_delay(Duration::from_millis(200));
@@ -297,7 +304,8 @@ fn retries_are_in_the_order_of_the_batches() {
         for number in 0..3 {
             let (availability, order, failing) = (&availability, &order, &failing);
             scope.spawn(move || {
-                // Calls begin in the order of their numbers, and their first attempts fail together.
+                // Calls begin in the order of their numbers, and their first attempts fail
+                // together.
                 while availability.lock().next_call < number {
                     thread::yield_now();
                 }

@@ -54,7 +54,8 @@ fn drawn(spans: &[Span<'_>]) -> String {
 
 #[test]
 fn a_trace_is_drawn_as_a_tree() {
-    // Children end before their parents, so they come first; of two at a time, the first to start stands first.
+    // Children end before their parents, so they come first; of two at a time, the first to start
+    // stands first.
     let spans = [
         span(5, 4, "read page", (4_500, 5_000)),
         failed(span(4, 1, "SELECT orders", (4_000, 10_000)), "deadlock: transaction 7 was chosen"),
@@ -77,7 +78,8 @@ GET /orders/{id}                               12.0 ms  ████████
     assert_eq!(drawn(&spans), expected);
 }
 
-/// A service may have an attribute of that name itself: a span that was kept late also stands for none.
+/// A service may have an attribute of that name itself: a span that was kept late also stands for
+/// none.
 #[test]
 fn a_trace_that_was_kept_late_says_why() {
     use astracer_model::value::Attribute;
@@ -162,7 +164,8 @@ fn what_cannot_be_written_is_lost_by_name() {
     assert_eq!((counts.lost.of(ErrorKind::File), counts.lost.of(ErrorKind::ShutDown)), (1, 1));
 }
 
-/// The clock was set back while the second span ran: its end lies before its start, and before that of the whole.
+/// The clock was set back while the second span ran: its end lies before its start, and before that
+/// of the whole.
 #[test]
 fn a_span_that_ends_before_it_starts_is_drawn() {
     let text =

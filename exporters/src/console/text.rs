@@ -2,10 +2,11 @@
 
 use astracer_model::text::escaped;
 
-/// Text in at most `columns` characters, `…` for what is cut off. Characters that could tell a terminal to do things are
-/// written as escapes.
+/// Text in at most `columns` characters, `…` for what is cut off. Characters that could tell a
+/// terminal to do things are written as escapes.
 pub(super) fn clip(text: &str, columns: usize) -> String {
-    // An escape has more characters than what it stands for, so that no more of the text is shown than these.
+    // An escape has more characters than what it stands for, so that no more of the text is shown
+    // than these.
     let end = text.char_indices().nth(columns + 1).map_or(text.len(), |(end, _)| end);
     let text = escaped(&text[..end]);
     if text.chars().count() <= columns {

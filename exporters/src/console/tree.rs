@@ -18,8 +18,8 @@ pub(super) struct Row {
 /// Deeper spans are drawn as deep as this.
 const DEPTH_MAX: usize = 8;
 
-/// Spans parent before child, those of one parent by start. A span whose parent is not among them is a root, and so is
-/// the first of spans that are each other's parents.
+/// Spans parent before child, those of one parent by start. A span whose parent is not among them
+/// is a root, and so is the first of spans that are each other's parents.
 pub(super) fn rows(spans: &[&Span<'_>]) -> Vec<Row> {
     let places: HashMap<SpanId, usize> =
         spans.iter().enumerate().map(|(place, span)| (span.span_id, place)).collect();

@@ -139,7 +139,8 @@ impl Folder {
         Ok(true)
     }
 
-    /// Writes the names of new files through to the disk. Where folders can't be opened, there is nothing to do.
+    /// Writes the names of new files through to the disk. Where folders can't be opened, there is
+    /// nothing to do.
     pub(super) fn sync(&self) {
         let _ = File::open(&self.path).and_then(|folder| folder.sync_all());
     }

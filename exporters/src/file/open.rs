@@ -161,7 +161,8 @@ impl OpenFile {
             Body::Plain(counted) => counted.cut(self.good_bytes),
             #[cfg(feature = "gzip")]
             Body::Gzip(counted, _) => counted.cut(self.good_bytes),
-            // The encoder has gone on, and the blocks behind would refer to the one that is missing.
+            // The encoder has gone on, and the blocks behind would refer to the one that is
+            // missing.
             #[cfg(feature = "zstd")]
             Body::Zstd(encoder) => {
                 encoder.get_mut().cut(self.good_bytes);
@@ -170,8 +171,8 @@ impl OpenFile {
         };
     }
 
-    /// Writes what was written so far through to the disk; if that fails, takes back what stands behind `before`, and ends the
-    /// file: the system may have dropped what it held of it.
+    /// Writes what was written so far through to the disk; if that fails, takes back what stands
+    /// behind `before`, and ends the file: the system may have dropped what it held of it.
     pub(super) fn sync_or_take_back(&mut self, before: u64) -> Result<(), ExportError> {
         self.sync().inspect_err(|_| {
             self.good_bytes = before;
@@ -218,13 +219,15 @@ fn member(lines: &[u8], level: flate2::Compression) -> io::Result<Vec<u8>> {
     encoder.finish()
 }
 
-/// The largest gzip member that `bytes` can compress to: some bytes more in each block that is stored, header and trailer.
+/// The largest gzip member that `bytes` can compress to: some bytes more in each block that is
+/// stored, header and trailer.
 #[cfg(feature = "gzip")]
 pub(super) fn gzip_bound(bytes: u64) -> u64 {
     bytes + (bytes >> 7) + 1024
 }
 
-/// The largest zstd frame that `bytes` can compress to: an eighth of a per cent more in each block, plus the frame's header.
+/// The largest zstd frame that `bytes` can compress to: an eighth of a per cent more in each block,
+/// plus the frame's header.
 #[cfg(feature = "zstd")]
 pub(super) fn zstd_bound(bytes: u64) -> u64 {
     bytes + (bytes >> 7) + 1024

@@ -122,15 +122,16 @@ impl Signal {
 }
 
 impl OtlpBuilder {
-    /// Sets the protocol. Defaults to `http/protobuf` if the feature `otlp-http` is enabled, else `grpc`.
+    /// Sets the protocol. Defaults to `http/protobuf` if the feature `otlp-http` is enabled, else
+    /// `grpc`.
     pub fn with_protocol(mut self, protocol: Protocol) -> Self {
         self.protocol = protocol;
         self.protocol_setting = "protocol".to_owned();
         self
     }
 
-    /// The server: `http://host:port` or `https://host:port`. Over HTTP, `/v1/traces` is appended. If it is not set,
-    /// that is `http://localhost:4318`, or port 4317 for gRPC.
+    /// The server: `http://host:port` or `https://host:port`. Over HTTP, `/v1/traces` is appended.
+    /// If it is not set, that is `http://localhost:4318`, or port 4317 for gRPC.
     pub fn with_endpoint(mut self, base: impl Into<String>) -> Self {
         self.endpoint = Some(Endpoint::Base(base.into()));
         self.endpoint_setting = "endpoint".to_owned();
@@ -177,11 +178,13 @@ impl OtlpBuilder {
         self.with_variables(|name| std::env::var(name).ok())
     }
 
-    /// Reads `OTEL_EXPORTER_OTLP_{ENDPOINT, PROTOCOL, HEADERS, TIMEOUT, COMPRESSION, INSECURE, CERTIFICATE,
-    /// CLIENT_CERTIFICATE, CLIENT_KEY}`, each with `TRACES_` in it before the one without, as OpenTelemetry's "Protocol
-    /// exporter" specifies, and `OTEL_BSP_EXPORT_TIMEOUT`. They override earlier settings. `TIMEOUT` limits one attempt,
-    /// `OTEL_BSP_EXPORT_TIMEOUT` the age of a batch with all its attempts; 0 is no limit on either. `COMPRESSION` may also be `zstd`.
-    /// [`build`](OtlpBuilder::build) fails with the first variable that cannot be used.
+    /// Reads
+    /// `OTEL_EXPORTER_OTLP_{ENDPOINT, PROTOCOL, HEADERS, TIMEOUT, COMPRESSION, INSECURE, CERTIFICATE, CLIENT_CERTIFICATE, CLIENT_KEY}`,
+    /// each with `TRACES_` in it before the one without, as OpenTelemetry's "Protocol exporter"
+    /// specifies, and `OTEL_BSP_EXPORT_TIMEOUT`. They override earlier settings. `TIMEOUT` limits
+    /// one attempt, `OTEL_BSP_EXPORT_TIMEOUT` the age of a batch with all its attempts; 0 is no
+    /// limit on either. `COMPRESSION` may also be `zstd`. [`build`](OtlpBuilder::build) fails with
+    /// the first variable that cannot be used.
     pub fn with_variables(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
         let prefixes = self.signal.prefixes();
         let get = |name: &str| -> Option<(String, String)> {

@@ -1,7 +1,8 @@
 //! OTLP over gRPC.
 //!
-//! tonic's connection lives on a thread of its own, with tokio's smallest runtime: callers need none, and the
-//! connection is looked after between calls. A call hands its message over and waits for the answer.
+//! tonic's connection lives on a thread of its own, with tokio's smallest runtime: callers need
+//! none, and the connection is looked after between calls. A call hands its message over and waits
+//! for the answer.
 
 use std::error::Error;
 use std::fmt;
@@ -50,8 +51,9 @@ struct Job {
     answer: mpsc::SyncSender<Result<Bytes, Status>>,
 }
 
-/// The connection for calls. HTTP/2 takes one that went dead without a word for alive until TCP gives it up, which is after a
-/// quarter of an hour: a call that got no answer, while no other did, makes a new one.
+/// The connection for calls. HTTP/2 takes one that went dead without a word for alive until TCP
+/// gives it up, which is after a quarter of an hour: a call that got no answer, while no other did,
+/// makes a new one.
 struct Line {
     endpoint: Endpoint,
     compression: Option<CompressionEncoding>,
@@ -80,7 +82,8 @@ impl Client {
     ) -> Result<Self, ConfigError> {
         let endpoint = Endpoint::from(uri.clone())
             .connect_timeout(builder.sending.timeout)
-            // Windows as large as a request: it is not held up for the server's permission to go on.
+            // Windows as large as a request: it is not held up for the server's permission to go
+            // on.
             .initial_connection_window_size(1 << 20)
             .initial_stream_window_size(1 << 20)
             .user_agent(concat!("astracer/", env!("CARGO_PKG_VERSION")));
@@ -115,7 +118,8 @@ impl Client {
             }
         };
         let run = move || {
-            // HTTP/2 makes spans. Recorded, those of each export would be exported by the next, for ever.
+            // HTTP/2 makes spans. Recorded, those of each export would be exported by the next, for
+            // ever.
             let _suppressed = Context::enter_telemetry_suppressed_scope();
             // Connections end, and trace that, when it is dropped: before the guard.
             let runtime = runtime;
@@ -155,7 +159,8 @@ impl Client {
         if let Some(error) = status.source().and_then(|source| self.of_transport(source, &of)) {
             return error;
         }
-        // An HTTP answer without a gRPC status, as tonic reports it; with a body, tonic takes the text for a message.
+        // An HTTP answer without a gRPC status, as tonic reports it; with a body, tonic takes the
+        // text for a message.
         if message.contains("grpc-status header missing")
             || message.contains("while receiving response with status")
         {
@@ -174,7 +179,8 @@ impl Client {
             Code::InvalidArgument | Code::FailedPrecondition | Code::AlreadyExists => {
                 of(ErrorKind::BadRequest)
             }
-            // A message that is too large is out of range for tonic, for others their resources are exhausted.
+            // A message that is too large is out of range for tonic, for others their resources are
+            // exhausted.
             Code::OutOfRange | Code::ResourceExhausted if says_too_large(message) => of(ErrorKind::TooLarge),
             // OTLP: to be sent again only if the server says that this helps.
             Code::ResourceExhausted if retry_after.is_none() => of(ErrorKind::Throttled),
@@ -210,7 +216,8 @@ impl Client {
         if causes_have_no_address(source) {
             return Some(of(ErrorKind::UnknownHost).retryable(None));
         }
-        // A server that does not speak HTTP/2 ends the connection too, or answers what cannot be read: see `diagnose`.
+        // A server that does not speak HTTP/2 ends the connection too, or answers what cannot be
+        // read: see `diagnose`.
         Some(of(ErrorKind::ConnectionLost).retryable(None))
     }
 }
@@ -227,8 +234,8 @@ impl Line {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a new connection if there has been none, and no answer, since there were `connections` and `answers`. Calls that
-    /// are under way on the old one keep it.
+    /// Makes a new connection if there has been none, and no answer, since there were `connections`
+    /// and `answers`. Calls that are under way on the old one keep it.
     fn renew(&self, connections: u64, answers: u64) {
         let mut state = self.lock();
         if (state.connections, state.answers) == (connections, answers) {

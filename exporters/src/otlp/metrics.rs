@@ -1,4 +1,5 @@
-//! Metrics over OTLP, for what OpenTelemetry's SDK for metrics has no way in: finished histograms, with exemplars.
+//! Metrics over OTLP, for what OpenTelemetry's SDK for metrics has no way in: finished histograms,
+//! with exemplars.
 
 use std::time::Duration;
 
@@ -29,7 +30,8 @@ pub struct OtlpMetrics {
 pub struct OtlpMetricsBuilder(OtlpBuilder);
 
 impl OtlpMetrics {
-    /// Settings, all at their defaults. [`OtlpMetricsBuilder::with_environment`] reads `OTEL_EXPORTER_OTLP_*`.
+    /// Settings, all at their defaults. [`OtlpMetricsBuilder::with_environment`] reads
+    /// `OTEL_EXPORTER_OTLP_*`.
     pub fn builder() -> OtlpMetricsBuilder {
         OtlpMetricsBuilder(OtlpBuilder::default().with_signal(Signal::Metrics))
     }
@@ -58,13 +60,14 @@ impl OtlpMetrics {
 }
 
 impl OtlpMetricsBuilder {
-    /// Sets the protocol, `grpc` or `http/protobuf`. Defaults to the latter if the feature `otlp-http` is enabled.
+    /// Sets the protocol, `grpc` or `http/protobuf`. Defaults to the latter if the feature
+    /// `otlp-http` is enabled.
     pub fn with_protocol(self, protocol: Protocol) -> Self {
         Self(self.0.with_protocol(protocol))
     }
 
-    /// The server: `http://host:port` or `https://host:port`. Over HTTP, `/v1/metrics` is appended. If it is not set,
-    /// that is `http://localhost:4318`, or port 4317 for gRPC.
+    /// The server: `http://host:port` or `https://host:port`. Over HTTP, `/v1/metrics` is appended.
+    /// If it is not set, that is `http://localhost:4318`, or port 4317 for gRPC.
     pub fn with_endpoint(self, base: impl Into<String>) -> Self {
         Self(self.0.with_endpoint(base))
     }
@@ -94,7 +97,8 @@ impl OtlpMetricsBuilder {
         Self(self.0.with_environment())
     }
 
-    /// Reads variables as [`OtlpBuilder::with_variables`] does, with `METRICS_` in the place of `TRACES_`.
+    /// Reads variables as [`OtlpBuilder::with_variables`] does, with `METRICS_` in the place of
+    /// `TRACES_`.
     pub fn with_variables(self, variable: impl Fn(&str) -> Option<String>) -> Self {
         Self(self.0.with_variables(variable))
     }

@@ -43,7 +43,8 @@ pub(super) fn of_proto(body: &[u8], spans: usize) -> Option<Delivery> {
     Some(delivery(partial.unwrap_or_default(), spans))
 }
 
-/// The same for a response in JSON, whose 64-bit integers are strings, or numbers. Without a body nothing is rejected.
+/// The same for a response in JSON, whose 64-bit integers are strings, or numbers. Without a body
+/// nothing is rejected.
 #[cfg(feature = "otlp-http")]
 fn of_json(body: &[u8], spans: usize) -> Option<Delivery> {
     let response: serde_json::Value =
@@ -55,8 +56,9 @@ fn of_json(body: &[u8], spans: usize) -> Option<Delivery> {
     Some(delivery(PartialSuccess { rejected_spans: rejected.unwrap_or(0), error_message: message }, spans))
 }
 
-/// The same for a response over HTTP. One that can't be read rejects nothing, for the status says that the spans were taken;
-/// but a page to log in on, or any other server, has that status too, so it is told.
+/// The same for a response over HTTP. One that can't be read rejects nothing, for the status says
+/// that the spans were taken; but a page to log in on, or any other server, has that status too, so
+/// it is told.
 #[cfg(feature = "otlp-http")]
 pub(super) fn of_http(answer: &Answer, spans: usize) -> Delivery {
     let body = &answer.body;

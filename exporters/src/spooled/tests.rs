@@ -262,7 +262,8 @@ fn spans_that_are_refused_for_good_become_dead_letters() {
     assert!(matches!(&report.reasons[..], [(reason, 3)] if reason.contains("no")), "{report:?}");
 }
 
-/// Of a record of which one span is too large, that one is a dead letter and the others are delivered, in one attempt or two.
+/// Of a record of which one span is too large, that one is a dead letter and the others are
+/// delivered, in one attempt or two.
 #[test]
 fn a_dead_letter_has_the_spans_that_an_attempt_lost() {
     for mood in [Mood::LosesOne, Mood::LosesOneOfHalf] {
@@ -349,7 +350,8 @@ fn every_span_made_arrived_waits_or_is_counted() {
     }
 }
 
-/// A disk that fails for some seconds costs one segment for each row of failed reads, not one for each read behind the first row.
+/// A disk that fails for some seconds costs one segment for each row of failed reads, not one for
+/// each read behind the first row.
 #[test]
 fn each_segment_is_read_several_times_before_it_is_given_up() {
     // A record has a segment of its own.

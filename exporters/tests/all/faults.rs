@@ -1,5 +1,5 @@
-//! Faults of the network and of the far end, over real sockets. Delays are scaled down by configuration: an outage of a
-//! minute at the defaults is one of 200 ms here.
+//! Faults of the network and of the far end, over real sockets. Delays are scaled down by
+//! configuration: an outage of a minute at the defaults is one of 200 ms here.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -186,8 +186,8 @@ pub(crate) fn otlp(server: &Moody) -> Otlp {
     builder.with_timeout(MS(100)).with_retry(retry).build().unwrap()
 }
 
-/// Faults that pass, without and with a spool: every span arrives, and nothing is counted as lost. Spans may come again
-/// where the answer to a request was lost.
+/// Faults that pass, without and with a spool: every span arrives, and nothing is counted as lost.
+/// Spans may come again where the answer to a request was lost.
 #[test]
 fn faults_that_pass_cost_no_span() {
     for (mood, comes_again) in [
@@ -297,7 +297,8 @@ fn a_name_that_is_gone_is_waited_for() {
     assert_eq!(server.taken(), (Vec::from_iter(1..=10), 0));
 }
 
-/// A shutdown during an outage leaves everything in the spool: nothing is counted as lost, nothing becomes a dead letter.
+/// A shutdown during an outage leaves everything in the spool: nothing is counted as lost, nothing
+/// becomes a dead letter.
 #[test]
 fn a_shutdown_during_an_outage_leaves_the_spans_to_the_next_process() {
     let (server, folder) = (Moody::start(Mood::Stopped), tempfile::tempdir().unwrap());
@@ -316,8 +317,8 @@ fn a_shutdown_during_an_outage_leaves_the_spans_to_the_next_process() {
     assert_eq!(server.taken().0, Vec::from_iter(1..=100));
 }
 
-/// A shutdown that comes in a pause, or while the first request after one is under way, drains like any other: it ended at
-/// once, and left all that waited.
+/// A shutdown that comes in a pause, or while the first request after one is under way, drains like
+/// any other: it ended at once, and left all that waited.
 #[test]
 fn a_shutdown_drains_a_spool_whose_destination_is_just_back() {
     // The server comes back, and is slow; or it asks for a second, and is well again.
@@ -362,7 +363,8 @@ fn two_processes_do_not_share_a_spool() {
     assert!(error.detail().contains("another process uses this folder"), "{error}");
 }
 
-/// A spool that is full, on a disk or by its own limit, refuses; the service goes on, and every span is counted.
+/// A spool that is full, on a disk or by its own limit, refuses; the service goes on, and every
+/// span is counted.
 #[test]
 fn a_spool_without_space_counts_what_it_cannot_take() {
     let (server, folder) = (Moody::start(Mood::Stopped), tempfile::tempdir().unwrap());

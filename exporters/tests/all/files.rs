@@ -256,7 +256,8 @@ fn zstd_files_can_be_read_complete_growing_and_torn() {
     assert_ne!(torn.problems, [""; 0]);
 }
 
-/// gzip's trailer stands behind each call: nothing is torn while the file grows, and a torn end costs a part of one call.
+/// gzip's trailer stands behind each call: nothing is torn while the file grows, and a torn end
+/// costs a part of one call.
 #[test]
 fn gzip_files_can_be_read_while_they_grow() {
     let folder = tempfile::tempdir().unwrap();

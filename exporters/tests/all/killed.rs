@@ -1,5 +1,5 @@
-//! A service that is killed at random moments, and disks that are full or cannot be written: everything that was
-//! acknowledged as durable arrives.
+//! A service that is killed at random moments, and disks that are full or cannot be written:
+//! everything that was acknowledged as durable arrives.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -17,7 +17,8 @@ const FOLDER: &str = "ASTRACER_TEST_FOLDER";
 const URL: &str = "ASTRACER_TEST_URL";
 const FIRST: &str = "ASTRACER_TEST_FIRST";
 
-/// Sends spans through a durable spool, and says which batches were acknowledged, until it is killed.
+/// Sends spans through a durable spool, and says which batches were acknowledged, until it is
+/// killed.
 #[test]
 #[ignore = "the child of `a_service_that_is_killed_loses_nothing_acknowledged`"]
 fn child() {
@@ -116,7 +117,8 @@ impl Drop for Mount<'_> {
     }
 }
 
-/// A disk of 256 kB: what does not fit is counted, the rest arrives, and there is space again afterwards.
+/// A disk of 256 kB: what does not fit is counted, the rest arrives, and there is space again
+/// afterwards.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_costs_only_what_is_counted() {

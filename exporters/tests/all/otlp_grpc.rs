@@ -152,7 +152,8 @@ fn what_the_server_rejects_is_counted() {
     assert_eq!((otlp.counter().read().sent, otlp.counter().read().rejected), (2, 3));
 }
 
-/// Failures that OTLP's specification calls retryable are sent again; `Ok` has the attempts it took.
+/// Failures that OTLP's specification calls retryable are sent again; `Ok` has the attempts it
+/// took.
 #[track_caller]
 fn check(first: Status, expected: Result<usize, ErrorKind>) {
     let code = first.code();

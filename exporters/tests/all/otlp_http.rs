@@ -17,7 +17,8 @@ use prost::Message as _;
 use super::sink::{Answer, HANG_UP, Sink};
 use super::{sample, wire};
 
-/// Three attempts, without a delay of our own, for a batch that is given up at once if the server asks for a delay.
+/// Three attempts, without a delay of our own, for a batch that is given up at once if the server
+/// asks for a delay.
 pub(crate) fn at_once() -> Retry {
     let retry = Retry::default().with_max_attempts(3).with_max_age(Duration::from_millis(200));
     retry.with_initial_delay(Duration::ZERO).with_max_delay(Duration::ZERO)
@@ -199,7 +200,8 @@ fn a_server_that_asks_for_more_time_than_there_is_gets_no_second_request() {
     assert_eq!(sink.requests().len(), 1);
 }
 
-/// The second batch waits without a request: the server's wish is remembered, whichever batch was told.
+/// The second batch waits without a request: the server's wish is remembered, whichever batch was
+/// told.
 #[test]
 fn the_time_that_a_server_asks_for_is_remembered_between_batches() {
     let sink = Sink::new([Answer(429, &[("retry-after", "3600")], vec![])]);
@@ -273,8 +275,8 @@ fn nothing_is_sent_after_the_end() {
     assert_eq!(sink.requests().len(), 0);
 }
 
-/// A server that answers a head that announces more than 10 MB with this status, and closes without reading the body, as
-/// those of Go, Rust and Java do. Returns its URL.
+/// A server that answers a head that announces more than 10 MB with this status, and closes without
+/// reading the body, as those of Go, Rust and Java do. Returns its URL.
 fn refusing_by_the_head(status: &'static str) -> String {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -300,7 +302,8 @@ fn refusing_by_the_head(status: &'static str) -> String {
     url
 }
 
-/// The answer that came before the body had gone was taken for a broken connection: it was sent again, alike, for minutes.
+/// The answer that came before the body had gone was taken for a broken connection: it was sent
+/// again, alike, for minutes.
 #[test]
 fn a_refusal_before_the_body_was_read_is_an_answer() {
     let large = |number| astracer_model::Span {

@@ -124,7 +124,8 @@ fn of(key: &'static str, value: ModelValue<'static>) -> Attribute<'static> {
     Attribute { key: key.into(), value }
 }
 
-/// The model's form of [`full`], written out by hand. NaN equals nothing: its attribute is left out.
+/// The model's form of [`full`], written out by hand. NaN equals nothing: its attribute is left
+/// out.
 pub(crate) fn full_in_the_model() -> Span<'static> {
     use ModelValue::{Array as List, Bool, Double, Int};
     Span {

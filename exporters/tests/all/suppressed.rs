@@ -1,4 +1,5 @@
-//! Exporters' own threads make no spans that are recorded: each export would be traced, and its spans exported by the next.
+//! Exporters' own threads make no spans that are recorded: each export would be traced, and its
+//! spans exported by the next.
 
 use std::sync::Mutex;
 use std::thread;

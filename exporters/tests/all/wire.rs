@@ -25,7 +25,8 @@ fn list(items: Vec<Any>) -> Any {
     Any::ArrayValue(ArrayValue { values: items.into_iter().map(any).collect() })
 }
 
-/// The request of [`full`](super::sample::full). Its attribute that is not a number is apart: it equals nothing.
+/// The request of [`full`](super::sample::full). Its attribute that is not a number is apart: it
+/// equals nothing.
 pub(crate) fn full() -> ExportTraceServiceRequest {
     let span = Span {
         trace_id: vec![1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16],

@@ -1,12 +1,14 @@
 //! Distinguishes the JSON formats by the keys of their records.
 //!
-//! The tokenizer here is separate from [`Cursor`](crate::json::Cursor) because it never fails: a prefix may begin or end
-//! in the middle of a record, and brackets that do not match must not hide the keys around them.
+//! The tokenizer here is separate from [`Cursor`](crate::json::Cursor) because it never fails: a
+//! prefix may begin or end in the middle of a record, and brackets that do not match must not hide
+//! the keys around them.
 
 use super::{Detection, other_or_open};
 use astracer_model::Format;
 
-/// Scans consecutive JSON values. Truncated or damaged JSON is safe: it only yields fewer matching keys.
+/// Scans consecutive JSON values. Truncated or damaged JSON is safe: it only yields fewer matching
+/// keys.
 pub(super) fn scan(text: &[u8], complete: bool) -> Detection {
     let mut scan = Scan::default();
     let found = scan.run(text);
@@ -93,7 +95,8 @@ impl Keys {
         self.any(key).then_some(Format::OtlpJson)
     }
 
-    /// The format whose records have these keys. `is_item` is true if the object is an element of a list.
+    /// The format whose records have these keys. `is_item` is true if the object is an element of a
+    /// list.
     fn format(self, is_item: bool, ended: bool) -> Option<Format> {
         let [jaeger_trace_id, htrace_trace_id, zipkin_trace_id] = Self::TRACE_ID;
         if self.any(Self::RESOURCE_SPANS) {

@@ -45,14 +45,14 @@ impl TraceWriter for Writer<'_> {
 ///
 /// - A trace id has 64 bits: of a longer one the low half is written.
 /// - Times are truncated to milliseconds; the first millisecond of 1970 is an unset time.
-/// - Notes are text: other values come back as strings. Kind, status, scope, tracestate and the counts of
-///   discarded items are notes with the names of OpenTelemetry's non-OTLP formats, from which the reader
-///   restores them. Of two notes with one name the first is written; a span's come before its scope's, and
-///   those before its resource's.
-/// - Notes belong to the span: attributes of scope and resource come back as its own, except the service's
-///   name.
-/// - A link into the span's own trace would come back as a parent, and is omitted, as is one without any id. Links to
-///   other traces are written without their attributes.
+/// - Notes are text: other values come back as strings. Kind, status, scope, tracestate and the
+///   counts of discarded items are notes with the names of OpenTelemetry's non-OTLP formats, from
+///   which the reader restores them. Of two notes with one name the first is written; a span's come
+///   before its scope's, and those before its resource's.
+/// - Notes belong to the span: attributes of scope and resource come back as its own, except the
+///   service's name.
+/// - A link into the span's own trace would come back as a parent, and is omitted, as is one
+///   without any id. Links to other traces are written without their attributes.
 /// - Attributes of events, flags and schema URLs are not written.
 pub fn write_span(out: &mut Vec<u8>, span: &Span<'_>) {
     put(out, "{\"a\":");

@@ -114,7 +114,8 @@ fn reference(cursor: &mut Cursor<'_>) -> Result<Reference, Fault> {
                 reference.trace_id = id::trace_id(cursor)?.filter(|id| id.id != TraceId::ZERO);
             }
             "spanID" => reference.span_id = id::span_id(cursor)?,
-            // Some recordings repeat the whole referenced span here, with its own references, recursively.
+            // Some recordings repeat the whole referenced span here, with its own references,
+            // recursively.
             _ => drop(cursor.skip()?),
         }
         Ok(())
@@ -190,8 +191,8 @@ fn log<'a>(cursor: &mut Cursor<'a>) -> Result<Event<'a>, Fault> {
     Ok(event)
 }
 
-/// Jaeger's bit 0 is W3C's sampled bit. The others have other meanings in W3C, so an attribute keeps them
-/// all.
+/// Jaeger's bit 0 is W3C's sampled bit. The others have other meanings in W3C, so an attribute
+/// keeps them all.
 fn keep_flags(span: &mut Span<'_>, flags: u32) {
     span.flags = flags & SAMPLED;
     if flags & !SAMPLED != 0 {
@@ -199,8 +200,8 @@ fn keep_flags(span: &mut Span<'_>, flags: u32) {
     }
 }
 
-/// Warnings become the attribute in which Jaeger 2 keeps them. The warnings of our own writer undo the times
-/// it invented.
+/// Warnings become the attribute in which Jaeger 2 keeps them. The warnings of our own writer undo
+/// the times it invented.
 fn keep_warnings<'a>(span: &mut Span<'a>, mut warnings: Vec<Cow<'a, str>>) {
     warnings.retain(|warning| match &**warning {
         NO_START => {
@@ -226,8 +227,8 @@ fn lift_shared(span: &mut Span<'_>) {
     span.shared = span.attributes.len() < before;
 }
 
-/// Jaeger's own criterion is the tag `error`, true or "true", which is removed; [`otel_tags::lift`] handles the newer
-/// tags.
+/// Jaeger's own criterion is the tag `error`, true or "true", which is removed; [`otel_tags::lift`]
+/// handles the newer tags.
 fn lift_error(span: &mut Span<'_>) -> bool {
     let is_error = |value: &Value<'_>| match value {
         Value::Bool(value) => *value,

@@ -35,8 +35,8 @@ fn simple<'a>(cursor: &mut Cursor<'a>) -> Result<Scalar<'a>, Fault> {
     cursor.scalar()
 }
 
-/// Converts a scalar to the tag's type. A scalar that does not fit the type stays text, so an `int64` beyond
-/// 64 bits is neither rounded nor lost.
+/// Converts a scalar to the tag's type. A scalar that does not fit the type stays text, so an
+/// `int64` beyond 64 bits is neither rounded nor lost.
 fn value<'a>(kind: &str, written: Scalar<'a>) -> Value<'a> {
     let is = |name: &str| kind.eq_ignore_ascii_case(name);
     let text = match written {

@@ -28,14 +28,15 @@ const SAFE_INTEGER_MAX: u64 = (1 << 53) - 1;
 ///
 /// # Losses
 ///
-/// - Times and durations are truncated to microseconds. A span that ends before it starts gets duration 0. A
-///   missing start or end is invented and marked with a warning, by which our reader removes it again.
+/// - Times and durations are truncated to microseconds. A span that ends before it starts gets
+///   duration 0. A missing start or end is invented and marked with a warning, by which our reader
+///   removes it again.
 /// - Lists, maps and empty values become text.
-/// - Links lose their attributes, tracestate and flags. A link to a span of the same trace becomes the parent
-///   if the span has none. A link without a trace id or a span id is left out.
+/// - Links lose their attributes, tracestate and flags. A link to a span of the same trace becomes
+///   the parent if the span has none. A link without a trace id or a span id is left out.
 /// - Attributes of the scope become the span's. `service.name` comes first in the resource.
-/// - Flags other than sampled, schema URLs, and the counts of attributes discarded from links, scope or
-///   resource are not written.
+/// - Flags other than sampled, schema URLs, and the counts of attributes discarded from links,
+///   scope or resource are not written.
 pub struct Writer<'w> {
     out: Box<dyn Write + 'w>,
     buffer: Vec<u8>,
@@ -138,8 +139,8 @@ pub struct Processes {
     others: Option<Box<Others>>,
 }
 
-/// Resources that were numbered already, found in one step each: a trace may have spans of as many processes as it has
-/// spans.
+/// Resources that were numbered already, found in one step each: a trace may have spans of as many
+/// processes as it has spans.
 #[derive(Debug, Default)]
 struct Others {
     /// By address. The map owns each resource, so no address is reused.
@@ -148,7 +149,8 @@ struct Others {
     by_text: HashMap<Box<[u8]>, usize, RandomState>,
 }
 
-/// The number of resources that are compared one by one. Spans of one process usually share one resource.
+/// The number of resources that are compared one by one. Spans of one process usually share one
+/// resource.
 const FEW_RESOURCES: usize = 8;
 
 impl Processes {
@@ -249,12 +251,14 @@ fn write_references(out: &mut Vec<u8>, span: &Span<'_>, trace_id: TraceId) {
     put(out, "]");
 }
 
-/// True of a link that lacks an id, which a reference needs: without its trace it would be one into the span's own.
+/// True of a link that lacks an id, which a reference needs: without its trace it would be one into
+/// the span's own.
 pub(super) fn names_nothing(link: &Link<'_>) -> bool {
     link.trace_id == TraceId::ZERO || link.span_id == SpanId::ZERO
 }
 
-/// True if the parent is written as FOLLOWS_FROM. Beside further parents a reader would take it for a link.
+/// True if the parent is written as FOLLOWS_FROM. Beside further parents a reader would take it for
+/// a link.
 pub(super) fn only_follows(span: &Span<'_>) -> bool {
     span.follows && span.parents.len() == 1
 }

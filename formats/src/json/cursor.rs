@@ -39,8 +39,8 @@ pub(crate) enum Scalar<'a> {
     String(Cow<'a, str>),
 }
 
-/// Replaces each byte of invalid UTF-8. Inside a string the character is an error, so it never reaches a
-/// span, and records without invalid bytes are not affected by their neighbours.
+/// Replaces each byte of invalid UTF-8. Inside a string the character is an error, so it never
+/// reaches a span, and records without invalid bytes are not affected by their neighbours.
 pub(super) const SUBSTITUTE: char = '\x1a';
 
 /// A position in a text.
@@ -121,8 +121,8 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Reads an object: calls `member` with each key, and `member` reads or skips the value. `null` has no
-    /// members.
+    /// Reads an object: calls `member` with each key, and `member` reads or skips the value. `null`
+    /// has no members.
     #[inline]
     pub(crate) fn object(
         &mut self,
@@ -151,8 +151,8 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Reads a list: calls `element` at each element, and `element` reads or skips it. `null` is an empty
-    /// list.
+    /// Reads a list: calls `element` at each element, and `element` reads or skips it. `null` is an
+    /// empty list.
     #[inline]
     pub(crate) fn list(
         &mut self,
@@ -237,7 +237,8 @@ impl<'a> Cursor<'a> {
     pub(crate) fn skip_clean(&mut self) -> Result<&'a str, Fault> {
         let text = self.skip()?;
         match text.bytes().position(|byte| byte == SUBSTITUTE as u8) {
-            // JSON requires this character to be escaped, so only a substitution can have produced it.
+            // JSON requires this character to be escaped, so only a substitution can have produced
+            // it.
             Some(index) => self.fault_at(self.at - text.len() + index, "control character in a string"),
             None => Ok(text),
         }
@@ -445,8 +446,8 @@ impl<'a> Cursor<'a> {
         Ok((start, negative, magnitude))
     }
 
-    /// Reads a short unsigned integer that is not in quotes, the most frequent form. For any other form the
-    /// cursor stays.
+    /// Reads a short unsigned integer that is not in quotes, the most frequent form. For any other
+    /// form the cursor stays.
     #[inline]
     pub(crate) fn plain_number(&mut self) -> Option<u64> {
         if !matches!(self.peek(), Some(b'0'..=b'9')) {
@@ -494,7 +495,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A valid number, bare or quoted, and its end. The cursor stays at the start if the number is invalid.
+    /// A valid number, bare or quoted, and its end. The cursor stays at the start if the number is
+    /// invalid.
     fn number_or_quoted(&mut self) -> Result<(&'a str, usize), Fault> {
         let start = self.at;
         if self.text.as_bytes().get(start) != Some(&b'"') {
@@ -511,8 +513,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads a floating-point number, bare or in a string, including `"NaN"`, `"Infinity"` and `"-Infinity"`.
-    /// `null` is 0.
+    /// Reads a floating-point number, bare or in a string, including `"NaN"`, `"Infinity"` and
+    /// `"-Infinity"`. `null` is 0.
     pub(crate) fn f64(&mut self) -> Result<f64, Fault> {
         match self.peek() {
             Some(b'"' | b'-' | b'0'..=b'9') => {}

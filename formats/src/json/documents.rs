@@ -1,10 +1,11 @@
 //! Iteration over the documents of a file and their units.
 //!
-//! Most files have one document per line. The sequence of `}`, a line end and `{` cannot occur inside a JSON
-//! value, so such a line is complete and is parsed in one pass. Everything else (pretty-printed documents, a
-//! file without line breaks, consecutive documents) is processed as a stream: the end of each unit is found
-//! first, then the unit is parsed. If a unit is a single record and lists have one unit per line, it is
-//! parsed at once, and its end is searched for only if that fails.
+//! Most files have one document per line. The sequence of `}`, a line end and `{` cannot occur
+//! inside a JSON value, so such a line is complete and is parsed in one pass. Everything else
+//! (pretty-printed documents, a file without line breaks, consecutive documents) is processed as a
+//! stream: the end of each unit is found first, then the unit is parsed. If a unit is a single
+//! record and lists have one unit per line, it is parsed at once, and its end is searched for only
+//! if that fails.
 
 use std::io::{self, BufRead};
 use std::sync::Arc;
@@ -46,8 +47,8 @@ const LOOK_BYTES_MAX: usize = 1 << 20;
 /// Longer keys match no known member.
 const KEY_BYTES_MAX: usize = 1 << 10;
 
-/// Finds the units of a file and calls `read_unit` with a cursor at the start of each. `read_unit` must read
-/// exactly that value; a failure is reported, and the next unit follows.
+/// Finds the units of a file and calls `read_unit` with a cursor at the start of each. `read_unit`
+/// must read exactly that value; a failure is reported, and the next unit follows.
 pub(crate) fn read_units(
     input: &mut dyn BufRead,
     file: &Arc<str>,
@@ -104,8 +105,8 @@ struct Documents<'r, 'u> {
     no_newline_before: u64,
 }
 
-/// The document ended early: its problem was reported, or the sink asked to stop. The window starts at the
-/// position of the problem.
+/// The document ended early: its problem was reported, or the sink asked to stop. The window starts
+/// at the position of the problem.
 struct Broken;
 
 impl Documents<'_, '_> {
@@ -139,7 +140,8 @@ impl Documents<'_, '_> {
         }
     }
 
-    /// The end of the line that starts here, if documents certainly fill it, and whether it is the last line.
+    /// The end of the line that starts here, if documents certainly fill it, and whether it is the
+    /// last line.
     fn whole_line(&mut self) -> Option<(usize, bool)> {
         let (byte, _) = self.window.place();
         let mut from = usize::try_from(self.no_newline_before.saturating_sub(byte)).unwrap_or(usize::MAX);
@@ -161,7 +163,8 @@ impl Documents<'_, '_> {
             return None;
         }
         if !self.window.bytes()[..newline].trim_ascii_end().ends_with(b"}") {
-            // A truncated line between complete ones: the rest must not be taken from the next line.
+            // A truncated line between complete ones: the rest must not be taken from the next
+            // line.
             let cut = self.one_a_line && self.window.get(newline + 1) == Some(b'{');
             return cut.then_some((newline, false));
         }
@@ -176,8 +179,8 @@ impl Documents<'_, '_> {
         None
     }
 
-    /// Reads the documents of a line that ends at `end` and returns the end of the consumed part. After a
-    /// broken document, that is the position where another one seems to begin.
+    /// Reads the documents of a line that ends at `end` and returns the end of the consumed part.
+    /// After a broken document, that is the position where another one seems to begin.
     fn line(&mut self, end: usize, last: bool) -> usize {
         let Self { window, out, layout, limits, counts, read_unit, one_a_line, .. } = self;
         out.enter(window.place());
@@ -272,7 +275,8 @@ impl Documents<'_, '_> {
             if role != Role::Unknown || look < seen {
                 return role == Role::Unit;
             }
-            // The searched prefix doubles each time, so all searches together cost about as much as the last.
+            // The searched prefix doubles each time, so all searches together cost about as much as
+            // the last.
             while self.window.bytes().len() < 2 * seen && self.window.more() {}
             if self.window.bytes().len() == seen {
                 return false;
@@ -355,7 +359,8 @@ impl Documents<'_, '_> {
             Extent::TooLong(scanner, at) => {
                 let detail = format!("longer than {} bytes", self.limits.record_bytes_max);
                 let place = self.window.place();
-                // A resource may be over the limit while its spans are not: those before the limit are used.
+                // A resource may be over the limit while its spans are not: those before the limit
+                // are used.
                 self.read(self.limits.record_bytes_max, depth, false);
                 self.out.limit(Limit::RecordBytes, place, &detail);
                 self.skip(scanner, at)
@@ -367,9 +372,9 @@ impl Documents<'_, '_> {
         }
     }
 
-    /// Reads a unit that is one record without finding its end first, if it lies on this line and is valid.
-    /// Returns false if nothing was read. Only the first unit of a line is tried, so no line is searched
-    /// twice.
+    /// Reads a unit that is one record without finding its end first, if it lies on this line and
+    /// is valid. Returns false if nothing was read. Only the first unit of a line is tried, so no
+    /// line is searched twice.
     fn record(&mut self, depth: usize) -> bool {
         let Self { window, out, limits, read_unit, .. } = self;
         let bytes = window.bytes();
@@ -389,8 +394,8 @@ impl Documents<'_, '_> {
         true
     }
 
-    /// Passes the unit before `end` to the format's reader. Of a truncated unit, the part before the cut is
-    /// used.
+    /// Passes the unit before `end` to the format's reader. Of a truncated unit, the part before
+    /// the cut is used.
     fn read(&mut self, end: usize, depth: usize, whole: bool) {
         let Self { window, out, limits, read_unit, .. } = self;
         out.enter(window.place());
@@ -405,8 +410,8 @@ impl Documents<'_, '_> {
         });
     }
 
-    /// The extent of the value at the window's start. The window keeps the value unless it is longer than
-    /// `bytes_max`.
+    /// The extent of the value at the window's start. The window keeps the value unless it is
+    /// longer than `bytes_max`.
     fn extent(&mut self, bytes_max: usize) -> Extent {
         let mut scanner = Scanner::new();
         let mut at = 0;
@@ -472,7 +477,8 @@ impl Documents<'_, '_> {
         self.cut(0, reason)
     }
 
-    /// Reports that the document is broken at a byte of the window; without a reason, because the input ends.
+    /// Reports that the document is broken at a byte of the window; without a reason, because the
+    /// input ends.
     fn cut<T>(&mut self, at: usize, reason: Option<&'static str>) -> Result<T, Broken> {
         self.window.advance(at);
         match reason {
@@ -496,8 +502,8 @@ impl Documents<'_, '_> {
         }
     }
 
-    /// Continues after a document that began at byte `start` and broke here: moves to the position where the
-    /// next one may begin.
+    /// Continues after a document that began at byte `start` and broke here: moves to the position
+    /// where the next one may begin.
     fn resume(&mut self, start: u64) {
         let follows = |before: Option<u8>, first: u8| match before {
             Some(b'\n') => matches!(first, b'{' | b'['),

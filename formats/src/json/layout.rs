@@ -4,8 +4,9 @@ use super::cursor::{Cursor, Fault, Why};
 
 /// The location of a format's units in its documents.
 ///
-/// A document that is a list contains documents or, if those have no `lists`, units. An object is itself a
-/// unit if `lists` is empty, or if a member of `unit_keys` precedes every other member named here.
+/// A document that is a list contains documents or, if those have no `lists`, units. An object is
+/// itself a unit if `lists` is empty, or if a member of `unit_keys` precedes every other member
+/// named here.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     /// Members of a document whose elements are units.
@@ -95,7 +96,8 @@ impl Members {
         }
     }
 
-    /// Counts the document; returns false if it is of no known kind. An empty object is an empty document.
+    /// Counts the document; returns false if it is of no known kind. An empty object is an empty
+    /// document.
     pub(super) fn count(&self, counts: &mut Counts) -> bool {
         if self.list {
             counts.documents += 1;

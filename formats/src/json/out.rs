@@ -79,8 +79,8 @@ impl<'s> Out<'s> {
         self.sink.stopped()
     }
 
-    /// Reads a list whose elements are separate records: one that cannot be read is reported and skipped.
-    /// `null` is an empty list.
+    /// Reads a list whose elements are separate records: one that cannot be read is reported and
+    /// skipped. `null` is an empty list.
     ///
     /// # Errors
     ///
@@ -115,7 +115,8 @@ impl<'s> Out<'s> {
         Ok(())
     }
 
-    /// Moves the place to an offset of the text. Places mostly ascend, so each line is counted once.
+    /// Moves the place to an offset of the text. Places mostly ascend, so each line is counted
+    /// once.
     fn locate(&mut self, text: &str, at: usize) {
         let (mut from, mut line) = self.counted;
         if at < from {

@@ -1,7 +1,7 @@
 //! Realistic files: the spans and problems read from each.
 //!
-//! Each file is read in pieces of several sizes, line by line where possible, and as a stream. A span is
-//! rendered as `line:byte name`, a problem as people see it.
+//! Each file is read in pieces of several sizes, line by line where possible, and as a stream. A
+//! span is rendered as `line:byte name`, a problem as people see it.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;
@@ -585,7 +585,8 @@ fn json() -> impl Strategy<Value = serde_json::Value> {
 proptest! {
     #![proptest_config(cases(300))]
 
-    /// serde_json is the reference for valid JSON and its meaning, including text with a few bytes changed.
+    /// serde_json is the reference for valid JSON and its meaning, including text with a few bytes
+    /// changed.
     #[test]
     fn what_is_json_is_decided_as_by_serde_json(
         value in json(),

@@ -1,4 +1,5 @@
-//! Incremental grouping of spans: each is written at once into the text or bytes of its resource and scope.
+//! Incremental grouping of spans: each is written at once into the text or bytes of its resource
+//! and scope.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,8 +12,8 @@ use astracer_model::span::{Resource, Scope, Span};
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     resources: Vec<OfResource>,
-    /// The index of each resource, and of each scope in it, by address. The `Arc`s in `resources` keep
-    /// addresses from being reused.
+    /// The index of each resource, and of each scope in it, by address. The `Arc`s in `resources`
+    /// keep addresses from being reused.
     by_resource: HashMap<usize, usize, RandomState>,
     by_scope: HashMap<(usize, usize), usize, RandomState>,
     /// The resource and scope of the last span.
@@ -44,8 +45,8 @@ const SPARE_MAX: usize = 64;
 impl Gathered {
     /// Writes a span after the others of its resource and scope.
     ///
-    /// Resources, and scopes, are the same if they share an address or equal those of the previous span;
-    /// otherwise they are not compared.
+    /// Resources, and scopes, are the same if they share an address or equal those of the previous
+    /// span; otherwise they are not compared.
     #[inline]
     pub(crate) fn add(&mut self, span: &Span<'_>, write: impl FnOnce(&mut Vec<u8>, &Span<'_>)) {
         self.last = self.place(span);

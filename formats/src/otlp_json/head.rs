@@ -16,12 +16,12 @@ pub(super) struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// Reads ahead of a cursor, which does not move, as far as needed: past the `groups` of spans only if the
-    /// `subject` follows them, or if a schema URL may.
+    /// Reads ahead of a cursor, which does not move, as far as needed: past the `groups` of spans
+    /// only if the `subject` follows them, or if a schema URL may.
     pub(super) fn ahead(cursor: &Cursor<'a>, subject: &[&str], groups: &[&str], schema_ahead: bool) -> Self {
         let mut head = Self { subject: None, schema_url: Cow::Borrowed("") };
-        // A fault is found again, and reported, when the spans are read. Those before it come, without a subject if
-        // that would have followed.
+        // A fault is found again, and reported, when the spans are read. Those before it come,
+        // without a subject if that would have followed.
         let _ = cursor.clone().object(|cursor, key| {
             if subject.contains(&&*key) {
                 cursor.peek();
@@ -49,7 +49,8 @@ impl<'a> Head<'a> {
         Ok(())
     }
 
-    /// The resource or scope. If it cannot be read, that is reported, and the spans get an empty one.
+    /// The resource or scope. If it cannot be read, that is reported, and the spans get an empty
+    /// one.
     pub(super) fn subject<T: Default>(
         &self,
         reuse: &mut Reuse<T>,

@@ -1,4 +1,5 @@
-//! An export request in progress: each span is written at once into the text of its resource and scope.
+//! An export request in progress: each span is written at once into the text of its resource and
+//! scope.
 
 use super::text;
 use crate::otlp::gathered::{Gathered, OfResource, OfScope};
@@ -6,8 +7,8 @@ use astracer_model::span::Span;
 
 /// Collects spans of any traces for one request, which becomes one line.
 ///
-/// Only the text of a span is kept, so spans may borrow from a reader's buffer. Memory is that of the line;
-/// the caller bounds it by [`bytes`](Self::bytes) or [`spans`](Self::spans).
+/// Only the text of a span is kept, so spans may borrow from a reader's buffer. Memory is that of
+/// the line; the caller bounds it by [`bytes`](Self::bytes) or [`spans`](Self::spans).
 #[derive(Debug, Default)]
 pub struct Request {
     gathered: Gathered,
@@ -16,8 +17,8 @@ pub struct Request {
 impl Request {
     /// Adds a span. Spans of one resource and scope are adjacent, in the order added.
     ///
-    /// Resources, and scopes, are the same if they share an address or equal those of the previous span;
-    /// otherwise they are not compared.
+    /// Resources, and scopes, are the same if they share an address or equal those of the previous
+    /// span; otherwise they are not compared.
     pub fn add(&mut self, span: &Span<'_>) {
         self.gathered.add(span, |text, span| {
             if !text.is_empty() {
@@ -37,8 +38,8 @@ impl Request {
         self.gathered.bytes()
     }
 
-    /// Appends the request to `out` as a line, including its end, and starts a new one. Without spans it
-    /// appends nothing.
+    /// Appends the request to `out` as a line, including its end, and starts a new one. Without
+    /// spans it appends nothing.
     pub fn take_line(&mut self, out: &mut Vec<u8>) {
         if self.spans() == 0 {
             return;

@@ -457,8 +457,8 @@ fn a_request_cut_off_anywhere_gives_the_spans_before_the_cut() {
     }
 }
 
-/// Requests of four spans in two resources, whose members stand in the orders that recorders write: resource and scope
-/// before the spans or behind, schema URLs or none, on one line or on many.
+/// Requests of four spans in two resources, whose members stand in the orders that recorders write:
+/// resource and scope before the spans or behind, schema URLs or none, on one line or on many.
 fn layouts() -> Vec<String> {
     let mut layouts = Vec::new();
     for (resource_first, schema) in
@@ -533,7 +533,8 @@ fn a_syntax_error_loses_no_span_before_it() {
 fn a_resource_over_the_limit_gives_the_spans_before_the_limit() {
     for text in layouts() {
         let whole = read(&text);
-        // Up to the second resource, whose first span is at least partly beyond the limit of some of these.
+        // Up to the second resource, whose first span is at least partly beyond the limit of some
+        // of these.
         for limit in 200..text.len() / 2 {
             let mut kept = Kept::default();
             let limits = Limits { record_bytes_max: limit, ..Limits::default() };

@@ -6,7 +6,8 @@ use super::Request;
 use crate::TraceWriter;
 use astracer_model::span::Span;
 
-/// The largest request. Larger traces take several lines, so that no reader has to hold an enormous one.
+/// The largest request. Larger traces take several lines, so that no reader has to hold an enormous
+/// one.
 const SPANS_PER_LINE_MAX: usize = 1 << 12;
 
 /// The buffer is written to the output at this size.

@@ -10,17 +10,17 @@ use astracer_model::span::{Event, Link, Resource, Scope, Span, SpanKind, Status}
 use astracer_model::time::UnixNanos;
 use astracer_model::value::{Attribute, Value};
 
-/// Values nested deeper than this are refused whatever the configured limit is, because reading them
-/// recurses.
+/// Values nested deeper than this are refused whatever the configured limit is, because reading
+/// them recurses.
 const NESTING_HARD_MAX: usize = 256;
 
-/// The levels of messages above a span's attributes: request, resource's spans, scope's spans, span. A
-/// resource's attributes have fewer.
+/// The levels of messages above a span's attributes: request, resource's spans, scope's spans,
+/// span. A resource's attributes have fewer.
 const SPAN_LEVELS: usize = 4;
 const RESOURCE_LEVELS: usize = 3;
 
-/// The fields of a group of spans other than the spans. Those of a resource and those of a scope have the
-/// same numbers.
+/// The fields of a group of spans other than the spans. Those of a resource and those of a scope
+/// have the same numbers.
 pub(super) struct Head<'a> {
     pub(super) subject: Bytes<'a>,
     pub(super) schema_url: &'a str,

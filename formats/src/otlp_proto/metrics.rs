@@ -1,4 +1,5 @@
-//! Requests with metrics, as protobuf: sums, and exponential histograms with exemplars. Written only.
+//! Requests with metrics, as protobuf: sums, and exponential histograms with exemplars. Written
+//! only.
 //!
 //! Both are cumulative: a request that is lost costs nothing but its moment.
 
@@ -94,8 +95,8 @@ pub struct MetricExemplar {
 /// OpenTelemetry's `AGGREGATION_TEMPORALITY_CUMULATIVE`.
 const CUMULATIVE: u8 = 2;
 
-/// Appends one export request: the body of an OTLP/HTTP request, or the message of a gRPC call. All points span the time from `start` to
-/// `now`.
+/// Appends one export request: the body of an OTLP/HTTP request, or the message of a gRPC call. All
+/// points span the time from `start` to `now`.
 pub fn write_metrics_request(
     out: &mut Vec<u8>,
     (resource, scope): (&Resource, &Scope),

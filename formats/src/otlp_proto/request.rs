@@ -1,4 +1,5 @@
-//! An export request in progress: each span is written at once after the others of its resource and scope.
+//! An export request in progress: each span is written at once after the others of its resource and
+//! scope.
 
 use super::write::{self, Room};
 use crate::otlp::gathered::{Gathered, OfResource, OfScope};
@@ -6,8 +7,8 @@ use astracer_model::span::Span;
 
 /// Collects spans of any traces for one request.
 ///
-/// Only the message of a span is kept, so spans may borrow from a reader's buffer. Memory is that of the
-/// request; the caller bounds it by [`bytes`](Self::bytes) or [`spans`](Self::spans).
+/// Only the message of a span is kept, so spans may borrow from a reader's buffer. Memory is that
+/// of the request; the caller bounds it by [`bytes`](Self::bytes) or [`spans`](Self::spans).
 #[derive(Debug, Default)]
 pub struct Request {
     gathered: Gathered,
@@ -29,8 +30,8 @@ impl Request {
         self.gathered.bytes()
     }
 
-    /// Appends the request to `out`, preceded by its length, and starts a new one. Without spans it appends
-    /// nothing.
+    /// Appends the request to `out`, preceded by its length, and starts a new one. Without spans it
+    /// appends nothing.
     pub fn take_delimited(&mut self, out: &mut Vec<u8>) {
         if self.spans() == 0 {
             return;

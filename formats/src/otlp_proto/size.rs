@@ -1,7 +1,8 @@
 //! The size of a span in OTLP, computed without writing it.
 //!
-//! Recordings of different formats are compared by this size: the bytes of a span's message in a request,
-//! without its tag and length there, as SDKs write it, with full ids and a status even if it is unset.
+//! Recordings of different formats are compared by this size: the bytes of a span's message in a
+//! request, without its tag and length there, as SDKs write it, with full ids and a status even if
+//! it is unset.
 
 use crate::otlp::{PARENT_KEY, SHARED_KEY, linked_parents};
 use crate::varint;

@@ -204,7 +204,8 @@ fn attributes(attributes: &[Attribute<'_>]) -> Vec<proto::KeyValue> {
     attributes.iter().map(one).collect()
 }
 
-/// The message of a span, whose further parents and shared id are marked as the OTLP JSON writer marks them.
+/// The message of a span, whose further parents and shared id are marked as the OTLP JSON writer
+/// marks them.
 fn span_message(span: &Span<'_>) -> proto::Span {
     let id = |id: SpanId| id.0.to_be_bytes().to_vec();
     let mut own_attributes = attributes(&span.attributes);
@@ -467,7 +468,8 @@ fn check_span(second: &[u8], at: usize, problem: &str) {
     let next = in_varints(&[request(&[small(4)])]);
     let mut bytes = Vec::new();
     prost::encode_length_delimiter(unit.len(), &mut bytes).expect("memory can be written to");
-    // Length, tag and length of the unit, of the scope's spans, the first span, and tag and length of the second.
+    // Length, tag and length of the unit, of the scope's spans, the first span, and tag and length
+    // of the second.
     let byte = bytes.len() + 2 + 2 + first.len() + 2 + at;
     let kept = read([bytes, unit, next].concat());
     assert_eq!(kept.problems, [format!("f (byte {byte}): {problem}")]);
@@ -502,8 +504,8 @@ fn nesting_is_bounded() {
     assert_eq!(kept.spans, [small(2)]);
     assert_eq!(kept.problems.len(), 1);
     assert!(kept.problems[0].ends_with("is over a limit: nested too deeply"), "{:?}", kept.problems);
-    // Far deeper than any stack, built from the inside out; lengths grow, so the size limit does not catch
-    // it.
+    // Far deeper than any stack, built from the inside out; lengths grow, so the size limit does
+    // not catch it.
     let mut value = Vec::new();
     for _ in 0..4_000 {
         let mut list = vec![0x0a];

@@ -1,8 +1,9 @@
 //! Writing export requests as protobuf directly from spans, without building messages.
 //!
-//! A message's length precedes it but is known only after it is written. Space for the shortest form is
-//! reserved, and the message moves if its length needs more: by a few bytes for attributes, and once per list
-//! of spans unless its length is roughly known. That costs less than computing every length first.
+//! A message's length precedes it but is known only after it is written. Space for the shortest
+//! form is reserved, and the message moves if its length needs more: by a few bytes for attributes,
+//! and once per list of spans unless its length is roughly known. That costs less than computing
+//! every length first.
 
 use crate::varint;
 use std::io::{self, BufWriter, Write};
@@ -291,8 +292,8 @@ impl Room {
         Self { start: out.len(), bytes }
     }
 
-    /// Writes the length of the message, which ends at the end of `out`. The message moves if its length
-    /// needs more space.
+    /// Writes the length of the message, which ends at the end of `out`. The message moves if its
+    /// length needs more space.
     pub(super) fn fill(self, out: &mut Vec<u8>) {
         let Self { start, bytes } = self;
         let len = out.len() - start;

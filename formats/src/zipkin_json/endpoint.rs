@@ -44,7 +44,8 @@ const PEERS: &[Peer] = &[
     Peer::socket("server.socket.address", "server.socket.port", false),
     Peer::name("net.sock.peer.name", true),
     Peer::socket("net.sock.peer.addr", "net.sock.peer.port", true),
-    // Not in the specification's list: the Collector's own translation from Zipkin wrote it for years.
+    // Not in the specification's list: the Collector's own translation from Zipkin wrote it for
+    // years.
     Peer::socket("net.peer.ip", "net.peer.port", true),
     Peer::name("peer.hostname", true),
     Peer::socket("peer.address", "", true),
@@ -59,8 +60,8 @@ struct Peer {
     is_socket: bool,
     /// The key of a socket's port; empty if the address contains it.
     port_key: &'static str,
-    /// False for attributes that describe the peer only on the client side of a call; on the server side they
-    /// describe the server itself.
+    /// False for attributes that describe the peer only on the client side of a call; on the server
+    /// side they describe the server itself.
     always: bool,
 }
 
@@ -116,7 +117,8 @@ impl<'a> Endpoint<'a> {
         endpoint
     }
 
-    /// A span's peer: of a record of Zipkin's in the parts that it had, of others what the attributes describe.
+    /// A span's peer: of a record of Zipkin's in the parts that it had, of others what the
+    /// attributes describe.
     pub(super) fn of_peer(span: &'a Span<'_>) -> Option<Self> {
         let parts = match span.wording.peer {
             PeerField::AsAttributes => return Self::remote(span.kind, &span.attributes),
@@ -147,7 +149,8 @@ impl<'a> Endpoint<'a> {
         let asks = matches!(kind, SpanKind::Client | SpanKind::Producer);
         let mut endpoint = Self::default();
         for peer in PEERS.iter().filter(|peer| asks || peer.always) {
-            // After an address, names of lower rank are ignored; after a name, addresses still count.
+            // After an address, names of lower rank are ignored; after a name, addresses still
+            // count.
             let has_address = !endpoint.ipv4.is_empty() || !endpoint.ipv6.is_empty();
             if has_address || (!peer.is_socket && !endpoint.service.is_empty()) {
                 continue;
@@ -198,8 +201,9 @@ impl<'a> Endpoint<'a> {
         attributes(self, [SERVICE_NAME, HOST_IP, LOCAL_IPV6, HOST_PORT])
     }
 
-    /// Adds to a span's attributes, at the end, the parts of this remote endpoint that they lack. Existing attributes
-    /// stay, except that the port, which is text in a tag, becomes a number again. An empty endpoint is none.
+    /// Adds to a span's attributes, at the end, the parts of this remote endpoint that they lack.
+    /// Existing attributes stay, except that the port, which is text in a tag, becomes a number
+    /// again. An empty endpoint is none.
     pub(super) fn add_to(self, span: &mut Span<'a>) {
         if self.is_empty() {
             if Endpoint::remote(span.kind, &span.attributes).is_some() {
@@ -242,7 +246,8 @@ fn attributes<'a>(endpoint: Endpoint<'a>, names: [&'static str; 4]) -> Vec<Attri
     attributes
 }
 
-/// The attributes of a span that are tags: all but those that a remote endpoint had, and will have again.
+/// The attributes of a span that are tags: all but those that a remote endpoint had, and will have
+/// again.
 pub(super) fn tagged<'s, 'a>(span: &'s Span<'a>) -> impl Iterator<Item = &'s Attribute<'a>> {
     let own = span.attributes.len().saturating_sub(usize::from(span.wording.peer_attributes));
     let (own, of_peer) = span.attributes.split_at(own);

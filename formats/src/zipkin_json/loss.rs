@@ -78,7 +78,8 @@ fn is_remote_port(attribute: &Attribute<'_>, span: &Span<'_>) -> bool {
     peer_port(attribute).is_some_and(|port| Endpoint::of_peer(span).is_some_and(|remote| remote.port == port))
 }
 
-/// Returns true if the tag `error` of Zipkin's own record is an attribute, which comes back as it was.
+/// Returns true if the tag `error` of Zipkin's own record is an attribute, which comes back as it
+/// was.
 pub(super) fn keeps_error(span: &Span<'_>) -> bool {
     span.wording.status.is_some_and(|form| form.error == ErrorTag::Other)
 }

@@ -183,8 +183,9 @@ fn lift_parents(span: &mut Span<'_>) {
     });
 }
 
-/// The tag `error` means an error, unless its text is "false" or the status is known otherwise. Its text is
-/// the description, unless the text is "true" or there is a description; a tag that says something else stays.
+/// The tag `error` means an error, unless its text is "false" or the status is known otherwise. Its
+/// text is the description, unless the text is "true" or there is a description; a tag that says
+/// something else stays.
 fn lift_error(span: &mut Span<'_>) {
     let mut tags = StatusTags::default();
     tags.code = span.status != Status::Unset;

@@ -224,7 +224,8 @@ fn bad_spans_are_problems_at_their_byte_and_their_neighbours_come() {
     );
 }
 
-/// Zipkin's v1 format has the service with each annotation. Its spans without tags have no `binaryAnnotations`.
+/// Zipkin's v1 format has the service with each annotation. Its spans without tags have no
+/// `binaryAnnotations`.
 #[test]
 fn spans_of_the_older_format_are_told_from_others() {
     let annotations = r#""annotations":[{"timestamp":1,"value":"cs","endpoint":{"serviceName":"a"}}]"#;

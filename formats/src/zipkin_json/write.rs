@@ -14,8 +14,8 @@ use astracer_model::span::{ErrorTag, ScopeTags, Span, SpanKind, Status, lookup};
 use astracer_model::time::UnixNanos;
 use astracer_model::value::Value;
 
-/// Writes one list of all spans, trace by trace, as Zipkin's API and UI accept it. [`write_span`] documents
-/// the losses.
+/// Writes one list of all spans, trace by trace, as Zipkin's API and UI accept it. [`write_span`]
+/// documents the losses.
 pub(crate) struct Writer<'w> {
     out: Box<dyn Write + 'w>,
     buffer: Vec<u8>,
@@ -57,22 +57,25 @@ impl TraceWriter for Writer<'_> {
     }
 }
 
-/// Appends one span as a JSON object, an element of the list that Zipkin's `POST /api/v2/spans` accepts.
+/// Appends one span as a JSON object, an element of the list that Zipkin's `POST /api/v2/spans`
+/// accepts.
 ///
 /// # Losses
 ///
-/// - Times and durations are truncated to microseconds; a shorter duration is rounded up to one, as Zipkin
-///   requires. A start in the first microsecond of 1970 is no start. A span that ends before it starts gets
-///   the shortest duration, and one with an end but no start loses the end.
-/// - Tags are text: Booleans, numbers, lists, maps and bytes come back as strings. Of two attributes with one
-///   name, the first is written; a span's come before its scope's, and those before its resource's.
-/// - Tags belong to the span: attributes of the scope come back as attributes of the span, and so do those of
-///   the resource outside the namespaces that describe a resource (see the [module](super)).
+/// - Times and durations are truncated to microseconds; a shorter duration is rounded up to one, as
+///   Zipkin requires. A start in the first microsecond of 1970 is no start. A span that ends before
+///   it starts gets the shortest duration, and one with an end but no start loses the end.
+/// - Tags are text: Booleans, numbers, lists, maps and bytes come back as strings. Of two
+///   attributes with one name, the first is written; a span's come before its scope's, and those
+///   before its resource's.
+/// - Tags belong to the span: attributes of the scope come back as attributes of the span, and so
+///   do those of the resource outside the namespaces that describe a resource (see the
+///   [module](super)).
 /// - A resource without a service name gets OpenTelemetry's default, `unknown_service`.
-/// - An attribute `error` that is false is omitted, because Zipkin treats its presence as an error, unless it comes from
-///   Zipkin.
-/// - Flags, schema URLs, links' flags, and the counts of attributes discarded from scope or resource are not
-///   written.
+/// - An attribute `error` that is false is omitted, because Zipkin treats its presence as an error,
+///   unless it comes from Zipkin.
+/// - Flags, schema URLs, links' flags, and the counts of attributes discarded from scope or
+///   resource are not written.
 pub fn write_span(out: &mut Vec<u8>, span: &Span<'_>) {
     put(out, "{\"traceId\":\"");
     // Zipkin writes 64-bit ids with 16 digits.

@@ -1,4 +1,5 @@
-//! Jaeger's recordings, compared with the results of a plain JSON parser and with the same spans in OTLP.
+//! Jaeger's recordings, compared with the results of a plain JSON parser and with the same spans in
+//! OTLP.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -156,8 +157,8 @@ fn the_ui_s_own_cases() {
     assert!(read.spans.iter().all(|span| !span.resource.service_name().is_empty() && span.links.is_empty()));
 }
 
-/// The part of a span that both formats represent: Jaeger sorts tags, truncates times, and has neither
-/// schemas nor flags.
+/// The part of a span that both formats represent: Jaeger sorts tags, truncates times, and has
+/// neither schemas nor flags.
 fn comparable(mut span: Span<'static>) -> String {
     let sort =
         |attributes: &mut Vec<Attribute<'static>>| attributes.sort_by(|one, other| one.key.cmp(&other.key));

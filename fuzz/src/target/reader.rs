@@ -1,5 +1,6 @@
-//! The promises of every reader on any input: it does not panic; its answer does not depend on the sizes of the reads;
-//! each span's record is where its place says; the spans it returns can be joined.
+//! The promises of every reader on any input: it does not panic; its answer does not depend on the
+//! sizes of the reads; each span's record is where its place says; the spans it returns can be
+//! joined.
 
 use std::io::{self, BufRead, Read};
 use std::sync::Arc;
@@ -37,8 +38,9 @@ pub(super) fn check(format: Format, data: &[u8]) {
     join(&whole);
 }
 
-/// Whether `record` is what was `found` at its place. The JSON readers step over members that they do not know without
-/// looking at their UTF-8; what is not UTF-8 there is a substitute in the record, byte for byte.
+/// Whether `record` is what was `found` at its place. The JSON readers step over members that they
+/// do not know without looking at their UTF-8; what is not UTF-8 there is a substitute in the
+/// record, byte for byte.
 fn is_record(found: &[u8], record: &[u8]) -> bool {
     const SUBSTITUTE: u8 = 0x1a;
     let same = |(&found, &record): (&u8, &u8)| found == record || (record == SUBSTITUTE && !found.is_ascii());

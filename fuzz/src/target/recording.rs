@@ -14,16 +14,18 @@ use astracer_recording::stop::Pulse;
 
 /// Bytes that describe a span.
 const SPAN_BYTES: usize = 6;
-/// Spans of a recording, at least: work is polled at every 4,096th unit, so smaller recordings would show none.
+/// Spans of a recording, at least: work is polled at every 4,096th unit, so smaller recordings
+/// would show none.
 const SPANS: usize = 4_500;
-/// Units of work for each span: its parents, the walk for cycles, the walk for a start, and the tables by id.
+/// Units of work for each span: its parents, the walk for cycles, the walk for a start, and the
+/// tables by id.
 const WORK: usize = 12;
 
-/// Every span is in one trace, below a parent of that trace, without cycles; equal traces have equal shapes; and the
-/// work is linear in the spans.
+/// Every span is in one trace, below a parent of that trace, without cycles; equal traces have
+/// equal shapes; and the work is linear in the spans.
 ///
-/// The spans that the input describes are repeated with ascending ids, so that a few bytes make long chains, wide trees
-/// and circles of thousands of spans.
+/// The spans that the input describes are repeated with ascending ids, so that a few bytes make
+/// long chains, wide trees and circles of thousands of spans.
 pub(super) fn check(data: &[u8]) {
     let pattern: Vec<&[u8]> = data.chunks_exact(SPAN_BYTES).take(256).collect();
     if pattern.is_empty() {

@@ -5,7 +5,8 @@ use astracer_samplers::parameters::Parameters;
 use astracer_samplers::tracestate::OtMember;
 use astracer_samplers::{Config, Limits, Nanos, Randomness, Request, Sampler, Template};
 
-/// A config that is read prints as what reads as the same; its sampler decides at any moment, and counts each call.
+/// A config that is read prints as what reads as the same; its sampler decides at any moment, and
+/// counts each call.
 pub(super) fn check_config(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let config: Config = match text.parse() {
@@ -79,12 +80,14 @@ fn decide(config: &Config, text: &str) {
     }
 }
 
-/// A member that is read can be written into its tracestate, is then what is read again, and drives out no other.
+/// A member that is read can be written into its tracestate, is then what is read again, and drives
+/// out no other.
 pub(super) fn check_tracestate(data: &[u8]) {
     let tracestate = String::from_utf8_lossy(data);
     if let Ok(member) = OtMember::parse(&tracestate) {
         let printed = member.to_string();
-        // A member of nothing but malformed thresholds is left without a text: a tracestate then has no such member.
+        // A member of nothing but malformed thresholds is left without a text: a tracestate then
+        // has no such member.
         if !printed.is_empty() {
             assert_eq!(OtMember::parse(&printed), Ok(member.clone()), "{printed}");
         }

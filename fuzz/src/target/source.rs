@@ -1,5 +1,5 @@
-//! The source of recordings, on any file: no panic, no more expanded bytes than the limit allows, a summary that agrees
-//! with the spans that the sink got, and the same answer the second time.
+//! The source of recordings, on any file: no panic, no more expanded bytes than the limit allows, a
+//! summary that agrees with the spans that the sink got, and the same answer the second time.
 
 use std::cell::RefCell;
 use std::io::{self, Seek, SeekFrom, Write};

@@ -51,7 +51,8 @@ fn deep_nesting_is_found_and_made_smaller() {
         assert!(data.iter().filter(|&&byte| byte == b'[').count() < 1000, "deep");
     }
     let failure = find("deep", deep, &[SEED]).unwrap_err();
-    // Of up to three mutations, one is enough; 1024 is the smallest power of two that breaks the promise.
+    // Of up to three mutations, one is enough; 1024 is the smallest power of two that breaks the
+    // promise.
     assert!(failure.origin.contains("Nest") && failure.origin.contains("open: 1024"), "{}", failure.origin);
     assert_eq!(failure.origin.matches("at: ").count(), 1, "{}", failure.origin);
 }

@@ -1,5 +1,6 @@
-//! The seeds are what their targets are about: every reader finds spans in each of its seeds, and every parser takes each of
-//! its own, or the mutations of them would test little more than the first error.
+//! The seeds are what their targets are about: every reader finds spans in each of its seeds, and
+//! every parser takes each of its own, or the mutations of them would test little more than the
+//! first error.
 
 use std::fmt::Display;
 use std::path::Path;

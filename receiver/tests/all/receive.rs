@@ -1,4 +1,5 @@
-//! The receiver over real sockets: what is sent is in the files, and what can't be taken is refused by the book.
+//! The receiver over real sockets: what is sent is in the files, and what can't be taken is refused
+//! by the book.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -287,7 +288,8 @@ fn slow_bodies_keep_nobody_out() {
     drop(slow);
 }
 
-/// Issue: one client whose requests never end had all connections, and every other one was turned away.
+/// Issue: one client whose requests never end had all connections, and every other one was turned
+/// away.
 #[cfg(target_os = "linux")]
 #[test]
 fn connections_of_one_address_leave_room_for_another() {
@@ -366,7 +368,8 @@ fn what_one_address_sends_leaves_room_for_another() {
         String::from_utf8_lossy(&answer[9..]).into_owned()
     };
 
-    // A quarter of 8 MiB is for each address: bodies of 900 kB that never end fill that of 127.0.0.2 with two.
+    // A quarter of 8 MiB is for each address: bodies of 900 kB that never end fill that of
+    // 127.0.0.2 with two.
     let mut greedy: Vec<TcpStream> = (0..4).map(|_| from(2)).collect();
     for stream in &mut greedy {
         all_but_the_end(stream, 900_000);
@@ -521,7 +524,8 @@ fn forwarding(folder: &Path, files_bytes: u64, spool_bytes: u64, backend: Socket
         .expect("a free port")
 }
 
-/// Senders try again for as long as the files are full: what was passed on before they were asked came again and again.
+/// Senders try again for as long as the files are full: what was passed on before they were asked
+/// came again and again.
 #[test]
 fn requests_that_are_refused_for_full_files_are_not_passed_on_again() {
     let folder = tempfile::tempdir().expect("a temporary folder");

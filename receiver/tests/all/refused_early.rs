@@ -7,8 +7,8 @@ use astracer_receiver::Limits;
 
 use crate::receive::{JSON, receiver};
 
-/// A sender that writes all before it reads hears why it is refused. A connection that ended within its body said nothing, and it
-/// sent the same again until it gave up.
+/// A sender that writes all before it reads hears why it is refused. A connection that ended within
+/// its body said nothing, and it sent the same again until it gave up.
 #[test]
 fn a_large_request_that_is_refused_early_gets_its_answer() {
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -36,8 +36,8 @@ fn shape(recording: &crate::Recording) -> Vec<(TraceId, Option<SpanId>, String)>
     spans
 }
 
-/// A chain of three spans without a trace id, before and after the one that has it; one with an unknown
-/// parent; two that are each other's parent.
+/// A chain of three spans without a trace id, before and after the one that has it; one with an
+/// unknown parent; two that are each other's parent.
 const PIPELINE: &str = r#"
 {"i":"0","s":"d","b":4,"e":5,"d":"third","p":["c"]}
 {"i":"0","s":"c","b":3,"e":6,"d":"second","p":["b"]}
@@ -88,7 +88,8 @@ fn a_circle_of_spans_without_a_trace_is_one_trace() {
     assert_eq!(circle, [circle[0]; 2]);
 }
 
-/// A chain of spans without a trace, from its end and from its start, each span under one that is not there or not.
+/// A chain of spans without a trace, from its end and from its start, each span under one that is
+/// not there or not.
 #[test]
 fn a_chain_without_a_trace_takes_work_in_proportion_to_its_spans() {
     const N: u64 = 10_000;

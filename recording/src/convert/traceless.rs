@@ -1,4 +1,5 @@
-//! Spans without a trace id, which HTrace 3 writes for pipelines: they belong to the trace of their parent.
+//! Spans without a trace id, which HTrace 3 writes for pipelines: they belong to the trace of their
+//! parent.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,8 +15,9 @@ use astracer_model::span::Span;
 pub(super) struct Traceless {
     /// True if the current file may contain such spans.
     expected: bool,
-    /// The spans with a trace id, in input order, with that id, which has 64 bits in HTrace. They are looked
-    /// up only at the end, if at all: a list takes less memory and far less time than a hash table.
+    /// The spans with a trace id, in input order, with that id, which has 64 bits in HTrace. They
+    /// are looked up only at the end, if at all: a list takes less memory and far less time than a
+    /// hash table.
     known: Vec<(SpanId, u64)>,
     held: Vec<(Span<'static>, Place)>,
 }
@@ -39,11 +41,12 @@ impl Traceless {
         }
     }
 
-    /// The kept spans in input order, each with the trace of its nearest ancestor that has one. If none has,
-    /// the id of the chain's last span becomes the trace id, also of a circle, and the last member of the tuple is false.
+    /// The kept spans in input order, each with the trace of its nearest ancestor that has one. If
+    /// none has, the id of the chain's last span becomes the trace id, also of a circle, and the
+    /// last member of the tuple is false.
     ///
-    /// No span is passed twice: each keeps what the walk that passed it found. A stop leaves out the spans that no walk has
-    /// passed.
+    /// No span is passed twice: each keeps what the walk that passed it found. A stop leaves out
+    /// the spans that no walk has passed.
     pub(super) fn resolve(self, pulse: &mut Pulse<'_>) -> impl Iterator<Item = (Span<'static>, Place, bool)> {
         let Self { known, held, .. } = self;
         let asked_for: HashSet<SpanId, RandomState> =

@@ -1,7 +1,7 @@
 //! Traces that wait until they are complete, as the text of their spans.
 //!
-//! Text takes about as much memory as the spans would, and needs no copy of them. It is appended to a few
-//! large blocks; each trace lists its pieces.
+//! Text takes about as much memory as the spans would, and needs no copy of them. It is appended to
+//! a few large blocks; each trace lists its pieces.
 
 use std::collections::HashMap;
 use std::io;

@@ -25,15 +25,16 @@ const SKIPPED_MAX: usize = 100;
 /// The number of raw names whose renamed form is cached.
 const RENAMED_MAX: usize = 1 << 16;
 
-/// The parts of each span that a recording keeps, in addition to its place in the tree, its times and its
-/// name.
+/// The parts of each span that a recording keeps, in addition to its place in the tree, its times
+/// and its name.
 #[derive(Clone, Debug, Default)]
 pub struct Keep {
     /// Keep attributes, events and links, so that spans can be written again.
     pub full: bool,
     /// Keep the values of these attributes, of the span, else of its resource; of several the last.
     pub labels: Vec<String>,
-    /// Keep the values of these attributes, of the span alone; of several the last. Lists, maps and bytes are none.
+    /// Keep the values of these attributes, of the span alone; of several the last. Lists, maps and
+    /// bytes are none.
     pub own_labels: Vec<String>,
     /// Keep tracestates, which hold the thresholds of samplers.
     pub trace_states: bool,
@@ -99,8 +100,8 @@ impl<'c> Intake<'c> {
         }
     }
 
-    /// Renames spans: `rename` receives each name and writes the one to use instead (with ids folded, for
-    /// example). It is called at least once per different name, not once per span.
+    /// Renames spans: `rename` receives each name and writes the one to use instead (with ids
+    /// folded, for example). It is called at least once per different name, not once per span.
     pub fn rename_with(mut self, rename: impl FnMut(&str, &mut String) + 'c) -> Self {
         self.rename = Some(Box::new(rename));
         self
@@ -189,7 +190,8 @@ fn is_plain(value: &Value<'_>) -> bool {
     !matches!(value, Value::Array(_) | Value::Map(_) | Value::Bytes(_))
 }
 
-/// As OpenTelemetry's Rust SDK writes values, since keys that a service makes of them must be the same.
+/// As OpenTelemetry's Rust SDK writes values, since keys that a service makes of them must be the
+/// same.
 fn write_value(text: &mut String, value: &Value<'_>) {
     // Writing to a string does not fail.
     let _ = match value {

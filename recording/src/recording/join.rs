@@ -1,8 +1,8 @@
 //! Joining: from spans in file order to traces.
 //!
-//! In this order: spans without a trace id get their parent's; spans written twice are dropped; each span
-//! finds its parent; cycles are cut; missing starts are filled in; each trace gets its root. Every
-//! irregularity is counted. Every walk over spans polls the user's wish to stop.
+//! In this order: spans without a trace id get their parent's; spans written twice are dropped;
+//! each span finds its parent; cycles are cut; missing starts are filled in; each trace gets its
+//! root. Every irregularity is counted. Every walk over spans polls the user's wish to stop.
 
 use std::hash::BuildHasher;
 
@@ -17,8 +17,8 @@ use astracer_model::problem::{Problem, ProblemKind};
 use astracer_model::span::SpanKind;
 
 impl Intake<'_> {
-    /// Joins the spans into traces. If [`Self::stop_when`] said to stop, during reading or here, the recording has
-    /// no traces.
+    /// Joins the spans into traces. If [`Self::stop_when`] said to stop, during reading or here,
+    /// the recording has no traces.
     pub fn finish(self) -> Recording {
         join(self)
     }
@@ -54,8 +54,8 @@ fn join(mut intake: Intake<'_>) -> Recording {
     recording
 }
 
-/// Spans written without a trace id belong to the trace of their parent (HTrace 3's DataNode pipelines have
-/// chains of such spans).
+/// Spans written without a trace id belong to the trace of their parent (HTrace 3's DataNode
+/// pipelines have chains of such spans).
 ///
 /// When the user stops this, some spans stay without a trace.
 fn give_trace_ids(intake: &mut Intake<'_>, pulse: &mut Pulse<'_>) {
@@ -168,7 +168,8 @@ struct SharedPair {
 }
 
 impl Joiner<'_> {
-    /// Joins the spans of one trace and appends them to the order; `None` if it has none, or if the user stops.
+    /// Joins the spans of one trace and appends them to the order; `None` if it has none, or if the
+    /// user stops.
     ///
     /// Linear in the spans and their parents, but for sorting them.
     fn join_trace(&mut self, recording: &mut Recording, id: TraceId, members: &[u32]) -> Option<TraceRow> {
@@ -208,8 +209,8 @@ impl Joiner<'_> {
         Some(TraceRow { id, first: first as u32, len: (self.order.len() - first) as u32, root })
     }
 
-    /// Drops spans that were written twice from `by_id`; returns the pairs that share an id by design,
-    /// ordered by id.
+    /// Drops spans that were written twice from `by_id`; returns the pairs that share an id by
+    /// design, ordered by id.
     fn drop_duplicates(&mut self, recording: &mut Recording) -> Vec<SharedPair> {
         let mut shared = Vec::new();
         if self.by_id.windows(2).all(|pair| pair[0].0 != pair[1].0) {
@@ -265,7 +266,8 @@ impl Joiner<'_> {
             let Some(pair) = pair_of(id) else {
                 return Some(parent);
             };
-            // A child of a shared id was called by the server, unless its service matches only the client's.
+            // A child of a shared id was called by the server, unless its service matches only the
+            // client's.
             let service_of = |half: u32| recording.spans[half as usize].service;
             let by_client = row.service == service_of(pair.client) && row.service != service_of(pair.server);
             Some(if by_client { pair.client } else { pair.server })
@@ -279,8 +281,8 @@ impl Joiner<'_> {
         }
     }
 
-    /// Follows parents from a span; if the walk returns to one of its own spans, cuts above the earliest of
-    /// the cycle.
+    /// Follows parents from a span; if the walk returns to one of its own spans, cuts above the
+    /// earliest of the cycle.
     fn cut_cycle(&mut self, recording: &mut Recording, index: u32) {
         let mut at = index;
         while at != NONE && self.mark[at as usize] == NONE {
@@ -306,11 +308,11 @@ impl Joiner<'_> {
         count(recording, ProblemKind::Cycle, earliest);
     }
 
-    /// Gives spans of the order from `first` that have no start that of their nearest ancestor, else the trace's
-    /// earliest time, else the epoch.
+    /// Gives spans of the order from `first` that have no start that of their nearest ancestor,
+    /// else the trace's earliest time, else the epoch.
     ///
-    /// Every span on the way up gets the start that is found, so no span is passed twice: chains of spans without
-    /// a start would take quadratic time otherwise.
+    /// Every span on the way up gets the start that is found, so no span is passed twice: chains of
+    /// spans without a start would take quadratic time otherwise.
     fn fill_starts(&mut self, recording: &mut Recording, first: usize) {
         let mut earliest = None;
         for &index in &self.order[first..] {

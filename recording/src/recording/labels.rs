@@ -1,4 +1,5 @@
-//! The values of the attributes that an intake was asked to keep. Spans with the same values share one set of them.
+//! The values of the attributes that an intake was asked to keep. Spans with the same values share
+//! one set of them.
 
 use std::hash::BuildHasher;
 
@@ -34,8 +35,8 @@ impl Labels {
         self.keys.split_at(self.first_own)
     }
 
-    /// The set of these values, which `write` appends to the text for each key; it returns false if there is none. It is
-    /// told whether the key is the span's alone.
+    /// The set of these values, which `write` appends to the text for each key; it returns false if
+    /// there is none. It is told whether the key is the span's alone.
     pub(super) fn set(
         &mut self,
         text: &mut String,

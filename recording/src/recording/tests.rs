@@ -9,8 +9,8 @@ use astracer_model::span::{Parents, Resource};
 use astracer_model::value::{Attribute, Value};
 use astracer_model::{Problem, ProblemKind, TraceId, UnixNanos};
 
-/// One span per line: `trace id parents name start end [service] [kind]`; `-` is an absent field, parents are
-/// separated by commas, times are ns.
+/// One span per line: `trace id parents name start end [service] [kind]`; `-` is an absent field,
+/// parents are separated by commas, times are ns.
 fn intake(lines: &str, keep: Keep) -> Recording {
     let mut intake = Intake::new(keep);
     add(&mut intake, lines);
@@ -180,8 +180,8 @@ fn one_id_in_two_traces_is_no_duplicate() {
 
 #[test]
 fn a_shared_id_is_a_call_from_client_to_server() {
-    // Zipkin's B3 model: span 2 is written by both sides; the server's own children name it as parent, and so does a
-    // local span of the client's service.
+    // Zipkin's B3 model: span 2 is written by both sides; the server's own children name it as
+    // parent, and so does a local span of the client's service.
     check(
         "7 1 - root 10 90 front
          7 2 1 get 20 80 front client
@@ -494,7 +494,8 @@ const SHAPES: &[Shape] = &[
 #[test]
 fn joining_is_linear_in_spans_of_any_shape() {
     const N: u64 = 10_000;
-    // Sorting is a little more than linear: of 4 N spans each of two sorts merges its runs in two passes, of N in none.
+    // Sorting is a little more than linear: of 4 N spans each of two sorts merges its runs in two
+    // passes, of N in none.
     const MERGING: usize = 2 * 2 * 4 * N as usize / 4096;
     for (shape, lines) in SHAPES {
         let (small, large) = (work(&lines(N)), work(&lines(4 * N)));

@@ -24,8 +24,8 @@ impl<'r> TraceView<'r> {
         self.row.id
     }
 
-    /// The root: the earliest span without parents, or, if there is none, the earliest span whose parents are
-    /// not in the recording.
+    /// The root: the earliest span without parents, or, if there is none, the earliest span whose
+    /// parents are not in the recording.
     pub fn root(self) -> SpanView<'r> {
         SpanView { recording: self.recording, index: self.row.root }
     }
@@ -104,8 +104,8 @@ impl<'r> SpanView<'r> {
         self.row().service
     }
 
-    /// The values of the attributes that the intake was asked to keep, for [`Recording::label_values`]; `None` if it was
-    /// asked for none.
+    /// The values of the attributes that the intake was asked to keep, for
+    /// [`Recording::label_values`]; `None` if it was asked for none.
     pub fn label_symbol(self) -> Option<Symbol> {
         self.recording.span_labels.get(self.index as usize).copied()
     }

@@ -6,8 +6,8 @@ use flate2::bufread::GzDecoder;
 
 /// Decompresses members until the input ends.
 ///
-/// Zeros after a member are padding, as tape drives and block devices leave it; gzip(1) ignores them too. Other bytes
-/// after a member are an error, after the content before them was delivered.
+/// Zeros after a member are padding, as tape drives and block devices leave it; gzip(1) ignores
+/// them too. Other bytes after a member are an error, after the content before them was delivered.
 pub(super) struct GzipMembers<R> {
     /// None between members, and after the last.
     member: Option<GzDecoder<R>>,

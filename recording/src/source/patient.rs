@@ -12,7 +12,8 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// Chunks that wait to be looked at.
 const CHUNKS_MAX: usize = 4;
 
-/// An input that ends when it is asked to, though nothing may come. A thread waits for it, and is left alone then.
+/// An input that ends when it is asked to, though nothing may come. A thread waits for it, and is
+/// left alone then.
 pub(super) struct Patient<'s> {
     chunks: Receiver<io::Result<Vec<u8>>>,
     chunk: Vec<u8>,

@@ -6,9 +6,9 @@ const BUFFER_BYTES: usize = 64 << 10;
 
 /// One layer of a source: a file, the output of a decompressor, or a member of an archive.
 ///
-/// An error of the layer below is returned once, after all bytes before it; then the stream has ended. Layers
-/// above pass it on, so the reader of the topmost layer reports it, and [`has_failed`](Self::has_failed)
-/// tells each layer below that no second report is needed.
+/// An error of the layer below is returned once, after all bytes before it; then the stream has
+/// ended. Layers above pass it on, so the reader of the topmost layer reports it, and
+/// [`has_failed`](Self::has_failed) tells each layer below that no second report is needed.
 pub(super) struct Peek<'r> {
     inner: Box<dyn Read + 'r>,
     buffer: Vec<u8>,
@@ -116,8 +116,8 @@ impl BufRead for Peek<'_> {
     }
 }
 
-/// The stream passed to a format's reader. A failing stream appears to end normally, and its error is kept
-/// for later.
+/// The stream passed to a format's reader. A failing stream appears to end normally, and its error
+/// is kept for later.
 pub(super) struct Quiet<'p, 'r> {
     inner: &'p mut Peek<'r>,
     error: Option<io::Error>,

@@ -25,8 +25,8 @@ const PREFIX_BYTES: [usize; 2] = [64 << 10, 1 << 20];
 /// The deepest nesting of archives that is opened.
 const DEPTH_MAX: usize = 8;
 
-/// Memory that one xz stream may request. Its header states the dictionary's size, up to 4 GiB; `xz -9` uses
-/// 64 MiB. (zstd refuses more than 128 MiB by itself.)
+/// Memory that one xz stream may request. Its header states the dictionary's size, up to 4 GiB;
+/// `xz -9` uses 64 MiB. (zstd refuses more than 128 MiB by itself.)
 const XZ_MEMORY_BYTES_MAX: u64 = 256 << 20;
 
 /// Progress is reported in steps of this size.
@@ -140,7 +140,8 @@ impl<'a> Unpack<'a> {
         }
     }
 
-    /// The format of a plain file, or the reason why it is not a trace file and whether naming a format may help.
+    /// The format of a plain file, or the reason why it is not a trace file and whether naming a
+    /// format may help.
     fn format_of(&self, input: &mut Peek<'_>) -> Result<Format, (String, bool)> {
         if let Some(format) = self.options.format {
             return Ok(format);
@@ -167,7 +168,8 @@ impl<'a> Unpack<'a> {
         self.tap.sink.skipped(name, reason);
     }
 
-    /// Reports a stream that ended with an error to the sink; the kind of problem follows from the error.
+    /// Reports a stream that ended with an error to the sink; the kind of problem follows from the
+    /// error.
     pub(super) fn unreadable(&mut self, name: &Arc<str>, byte: u64, error: &io::Error) {
         let detail = error.to_string();
         if OverLimit::is(error) {

@@ -15,8 +15,8 @@ pub(super) enum Found {
     Unreadable { path: PathBuf, error: io::Error },
 }
 
-/// Walks a folder and those below it. Links are followed, but nothing is visited twice, so a cycle of links
-/// ends.
+/// Walks a folder and those below it. Links are followed, but nothing is visited twice, so a cycle
+/// of links ends.
 pub(super) struct Walk {
     root: PathBuf,
     root_is_folder: bool,

@@ -1,4 +1,5 @@
-//! Real recordings, converted from each format to each: everything that both formats represent is preserved.
+//! Real recordings, converted from each format to each: everything that both formats represent is
+//! preserved.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -66,8 +67,8 @@ fn what_a_format_can_hold_comes_through() {
             let back = in_order(Collected::from_text(to, &text).spans);
             assert_eq!(converted.spans, originals.len() as u64, "{} as {to}", path.display());
             assert_eq!(back.len(), originals.len(), "{} as {to}", path.display());
-            // Spans of HTrace 3's pipelines have no trace of their own, and get their parents'. HTrace itself
-            // truncates long ids.
+            // Spans of HTrace 3's pipelines have no trace of their own, and get their parents'.
+            // HTrace itself truncates long ids.
             let traceless = back.iter().filter(|span| span.trace_id == TraceId::ZERO).count();
             assert!(traceless == 0 || to == Format::HTrace, "{} as {to}", path.display());
             for span in originals.iter().filter(|span| span.trace_id != TraceId::ZERO) {

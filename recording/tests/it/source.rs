@@ -271,7 +271,8 @@ fn a_damaged_stream_is_named_once() {
         let len = packed.len();
         packed[len / 2] ^= 0x55;
         let (collected, _) = read_bytes("a", &packed);
-        // Damage within the bounds of a file can look like lines at first; then the checksums differ.
+        // Damage within the bounds of a file can look like lines at first; then the checksums
+        // differ.
         let of_stream = |problem: &&Problem| problem.place.line == 0;
         let found: Vec<_> = collected.problems.iter().filter(of_stream).collect();
         let [Problem { kind: ProblemKind::Unreadable | ProblemKind::Truncated, .. }] = found[..] else {
@@ -368,8 +369,9 @@ fn the_limit_itself_is_allowed_and_plain_files_do_not_count() {
 #[test]
 fn an_xz_stream_that_wants_gigabytes_for_its_window_is_refused() {
     let mut packed = xz(line("x").as_bytes());
-    // The block header follows the 12 bytes of the stream header: its size, flags, filter LZMA2 (0x21) with
-    // one byte of properties, the dictionary's size, and its checksum (xz file format 1.2.1, section 3.1).
+    // The block header follows the 12 bytes of the stream header: its size, flags, filter LZMA2
+    // (0x21) with one byte of properties, the dictionary's size, and its checksum (xz file format
+    // 1.2.1, section 3.1).
     let header_len = (usize::from(packed[12]) + 1) * 4;
     let (filter, sum) = (12 + 2, 12 + header_len - 4);
     assert_eq!(packed[filter..filter + 2], [0x21, 1]);

@@ -1,9 +1,10 @@
 //! f: from a count to a threshold, without a logarithm or an exponential for each call.
 //!
-//! With v = exponent * log2(count / lambda), f is 1 - exp(-2^-v): one function of one number whatever the parameters.
-//! [`Tables`] has it for all samplers of a process, so that parameters of single keys cost no memory of their own. Small
-//! whole counts, which matter most, have exact thresholds in a table for each lambda and exponent; these tables are
-//! shared by equal parameters and bounded together.
+//! With v = exponent * log2(count / lambda), f is 1 - exp(-2^-v): one function of one number
+//! whatever the parameters. [`Tables`] has it for all samplers of a process, so that parameters of
+//! single keys cost no memory of their own. Small whole counts, which matter most, have exact
+//! thresholds in a table for each lambda and exponent; these tables are shared by equal parameters
+//! and bounded together.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -13,7 +14,8 @@ use crate::threshold::Threshold;
 
 /// Whole counts below this one have exact thresholds.
 const EXACT_COUNTS: u32 = 1 << 12;
-/// The memory of all exact tables of a sampler. Parameters beyond are looked up in [`Tables`] from the first call on.
+/// The memory of all exact tables of a sampler. Parameters beyond are looked up in [`Tables`] from
+/// the first call on.
 const EXACT_BYTES_MAX: usize = 4 << 20;
 /// A count stays well below 2^32, where it would reach into the window's number.
 const COUNT_MAX: u32 = u32::MAX - (1 << 16);
@@ -66,7 +68,8 @@ impl Tables {
         }
     }
 
-    /// The value at `at`, at least 0, between two entries of a table; of its last entry beyond the end.
+    /// The value at `at`, at least 0, between two entries of a table; of its last entry beyond the
+    /// end.
     #[inline]
     fn interpolate<const STEP_BITS: u32>(table: &[u64], at: i64) -> u64 {
         let rest_bits = LOG_BITS - STEP_BITS;
@@ -89,7 +92,8 @@ impl Tables {
         Self::interpolate::<STEP_BITS>(&self.thresholds, v.saturating_sub(V_MIN).max(0))
     }
 
-    /// log2(2^a + 2^b), where the difference of `a` and `b` is a signed number: both may have wrapped.
+    /// log2(2^a + 2^b), where the difference of `a` and `b` is a signed number: both may have
+    /// wrapped.
     #[inline]
     pub(super) fn sum(&self, a: u64, b: u64) -> u64 {
         let difference = a.wrapping_sub(b) as i64;
@@ -118,7 +122,8 @@ pub(super) struct Curve {
 }
 
 impl Curve {
-    /// The least whole count, at least 1, from which on f is not above the minimum; or the largest that is counted.
+    /// The least whole count, at least 1, from which on f is not above the minimum; or the largest
+    /// that is counted.
     #[inline]
     pub(super) fn saturation(&self) -> u32 {
         self.saturation
@@ -228,7 +233,8 @@ fn saturation(bump: &Bump, curve: &Curve) -> u32 {
     first(1, COUNT_MAX, |count| threshold(count) >= curve.minimum)
 }
 
-/// The least of `low..=high` for which `is` holds, given that it goes on holding from there; `high` if none.
+/// The least of `low..=high` for which `is` holds, given that it goes on holding from there; `high`
+/// if none.
 fn first(mut low: u32, mut high: u32, is: impl Fn(u32) -> bool) -> u32 {
     while low < high {
         let middle = low + (high - low) / 2;
@@ -277,7 +283,8 @@ mod tests {
         }
     }
 
-    /// f falls to f(x) at x, which lies just beside a whole number: nearer than interpolation tells apart.
+    /// f falls to f(x) at x, which lies just beside a whole number: nearer than interpolation tells
+    /// apart.
     #[test]
     fn saturates_at_the_very_count_below_2_to_the_12() {
         for n in 0..200 {
@@ -303,7 +310,8 @@ mod tests {
                 {
                     let exact = bump.probability(f64::from(count)).get();
                     let error = (probability(curve.threshold(count)) - exact) / exact;
-                    // Interpolation is right to 2e-5; below 2^-40, thresholds are whole numbers of 2^-56.
+                    // Interpolation is right to 2e-5; below 2^-40, thresholds are whole numbers of
+                    // 2^-56.
                     assert!(
                         error.abs() < 1e-4 || exact < 2f64.powi(-40),
                         "{lambda} {exponent} {count}: {error}"

@@ -1,8 +1,9 @@
 //! A decaying count: a record's word is the time at which the count will have fallen to 1.
 //!
-//! A count x at the time t is 2^((word - t) / half-life), so the word says all by itself: decay changes nothing of it. A
-//! call turns x into x + 1, which adds log2(1 + 1 / x) half-lives. Times are fixed-point numbers of half-lives that wrap,
-//! after 2^32 half-lives (49 days for a millisecond, 136 years for a second); their differences are what is looked at.
+//! A count x at the time t is 2^((word - t) / half-life), so the word says all by itself: decay
+//! changes nothing of it. A call turns x into x + 1, which adds log2(1 + 1 / x) half-lives. Times
+//! are fixed-point numbers of half-lives that wrap, after 2^32 half-lives (49 days for a
+//! millisecond, 136 years for a second); their differences are what is looked at.
 
 use super::Bump;
 use super::common::{REASONS, batch_bits};
@@ -13,12 +14,13 @@ use crate::policy::{LATE_MAX, Policy, Step, Write};
 
 /// The logarithm below which a count is 0. A key whose count is 0 is as good as new.
 const FORGOTTEN: i64 = -24 * LOG_ONE;
-/// The logarithm of the largest count. A billion calls a second with a half-life of an hour come to 2^42.4.
+/// The logarithm of the largest count. A billion calls a second with a half-life of an hour come to
+/// 2^42.4.
 const COUNT_MAX: i64 = 44 * LOG_ONE;
 
 /// Threads that share a hot key meet at its word for each call as long as its count is small. From
-/// 4096 * shards on, each shard adds its calls in batches of x / (2048 * shards), as a tumbling count's shards do: x is
-/// then right to one in 1024.
+/// 4096 * shards on, each shard adds its calls in batches of x / (2048 * shards), as a tumbling
+/// count's shards do: x is then right to one in 1024.
 #[derive(Debug)]
 pub(crate) struct Decaying {
     bump: Bump,
@@ -37,8 +39,8 @@ impl Decaying {
     /// `half_life` is a millisecond or longer.
     pub(super) fn new(bump: &Bump, half_life: Nanos, curves: &Curves, shards: u32) -> Self {
         let nanos = half_life.get().max(1);
-        // The quotient has 64 bits: nanos has `bits`, so 2^(63 + bits) / nanos lies from 2^63 on below 2^64; of a power
-        // of two it would be 2^64, hence the subtraction.
+        // The quotient has 64 bits: nanos has `bits`, so 2^(63 + bits) / nanos lies from 2^63 on
+        // below 2^64; of a power of two it would be 2^64, hence the subtraction.
         let bits = u64::BITS - (nanos - 1).leading_zeros();
         let multiplier = ((1u128 << (63 + bits)) / u128::from(nanos)) as u64;
         let mut decaying = Decaying {
@@ -61,8 +63,8 @@ impl Decaying {
         ((u128::from(self.multiplier) * u128::from(now.get())) >> self.shift) as u64
     }
 
-    /// The logarithm of the count; `None` if it is 0. A thread that is late sees a larger count than there was, never a
-    /// smaller one: it keeps less.
+    /// The logarithm of the count; `None` if it is 0. A thread that is late sees a larger count
+    /// than there was, never a smaller one: it keeps less.
     #[inline]
     fn count_log2(&self, word: u64, time: u64) -> Option<i64> {
         let log2 = word.wrapping_sub(time) as i64;
@@ -105,7 +107,8 @@ impl Policy for Decaying {
         let time = self.time(now);
         match self.count_log2(word, time) {
             Some(_) => self.curve.tables.sum(word, time.wrapping_add(u64::from(calls.ilog2()) << LOG_BITS)),
-            // The count was forgotten since the call's step. The call itself is all that is known to be of now.
+            // The count was forgotten since the call's step. The call itself is all that is known
+            // to be of now.
             None => time,
         }
     }
@@ -144,7 +147,8 @@ mod tests {
         policy.step(word, Nanos::new(now), Nanos::ZERO)
     }
 
-    /// The count before a call, read back from its threshold with an exponent of 2 and a large lambda.
+    /// The count before a call, read back from its threshold with an exponent of 2 and a large
+    /// lambda.
     #[track_caller]
     fn call(policy: &BumpPolicy, word: &mut u64, now: u64) -> Step {
         let step = step(policy, *word, now);
@@ -178,7 +182,8 @@ mod tests {
         }
     }
 
-    /// By hand: calls at 0, 0, 1 and 3 half-lives see 0, 1, (0 + 1 + 1) / 2 = 1 and (1 + 1) / 4 = 0.5.
+    /// By hand: calls at 0, 0, 1 and 3 half-lives see 0, 1, (0 + 1 + 1) / 2 = 1 and (1 + 1) / 4 =
+    /// 0.5.
     #[test]
     fn a_count_halves_in_each_half_life() {
         let (policy, bump) = policy(1.0, 0.0, Nanos::from_secs(2), 1);

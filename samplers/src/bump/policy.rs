@@ -11,8 +11,8 @@ use crate::nanos::Nanos;
 use crate::policy::{Policy, Step};
 use crate::threshold::Threshold;
 
-/// One set of bump's parameters, with either count. Samplers whose counts all tumble use [`Tumbling`] itself: to ask
-/// which count it is costs 16 instructions of 283 a decision.
+/// One set of bump's parameters, with either count. Samplers whose counts all tumble use
+/// [`Tumbling`] itself: to ask which count it is costs 16 instructions of 283 a decision.
 #[derive(Debug)]
 pub(crate) enum BumpPolicy {
     Tumbling(Tumbling),

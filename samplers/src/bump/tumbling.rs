@@ -12,12 +12,13 @@ use crate::policy::{LATE_MAX, Policy, Step, Write};
 ///
 /// Threads that share a hot key meet at its word only as long as its count matters:
 ///
-/// - From the curve's saturation on, f(x) is no more than the minimum whatever x is: calls read the word and write
-///   nothing.
-/// - Where x is large before that, each shard adds its calls in batches. A shard counts kept and dropped calls apart,
-///   and its counts go on from window to window, so that each of these 2 * shards batches is wrong by less than its
-///   size, too low or too high. Sizes are chosen so that together they are at most x / 1024: f(x), which falls with
-///   x^2, is then wrong by 0.2 %. The least x at which this begins is 4096 * shards.
+/// - From the curve's saturation on, f(x) is no more than the minimum whatever x is: calls read the
+///   word and write nothing.
+/// - Where x is large before that, each shard adds its calls in batches. A shard counts kept and
+///   dropped calls apart, and its counts go on from window to window, so that each of these 2 *
+///   shards batches is wrong by less than its size, too low or too high. Sizes are chosen so that
+///   together they are at most x / 1024: f(x), which falls with x^2, is then wrong by 0.2 %. The
+///   least x at which this begins is 4096 * shards.
 #[derive(Debug)]
 pub(crate) struct Tumbling {
     bump: Bump,
@@ -50,7 +51,8 @@ impl Tumbling {
         self.window.quotient(now.saturating_add(offset).get()) as u32
     }
 
-    /// By how many windows `number` lies after the word's: zero for a call that is in it, or late for it.
+    /// By how many windows `number` lies after the word's: zero for a call that is in it, or late
+    /// for it.
     fn windows_since(&self, word: u64, number: u32) -> u32 {
         let of_word = (word >> 32) as u32;
         let late = of_word.wrapping_sub(number) as i32;
@@ -92,7 +94,8 @@ impl Policy for Tumbling {
         let number = self.window_number(now, offset);
         match self.windows_since(word, number) {
             0 => self::word((word >> 32) as u32, (word & COUNT) + calls),
-            // A window ended since the call's step. The call itself is all that is known to be of the new one.
+            // A window ended since the call's step. The call itself is all that is known to be of
+            // the new one.
             _ => self::word(number, 1),
         }
     }

@@ -1,7 +1,8 @@
 //! One allowance as a bucket: pure arithmetic, and the atomic word that holds its state.
 //!
-//! The word is the time at which the bucket is full again, in ns; at or before now, it is full. It never falls but where
-//! the clock was set back: a caller whose `now` is old sees an emptier bucket than there is.
+//! The word is the time at which the bucket is full again, in ns; at or before now, it is full. It
+//! never falls but where the clock was set back: a caller whose `now` is old sees an emptier bucket
+//! than there is.
 
 use super::Allowance;
 use crate::nanos::Nanos;
@@ -14,21 +15,25 @@ use crate::threshold::Threshold;
 const FRACTION_BITS: u32 = 20;
 /// A unit that takes as long as this, in ns, takes whole ones: a millionth more at most.
 const WHOLE_FROM: f64 = 1e6;
-/// The number of times that the kept share is halved on the way from a half-full bucket to an empty one.
+/// The number of times that the kept share is halved on the way from a half-full bucket to an empty
+/// one.
 const HALVINGS: u64 = 16;
 /// Bits of a halving's fraction.
 const STEP_BITS: u32 = 16;
 /// The time after a strike for which kept traces have no weight.
 const UNWEIGHED: u64 = 1_000_000_000;
-/// Strikes closer than this to the last noted one are not noted again, which would be a write for each dropped call.
+/// Strikes closer than this to the last noted one are not noted again, which would be a write for
+/// each dropped call.
 const NOTED: u64 = UNWEIGHED / 8;
 
 /// An allowance, ready for deciding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Bucket {
-    /// The time that a unit takes to come back, in 2^-`fraction` ns, rounded up: so the bound holds exactly.
+    /// The time that a unit takes to come back, in 2^-`fraction` ns, rounded up: so the bound holds
+    /// exactly.
     unit: u64,
-    /// [`FRACTION_BITS`], or 0 of a long unit: 64 bits hold the one of the least rate in whole ns, and no parts of them.
+    /// [`FRACTION_BITS`], or 0 of a long unit: 64 bits hold the one of the least rate in whole ns,
+    /// and no parts of them.
     fraction: u32,
     /// The time that an empty bucket takes to be full, in ns, rounded down.
     fill: u64,
@@ -56,7 +61,8 @@ pub(crate) enum Answer {
 impl Bucket {
     pub(crate) fn new(allowance: Allowance) -> Self {
         let unit_ns = 1e9 / allowance.rate();
-        // Whole, so that a burst of ten takes as long as ten units do: else the last of them would have no room.
+        // Whole, so that a burst of ten takes as long as ten units do: else the last of them would
+        // have no room.
         let fraction = if unit_ns >= WHOLE_FROM { 0 } else { FRACTION_BITS };
         let parts = f64::from(1u32 << fraction);
         let unit = (unit_ns * parts).ceil();
@@ -66,8 +72,9 @@ impl Bucket {
         Bucket { unit, fraction, fill, one: unit.div_ceil(1 << fraction), burst: allowance.burst() as u64 }
     }
 
-    /// Whether these units have room in a bucket that is full, though their time is rounded up and the bucket's down. The bound holds
-    /// all the same: they take their time to come back, before any others.
+    /// Whether these units have room in a bucket that is full, though their time is rounded up and
+    /// the bucket's down. The bound holds all the same: they take their time to come back, before
+    /// any others.
     #[cold]
     fn is_burst(&self, units: u64, missing: u64) -> bool {
         missing == 0 && units <= self.burst
@@ -123,8 +130,8 @@ impl Default for Meter {
 }
 
 impl Meter {
-    /// Admits this number of units, or none of them: for bytes, which are known when a trace is exported. `now` is the caller's
-    /// monotonic clock.
+    /// Admits this number of units, or none of them: for bytes, which are known when a trace is
+    /// exported. `now` is the caller's monotonic clock.
     #[must_use]
     pub fn admit(&self, allowance: &Allowance, units: u64, now: Nanos) -> bool {
         let bucket = Bucket::new(*allowance);
@@ -140,10 +147,12 @@ impl Meter {
 
     /// Puts a trace of this randomness to the bucket, which the sampler would keep by `threshold`.
     ///
-    /// A call that loses the race for the word is put to the bucket again, as it is then. Its credit is smaller, its
-    /// threshold higher: a call that was dropped at first would be dropped then too. So each call is decided as if its
-    /// turn had come alone, and its threshold is its true one.
-    // Inlined by the two places that ask for one trace: a call, and answers in memory, cost 30 instructions each.
+    /// A call that loses the race for the word is put to the bucket again, as it is then. Its
+    /// credit is smaller, its threshold higher: a call that was dropped at first would be dropped
+    /// then too. So each call is decided as if its turn had come alone, and its threshold is its
+    /// true one.
+    // Inlined by the two places that ask for one trace: a call, and answers in memory, cost 30
+    // instructions each.
     #[inline(always)]
     pub(crate) fn ask(
         &self,
@@ -179,13 +188,15 @@ impl Meter {
         self.give_back(&Bucket::new(*allowance), units);
     }
 
-    /// The allowance is another from now on, by which no bucket can miss more than it holds: what was used up by a slow rate would
-    /// else have to come back before anything is admitted by the new one.
+    /// The allowance is another from now on, by which no bucket can miss more than it holds: what
+    /// was used up by a slow rate would else have to come back before anything is admitted by the
+    /// new one.
     pub fn owes_at_most(&self, allowance: &Allowance, now: Nanos) {
         self.clip(&Bucket::new(*allowance), now);
     }
 
-    /// As [`Meter::owes_at_most`]. At a change only: to a late thread, a bucket that others use seems to miss more than it holds.
+    /// As [`Meter::owes_at_most`]. At a change only: to a late thread, a bucket that others use
+    /// seems to miss more than it holds.
     pub(crate) fn clip(&self, bucket: &Bucket, now: Nanos) {
         let empty_at = now.get().saturating_add(bucket.fill);
         let clipped = |word| (word > empty_at).then_some(empty_at);

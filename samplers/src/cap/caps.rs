@@ -6,7 +6,8 @@ use crate::nanos::Nanos;
 use crate::randomness::Randomness;
 use crate::threshold::Threshold;
 
-/// The buckets of a cap that a sampler asks. Plain values: the meters are the table's, and outlive a change of the cap.
+/// The buckets of a cap that a sampler asks. Plain values: the meters are the table's, and outlive
+/// a change of the cap.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Caps {
     traces: Option<Bucket>,
@@ -52,7 +53,8 @@ impl Caps {
         }
     }
 
-    /// The decision about a trace that the sampler keeps. A threshold that was no true weight stays none.
+    /// The decision about a trace that the sampler keeps. A threshold that was no true weight stays
+    /// none.
     #[inline]
     pub(crate) fn admit(
         &self,

@@ -54,8 +54,8 @@ fn no_parameters(name: &str, rest: Option<&str>) -> Result<(), ConfigError> {
     }
 }
 
-/// `PARAMETERS;"KEY":PARAMETERS;...`. `parse` reads one list of parameters; those that it lacks come from the second
-/// argument, if there is one.
+/// `PARAMETERS;"KEY":PARAMETERS;...`. `parse` reads one list of parameters; those that it lacks
+/// come from the second argument, if there is one.
 fn per_key<P>(
     text: &str,
     parse: impl Fn(Parameters<'_>, Option<&P>) -> Result<P, ConfigError>,
@@ -172,7 +172,8 @@ fn bump(mut parameters: Parameters<'_>, inherited: Option<&Bump>) -> Result<Bump
     Bump::new(lambda, minimum, Bump::WINDOW_DEFAULT)?.with_count(count)?.with_exponent(exponent)
 }
 
-/// `window` and `shift` belong to a tumbling count, `tau` to a decaying one; either says by itself which count is meant.
+/// `window` and `shift` belong to a tumbling count, `tau` to a decaying one; either says by itself
+/// which count is meant.
 fn count(parameters: &mut Parameters<'_>, inherited: Option<Count>) -> Result<Count, ConfigError> {
     let mut period = |name: &str| {
         let Some((value, part)) = parameters.take(name) else { return Ok(None) };

@@ -287,7 +287,8 @@ fn bump(text: &str, all: BumpTable) -> Result<Config> {
         tau: all.tau,
         exponent: all.exponent,
     };
-    // Parameters that the first table leaves out have the sampler's defaults; those that roots leave out, the first's.
+    // Parameters that the first table leaves out have the sampler's defaults; those that roots
+    // leave out, the first's.
     let fallback = Bump::new(0.0, Probability::ZERO, Bump::WINDOW_DEFAULT)
         .map_err(|error| ParametersError::at(text, None, error.to_string()))?;
     let mut config = PerKey::new(bump_over(text, default, &fallback)?);

@@ -1,7 +1,7 @@
 //! Each record's allowance, and the counts of decisions that others than the sampler made.
 //!
-//! They are apart from the tallies, which count what the sampler itself decided: most tables have no cap and no overrides,
-//! and pay neither memory nor time for them.
+//! They are apart from the tallies, which count what the sampler itself decided: most tables have
+//! no cap and no overrides, and pay neither memory nor time for them.
 
 use crate::cap::Meter;
 use crate::sync::{AtomicU64, Ordering};
@@ -56,7 +56,8 @@ impl Extra {
         Overruled { raised, empty, forced_kept, forced_dropped }
     }
 
-    /// Takes the counts away, for the keys that have left, and fills the meter: the record gets another key.
+    /// Takes the counts away, for the keys that have left, and fills the meter: the record gets
+    /// another key.
     pub(super) fn renew(&self) -> Overruled {
         self.meter.clear();
         let [raised, empty, forced_kept, forced_dropped] =

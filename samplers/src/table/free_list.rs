@@ -52,7 +52,8 @@ impl FreeList {
         self.next_sweep
     }
 
-    /// Frees the records that have rested since the last sweep. False if it is too early for another.
+    /// Frees the records that have rested since the last sweep. False if it is too early for
+    /// another.
     pub(super) fn begin_sweep(&mut self, now: Nanos, interval: Nanos) -> bool {
         // Further ahead than any wait: the clock was set back.
         if now < self.next_sweep && self.next_sweep.saturating_sub(now) <= interval {
@@ -118,7 +119,8 @@ mod tests {
         assert_eq!((free_list.take_free(), free_list.retired().count()), (Some(1), 0));
     }
 
-    /// Else records would not rest: of threads that wait for the lock at once, only the first sweeps.
+    /// Else records would not rest: of threads that wait for the lock at once, only the first
+    /// sweeps.
     #[test]
     fn sweeps_are_an_interval_apart() {
         let (second, milli) = (Nanos::from_secs(1), Nanos::from_millis(1));

@@ -1,4 +1,5 @@
-//! A record table as bytes, for a warm start: the keys with their words. Counts of calls are a process's own, and stay out.
+//! A record table as bytes, for a warm start: the keys with their words. Counts of calls are a
+//! process's own, and stay out.
 //!
 //! ```text
 //! "ASTRTABL"  version  stamp  now  length of config  config  number of keys
@@ -6,8 +7,8 @@
 //! rapidhash of all before
 //! ```
 //!
-//! All numbers are 64 bits, little-endian. The stamp is the caller's: the wall clock's time at `now`, by which the next
-//! process knows how much later it is.
+//! All numbers are 64 bits, little-endian. The stamp is the caller's: the wall clock's time at
+//! `now`, by which the next process knows how much later it is.
 
 use std::fmt;
 
@@ -82,8 +83,8 @@ impl<L: Policy> Table<L> {
         bytes
     }
 
-    /// Takes the keys and words of an image over: for a table that has seen no call. Keys beyond the table's limit are left
-    /// out.
+    /// Takes the keys and words of an image over: for a table that has seen no call. Keys beyond
+    /// the table's limit are left out.
     pub(crate) fn restore(&self, config: &str, bytes: &[u8]) -> Result<Restored, ImageError> {
         let (body, sum) = bytes.split_last_chunk::<8>().ok_or(ImageError("the file is too short"))?;
         if checksum(body) != u64::from_le_bytes(*sum) {

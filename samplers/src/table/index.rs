@@ -1,13 +1,14 @@
 //! From a key's hash to its record: buckets of eight entries, a cache line each.
 //!
-//! A key stands in one of two buckets that its hash names. Readers take no lock. Writers hold the table's; they put an
-//! entry into an empty place or clear one, and never move any, so that a reader finds every key that stays.
+//! A key stands in one of two buckets that its hash names. Readers take no lock. Writers hold the
+//! table's; they put an entry into an empty place or clear one, and never move any, so that a
+//! reader finds every key that stays.
 
 use crate::sync::{AtomicU64, Ordering};
 
 const WAYS: usize = 8;
-/// Load at which a bucket sends further keys to their second one. With buckets for two keys each on average, both of a
-/// key's being full is a matter of one key in a million.
+/// Load at which a bucket sends further keys to their second one. With buckets for two keys each on
+/// average, both of a key's being full is a matter of one key in a million.
 const FIRST_MAX: usize = 6;
 const TAG: u64 = 0xffff_ffff_0000_0000;
 
@@ -93,7 +94,8 @@ impl Index {
     }
 
     fn second(&self, hash: u64) -> &Bucket {
-        // Other bits of the same hash, stirred: independent enough of the first choice, and of the tag.
+        // Other bits of the same hash, stirred: independent enough of the first choice, and of the
+        // tag.
         &self.buckets[(hash.rotate_right(32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32 & self.mask) as usize]
     }
 
@@ -123,7 +125,8 @@ impl Index {
         if first.len() < FIRST_MAX || first.len() <= second.len() {
             return first.insert(hash, entry);
         }
-        // Before the entry, so that a reader who can see it looks for it. There is room: less stands here than there.
+        // Before the entry, so that a reader who can see it looks for it. There is room: less
+        // stands here than there.
         self.spilled.fetch_add(1, Ordering::Release);
         second.insert(hash, entry)
     }

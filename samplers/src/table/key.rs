@@ -1,7 +1,9 @@
-//! A key's bytes, kept in atomics: so that a record can be given to another key while readers compare.
+//! A key's bytes, kept in atomics: so that a record can be given to another key while readers
+//! compare.
 //!
-//! A reader that compares while the bytes change sees a mixture and at worst takes it for the key that is leaving;
-//! the table lets a record rest before it changes hands, so even that takes a thread suspended for that long.
+//! A reader that compares while the bytes change sees a mixture and at worst takes it for the key
+//! that is leaving; the table lets a record rest before it changes hands, so even that takes a
+//! thread suspended for that long.
 
 use std::borrow::Cow;
 
@@ -26,7 +28,8 @@ pub(super) struct Key {
 fn words(bytes: &[u8]) -> (&[[u8; 8]], Option<u64>) {
     let (full, rest) = bytes.as_chunks::<8>();
     let last = (!rest.is_empty()).then(|| match bytes.last_chunk::<8>() {
-        // The last eight bytes, less those that the word before has: one load, and no loop over bytes.
+        // The last eight bytes, less those that the word before has: one load, and no loop over
+        // bytes.
         Some(eight) => u64::from_le_bytes(*eight) >> (8 * (8 - rest.len())),
         None => rest.iter().rev().fold(0, |word, &byte| (word << 8) | u64::from(byte)),
     });
@@ -76,8 +79,8 @@ impl Key {
         }
     }
 
-    /// Returns true if it is this key, given that the hashes are equal: certain for keys of up to 88 bytes; for longer ones
-    /// their lengths, their first 80 bytes and 128 bits of hashes agree.
+    /// Returns true if it is this key, given that the hashes are equal: certain for keys of up to
+    /// 88 bytes; for longer ones their lengths, their first 80 bytes and 128 bits of hashes agree.
     #[inline]
     pub(super) fn is(&self, key: &str) -> bool {
         let bytes = key.as_bytes();
@@ -116,8 +119,8 @@ impl Key {
     }
 }
 
-/// A key as counts name it: as it is up to 88 bytes, and of a longer one the first 80 bytes, less a part of a character, and an
-/// ellipsis. Longer keys that begin alike have one name.
+/// A key as counts name it: as it is up to 88 bytes, and of a longer one the first 80 bytes, less a
+/// part of a character, and an ellipsis. Longer keys that begin alike have one name.
 pub fn shown_key(key: &str) -> Cow<'_, str> {
     if key.len() <= BYTES { Cow::Borrowed(key) } else { Cow::Owned(shortened(&key.as_bytes()[..PREFIX])) }
 }

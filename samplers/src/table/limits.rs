@@ -2,8 +2,8 @@
 
 use crate::nanos::Nanos;
 
-/// The bounds of a record table. All memory is taken when the sampler is made: for each key 128 bytes for its record,
-/// 8 to 16 in the index, and 32 for each shard.
+/// The bounds of a record table. All memory is taken when the sampler is made: for each key 128
+/// bytes for its record, 8 to 16 in the index, and 32 for each shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     keys: u32,
@@ -23,27 +23,31 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// For a replay in one thread: as the default, with one shard, which makes a sampler cheaper to build.
+    /// For a replay in one thread: as the default, with one shard, which makes a sampler cheaper to
+    /// build.
     pub fn single_threaded() -> Self {
         Self::default().with_shards(1)
     }
 
-    /// The number of keys that have a record of their own, at most 2^24; with 0 all share the overflow record.
+    /// The number of keys that have a record of their own, at most 2^24; with 0 all share the
+    /// overflow record.
     #[must_use]
     pub fn with_keys(self, keys: u32) -> Self {
         Limits { keys: keys.min(KEYS_MAX), ..self }
     }
 
-    /// The time for which a key must have been idle before it may lose its record: at least a nanosecond. The shorter, the sooner
-    /// new keys find room, and the more of them a flood of unique names gets kept.
+    /// The time for which a key must have been idle before it may lose its record: at least a
+    /// nanosecond. The shorter, the sooner new keys find room, and the more of them a flood of
+    /// unique names gets kept.
     #[must_use]
     pub fn with_idle(self, idle: Nanos) -> Self {
         Limits { idle: idle.max(Nanos::new(1)), ..self }
     }
 
-    /// The number of parts into which the tallies are split, from 1 to 256, rounded up to a power of two. The first half of them
-    /// belong to one thread each, the fastest way to count; all other threads share the rest, and disturb each other
-    /// the less the more there are. Any number is correct.
+    /// The number of parts into which the tallies are split, from 1 to 256, rounded up to a power
+    /// of two. The first half of them belong to one thread each, the fastest way to count; all
+    /// other threads share the rest, and disturb each other the less the more there are. Any number
+    /// is correct.
     #[must_use]
     pub fn with_shards(self, shards: u32) -> Self {
         Limits { shards: shards.clamp(1, SHARDS_MAX).next_power_of_two(), ..self }
@@ -69,7 +73,8 @@ impl Limits {
         Nanos::new((self.idle.get() / 8).max(1))
     }
 
-    /// The number of keys that a sweep evicts, at most: a sixteenth, so that most keep their counts, and few sweeps serve many new keys.
+    /// The number of keys that a sweep evicts, at most: a sixteenth, so that most keep their
+    /// counts, and few sweeps serve many new keys.
     pub(crate) fn leaving_max(&self) -> usize {
         self.keys.div_ceil(16) as usize
     }

@@ -2,8 +2,8 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p astracer-samplers --lib --release loom_`
 //!
-//! Tables are as small as can be, with one shard, and threads are preempted at most three times: loom's own advice, as
-//! the index's eight places alone make more orders than it could visit.
+//! Tables are as small as can be, with one shard, and threads are preempted at most three times:
+//! loom's own advice, as the index's eight places alone make more orders than it could visit.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -87,7 +87,8 @@ fn loom_batches_are_all_added() {
     });
 }
 
-/// A call of a decaying count takes the word that another call has just written: the counts are 0 and 1.
+/// A call of a decaying count takes the word that another call has just written: the counts are 0
+/// and 1.
 #[test]
 fn loom_calls_of_a_decaying_count_get_different_counts() {
     let decaying = Count::Decaying { half_life: Nanos::from_secs(1) };
@@ -116,7 +117,8 @@ fn loom_a_token_is_given_once() {
     });
 }
 
-/// A budget's factor moves while a key is called: the count goes on, whichever least probability the calls have.
+/// A budget's factor moves while a key is called: the count goes on, whichever least probability
+/// the calls have.
 #[test]
 fn loom_no_call_is_lost_to_another_least_probability() {
     model(|| {

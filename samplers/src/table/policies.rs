@@ -1,14 +1,17 @@
-//! Parameters, by key: for each key that was ever given its own a slot, which stays its slot when parameters change.
+//! Parameters, by key: for each key that was ever given its own a slot, which stays its slot when
+//! parameters change.
 //!
-//! A record knows its key's slot. Parameters that are older than the slot have nothing there: for them the key is one like
-//! all others, as it was. So a call decides by old parameters or by new ones, and never by another key's.
+//! A record knows its key's slot. Parameters that are older than the slot have nothing there: for
+//! them the key is one like all others, as it was. So a call decides by old parameters or by new
+//! ones, and never by another key's.
 
 use std::collections::HashMap;
 use std::fmt;
 
 use crate::per_key::{KEYS_MAX, PerKey};
 
-/// The slots that a table may give: twice as many as there may be keys with parameters of their own at once.
+/// The slots that a table may give: twice as many as there may be keys with parameters of their own
+/// at once.
 const NAMES_MAX: usize = 2 * KEYS_MAX;
 
 /// The slot of each key that was ever given its own parameters; 0 is all others'.
@@ -41,7 +44,8 @@ pub(super) struct Policies<L> {
     policies: Box<[L]>,
     /// The parameters of each policy as text: equal parameters, which print alike, share a policy.
     texts: Box<[String]>,
-    /// The position in `policies` for each slot; slots beyond have the first, as keys without their own.
+    /// The position in `policies` for each slot; slots beyond have the first, as keys without their
+    /// own.
     by_slot: Box<[u32]>,
 }
 

@@ -68,8 +68,9 @@ impl Record {
         self.policy.load(Ordering::Relaxed) as u32
     }
 
-    /// Gives the key other parameters: under the table's lock. No call is lost to a word that goes on; where it does not, calls
-    /// that are on their way with the old parameters may still count in the old window.
+    /// Gives the key other parameters: under the table's lock. No call is lost to a word that goes
+    /// on; where it does not, calls that are on their way with the old parameters may still count
+    /// in the old window.
     pub(super) fn reconfigure(&self, policy: u32, offset: Nanos, carried: impl Fn(u64) -> u64) {
         self.policy.store(u64::from(policy), Ordering::Relaxed);
         self.offset.store(offset.get(), Ordering::Relaxed);
@@ -89,8 +90,8 @@ impl Record {
         Nanos::new(self.offset.load(Ordering::Relaxed))
     }
 
-    /// One call: the policy's step, made atomically. Relaxed, as the word says all there is to know about the key: no
-    /// other memory is read or written because of it.
+    /// One call: the policy's step, made atomically. Relaxed, as the word says all there is to know
+    /// about the key: no other memory is read or written because of it.
     #[inline]
     pub(super) fn step(&self, policy: &impl Policy, now: Nanos) -> Step {
         let offset = self.offset();

@@ -13,7 +13,8 @@ pub struct Snapshot {
     pub keys: Vec<KeyCounts>,
     /// Keys that found no room, together.
     pub overflow: Counts,
-    /// Keys that had a record once and gave it up for others, together. One that comes back begins at zero.
+    /// Keys that had a record once and gave it up for others, together. One that comes back begins
+    /// at zero.
     pub evicted: Counts,
     /// The number of times that a key gave up its record.
     pub keys_evicted: u64,
@@ -85,8 +86,8 @@ impl Counts {
         sum
     }
 
-    /// Calls that the sampler would have kept, and the cap dropped: by a raised threshold ([`Reason::Cap`]) and because it was
-    /// empty ([`Reason::CapEmpty`]).
+    /// Calls that the sampler would have kept, and the cap dropped: by a raised threshold
+    /// ([`Reason::Cap`]) and because it was empty ([`Reason::CapEmpty`]).
     pub fn capped(&self) -> u64 {
         self.overruled.raised + self.overruled.empty
     }
@@ -106,7 +107,8 @@ impl Counts {
         self.of(reason)[1]
     }
 
-    /// Calls that were dropped for this reason: the sampler's before overrides, the cap's, or an override.
+    /// Calls that were dropped for this reason: the sampler's before overrides, the cap's, or an
+    /// override.
     pub fn dropped_by(&self, reason: Reason) -> u64 {
         match reason {
             Reason::Cap => self.overruled.raised,

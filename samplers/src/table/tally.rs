@@ -30,9 +30,9 @@ struct Cells([AtomicU64; 4]);
 
 /// Counts only grow, also when a record changes hands.
 ///
-/// The first half of the shards have one thread each, which alone writes there: its additions need no atomic
-/// read-modify-write, of which each would cost as much as a third of a decision. All other threads share the other
-/// half.
+/// The first half of the shards have one thread each, which alone writes there: its additions need
+/// no atomic read-modify-write, of which each would cost as much as a third of a decision. All
+/// other threads share the other half.
 #[derive(Debug)]
 pub(super) struct Tallies {
     /// By shard, then by record: threads of different shards write to different memory.

@@ -36,13 +36,14 @@ fn a_new_key_that_finds_no_room_takes_no_lock_until_the_next_look() {
     let reasons = told.recv_timeout(Duration::from_secs(60)).expect("no lock is taken");
     assert_eq!(reasons, [Reason::Overflow; 2]);
     drop(held);
-    // "a" has been idle for long by then: it leaves at the next look, and its record can be had at the one after.
+    // "a" has been idle for long by then: it leaves at the next look, and its record can be had at
+    // the one after.
     assert_eq!(reason(&table, "c", 110_000), Reason::Overflow);
     assert_ne!(reason(&table, "c", 111_000), Reason::Overflow);
 }
 
-/// More threads than have a shard of their own, at once: those that share one must not overwrite each other. Whether
-/// a fault shows is up to the machine; that there is none is sure.
+/// More threads than have a shard of their own, at once: those that share one must not overwrite
+/// each other. Whether a fault shows is up to the machine; that there is none is sure.
 #[test]
 fn no_call_is_lost_however_few_shards_there_are() {
     const THREADS: u64 = 24;

@@ -1,7 +1,7 @@
 //! A small number for each thread that lives, so that threads can have counters of their own.
 //!
-//! It decides where a call is counted and nothing else. Not of `sync`: loom's atomics cannot be static, and its models
-//! have one shard, which all threads share.
+//! It decides where a call is counted and nothing else. Not of `sync`: loom's atomics cannot be
+//! static, and its models have one shard, which all threads share.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,8 +32,8 @@ impl Drop for Owned {
     }
 }
 
-/// This thread's number: no other thread that lives has it, and what earlier ones did under it is seen. One that is no
-/// less than 256 is not its own.
+/// This thread's number: no other thread that lives has it, and what earlier ones did under it is
+/// seen. One that is no less than 256 is not its own.
 #[inline]
 pub(crate) fn number() -> u32 {
     match NUMBER.get() {
@@ -106,8 +106,9 @@ mod tests {
 
     #[test]
     fn numbers_come_back_when_threads_end() {
-        // Were they not given back, they would have run out by then. The 300 threads of the test beside this one may
-        // have them all for a moment, and not for as long as a thousand threads live one after the other.
+        // Were they not given back, they would have run out by then. The 300 threads of the test
+        // beside this one may have them all for a moment, and not for as long as a thousand threads
+        // live one after the other.
         let number = || std::thread::spawn(number).join().unwrap();
         let owned = (0..2 * NUMBERS + 1_000).filter(|_| number() < NUMBERS).count();
         assert!(owned > NUMBERS as usize, "{owned}");

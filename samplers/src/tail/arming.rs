@@ -11,8 +11,9 @@ use crate::config_error::ConfigError;
 pub enum Provisional {
     /// None: policies have nothing to keep.
     Never,
-    /// Those of a key that is armed: for ten seconds after something went wrong in it (an error, or a root that is slow by a
-    /// policy), for its first 16 roots, by hand, and one root in 1,024 always.
+    /// Those of a key that is armed: for ten seconds after something went wrong in it (an error, or
+    /// a root that is slow by a policy), for its first 16 roots, by hand, and one root in 1,024
+    /// always.
     #[default]
     Armed,
     /// All.

@@ -30,7 +30,8 @@ impl Exemplar {
     }
 }
 
-/// Exemplars of a key: as many as OpenTelemetry's reservoir for exponential histograms suggests, at most.
+/// Exemplars of a key: as many as OpenTelemetry's reservoir for exponential histograms suggests, at
+/// most.
 const EXEMPLARS_MAX: usize = 20;
 
 /// The latest kept trace of each power of two of the durations.

@@ -1,5 +1,6 @@
-//! Durations in OpenTelemetry's exponential histogram (data model, "ExponentialHistogram"): bucket i of scale s counts
-//! durations in (b^i, b^(i+1)] seconds, for b = 2^(2^-s). The scale begins fine and falls as the data needs it.
+//! Durations in OpenTelemetry's exponential histogram (data model, "ExponentialHistogram"): bucket
+//! i of scale s counts durations in (b^i, b^(i+1)] seconds, for b = 2^(2^-s). The scale begins fine
+//! and falls as the data needs it.
 
 use crate::nanos::Nanos;
 
@@ -48,15 +49,17 @@ fn power_of_two(exponent: i32) -> f64 {
 /// Bits of a double for the fraction, below its exponent.
 const MANTISSA_BITS: u32 = 52;
 const MANTISSA: u64 = (1 << MANTISSA_BITS) - 1;
-/// The finest scale at which a bucket is found by comparing: the longest of durations in 160 buckets of a finer one is 1.54 times
-/// the shortest, at most.
+/// The finest scale at which a bucket is found by comparing: the longest of durations in 160
+/// buckets of a finer one is 1.54 times the shortest, at most.
 const COMPARED_SCALE: u32 = 7;
 const BOUNDS: usize = 1 << COMPARED_SCALE;
 
-/// The lower bounds of the buckets between 1 and 2 at that scale: fractions of the doubles, rounded down.
+/// The lower bounds of the buckets between 1 and 2 at that scale: fractions of the doubles, rounded
+/// down.
 static BOUND_FRACTIONS: [u64; BOUNDS] = bound_fractions();
-/// For each of twice as many equal parts between 1 and 2, the bounds below its beginning. Bounds are further apart than these
-/// parts are wide, by ln 2 and more to a half, so that at most one lies within.
+/// For each of twice as many equal parts between 1 and 2, the bounds below its beginning. Bounds
+/// are further apart than these parts are wide, by ln 2 and more to a half, so that at most one
+/// lies within.
 static BOUNDS_BELOW: [u8; 2 * BOUNDS] = bounds_below();
 
 const fn bound_fractions() -> [u64; BOUNDS] {
@@ -250,8 +253,8 @@ impl Histogram {
         Nanos::new((exponent.exp2() * 1e9) as u64)
     }
 
-    /// The duration that this share of all does not exceed, wrong by less than the width of its bucket: its durations are taken
-    /// to be spread evenly. `None` if there is none.
+    /// The duration that this share of all does not exceed, wrong by less than the width of its
+    /// bucket: its durations are taken to be spread evenly. `None` if there is none.
     pub fn quantile(&self, quantile: f64) -> Option<Nanos> {
         let max = self.max()?;
         let rank = ((quantile.clamp(0.0, 1.0) * self.count as f64).ceil() as u64).max(1);
@@ -271,7 +274,8 @@ impl Histogram {
         Some(max)
     }
 
-    /// The number of durations that are certain to be at most this long: those of buckets that end there or before.
+    /// The number of durations that are certain to be at most this long: those of buckets that end
+    /// there or before.
     pub fn count_up_to(&self, duration: Nanos) -> u64 {
         if self.count > 0 && duration >= self.max {
             return self.count;
@@ -310,7 +314,8 @@ mod tests {
         }
     }
 
-    /// The logarithm is the reference, where it is not so close to a bound that its rounding decides.
+    /// The logarithm is the reference, where it is not so close to a bound that its rounding
+    /// decides.
     #[test]
     fn buckets_are_the_same_by_comparing_and_by_logarithm() {
         let mut random = Random(3);
@@ -336,7 +341,8 @@ mod tests {
         }
     }
 
-    /// Each bound is the greatest double below the square root of the one at twice its number, which is known as exactly.
+    /// Each bound is the greatest double below the square root of the one at twice its number,
+    /// which is known as exactly.
     #[test]
     fn bounds_to_compare_with_are_exact() {
         let of = |bound: usize| u128::from(BOUND_FRACTIONS[bound] | 1 << MANTISSA_BITS);

@@ -1,7 +1,9 @@
-//! A record for each key: outcomes of all its roots, thresholds of slow ones, and whether it is armed.
+//! A record for each key: outcomes of all its roots, thresholds of slow ones, and whether it is
+//! armed.
 //!
-//! Records are made one at a time, once, and stay, so that a number names one for as long as the sampler lives; readers take no
-//! lock. Counts lie in shards, each behind a lock that one thread of many takes at a time, for some ten nanoseconds.
+//! Records are made one at a time, once, and stay, so that a number names one for as long as the
+//! sampler lives; readers take no lock. Counts lie in shards, each behind a lock that one thread of
+//! many takes at a time, for some ten nanoseconds.
 
 use super::arming::Provisional;
 use super::budget::Meters;
@@ -34,17 +36,19 @@ impl KeyNumber {
 const KEY_MAX: usize = 256;
 /// The places in which a key may stand: a flood of keys with like hashes costs no more.
 const PROBES: usize = 32;
-/// Places for each key that may have a record. Of half as many, runs of taken ones are longer than a key may go.
+/// Places for each key that may have a record. Of half as many, runs of taken ones are longer than
+/// a key may go.
 const PLACES: usize = 4;
-/// The time after which the durations by which quantiles are computed are exchanged for newer ones, in ns: five minutes, the same
-/// for all shards, so that none has durations that others have given up.
+/// The time after which the durations by which quantiles are computed are exchanged for newer ones,
+/// in ns: five minutes, the same for all shards, so that none has durations that others have given
+/// up.
 const GENERATION: u64 = 300_000_000_000;
 /// The longest time for which a key is armed, in ns: an hour.
 pub(super) const ARMED_MAX: u64 = 3_600_000_000_000;
 /// The calls of a shard after which thresholds are computed again.
 const REFRESH: u64 = 256;
-/// The calls after which a shard's generation may be found to be over: few call some keys. While a generation is young,
-/// thresholds are computed as often.
+/// The calls after which a shard's generation may be found to be over: few call some keys. While a
+/// generation is young, thresholds are computed as often.
 const LOOK: u64 = 16;
 
 /// Counts of roots of a key, in one shard.
@@ -68,8 +72,8 @@ fn generation(now: Nanos) -> u64 {
     now.get() / GENERATION
 }
 
-/// Whether a generation is over. One that lies ahead is from before the clock was set back; but the next one may have begun for a
-/// thread that asked for the time a moment later.
+/// Whether a generation is over. One that lies ahead is from before the clock was set back; but the
+/// next one may have begun for a thread that asked for the time a moment later.
 fn is_over(known: u64, now: u64) -> bool {
     known != now && known != now + 1
 }
@@ -100,7 +104,8 @@ impl Tally {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct KeyOutcomes {
-    /// The key, of a long one the first 256 bytes, by which keys are told apart; `None` for all keys without a record.
+    /// The key, of a long one the first 256 bytes, by which keys are told apart; `None` for all
+    /// keys without a record.
     pub key: Option<String>,
     /// Roots that ended.
     pub calls: u64,
@@ -112,11 +117,13 @@ pub struct KeyOutcomes {
     pub missed_slow: u64,
     /// Their durations.
     pub durations: Histogram,
-    /// Kept traces among them: the latest of each power of two of the durations, at most 20, the shortest first.
+    /// Kept traces among them: the latest of each power of two of the durations, at most 20, the
+    /// shortest first.
     pub exemplars: Vec<Exemplar>,
 }
 
-/// Bytes of a key's counts in one shard, at most: three histograms, and a list of exemplars that doubles as it grows.
+/// Bytes of a key's counts in one shard, at most: three histograms, and a list of exemplars that
+/// doubles as it grows.
 const _: () = assert!(
     size_of::<Tally>() + 2 * size_of::<Histogram>() + 32 * size_of::<Exemplar>() <= 6 * 1_024,
     "Limits::keys tells of 6 kB"
@@ -127,7 +134,8 @@ pub(super) struct Record {
     /// `None` for all keys without a record.
     key: Option<Box<str>>,
     shards: Box<[OnceLock<Box<Mutex<Tally>>>]>,
-    /// The duration from which a root is slow, for each policy with a quantile; the largest number while there is none.
+    /// The duration from which a root is slow, for each policy with a quantile; the largest number
+    /// while there is none.
     slow_from: Box<[AtomicU64]>,
     /// The generation in which these were computed.
     slow_of: AtomicU64,
@@ -143,7 +151,8 @@ pub(super) struct Record {
 
 const MODES: [Provisional; 3] = [Provisional::Never, Provisional::Armed, Provisional::Always];
 
-/// Whether a time until which a key is armed lies so far ahead of this one that it is from before the clock was set back.
+/// Whether a time until which a key is armed lies so far ahead of this one that it is from before
+/// the clock was set back.
 fn is_from_before(known: u64, until: Nanos) -> bool {
     known > until.get().saturating_add(ARMED_MAX)
 }
@@ -195,7 +204,8 @@ impl Record {
     /// Arms the key until then for what went wrong, if it is not for longer.
     pub(super) fn arm(&self, until: Nanos) {
         let known = self.armed_until.load(Ordering::Relaxed);
-        // A store for each error would have threads meet: the time moves on by quarters of a second.
+        // A store for each error would have threads meet: the time moves on by quarters of a
+        // second.
         let is_later = known.saturating_add(250_000_000) < until.get();
         if is_later || is_from_before(known, until) {
             self.armed_until.store(until.get(), Ordering::Relaxed);
@@ -394,7 +404,8 @@ impl Keys {
         KeyNumber::OTHERS
     }
 
-    /// Makes the record at this place, unless another thread does. `None` if there are as many keys as may be.
+    /// Makes the record at this place, unless another thread does. `None` if there are as many keys
+    /// as may be.
     #[cold]
     fn make(&self, at: usize, hash: u64, key: &str) -> Option<&(u64, Record)> {
         if self.taken.load(Ordering::Acquire) < self.keys_max {
@@ -424,7 +435,8 @@ impl Keys {
         self.records().find(|record| record.key.as_deref() == Some(cut(key)))
     }
 
-    /// Outcomes by key, in the order of the keys' names; those of keys without a record last, if there are any.
+    /// Outcomes by key, in the order of the keys' names; those of keys without a record last, if
+    /// there are any.
     pub(super) fn outcomes(&self) -> Vec<KeyOutcomes> {
         let mut all: Vec<_> = self.records().map(Record::outcomes).collect();
         all.retain(|outcomes| outcomes.calls > 0);

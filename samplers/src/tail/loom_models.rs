@@ -1,4 +1,5 @@
-//! loom models of keys' records, of what they count, and of the table of shapes. Run by `cargo xtask loom`.
+//! loom models of keys' records, of what they count, and of the table of shapes. Run by
+//! `cargo xtask loom`.
 
 use loom::sync::Arc;
 use loom::thread;

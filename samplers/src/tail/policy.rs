@@ -49,7 +49,8 @@ impl Quantile {
         self.0
     }
 
-    /// The calls of a key below which it has no such quantile: at least a hundred, and one above it.
+    /// The calls of a key below which it has no such quantile: at least a hundred, and one above
+    /// it.
     pub fn calls_min(self) -> u64 {
         // A quantile is at most 0.9999: the result is at most 10,000.
         ((1.0 / (1.0 - self.0)).round() as u64).max(100)
@@ -161,7 +162,8 @@ impl Number {
 
 /// Exact where a double cannot hold the whole number.
 fn compare_whole(whole: i128, real: f64) -> Option<Ordering> {
-    // Whole doubles below 2^127 convert exactly; others have so few digits that rounding changes no order.
+    // Whole doubles below 2^127 convert exactly; others have so few digits that rounding changes no
+    // order.
     if real.fract() == 0.0 && real.abs() < i128::MAX as f64 {
         return Some(whole.cmp(&(real as i128)));
     }
@@ -169,12 +171,13 @@ fn compare_whole(whole: i128, real: f64) -> Option<Ordering> {
 }
 
 impl Condition {
-    /// An attribute that compares so with the value. A value that is a number is compared as one with numbers, and with texts
-    /// that are numbers. Of other values only equality is asked.
+    /// An attribute that compares so with the value. A value that is a number is compared as one
+    /// with numbers, and with texts that are numbers. Of other values only equality is asked.
     ///
     /// # Errors
     ///
-    /// If the name is empty, a sign or quote is in it, or the comparison needs a number and has none.
+    /// If the name is empty, a sign or quote is in it, or the comparison needs a number and has
+    /// none.
     pub fn new(name: &str, comparison: Comparison, value: &str) -> Result<Self, ConfigError> {
         let is_sign =
             |c: char| matches!(c, '=' | '<' | '>' | '!' | '"' | ',' | '(' | ')') || c.is_whitespace();
@@ -243,7 +246,8 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// The reason for which a trace is kept, without details: `error`, `slow`, `odd`, `attribute`, or the own function's name.
+    /// The reason for which a trace is kept, without details: `error`, `slow`, `odd`, `attribute`,
+    /// or the own function's name.
     pub fn reason(&self) -> &str {
         match self {
             Policy::Error(_) => "error",

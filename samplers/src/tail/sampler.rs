@@ -23,9 +23,11 @@ const SHARE: u64 = 1_024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Keys with a record of their own, beside those that the settings name; each takes up to 6 kB for each shard that counts it.
+    /// Keys with a record of their own, beside those that the settings name; each takes up to 6 kB
+    /// for each shard that counts it.
     pub keys: usize,
-    /// Parts into which counts are split, so that threads do not meet; rounded up to a power of two.
+    /// Parts into which counts are split, so that threads do not meet; rounded up to a power of
+    /// two.
     pub shards: usize,
     /// Shapes that are remembered for an hour, eight bytes each.
     pub shapes: usize,
@@ -125,8 +127,8 @@ pub struct PolicyCounts {
     pub kept: u64,
     /// Their bytes.
     pub kept_bytes: u64,
-    /// Times that it wanted a trace when its budget was used up. A held trace is put to it again after a late child in which
-    /// something worse was seen, and when its root ends late.
+    /// Times that it wanted a trace when its budget was used up. A held trace is put to it again
+    /// after a late child in which something worse was seen, and when its root ends late.
     pub refused: u64,
 }
 
@@ -149,7 +151,8 @@ struct Asked {
     counts: Counts,
 }
 
-/// Policies with their state: asked when a local root begins and when it ends, from any number of threads.
+/// Policies with their state: asked when a local root begins and when it ends, from any number of
+/// threads.
 #[derive(Debug)]
 pub struct TailSampler {
     asked: Box<[Asked]>,
@@ -231,8 +234,8 @@ impl TailSampler {
         self.count_when(key, shard, ended, || ended.now);
     }
 
-    /// As [`TailSampler::count`], with a function in the place of [`Ended::now`]: the time is asked for if the root went wrong, and
-    /// once in a while.
+    /// As [`TailSampler::count`], with a function in the place of [`Ended::now`]: the time is asked
+    /// for if the root went wrong, and once in a while.
     #[inline]
     pub fn count_when(&self, key: KeyNumber, shard: usize, ended: &Ended, now: impl Fn() -> Nanos) {
         let record = self.keys.record(key);
@@ -269,7 +272,8 @@ impl TailSampler {
     pub fn decide(&self, trace: &Trace<'_>) -> Decided {
         let record = self.keys.record(trace.key);
         let mut refused = None;
-        // Noted once, whoever asks: else a trace that an earlier policy keeps would leave its shape odd.
+        // Noted once, whoever asks: else a trace that an earlier policy keeps would leave its shape
+        // odd.
         let is_odd =
             self.shapes.as_ref().is_some_and(|shapes| shapes.is_new(trace.key.0, trace.shape, trace.now));
         for (at, asked) in self.asked.iter().enumerate() {
@@ -305,7 +309,8 @@ impl TailSampler {
         refused.map_or(Decided::Unwanted, Decided::Refused)
     }
 
-    /// Whether a span of these bytes may follow a trace that the policy at this place kept: it has the rest of the budget.
+    /// Whether a span of these bytes may follow a trace that the policy at this place kept: it has
+    /// the rest of the budget.
     pub fn may_follow(&self, policy: usize, key: KeyNumber, bytes: u64, now: Nanos) -> bool {
         let Some(asked) = self.asked.get(policy) else { return false };
         let of_key = self.keys.record(key).meters.get(policy).unwrap_or(&asked.meters);
@@ -326,7 +331,8 @@ impl TailSampler {
         self.rules().any(|rule| matches!(rule.policy, Policy::Error(least) if severity >= least))
     }
 
-    /// Arms a key for at most an hour; `None`: all keys that are known. Returns whether the key is known.
+    /// Arms a key for at most an hour; `None`: all keys that are known. Returns whether the key is
+    /// known.
     pub fn arm(&self, key: Option<&str>, now: Nanos, lasting: Nanos) -> bool {
         let until = now.saturating_add(lasting.min(Nanos::new(ARMED_MAX)));
         match key {
@@ -361,7 +367,8 @@ impl TailSampler {
         self.asked.iter().map(of).collect()
     }
 
-    /// Shapes that were forgotten within their hour because the table was full: they are odd when they come again.
+    /// Shapes that were forgotten within their hour because the table was full: they are odd when
+    /// they come again.
     pub fn shapes_forgotten(&self) -> u64 {
         self.shapes.as_ref().map_or(0, Shapes::given_up)
     }

@@ -1,7 +1,9 @@
-//! The shapes of call trees that were seen within an hour: a table of fixed size, one word for each.
+//! The shapes of call trees that were seen within an hour: a table of fixed size, one word for
+//! each.
 //!
-//! A word holds part of a hash and a time, so a shape may be taken for another one: once in 2^36 for each that the table
-//! holds near it. Where a set is full the oldest makes room, and is new when it comes again; that is counted.
+//! A word holds part of a hash and a time, so a shape may be taken for another one: once in 2^36
+//! for each that the table holds near it. Where a set is full the oldest makes room, and is new
+//! when it comes again; that is counted.
 
 use crate::nanos::Nanos;
 use crate::sync::{AtomicU64, Ordering};
@@ -27,7 +29,8 @@ impl Shapes {
         Shapes { words: (0..sets * WAYS).map(|_| AtomicU64::new(0)).collect(), given_up: AtomicU64::new(0) }
     }
 
-    /// Notes a shape of a key, and returns whether it is new. Of threads that note a new one at the same time, one is told.
+    /// Notes a shape of a key, and returns whether it is new. Of threads that note a new one at the
+    /// same time, one is told.
     pub(super) fn is_new(&self, key: u32, shape: u64, now: Nanos) -> bool {
         // The odd factor spreads keys over all bits; a shape's hash is spread already.
         let hash = shape ^ (u64::from(key) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -32,8 +32,8 @@ pub(super) fn parts(
 }
 
 impl Builder {
-    /// Keeps traces late that the sampler dropped, for their outcome: errors, slow roots and others, as the policies say,
-    /// each within its budget. None by default.
+    /// Keeps traces late that the sampler dropped, for their outcome: errors, slow roots and
+    /// others, as the policies say, each within its budget. None by default.
     ///
     /// ```
     /// # use astracer_sdk::Astracer;
@@ -42,14 +42,14 @@ impl Builder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// Such a trace is recorded though it is dropped ([`Tail::provisional`] says which), and put to the policies when its
-    /// local root ends. Nothing that is propagated changes: other processes are told that it is dropped. Its spans are
-    /// exported with an attribute `sampling.reason`, without a threshold and with `sampler.adjusted_count` 0, so that sums
-    /// of weights stay true.
+    /// Such a trace is recorded though it is dropped ([`Tail::provisional`] says which), and put to
+    /// the policies when its local root ends. Nothing that is propagated changes: other processes
+    /// are told that it is dropped. Its spans are exported with an attribute `sampling.reason`,
+    /// without a threshold and with `sampler.adjusted_count` 0, so that sums of weights stay true.
     ///
-    /// Policies are the layer's and the subscriber's. Behind the [`gate`](crate::gate()), and with the sampler in another SDK's
-    /// provider, the spans of dropped traces are recorded by nobody: such roots are counted as
-    /// [`TailStats::roots_elsewhere`](crate::TailStats::roots_elsewhere).
+    /// Policies are the layer's and the subscriber's. Behind the [`gate`](crate::gate()), and with
+    /// the sampler in another SDK's provider, the spans of dropped traces are recorded by nobody:
+    /// such roots are counted as [`TailStats::roots_elsewhere`](crate::TailStats::roots_elsewhere).
     pub fn with_tail(mut self, tail: Tail) -> Self {
         self.tail = tail;
         self
@@ -62,11 +62,13 @@ impl Builder {
         if tail == Tail::default() { self } else { self.with_tail(tail) }
     }
 
-    /// The function behind the policy `own:NAME` of [`Builder::with_tail`]. It is called where no lock is held, at the end
-    /// of a recorded trace's root, on the thread that ends it, or in a shutdown, as long as that has time. A panic is caught; after
-    /// 16 panics or calls of more than 10 ms it is switched off, with a warning. Traces that the function makes itself are put to no
-    /// such function; and a `Registry` does not let go of spans that begin and end there, while another one ends. A function that
-    /// owns a [`Handle`](crate::Handle) keeps the exporter's threads alive until a shutdown.
+    /// The function behind the policy `own:NAME` of [`Builder::with_tail`]. It is called where no
+    /// lock is held, at the end of a recorded trace's root, on the thread that ends it, or in a
+    /// shutdown, as long as that has time. A panic is caught; after 16 panics or calls of more than
+    /// 10 ms it is switched off, with a warning. Traces that the function makes itself are put to
+    /// no such function; and a `Registry` does not let go of spans that begin and end there, while
+    /// another one ends. A function that owns a [`Handle`](crate::Handle) keeps the exporter's
+    /// threads alive until a shutdown.
     ///
     /// ```
     /// # use astracer_sdk::Astracer;
@@ -89,7 +91,8 @@ impl Builder {
         self
     }
 
-    /// A policy without its function would silently keep nothing, and those beyond the limit have no names.
+    /// A policy without its function would silently keep nothing, and those beyond the limit have
+    /// no names.
     pub(super) fn check_policies(&mut self) {
         let (policies, max) = (self.tail.rules.len(), Tail::RULES_MAX);
         if policies > max {

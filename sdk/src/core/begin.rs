@@ -94,7 +94,8 @@ impl Core {
         Some(entry)
     }
 
-    /// The fields of a local root, which its key may depend on, and which are recorded if it is kept.
+    /// The fields of a local root, which its key may depend on, and which are recorded if it is
+    /// kept.
     #[inline]
     pub(super) fn body_of_root(&self, attributes: &Attributes<'_>) -> Option<Box<Body>> {
         if attributes.fields().is_empty() {

@@ -30,7 +30,8 @@ pub(crate) enum View {
 }
 
 impl Core {
-    /// Sets the parent of a span that has not started. The context's values, baggage among them, go with it.
+    /// Sets the parent of a span that has not started. The context's values, baggage among them, go
+    /// with it.
     pub(crate) fn set_parent(&self, id: &Id, parent: Context) -> Result<(), AlreadyStarted> {
         let entry = self.find(id).ok_or(AlreadyStarted)?;
         let (claim, was_child) = loop {
@@ -120,9 +121,10 @@ impl Core {
         self.find(id).filter(|entry| !matches!(entry.phase(), Phase::Dropped | Phase::Free))
     }
 
-    /// The body of the span `id`, whose entry this was. Fields were formatted since by the service's code, which may have ended the
-    /// span, and begun another one in its place. A span that code on the OpenTelemetry API has ended changes no more (OpenTelemetry
-    /// specification, "End").
+    /// The body of the span `id`, whose entry this was. Fields were formatted since by the
+    /// service's code, which may have ended the span, and begun another one in its place. A span
+    /// that code on the OpenTelemetry API has ended changes no more (OpenTelemetry specification,
+    /// "End").
     fn with_body(&self, id: &Id, entry: &Entry, f: impl FnOnce(&mut Body, &SpanLimits)) {
         let mut extra = entry.extra();
         if extra.is_recordable() && entry.id() == id.into_u64() {
@@ -190,7 +192,8 @@ impl Core {
                 };
                 Some(base.unwrap_or_default())
             }
-            // Its own context, where contexts are made, has the values of the one it will be made from.
+            // Its own context, where contexts are made, has the values of the one it will be made
+            // from.
             Phase::Waiting => Some(self.context(entry).unwrap_or_default()),
             _ => None,
         }
@@ -208,7 +211,8 @@ impl Core {
         }
     }
 
-    /// The span as the OpenTelemetry API sees it, if it is or may be recorded, whatever the context mode.
+    /// The span as the OpenTelemetry API sees it, if it is or may be recorded, whatever the context
+    /// mode.
     pub(crate) fn live_span(&self, id: &Id) -> Option<LiveSpan> {
         let entry = self.recordable(id)?;
         let ids = match entry.settled_phase() {

@@ -16,9 +16,9 @@ use crate::table::{BASE_CURRENT, CONTEXT, Entry, Kept, Phase, STATE};
 use crate::thread;
 
 impl Core {
-    /// The context to enter a span with, made now if there is none. Only the context of a span that is entered a third time is
-    /// kept, so that one that is entered once has no lock to take, nor the span of a future that is polled once: it is entered again
-    /// for the future's drop.
+    /// The context to enter a span with, made now if there is none. Only the context of a span that
+    /// is entered a third time is kept, so that one that is entered once has no lock to take, nor
+    /// the span of a future that is polled once: it is entered again for the future's drop.
     #[inline]
     pub(super) fn context_to_enter(&self, entry: &Entry) -> Option<Context> {
         if self.settings().context == ContextMode::Off {
@@ -29,7 +29,8 @@ impl Core {
             return Some(kept);
         }
         let context = self.new_context(entry)?;
-        // Code that enters the span where telemetry is suppressed does not suppress it for all that comes later.
+        // Code that enters the span where telemetry is suppressed does not suppress it for all that
+        // comes later.
         if is_often && !context.is_telemetry_suppressed() {
             // Dropped when the lock is not held: its values are the user's.
             let old = entry.extra().context.replace(context.clone());
@@ -48,8 +49,8 @@ impl Core {
         }
         let context = self.new_context(entry)?;
         if context.is_telemetry_suppressed() {
-            // The code that asks suppresses its own telemetry, not the span's. Not kept: there may be values around the span where it
-            // is entered.
+            // The code that asks suppresses its own telemetry, not the span's. Not kept: there may
+            // be values around the span where it is entered.
             return self.context_from(&Context::new(), entry);
         }
         let old = entry.extra().context.replace(context.clone());
@@ -77,8 +78,8 @@ impl Core {
         if !entry.has(BASE_CURRENT) || entry.thread() != thread::number() || !stack::has_contexts() {
             return self.context_from(&Context::new(), entry);
         }
-        // Whoever enters the span may be inside another trace, whose values are not the span's. Baggage was not there when
-        // it began.
+        // Whoever enters the span may be inside another trace, whose values are not the span's.
+        // Baggage was not there when it began.
         Context::map_current(|current| {
             if current.span().span_context().span_id() != entry.parent() {
                 self.context_from(&Context::new(), entry)
@@ -113,7 +114,8 @@ impl Core {
         SpanContext::new(kept.trace_id, kept.span_id, kept.trace_flags, false, state)
     }
 
-    /// The context of a local root without an entry: its trace is dropped, whatever the sampler said.
+    /// The context of a local root without an entry: its trace is dropped, whatever the sampler
+    /// said.
     pub(super) fn context_of_lost_root(&self) -> Context {
         let ids = &self.shared.ids;
         let (trace_id, span_id) = (ids.new_trace_id(), ids.new_span_id());
@@ -121,7 +123,8 @@ impl Core {
         of_dropped(&Context::new(), ids)
     }
 
-    /// The ids of a started span: of a span below a dropped root that root's. `None` if it has none.
+    /// The ids of a started span: of a span below a dropped root that root's. `None` if it has
+    /// none.
     pub(crate) fn ids(&self, entry: &Entry) -> Option<SpanContext> {
         if entry.span_id() == SpanId::INVALID {
             return None;
@@ -129,8 +132,8 @@ impl Core {
         Some(self.span_context(entry, &kept(entry)))
     }
 
-    /// The ids of a started span as other processes are told them. Where contexts are off, nobody is told of a dropped trace,
-    /// whether it is recorded or not.
+    /// The ids of a started span as other processes are told them. Where contexts are off, nobody
+    /// is told of a dropped trace, whether it is recorded or not.
     pub(crate) fn ids_to_call(&self, entry: &Entry) -> Option<SpanContext> {
         let is_told = self.settings().context != ContextMode::Off || entry.trace_flags().is_sampled();
         if is_told { self.ids(entry) } else { None }
@@ -154,12 +157,14 @@ fn kept(entry: &Entry) -> Kept {
     }
 }
 
-/// The context of a dropped local root: the processes that it calls have to know that the trace is dropped.
+/// The context of a dropped local root: the processes that it calls have to know that the trace is
+/// dropped.
 pub(super) fn of_dropped(base: &Context, ids: SpanContext) -> Context {
     base.with_remote_span_context(ids)
 }
 
-/// The context of a span without room, made from that of the span that answers for it: it has the ids, and records nothing.
+/// The context of a span without room, made from that of the span that answers for it: it has the
+/// ids, and records nothing.
 pub(super) fn of_lost(above: &Context) -> Context {
     above.with_remote_span_context(above.span().span_context().clone())
 }

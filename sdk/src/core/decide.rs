@@ -1,4 +1,5 @@
-//! A local root is decided: once, as late as its parent may still be set, by whichever thread comes first.
+//! A local root is decided: once, as late as its parent may still be set, by whichever thread comes
+//! first.
 
 use std::borrow::Cow;
 
@@ -20,7 +21,8 @@ use crate::stats::{Counted, Loss};
 use crate::table::{BODY, Claim, Entry, HELD, Kept, Pending, Phase};
 use crate::traces::TraceRef;
 
-/// Random parts of a local root's ids. Drawn before the entry is claimed, since the generator may be the user's code.
+/// Random parts of a local root's ids. Drawn before the entry is claimed, since the generator may
+/// be the user's code.
 struct Drawn {
     trace_id: TraceId,
     span_id: SpanId,
@@ -121,7 +123,8 @@ impl Core {
         let body = extra.body.take();
         drop(extra);
         self.note_root(entry, outcome.key);
-        // The body goes, and with it an error that was recorded before anybody knew that the root is dropped.
+        // The body goes, and with it an error that was recorded before anybody knew that the root
+        // is dropped.
         if self.counts_outcomes() && body.as_ref().is_some_and(|body| body.severity() == Severity::Error) {
             entry.set_failed();
             // A span that faces outward below a dropped root has no outcome of its own.
@@ -147,7 +150,8 @@ impl Core {
         key: Option<&str>,
     ) -> Outcome {
         let (decider, counters) = (&self.shared.decider, &self.shared.counters);
-        // As in OpenTelemetry's own SDK, neither the parent's flag nor the sampler has a say there, and nothing is counted.
+        // As in OpenTelemetry's own SDK, neither the parent's flag nor the sampler has a say there,
+        // and nothing is counted.
         if pending.is_some_and(|pending| pending.base.is_telemetry_suppressed()) {
             return Outcome::DROP;
         }
@@ -205,7 +209,8 @@ impl Core {
             }
         }
         let trace = slot.unwrap_or_else(|| self.shared.traces.take(entry.began()));
-        // Whoever is called is told what the head sampler decided, whether the trace is recorded or not.
+        // Whoever is called is told what the head sampler decided, whether the trace is recorded or
+        // not.
         let flags = self.flags_below(parent).with_sampled(slot.is_none());
         let kept = Kept {
             trace,
@@ -222,8 +227,8 @@ impl Core {
         drop(old);
     }
 
-    /// A local root for which there is no entry is decided at once. If it is kept, it is lost, and spans below it are
-    /// those of a dropped trace.
+    /// A local root for which there is no entry is decided at once. If it is kept, it is lost, and
+    /// spans below it are those of a dropped trace.
     #[cold]
     pub(super) fn decide_without_entry(
         &self,
@@ -248,7 +253,8 @@ impl Core {
         }
     }
 
-    /// The key that the user's function makes. It sees copies: nothing is locked or claimed while it runs.
+    /// The key that the user's function makes. It sees copies: nothing is locked or claimed while
+    /// it runs.
     #[cold]
     fn custom_key(&self, entry: &Entry, metadata: &'static Metadata<'static>) -> String {
         let copied = if entry.has(BODY) { entry.extra().body.as_deref().map(Copied::of) } else { None };

@@ -50,8 +50,8 @@ impl Core {
         if let Some(body) = extra.body.take() {
             body.recycle();
         }
-        // Values of contexts are the user's, and so is the code that runs when they are dropped. A panic there is the service's, but a
-        // second one that leaves a destructor ends the process.
+        // Values of contexts are the user's, and so is the code that runs when they are dropped. A
+        // panic there is the service's, but a second one that leaves a destructor ends the process.
         if std::thread::panicking() {
             caught(|| drop(extra), |_| ());
         } else {
@@ -80,8 +80,9 @@ impl Core {
         shared.traces.end_span(entry.trace(), header, self.record_of(entry, metadata), body, bounds);
     }
 
-    /// Counts the open spans of kept and of recorded traces as lost: nobody tells of their ends any more. So it is if a layer goes by
-    /// `reload`; a subscriber stays for as long as it has open spans.
+    /// Counts the open spans of kept and of recorded traces as lost: nobody tells of their ends any
+    /// more. So it is if a layer goes by `reload`; a subscriber stays for as long as it has open
+    /// spans.
     pub(super) fn lose_open_spans(&self) {
         self.table.each_open(|entry| {
             if !matches!(entry.phase(), Phase::Waiting | Phase::Kept) {
@@ -103,7 +104,8 @@ impl Core {
         });
     }
 
-    /// Nobody will end the root of a recorded trace: where nothing has ended yet, its slot would wait for that.
+    /// Nobody will end the root of a recorded trace: where nothing has ended yet, its slot would
+    /// wait for that.
     fn give_up_empty(&self, root: &Entry) {
         if let Some(keeper) = &self.shared.tail
             && self.shared.traces.give_back(root.trace())
@@ -123,7 +125,8 @@ impl Core {
         record
     }
 
-    /// As in tracing-opentelemetry, a span ends when it is last left: its handles may live for longer.
+    /// As in tracing-opentelemetry, a span ends when it is last left: its handles may live for
+    /// longer.
     #[inline]
     fn ending(&self, entry: &Entry) -> Ending {
         match entry.last_exit() {

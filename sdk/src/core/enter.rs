@@ -14,8 +14,8 @@ use crate::stack::{self, Entered, Inside};
 use crate::table::{Entry, Phase};
 
 impl Core {
-    /// A thread enters a span. A local root is decided. `above_lost` is asked if the span has no entry: see
-    /// [`above`](crate::above).
+    /// A thread enters a span. A local root is decided. `above_lost` is asked if the span has no
+    /// entry: see [`above`](crate::above).
     #[inline]
     pub(crate) fn enter(&self, id: &Id, above_lost: impl FnOnce() -> Option<u64>) {
         let Some(entry) = self.find(id) else {
@@ -44,24 +44,25 @@ impl Core {
         self.push(id, Inside { entry: id.into_u64(), is_dropped: false, is_lost: false, context }, guard);
     }
 
-    /// The span's trace is dropped. Its local root's context becomes current, if it is not: another one is if the thread is
-    /// inside another trace, or came from elsewhere.
+    /// The span's trace is dropped. Its local root's context becomes current, if it is not: another
+    /// one is if the thread is inside another trace, or came from elsewhere.
     #[inline(never)]
     fn enter_dropped(&self, id: &Id, entry: &Entry) {
         if self.settings().context == ContextMode::Off {
             return self.push(id, Inside::dropped(entry.id(), SpanId::INVALID), None);
         }
         let context = entry.span_id();
-        // Only an item of ours keeps the context for as long as this one needs it: see `stack::pop`. It has to be the
-        // innermost of all: below another layer's item it might be someone else's that is current now.
+        // Only an item of ours keeps the context for as long as this one needs it: see
+        // `stack::pop`. It has to be the innermost of all: below another layer's item it might be
+        // someone else's that is current now.
         let is_ours =
             || stack::innermost_of_all(self.number()).is_some_and(|inside| inside.context == context);
         let guard = if is_ours() && current_span() == context { None } else { self.attach(entry) };
         self.push(id, Inside::dropped(entry.id(), context), guard);
     }
 
-    /// A span for which there was no room. Others without an entry have no place in traces: they began where telemetry was
-    /// suppressed, or before the layer came.
+    /// A span for which there was no room. Others without an entry have no place in traces: they
+    /// began where telemetry was suppressed, or before the layer came.
     #[cold]
     fn enter_without_entry(&self, id: &Id, above_lost: impl FnOnce() -> Option<u64>) {
         if self.is_closed() || !stack::has_contexts() {
@@ -70,7 +71,8 @@ impl Core {
         let may_be_lost = self.has_refused() && !Context::is_current_telemetry_suppressed();
         let above = if may_be_lost { above_lost() } else { None };
         let Some(above) = above else {
-            // Below a dropped root nothing is recorded in any case, and all that begins stays refused.
+            // Below a dropped root nothing is recorded in any case, and all that begins stays
+            // refused.
             if !stack::is_dropped(self.number()) {
                 self.push(id, Inside::NOWHERE, None);
             }
@@ -95,7 +97,8 @@ impl Core {
             return None;
         }
         let context = self.context_to_enter(entry)?;
-        // One that is kept, or made from none, would end the suppression of whoever enters the span.
+        // One that is kept, or made from none, would end the suppression of whoever enters the
+        // span.
         let ends = !context.is_telemetry_suppressed() && Context::is_current_telemetry_suppressed();
         Some(if ends { context.with_telemetry_suppressed() } else { context }.attach())
     }
@@ -106,13 +109,13 @@ impl Core {
         stack::push(Entered { owner: self.number(), id: id.into_u64(), inside, stock: 0, guard });
     }
 
-    /// A thread leaves a span. `let_go` is told of the handles that it held for children, and of which span; see
-    /// [`stack`](crate::stack).
+    /// A thread leaves a span. `let_go` is told of the handles that it held for children, and of
+    /// which span; see [`stack`](crate::stack).
     #[inline]
     pub(crate) fn exit(&self, id: &Id, let_go: impl FnOnce(u64, u32)) {
         let Some(left) = stack::pop(self.number(), id.into_u64()) else { return forget_gone() };
-        // The guard goes last: the values in its context may be the user's, and trace or panic when they are dropped. It goes too if
-        // a filter panics that is told of an end.
+        // The guard goes last: the values in its context may be the user's, and trace or panic when
+        // they are dropped. It goes too if a filter panics that is told of an end.
         let _guard = ManuallyDrop::into_inner(left.guard);
         if left.is_dropped {
             self.shared.counters.refused(stack::take_refused());

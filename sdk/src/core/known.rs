@@ -1,7 +1,8 @@
 //! The cores of a process by their numbers, for contexts, which may live for longer than a core.
 //!
-//! A context is made for each kept span and seldom written through. So it has the number of its core, and not a `Weak`: to
-//! count one up and down would make all threads meet on one line of memory, twice for each span.
+//! A context is made for each kept span and seldom written through. So it has the number of its
+//! core, and not a `Weak`: to count one up and down would make all threads meet on one line of
+//! memory, twice for each span.
 
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
@@ -29,8 +30,8 @@ pub(super) fn find(number: u64) -> Option<Arc<Core>> {
     known.get(at)?.1.upgrade()
 }
 
-/// A thread that ends lets go of handles that it had for children. If there are no others, one stays: a guard of the span was
-/// leaked, and the span stays open.
+/// A thread that ends lets go of handles that it had for children. If there are no others, one
+/// stays: a guard of the span was leaked, and the span stays open.
 pub(super) fn let_go_on(number: u64, id: u64, handles: u32) {
     if let Some(core) = find(number)
         && let Some(entry) = core.find_id(id)

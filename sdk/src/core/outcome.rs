@@ -1,7 +1,9 @@
-//! The outcome of local roots: counted whoever decided, and put to the policies where the trace is recorded.
+//! The outcome of local roots: counted whoever decided, and put to the policies where the trace is
+//! recorded.
 //!
-//! An error below a dropped root that is not recorded is seen where the root is found: in an event of level ERROR, in a
-//! field that sets the status or is an `error`, and in a panic, on a thread that is inside of the root.
+//! An error below a dropped root that is not recorded is seen where the root is found: in an event
+//! of level ERROR, in a field that sets the status or is an `error`, and in a panic, on a thread
+//! that is inside of the root.
 
 use astracer_samplers::tail::{Ended, KeyNumber, Provisional, Severity};
 use astracer_samplers::{Nanos, Randomness};
@@ -75,12 +77,14 @@ impl Core {
     /// Counts a root that ended, with whether it failed and whether it was recorded.
     fn count(&self, keeper: &Keeper, key: KeyNumber, nanos: u64, (is_error, is_recorded): (bool, bool)) {
         let ended = Ended { now: Nanos::ZERO, duration: Nanos::new(nanos), is_error, is_recorded };
-        // The time of now, and not that at which the root was left, which may be long ago: budgets and thresholds are everybody's.
+        // The time of now, and not that at which the root was left, which may be long ago: budgets
+        // and thresholds are everybody's.
         let now = || self.shared.decider.now();
         keeper.sampler().count_when(key, thread::number() as usize, &ended, now);
     }
 
-    /// A span of a kept or a recorded trace ends, where traces are kept late. Not a part of the way of spans where they are not.
+    /// A span of a kept or a recorded trace ends, where traces are kept late. Not a part of the way
+    /// of spans where they are not.
     #[inline(never)]
     pub(super) fn end_recorded(
         &self,
@@ -164,7 +168,8 @@ impl Core {
         }
     }
 
-    /// Something was recorded on an open span: an error marks its trace at once, so that it is not the one given up.
+    /// Something was recorded on an open span: an error marks its trace at once, so that it is not
+    /// the one given up.
     pub(super) fn mark_if_failed(&self, entry: &Entry, body: &Body) {
         self.mark_if(entry, || body.severity() == Severity::Error);
     }
@@ -180,7 +185,8 @@ impl Core {
         }
     }
 
-    /// The same of a span whose trace is known only now: of what it began with, or what was recorded since.
+    /// The same of a span whose trace is known only now: of what it began with, or what was
+    /// recorded since.
     #[inline]
     pub(super) fn mark_if_begun_failed(&self, entry: &Entry) {
         if self.counts_outcomes() && entry.has(BODY) {
@@ -201,7 +207,8 @@ impl Core {
         self.shared.tail.is_some()
     }
 
-    /// A thread leaves a dropped span. A dropped root ends when it is last left, as a kept one does.
+    /// A thread leaves a dropped span. A dropped root ends when it is last left, as a kept one
+    /// does.
     pub(super) fn leave_dropped(&self, entry: Option<&Entry>) {
         let Some(entry) = entry else { return };
         if is_counted_root(entry) {
@@ -250,8 +257,8 @@ impl Core {
         }
     }
 
-    /// Notes an error on the dropped root of this trace, if this thread is inside of it. It may be inside of others too:
-    /// a request that is polled inside of another one's spans.
+    /// Notes an error on the dropped root of this trace, if this thread is inside of it. It may be
+    /// inside of others too: a request that is polled inside of another one's spans.
     pub(super) fn fail_dropped_root(&self, trace_id: TraceId) {
         let root = stack::find_entry(self.number(), |inside| {
             let entry = self.find_id(inside.entry)?;
@@ -263,7 +270,8 @@ impl Core {
     }
 }
 
-/// Whether it is a dropped local root whose end is counted; not one below it, which only faces outward.
+/// Whether it is a dropped local root whose end is counted; not one below it, which only faces
+/// outward.
 #[inline]
 fn is_counted_root(entry: &Entry) -> bool {
     entry.flags() & ROOT != 0 && entry.phase() == Phase::Dropped && entry.root_key().is_some()

@@ -1,8 +1,9 @@
 //! Where a new span belongs.
 //!
-//! There are three sources: the parent that the span's author gave, the spans that this thread is inside of, and
-//! OpenTelemetry's current context, in which code may have attached a parent from elsewhere. [`place`] is the only
-//! function that weighs them; its common case, [`parent_here`], is also asked alone.
+//! There are three sources: the parent that the span's author gave, the spans that this thread is
+//! inside of, and OpenTelemetry's current context, in which code may have attached a parent from
+//! elsewhere. [`place`] is the only function that weighs them; its common case, [`parent_here`], is
+//! also asked alone.
 
 use std::mem::ManuallyDrop;
 
@@ -22,7 +23,8 @@ use crate::table::{BASE_CURRENT, Entry, Phase};
 pub(crate) enum Placement<'a> {
     /// It is not recorded, and not known: the layer is shut down, or telemetry is suppressed here.
     Nowhere,
-    /// It is a local root. If its parent is a dropped span of ours, so is it, unless it is given another parent.
+    /// It is a local root. If its parent is a dropped span of ours, so is it, unless it is given
+    /// another parent.
     LocalRoot { base: Base, below_dropped: bool },
     /// It is below a span of a kept trace.
     Child { parent: &'a Entry, base: Base },
@@ -35,8 +37,8 @@ pub(crate) enum Placement<'a> {
 /// The context from which the span's own is made.
 #[derive(Clone, Debug)]
 pub(crate) enum Base {
-    /// The context that is current where the span is first entered, if the span's parent is current there, and else an
-    /// empty one.
+    /// The context that is current where the span is first entered, if the span's parent is current
+    /// there, and else an empty one.
     Current,
     Empty,
     /// This one, because the span takes values such as baggage with it wherever it is entered.
@@ -95,8 +97,8 @@ impl Here {
 }
 
 impl Placement<'_> {
-    /// The id of the entry that answers for the span if there is no room for one of its own; 0: none. `None` if it is to
-    /// have none.
+    /// The id of the entry that answers for the span if there is no room for one of its own; 0:
+    /// none. `None` if it is to have none.
     pub(crate) fn above(&self) -> Option<u64> {
         match self {
             Placement::Nowhere => None,
@@ -106,8 +108,9 @@ impl Placement<'_> {
     }
 }
 
-/// The parent of a new span in the case that is nearly all of them: it begins on a thread that is inside of a span of a kept
-/// trace, and nothing else says where it belongs. With its base, as [`Base::flag`] says it.
+/// The parent of a new span in the case that is nearly all of them: it begins on a thread that is
+/// inside of a span of a kept trace, and nothing else says where it belongs. With its base, as
+/// [`Base::flag`] says it.
 #[inline]
 pub(crate) fn parent_here<'a>(core: &'a Core, attributes: &Attributes<'_>) -> Option<(&'a Entry, u8)> {
     if core.is_closed() || !attributes.is_contextual() {
@@ -183,7 +186,8 @@ pub(crate) fn place_elsewhere<'a>(
         return Placement::Child { parent: above, base: if is_off { Base::Empty } else { here.base() } };
     }
     if !is_off && faces_outward(attributes.metadata()) {
-        // The span may be given a parent, and the processes that it calls have to know that the trace is dropped.
+        // The span may be given a parent, and the processes that it calls have to know that the
+        // trace is dropped.
         return Placement::LocalRoot { base: Base::Captured(Context::current()), below_dropped: true };
     }
     Placement::BelowDropped { above }
@@ -213,7 +217,8 @@ fn explicit<'a>(
     let above = match core.find(parent) {
         Some(above) => above,
         None => match above_lost(parent).filter(|_| core.has_refused()) {
-            // A filter hides the parent from the layer: then there is none, as in tracing-opentelemetry.
+            // A filter hides the parent from the layer: then there is none, as in
+            // tracing-opentelemetry.
             None => return root,
             Some(above) => match core.find_id(above) {
                 Some(above) => above,

@@ -1,6 +1,8 @@
-//! A local root begins and is decided at once, from what is known: see [`Start::AtOnce`](crate::Start::AtOnce).
+//! A local root begins and is decided at once, from what is known: see
+//! [`Start::AtOnce`](crate::Start::AtOnce).
 //!
-//! Only those fields are looked at that the key needs, where they are; the others are copied if the trace is kept.
+//! Only those fields are looked at that the key needs, where they are; the others are copied if the
+//! trace is kept.
 
 use std::borrow::Cow;
 
@@ -189,7 +191,8 @@ impl Core {
     }
 }
 
-/// A slot that goes back if the root has no entry after all, or the service's code panics while its fields are formatted.
+/// A slot that goes back if the root has no entry after all, or the service's code panics while its
+/// fields are formatted.
 struct UnusedSlot<'a>(&'a Traces, Option<TraceRef>);
 
 impl Drop for UnusedSlot<'_> {

@@ -1,4 +1,5 @@
-//! As much of HTTP/1.1 as the endpoint needs: one request and one answer a connection, both bounded.
+//! As much of HTTP/1.1 as the endpoint needs: one request and one answer a connection, both
+//! bounded.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
@@ -40,8 +41,8 @@ impl<'a> Request<'a> {
         self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
     }
 
-    /// Whether the request names this machine as its host. A page of another site that has its name resolve to a loopback
-    /// address still sends its own name.
+    /// Whether the request names this machine as its host. A page of another site that has its name
+    /// resolve to a loopback address still sends its own name.
     pub(super) fn is_for_this_machine(&self) -> bool {
         let Some(host) = self.header("host") else { return false };
         let name = match host.strip_prefix('[') {

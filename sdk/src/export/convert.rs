@@ -26,7 +26,8 @@ pub(crate) struct Converter {
     added_max: usize,
     /// `None`: ours.
     scope: Option<InstrumentationScope>,
-    /// The reasons for which traces are kept late: see [`KeptBy::place`](crate::record::KeptBy::place).
+    /// The reasons for which traces are kept late: see
+    /// [`KeptBy::place`](crate::record::KeptBy::place).
     reasons: Arc<[Box<str>]>,
     /// The last thread that a span began on.
     thread: Option<(u32, Option<ThreadName>)>,
@@ -173,8 +174,8 @@ impl Converter {
         });
     }
 
-    /// A trace that was kept late says so on each span, whatever the limit and the service's own attributes of these names: sums over
-    /// spans have to leave them out.
+    /// A trace that was kept late says so on each span, whatever the limit and the service's own
+    /// attributes of these names: sums over spans have to leave them out.
     fn add_reason(&self, place: usize, cut: u32, record: &Record, attributes: &mut Vec<KeyValue>) {
         let reason = self.reasons.get(place).map_or("", |reason| reason);
         set(attributes, KeyValue::new(REASON, reason.to_owned()));
@@ -184,8 +185,8 @@ impl Converter {
         }
     }
 
-    /// Our attributes come after those that the user gave, so a limit cuts ours first. One of a name that the user gave is the
-    /// user's.
+    /// Our attributes come after those that the user gave, so a limit cuts ours first. One of a
+    /// name that the user gave is the user's.
     fn add_extras(
         &mut self,
         record: &Record,
@@ -308,8 +309,8 @@ fn set_positions(positions: &mut Vec<Positions>, trace: &TraceView<'_>) {
     }
 }
 
-/// Sets the order of the spans' begins. Records are in the order of their ends, so of those that began at the same
-/// tick the one that ended last is the one above.
+/// Sets the order of the spans' begins. Records are in the order of their ends, so of those that
+/// began at the same tick the one that ended last is the one above.
 fn set_order(order: &mut Vec<Begin>, trace: &TraceView<'_>) {
     order.clear();
     let records = trace.records.iter().enumerate();
@@ -317,8 +318,8 @@ fn set_order(order: &mut Vec<Begin>, trace: &TraceView<'_>) {
     order.sort_unstable();
 }
 
-/// The reason for which a trace was kept that the head sampler had dropped; and its weight in estimates, which is none. The
-/// second name is that of OTEP 170.
+/// The reason for which a trace was kept that the head sampler had dropped; and its weight in
+/// estimates, which is none. The second name is that of OTEP 170.
 const REASON: &str = "sampling.reason";
 const ADJUSTED_COUNT: &str = "sampler.adjusted_count";
 /// Spans of such a trace beyond the number that was recorded.
@@ -346,7 +347,8 @@ fn has(given: &[KeyValue], attribute: &KeyValue) -> bool {
     given.iter().any(|known| known.key == attribute.key)
 }
 
-/// Sets an attribute: the last value of a name counts (OpenTelemetry specification, "Set Attributes").
+/// Sets an attribute: the last value of a name counts (OpenTelemetry specification, "Set
+/// Attributes").
 fn set(attributes: &mut Vec<KeyValue>, attribute: KeyValue) {
     match attributes.iter_mut().find(|known| known.key == attribute.key) {
         Some(known) => *known = attribute,

@@ -14,16 +14,17 @@ use crate::panics::caught;
 use crate::stats::Losses;
 use crate::sync::{AtomicBool, Ordering};
 
-/// An exporter that tells what became of each batch, for [`Builder::with_counting_exporter`]. OpenTelemetry's own trait
-/// knows only success and failure of a batch as a whole.
+/// An exporter that tells what became of each batch, for [`Builder::with_counting_exporter`].
+/// OpenTelemetry's own trait knows only success and failure of a batch as a whole.
 ///
 /// [`Builder::with_counting_exporter`]: crate::Builder::with_counting_exporter
 pub trait CountingExporter: SpanExporter {
     /// Exports a batch. Blocks until the outcome of each span is known, or unknown for good.
     fn export_and_count(&self, batch: Vec<SpanData>) -> Exported;
 
-    /// Returns the reason why exports wait for their destination now, if they do. Called on threads of the service's, by
-    /// [`Handle::stats`](crate::Handle::stats), whose subscriber hears what is traced here: best nothing.
+    /// Returns the reason why exports wait for their destination now, if they do. Called on threads
+    /// of the service's, by [`Handle::stats`](crate::Handle::stats), whose subscriber hears what is
+    /// traced here: best nothing.
     fn waiting(&self) -> Option<String>;
 
     /// Returns the number of exports that this exporter does best at the same time, unless
@@ -41,7 +42,8 @@ pub struct Exported {
     pub accepted: u64,
     /// Spans that were not, by reason.
     pub lost: Losses,
-    /// The reason of the losses in words: what failed, where, and what to do. Without losses, a warning.
+    /// The reason of the losses in words: what failed, where, and what to do. Without losses, a
+    /// warning.
     pub error: Option<String>,
     /// Of the spans that the cap on bytes refused, which are whole traces.
     pub(crate) refused: Refused,
@@ -66,7 +68,8 @@ pub(crate) trait Export: Send + Sync + fmt::Debug {
     fn set_resource(&mut self, resource: &Resource);
     fn export(&self, batch: Vec<SpanData>) -> Exported;
     fn waiting(&self) -> Option<String>;
-    /// Exports under way at the same time, if the builder does not say. OpenTelemetry allows exporters to rely on one.
+    /// Exports under way at the same time, if the builder does not say. OpenTelemetry allows
+    /// exporters to rely on one.
     fn in_flight(&self) -> usize {
         1
     }
@@ -176,8 +179,9 @@ impl SharedExporter {
         self.exporter.in_flight()
     }
 
-    /// Returns the reason why exports wait. For threads of the service's, which may be inside of a call of `tracing`: their subscriber hears
-    /// what the exporter traces, since it must not be replaced there.
+    /// Returns the reason why exports wait. For threads of the service's, which may be inside of a
+    /// call of `tracing`: their subscriber hears what the exporter traces, since it must not be
+    /// replaced there.
     pub(crate) fn waiting(&self) -> Option<String> {
         caught(|| self.exporter.waiting(), |_| None)
     }
@@ -186,8 +190,9 @@ impl SharedExporter {
         guarded(|| self.exporter.force_flush())
     }
 
-    /// Shuts the exporter down unless that was done before. May be called while another thread exports: an exporter that
-    /// waits for its destination then gives up, and so does every export after it.
+    /// Shuts the exporter down unless that was done before. May be called while another thread
+    /// exports: an exporter that waits for its destination then gives up, and so does every export
+    /// after it.
     pub(crate) fn shut_down(&self, timeout: Duration) -> OTelSdkResult {
         if self.is_shut_down.swap(true, Ordering::AcqRel) {
             return Ok(());
@@ -196,14 +201,16 @@ impl SharedExporter {
     }
 }
 
-/// Calls the exporter. A panic becomes an error: the next batch is tried again. No subscriber hears anything that the
-/// exporter itself traces or logs on this thread: neither our layer nor another one may make spans of the export of spans.
+/// Calls the exporter. A panic becomes an error: the next batch is tried again. No subscriber hears
+/// anything that the exporter itself traces or logs on this thread: neither our layer nor another
+/// one may make spans of the export of spans.
 ///
-/// Only for the time of the call: while any thread of a process has a subscriber of its own, `tracing` finds the process's
-/// subscriber on all threads by way of a thread-local, which takes about 40 instructions more for each span and event.
+/// Only for the time of the call: while any thread of a process has a subscriber of its own,
+/// `tracing` finds the process's subscriber on all threads by way of a thread-local, which takes
+/// about 40 instructions more for each span and event.
 ///
-/// Where no subscriber hears the thread, none is replaced: it may be one that `tracing` is telling its subscriber of something, and that
-/// panics if it replaces it.
+/// Where no subscriber hears the thread, none is replaced: it may be one that `tracing` is telling
+/// its subscriber of something, and that panics if it replaces it.
 pub(super) fn guarded<R>(f: impl FnOnce() -> Result<R, OTelSdkError>) -> Result<R, OTelSdkError> {
     let is_heard = !dispatcher::get_default(|dispatch| dispatch.is::<NoSubscriber>());
     let _silent = is_heard.then(|| dispatcher::set_default(&Dispatch::none()));

@@ -1,4 +1,5 @@
-//! Batches that wait for a worker, by class of weight, each class in the order of the batches' numbers.
+//! Batches that wait for a worker, by class of weight, each class in the order of the batches'
+//! numbers.
 
 // A batch moves between lists and threads: its address is moved, not its contents.
 #![allow(clippy::vec_box)]
@@ -7,7 +8,8 @@ use std::collections::VecDeque;
 
 use crate::record::Batch;
 
-/// Classes of weights by powers of two, for [`WhenFull::ShedLowestWeight`](crate::WhenFull::ShedLowestWeight).
+/// Classes of weights by powers of two, for
+/// [`WhenFull::ShedLowestWeight`](crate::WhenFull::ShedLowestWeight).
 pub(super) const CLASSES: usize = 16;
 
 #[derive(Debug, Default)]

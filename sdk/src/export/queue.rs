@@ -1,22 +1,25 @@
 //! The queue between the service's threads and the exporter's: bounded in bytes and traces.
 //!
-//! A small trace is copied into a batch with others, and the buffer that it was recorded in stays with its thread:
-//! memory that another processor has read is slow to write to. Each of a few groups of threads *gathers* a batch of its
-//! own, which goes to the lists that all threads share when it is full, or when a worker collects it.
+//! A small trace is copied into a batch with others, and the buffer that it was recorded in stays
+//! with its thread: memory that another processor has read is slow to write to. Each of a few
+//! groups of threads *gathers* a batch of its own, which goes to the lists that all threads share
+//! when it is full, or when a worker collects it.
 //!
-//! Batches are numbered when they come to the lists. A worker takes the lowest numbers first, as many spans as are
-//! exported at once; the rest stays in the lists, where [`WhenFull`] may shed it. A flush is done when every batch below
-//! its number has been exported or lost.
+//! Batches are numbered when they come to the lists. A worker takes the lowest numbers first, as
+//! many spans as are exported at once; the rest stays in the lists, where [`WhenFull`] may shed it.
+//! A flush is done when every batch below its number has been exported or lost.
 //!
 //! # Order
 //!
-//! A group's lock is taken before the state's. The flags `closed` and `eager` are set under the state's lock and read
-//! under a group's:
+//! A group's lock is taken before the state's. The flags `closed` and `eager` are set under the
+//! state's lock and read under a group's:
 //!
-//! - `close` sets `closed`; a worker then collects all groups once more. A thread that locks its group after that sees
-//!   `closed` (both locked the same group) and sheds its trace; one that did before left its trace where it is collected.
-//! - a worker sets `eager`, collects all groups and sleeps. A thread that locks its group after that sees `eager`, and
-//!   passes its batch on and wakes the worker; one that did before left its trace where it is collected.
+//! - `close` sets `closed`; a worker then collects all groups once more. A thread that locks its
+//!   group after that sees `closed` (both locked the same group) and sheds its trace; one that did
+//!   before left its trace where it is collected.
+//! - a worker sets `eager`, collects all groups and sleeps. A thread that locks its group after
+//!   that sees `eager`, and passes its batch on and wakes the worker; one that did before left its
+//!   trace where it is collected.
 //!
 //! Several workers take turns in waiting for work (`is_led`): only the export itself is concurrent.
 
@@ -79,8 +82,8 @@ struct State {
     is_led: bool,
     /// Threads of the service that wait for space.
     blocked: usize,
-    /// Flushes that are asked for, and that no worker has taken up, in order: every batch below these numbers is to be exported without
-    /// waiting for more.
+    /// Flushes that are asked for, and that no worker has taken up, in order: every batch below
+    /// these numbers is to be exported without waiting for more.
     flushes_asked: VecDeque<u64>,
     /// The flushes up to this number are done; no worker is left if it is the highest number.
     flush_done: u64,
@@ -104,8 +107,8 @@ struct InFlight {
     spans: usize,
 }
 
-/// The event that the worker waits for, so that it is woken for nothing else: to wake a thread takes as long as to
-/// record some hundred spans.
+/// The event that the worker waits for, so that it is woken for nothing else: to wake a thread
+/// takes as long as to record some hundred spans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Waits {
     #[default]
@@ -211,8 +214,8 @@ impl Queue {
         }
     }
 
-    /// Waits for space, if the service's threads are to wait. The caller holds no lock: a worker may need any to make
-    /// space.
+    /// Waits for space, if the service's threads are to wait. The caller holds no lock: a worker
+    /// may need any to make space.
     #[inline]
     pub(crate) fn wait_for_space(&self) {
         self.wait_patiently(Patience::Full);
@@ -261,7 +264,8 @@ impl Queue {
 
     /// Returns true if a batch fits beside what is there, once `shed` has left.
     fn fits(&self, (bytes, traces): (usize, usize), shed: Held) -> bool {
-        // Threads that were let in at the same time may meet a queue that is full again. Their wait is not in vain.
+        // Threads that were let in at the same time may meet a queue that is full again. Their wait
+        // is not in vain.
         let factor = if matches!(self.bounds.when_full, WhenFull::Block(_)) { 2 } else { 1 };
         let fits = |held: &AtomicUsize, more: usize, less: usize, max: usize| {
             (held.load(Ordering::Relaxed) + more).saturating_sub(less) <= max.saturating_mul(factor)
@@ -270,7 +274,8 @@ impl Queue {
             && fits(&self.traces, traces, shed.traces, self.bounds.queue_traces)
     }
 
-    /// Takes a trace, or sheds and counts it; leaves an empty buffer. Returns whether it took it: it may still make room for others.
+    /// Takes a trace, or sheds and counts it; leaves an empty buffer. Returns whether it took it:
+    /// it may still make room for others.
     pub(crate) fn push(&self, header: Header, trace: &mut Buffer) -> bool {
         let class = self.class_of(&header);
         if trace.bytes_held() <= COPIED_BYTES_MAX {
@@ -410,8 +415,8 @@ impl Queue {
         state.lists.push(batch);
     }
 
-    /// Whether there is enough for an export: as many spans as are exported at once, or as much as fills half of the queue,
-    /// since a full queue sheds or makes the service wait.
+    /// Whether there is enough for an export: as many spans as are exported at once, or as much as
+    /// fills half of the queue, since a full queue sheds or makes the service wait.
     fn has_batch(&self, state: &State) -> bool {
         state.lists.spans() >= self.bounds.batch_spans
             || !state.lists.is_empty()
@@ -450,8 +455,8 @@ impl Queue {
         if !matches!(work, Work::Idle) {
             return work;
         }
-        // Traces nearly always follow those of the last batch. Only if none came for a while is the worker woken by the
-        // first: see the module on `eager`.
+        // Traces nearly always follow those of the last batch. Only if none came for a while is the
+        // worker woken by the first: see the module on `eager`.
         self.set_waits(&mut lock(&self.state), Waits::ForAny);
         self.collect();
         let nothing = |state: &State| state.lists.is_empty() && !self.hurries(state);
@@ -463,7 +468,8 @@ impl Queue {
     pub(crate) fn take(&self) -> Work {
         let mut state = lock(&self.state);
         self.set_waits(&mut state, Waits::No);
-        // Read before the groups are collected: what ended before the close is in them or in the lists.
+        // Read before the groups are collected: what ended before the close is in them or in the
+        // lists.
         let closed = self.closed.load(Ordering::Relaxed);
         let is_due = state.lists.spans() < self.bounds.batch_spans
             || state.collected.elapsed() >= self.bounds.batch_delay
@@ -526,8 +532,8 @@ impl Queue {
         drop(rest);
     }
 
-    /// Notes that an export is over, and its spans are counted; `lost` of them, for the reason `error`. Returns the flush
-    /// that the caller is to do, if it completes one.
+    /// Notes that an export is over, and its spans are counted; `lost` of them, for the reason
+    /// `error`. Returns the flush that the caller is to do, if it completes one.
     pub(crate) fn exported(&self, number: u64, lost: u64, error: Option<String>) -> Option<u64> {
         let mut state = lock(&self.state);
         state.in_flight.retain(|export| export.number != number);

@@ -1,5 +1,5 @@
-//! Random traffic, outages, flushes and a shutdown on a queue without threads. After every step the same policy holds:
-//! what was made is exported, lost and counted, queued, or on its way.
+//! Random traffic, outages, flushes and a shutdown on a queue without threads. After every step the
+//! same policy holds: what was made is exported, lost and counted, queued, or on its way.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -145,7 +145,8 @@ impl World {
         self.flushes.push(Asked { ticket, last: u128::from(self.made.roots), is_done: false });
     }
 
-    /// After a step of a worker, a flush waits for nothing but what had ended when it was asked for.
+    /// After a step of a worker, a flush waits for nothing but what had ended when it was asked
+    /// for.
     #[track_caller]
     fn check_flushes(&mut self) {
         for flush in self.flushes.iter_mut().filter(|flush| !flush.is_done) {
@@ -255,7 +256,8 @@ fn the_lightest_traces_are_shed_first() {
     let power = |number: u64| (number % 4) as u32;
     let (mut arrived, calls_lost) = overflow(WhenFull::ShedLowestWeight, power);
     arrived.sort_unstable();
-    // Heavier traces push lighter ones out, in batches of 10 of a class: what gathers is not yet queued.
+    // Heavier traces push lighter ones out, in batches of 10 of a class: what gathers is not yet
+    // queued.
     let of_power = |wanted| arrived.iter().filter(|&&number| power(number as u64) == wanted).count();
     let kept = [0, 1, 2, 3].map(of_power);
     assert!(kept[3] == 25 && kept[2] >= 20 && kept[0] <= 5, "{kept:?}");

@@ -15,8 +15,8 @@ use crate::sync::{AtomicUsize, Ordering};
 
 /// Work on open traces that is due now and then, which the exporter's threads do between batches.
 pub(crate) trait Upkeep: Send + Sync + Debug {
-    /// Does the work that is due. Ours: it does not block, and calls no code of the service's but functions of policies, and its subscriber
-    /// to warn it, which are guarded.
+    /// Does the work that is due. Ours: it does not block, and calls no code of the service's but
+    /// functions of policies, and its subscriber to warn it, which are guarded.
     fn run(&self);
 }
 
@@ -41,10 +41,11 @@ pub(crate) struct Worker {
     pub(crate) converter: Converter,
 }
 
-/// The time that the exporter may take to shut down, once the queue is empty, where the shutdown has no deadline.
+/// The time that the exporter may take to shut down, once the queue is empty, where the shutdown
+/// has no deadline.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
-/// The part of the time until the deadline, and the longest, that is left to an exporter which has used its time up: to sync a file,
-/// and to answer.
+/// The part of the time until the deadline, and the longest, that is left to an exporter which has
+/// used its time up: to sync a file, and to answer.
 const ANSWER_PART: u32 = 10;
 const ANSWER_MAX: Duration = Duration::from_millis(500);
 
@@ -62,7 +63,8 @@ impl Worker {
             workers.send_heartbeat();
             let work = workers.queue.next(workers.idle);
             if let Some(upkeep) = workers.upkeep.upgrade() {
-                // Were it to panic, the batch that was taken would wait for good, and the thread be gone.
+                // Were it to panic, the batch that was taken would wait for good, and the thread be
+                // gone.
                 caught(|| upkeep.run(), |_| ());
             }
             match work {
@@ -88,7 +90,8 @@ impl Worker {
         let workers = Arc::clone(&self.workers);
         let (number, counted, mut batches) = (taken.number, taken.counted, taken.batches);
         let mut spans = Vec::with_capacity(counted.spans as usize);
-        // Conversion is our code; were it to panic, the spans would be lost, and counted, and the thread go on.
+        // Conversion is our code; were it to panic, the spans would be lost, and counted, and the
+        // thread go on.
         let converted = guarded(|| {
             self.converter.compare_clocks();
             for batch in &mut batches {
@@ -125,8 +128,8 @@ impl Workers {
         self.queue.flushed(flush);
     }
 
-    /// Counts the outcome of a batch. Local roots are counted as exported if any span was: nobody tells which were not, but the
-    /// cap on bytes.
+    /// Counts the outcome of a batch. Local roots are counted as exported if any span was: nobody
+    /// tells which were not, but the cap on bytes.
     fn count(&self, counted: Counted, exported: &Exported) {
         let refused = Counted {
             spans: 0,
@@ -159,7 +162,8 @@ mod tests {
     use super::*;
     use crate::{Astracer, DroppedSpans};
 
-    /// Notes whether its thread has a scoped subscriber of its own, so that a global one does not hear it.
+    /// Notes whether its thread has a scoped subscriber of its own, so that a global one does not
+    /// hear it.
     #[derive(Clone, Debug, Default)]
     struct Listens(Arc<Mutex<Vec<bool>>>);
 

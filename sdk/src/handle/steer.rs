@@ -16,24 +16,27 @@ use crate::why::Explanation;
 /// The keys that may have an override at once.
 const OVERRIDES_MAX: usize = 1_000;
 
-/// Changes while the service runs, and what the sampler has done. Each change is seen whole or not at all by a decision, and
-/// loses no count.
+/// Changes while the service runs, and what the sampler has done. Each change is seen whole or not
+/// at all by a decision, and loses no count.
 impl Handle {
-    /// Replaces the sampler. Keys that its parameters treat as before go on where they are; the cap stays.
+    /// Replaces the sampler. Keys that its parameters treat as before go on where they are; the cap
+    /// stays.
     pub fn set_sampler(&self, config: &Config) {
         if let Some(shared) = self.shared() {
             shared.steering().set_sampler(shared.decider(), config);
         }
     }
 
-    /// Replaces the cap, and that of the builder. Its credit stays as it is; a bucket that was used up is empty, whatever its rate was.
+    /// Replaces the cap, and that of the builder. Its credit stays as it is; a bucket that was used
+    /// up is empty, whatever its rate was.
     pub fn set_cap(&self, cap: &Cap) {
         if let Some(shared) = self.shared() {
             shared.steering().set_cap(shared.decider(), cap);
         }
     }
 
-    /// Tells the process by how many its fleet's cap is shared. A cap that comes later has its own number.
+    /// Tells the process by how many its fleet's cap is shared. A cap that comes later has its own
+    /// number.
     pub fn set_replicas(&self, replicas: NonZeroU32) {
         if let Some(shared) = self.shared() {
             shared.steering().set_replicas(shared.decider(), replicas);
@@ -45,24 +48,28 @@ impl Handle {
         Some(*self.shared()?.decider().sampler().cap())
     }
 
-    /// The part of the cap's credit over all traces that is there, from 0 to 1; `None` without such a cap.
+    /// The part of the cap's credit over all traces that is there, from 0 to 1; `None` without such
+    /// a cap.
     pub fn cap_level(&self) -> Option<f64> {
         let decider = self.shared()?.decider();
         decider.sampler().cap_level(decider.now())
     }
 
-    /// The factor that the budget has come to, by which all probabilities are scaled; `None` without a budget.
+    /// The factor that the budget has come to, by which all probabilities are scaled; `None`
+    /// without a budget.
     pub fn budget_factor(&self) -> Option<f64> {
         self.shared()?.steering().budget_factor()
     }
 
-    /// Replaces sampler, cap and budget by those of a parameters file's text. A text without a cap or without a budget leaves that
-    /// of the code: the builder's, or of [`set_cap`](Self::set_cap).
+    /// Replaces sampler, cap and budget by those of a parameters file's text. A text without a cap
+    /// or without a budget leaves that of the code: the builder's, or of
+    /// [`set_cap`](Self::set_cap).
     ///
     /// # Errors
     ///
-    /// If the text is not a parameters file, begins a budget (one that there was from the start may change, or end if it was a file's), or has another key
-    /// rule, another source of randomness or other policies at traces' ends than the service was started with, which cannot change while
+    /// If the text is not a parameters file, begins a budget (one that there was from the start may
+    /// change, or end if it was a file's), or has another key rule, another source of randomness or
+    /// other policies at traces' ends than the service was started with, which cannot change while
     /// it runs. All goes on as before.
     #[cfg(feature = "parameters")]
     pub fn set_parameters(&self, text: &str) -> Result<(), SteerError> {
@@ -70,8 +77,10 @@ impl Handle {
         shared.steering().set_parameters(shared.decider(), text)
     }
 
-    /// Looks now at the parameters file that is watched or polled, and not only at the next second or interval: see
-    /// [`Builder::with_watched_parameters_file`](crate::Builder::with_watched_parameters_file). The answer of a URL is waited for.
+    /// Looks now at the parameters file that is watched or polled, and not only at the next second
+    /// or interval: see
+    /// [`Builder::with_watched_parameters_file`](crate::Builder::with_watched_parameters_file). The
+    /// answer of a URL is waited for.
     pub fn look_at_parameters(&self) {
         if let (Some(shared), Some(housekeeping)) = (self.shared(), self.housekeeping()) {
             housekeeping.look(shared);
@@ -82,7 +91,8 @@ impl Handle {
         }
     }
 
-    /// The reason why the watched or polled parameters file is not the one at work, with its line, if it is not.
+    /// The reason why the watched or polled parameters file is not the one at work, with its line,
+    /// if it is not.
     pub fn parameters_fault(&self) -> Option<String> {
         let watched = self.housekeeping().and_then(|housekeeping| housekeeping.faults().parameters);
         #[cfg(feature = "polling")]
@@ -100,8 +110,9 @@ impl Handle {
         self.housekeeping()?.faults().snapshot
     }
 
-    /// Decides on a key's roots by an override for this time, in place of the sampler: to keep all of `GET /checkout` for ten
-    /// minutes, say. The cap holds all the same. An override of the same key from before ends.
+    /// Decides on a key's roots by an override for this time, in place of the sampler: to keep all
+    /// of `GET /checkout` for ten minutes, say. The cap holds all the same. An override of the same
+    /// key from before ends.
     ///
     /// # Errors
     ///
@@ -136,8 +147,9 @@ impl Handle {
         holds.map(|(key, forced)| (key.clone(), (forced.by, left(forced)))).collect()
     }
 
-    /// Begins a dry run: this sampler is asked about each root as well, with the same randomness and time, and its decisions
-    /// are counted and have no effect. `None` ends it. A decision takes about twice its time meanwhile.
+    /// Begins a dry run: this sampler is asked about each root as well, with the same randomness
+    /// and time, and its decisions are counted and have no effect. `None` ends it. A decision takes
+    /// about twice its time meanwhile.
     pub fn set_dry_run(&self, config: Option<&Config>) {
         if let Some(shared) = self.shared() {
             shared.steering().change(shared.decider(), |rules, _, _| {
@@ -153,8 +165,9 @@ impl Handle {
         Some(self.shared()?.decider().rules().load().dry_run.as_ref()?.stats())
     }
 
-    /// The counts of each key since the start, through all changes of the sampler, and its state now: in the order of their
-    /// names, then those of keys without a record. Empty if the sampler does not decide by key.
+    /// The counts of each key since the start, through all changes of the sampler, and its state
+    /// now: in the order of their names, then those of keys without a record. Empty if the sampler
+    /// does not decide by key.
     pub fn keys(&self) -> Vec<KeyStats> {
         self.shared().map(|shared| shared.steering().keys(shared.decider())).unwrap_or_default()
     }

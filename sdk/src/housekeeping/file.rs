@@ -4,7 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-/// The longest snapshot that is read: 16 million keys would take 2 GiB; the default 10,000 take 1.2 MiB.
+/// The longest snapshot that is read: 16 million keys would take 2 GiB; the default 10,000 take 1.2
+/// MiB.
 const BYTES_MAX: u64 = 256 << 20;
 
 /// The content; `None` if there is no such file.
@@ -19,7 +20,8 @@ pub(super) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// Replaces the file by rename, so that nobody sees a part of it. What a crash leaves behind is a file beside it.
+/// Replaces the file by rename, so that nobody sees a part of it. What a crash leaves behind is a
+/// file beside it.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");

@@ -1,7 +1,8 @@
 //! The parameters file, looked at now and then.
 //!
-//! A file is read again only if its length or its time has changed, or if it was wrong: whoever replaces it may be
-//! writing it. So a text that cannot be used is told only when it is found twice in a row, and the last good one holds.
+//! A file is read again only if its length or its time has changed, or if it was wrong: whoever
+//! replaces it may be writing it. So a text that cannot be used is told only when it is found twice
+//! in a row, and the last good one holds.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -16,7 +17,8 @@ const BYTES_MAX: u64 = (2 << 20) + 1;
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     stamp: Option<Stamp>,
-    /// The text that was taken over last, or that the builder took over; `None` if it could not be used.
+    /// The text that was taken over last, or that the builder took over; `None` if it could not be
+    /// used.
     taken: Option<String>,
     /// The fault that was found at the last look.
     fault: Option<String>,

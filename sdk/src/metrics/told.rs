@@ -1,15 +1,16 @@
 //! The counts by key that readers were told of, which never fall.
 //!
-//! OpenTelemetry's SDK takes differences of what it is told, and below 0 they wrap. But the counts of a key fall when it gives its
-//! record up and has a new one, and those of the others fall when one of them is told apart. So a key that is told apart stays
-//! so, with a sum of its own, and the others have what is left of all.
+//! OpenTelemetry's SDK takes differences of what it is told, and below 0 they wrap. But the counts
+//! of a key fall when it gives its record up and has a new one, and those of the others fall when
+//! one of them is told apart. So a key that is told apart stays so, with a sum of its own, and the
+//! others have what is left of all.
 
 use std::collections::BTreeMap;
 
 use crate::steering::KeyStats;
 
-/// The keys that are told apart: OpenTelemetry's readers take 2,000 sets of attributes of an instrument by default, and there are
-/// up to six for a key.
+/// The keys that are told apart: OpenTelemetry's readers take 2,000 sets of attributes of an
+/// instrument by default, and there are up to six for a key.
 pub(super) const KEYS_MAX: usize = 300;
 
 /// Decisions and their reasons, in the order of [`Roots`].
@@ -74,7 +75,8 @@ impl Key {
             self.now = Roots::default();
         }
         self.seen = seen;
-        // Threads count meanwhile, and what is kept before its reason: one of these may be behind for a moment.
+        // Threads count meanwhile, and what is kept before its reason: one of these may be behind
+        // for a moment.
         self.now.iter_mut().zip(counts).for_each(|(now, count)| *now = (*now).max(count));
     }
 

@@ -1,13 +1,15 @@
 //! B3 propagation, as Zipkin's libraries speak it: one header `b3`, or several `X-B3-*`.
 //!
-//! After <https://github.com/openzipkin/b3-propagation> and the "B3 Requirements" of OpenTelemetry's propagators API.
-//! Either form is read, the single header first; the one that was asked for is written. The debug flag is passed on in
-//! the context, which spans of such a trace take along as they do with baggage, and a trace with it is sampled. The id of the
-//! caller's own parent is not passed on.
+//! After <https://github.com/openzipkin/b3-propagation> and the "B3 Requirements" of
+//! OpenTelemetry's propagators API. Either form is read, the single header first; the one that was
+//! asked for is written. The debug flag is passed on in the context, which spans of such a trace
+//! take along as they do with baggage, and a trace with it is sampled. The id of the caller's own
+//! parent is not passed on.
 //!
-//! Ids without a decision leave it to us: the context is marked, see [`undecided`](super::undecided), and a span that
-//! begins with this parent is put to the sampler. Passed on without a span of ours, the headers hold no decision either.
-//! Headers that hold a decision without ids are not used: there is no trace that it could be about.
+//! Ids without a decision leave it to us: the context is marked, see
+//! [`undecided`](super::undecided), and a span that begins with this parent is put to the sampler.
+//! Passed on without a span of ours, the headers hold no decision either. Headers that hold a
+//! decision without ids are not used: there is no trace that it could be about.
 
 use opentelemetry::Context;
 use opentelemetry::propagation::text_map_propagator::FieldIter;
@@ -22,8 +24,8 @@ const SPAN_ID: &str = "x-b3-spanid";
 const SAMPLED: &str = "x-b3-sampled";
 const FLAGS: &str = "x-b3-flags";
 
-/// Marks a context: this trace is to be kept whatever samplers say. Another one may begin in the context, or be read
-/// into it by the next propagator.
+/// Marks a context: this trace is to be kept whatever samplers say. Another one may begin in the
+/// context, or be read into it by the next propagator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Debug(TraceId);
 

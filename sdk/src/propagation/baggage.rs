@@ -1,6 +1,7 @@
 //! W3C Baggage, in several headers too.
 //!
-//! The propagator of `opentelemetry_sdk` reads the first header. "Header Content" says that there may be several, which are one list.
+//! The propagator of `opentelemetry_sdk` reads the first header. "Header Content" says that there
+//! may be several, which are one list.
 
 use opentelemetry::Context;
 use opentelemetry::propagation::text_map_propagator::FieldIter;
@@ -11,7 +12,8 @@ use super::combined::Combined;
 
 const BAGGAGE: &str = "baggage";
 
-/// The length up to which the specification asks to read the list ("Limits"), and the stock propagator does.
+/// The length up to which the specification asks to read the list ("Limits"), and the stock
+/// propagator does.
 const LENGTH_MAX: usize = 8192;
 
 /// `baggage`.

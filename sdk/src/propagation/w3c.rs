@@ -1,12 +1,13 @@
 //! W3C Trace Context, with the random flag.
 //!
-//! The propagator of `opentelemetry_sdk` does all but four things. It clears every flag except `sampled`: Trace Context
-//! level 2 ("Random Trace ID Flag") says that a service passes the flag `random` on as it was received, since callees
-//! may draw their sampling decisions from the trace id only if it is set. It reads one `tracestate` header only:
-//! "Combined Header Value" says that several are one list. Of several `traceparent` headers it takes the first, so that the
-//! order of lines says whose trace a request is part of: W3C's own tests want a new trace. And it takes ids of any length, with a
-//! sign too, where "traceparent Header Field Values" says that such a header is ignored: the short ids of two callers could be the
-//! same.
+//! The propagator of `opentelemetry_sdk` does all but four things. It clears every flag except
+//! `sampled`: Trace Context level 2 ("Random Trace ID Flag") says that a service passes the flag
+//! `random` on as it was received, since callees may draw their sampling decisions from the trace
+//! id only if it is set. It reads one `tracestate` header only: "Combined Header Value" says that
+//! several are one list. Of several `traceparent` headers it takes the first, so that the order of
+//! lines says whose trace a request is part of: W3C's own tests want a new trace. And it takes ids
+//! of any length, with a sign too, where "traceparent Header Field Values" says that such a header
+//! is ignored: the short ids of two callers could be the same.
 
 use opentelemetry::Context;
 use opentelemetry::propagation::text_map_propagator::FieldIter;
@@ -63,8 +64,9 @@ fn lone<'a>(all: &[&'a str]) -> Option<&'a str> {
     if let [only] = all { Some(only) } else { None }
 }
 
-/// The flags of a well-formed header: `{version}-{trace id}-{span id}-{flags}` in lower-case hexadecimal digits, which version 00 ends
-/// with. A later one may have more, after another `-`; `ff` is none. Whether an id is all zeros, the stock propagator sees.
+/// The flags of a well-formed header: `{version}-{trace id}-{span id}-{flags}` in lower-case
+/// hexadecimal digits, which version 00 ends with. A later one may have more, after another `-`;
+/// `ff` is none. Whether an id is all zeros, the stock propagator sees.
 fn received_flags(header: &str) -> Option<TraceFlags> {
     let (known, more) = header.trim().as_bytes().split_at_checked(LENGTH)?;
     let mut digits: [u8; LENGTH] = known.try_into().ok()?;
@@ -108,7 +110,8 @@ mod tests {
 
     use super::*;
 
-    /// The headers that a service without a span of its own sends on, having received `traceparent` and `tracestate`.
+    /// The headers that a service without a span of its own sends on, having received `traceparent`
+    /// and `tracestate`.
     fn pass_on(parent: &str, state: &str) -> (Option<String>, Option<String>) {
         let headers: HashMap<String, String> =
             [(TRACEPARENT.to_owned(), parent.to_owned()), ("tracestate".to_owned(), state.to_owned())].into();
@@ -153,7 +156,8 @@ mod tests {
             format!("00-{IDS}-01-more"),
             format!("00-{zeros}-00f067aa0ba902b7-01"),
             format!("00-{IDS}-xx"),
-            // "traceparent Header Field Values": 2, 32, 16 and 2 lower-case hexadecimal digits, in version 00 and nothing else.
+            // "traceparent Header Field Values": 2, 32, 16 and 2 lower-case hexadecimal digits, in
+            // version 00 and nothing else.
             "00-1-2-01".to_owned(),
             "00-+a-+b-1".to_owned(),
             format!("0-{IDS}-01"),

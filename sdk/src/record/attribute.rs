@@ -9,8 +9,8 @@ use super::memory::{Lengths, Memory, MemoryView, Text, Texts};
 
 /// An attribute of a span or an event.
 ///
-/// Its value is a word and a tag, not an enum: an enum is assembled in one place and copied to another, and a processor
-/// stalls when it reads at once what was just written in parts.
+/// Its value is a word and a tag, not an enum: an enum is assembled in one place and copied to
+/// another, and a processor stalls when it reads at once what was just written in parts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attribute {
     /// Empty for an attribute of OpenTelemetry's API: see [`Value::Other`].
@@ -154,7 +154,8 @@ impl Attribute {
         self.is_named(ERROR, memory) && self.text(memory).is_none_or(|value| is_error(&value))
     }
 
-    /// Converts to OpenTelemetry's type. An attribute that came from its API is taken out of the memory.
+    /// Converts to OpenTelemetry's type. An attribute that came from its API is taken out of the
+    /// memory.
     pub(crate) fn export(&self, memory: &mut MemoryView<'_>) -> KeyValue {
         let value = match self.value() {
             Value::Bool(value) => OtelValue::Bool(value),

@@ -1,7 +1,9 @@
-//! Traces on their way to the exporter's thread: one buffer with the lists of all of them, and a head for each.
+//! Traces on their way to the exporter's thread: one buffer with the lists of all of them, and a
+//! head for each.
 //!
-//! A batch that was exported is used again. So small traces share few lines of memory, which are written one after the
-//! other, and the buffer that a trace was recorded in stays in the cache of the thread that writes to it next.
+//! A batch that was exported is used again. So small traces share few lines of memory, which are
+//! written one after the other, and the buffer that a trace was recorded in stays in the cache of
+//! the thread that writes to it next.
 
 use super::attribute::Attribute;
 use super::body::Body;
@@ -34,8 +36,8 @@ struct Head {
     roots: u32,
 }
 
-/// The number of calls that a trace stands for, by the threshold in its tracestate; 1 if there is none, and 0 if it was kept
-/// late: it stands for itself in no estimate.
+/// The number of calls that a trace stands for, by the threshold in its tracestate; 1 if there is
+/// none, and 0 if it was kept late: it stands for itself in no estimate.
 fn weight(header: &Header) -> f64 {
     if header.kept_by.is_late() {
         return 0.0;

@@ -1,11 +1,13 @@
-//! Everything about an open span that most spans do not have: attributes, events, links, a name of its own.
+//! Everything about an open span that most spans do not have: attributes, events, links, a name of
+//! its own.
 //!
-//! A body is guarded by its entry's lock and belongs to one span. Its limits are counted here, before anything is
-//! copied: an attribute or event that a limit cuts costs no memory. Name, kind and status are always kept: where there is
-//! no room, their texts are cut to [`SHORT_TEXT`] characters.
+//! A body is guarded by its entry's lock and belongs to one span. Its limits are counted here,
+//! before anything is copied: an attribute or event that a limit cuts costs no memory. Name, kind
+//! and status are always kept: where there is no room, their texts are cut to [`SHORT_TEXT`]
+//! characters.
 //!
-//! A body takes the bytes that it uses from the [`Budget`] of all open spans, in steps, before it uses them. A list that
-//! grows may hold twice the memory that it uses.
+//! A body takes the bytes that it uses from the [`Budget`] of all open spans, in steps, before it
+//! uses them. A list that grows may hold twice the memory that it uses.
 
 // A spare body goes into an entry as a box.
 #![allow(clippy::vec_box)]
@@ -77,8 +79,8 @@ impl Body {
         Box::new(Body { room: Room::of(budget), ..Body::default() })
     }
 
-    /// Keeps a body's memory for another span of this thread. No user code runs: values of the OpenTelemetry API are
-    /// numbers and texts.
+    /// Keeps a body's memory for another span of this thread. No user code runs: values of the
+    /// OpenTelemetry API are numbers and texts.
     pub(crate) fn recycle(mut self: Box<Body>) {
         self.clear();
         // The text may have been exchanged for a longer one of the thread's.
@@ -126,7 +128,8 @@ impl Body {
         self.has_error_status() || self.seen == Severity::Error
     }
 
-    /// The worst that the span says: by its status, its events, and an attribute `error`, whether they are kept or cut.
+    /// The worst that the span says: by its status, its events, and an attribute `error`, whether
+    /// they are kept or cut.
     pub(crate) fn severity(&self) -> Severity {
         let says_so = |attribute: &Attribute| attribute.says_error(&self.memory);
         if self.has_failed() || self.attributes.iter().any(says_so) { Severity::Error } else { self.seen }
@@ -137,7 +140,8 @@ impl Body {
         self.owned
     }
 
-    /// Whether there is room for a part of this number of bytes, once `freed` are given up. If there is none, it is cut.
+    /// Whether there is room for a part of this number of bytes, once `freed` are given up. If
+    /// there is none, it is cut.
     #[inline]
     fn fits(&mut self, more: usize, freed: usize, limits: &SpanLimits) -> bool {
         let bytes = (self.bytes() + more).saturating_sub(freed);
@@ -164,7 +168,8 @@ impl Body {
         if has_room { text } else { cut_text(text, SHORT_TEXT) }
     }
 
-    /// Takes the fields that a span begins with. The body is empty; the fields get its memory in exchange.
+    /// Takes the fields that a span begins with. The body is empty; the fields get its memory in
+    /// exchange.
     #[inline]
     pub(crate) fn fill(&mut self, fields: &mut Fields, limits: &SpanLimits) {
         let bytes = fields.memory.bytes() + size_of::<Attribute>() * fields.attributes.len();
@@ -210,7 +215,8 @@ impl Body {
         self.reclaim();
     }
 
-    /// Sets an attribute. A later value replaces the one that is there, whatever the limits, if it fits in its place.
+    /// Sets an attribute. A later value replaces the one that is there, whatever the limits, if it
+    /// fits in its place.
     fn set(&mut self, attribute: Attribute, from: &Memory, limits: &SpanLimits) {
         let known =
             self.attributes.iter().position(|known| known.has_name_of(&self.memory, &attribute, from));
@@ -298,7 +304,8 @@ impl Body {
             None if fields.is_exception => EventName::Static("exception"),
             None => EventName::Static(metadata.name()),
         };
-        // Other events may have fields of those names; they mean nothing then, as in tracing-opentelemetry.
+        // Other events may have fields of those names; they mean nothing then, as in
+        // tracing-opentelemetry.
         let log = if LogOrigin::is_of(metadata) { fields.log } else { LogOrigin::default() };
         let log = log.map(adopt);
         let (time, metadata) = (EventTime::Ticks(now), Some(metadata));
@@ -435,8 +442,8 @@ impl Body {
         Count { held: self.attributes.len() as u32, cut: self.attributes_cut }
     }
 
-    /// Copies what is in use to new memory, if changed values have left much behind. Linear in what the span holds, and
-    /// at least half as much was written since the last time.
+    /// Copies what is in use to new memory, if changed values have left much behind. Linear in what
+    /// the span holds, and at least half as much was written since the last time.
     fn reclaim(&mut self) {
         if self.unused < UNUSED_BYTES_MAX || self.unused < self.memory.bytes() / 2 {
             return;
@@ -480,7 +487,8 @@ fn cut(mut attribute: KeyValue, max: u32) -> KeyValue {
 mod tests {
     use super::*;
 
-    /// Each call leaves the old description behind; the memory holds one, and at most as much again that is unused.
+    /// Each call leaves the old description behind; the memory holds one, and at most as much again
+    /// that is unused.
     #[test]
     fn changed_values_do_not_pile_up() {
         let (mut body, limits) = (Body::take(&Budget::new(1 << 30)), SpanLimits::default());
@@ -511,7 +519,8 @@ mod tests {
         assert_eq!(body.memory.text(body.detail.status.description().unwrap()), "why");
     }
 
-    /// The budget is that of all spans: what is cut is counted there too, and what was taken comes back.
+    /// The budget is that of all spans: what is cut is counted there too, and what was taken comes
+    /// back.
     #[test]
     fn attributes_take_from_the_budget_and_give_back() {
         let (budget, limits) = (Budget::new(64 * 1024), SpanLimits::default());

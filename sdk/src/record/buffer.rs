@@ -1,8 +1,8 @@
 //! The ended spans of one trace, or of many in a row: lists that are only appended to.
 //!
-//! The lists keep the order of the records: a record's attributes follow those of the record before it, and so do
-//! details, events and links. So none of them names its record, and lists of traces can be appended to each other by
-//! copying.
+//! The lists keep the order of the records: a record's attributes follow those of the record before
+//! it, and so do details, events and links. So none of them names its record, and lists of traces
+//! can be appended to each other by copying.
 
 use opentelemetry::{TraceFlags, TraceId};
 

@@ -1,7 +1,7 @@
 //! The fields of spans and events, taken from `tracing` without an allocation for each.
 //!
-//! A [`Fields`] is scratch memory of a thread: the caller's `Debug` and `Display` code runs while it is filled, when no
-//! lock is held. Its content then moves to the span's [`Body`](super::Body).
+//! A [`Fields`] is scratch memory of a thread: the caller's `Debug` and `Display` code runs while
+//! it is filled, when no lock is held. Its content then moves to the span's [`Body`](super::Body).
 
 use std::cell::Cell;
 use std::fmt::{self, Write as _};
@@ -42,7 +42,8 @@ pub(crate) struct LogOrigin {
 }
 
 impl LogOrigin {
-    /// Whether an event is one that `tracing-log` makes: it has a callsite of its own for each level.
+    /// Whether an event is one that `tracing-log` makes: it has a callsite of its own for each
+    /// level.
     pub(crate) fn is_of(metadata: &Metadata<'_>) -> bool {
         metadata.target() == "log" && metadata.name() == "log event" && metadata.file().is_none()
     }
@@ -60,7 +61,8 @@ impl LogOrigin {
 thread_local!(static SPARE: Cell<Option<Box<Fields>>> = const { Cell::new(None) });
 
 impl Fields {
-    /// Lends the thread's memory to `f`, empty. Whatever `f` calls may borrow again: it gets other memory.
+    /// Lends the thread's memory to `f`, empty. Whatever `f` calls may borrow again: it gets other
+    /// memory.
     pub(crate) fn borrow<T>(f: impl FnOnce(&mut Fields) -> T) -> T {
         let mut fields = SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default();
         let result = f(&mut fields);
@@ -96,7 +98,8 @@ impl Fields {
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 /// Characters of one text, whatever the limits say: it would not fit into a span, and is cut there.
 const TEXT_LENGTH_MAX: usize = 4 << 20;
-/// Texts that begin after this number of bytes of others are empty. Positions of texts are 32 bits, and a text is at most 16 MiB.
+/// Texts that begin after this number of bytes of others are empty. Positions of texts are 32 bits,
+/// and a text is at most 16 MiB.
 const SCRATCH_BYTES_MAX: usize = 1 << 30;
 
 /// Fills [`Fields`], as the conventions of tracing-opentelemetry say.
@@ -156,7 +159,8 @@ impl Visitor<'_> {
         match field.name() {
             "message" if self.event => {
                 let text = self.write_name(source);
-                // As in tracing-opentelemetry, an event with an empty message is named by its callsite.
+                // As in tracing-opentelemetry, an event with an empty message is named by its
+                // callsite.
                 self.fields.name = (text.length > 0).then_some(text);
             }
             "error" if self.event && self.fields.name.is_none() && !self.fields.is_exception => {
@@ -350,7 +354,8 @@ struct Limited<'a> {
     start: usize,
     /// Its characters at most.
     max: usize,
-    /// Bytes that may follow before characters have to be counted: as many bytes cannot hold more characters.
+    /// Bytes that may follow before characters have to be counted: as many bytes cannot hold more
+    /// characters.
     free: usize,
 }
 

@@ -87,7 +87,8 @@ impl Memory {
             + size_of::<KeyValue>() * self.others.capacity()
     }
 
-    /// Moves everything to the end of `to`, and says how far: positions have to be moved by as much.
+    /// Moves everything to the end of `to`, and says how far: positions have to be moved by as
+    /// much.
     #[inline]
     pub(crate) fn move_to(&mut self, to: &mut Memory) -> Lengths {
         let at = to.lengths();

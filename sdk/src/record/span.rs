@@ -38,8 +38,9 @@ impl Status {
         }
     }
 
-    /// Sets the status in the order of OpenTelemetry's specification ("Set Status"): Ok is final, and Unset changes
-    /// nothing. An error without a description keeps the description that is there.
+    /// Sets the status in the order of OpenTelemetry's specification ("Set Status"): Ok is final,
+    /// and Unset changes nothing. An error without a description keeps the description that is
+    /// there.
     ///
     /// Returns the description that is no longer used.
     pub(crate) fn raise(&mut self, new: Status) -> Option<Text> {
@@ -69,7 +70,8 @@ impl Status {
 
 /// An ended span, in one cache line, since each line travels to the exporter's thread and back.
 ///
-/// Attributes and the detail of a record follow those of the records before it in the lists of a [`Buffer`].
+/// Attributes and the detail of a record follow those of the records before it in the lists of a
+/// [`Buffer`].
 ///
 /// [`Buffer`]: super::Buffer
 #[derive(Clone, Debug)]
@@ -155,7 +157,8 @@ impl Record {
         self.flags & HAS_DETAIL != 0
     }
 
-    /// The time during which a thread was inside, and the rest of the time from the start to the last exit.
+    /// The time during which a thread was inside, and the rest of the time from the start to the
+    /// last exit.
     pub(crate) fn busy_and_idle(&self) -> (Ticks, Ticks) {
         if self.busy == NEVER_ENTERED {
             return (0, 0);

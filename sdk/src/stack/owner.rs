@@ -7,7 +7,8 @@ use crate::sync::statics::{AtomicU64, Ordering};
 /// The numbers of all owners, in order.
 static THERE: RwLock<Vec<u64>> = RwLock::new(Vec::new());
 
-/// A layer or a gate, one for each subscriber that it is on. When it is dropped, it is gone: its items say nothing any more.
+/// A layer or a gate, one for each subscriber that it is on. When it is dropped, it is gone: its
+/// items say nothing any more.
 #[derive(Debug)]
 pub(crate) struct Owner(u64);
 

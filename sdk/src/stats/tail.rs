@@ -4,7 +4,8 @@ use std::fmt;
 
 use astracer_samplers::tail::PolicyCounts;
 
-/// The reason why a recorded trace that the head sampler dropped is given up: see [`GivenUpTraces`].
+/// The reason why a recorded trace that the head sampler dropped is given up: see
+/// [`GivenUpTraces`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GivenUp {
     Unwanted,
@@ -41,24 +42,28 @@ pub struct OwnPolicyFaults {
     pub switched_off: bool,
 }
 
-/// Counts of traces that the head sampler dropped and that were recorded all the same: part of [`Stats`](crate::Stats).
+/// Counts of traces that the head sampler dropped and that were recorded all the same: part of
+/// [`Stats`](crate::Stats).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TailStats {
     /// The policies in their order, with what each kept and what its budget refused.
     pub policies: Vec<PolicyCounts>,
-    /// Traces kept by [`Handle::keep`](crate::Handle::keep) and [`Handle::keep_where`](crate::Handle::keep_where).
+    /// Traces kept by [`Handle::keep`](crate::Handle::keep) and
+    /// [`Handle::keep_where`](crate::Handle::keep_where).
     pub kept_by_hand: u64,
     /// Traces kept because a caller kept its part.
     pub kept_by_caller: u64,
-    /// Traces that somebody asked for and that have not come: they had left, are still open, or were never recorded late here, as
-    /// those that the head sampler keeps.
+    /// Traces that somebody asked for and that have not come: they had left, are still open, or
+    /// were never recorded late here, as those that the head sampler keeps.
     pub not_there: u64,
-    /// Traces that callers asked for above 100 a second, or beyond the 16 of one list, or by what is no id.
+    /// Traces that callers asked for above 100 a second, or beyond the 16 of one list, or by what
+    /// is no id.
     pub refused_callers: u64,
-    /// Traces that were kept late and that a peer of `KeepCallsLayer` was not told of, for each such peer: those beyond the last 16
-    /// since the request before, and those of a request without an answer when a later one has told more. Those that wait for the next
-    /// request are not among them yet.
+    /// Traces that were kept late and that a peer of `KeepCallsLayer` was not told of, for each
+    /// such peer: those beyond the last 16 since the request before, and those of a request without
+    /// an answer when a later one has told more. Those that wait for the next request are not among
+    /// them yet.
     pub untold: u64,
     /// Recorded traces whose local root is open.
     pub traces_open: u64,
@@ -77,8 +82,9 @@ pub struct TailStats {
     /// Roots that were to be recorded when there was no slot for one more open trace: see
     /// [`Builder::with_open_traces_max`](crate::Builder::with_open_traces_max).
     pub without_slot: u64,
-    /// Roots that the [`ShouldSample`](crate::AstracerSampler) decided about, with or without the gate: their spans are
-    /// recorded by another SDK, so that no policy sees how they end and no outcome is counted.
+    /// Roots that the [`ShouldSample`](crate::AstracerSampler) decided about, with or without the
+    /// gate: their spans are recorded by another SDK, so that no policy sees how they end and no
+    /// outcome is counted.
     pub roots_elsewhere: u64,
     /// Faults of policies that are functions of the service's.
     pub own_faults: Vec<OwnPolicyFaults>,

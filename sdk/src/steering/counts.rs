@@ -1,7 +1,7 @@
 //! Counts by key, through changes of the sampler.
 //!
-//! A sampler of another kind has a table of its own. The one before is kept until no thread can be counting in it any
-//! more; then its counts are added to those that are carried on.
+//! A sampler of another kind has a table of its own. The one before is kept until no thread can be
+//! counting in it any more; then its counts are added to those that are carried on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ const CARRIED_MAX: usize = 10_000;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct KeyStats {
-    /// The key; of one longer than 88 bytes the beginning and an ellipsis. `None` for keys without a record, together: those
-    /// that found no room and those that gave theirs up.
+    /// The key; of one longer than 88 bytes the beginning and an ellipsis. `None` for keys without
+    /// a record, together: those that found no room and those that gave theirs up.
     pub key: Option<String>,
     /// Local roots that the sampler was asked about.
     pub seen: u64,
@@ -71,12 +71,14 @@ impl Carried {
         if sampler.snapshot().is_none() {
             return;
         }
-        // As many as threads have copies of, at most: the others are carried on at the next change or question.
+        // As many as threads have copies of, at most: the others are carried on at the next change
+        // or question.
         self.retired.push(sampler);
     }
 
-    /// Carries the counts of samplers on in which nobody can count any more. A thread may hold the last reference to the
-    /// rules before these, whose sampler counts in the same table: it is not enough that nobody holds these.
+    /// Carries the counts of samplers on in which nobody can count any more. A thread may hold the
+    /// last reference to the rules before these, whose sampler counts in the same table: it is not
+    /// enough that nobody holds these.
     pub(super) fn fold(&mut self) {
         for mut sampler in std::mem::take(&mut self.retired) {
             if Arc::get_mut(&mut sampler).is_some_and(Sampler::is_alone) {
@@ -138,8 +140,8 @@ mod tests {
 
     use super::*;
 
-    /// A thread decides by the sampler that it read before two changes: of parameters, then of the kind. The first two
-    /// samplers count in one table, and only the second was retired.
+    /// A thread decides by the sampler that it read before two changes: of parameters, then of the
+    /// kind. The first two samplers count in one table, and only the second was retired.
     #[test]
     fn a_call_by_the_sampler_before_the_last_is_counted() {
         let config = |text: &str| text.parse::<Config>().unwrap();

@@ -19,7 +19,8 @@ impl Spent {
     }
 }
 
-/// The way of spans to the exporter, at the end of an interval. Batches have numbers, in the order in which they were queued.
+/// The way of spans to the exporter, at the end of an interval. Batches have numbers, in the order
+/// in which they were queued.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Flow {
     /// The lowest number that is not exported yet; the largest there is if all are.
@@ -31,7 +32,8 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    /// Whether less may have come to the exporter since then than was kept: there was no room for all, or what waited then waits still.
+    /// Whether less may have come to the exporter since then than was kept: there was no room for
+    /// all, or what waited then waits still.
     fn is_held_up(&self, before: &Flow) -> bool {
         self.shed != before.shed || self.outstanding < before.next
     }
@@ -70,7 +72,8 @@ impl Spending {
         self.controller.as_ref().map(Controller::factor)
     }
 
-    /// Takes another config; returns it scaled, if it can be. Bytes of one that could not be are no part of an interval.
+    /// Takes another config; returns it scaled, if it can be. Bytes of one that could not be are no
+    /// part of an interval.
     pub(super) fn tune(&mut self, config: &Config) -> Option<Config> {
         let tuned = std::mem::replace(&mut self.tuned, config.clone());
         let controller = self.controller.as_ref()?;
@@ -80,8 +83,8 @@ impl Spending {
         controller.config(config)
     }
 
-    /// Takes the budget of a parameters file, or else that of the code. It begins with the factor that was reached, since the
-    /// traffic is the same; one after none with an interval of its own.
+    /// Takes the budget of a parameters file, or else that of the code. It begins with the factor
+    /// that was reached, since the traffic is the same; one after none with an interval of its own.
     #[cfg(feature = "parameters")]
     pub(super) fn set_budget(&mut self, budget: Option<Budget>) {
         if self.controller.is_none() {
@@ -93,9 +96,10 @@ impl Spending {
         });
     }
 
-    /// The config for the next interval, if this one is over and the factor has changed. It rests while it scales nothing:
-    /// bytes that do not follow it would move it to an end. Nor does it rise while spans wait that were kept before, or are lost
-    /// for want of room: an exporter that waits for its server takes few bytes however many are kept.
+    /// The config for the next interval, if this one is over and the factor has changed. It rests
+    /// while it scales nothing: bytes that do not follow it would move it to an end. Nor does it
+    /// rise while spans wait that were kept before, or are lost for want of room: an exporter that
+    /// waits for its server takes few bytes however many are kept.
     pub(super) fn interval_over(&mut self, now: Nanos, flow: impl FnOnce() -> Flow) -> Option<Config> {
         let controller = self.controller.as_mut()?;
         let Some(since) = self.since else {
@@ -126,7 +130,8 @@ impl Spending {
 mod tests {
     use super::*;
 
-    /// By hand: 100 bytes a second over ten seconds; three times as many halve the factor twice, none doubles it.
+    /// By hand: 100 bytes a second over ten seconds; three times as many halve the factor twice,
+    /// none doubles it.
     #[test]
     fn the_factor_follows_the_bytes_of_each_interval() {
         let budget = Budget::new(100.0).unwrap().with_interval(Nanos::from_secs(10));
@@ -157,7 +162,8 @@ mod tests {
         Spending::new((budget, None), text.parse().unwrap(), Nanos::from_secs(5))
     }
 
-    /// The bytes of a sampler that no factor scales say nothing of the probabilities of the one before it, or after it.
+    /// The bytes of a sampler that no factor scales say nothing of the probabilities of the one
+    /// before it, or after it.
     #[test]
     fn the_factor_rests_while_there_is_nothing_to_scale() {
         let ratio: Config = "ratio:0.4".parse().unwrap();
@@ -189,7 +195,8 @@ mod tests {
         }
     }
 
-    /// Of batches 0 to 4 some wait: until what waited at an interval's beginning is exported, few bytes say nothing.
+    /// Of batches 0 to 4 some wait: until what waited at an interval's beginning is exported, few
+    /// bytes say nothing.
     #[test]
     fn the_factor_does_not_rise_while_spans_wait_or_are_shed() {
         let mut spending = spending_of("ratio:0.4");

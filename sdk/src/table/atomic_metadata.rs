@@ -27,7 +27,8 @@ impl AtomicMetadata {
     #[inline]
     pub(super) fn load(&self) -> Option<&'static Metadata<'static>> {
         let metadata = self.0.load(Ordering::Acquire);
-        // The pointer is null, or `store` made it of a reference that is valid for ever. Nobody writes through it.
+        // The pointer is null, or `store` made it of a reference that is valid for ever. Nobody
+        // writes through it.
         #[allow(unsafe_code)]
         unsafe {
             metadata.as_ref()

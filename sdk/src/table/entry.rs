@@ -12,15 +12,17 @@
 //!    +------------------------ end --------------------------+
 //! ```
 //!
-//! `Undecided` and `Waiting` pass through `Claimed`: the thread that claims an entry is the only one that changes its
-//! state until it publishes the next one; others wait for it. No user code runs while an entry is claimed.
+//! `Undecided` and `Waiting` pass through `Claimed`: the thread that claims an entry is the only
+//! one that changes its state until it publishes the next one; others wait for it. No user code
+//! runs while an entry is claimed.
 //!
 //! # Which thread may write which field in which state
 //!
-//! *Holders* are threads with the right to use the span: they have a handle of the span, and `tracing` keeps it open.
-//! Handles move between threads with an order of their own, so whatever was written before a handle was passed on is
-//! seen after. *Others* are threads that kept a context of the span for longer than the span: they may only use
-//! [`Entry::with_extra`], which checks under the entry's lock that the span is still the one they knew.
+//! *Holders* are threads with the right to use the span: they have a handle of the span, and
+//! `tracing` keeps it open. Handles move between threads with an order of their own, so whatever
+//! was written before a handle was passed on is seen after. *Others* are threads that kept a
+//! context of the span for longer than the span: they may only use [`Entry::with_extra`], which
+//! checks under the entry's lock that the span is still the one they knew.
 //!
 //! | field | Free | Undecided, Waiting | Claimed | Kept, Dropped |
 //! |---|---|---|---|---|
@@ -36,10 +38,11 @@
 //! | `failed` | - | - | the claimer | any holder sets it |
 //! | `entered`, `last_exit`, `occupancy`, `busy` | who begins the span | - | - | threads that enter and leave it |
 //!
-//! Ids are written before the phase is published with release, and read after the phase was read with acquire.
+//! Ids are written before the phase is published with release, and read after the phase was read
+//! with acquire.
 //!
-//! The thread that ends a span is alone with it, except for others. If no context that writes to the span was ever handed
-//! out ([`EXPOSED`]), there are none, and the end takes no lock.
+//! The thread that ends a span is alone with it, except for others. If no context that writes to
+//! the span was ever handed out ([`EXPOSED`]), there are none, and the end takes no lock.
 
 mod inside;
 mod root;
@@ -139,15 +142,18 @@ pub(crate) struct Entry {
     trace_flags: AtomicU8,
     /// The number of times that the span was entered, up to 2.
     entered: AtomicU8,
-    /// The number of threads inside, and the time since when there is one: see [`Occupancy`](super::occupancy::Occupancy).
+    /// The number of threads inside, and the time since when there is one: see
+    /// [`Occupancy`](super::occupancy::Occupancy).
     occupancy: AtomicU64,
     /// The time during which threads were inside, up to `occupancy`'s.
     busy: AtomicU64,
     extra: Mutex<Extra>,
     handles: Handles,
-    /// Of a span with an id of ours: the span that it holds open; 0: none. Of a free entry: the last span's id.
+    /// Of a span with an id of ours: the span that it holds open; 0: none. Of a free entry: the
+    /// last span's id.
     above: AtomicU64,
-    /// Of a decided local root whose end is counted: the number of its key, plus 1; else 0. Of other spans nothing.
+    /// Of a decided local root whose end is counted: the number of its key, plus 1; else 0. Of
+    /// other spans nothing.
     root_key: AtomicU32,
     /// Of a dropped local root whose end is counted: whether an error was seen.
     failed: AtomicBool,
@@ -205,8 +211,9 @@ impl Entry {
         self.id.load(Ordering::Relaxed)
     }
 
-    /// Takes the entry for a span, if it is free. Only the thread whose part of the subscriber the id is from begins
-    /// spans here, so a plain store would do; the exchange keeps ids of other subscribers apart.
+    /// Takes the entry for a span, if it is free. Only the thread whose part of the subscriber the
+    /// id is from begins spans here, so a plain store would do; the exchange keeps ids of other
+    /// subscribers apart.
     #[inline]
     pub(crate) fn take(&self, id: u64) -> bool {
         self.id.load(Ordering::Relaxed) == 0
@@ -297,7 +304,8 @@ impl Entry {
         self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Claims an entry that is `Undecided` or `Waiting`, as `from` says. `None` if another thread was faster.
+    /// Claims an entry that is `Undecided` or `Waiting`, as `from` says. `None` if another thread
+    /// was faster.
     pub(crate) fn claim(&self, from: Phase) -> Option<Claim<'_>> {
         // Not `then_some`: a claim that was made and dropped would drop the span.
         self.exchange(from, Phase::Claimed).then(|| Claim { entry: self, done: false })
@@ -320,7 +328,8 @@ impl Entry {
         }
     }
 
-    /// Ends the span: the entry can be taken again. Only who ends the span calls this, when everything was taken out.
+    /// Ends the span: the entry can be taken again. Only who ends the span calls this, when
+    /// everything was taken out.
     #[inline]
     pub(crate) fn free(&self) {
         let sequence = (self.state.load(Ordering::Relaxed) >> PHASE_BITS).wrapping_add(1);
@@ -417,8 +426,8 @@ impl Entry {
         ExtraGuard { entry: self, extra: lock(&self.extra) }
     }
 
-    /// Runs `f` on the extra parts of the span that had this sequence number, if it is still open, for a thread that
-    /// need not be a holder.
+    /// Runs `f` on the extra parts of the span that had this sequence number, if it is still open,
+    /// for a thread that need not be a holder.
     pub(crate) fn with_extra<T>(&self, sequence: u64, f: impl FnOnce(&mut Extra) -> T) -> Option<T> {
         let extra = lock(&self.extra);
         let state = self.state.load(Ordering::Acquire);
@@ -430,12 +439,14 @@ impl Entry {
     /// Takes the extra parts out of a span that ends, so that nobody changes them any more.
     pub(crate) fn take_extra(&self) -> Extra {
         let mut extra = lock(&self.extra);
-        // Under the lock, so that others see it: see the module. The next span begins with flags of its own.
+        // Under the lock, so that others see it: see the module. The next span begins with flags of
+        // its own.
         self.publish(Phase::Free);
         std::mem::take(&mut *extra)
     }
 
-    /// Sets one of the flags that do not say what is held: only who begins or claims the span, or under the lock.
+    /// Sets one of the flags that do not say what is held: only who begins or claims the span, or
+    /// under the lock.
     fn set_flags(&self, set: u8, clear: u8) {
         self.flags.store(self.flags() & !clear | set, Ordering::Relaxed);
     }
@@ -474,8 +485,8 @@ impl Drop for ExtraGuard<'_> {
     }
 }
 
-/// The right to change an entry's state. If it is dropped without a new state, because of a panic, the span is
-/// dropped, so that no thread waits for ever.
+/// The right to change an entry's state. If it is dropped without a new state, because of a panic,
+/// the span is dropped, so that no thread waits for ever.
 #[must_use]
 pub(crate) struct Claim<'a> {
     entry: &'a Entry,
@@ -523,8 +534,8 @@ impl<'a> Claim<'a> {
         self.entry.publish(Phase::Dropped);
     }
 
-    /// The span is a local root that is undecided, with a parent that was set. Returns what was there before, to be
-    /// dropped where nothing is locked or claimed.
+    /// The span is a local root that is undecided, with a parent that was set. Returns what was
+    /// there before, to be dropped where nothing is locked or claimed.
     pub(crate) fn undecide(mut self, pending: Box<Pending>) -> (Option<Box<Pending>>, Option<Context>) {
         let entry = self.entry;
         let mut extra = entry.extra();

@@ -7,8 +7,8 @@
 //!    +---+-------------------------------+--------------------+
 //! ```
 //!
-//! A place is the number of an entry; its generation changes with each span. Bit 63 marks ids of spans without an entry:
-//! see [`above`](crate::above).
+//! A place is the number of an entry; its generation changes with each span. Bit 63 marks ids of
+//! spans without an entry: see [`above`](crate::above).
 
 use crate::sync::{AtomicU64, Ordering};
 
@@ -21,11 +21,12 @@ pub(super) fn generation(id: u64) -> u64 {
     id >> PLACE_BITS
 }
 
-/// The number of handles of a span, and of the open spans that hold it, below the low half of the span's generation. Both
-/// change together: a stale id never counts for the span that has the entry next. Of a registry's span it is 0.
+/// The number of handles of a span, and of the open spans that hold it, below the low half of the
+/// span's generation. Both change together: a stale id never counts for the span that has the entry
+/// next. Of a registry's span it is 0.
 ///
-/// A thread that is inside of a span holds it for the children that begin there, many at a time: see
-/// [`stack`](crate::stack).
+/// A thread that is inside of a span holds it for the children that begin there, many at a time:
+/// see [`stack`](crate::stack).
 #[derive(Debug, Default)]
 pub(crate) struct Handles(AtomicU64);
 
@@ -72,8 +73,9 @@ impl Handles {
     /// Counts one handle of the span `id` less.
     #[inline]
     pub(crate) fn let_go(&self, id: u64) -> LetGo {
-        // Everything that was done with other handles comes before the end. The last one goes by an exchange too: the loom model
-        // of ids that are used without a handle fails with a plain store.
+        // Everything that was done with other handles comes before the end. The last one goes by an
+        // exchange too: the loom model of ids that are used without a handle fails with a plain
+        // store.
         let less = |word| changed(word, id, -1);
         match self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less) {
             Err(_) => LetGo::Stale,
@@ -82,7 +84,8 @@ impl Handles {
         }
     }
 
-    /// Counts handles of the span `id` less, unless none would be left; then it is `false`, and one is left.
+    /// Counts handles of the span `id` less, unless none would be left; then it is `false`, and one
+    /// is left.
     #[inline]
     pub(crate) fn let_go_unless_last(&self, id: u64, handles: u32) -> bool {
         let mut is_last = false;

@@ -71,8 +71,8 @@ fn loom_a_root_is_decided_once() {
     });
 }
 
-/// A parent is set while another thread enters the span: either the parent comes first, and the span is decided with it,
-/// or the entering does, and the caller is told that it came too late.
+/// A parent is set while another thread enters the span: either the parent comes first, and the
+/// span is decided with it, or the entering does, and the caller is told that it came too late.
 #[test]
 fn loom_a_parent_is_set_or_refused() {
     loom::model(|| {
@@ -104,8 +104,8 @@ fn loom_a_parent_is_set_or_refused() {
     });
 }
 
-/// A context outlives its span, and writes to it while the span ends and another begins in its entry: the write reaches
-/// the first span or none, and the next one is what it began as.
+/// A context outlives its span, and writes to it while the span ends and another begins in its
+/// entry: the write reaches the first span or none, and the next one is what it began as.
 #[test]
 fn loom_a_late_write_never_reaches_the_next_span() {
     loom::model(|| {
@@ -141,7 +141,8 @@ fn loom_time_inside_counts_once() {
         });
         entry.vacate(21);
         thread.join().unwrap();
-        // From 11 to 21, and from 21 to 31. A thread that reads the clock first and leaves last ends the time early.
+        // From 11 to 21, and from 21 to 31. A thread that reads the clock first and leaves last
+        // ends the time early.
         assert!((10..=20).contains(&entry.busy()), "{}", entry.busy());
     });
 }
@@ -166,8 +167,8 @@ fn loom_one_thread_drops_the_last_handle() {
     });
 }
 
-/// An id is used without a handle while the span ends and another one begins in its place: the id keeps the first span open
-/// or counts for none.
+/// An id is used without a handle while the span ends and another one begins in its place: the id
+/// keeps the first span open or counts for none.
 #[test]
 fn loom_a_stale_id_counts_for_no_other_span() {
     loom::model(|| {
@@ -188,8 +189,9 @@ fn loom_a_stale_id_counts_for_no_other_span() {
     });
 }
 
-/// A thread that is inside of a span takes a stock of handles for children, passes one on with a child that ends elsewhere, and
-/// lets go of the rest while the span's own handle is dropped: the span ends once, and not before the child.
+/// A thread that is inside of a span takes a stock of handles for children, passes one on with a
+/// child that ends elsewhere, and lets go of the rest while the span's own handle is dropped: the
+/// span ends once, and not before the child.
 #[test]
 fn loom_a_stock_of_handles_ends_the_span_once() {
     loom::model(|| {

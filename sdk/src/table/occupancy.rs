@@ -2,9 +2,10 @@
 
 use crate::clock::Ticks;
 
-/// The number of threads inside a span, in 12 bits, and since when, in ticks from its begin; if there are none, until when
-/// the last one was. Both change together, so a thread that enters while the last one leaves starts either a new time or
-/// none. Its clock may have been read before that one left: no time counts twice for that.
+/// The number of threads inside a span, in 12 bits, and since when, in ticks from its begin; if
+/// there are none, until when the last one was. Both change together, so a thread that enters while
+/// the last one leaves starts either a new time or none. Its clock may have been read before that
+/// one left: no time counts twice for that.
 #[derive(Clone, Copy)]
 pub(super) struct Occupancy(pub(super) u64);
 

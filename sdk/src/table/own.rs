@@ -1,11 +1,13 @@
 //! Entries under ids of our own, for a subscriber without a registry beneath it.
 //!
-//! An id is the number of an entry, its place, and a generation that changes with each span: see `handles.rs`. A place
-//! whose generations are used up is not used again: an id is never given to a second span.
+//! An id is the number of an entry, its place, and a generation that changes with each span: see
+//! `handles.rs`. A place whose generations are used up is not used again: an id is never given to a
+//! second span.
 //!
-//! Free places lie in a list of each thread's own, so that taking and freeing one is a few plain moves, and wander from
-//! thread to thread in batches, through a list behind a lock. A thread's list serves the table that it last took a place
-//! from; when another table's turn comes, and when the thread ends, the places go back.
+//! Free places lie in a list of each thread's own, so that taking and freeing one is a few plain
+//! moves, and wander from thread to thread in batches, through a list behind a lock. A thread's
+//! list serves the table that it last took a place from; when another table's turn comes, and when
+//! the thread ends, the places go back.
 
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, OnceLock, Weak};
@@ -21,7 +23,8 @@ const FIRST_PAGE: u32 = 32;
 const PAGES: usize = (PLACE_BITS - FIRST_PAGE.ilog2()) as usize + 1;
 /// Places that a thread takes from the shared list at once, or gives back to it.
 const BATCH: usize = 32;
-/// Places that were never used are taken in smaller numbers, so that a thread with one span does not hold many.
+/// Places that were never used are taken in smaller numbers, so that a thread with one span does
+/// not hold many.
 const FRESH: u32 = 8;
 
 /// The entries, and the places that are free.
@@ -71,7 +74,8 @@ impl Own {
         (entry.id() == id).then_some(entry)
     }
 
-    /// An entry for a span that begins, with a new id. `reserve` returns true if a page of that many bytes fits the budget.
+    /// An entry for a span that begins, with a new id. `reserve` returns true if a page of that
+    /// many bytes fits the budget.
     #[inline]
     pub(super) fn take(&self, reserve: impl Fn(usize) -> bool) -> Option<&Entry> {
         let place = match pop(self.number) {

@@ -59,7 +59,8 @@ pub(crate) struct News {
     pub(crate) ids: Vec<TraceId>,
     /// The number to ask with next.
     pub(crate) all: u64,
-    /// The number of those that are not named, and will not be; of those that are forgotten, of their parts.
+    /// The number of those that are not named, and will not be; of those that are forgotten, of
+    /// their parts.
     pub(crate) untold: u64,
 }
 

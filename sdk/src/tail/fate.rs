@@ -40,7 +40,8 @@ impl Keeper {
         self.note_gone(Gone { trace_id, reason, asked: None });
     }
 
-    /// The same of one whose root finds nothing of it, unless more is known: another part may have been put to the policies.
+    /// The same of one whose root finds nothing of it, unless more is known: another part may have
+    /// been put to the policies.
     pub(crate) fn note_root_gone(&self, trace_id: TraceId, reason: GivenUp) {
         if self.explains && self.ring.fate(trace_id).is_none() {
             self.note_open_gone(trace_id, reason);

@@ -1,4 +1,5 @@
-//! Spans that end when their trace has left its slot: they join it in the ring, or follow it where it was kept.
+//! Spans that end when their trace has left its slot: they join it in the ring, or follow it where
+//! it was kept.
 
 use astracer_samplers::Nanos;
 use astracer_samplers::tail::{Decided, Severity};
@@ -11,10 +12,11 @@ use crate::stats::GivenUp;
 use crate::traces::{TraceRef, Traces};
 
 impl Keeper {
-    /// A span of this duration ends whose trace has left before it. A trace that waits in the ring is put to the policies again if
-    /// something worse is seen in the span, or if it is the root; of several local roots with the trace's id, the span is with its
-    /// own. `count` is told, before that, whether the trace is there or was kept. Returns whether the span follows a trace that was
-    /// kept, and the queue took it.
+    /// A span of this duration ends whose trace has left before it. A trace that waits in the ring
+    /// is put to the policies again if something worse is seen in the span, or if it is the root;
+    /// of several local roots with the trace's id, the span is with its own. `count` is told,
+    /// before that, whether the trace is there or was kept. Returns whether the span follows a
+    /// trace that was kept, and the queue took it.
     pub(crate) fn end_late(
         &self,
         (late, part): ((Header, Record), TraceRef),
@@ -75,7 +77,8 @@ impl Keeper {
         false
     }
 
-    /// A late span joins its trace, which was taken out of the ring, at the expense of traces of lower value; or is cut.
+    /// A late span joins its trace, which was taken out of the ring, at the expense of traces of
+    /// lower value; or is cut.
     fn join(&self, held: &mut Held, record: Record, body: Option<&mut Body>, traces: &Traces) {
         let (counted, bytes, severity) = (record.counted(), held.bytes_with(body.as_deref()), held.severity);
         if held.is_full(self.limits(), &record) || !self.grow(&mut held.room, bytes, severity, traces) {

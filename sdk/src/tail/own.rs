@@ -1,4 +1,5 @@
-//! Policies that are functions of the user's: run where no lock is held, guarded, and switched off if they are at fault.
+//! Policies that are functions of the user's: run where no lock is held, guarded, and switched off
+//! if they are at fault.
 
 use std::cell::Cell;
 use std::fmt;
@@ -19,7 +20,8 @@ pub(super) fn ask(function: &Function, trace: &TailTrace<'_>) -> Option<bool> {
     caught(|| Some(function(trace)), |_| None)
 }
 
-/// The faults (panics, and calls of more than [`SLOW_NANOS`]) after which a function is switched off.
+/// The faults (panics, and calls of more than [`SLOW_NANOS`]) after which a function is switched
+/// off.
 const FAULTS_MAX: u64 = 16;
 /// 10 ms.
 const SLOW_NANOS: u64 = 10_000_000;
@@ -70,8 +72,8 @@ impl Own {
         wants.unwrap_or(false)
     }
 
-    /// Whether it wants a trace whose root has ended. One that a policy's function makes itself is put to none of them, since it
-    /// would make another one.
+    /// Whether it wants a trace whose root has ended. One that a policy's function makes itself is
+    /// put to none of them, since it would make another one.
     pub(crate) fn wants_at_end(&self, trace: &TailTrace<'_>, clock: &Clock) -> bool {
         Inside::enter(&IN_POLICY).is_some_and(|_inside| self.wants(trace, clock))
     }
@@ -85,7 +87,8 @@ impl Own {
         }
     }
 
-    /// Warns that it was switched off, once. Not on a thread of the service's, which may be inside of a subscriber.
+    /// Warns that it was switched off, once. Not on a thread of the service's, which may be inside
+    /// of a subscriber.
     pub(crate) fn warn(&self) {
         if self.told.compare_exchange(1, 2, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             let OwnPolicyFaults { name, panics, slow, .. } = self.stats();

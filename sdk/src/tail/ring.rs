@@ -1,7 +1,9 @@
-//! Provisional traces whose root has ended, and which no policy has kept: for a while, for triggers that come late.
+//! Provisional traces whose root has ended, and which no policy has kept: for a while, for triggers
+//! that come late.
 //!
-//! Traces lie in shards by their ids, in the order of their ends; a thread locks one shard at a time, and takes out what has
-//! been there for long. All bytes, those of open traces too, are one [`Budget`]'s.
+//! Traces lie in shards by their ids, in the order of their ends; a thread locks one shard at a
+//! time, and takes out what has been there for long. All bytes, those of open traces too, are one
+//! [`Budget`]'s.
 
 mod row;
 
@@ -31,7 +33,8 @@ pub(crate) struct Held {
     /// Its spans, and local roots among them.
     pub(crate) counted: Counted,
     pub(crate) duration: u64,
-    /// The time at which the root was let go of, or at which the trace was too old to wait for that.
+    /// The time at which the root was let go of, or at which the trace was too old to wait for
+    /// that.
     pub(crate) ended: Ticks,
     /// The first policy that wanted it, when none that did had budget left.
     pub(super) refused_by: Refusal,
@@ -51,7 +54,8 @@ impl Held {
         root.map(|root| root.span_id)
     }
 
-    /// Whether it takes no more spans: these are the most that it may have, and their bytes. Its root has a place all the same.
+    /// Whether it takes no more spans: these are the most that it may have, and their bytes. Its
+    /// root has a place all the same.
     pub(crate) fn is_full(&self, (spans_max, bytes_max): (usize, usize), record: &Record) -> bool {
         let is_full = self.buffer.records.len() >= spans_max || self.buffer.bytes_used() >= bytes_max;
         is_full && !record.is_local_root()
@@ -93,7 +97,8 @@ impl DerefMut for Held {
     }
 }
 
-/// A trace that somebody wants before it has come: by hand all parts of it, and for a caller one part for each ask.
+/// A trace that somebody wants before it has come: by hand all parts of it, and for a caller one
+/// part for each ask.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     trace_id: TraceId,
@@ -137,10 +142,12 @@ struct Shard {
     gone: VecDeque<Gone>,
 }
 
-/// Ids in each shard that are remembered of traces that were kept, of those that are wanted, and of those that were given up.
+/// Ids in each shard that are remembered of traces that were kept, of those that are wanted, and of
+/// those that were given up.
 const REMEMBERED: usize = 256;
 const SHARDS: usize = if cfg!(loom) { 1 } else { 8 };
-/// Traces whose time is over that one call takes out: two for each that comes, so that none stays behind.
+/// Traces whose time is over that one call takes out: two for each that comes, so that none stays
+/// behind.
 const EXPIRED_AT_ONCE: usize = 4;
 
 /// Traces that came to the ring before a moment: their number in each shard.
@@ -178,8 +185,8 @@ pub(crate) enum Holding {
 pub(crate) enum LateSpan {
     /// It is with its trace in the ring.
     Held(KeyNumber),
-    /// Its trace is taken out, and it is not in it yet: it is the root, or something worse was seen in it than in the trace, or
-    /// others are to make room for it.
+    /// Its trace is taken out, and it is not in it yet: it is the root, or something worse was seen
+    /// in it than in the trace, or others are to make room for it.
     Out(Box<(Held, Record)>),
     /// Its trace has as many spans or bytes as it may have.
     Cut(KeyNumber),
@@ -241,7 +248,8 @@ impl Ring {
         room.grow_to(bytes, Use::Entries)
     }
 
-    /// Whether somebody wants this trace, which has come; and forgets that, unless it is wanted by hand.
+    /// Whether somebody wants this trace, which has come; and forgets that, unless it is wanted by
+    /// hand.
     pub(crate) fn take_wanted(&self, trace_id: TraceId, now: Ticks) -> Option<Wanted> {
         self.wish_for(&mut self.shard(trace_id), trace_id, now)
     }
@@ -254,7 +262,8 @@ impl Ring {
         Some(Wanted { asks, ..wanted })
     }
 
-    /// Forgets what was asked too long ago of this trace, and returns how often it was asked for in vain since; `None` if never.
+    /// Forgets what was asked too long ago of this trace, and returns how often it was asked for in
+    /// vain since; `None` if never.
     fn answer(&self, shard: &mut Shard, trace_id: TraceId, now: Ticks) -> Option<u64> {
         shard.wanted.iter().find(|wanted| wanted.trace_id == trace_id)?;
         let is_in_time = |wanted: &Wanted| now.abs_diff(wanted.asked) <= self.wanted_for;
@@ -263,7 +272,8 @@ impl Ring {
         Some(of_trace.map(|wanted| std::mem::take(&mut wanted.asks)).sum())
     }
 
-    /// Holds a trace, unless somebody has asked for it meanwhile, or nothing is held; and takes out those whose time is over.
+    /// Holds a trace, unless somebody has asked for it meanwhile, or nothing is held; and takes out
+    /// those whose time is over.
     pub(crate) fn hold(&self, mut held: Held, now: Ticks, out: &mut Vec<Held>) -> Holding {
         let mut shard = self.shard(held.header.trace_id);
         if let Some(wanted) = self.wish_for(&mut shard, held.header.trace_id, now) {
@@ -303,7 +313,8 @@ impl Ring {
         }
     }
 
-    /// Takes out the oldest trace of the lowest value, of those that are worth no more than one of this severity.
+    /// Takes out the oldest trace of the lowest value, of those that are worth no more than one of
+    /// this severity.
     pub(crate) fn pop_lowest(&self, severity: Severity) -> Option<Held> {
         let mut rows = 0..=usize::from(severity > Severity::Fine);
         rows.find_map(|row| self.pop_oldest(row))
@@ -318,7 +329,8 @@ impl Ring {
         loop {
             let firsts = self.shards.iter().filter_map(|shard| Some((first(shard)?, shard)));
             let (_, shard) = firsts.min_by_key(|(ended, _)| *ended)?;
-            // Other threads may have emptied this shard meanwhile. The next look finds another one, or none.
+            // Other threads may have emptied this shard meanwhile. The next look finds another one,
+            // or none.
             let popped = lock(shard).rows[row].pop_if(|_| true);
             if popped.is_some() {
                 return popped;
@@ -326,7 +338,8 @@ impl Ring {
         }
     }
 
-    /// Notes that a trace was kept. Returns the number of times that it was asked for in vain, while it was out of the ring.
+    /// Notes that a trace was kept. Returns the number of times that it was asked for in vain,
+    /// while it was out of the ring.
     pub(crate) fn note_kept(&self, kept: Kept, now: Ticks) -> u64 {
         let mut shard = self.shard(kept.trace_id);
         // Wishes stay, for parts that may come.
@@ -338,8 +351,8 @@ impl Ring {
         asks
     }
 
-    /// Takes out a trace that somebody wants. If it is not there, it is wanted from now on, even if a part of it was kept: others may
-    /// be open. `asks` is 1 if this asks in vain.
+    /// Takes out a trace that somebody wants. If it is not there, it is wanted from now on, even if
+    /// a part of it was kept: others may be open. `asks` is 1 if this asks in vain.
     pub(crate) fn take(&self, trace_id: TraceId, by: KeptBy, now: Ticks, asks: u64) -> Taken {
         let mut shard = self.shard(trace_id);
         let [ordinary, marked] = &mut shard.rows;
@@ -348,7 +361,8 @@ impl Ring {
         }
         let was_kept = shard.kept.iter().any(|kept| kept.trace_id == trace_id);
         let (asks, taken) = if was_kept { (0, Taken::Before) } else { (asks, Taken::Asked) };
-        // By hand one wish is for all parts. Each ask of a caller is a wish of its own: callers have a budget of asks.
+        // By hand one wish is for all parts. Each ask of a caller is a wish of its own: callers
+        // have a budget of asks.
         let mut of_trace = shard.wanted.iter_mut().filter(|wanted| wanted.trace_id == trace_id);
         if let Some(wanted) = of_trace.find(|wanted| wanted.by == KeptBy::HAND || by == KeptBy::HAND) {
             (wanted.by, wanted.asked) = (KeptBy::HAND, now);
@@ -420,8 +434,8 @@ impl Ring {
         self.closed.store(true, Ordering::Relaxed);
     }
 
-    /// A span ends whose trace has left before it. The limits are those of [`Held::is_full`]; the function says whether it may
-    /// follow a trace of this key that was kept.
+    /// A span ends whose trace has left before it. The limits are those of [`Held::is_full`]; the
+    /// function says whether it may follow a trace of this key that was kept.
     pub(crate) fn end_late(
         &self,
         ((header, record), part): ((Header, Record), TraceRef),
@@ -560,8 +574,8 @@ mod tests {
         }
     }
 
-    /// Threads that look at once all see the same trace as the oldest. One gets it, and the others the next ones: while an ordinary
-    /// trace is there, none gets a marked one, or nothing.
+    /// Threads that look at once all see the same trace as the oldest. One gets it, and the others
+    /// the next ones: while an ordinary trace is there, none gets a marked one, or nothing.
     #[test]
     fn a_marked_trace_is_not_taken_out_while_others_are_there() {
         const THREADS: usize = 4;

@@ -1,7 +1,7 @@
 //! The shape of a call tree: a hash of the paths from the root to each span, as names.
 //!
-//! A path counts once, however often it was taken, so that loops of different lengths are one shape; times and order do not
-//! count. Spans whose parent is not there begin paths.
+//! A path counts once, however often it was taken, so that loops of different lengths are one
+//! shape; times and order do not count. Spans whose parent is not there begin paths.
 
 use std::hash::{Hash as _, Hasher as _};
 

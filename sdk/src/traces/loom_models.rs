@@ -164,7 +164,8 @@ fn loom_a_flush_between_two_spans_loses_none() {
     });
 }
 
-/// A span ends while the layer is shut down: it is in the queue, or lost and counted, and not left in the slot.
+/// A span ends while the layer is shut down: it is in the queue, or lost and counted, and not left
+/// in the slot.
 #[test]
 fn loom_a_span_that_ends_at_the_shutdown_does_not_stay_behind() {
     loom::model(|| {
@@ -192,7 +193,8 @@ fn handed_on(ended: EndedSpan) -> (usize, Option<Severity>) {
     }
 }
 
-/// A provisional root ends while its child does, on another thread: the child is with it or late, and in no other place.
+/// A provisional root ends while its child does, on another thread: the child is with it or late,
+/// and in no other place.
 #[test]
 fn loom_a_provisional_child_is_whole_or_late() {
     loom::model(|| {
@@ -224,8 +226,8 @@ fn loom_the_worst_mark_stays() {
     });
 }
 
-/// Something is seen in a trace whose slot another one takes at that moment: the other one is not marked, and keeps its own
-/// mark, and that it is provisional.
+/// Something is seen in a trace whose slot another one takes at that moment: the other one is not
+/// marked, and keeps its own mark, and that it is provisional.
 #[test]
 fn loom_a_late_mark_is_no_other_trace_s() {
     loom::model(|| {
@@ -267,7 +269,8 @@ fn loom_an_old_provisional_trace_is_taken_once() {
     });
 }
 
-/// A root that is decided long after it began takes a slot while kept traces of its age give theirs up.
+/// A root that is decided long after it began takes a slot while kept traces of its age give theirs
+/// up.
 #[test]
 fn loom_a_slot_is_provisional_before_it_is_old() {
     loom::model(|| {

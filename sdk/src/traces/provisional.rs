@@ -1,10 +1,12 @@
 //! Slots of provisional traces: recorded though the head sampler dropped them.
 //!
-//! Their spans gather like those of kept traces, but never leave by themselves: whoever ends the local root gets all of
-//! them, and puts them to the policies. Their bytes are the ring's ([`crate::tail`]), not those of open spans.
+//! Their spans gather like those of kept traces, but never leave by themselves: whoever ends the
+//! local root gets all of them, and puts them to the policies. Their bytes are the ring's
+//! ([`crate::tail`]), not those of open spans.
 //!
-//! A slot's *marks* are a word with the turn that they are of, so that a mark that comes late is no other trace's. They say
-//! that the trace is provisional, and the worst that was seen in it: that holds for kept traces too.
+//! A slot's *marks* are a word with the turn that they are of, so that a mark that comes late is no
+//! other trace's. They say that the trace is provisional, and the worst that was seen in it: that
+//! holds for kept traces too.
 
 use astracer_samplers::tail::{KeyNumber, Severity};
 
@@ -22,8 +24,8 @@ use crate::trace_state::State;
 const PROVISIONAL: u64 = 4;
 const SEVERITY: u64 = 3;
 
-/// The spans of a provisional trace, taken out of its slot. It has no room of its own until then: an empty one is used
-/// again for another trace.
+/// The spans of a provisional trace, taken out of its slot. It has no room of its own until then:
+/// an empty one is used again for another trace.
 #[derive(Debug)]
 pub(crate) struct Provisional {
     pub(crate) header: Header,
@@ -64,7 +66,8 @@ impl Default for Provisional {
 pub(crate) enum EndedSpan {
     /// It waits for its trace.
     Gathered,
-    /// These are given up: it alone, because its trace is cut or was given up while it was open, or all of its trace.
+    /// These are given up: it alone, because its trace is cut or was given up while it was open, or
+    /// all of its trace.
     GivenUp(Counted, GivenUp),
     /// Its trace has left before it. Boxed, because few spans are late.
     Late(Box<(Header, Record)>),
@@ -77,7 +80,8 @@ pub(crate) trait RingRoom {
     /// Spans of one trace, and their bytes.
     fn limits(&self) -> (usize, usize);
 
-    /// Makes the room as large as the buffer, at the expense of traces of lower value. The caller holds the lock of a slot.
+    /// Makes the room as large as the buffer, at the expense of traces of lower value. The caller
+    /// holds the lock of a slot.
     fn make_room(&self, room: &mut Room, bytes: usize, severity: Severity) -> bool;
 
     /// One without spans, for a trace that leaves its slot.
@@ -114,7 +118,8 @@ impl Slot {
 }
 
 impl Traces {
-    /// A slot for a provisional trace; [`TraceRef::NONE`] if all are taken, or provisional traces have three quarters of them.
+    /// A slot for a provisional trace; [`TraceRef::NONE`] if all are taken, or provisional traces
+    /// have three quarters of them.
     pub(crate) fn take_provisional(&self, now: Ticks, key: KeyNumber) -> TraceRef {
         let max = self.slots_max - self.slots_max / 4;
         let more = |open: u32| (open < max).then_some(open + 1);
@@ -122,7 +127,8 @@ impl Traces {
             return TraceRef::NONE;
         }
         let trace = self.take_marked(now, |slot, turn| {
-            // Exchanged, and not stored, so that a late mark of the trace before comes before or fails, whoever looks.
+            // Exchanged, and not stored, so that a late mark of the trace before comes before or
+            // fails, whoever looks.
             slot.marks.swap(u64::from(turn) << 32 | PROVISIONAL, Ordering::Relaxed);
             slot.key.store(key.get(), Ordering::Relaxed);
         });
@@ -132,8 +138,8 @@ impl Traces {
         trace
     }
 
-    /// Gives back the slot of a provisional trace in which nothing has ended, if its root is none after all, or nobody will end it.
-    /// Returns whether it had one.
+    /// Gives back the slot of a provisional trace in which nothing has ended, if its root is none
+    /// after all, or nobody will end it. Returns whether it had one.
     pub(crate) fn give_back(&self, trace: TraceRef) -> bool {
         let Some(slot) = self.slot(trace.slot) else { return false };
         let gathered = lock(&slot.gathered);
@@ -177,22 +183,24 @@ impl Traces {
         }
     }
 
-    /// The worst that was seen in an open trace; nothing of one that has left. Its marks stay until another trace has the slot, so
-    /// what they say depends on chance.
+    /// The worst that was seen in an open trace; nothing of one that has left. Its marks stay until
+    /// another trace has the slot, so what they say depends on chance.
     pub(crate) fn severity(&self, trace: TraceRef) -> Severity {
         let is_open = |slot: &&Slot| slot.turn.load(Ordering::Relaxed) == trace.turn;
         let slot = self.slot(trace.slot).filter(is_open);
         slot.map_or(Severity::Fine, |slot| severity_of(slot.marks_of(trace.turn)))
     }
 
-    /// The short way of [`Traces::end_provisional`] for a child in which nothing was seen: into memory that is accounted for. A trace
-    /// that takes no more spans, or that was given up, has none. Returns whether it went this way.
+    /// The short way of [`Traces::end_provisional`] for a child in which nothing was seen: into
+    /// memory that is accounted for. A trace that takes no more spans, or that was given up, has
+    /// none. Returns whether it went this way.
     #[inline]
     pub(crate) fn gather(&self, trace: TraceRef, record: &Record, spans_max: usize, queue: &Queue) -> bool {
         let Some(slot) = self.slot(trace.slot) else { return false };
         let mut gathered = lock(&slot.gathered);
         let buffer = &gathered.buffer;
-        // Without a header it is the first span, in memory and room that a kept trace left in the slot.
+        // Without a header it is the first span, in memory and room that a kept trace left in the
+        // slot.
         let is_short = slot.turn.load(Ordering::Relaxed) == trace.turn
             && buffer.records.len() < buffer.records.capacity().min(spans_max)
             && gathered.header.is_some()
@@ -218,7 +226,8 @@ impl Traces {
         let is_root = record.is_local_root();
         let is_own = slot.turn.load(Ordering::Relaxed) == trace.turn;
         if !is_own || queue.is_closed() {
-            // A root that was decided during the shutdown may have taken its slot after the others were taken back.
+            // A root that was decided during the shutdown may have taken its slot after the others
+            // were taken back.
             drop(gathered);
             if is_own && is_root {
                 self.give_back(trace);
@@ -262,7 +271,8 @@ impl Traces {
         }
     }
 
-    /// Takes a provisional trace out of its slot, and ends the turn. `None` if nothing of it is left.
+    /// Takes a provisional trace out of its slot, and ends the turn. `None` if nothing of it is
+    /// left.
     fn take_out(
         &self,
         (number, slot): (u32, &Slot),
@@ -293,9 +303,10 @@ impl Traces {
         whole
     }
 
-    /// Takes out the provisional traces that began before `before`, as long as `goes_on` says so. Their later spans are late. One in
-    /// which nothing has ended, that policies could look at, waits for that while half of the slots are for others; unless
-    /// `before` is [`Ticks::MAX`]: then nothing comes.
+    /// Takes out the provisional traces that began before `before`, as long as `goes_on` says so.
+    /// Their later spans are late. One in which nothing has ended, that policies could look at,
+    /// waits for that while half of the slots are for others; unless `before` is [`Ticks::MAX`]:
+    /// then nothing comes.
     pub(crate) fn take_old(
         &self,
         before: Ticks,
@@ -323,8 +334,9 @@ impl Traces {
         }
     }
 
-    /// Gives up an open trace of no severity, some slots on from the last one that was looked at; returns the
-    /// number of its spans, or `None` if none of those slots has one. The caller may hold a slot's lock, so locks are only tried.
+    /// Gives up an open trace of no severity, some slots on from the last one that was looked at;
+    /// returns the number of its spans, or `None` if none of those slots has one. The caller may
+    /// hold a slot's lock, so locks are only tried.
     pub(crate) fn give_up_open(&self) -> Option<Counted> {
         let used = self.used.load(Ordering::Relaxed).max(1);
         for _ in 0..LOOKED_AT.min(used) {
@@ -348,8 +360,8 @@ impl Traces {
 const LOOKED_AT: u32 = 64;
 
 impl Gathered {
-    /// Finds room for what the buffer holds, or gives it up, unless something was seen in it: then it takes no more, and gives up
-    /// the last span, before which it ended at `end`.
+    /// Finds room for what the buffer holds, or gives it up, unless something was seen in it: then
+    /// it takes no more, and gives up the last span, before which it ended at `end`.
     #[cold]
     fn make_room(&mut self, ring: &dyn RingRoom, severity: Severity, end: Option<End>) -> Option<Counted> {
         if ring.make_room(&mut self.room, self.buffer.bytes_held(), severity) {

@@ -1,4 +1,5 @@
-//! The counts: every span of a kept trace is exported, or lost for a reason that is counted, and nothing else is.
+//! The counts: every span of a kept trace is exported, or lost for a reason that is counted, and
+//! nothing else is.
 
 use astracer_sdk::{DroppedSpans, Start};
 use tracing::{Dispatch, Level, Span, info_span};
@@ -115,7 +116,8 @@ fn refusals_of_other_filters_are_not_counted() {
     assert_eq!(world.handle.stats().refusals, 0);
 }
 
-/// Those of roots for which there was no room, by their weights: an estimate from what arrived adds them.
+/// Those of roots for which there was no room, by their weights: an estimate from what arrived adds
+/// them.
 #[test]
 fn calls_of_roots_without_room_are_counted() {
     for start in [Start::WhenUsed, Start::AtOnce] {

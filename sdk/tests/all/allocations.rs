@@ -1,4 +1,5 @@
-//! Allocations on the service's threads: none for what is dropped, and for what is kept as many as the context takes.
+//! Allocations on the service's threads: none for what is dropped, and for what is kept as many as
+//! the context takes.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -13,8 +14,8 @@ struct Counting;
 
 thread_local!(static COUNT: Cell<u64> = const { Cell::new(0) });
 
-// The trait is unsafe to implement. Everything is passed on to the system's allocator as it came, and counting neither
-// allocates nor unwinds: the thread-local has no destructor and no lazy start.
+// The trait is unsafe to implement. Everything is passed on to the system's allocator as it came,
+// and counting neither allocates nor unwinds: the thread-local has no destructor and no lazy start.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -94,9 +95,10 @@ fn a_kept_span_allocates_its_context_and_nothing_else() {
     assert_eq!(allocations(|builder| builder.with_context_mode(ContextMode::Recording)), 2_000);
 }
 
-/// A weight in our own form is one allocation, which the spans of the trace share. The API's contexts own theirs: the list,
-/// the key and the value, and with `Recording` the API makes another copy for the span in it. They are copied from one that
-/// each trace makes with its first context, which costs less than writing the value for each.
+/// A weight in our own form is one allocation, which the spans of the trace share. The API's
+/// contexts own theirs: the list, the key and the value, and with `Recording` the API makes another
+/// copy for the span in it. They are copied from one that each trace makes with its first context,
+/// which costs less than writing the value for each.
 #[test]
 fn a_weight_allocates_once_and_the_copies_of_contexts() {
     for random in [RandomSource::Independent, RandomSource::Stratified] {

@@ -48,8 +48,8 @@ fn roots_are_put_to_the_sampler_by_their_key() {
     assert_eq!(keys, ["get *;http.route=/a", "get *;http.route=/b"]);
 }
 
-/// One sampler: the layer decides about the trace, and the provider's sampler is asked about a child of it; and the other
-/// way round.
+/// One sampler: the layer decides about the trace, and the provider's sampler is asked about a
+/// child of it; and the other way round.
 #[test]
 fn a_trace_is_decided_once_whichever_api_begins_it() {
     for (sampler, kept) in [("every:2", true), ("never", false)] {

@@ -1,5 +1,5 @@
-//! Many spans at once, large ones, and ones that never end: nothing that the bounds allow is lost, and what they do not
-//! allow is counted.
+//! Many spans at once, large ones, and ones that never end: nothing that the bounds allow is lost,
+//! and what they do not allow is counted.
 
 use std::sync::{Arc, Mutex};
 
@@ -57,7 +57,8 @@ fn two_thousand_tasks_of_one_trace_may_be_open() {
     assert_eq!((spans.len(), world.handle.stats().spans_lost.total()), (2_001, 0));
 }
 
-/// Events beyond the limit cost nothing: a later span has its attributes, and its name, kind and status.
+/// Events beyond the limit cost nothing: a later span has its attributes, and its name, kind and
+/// status.
 #[test]
 fn events_that_are_cut_leave_room_for_later_spans() {
     let spans = world(|builder| builder).run(|| {
@@ -99,7 +100,8 @@ fn name_kind_and_status_are_kept_when_texts_are_cut() {
     assert_eq!((&child.span_kind, &child.status), (&SpanKind::Client, &Status::error("")));
 }
 
-/// OpenTelemetry specification, "Attribute Limits": they are about attributes. Names, kinds and status are none.
+/// OpenTelemetry specification, "Attribute Limits": they are about attributes. Names, kinds and
+/// status are none.
 #[test]
 fn a_limit_on_texts_is_one_on_attributes() {
     let mut limits = SpanLimits::default();
@@ -136,8 +138,8 @@ fn a_limit_on_texts_is_one_on_attributes() {
     assert!(failed.events.events[0].attributes.contains(&message), "{:?}", failed.events.events[0]);
 }
 
-/// OpenTelemetry specification, "Attribute Limits": "if it is an array of strings, then apply the limit to each value within the
-/// array separately".
+/// OpenTelemetry specification, "Attribute Limits": "if it is an array of strings, then apply the
+/// limit to each value within the array separately".
 #[test]
 fn texts_in_lists_are_cut() {
     let mut limits = SpanLimits::default();
@@ -199,7 +201,8 @@ impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Counts {
     }
 }
 
-/// Only a dropped trace's spans are disabled: not those of a kept one beyond a bound, nor those after the shutdown.
+/// Only a dropped trace's spans are disabled: not those of a kept one beyond a bound, nor those
+/// after the shutdown.
 #[test]
 fn neither_a_bound_nor_a_shutdown_disables_spans_for_other_layers() {
     let world = world(|builder| {
@@ -232,7 +235,8 @@ impl SpanExporter for Sizes {
     }
 }
 
-/// A trace whose spans take more than the queue may hold is exported in parts, or counted: it does not stay.
+/// A trace whose spans take more than the queue may hold is exported in parts, or counted: it does
+/// not stay.
 #[test]
 fn a_trace_larger_than_the_queue_leaves_or_is_counted() {
     let sizes = Sizes::default();

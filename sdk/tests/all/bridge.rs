@@ -1,4 +1,5 @@
-//! The stock extension trait on our layer, beyond what `span_ext` compares: threads, filters, what is left behind.
+//! The stock extension trait on our layer, beyond what `span_ext` compares: threads, filters, what
+//! is left behind.
 
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -30,8 +31,9 @@ fn ids(cx: &Context) -> SpanContext {
     cx.span().span_context().clone()
 }
 
-/// The stock crate is asked for types that only it can name, and looked into through its extensions: if an upgrade
-/// changes the way, this is the first test to look at. It says which of the calls no longer arrives.
+/// The stock crate is asked for types that only it can name, and looked into through its
+/// extensions: if an upgrade changes the way, this is the first test to look at. It says which of
+/// the calls no longer arrives.
 #[test]
 fn every_call_of_the_stock_trait_arrives() {
     let arrived = |call: fn(&Span), seen: fn(&opentelemetry_sdk::trace::SpanData) -> bool| {
@@ -124,7 +126,8 @@ fn threads_ask_about_one_span_at_once() {
     }
 }
 
-/// A span that moves, with its context asked for on the other thread, where no subscriber is the default.
+/// A span that moves, with its context asked for on the other thread, where no subscriber is the
+/// default.
 #[test]
 fn a_span_is_asked_on_a_thread_without_a_subscriber() {
     let world = world(|builder| builder);
@@ -141,7 +144,8 @@ fn a_span_is_asked_on_a_thread_without_a_subscriber() {
     assert_eq!(draw(&spans), "root n=1\n");
 }
 
-/// Nothing of a call is left behind: neither a reference to what a context holds, nor one to the trace.
+/// Nothing of a call is left behind: neither a reference to what a context holds, nor one to the
+/// trace.
 #[test]
 fn what_a_call_was_given_is_let_go() {
     struct Held;
@@ -173,7 +177,8 @@ fn filters_and_other_layers_are_in_nobody_s_way() {
         root.set_parent(remote()).unwrap();
         let _root = root.entered();
         let hidden = tracing::debug_span!("hidden").entered();
-        // It is not ours: its context is empty, as with the stock layer, and the current one is the root's.
+        // It is not ours: its context is empty, as with the stock layer, and the current one is the
+        // root's.
         hidden.set_attribute("n", 1);
         assert!(!ids(&hidden.context()).is_valid());
         assert_eq!(ids(&Context::current()).trace_id(), ids(&remote()).trace_id());

@@ -1,4 +1,5 @@
-//! The cap on each key's exported bytes: the traces that it holds for, and those that are in no key's allowance.
+//! The cap on each key's exported bytes: the traces that it holds for, and those that are in no
+//! key's allowance.
 
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use tracing::{Span, info_span};
 
 use crate::support::{TIMEOUT, World, world};
 
-/// The bytes of one span that has a name of one letter and nothing else, and no more until an hour has passed.
+/// The bytes of one span that has a name of one letter and nothing else, and no more until an hour
+/// has passed.
 const ONE_SPAN: &str = "key_bytes=0.001,key_bytes_burst=61";
 
 fn root(name: &str) -> Span {
@@ -22,7 +24,8 @@ fn below(trace_id: u128) -> Context {
     Context::new().with_remote_span_context(parent)
 }
 
-/// Runs `f`; gives the names of what was exported, in their order, and the number of spans that the cap refused.
+/// Runs `f`; gives the names of what was exported, in their order, and the number of spans that the
+/// cap refused.
 fn run(world: &World, f: impl FnOnce()) -> (Vec<String>, u64) {
     tracing::dispatcher::with_default(&world.dispatch, f);
     // Says that spans were lost.

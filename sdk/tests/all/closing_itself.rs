@@ -1,5 +1,6 @@
-//! Code of the service that ends spans while they are worked on: fields whose formatting leaves and drops the span around them,
-//! filters that panic when they hear of an end, values of contexts that panic when they are dropped.
+//! Code of the service that ends spans while they are worked on: fields whose formatting leaves and
+//! drops the span around them, filters that panic when they hear of an end, values of contexts that
+//! panic when they are dropped.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -28,7 +29,8 @@ impl<F: FnOnce()> fmt::Debug for Runs<F> {
     }
 }
 
-/// A root of this subscriber, by its own functions: macros do nothing while `tracing` formats a value.
+/// A root of this subscriber, by its own functions: macros do nothing while `tracing` formats a
+/// value.
 fn root(dispatch: &Dispatch) -> tracing::span::Id {
     let callsite = tracing::callsite! { name: "next", kind: tracing::metadata::Kind::SPAN, fields: };
     let metadata: &'static Metadata<'static> = callsite.metadata();
@@ -39,7 +41,8 @@ fn root(dispatch: &Dispatch) -> tracing::span::Id {
     id
 }
 
-/// Uses a field inside of a span, which it ends when it is formatted; another span begins then, and ends last.
+/// Uses a field inside of a span, which it ends when it is formatted; another span begins then, and
+/// ends last.
 fn with_field_that_ends_its_span(dispatch: &Dispatch, uses: impl FnOnce(&dyn fmt::Debug)) {
     let around = info_span!("around").entered();
     let next = RefCell::new(None);

@@ -52,7 +52,8 @@ fn samplers_are_chosen_by_the_specification_s_names_and_ours() {
     check(&[(SAMPLER, "astracer"), (ARGUMENT, "bucket:capacity=5,rate=2")], Ok("bucket:capacity=5,rate=2"));
 }
 
-/// OpenTelemetry specification, "Enum": "Enum values SHOULD be interpreted in a case-insensitive manner".
+/// OpenTelemetry specification, "Enum": "Enum values SHOULD be interpreted in a case-insensitive
+/// manner".
 #[test]
 fn names_are_read_in_any_case() {
     let default = "bump:lambda=10,min=0.01,window=1s";
@@ -201,8 +202,9 @@ fn process() {
     }
 }
 
-/// OpenTelemetry specification, "Specifying resource information via an environment variable": "In case of any error, e.g. failure
-/// during the decoding process, the entire environment variable value SHOULD be discarded". The API's own reader takes what it can.
+/// OpenTelemetry specification, "Specifying resource information via an environment variable": "In
+/// case of any error, e.g. failure during the decoding process, the entire environment variable
+/// value SHOULD be discarded". The API's own reader takes what it can.
 #[test]
 fn the_resource_s_variables_are_read_once() {
     let out = std::process::Command::new(std::env::current_exe().unwrap())
@@ -214,7 +216,8 @@ fn the_resource_s_variables_are_read_once() {
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
 }
 
-/// OpenTelemetry specification, "Attribute Limits": the general limit holds where a special one is not set.
+/// OpenTelemetry specification, "Attribute Limits": the general limit holds where a special one is
+/// not set.
 #[test]
 fn the_general_limit_of_attributes_holds_for_events_and_links() {
     use astracer_sdk::OpenTelemetrySpanExt as _;
@@ -270,8 +273,8 @@ fn a_b3_parent_without_a_decision_is_put_to_the_sampler() {
     }
 }
 
-/// OpenTelemetry, "B3 Requirements", "Extract": "MUST preserve a debug trace flag, if received, and propagate it with subsequent
-/// requests".
+/// OpenTelemetry, "B3 Requirements", "Extract": "MUST preserve a debug trace flag, if received, and
+/// propagate it with subsequent requests".
 #[test]
 fn the_debug_flag_of_b3_is_passed_on_from_any_thread() {
     use astracer_sdk::OpenTelemetrySpanExt as _;
@@ -338,8 +341,8 @@ fn disabled_means_that_nothing_happens() {
     assert_eq!(Registry::default().with(layer()).max_level_hint(), off);
     assert_eq!(Registry::default().with(Idle).with(layer()).max_level_hint(), None);
     assert_eq!(Registry::default().with(layer()).with(Idle).max_level_hint(), None);
-    // "This setting has no effect on propagators configured through the OTEL_PROPAGATORS variable" (OpenTelemetry
-    // specification, OTEL_SDK_DISABLED).
+    // "This setting has no effect on propagators configured through the OTEL_PROPAGATORS variable"
+    // (OpenTelemetry specification, OTEL_SDK_DISABLED).
     assert_eq!(world.astracer.propagator().fields().count(), 3);
 }
 
@@ -401,9 +404,10 @@ fn a_parameters_file_replaces_the_cap_only_if_it_has_one() {
     check(&|builder| with(&variables, builder.with_cap(cap())), "traces=4,burst=1");
 }
 
-/// A file that was tuned with stratified randomness makes the service's stratified too, although that is not the default: the
-/// figure was found with it. One thread's traces of one key are then kept evenly, a quarter of 400 within 3 (see
-/// `Stratified`), where independent ones have a deviation of 9; and each says its randomness, which is not its id's.
+/// A file that was tuned with stratified randomness makes the service's stratified too, although
+/// that is not the default: the figure was found with it. One thread's traces of one key are then
+/// kept evenly, a quarter of 400 within 3 (see `Stratified`), where independent ones have a
+/// deviation of 9; and each says its randomness, which is not its id's.
 #[test]
 fn a_parameters_file_sets_the_randomness_that_it_was_tuned_with() {
     let path = file("stratified.toml");

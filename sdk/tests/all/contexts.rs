@@ -1,4 +1,5 @@
-//! OpenTelemetry's current context inside of our spans: what it carries, wherever a span is entered.
+//! OpenTelemetry's current context inside of our spans: what it carries, wherever a span is
+//! entered.
 
 use std::thread;
 
@@ -66,7 +67,8 @@ fn baggage_goes_with_the_span_to_any_thread() {
     }
 }
 
-/// A value that code of the user's put into the context is seen inside of spans that begin and are entered there.
+/// A value that code of the user's put into the context is seen inside of spans that begin and are
+/// entered there.
 #[test]
 fn values_around_a_span_are_seen_inside() {
     struct Mine(u8);
@@ -84,7 +86,8 @@ fn values_around_a_span_are_seen_inside() {
     }
 }
 
-/// Attributes set through a context are recorded, whether it was taken at the span's first entry or a later one.
+/// Attributes set through a context are recorded, whether it was taken at the span's first entry or
+/// a later one.
 #[test]
 fn every_context_of_a_span_records() {
     let spans = world(|builder| builder).run(|| {
@@ -119,7 +122,8 @@ fn a_kept_trace_tells_its_weight_and_a_dropped_one_none() {
     assert!(seen[0] > 0 && seen[1] > 0, "{seen:?}");
 }
 
-/// Code that sends telemetry suppresses its own. A span that it enters, or asks for its context, is the service's.
+/// Code that sends telemetry suppresses its own. A span that it enters, or asks for its context, is
+/// the service's.
 #[test]
 fn suppression_around_a_span_does_not_stay_with_it() {
     use astracer_sdk::OpenTelemetrySpanExt as _;
@@ -142,7 +146,8 @@ fn suppression_around_a_span_does_not_stay_with_it() {
     }
 }
 
-/// A program that traces inside of a span while telemetry is suppressed, as a client does that sends it.
+/// A program that traces inside of a span while telemetry is suppressed, as a client does that
+/// sends it.
 fn suppressed_inside() {
     let root = info_span!("root", status = tracing::field::Empty).entered();
     let suppressed = Context::enter_telemetry_suppressed_scope();
@@ -157,7 +162,8 @@ fn suppressed_inside() {
     drop(root);
 }
 
-/// Events and fields of a suppressed span are not the span's around it. The stock layer takes what begins below for a new trace, though.
+/// Events and fields of a suppressed span are not the span's around it. The stock layer takes what
+/// begins below for a new trace, though.
 #[test]
 fn events_of_suppressed_spans_are_nobody_s() {
     for mode in [ContextMode::Off, ContextMode::Ids, ContextMode::Recording] {
@@ -189,7 +195,8 @@ fn events_of_suppressed_spans_are_nobody_s() {
     assert_eq!(root.events.events.iter().map(|event| &*event.name).collect::<Vec<_>>(), ["of the root"]);
 }
 
-/// However often it was entered before: the context that is kept then is no other than the one that is made.
+/// However often it was entered before: the context that is kept then is no other than the one that
+/// is made.
 #[test]
 fn a_span_that_is_entered_where_telemetry_is_suppressed_leaves_it_so() {
     for entries in 0..5 {
@@ -218,7 +225,8 @@ fn a_context_that_is_asked_for_where_telemetry_is_suppressed_loses_no_values() {
     });
 }
 
-/// Nothing that begins below a dropped root exists, for anyone; nor does it below a suppressed span there.
+/// Nothing that begins below a dropped root exists, for anyone; nor does it below a suppressed span
+/// there.
 #[test]
 fn below_a_dropped_root_a_suppressed_span_enables_nothing() {
     let world = world(|builder| {

@@ -1,4 +1,5 @@
-//! Decisions: the component that makes them, the time at which they are made, and their effect on other layers.
+//! Decisions: the component that makes them, the time at which they are made, and their effect on
+//! other layers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -104,8 +105,8 @@ fn weights_are_written_where_they_are_true() {
     }
 }
 
-/// At the edge the caller's flag does not count, and its threshold is not passed on as ours; a parent in this process was
-/// decided about here, and counts.
+/// At the edge the caller's flag does not count, and its threshold is not passed on as ours; a
+/// parent in this process was decided about here, and counts.
 #[test]
 fn an_edge_service_asks_its_own_sampler() {
     let world = world(|builder| {
@@ -158,8 +159,8 @@ fn a_key_is_made_of_what_is_known_when_the_root_is_entered() {
     assert_eq!(keys(&world), ["GET /orders/*;http.route=/orders/{id};tenant=a", "bare", "bare;tenant=b"]);
 }
 
-/// The user's function is called once for each root. A root that it traces itself is counted by its name. (Called from
-/// within a new span it traces nothing: `tracing` is deaf there.)
+/// The user's function is called once for each root. A root that it traces itself is counted by its
+/// name. (Called from within a new span it traces nothing: `tracing` is deaf there.)
 #[test]
 fn a_key_of_the_users_making_sees_what_is_known_and_may_trace() {
     let calls = Arc::new(AtomicU64::new(0));

@@ -1,4 +1,5 @@
-//! The way from the queue to the destination: policies of a full queue, exports in flight, and exporters that count.
+//! The way from the queue to the destination: policies of a full queue, exports in flight, and
+//! exporters that count.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
@@ -111,7 +112,8 @@ fn a_full_queue_keeps_what_its_policy_says() {
             }
         });
         gate.open();
-        // Shed spans of the queue are a loss for who waits for them; shed new ones were never queued.
+        // Shed spans of the queue are a loss for who waits for them; shed new ones were never
+        // queued.
         world.handle.flush(TIMEOUT).unwrap();
         assert_eq!(gate.names(), kept, "{when_full:?}");
         let stats = world.handle.stats();
@@ -141,7 +143,8 @@ impl SpanExporter for OneByOne {
     }
 }
 
-/// "This function will never be called concurrently for the same exporter instance" (opentelemetry_sdk, `SpanExporter::export`).
+/// "This function will never be called concurrently for the same exporter instance"
+/// (opentelemetry_sdk, `SpanExporter::export`).
 #[test]
 fn a_heartbeat_waits_for_the_export_that_is_under_way() {
     let exporter = OneByOne::default();

@@ -1,5 +1,5 @@
-//! Where ours does not do what tracing-opentelemetry does, and means it. Each has its line in docs/tracing-layer.md, which is
-//! made of these tests.
+//! Where ours does not do what tracing-opentelemetry does, and means it. Each has its line in
+//! docs/tracing-layer.md, which is made of these tests.
 
 use astracer_sdk::{ContextMode, SpanLimits};
 use opentelemetry::propagation::TextMapPropagator as _;
@@ -140,8 +140,9 @@ fn ok_is_final() {
     assert_eq!(one(&spans, "root").status, opentelemetry::trace::Status::Ok);
 }
 
-/// An event belongs to the span that its thread entered last. The registry, which tracing-opentelemetry asks, says that a
-/// span entered again inside another one is not the current one.
+/// An event belongs to the span that its thread entered last. The registry, which
+/// tracing-opentelemetry asks, says that a span entered again inside another one is not the current
+/// one.
 #[test]
 fn an_event_in_a_span_entered_again_belongs_to_it() {
     let body = || {
@@ -155,8 +156,8 @@ fn an_event_in_a_span_entered_again_belongs_to_it() {
     assert_eq!((events(&stock, "a"), events(&stock, "b")), (0, 1));
 }
 
-/// The description of a status that is Ok means nothing (OpenTelemetry specification, "Set Status": "Description MUST be
-/// IGNORED for StatusCode Ok & Unset values").
+/// The description of a status that is Ok means nothing (OpenTelemetry specification, "Set Status":
+/// "Description MUST be IGNORED for StatusCode Ok & Unset values").
 #[test]
 fn a_description_does_not_make_an_error_of_ok() {
     use opentelemetry::trace::Status;
@@ -166,7 +167,8 @@ fn a_description_does_not_make_an_error_of_ok() {
     assert_eq!(one(&crate::parity::stock(|layer| layer, body), "root").status, Status::error("fine"));
 }
 
-/// Of two calls the last counts (the same section); the SDK takes the description that is greater as text.
+/// Of two calls the last counts (the same section); the SDK takes the description that is greater
+/// as text.
 #[test]
 fn the_last_of_two_errors_counts() {
     use opentelemetry::trace::Status;
@@ -181,8 +183,9 @@ fn the_last_of_two_errors_counts() {
     assert_eq!(one(&crate::parity::stock(|layer| layer, body), "root").status, Status::error("timed out"));
 }
 
-/// Two spans of two subscribers that have the same id there, left out of order. tracing-opentelemetry looks for the
-/// context to detach by the id alone, and detaches that of the other span.
+/// Two spans of two subscribers that have the same id there, left out of order.
+/// tracing-opentelemetry looks for the context to detach by the id alone, and detaches that of the
+/// other span.
 #[test]
 fn spans_of_two_subscribers_with_one_id_keep_their_own_contexts() {
     fn current_after(first: &Dispatch, second: &Dispatch) -> (SpanId, SpanId) {
@@ -209,8 +212,9 @@ fn spans_of_two_subscribers_with_one_id_keep_their_own_contexts() {
     assert_ne!(after, inside);
 }
 
-/// A dropped span is entered where its own context is current already, because someone has attached it; then that context is
-/// detached while the thread is inside. To attach another one each time would cost each dropped span 150 instructions.
+/// A dropped span is entered where its own context is current already, because someone has attached
+/// it; then that context is detached while the thread is inside. To attach another one each time
+/// would cost each dropped span 150 instructions.
 #[test]
 fn a_dropped_span_relies_on_its_context_where_that_is_current() {
     fn is_current_after(dispatch: &Dispatch, context_of: fn(&tracing::Span) -> Context) -> bool {

@@ -1,4 +1,5 @@
-//! The tables of docs/tracing-layer.md are made of the tests: each row is one. `ASTRACER_WRITE=1` writes them.
+//! The tables of docs/tracing-layer.md are made of the tests: each row is one. `ASTRACER_WRITE=1`
+//! writes them.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

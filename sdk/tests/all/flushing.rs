@@ -10,7 +10,8 @@ use tracing::info_span;
 
 use crate::support::{TIMEOUT, draw, world};
 
-/// An exporter during whose work the service goes on: each export waits until another trace has ended.
+/// An exporter during whose work the service goes on: each export waits until another trace has
+/// ended.
 #[derive(Clone, Debug)]
 struct UnderLoad {
     ask: Arc<Mutex<Sender<()>>>,
@@ -35,7 +36,8 @@ impl SpanExporter for UnderLoad {
     }
 }
 
-/// A flush waits for what had ended when it was asked for, not for what ends meanwhile, whether others ask for flushes of that or not.
+/// A flush waits for what had ended when it was asked for, not for what ends meanwhile, whether
+/// others ask for flushes of that or not.
 #[test]
 fn a_flush_returns_under_load() {
     [false, true].into_iter().for_each(flush_under_load);
@@ -84,7 +86,8 @@ fn a_flush_exports_what_has_ended_of_open_traces() {
     assert_eq!(draw(&spans), "main\n  request n=1\n    query\n  request n=2\n");
 }
 
-/// An exporter whose destination is down: an export waits until the exporter is shut down, and then fails.
+/// An exporter whose destination is down: an export waits until the exporter is shut down, and then
+/// fails.
 #[derive(Clone, Debug, Default)]
 struct Down {
     shut_down: Arc<(Mutex<bool>, Condvar)>,
@@ -105,8 +108,8 @@ impl SpanExporter for Down {
     }
 }
 
-/// At the deadline of a shutdown, an exporter that waits for its destination is told to end, and every span that is left
-/// is counted.
+/// At the deadline of a shutdown, an exporter that waits for its destination is told to end, and
+/// every span that is left is counted.
 #[test]
 pub(crate) fn a_shutdown_during_an_outage_counts_what_is_left() {
     let world = world(|builder| builder.with_batch_spans(1).with_exporter(Down::default()));
@@ -122,7 +125,8 @@ pub(crate) fn a_shutdown_during_an_outage_counts_what_is_left() {
     assert_eq!((stats.spans_made, stats.spans_exported, stats.spans_lost.deadline), (10, 0, 10));
 }
 
-/// The last heartbeat waits for the destination as spans do: the deadline holds for it too, and the queue gets its part.
+/// The last heartbeat waits for the destination as spans do: the deadline holds for it too, and the
+/// queue gets its part.
 #[test]
 fn a_shutdown_during_an_outage_does_not_wait_for_the_last_heartbeat() {
     let hour = Duration::from_secs(3_600);

@@ -185,7 +185,8 @@ fn the_extension_trait_works_through_the_gate() {
     }
 }
 
-/// A task spawned below a dropped root is dropped too, and its outgoing calls carry an unsampled context.
+/// A task spawned below a dropped root is dropped too, and its outgoing calls carry an unsampled
+/// context.
 #[test]
 fn a_dropped_trace_stays_dropped_on_another_thread() {
     let gated = Gated::new(DroppedSpans::Visible, Not("dropped"));
@@ -209,7 +210,8 @@ fn a_dropped_trace_stays_dropped_on_another_thread() {
     assert_eq!(gated.inner.take(), ["dropped", "another"]);
 }
 
-/// An astracer layer of another subscriber looks for layers that are gone on this thread's stack: a gate is there.
+/// An astracer layer of another subscriber looks for layers that are gone on this thread's stack: a
+/// gate is there.
 #[test]
 fn a_dropped_trace_stays_dropped_beside_another_subscriber() {
     let gated = Gated::new(DroppedSpans::Visible, Not("dropped"));
@@ -274,7 +276,8 @@ fn the_gate_is_open_again_when_the_dropped_root_is_left() {
     }
 }
 
-/// Documented: a filter on the gate is asked in its place, and lets spans be; the layer is still told of nothing.
+/// Documented: a filter on the gate is asked in its place, and lets spans be; the layer is still
+/// told of nothing.
 #[test]
 fn a_filter_on_the_gate_makes_it_shared_and_one_beside_it_does_not() {
     let provider = SdkTracerProvider::builder().with_sampler(Sampler::AlwaysOff).build();
@@ -307,7 +310,8 @@ fn without_contexts_the_gate_is_open() {
     assert_eq!(collector.spans().len(), 2);
 }
 
-/// A client span below a dropped root propagates the drop; a server span there takes a parent from another process.
+/// A client span below a dropped root propagates the drop; a server span there takes a parent from
+/// another process.
 #[test]
 fn spans_that_speak_with_other_processes_exist_below_a_dropped_root() {
     for dropped_spans in BOTH {
@@ -338,7 +342,8 @@ fn spans_that_ended_are_forgotten() {
     assert_eq!(gated.inner.take(), ["dropped"]);
 }
 
-/// A client's span whose explicit parent lies below a dropped root: the stock layer knows nothing of that parent.
+/// A client's span whose explicit parent lies below a dropped root: the stock layer knows nothing
+/// of that parent.
 #[test]
 fn a_client_s_span_with_an_explicit_dropped_parent_begins_no_trace() {
     for dropped_spans in BOTH {
@@ -355,7 +360,8 @@ fn a_client_s_span_with_an_explicit_dropped_parent_begins_no_trace() {
     }
 }
 
-/// More open spans than the gate's table has room for: they stay in the dropped trace, and begin none of their own.
+/// More open spans than the gate's table has room for: they stay in the dropped trace, and begin
+/// none of their own.
 #[test]
 fn spans_beyond_the_gate_s_table_stay_dropped() {
     let gated = Gated::new(DroppedSpans::Visible, Not("dropped"));
@@ -378,7 +384,8 @@ fn spans_beyond_the_gate_s_table_stay_dropped() {
     assert_eq!(gated.inner.take(), ["dropped"]);
 }
 
-/// Nobody records the spans that the gate drops, so no policy sees them: such roots are counted, and said so.
+/// Nobody records the spans that the gate drops, so no policy sees them: such roots are counted,
+/// and said so.
 #[test]
 fn policies_at_the_end_see_nothing_behind_the_gate() {
     for dropped_spans in BOTH {

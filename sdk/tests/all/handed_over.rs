@@ -1,5 +1,6 @@
-//! Spans that are handed to another thread while a third one flushes, and contexts that are used after their spans. Small
-//! enough for Miri, which shows memory in every order that the language allows: see CONTRIBUTING.md.
+//! Spans that are handed to another thread while a third one flushes, and contexts that are used
+//! after their spans. Small enough for Miri, which shows memory in every order that the language
+//! allows: see CONTRIBUTING.md.
 
 use std::sync::mpsc;
 

@@ -1,4 +1,5 @@
-//! Texts as large as a caller can make them: a service goes on, and no more is held than the bounds allow.
+//! Texts as large as a caller can make them: a service goes on, and no more is held than the bounds
+//! allow.
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +37,8 @@ fn names_of_a_megabyte() {
     }
 }
 
-/// Attributes of ten megabytes are cut at the limit on texts; without one, at what a span may hold, and counted.
+/// Attributes of ten megabytes are cut at the limit on texts; without one, at what a span may hold,
+/// and counted.
 #[test]
 fn attributes_of_ten_megabytes() {
     let text = "x".repeat(10 << 20);
@@ -62,8 +64,8 @@ fn attributes_of_ten_megabytes() {
             let cut = span.dropped_attributes_count + span.events.dropped_count;
             assert!(length_max < u32::MAX || cut > 0, "{span:?}");
         }
-        // Cutting does not cost what the text would: a loop over its bytes for each of them takes hours, and other
-        // processes made a minute of the seconds that this takes.
+        // Cutting does not cost what the text would: a loop over its bytes for each of them takes
+        // hours, and other processes made a minute of the seconds that this takes.
         assert!(begun.elapsed() < Duration::from_secs(600));
     }
 }

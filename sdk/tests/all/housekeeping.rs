@@ -1,4 +1,5 @@
-//! The watched parameters file and the snapshots: what is taken over, and what is ignored. Looks are made by hand.
+//! The watched parameters file and the snapshots: what is taken over, and what is ignored. Looks
+//! are made by hand.
 
 use std::fs;
 use std::num::NonZeroU32;
@@ -92,7 +93,8 @@ fn a_file_that_is_wrong_from_the_start_is_a_fault() {
     assert_eq!(config(&world), "bucket:capacity=50,rate=0.001");
 }
 
-/// Half-written, wrong, a folder, gone: the last good parameters hold, and the fault is told once it has been seen twice.
+/// Half-written, wrong, a folder, gone: the last good parameters hold, and the fault is told once
+/// it has been seen twice.
 #[test]
 fn a_file_that_cannot_be_used_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -151,7 +153,8 @@ fn a_file_with_other_policies_is_refused() {
     assert!(world.handle.parameters_fault().unwrap().contains("restart it to change policies"));
 }
 
-/// Policies of the code after those of the file: a file with the same ones as at the start, or with those at work, changes none.
+/// Policies of the code after those of the file: a file with the same ones as at the start, or with
+/// those at work, changes none.
 #[test]
 fn a_file_whose_policies_the_code_has_replaced_is_taken_over() {
     let folder = tempfile::tempdir().unwrap();
@@ -206,7 +209,8 @@ fn a_look_at_the_parameters_exports_nothing() {
     assert_eq!(world.handle.heartbeat_spans(), (0, 0));
 }
 
-/// A hundred changes, each looked at, some of them cut: roots are decided all the while, and all are counted.
+/// A hundred changes, each looked at, some of them cut: roots are decided all the while, and all
+/// are counted.
 #[test]
 fn a_file_that_changes_all_the_time_loses_no_count() {
     let folder = tempfile::tempdir().unwrap();
@@ -265,7 +269,8 @@ fn a_snapshot_that_cannot_be_written_is_told() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
 }
 
-/// A budget of a byte a second: whatever is exported is too much, so each interval halves the share, down to the floor.
+/// A budget of a byte a second: whatever is exported is too much, so each interval halves the
+/// share, down to the floor.
 #[test]
 fn a_budget_scales_the_sampler_of_a_running_service() {
     let floor = Probability::new(0.1).unwrap();
@@ -354,8 +359,8 @@ fn a_budget_begins_with_the_service() {
     assert_eq!(world.handle.budget_factor(), None);
 }
 
-/// A file in which nothing stands of a cap or a budget says nothing about them: those of the code hold, which an earlier file
-/// had replaced.
+/// A file in which nothing stands of a cap or a budget says nothing about them: those of the code
+/// hold, which an earlier file had replaced.
 #[test]
 fn a_file_without_a_cap_leaves_that_of_the_code() {
     let folder = tempfile::tempdir().unwrap();
@@ -395,7 +400,8 @@ fn a_file_without_a_cap_leaves_that_of_the_code() {
     assert_eq!(looked(10, "").0, "");
 }
 
-/// The budget that was there before is the one that comes back: with its floor, and the factor that was reached.
+/// The budget that was there before is the one that comes back: with its floor, and the factor that
+/// was reached.
 #[test]
 fn a_file_without_a_budget_leaves_that_of_the_code() {
     let floor = Probability::new(0.1).unwrap();

@@ -1,4 +1,5 @@
-//! Services that call each other and tell which traces they kept late: three of them, with what they send as headers.
+//! Services that call each other and tell which traces they kept late: three of them, with what
+//! they send as headers.
 
 use std::convert::Infallible;
 use std::future::{Ready, pending, ready};
@@ -142,7 +143,8 @@ fn an_error_in_the_third_service_brings_the_parts_of_all_three() {
     assert_eq!(answer.headers()[KEEP_HEADER], format!("{:032x}", 7), "and the caller of all is told");
 }
 
-/// A request that is tried again: the second service has two parts of it, and is told of each by the answer to its own call.
+/// A request that is tried again: the second service has two parts of it, and is told of each by
+/// the answer to its own call.
 #[test]
 fn each_error_in_the_third_service_brings_its_own_part_of_the_second() {
     let mut last = node(None, true);
@@ -200,7 +202,8 @@ fn a_storm_of_headers_is_bounded_and_counted() {
     assert_eq!(node.kept(), [[(TraceId::from(7), "caller".to_owned())]]);
     let stats = node.world.handle.stats().tail;
     assert_eq!((stats.kept_by_caller, stats.not_there), (1, 48));
-    // 4 that are no ids; of 20 lists 984 beyond the first 16; of 372 ids 100 were heard in this second.
+    // 4 that are no ids; of 20 lists 984 beyond the first 16; of 372 ids 100 were heard in this
+    // second.
     assert_eq!(stats.refused_callers, 4 + 20 * 984 + (52 + 320 - 100));
 }
 
@@ -244,7 +247,8 @@ impl Service<Request<()>> for &mut Broken {
     }
 }
 
-/// Whoever did not answer has perhaps heard nothing: the next request tells it again, until one is answered.
+/// Whoever did not answer has perhaps heard nothing: the next request tells it again, until one is
+/// answered.
 #[test]
 fn a_peer_that_did_not_answer_is_told_again() {
     let mut node = node(None, false);
@@ -336,8 +340,8 @@ fn is_answered(call: impl Future<Output = Result<Response<()>, &'static str>>) -
     matches!(polled, Poll::Ready(Ok(_)))
 }
 
-/// Requests that overlap, of which some have no answer: each trace is named by one that has, or counted as one of which the peer
-/// was not told.
+/// Requests that overlap, of which some have no answer: each trace is named by one that has, or
+/// counted as one of which the peer was not told.
 #[test]
 fn traces_that_a_peer_was_not_told_of_are_counted() {
     for seed in 0..100_u64 {

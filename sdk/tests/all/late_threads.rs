@@ -1,9 +1,11 @@
-//! Random programs of threads whose traces are kept late, beside a slow model of what each trace went through.
+//! Random programs of threads whose traces are kept late, beside a slow model of what each trace
+//! went through.
 //!
-//! Programs go in rounds, between which the clock moves: within a round it stands still, so that the model knows each
-//! root's duration, and after each nothing is on its way. All that follows from a trace's own steps is compared exactly, whatever
-//! the order in which threads came: counts by key, which traces were exported, with all of their spans, for which reason, with
-//! which weight; and that each span is in one place.
+//! Programs go in rounds, between which the clock moves: within a round it stands still, so that
+//! the model knows each root's duration, and after each nothing is on its way. All that follows
+//! from a trace's own steps is compared exactly, whatever the order in which threads came: counts
+//! by key, which traces were exported, with all of their spans, for which reason, with which
+//! weight; and that each span is in one place.
 
 #[path = "late_threads/checks.rs"]
 mod checks;
@@ -47,7 +49,8 @@ impl Random {
     }
 }
 
-/// The budget of each policy, as text, and what it keeps at most: traces a second and at once, the same of bytes, and of a key.
+/// The budget of each policy, as text, and what it keeps at most: traces a second and at once, the
+/// same of bytes, and of a key.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
     text: &'static str,

@@ -1,5 +1,6 @@
-//! Records of the `log` crate, which tracing-log makes events of: they say where they really come from. What the stock
-//! layer makes of them is compared in `parity`, on the line "events of the log crate".
+//! Records of the `log` crate, which tracing-log makes events of: they say where they really come
+//! from. What the stock layer makes of them is compared in `parity`, on the line "events of the log
+//! crate".
 
 use log::{Level, LevelFilter, Log as _, Record};
 use opentelemetry::trace::Status;

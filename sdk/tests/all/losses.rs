@@ -111,8 +111,8 @@ fn traces_that_the_cap_on_bytes_refuses_are_counted_with_their_calls() {
     assert_eq!(stats.calls_lost, 2 * (10 - roots));
 }
 
-/// The attributes of open spans share a budget. What is cut is counted on its span and in all, the budget is never
-/// exceeded, and no span is lost for attributes.
+/// The attributes of open spans share a budget. What is cut is counted on its span and in all, the
+/// budget is never exceeded, and no span is lost for attributes.
 #[test]
 fn attributes_beyond_the_budget_are_cut_and_counted() {
     const BYTES: usize = 1 << 20;
@@ -142,7 +142,8 @@ fn attributes_beyond_the_budget_are_cut_and_counted() {
     assert_eq!(one(&spans, "later").attributes.len(), 1);
 }
 
-/// Ended spans wait for their trace while there is room, and else leave by themselves. None is lost.
+/// Ended spans wait for their trace while there is room, and else leave by themselves. None is
+/// lost.
 #[test]
 fn ended_spans_do_not_wait_beyond_the_budget() {
     const BYTES: usize = 1 << 20;
@@ -209,7 +210,8 @@ fn the_table_of_open_spans_is_bounded_and_its_losses_are_counted() {
     assert_eq!((stats.spans_open, stats.spans_waiting, stats.traces_open), (0, 0, 0));
 }
 
-/// A span that is leaked keeps its trace's local root open; the ended spans leave, and the slot is used again.
+/// A span that is leaked keeps its trace's local root open; the ended spans leave, and the slot is
+/// used again.
 #[test]
 fn a_leaked_span_holds_nothing_back() {
     let age = Duration::from_secs(10);

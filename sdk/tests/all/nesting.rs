@@ -1,5 +1,6 @@
-//! Spans that nest in ways that a call tree does not: one request's future polled in another's, spans entered again inside
-//! other roots, parents that a filter hides. Each span keeps to its own trace, and so do the headers of calls made inside.
+//! Spans that nest in ways that a call tree does not: one request's future polled in another's,
+//! spans entered again inside other roots, parents that a filter hides. Each span keeps to its own
+//! trace, and so do the headers of calls made inside.
 //!
 //! `proof` finds such programs by chance; here are those that went wrong once, by their names.
 
@@ -27,7 +28,8 @@ fn trace(spans: &[SpanData], name: &str) -> TraceId {
     one(spans, name).span_context.trace_id()
 }
 
-/// A data loader: a future of one request polled inside another's. The sampler keeps the first trace, and drops the second.
+/// A data loader: a future of one request polled inside another's. The sampler keeps the first
+/// trace, and drops the second.
 #[test]
 fn a_dropped_request_s_future_polled_in_a_kept_one_keeps_its_trace() {
     for mode in WITH_CONTEXT {
@@ -73,7 +75,8 @@ fn a_span_of_one_dropped_trace_entered_in_another_keeps_its_trace() {
     }
 }
 
-/// The registry's parent of `child` is `other`, and ours is `root`: `root` may be gone when `child` ends.
+/// The registry's parent of `child` is `other`, and ours is `root`: `root` may be gone when `child`
+/// ends.
 #[test]
 fn a_span_below_one_that_was_entered_again_is_exported() {
     for with_fields in [false, true] {
@@ -124,7 +127,8 @@ struct Everything;
 
 impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Everything {}
 
-/// A span for which there is no room in its trace: its context is of its own trace, never that of a trace from before.
+/// A span for which there is no room in its trace: its context is of its own trace, never that of a
+/// trace from before.
 #[test]
 fn a_span_beyond_a_bound_has_its_own_trace_s_context() {
     for mode in WITH_CONTEXT {
@@ -255,7 +259,8 @@ fn spans_of_a_dropped_trace_left_out_of_order_keep_their_context() {
     });
 }
 
-/// The service's own context may have the ids of a dropped span, and is detached when the service likes.
+/// The service's own context may have the ids of a dropped span, and is detached when the service
+/// likes.
 #[test]
 fn a_dropped_span_entered_under_its_own_context_keeps_it() {
     let world = world(|builder| builder.with_sampler("never".parse().unwrap()));
@@ -269,8 +274,8 @@ fn a_dropped_span_entered_under_its_own_context_keeps_it() {
     });
 }
 
-/// The registry gives a span's id again after some thousands of spans. A context that outlived the first one writes to
-/// nothing.
+/// The registry gives a span's id again after some thousands of spans. A context that outlived the
+/// first one writes to nothing.
 #[test]
 fn a_context_kept_for_longer_than_its_span_does_not_write_to_the_next_of_its_id() {
     let mut met = false;

@@ -1,4 +1,5 @@
-//! Switched off, by `Builder::enabled` and by the feature: all of the API is there, and does nothing.
+//! Switched off, by `Builder::enabled` and by the feature: all of the API is there, and does
+//! nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -102,8 +103,9 @@ fn everything_can_be_called() {
     assert_eq!(count.0.load(Ordering::Relaxed), 0);
 }
 
-/// OpenTelemetry specification, "ShouldSample": "If the sampler returns an empty Tracestate here, the Tracestate will be cleared, so
-/// samplers SHOULD normally return the passed-in Tracestate if they do not intend to change it".
+/// OpenTelemetry specification, "ShouldSample": "If the sampler returns an empty Tracestate here,
+/// the Tracestate will be cleared, so samplers SHOULD normally return the passed-in Tracestate if
+/// they do not intend to change it".
 #[test]
 fn the_sampler_passes_the_trace_state_on() {
     let astracer = Astracer::builder().with_enabled(false).build().unwrap();

@@ -1,8 +1,10 @@
-//! Ours and tracing-opentelemetry, side by side: the same code runs with each, and what is exported is compared.
+//! Ours and tracing-opentelemetry, side by side: the same code runs with each, and what is exported
+//! is compared.
 //!
-//! Compared are the tree, names, kinds, statuses, attributes (sorted), events with theirs, links, and the counts of what
-//! limits cut. Ids are replaced by names, and times that differ from run to run by 0. Each row has a line of the same
-//! name in docs/tracing-layer.md; the differences that are meant have tests of their own, in `differences`.
+//! Compared are the tree, names, kinds, statuses, attributes (sorted), events with theirs, links,
+//! and the counts of what limits cut. Ids are replaced by names, and times that differ from run to
+//! run by 0. Each row has a line of the same name in docs/tracing-layer.md; the differences that
+//! are meant have tests of their own, in `differences`.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -42,7 +44,8 @@ pub(crate) fn stock(change: impl FnOnce(Stock) -> Stock, body: fn()) -> Vec<Span
     collector.spans()
 }
 
-/// One line for each span, event and link, in an order that does not depend on when spans were exported.
+/// One line for each span, event and link, in an order that does not depend on when spans were
+/// exported.
 pub(crate) fn lines(spans: &[SpanData]) -> Vec<String> {
     let name = |id: SpanId| {
         let known = spans.iter().find(|span| span.span_context.span_id() == id);
@@ -70,7 +73,8 @@ pub(crate) fn lines(spans: &[SpanData]) -> Vec<String> {
     lines
 }
 
-/// Sorted; of attributes with the same name the last, as receivers must read them: the stock layer exports all.
+/// Sorted; of attributes with the same name the last, as receivers must read them: the stock layer
+/// exports all.
 fn attributes(attributes: &[KeyValue]) -> String {
     let pairs: BTreeMap<&str, String> = attributes
         .iter()
@@ -93,7 +97,8 @@ fn value(value: &Value) -> String {
     }
 }
 
-/// Runs a future that never waits. (An executor of `futures` would not let the stock exporter use one inside.)
+/// Runs a future that never waits. (An executor of `futures` would not let the stock exporter use
+/// one inside.)
 fn run<F: Future>(future: F) -> F::Output {
     let mut future = std::pin::pin!(future);
     match future.as_mut().poll(&mut task::Context::from_waker(Waker::noop())) {
@@ -332,8 +337,8 @@ pub(crate) const ROWS: &[Row] = &[
         child.in_scope(|| info_span!("grandchild").in_scope(|| ()));
     }),
     ("values whose `Debug` makes spans, events and records", || {
-        // Registers the callsites: one whose first use lies inside another call of `tracing` is taken for one that nobody
-        // wants, until the next subscriber is made, with any subscriber.
+        // Registers the callsites: one whose first use lies inside another call of `tracing` is
+        // taken for one that nobody wants, until the next subscriber is made, with any subscriber.
         let _ = format!("{:?}", Traces(1));
         let root = info_span!("root", late = Empty, v = ?Traces(2)).entered();
         root.record("late", tracing::field::debug(Traces(2)));

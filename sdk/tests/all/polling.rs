@@ -259,8 +259,8 @@ fn a_file_over_https_comes_from_a_trusted_server_only() {
     assert_eq!(look_with(trusting), (true, String::new()));
     let request = server.last_request();
     assert!(request.starts_with("get /astracer.toml"), "{request}");
-    // Another authority, and a name that the certificate is not for. The server is another one: the first is asked by its
-    // own poller too, whenever that comes.
+    // Another authority, and a name that the certificate is not for. The server is another one: the
+    // first is asked by its own poller too, whenever that comes.
     let (server, authority) = https();
     server.has("\"one\"", &ratio("0.25"));
     let polling = |host| polling_of(&server, host);

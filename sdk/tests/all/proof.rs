@@ -1,12 +1,13 @@
 //! Random programs, run with the layer and with an obviously right reference, which must agree.
 //!
-//! A program is a list of steps, each on one of three threads; they are run one at a time, so that both layers see the
-//! same. After each step the context that is current on the thread is compared, as the process sees it and as the headers of
-//! a call carry it, and the answer of the operation; after each program the spans that were exported, one by one: trace,
-//! parent, name, kind, status, times, attributes, events and links. Ids are compared by the order in which they are first
-//! seen.
+//! A program is a list of steps, each on one of three threads; they are run one at a time, so that
+//! both layers see the same. After each step the context that is current on the thread is compared,
+//! as the process sees it and as the headers of a call carry it, and the answer of the operation;
+//! after each program the spans that were exported, one by one: trace, parent, name, kind, status,
+//! times, attributes, events and links. Ids are compared by the order in which they are first seen.
 //!
-//! A failure prints its seed, and the smallest program found that fails. `ASTRACER_SEED` runs one seed again.
+//! A failure prints its seed, and the smallest program found that fails. `ASTRACER_SEED` runs one
+//! seed again.
 
 mod compare;
 mod driver;
@@ -32,7 +33,8 @@ use self::stress::Load;
 use self::world::World;
 use crate::support::Base;
 
-/// Programs that use the same layers one after the other: places that were used before must be as good as new.
+/// Programs that use the same layers one after the other: places that were used before must be as
+/// good as new.
 const PROGRAMS_IN_SESSION: usize = 50;
 
 /// The two layers that are compared.
@@ -46,13 +48,15 @@ enum Pair {
     Stock,
     /// tracing-opentelemetry behind a gate, and the reference.
     Gate(DroppedSpans),
-    /// Ours with too little room, and the reference, of which only what must hold in spite of that is compared.
+    /// Ours with too little room, and the reference, of which only what must hold in spite of that
+    /// is compared.
     Cramped,
     /// Ours and the reference, with traces that are kept late.
     Late(DroppedSpans),
     /// The same, on our subscriber.
     LateSubscriber(DroppedSpans),
-    /// Ours with too small a ring and too few slots, and a reference that keeps all that may be recorded.
+    /// Ours with too small a ring and too few slots, and a reference that keeps all that may be
+    /// recorded.
     LateCramped,
 }
 
@@ -60,8 +64,9 @@ impl Pair {
     fn times(self) -> Times {
         match self {
             Pair::Ours(_) | Pair::Cramped | Pair::Late(_) | Pair::LateCramped => Times::StartAndEnd,
-            // A span that nobody enters ends when nothing holds it any more. The reference's registry takes a span that is
-            // entered again for none, and has the next one hold the span around it.
+            // A span that nobody enters ends when nothing holds it any more. The reference's
+            // registry takes a span that is entered again for none, and has the next one hold the
+            // span around it.
             Pair::Subscriber(_) | Pair::LateSubscriber(_) => Times::Start,
             // The stock layer has the machine's clock.
             Pair::Stock | Pair::Gate(_) => Times::None,
@@ -116,8 +121,8 @@ fn session(pair: Pair, seed: u64) -> Session {
             }
         }
         Pair::Cramped => {
-            // A lost root asks the sampler when it begins, and not when it starts: only where all is kept are the answers
-            // the same.
+            // A lost root asks the sampler when it begins, and not when it starts: only where all
+            // is kept are the answers the same.
             setup.keep_every = 1;
             setup.room = Some(Room {
                 open_bytes: [0, 1, 2, 3][random.below(4)] * 6_144 + random.below(2_000),
@@ -156,10 +161,12 @@ fn session(pair: Pair, seed: u64) -> Session {
     });
     let shape = Shape {
         subscribers: setup.subscribers,
-        // On our subscriber a leaked span holds others than on the reference's registry: see `Pair::times`.
+        // On our subscriber a leaked span holds others than on the reference's registry: see
+        // `Pair::times`.
         leaks: random.one_in(3) && !is_cramped && !pair.is_subscriber(),
         parity,
-        // At a shutdown open traces come to the policies in the order of their slots, which the reference does not have.
+        // At a shutdown open traces come to the policies in the order of their slots, which the
+        // reference does not have.
         shutdown: pair.is_ours() && random.one_in(6) && !is_cramped && !has_budgets,
         // A lost span cannot leave its trace, so the two would be of different opinions.
         set_parent: !is_cramped,
@@ -229,7 +236,8 @@ fn check(pair: Pair, setup: Setup, programs: &[Vec<Step>]) -> Result<(), String>
         }
         let last = got.len();
         for (at, (got, expected)) in got.iter().zip(&expected).enumerate() {
-            // On our subscriber others hold a span that is entered again: it may end at another step than in a registry.
+            // On our subscriber others hold a span that is entered again: it may end at another
+            // step than in a registry.
             let is_counted = !pair.is_subscriber() || at + 1 == last;
             let counts =
                 (got.counts.as_ref().filter(|_| is_counted), expected.counts.as_ref().filter(|_| is_counted));
@@ -334,10 +342,12 @@ fn eight_threads_at_once(base: Base, gate: bool, open_max: u64) {
     }
 }
 
-/// Errors, and roots that take longer than nearly all others: a part of the dropped traces, as budgets allow.
+/// Errors, and roots that take longer than nearly all others: a part of the dropped traces, as
+/// budgets allow.
 const LATE: &str = "error(traces=1000),slow:p99()";
 
-/// Of the traces that the head dropped, those that failed or were slow are exported, whole or as far as they have ended.
+/// Of the traces that the head dropped, those that failed or were slow are exported, whole or as
+/// far as they have ended.
 fn eight_threads_at_once_kept_late(base: Base, open_max: u64) {
     for (seed, dropped_spans) in [(1, DroppedSpans::Visible), (2, DroppedSpans::Disabled)] {
         for context in MODES {
@@ -388,8 +398,8 @@ fn eight_threads_at_once_tell_no_lies_to_the_subscriber() {
     eight_threads_at_once(Base::Subscriber, false, 0);
 }
 
-/// A week of a service: 50,000 connections are open at any time, and one span in 100,000 never ends. Time is given, and a
-/// round of a thread takes 6 s.
+/// A week of a service: 50,000 connections are open at any time, and one span in 100,000 never
+/// ends. Time is given, and a round of a thread takes 6 s.
 fn a_week_with_leaks(base: Base) {
     const THREADS: usize = 8;
     const ROUNDS: u64 = 100_000;
@@ -469,7 +479,8 @@ fn the_layer_with_a_small_ring_agrees_with_the_reference() {
     sessions(Pair::LateCramped, 12);
 }
 
-/// Only where spans are visible: below a lost root others disable them, and the two would not run the same program.
+/// Only where spans are visible: below a lost root others disable them, and the two would not run
+/// the same program.
 #[test]
 fn the_cramped_layer_agrees_with_the_reference() {
     sessions(Pair::Cramped, 100);
@@ -503,10 +514,11 @@ fn soak_pair(name: &str) -> Pair {
     }
 }
 
-/// Programs on one thread, and on others a service of 50,000 open connections, of whose handles one in 100,000 is
-/// forgotten. Each run of the service is a week.
+/// Programs on one thread, and on others a service of 50,000 open connections, of whose handles one
+/// in 100,000 is forgotten. Each run of the service is a week.
 ///
-/// Runs for as long as `cargo xtask soak --minutes` says; else for a second, to show that it runs at all.
+/// Runs for as long as `cargo xtask soak --minutes` says; else for a second, to show that it runs
+/// at all.
 #[test]
 fn soak() {
     let minutes = number("ASTRACER_SOAK_MINUTES").map(|minutes| Duration::from_secs(60 * minutes));
@@ -557,7 +569,8 @@ fn soak() {
             let outcome = stress::run(seed, load, Some(until), &mut |_| ());
             let Stats { spans_made, spans_open, spans_lost, open_bytes, .. } = outcome.stats;
             let kept_late: u64 = outcome.stats.tail.policies.iter().map(|policy| policy.kept).sum();
-            // The threads may be faster than the exporter: what the queue sheds is counted, and nothing else is lost.
+            // The threads may be faster than the exporter: what the queue sheds is counted, and
+            // nothing else is lost.
             assert_eq!(spans_lost.total(), spans_lost.queue_full, "seed {seed}: {:?}", outcome.stats);
             println!(
                 "week {week} ({context:?}, {sampler}): {spans_made} spans, {} leaked, {spans_open} open, {} shed, \

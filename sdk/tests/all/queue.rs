@@ -1,4 +1,5 @@
-//! The way from the service's threads to the exporter's: when traces leave, and that they leave whole.
+//! The way from the service's threads to the exporter's: when traces leave, and that they leave
+//! whole.
 
 use std::error::Error;
 use std::fmt;
@@ -83,7 +84,8 @@ fn room_in_the_queue_comes_back() {
     assert_eq!((stats.spans_exported, stats.spans_lost.total()), (100, 0));
 }
 
-/// Small traces gather in outboxes, a few threads to each: a flush finds them all, and a shutdown loses none in silence.
+/// Small traces gather in outboxes, a few threads to each: a flush finds them all, and a shutdown
+/// loses none in silence.
 #[test]
 fn what_gathers_leaves_whatever_thread_it_is_of() {
     const THREADS: usize = 40;
@@ -138,7 +140,8 @@ impl Error for Failed {
     }
 }
 
-/// Traces that leave together lie in common lists. Each has what is its own, as if it had left alone.
+/// Traces that leave together lie in common lists. Each has what is its own, as if it had left
+/// alone.
 #[test]
 fn traces_that_leave_together_keep_what_is_their_own() {
     fn trace(kind: u32) {

@@ -1,5 +1,5 @@
-//! The extension trait, three ways: ours and the stock one on our layer, and the stock one on the stock layer. The same
-//! code runs with each, and what is exported is compared, as in `parity`.
+//! The extension trait, three ways: ours and the stock one on our layer, and the stock one on the
+//! stock layer. The same code runs with each, and what is exported is compared, as in `parity`.
 
 use astracer_sdk::DroppedSpans;
 use opentelemetry::baggage::BaggageExt as _;
@@ -272,8 +272,8 @@ fn every_method_does_what_the_stock_one_does_on_the_stock_layer() {
     assert!(different.is_empty(), "{}", different.join("\n"));
 }
 
-/// Spans with a field `otel.kind` speak with other processes: these learn that the trace is dropped, and a parent from
-/// there is honoured. In exclusive mode such spans exist, and no others.
+/// Spans with a field `otel.kind` speak with other processes: these learn that the trace is
+/// dropped, and a parent from there is honoured. In exclusive mode such spans exist, and no others.
 #[test]
 fn below_a_dropped_root_clients_pass_the_decision_on_and_servers_take_one() {
     use astracer_sdk::OpenTelemetrySpanExt as _;

@@ -58,7 +58,8 @@ fn a_sampler_is_replaced_and_no_count_is_lost() {
     assert_eq!((stats.roots_kept, stats.roots_dropped), (14, 133));
 }
 
-/// Four threads trace, and one changes the sampler between three kinds: all that was decided is counted, exactly.
+/// Four threads trace, and one changes the sampler between three kinds: all that was decided is
+/// counted, exactly.
 #[test]
 fn changes_under_load_lose_no_count() {
     let world = bucket("bump:lambda=1,min=0.5");
@@ -100,7 +101,8 @@ fn changes_under_load_lose_no_count() {
     assert_eq!(seen, 8_000);
 }
 
-/// One thread changes the sampler, and one the replicas that share the cap: each finds what it has set, whatever the other one does.
+/// One thread changes the sampler, and one the replicas that share the cap: each finds what it has
+/// set, whatever the other one does.
 #[test]
 fn changes_at_the_same_time_do_not_undo_each_other() {
     const CHANGES: u32 = 5_000;
@@ -300,7 +302,8 @@ fn parameters_are_replaced_by_those_of_a_text() {
     }
 }
 
-/// A root is decided when it is first used. One that was made long before finds its key as the calls since have left it.
+/// A root is decided when it is first used. One that was made long before finds its key as the
+/// calls since have left it.
 #[test]
 fn a_root_that_waited_for_its_first_use_finds_its_key_as_it_is_by_then() {
     let made = |world: &World| {

@@ -115,7 +115,8 @@ pub(crate) fn one<'a>(spans: &'a [SpanData], name: &str) -> &'a SpanData {
     found[0]
 }
 
-/// Spans as a tree: for each its name, its kind if it is not internal, attributes, status, events and links.
+/// Spans as a tree: for each its name, its kind if it is not internal, attributes, status, events
+/// and links.
 pub(crate) fn draw(spans: &[SpanData]) -> String {
     let ids: Vec<SpanId> = spans.iter().map(|span| span.span_context.span_id()).collect();
     let mut children: BTreeMap<usize, Vec<&SpanData>> = BTreeMap::new();

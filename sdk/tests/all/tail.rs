@@ -177,7 +177,8 @@ fn a_trace_that_is_kept_late_has_no_threshold() {
     assert_eq!(one(&spans, "root").span_context.trace_state().header(), "other=1");
 }
 
-/// The service's own attributes of these names do not stand beside ours, where a backend would take either.
+/// The service's own attributes of these names do not stand beside ours, where a backend would take
+/// either.
 #[test]
 fn a_trace_that_is_kept_late_has_each_of_its_attributes_once() {
     let world = dropping(tail("error"));
@@ -323,7 +324,8 @@ fn every_root_is_counted_by_its_key() {
     }
 }
 
-/// Sums of weights over what the head sampler kept are as true as without policies, and exact counts stand beside.
+/// Sums of weights over what the head sampler kept are as true as without policies, and exact
+/// counts stand beside.
 #[test]
 fn weights_stay_true() {
     let world = world(|builder| {
@@ -342,7 +344,8 @@ fn weights_stay_true() {
     let (late, head): (Vec<_>, Vec<_>) = spans.iter().partition(|span| reason(span).is_some());
     assert!(head.iter().all(|span| span.span_context.trace_state().get("ot").is_some()));
     assert!(late.iter().all(|span| span.span_context.trace_state().get("ot").is_none()));
-    // Binomial: 20,000 calls at 0.1 have a standard deviation of 42 kept ones, 424 weighted; five of these.
+    // Binomial: 20,000 calls at 0.1 have a standard deviation of 42 kept ones, 424 weighted; five
+    // of these.
     let weighed = head.len() as f64 * 10.0;
     assert!((weighed - 20_000.0).abs() < 2_120.0, "{weighed}");
     // Of failed calls and those of kind 2 every one is there, by the head or late.
@@ -372,7 +375,8 @@ fn late_children_of_a_trace_that_was_kept_follow_it() {
     check_sums(&world.handle);
 }
 
-/// A trace that was too old to wait for its root is held; a child that fails after that has the policies asked again.
+/// A trace that was too old to wait for its root is held; a child that fails after that has the
+/// policies asked again.
 #[test]
 fn a_late_child_that_fails_brings_a_trace_that_is_held() {
     let world = dropping(tail("error"));
@@ -472,7 +476,8 @@ fn what_is_kept_late_is_explained() {
     });
 }
 
-/// Whoever looks for a trace is told which policy wanted it, and what its budget is; and why a trace is not there any more.
+/// Whoever looks for a trace is told which policy wanted it, and what its budget is; and why a
+/// trace is not there any more.
 #[test]
 fn what_is_given_up_is_explained() {
     let world = world(|builder| {

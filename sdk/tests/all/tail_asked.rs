@@ -76,7 +76,8 @@ fn traces_that_are_held_can_be_chosen_by_a_function() {
     check_sums(&world.handle);
 }
 
-/// The function makes traces that the ring holds. If it were asked about those, it would make more and never end.
+/// The function makes traces that the ring holds. If it were asked about those, it would make more
+/// and never end.
 #[test]
 fn a_function_that_chooses_is_asked_about_what_was_there() {
     let world = dropping(tail("error"));
@@ -111,7 +112,8 @@ fn a_function_that_chooses_is_not_switched_off() {
     check_sums(&world.handle);
 }
 
-/// The function looks at traces that are out of the ring: what it asks for itself is kept when it comes back.
+/// The function looks at traces that are out of the ring: what it asks for itself is kept when it
+/// comes back.
 #[test]
 fn a_trace_that_is_asked_for_while_it_is_looked_at_is_kept() {
     let world = dropping(tail("error"));
@@ -147,7 +149,8 @@ fn a_trace_that_is_chosen_was_not_asked_for_in_vain() {
     check_sums(&world.handle);
 }
 
-/// Ids that callers make up are as many as they may be; those that the service itself asks for are not forgotten for them.
+/// Ids that callers make up are as many as they may be; those that the service itself asks for are
+/// not forgotten for them.
 #[test]
 fn callers_do_not_push_out_what_is_asked_for_by_hand() {
     let world = dropping(tail("error"));
@@ -199,7 +202,8 @@ fn a_caller_s_ask_is_for_one_part_that_comes() {
     }
 }
 
-/// An ask is remembered for the age that an open trace may have, and no later ask makes that longer.
+/// An ask is remembered for the age that an open trace may have, and no later ask makes that
+/// longer.
 #[test]
 fn each_ask_of_a_caller_has_its_time() {
     let world = dropping(tail("error"));

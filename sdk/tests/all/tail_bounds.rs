@@ -123,7 +123,8 @@ fn an_error_that_a_span_begins_with_marks_its_trace() {
                 fill(&failing, 10);
                 let ordinary: Vec<_> = (0..100).map(|_| info_span!("ordinary")).collect();
                 ordinary.iter().for_each(|root| fill(root, 10));
-                // Another one that fails makes room for itself at the expense of what is worth less.
+                // Another one that fails makes room for itself at the expense of what is worth
+                // less.
                 let other = info_span!("other");
                 other.in_scope(|| info_span!("step").in_scope(|| error!("failed")));
                 fill(&other, 150);
@@ -156,7 +157,8 @@ fn errors_of_open_traces_that_were_given_up_are_missed() {
     check_sums(&world.handle);
 }
 
-/// Where all that is open has failed, and nothing else is left to give up, spans for which there is no room are cut.
+/// Where all that is open has failed, and nothing else is left to give up, spans for which there is
+/// no room are cut.
 #[test]
 fn open_traces_that_failed_share_the_ring() {
     let world = dropping(tail("error()").with_ring_bytes(64 << 10));
@@ -213,7 +215,8 @@ fn a_trace_that_is_kept_fits_into_the_queue() {
         let stats = world.handle.stats();
         assert_eq!((stats.spans_lost.queue_full, stats.tail.policies[0].kept), (0, 1), "{when_full:?}");
         assert_eq!(spans.len() as u64 + stats.tail.spans_given_up.cut, 9_001);
-        // Half of the queue at most, since lists double as they grow; and not much less than a quarter.
+        // Half of the queue at most, since lists double as they grow; and not much less than a
+        // quarter.
         assert!(spans.len() > 300, "{}", spans.len());
         check_sums(&world.handle);
     }
@@ -331,7 +334,8 @@ fn a_shutdown_exports_what_is_marked() {
     check_sums(&world.handle);
 }
 
-/// It is recorded too, and put to the policies when it ends: to the function it would be put for ever.
+/// It is recorded too, and put to the policies when it ends: to the function it would be put for
+/// ever.
 #[test]
 fn a_function_that_traces_is_not_put_its_own_traces() {
     let calls = Arc::new(AtomicU64::new(0));
@@ -352,7 +356,8 @@ fn a_function_that_traces_is_not_put_its_own_traces() {
     check_sums(&world.handle);
 }
 
-/// A key's function that shuts the SDK down: the root is dropped and recorded, and the shutdown has gone through its slots.
+/// A key's function that shuts the SDK down: the root is dropped and recorded, and the shutdown has
+/// gone through its slots.
 #[test]
 fn a_root_that_is_decided_during_the_shutdown_leaves_its_slot() {
     let handle = Arc::new(OnceLock::<Handle>::new());
@@ -393,8 +398,8 @@ fn a_root_whose_fields_panic_leaves_its_slot() {
     }
 }
 
-/// An error of an open child stays in the marks of the slot that its trace left, until another trace has the slot: whether the root
-/// counted as failed depended on that.
+/// An error of an open child stays in the marks of the slot that its trace left, until another
+/// trace has the slot: whether the root counted as failed depended on that.
 #[test]
 fn an_error_below_a_root_whose_trace_has_left_is_not_counted() {
     let world = dropping(tail("error"));

@@ -68,7 +68,8 @@ fn a_function_may_use_the_handle() {
     }
 }
 
-/// The same values are errors in a root that is recorded and in one that is not, and in a span below.
+/// The same values are errors in a root that is recorded and in one that is not, and in a span
+/// below.
 #[test]
 fn a_field_says_the_same_whether_its_trace_is_recorded() {
     type Record = fn(&tracing::Span);

@@ -1,4 +1,5 @@
-//! Spans that end when their trace has left its slot, for its age or for want of room: what they may take, and what is said of them.
+//! Spans that end when their trace has left its slot, for its age or for want of room: what they
+//! may take, and what is said of them.
 
 use std::time::Duration;
 
@@ -32,8 +33,8 @@ fn step(root: &Span) {
     root.in_scope(|| info_span!("step").in_scope(|| ()));
 }
 
-/// A root that is open for so long that its trace was put to the policies, held, and given up: its error is seen, and nothing of
-/// the trace is left.
+/// A root that is open for so long that its trace was put to the policies, held, and given up: its
+/// error is seen, and nothing of the trace is left.
 #[test]
 fn an_error_of_a_root_whose_trace_was_given_up_for_its_age_is_missed() {
     let world = dropping(tail("error()"));
@@ -62,8 +63,8 @@ fn an_error_of_a_root_whose_trace_was_given_up_for_its_age_is_missed() {
     check_sums(&world.handle);
 }
 
-/// A request that hangs on one call for longer than a trace may be old: nothing of it has ended that policies could look at, so it
-/// waits for that.
+/// A request that hangs on one call for longer than a trace may be old: nothing of it has ended
+/// that policies could look at, so it waits for that.
 #[test]
 fn a_trace_in_which_nothing_has_ended_is_not_given_up_for_its_age() {
     for fails in [false, true] {
@@ -89,7 +90,8 @@ fn a_trace_in_which_nothing_has_ended_is_not_given_up_for_its_age() {
     }
 }
 
-/// Half of the slots are for others: beyond that, such traces leave as others do, and their roots are late.
+/// Half of the slots are for others: beyond that, such traces leave as others do, and their roots
+/// are late.
 #[test]
 fn traces_in_which_nothing_has_ended_leave_half_of_the_slots_to_others() {
     let world = crate::support::world(|builder| {
@@ -133,7 +135,8 @@ fn a_trace_that_ends_after_the_shutdown_says_so() {
     check_sums(&world.handle);
 }
 
-/// As of a root that ends: after a rest there are no durations of the last minutes by which it would be slow.
+/// As of a root that ends: after a rest there are no durations of the last minutes by which it
+/// would be slow.
 #[test]
 fn a_trace_is_not_slow_at_its_age_by_durations_of_hours_ago() {
     for (rest, is_kept) in [(60, true), (7_200, false)] {
@@ -150,7 +153,8 @@ fn a_trace_is_not_slow_at_its_age_by_durations_of_hours_ago() {
     }
 }
 
-/// A root that ends while its aged trace is held makes it whole: policies look at what the root has and how long it took.
+/// A root that ends while its aged trace is held makes it whole: policies look at what the root has
+/// and how long it took.
 #[test]
 fn a_root_that_ends_late_puts_its_trace_to_the_policies_again() {
     for policy in ["attr:status>=500()", "slow:90s()", "own:whole()"] {
@@ -181,7 +185,8 @@ fn a_root_that_ends_late_puts_its_trace_to_the_policies_again() {
     }
 }
 
-/// An error arms its key, also while its root is open: in a trace that leaves for its age, and in a span that ends after that.
+/// An error arms its key, also while its root is open: in a trace that leaves for its age, and in a
+/// span that ends after that.
 #[test]
 fn an_error_in_a_trace_whose_root_is_open_arms_its_key() {
     for is_late in [false, true] {
@@ -209,7 +214,8 @@ fn an_error_in_a_trace_whose_root_is_open_arms_its_key() {
     }
 }
 
-/// The spans that follow a trace that was kept are a part of it: they have the rest of its policy's budget.
+/// The spans that follow a trace that was kept are a part of it: they have the rest of its policy's
+/// budget.
 #[test]
 fn spans_that_follow_a_trace_that_was_kept_are_within_its_budget() {
     let world = dropping(tail("error(bytes=1000,bytes_burst=10000)"));
@@ -263,7 +269,8 @@ fn two_parts(trace_id: u128) -> [Span; 2] {
     parts
 }
 
-/// One part of a trace was kept, and another one is held: what ends below that one late is a part of it, and brings all of it.
+/// One part of a trace was kept, and another one is held: what ends below that one late is a part
+/// of it, and brings all of it.
 #[test]
 fn a_late_child_that_fails_brings_its_own_part_of_a_trace_that_was_kept() {
     let world = dropping(tail("error"));
@@ -280,7 +287,8 @@ fn a_late_child_that_fails_brings_its_own_part_of_a_trace_that_was_kept() {
     check_sums(&world.handle);
 }
 
-/// Both parts were kept, by policies of different budgets: a late child follows its own, for its reason and of its budget.
+/// Both parts were kept, by policies of different budgets: a late child follows its own, for its
+/// reason and of its budget.
 #[test]
 fn a_late_child_follows_the_part_that_it_is_of() {
     let world = dropping(tail("error(bytes=1000,bytes_burst=10000),slow:1s()"));
@@ -327,7 +335,8 @@ fn a_late_child_that_fails_brings_the_part_that_it_is_of() {
     }
 }
 
-/// A warning that no policy wants makes a trace worth no more than others: one that failed does not make room for it.
+/// A warning that no policy wants makes a trace worth no more than others: one that failed does not
+/// make room for it.
 #[test]
 fn warnings_that_no_policy_wants_are_worth_no_room() {
     for (policies, outlives) in [("error", true), ("error:warn()", false)] {
@@ -351,8 +360,8 @@ fn warnings_that_no_policy_wants_are_worth_no_room() {
     }
 }
 
-/// Fills a small ring with the traces of ten roots that failed, for whom the policy has no budget left, and of as many ordinary ones as
-/// it takes. All are open.
+/// Fills a small ring with the traces of ten roots that failed, for whom the policy has no budget
+/// left, and of as many ordinary ones as it takes. All are open.
 fn fill_the_ring(world: &World) -> [Vec<Span>; 2] {
     request(true);
     let failing: Vec<_> = (0..10).map(|_| root()).collect();
@@ -381,7 +390,8 @@ fn a_trace_that_goes_at_once_takes_nobody_s_room() {
     check_sums(&world.handle);
 }
 
-/// Traces that the shutdown puts to the policies are not held, and take no room from those whose turn comes.
+/// Traces that the shutdown puts to the policies are not held, and take no room from those whose
+/// turn comes.
 #[test]
 fn nobody_makes_room_at_the_shutdown() {
     let tail = tail("error(traces=0.001,burst=1)").with_ring_bytes(64 << 10);

@@ -1,5 +1,6 @@
-//! Roots whose handles live on after they were left for the last time: they end in the past, as spans of connections and of
-//! tasks that somebody still holds do. What is put to the policies is late then, and the time has gone on for all others.
+//! Roots whose handles live on after they were left for the last time: they end in the past, as
+//! spans of connections and of tasks that somebody still holds do. What is put to the policies is
+//! late then, and the time has gone on for all others.
 
 use std::time::Duration;
 
@@ -45,7 +46,8 @@ fn a_root_that_was_left_long_ago_takes_no_time_from_others() {
     check_sums(&world.handle);
 }
 
-/// The published worst case holds for the time in which traces are kept, wherever their roots ended.
+/// The published worst case holds for the time in which traces are kept, wherever their roots
+/// ended.
 #[test]
 fn roots_that_were_left_long_ago_do_not_fill_a_budget_up() {
     let world = dropping("error(traces=1,burst=2)");
@@ -73,7 +75,8 @@ fn a_root_that_was_left_long_ago_does_not_forget_durations() {
         world.clock.advance(Duration::from_secs(3_600));
         let usual = |micros: u64| root().in_scope(|| world.clock.advance(Duration::from_micros(micros)));
         (0..512).for_each(|call| usual(500 + call));
-        // The first is a generation of its own. The 512th after it is one of those at which thresholds are computed, and the 768th.
+        // The first is a generation of its own. The 512th after it is one of those at which
+        // thresholds are computed, and the 768th.
         drop(early);
         (0..256).for_each(|call| usual(500 + call));
         usual(1_000_000);

@@ -180,7 +180,8 @@ fn a_late_child_without_room_is_counted() {
     check_sums(&world.handle);
 }
 
-/// The bounds of a trace hold for late children as for others: a number of spans, and a quarter of the ring.
+/// The bounds of a trace hold for late children as for others: a number of spans, and a quarter of
+/// the ring.
 #[test]
 fn late_children_are_as_many_as_others() {
     for (ring_bytes, spans, bytes) in [(32 << 20, 10_000, 32 << 20), (256 << 10, 2_000, 128 << 10)] {
@@ -201,7 +202,8 @@ fn late_children_are_as_many_as_others() {
     }
 }
 
-/// A late child that fails finds room for itself as any span does, at the expense of what is worth less.
+/// A late child that fails finds room for itself as any span does, at the expense of what is worth
+/// less.
 #[test]
 fn a_late_child_that_fails_takes_the_room_of_ordinary_traces() {
     let world = dropping(tail("error").with_ring_bytes(64 << 10));
@@ -276,7 +278,8 @@ fn parts_of_a_trace_that_are_open_follow_the_one_that_is_held() {
     check_sums(&world.handle);
 }
 
-/// A trace that was asked for before it came is kept, if it comes within the age that an open trace may have.
+/// A trace that was asked for before it came is kept, if it comes within the age that an open trace
+/// may have.
 #[test]
 fn an_ask_is_remembered_for_the_age_of_a_trace() {
     for (seconds, comes) in [(30, true), (31, false)] {
@@ -310,7 +313,8 @@ fn an_ask_that_is_repeated_is_remembered_anew() {
     check_sums(&world.handle);
 }
 
-/// Two parts of one trace, and late children of the one whose root is open: that root tells of those for which there was no room.
+/// Two parts of one trace, and late children of the one whose root is open: that root tells of
+/// those for which there was no room.
 #[test]
 fn late_children_that_are_cut_are_told_of() {
     let world = small();
@@ -381,7 +385,8 @@ fn late_children_find_their_trace_after_others() {
     check_sums(&world.handle);
 }
 
-/// A late child that makes its trace worse when the budget is used up: the trace is refused, and given up for that.
+/// A late child that makes its trace worse when the budget is used up: the trace is refused, and
+/// given up for that.
 #[test]
 fn a_trace_that_is_refused_for_a_late_child_says_so() {
     let world = dropping(tail("error(traces=0.001,burst=1)"));
@@ -402,7 +407,8 @@ fn a_trace_that_is_refused_for_a_late_child_says_so() {
     check_sums(&world.handle);
 }
 
-/// Where all that is open is marked, nothing of it is given up for the rest; nor is a trace that the head keeps.
+/// Where all that is open is marked, nothing of it is given up for the rest; nor is a trace that
+/// the head keeps.
 #[test]
 fn marked_traces_do_not_take_the_room_of_open_ones_that_are_worth_as_much() {
     let world = dropping(tail("error()").with_ring_bytes(64 << 10));
@@ -462,8 +468,8 @@ fn calls_in_another_order_are_not_odd() {
     assert_eq!(names(&spans), ["a", "b", "root"]);
 }
 
-/// The slot has memory then, and room for it, before its trace has a header. A trace that leaves for its age has no root to
-/// bring one.
+/// The slot has memory then, and room for it, before its trace has a header. A trace that leaves
+/// for its age has no root to bring one.
 #[test]
 fn a_recorded_trace_takes_the_slot_of_a_kept_one() {
     let world = crate::support::world(|builder| {
@@ -487,7 +493,8 @@ fn a_recorded_trace_takes_the_slot_of_a_kept_one() {
     assert_eq!(names(&spans).len(), 6, "its step was odd, and its root came late");
 }
 
-/// Traces from before the clock was set back lie ahead of it: they are held no longer than others, and none behind them.
+/// Traces from before the clock was set back lie ahead of it: they are held no longer than others,
+/// and none behind them.
 #[test]
 fn traces_from_before_the_clock_was_set_back_leave() {
     let world = dropping(tail("error"));

@@ -1,4 +1,5 @@
-//! Outcomes of local roots where traces are kept late: whose error it is, how long a root took, and who is told.
+//! Outcomes of local roots where traces are kept late: whose error it is, how long a root took, and
+//! who is told.
 
 use std::time::{Duration, SystemTime};
 
@@ -34,8 +35,9 @@ fn a_root_takes_as_long_whatever_becomes_of_it() {
     }
 }
 
-/// A root that code on the OpenTelemetry API ends at another time takes until then, for the policies and the totals as for whoever sees
-/// its span; whoever decided about its trace, and though its handle lives on.
+/// A root that code on the OpenTelemetry API ends at another time takes until then, for the
+/// policies and the totals as for whoever sees its span; whoever decided about its trace, and
+/// though its handle lives on.
 #[test]
 fn a_root_that_is_ended_by_hand_takes_until_then() {
     for sampler in ["always", "never"] {
@@ -71,7 +73,8 @@ fn a_root_that_is_ended_by_hand_takes_until_then() {
     }
 }
 
-/// OpenTelemetry, "End": what is recorded on a span after its end is ignored, and makes no error of it.
+/// OpenTelemetry, "End": what is recorded on a span after its end is ignored, and makes no error of
+/// it.
 #[test]
 fn an_error_after_an_end_by_hand_is_none() {
     for (sampler, exported) in [("always", 1), ("never", 0)] {
@@ -89,7 +92,8 @@ fn an_error_after_an_end_by_hand_is_none() {
     }
 }
 
-/// A trace that was kept for its age becomes an exemplar when its root follows it: until then it has no duration.
+/// A trace that was kept for its age becomes an exemplar when its root follows it: until then it
+/// has no duration.
 #[test]
 fn a_trace_that_was_kept_for_its_age_is_an_exemplar() {
     let world = dropping(tail("error()"));
@@ -110,7 +114,8 @@ fn a_trace_that_was_kept_for_its_age_is_an_exemplar() {
     assert_eq!(found, [(expected.0, expected.1, 40_000_000_000)]);
 }
 
-/// An exemplar is there to be looked up: a trace that the queue sheds is none, and neither is one that comes after the shutdown.
+/// An exemplar is there to be looked up: a trace that the queue sheds is none, and neither is one
+/// that comes after the shutdown.
 #[test]
 fn a_trace_that_is_shed_is_no_exemplar() {
     for sampler in ["always", "never"] {
@@ -151,7 +156,8 @@ fn an_error_counts_for_the_root_that_it_is_below() {
     assert_eq!(seen, [("around", 0), ("other", 1)]);
 }
 
-/// The decision about a span that faces outward waits as a root's does, and what is recorded meanwhile is the error of the root above.
+/// The decision about a span that faces outward waits as a root's does, and what is recorded
+/// meanwhile is the error of the root above.
 #[test]
 fn an_error_of_an_unused_span_below_a_dropped_root_is_missed() {
     let calls: [fn() -> Span; 2] =
@@ -171,8 +177,8 @@ fn an_error_of_an_unused_span_below_a_dropped_root_is_missed() {
     }
 }
 
-/// The decision waits for a parent that the root may get. An error that is recorded meanwhile goes with the root's fields if it is
-/// dropped, and is counted all the same.
+/// The decision waits for a parent that the root may get. An error that is recorded meanwhile goes
+/// with the root's fields if it is dropped, and is counted all the same.
 #[test]
 fn an_error_from_before_a_root_is_dropped_is_missed() {
     let early: [fn(&Span); 3] = [
@@ -193,7 +199,8 @@ fn an_error_from_before_a_root_is_dropped_is_missed() {
     }
 }
 
-/// Where contexts are off, callees are told nothing of a dropped trace: recorded or not makes no difference to them.
+/// Where contexts are off, callees are told nothing of a dropped trace: recorded or not makes no
+/// difference to them.
 #[test]
 fn without_contexts_nobody_is_told_of_a_recorded_trace() {
     for provisional in [Provisional::Never, Provisional::Always] {

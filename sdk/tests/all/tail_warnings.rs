@@ -1,5 +1,5 @@
-//! The warnings about policies, which a service's own subscriber hears. They come from a thread of ours, so the subscriber is the
-//! process's, and the process one of its own.
+//! The warnings about policies, which a service's own subscriber hears. They come from a thread of
+//! ours, so the subscriber is the process's, and the process one of its own.
 
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -70,7 +70,8 @@ fn builder() -> Builder {
         .with_exporter(Collector::default())
 }
 
-/// A policy is switched off, the ShouldSample is asked by others, and the parameters file is no good.
+/// A policy is switched off, the ShouldSample is asked by others, and the parameters file is no
+/// good.
 fn panic_at_warnings() -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("astracer.toml");
@@ -85,7 +86,8 @@ fn panic_at_warnings() -> Vec<String> {
     assert_eq!(is_kept.decision, SamplingDecision::Drop);
     std::fs::write(&path, "version = 3\n[ratio]\nprobability = 2.0\n").unwrap();
     for heard in 1.. {
-        // They come from the exporter's thread and from that which watches the file, each some time after the other.
+        // They come from the exporter's thread and from that which watches the file, each some time
+        // after the other.
         requests(1, true);
         astracer.handle.flush(TIMEOUT).unwrap();
         if warnings.0.lock().unwrap().len() == 3 {
@@ -145,7 +147,8 @@ fn a_service_is_warned_once_that_a_policy_was_switched_off() {
     assert!(heard.contains("policy=\\\"panics\\\" panics=16 slow=0"), "{heard}");
 }
 
-/// A subscriber that panics on threads of ours costs the warnings that it did not want, and not the threads.
+/// A subscriber that panics on threads of ours costs the warnings that it did not want, and not the
+/// threads.
 #[test]
 fn a_service_that_panics_at_warnings_is_traced_all_the_same() {
     let heard = heard("panics");

@@ -129,7 +129,8 @@ fn a_task_without_a_span_begins_a_trace_of_its_own() {
     assert_eq!(sorted(&draw(&spans)), ["spawner", "task"]);
 }
 
-/// A task spawned below a dropped root is dropped too, and its outgoing calls carry an unsampled context.
+/// A task spawned below a dropped root is dropped too, and its outgoing calls carry an unsampled
+/// context.
 #[test]
 fn a_dropped_trace_stays_dropped_on_another_thread() {
     let world = world(|builder| builder.with_sampler("every:2".parse().unwrap()));
@@ -156,8 +157,9 @@ fn a_dropped_trace_stays_dropped_on_another_thread() {
     assert_eq!((stats.roots_kept, stats.roots_dropped), (1, 1));
 }
 
-/// The documented price of exclusive mode: a span that does not exist carries nothing to another thread.
-/// Spans below a dropped root are only counted while a thread is inside of them. The sampler is asked about roots alone.
+/// The documented price of exclusive mode: a span that does not exist carries nothing to another
+/// thread. Spans below a dropped root are only counted while a thread is inside of them. The
+/// sampler is asked about roots alone.
 #[test]
 fn spans_below_a_dropped_root_may_be_left_in_any_order() {
     for mode in [ContextMode::Off, ContextMode::Ids, ContextMode::Recording] {
@@ -240,7 +242,8 @@ fn clones_on_two_subscribers_tell_their_spans_apart() {
     }
 }
 
-/// OpenTelemetry's context belongs to the thread, not to a subscriber; without it, each knows its own spans only.
+/// OpenTelemetry's context belongs to the thread, not to a subscriber; without it, each knows its
+/// own spans only.
 #[test]
 fn two_subscribers_do_not_see_each_other() {
     let never = "never".parse().unwrap();
@@ -284,7 +287,8 @@ fn fields_whose_formatting_traces_do_not_deadlock() {
     let root = one(&spans, "root");
     let pairs: Vec<_> = root.attributes.iter().map(|pair| (pair.key.as_str(), pair.value.as_str())).collect();
     assert_eq!(pairs, [("first", "chatty".into()), ("late", "chatty".into())]);
-    // `tracing` ignores most calls made while it formats a value, so the number of inner events is not checked.
+    // `tracing` ignores most calls made while it formats a value, so the number of inner events is
+    // not checked.
     let event = root.events.events.iter().find(|event| event.name == "an event");
     assert!(event.is_some_and(|event| event.attributes.iter().any(|pair| pair.value.as_str() == "chatty")));
 }
@@ -308,7 +312,8 @@ fn a_panic_while_formatting_leaves_the_layer_in_order() {
     assert_eq!(draw(&spans), "root\n  * kept level=\"INFO\" target=\"tests::threads\"\n");
 }
 
-/// `set_parent` on one thread while another enters the span for the first time: the answer is true, either way.
+/// `set_parent` on one thread while another enters the span for the first time: the answer is true,
+/// either way.
 #[test]
 fn set_parent_tells_the_truth_while_another_thread_enters() {
     use astracer_sdk::OpenTelemetrySpanExt as _;
@@ -366,7 +371,8 @@ fn set_parent_tells_the_truth_while_another_thread_enters() {
     }
 }
 
-/// Tables are made where they stay, not on the stack of the thread that first needs them: musl gives a thread 128 KiB.
+/// Tables are made where they stay, not on the stack of the thread that first needs them: musl
+/// gives a thread 128 KiB.
 #[test]
 fn a_thread_needs_little_stack() {
     const STACK: usize = 64 << 10;

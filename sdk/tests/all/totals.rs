@@ -69,8 +69,8 @@ fn a_heartbeat_has_the_exact_counts_of_each_key() {
     assert_eq!(spans.len() as u64, stats.spans_exported + 3);
 }
 
-/// A root with a name of one letter takes 61 bytes: ids of 18 and 10, the name of 3, the kind of 2, two times of 9 each, a
-/// status of 2, flags of 6, and 2 for the field that it is.
+/// A root with a name of one letter takes 61 bytes: ids of 18 and 10, the name of 3, the kind of 2,
+/// two times of 9 each, a status of 2, flags of 6, and 2 for the field that it is.
 #[test]
 fn the_cap_on_bytes_refuses_whole_traces_and_counts_them() {
     let world = world(|builder| {
@@ -109,7 +109,8 @@ fn a_key_s_bytes_are_capped_apart() {
     assert_eq!(names, ["a", "a", "b", "b", "c"]);
 }
 
-/// Kept by the head, by a policy, by hand: each stands for its duration. One that is dropped does not.
+/// Kept by the head, by a policy, by hand: each stands for its duration. One that is dropped does
+/// not.
 #[test]
 fn kept_traces_are_exemplars_of_durations() {
     let world = world(|builder| {

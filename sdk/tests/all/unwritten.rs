@@ -1,5 +1,5 @@
-//! Spans of a kept trace of which nothing is recorded at first but that they began: their records are written late, and
-//! nobody can tell.
+//! Spans of a kept trace of which nothing is recorded at first but that they began: their records
+//! are written late, and nobody can tell.
 
 use std::sync::Barrier;
 use std::sync::mpsc::channel;
@@ -106,8 +106,9 @@ fn each_span_has_the_thread_that_it_began_on() {
     assert_ne!(thread("root"), thread("there"));
 }
 
-/// From a span's start to when it is last left, as in tracing-opentelemetry: whether it has a record from the start, from
-/// in between, or only when it ends. Threads that are inside at the same time count once.
+/// From a span's start to when it is last left, as in tracing-opentelemetry: whether it has a
+/// record from the start, from in between, or only when it ends. Threads that are inside at the
+/// same time count once.
 #[test]
 fn busy_and_idle_times_are_those_of_the_stock_layer() {
     let world = world(|builder| builder.with_tracked_inactivity(true));
@@ -225,8 +226,8 @@ fn a_span_that_ends_while_it_is_written_has_one_record() {
     assert_eq!(spans.len(), 2 * TRACES);
 }
 
-/// A filter on the layer hides a root that was begun inside of a span of ours: the subscriber does not know that what
-/// begins below belongs to our trace, which may leave first.
+/// A filter on the layer hides a root that was begun inside of a span of ours: the subscriber does
+/// not know that what begins below belongs to our trace, which may leave first.
 #[test]
 fn a_span_that_outlives_its_trace_is_exported_in_it() {
     let world = world(|builder| builder);
@@ -264,8 +265,8 @@ fn open_spans_of_another_subscriber_are_counted_when_they_end() {
     });
 }
 
-/// A root that ends without having been entered is decided about when it ends, and leaves nothing to the next span that
-/// has its id.
+/// A root that ends without having been entered is decided about when it ends, and leaves nothing
+/// to the next span that has its id.
 #[test]
 fn a_root_that_nobody_enters_leaves_no_context_behind() {
     for mode in [ContextMode::Ids, ContextMode::Recording] {

@@ -1,5 +1,5 @@
-//! Code of the service that runs inside the layer: keys, generators of ids, policies, exporters. Where it panics or traces itself,
-//! the service goes on and so does the layer.
+//! Code of the service that runs inside the layer: keys, generators of ids, policies, exporters.
+//! Where it panics or traces itself, the service goes on and so does the layer.
 
 use std::panic::panic_any;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -191,7 +191,8 @@ impl<S: tracing::Subscriber> Layer<S> for Asks {
     }
 }
 
-/// Layers may ask the handle while `tracing` tells them of something, even if an export is under way and the subscriber is a scoped one.
+/// Layers may ask the handle while `tracing` tells them of something, even if an export is under
+/// way and the subscriber is a scoped one.
 #[test]
 fn a_layer_may_ask_the_handle_in_an_event() {
     let asks: [fn(&Handle); 3] = [
@@ -225,8 +226,8 @@ fn panic_with_it() -> ! {
     panic_any(PanicsInDrop)
 }
 
-/// Two requests, each with a call below it, on a thread of its own: a panic that gets through, and one that leaves somebody
-/// waiting, are seen.
+/// Two requests, each with a call below it, on a thread of its own: a panic that gets through, and
+/// one that leaves somebody waiting, are seen.
 fn requests(world: World) -> World {
     let (sender, ended) = channel();
     std::thread::spawn(move || {
@@ -324,7 +325,8 @@ impl SpanExporter for PanicsIn {
 fn an_exporter_may_panic_with_what_panics_when_it_is_dropped() {
     for call in [Call::Export, Call::Flush, Call::ShutDown] {
         let exporter = PanicsIn(call, AtomicUsize::new(0));
-        // No batch leaves before the flush, which has to hear of its fate, however long this thread is kept from running.
+        // No batch leaves before the flush, which has to hear of its fate, however long this thread
+        // is kept from running.
         let world = world(|builder| builder.with_exporter(exporter).with_batch_delay(TIMEOUT));
         let world = requests(world);
         let flushed = world.handle.flush(TIMEOUT);

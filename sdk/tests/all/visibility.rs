@@ -1,4 +1,5 @@
-//! Spans below a dropped root, visible and disabled. Each test has its line in docs/tracing-layer.md.
+//! Spans below a dropped root, visible and disabled. Each test has its line in
+//! docs/tracing-layer.md.
 
 use std::sync::{Arc, Mutex};
 
@@ -37,7 +38,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Other {
     }
 }
 
-/// A layer that keeps the first of two roots, and another one beside it. `f` gets a kept span, inside of a dropped root.
+/// A layer that keeps the first of two roots, and another one beside it. `f` gets a kept span,
+/// inside of a dropped root.
 fn below_dropped(dropped_spans: DroppedSpans, f: impl FnOnce(&World, &Span)) -> (World, Other) {
     let world =
         world(|builder| builder.with_sampler("every:2".parse().unwrap()).with_dropped_spans(dropped_spans));
@@ -66,7 +68,8 @@ fn a_span_exists_for_other_layers_or_for_nobody() {
     }
 }
 
-/// A `Vec` has the highest interest of its layers: then `tracing` asks nobody any more whether a span is to exist.
+/// A `Vec` has the highest interest of its layers: then `tracing` asks nobody any more whether a
+/// span is to exist.
 #[test]
 fn in_a_vec_another_layer_makes_the_spans_visible() {
     let span = tracing::subscriber::with_default(Registry::default(), || info_span!("plain"));
@@ -177,7 +180,8 @@ pub(crate) const ROWS: &[DocumentRow] = &[
     ),
 ];
 
-/// A per-layer filter that lets nothing through while spans are left must not leave the thread inside them.
+/// A per-layer filter that lets nothing through while spans are left must not leave the thread
+/// inside them.
 #[test]
 fn a_filter_may_change_while_spans_are_entered() {
     for dropped_spans in [DroppedSpans::Visible, DroppedSpans::Disabled] {
@@ -248,7 +252,8 @@ fn layers_that_come_by_reload_tell_their_spans_apart() {
     assert_eq!(draw(&world.exported()), "a\n  child\nb\n  child\n");
 }
 
-/// Spans end while the layer is away, and it does not hear of it. Others have their places when it is back.
+/// Spans end while the layer is away, and it does not hear of it. Others have their places when it
+/// is back.
 #[test]
 fn a_layer_that_goes_and_comes_back_by_reload_records_all_that_begins() {
     const SPANS: usize = 100;
@@ -273,8 +278,9 @@ fn a_layer_that_goes_and_comes_back_by_reload_records_all_that_begins() {
     assert_eq!((stats.spans_open, stats.traces_open), (0, 0));
 }
 
-/// Nobody ends the recorded traces that were open then. One in which nothing has ended gives its slot back at once, for there is nothing
-/// that policies could look at; another one at the age that ends all traces.
+/// Nobody ends the recorded traces that were open then. One in which nothing has ended gives its
+/// slot back at once, for there is nothing that policies could look at; another one at the age that
+/// ends all traces.
 #[test]
 fn a_layer_that_goes_by_reload_leaves_no_slots_taken() {
     const TRACES: usize = 100;
@@ -297,7 +303,8 @@ fn a_layer_that_goes_by_reload_leaves_no_slots_taken() {
     check_sums(&world.handle);
 }
 
-/// The thread leaves the span when the layer that entered it is gone, and another one is there, or none.
+/// The thread leaves the span when the layer that entered it is gone, and another one is there, or
+/// none.
 #[test]
 fn a_layer_that_is_replaced_inside_of_a_span_leaves_nothing_behind() {
     for is_away in [false, true] {
@@ -320,9 +327,10 @@ fn a_layer_that_is_replaced_inside_of_a_span_leaves_nothing_behind() {
     }
 }
 
-/// Spans that a thread enters and leaves in any order, in kept and in dropped traces, while the layer is replaced, leave it as it was: no
-/// context is current, and the next trace begins there as the first of all. In a dropped trace, spans rely on the context that the
-/// outermost one has attached.
+/// Spans that a thread enters and leaves in any order, in kept and in dropped traces, while the
+/// layer is replaced, leave it as it was: no context is current, and the next trace begins there as
+/// the first of all. In a dropped trace, spans rely on the context that the outermost one has
+/// attached.
 #[test]
 fn a_layer_that_is_replaced_at_any_time_leaves_nothing_behind() {
     for seed in 0..200 {

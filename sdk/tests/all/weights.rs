@@ -1,7 +1,8 @@
 //! Threshold, randomness and flags between processes, as headers.
 //!
-//! Expectations are the specification's ("TraceState: Probability Sampling", "General requirements"; W3C Trace Context
-//! level 2), and what the SDKs of Python and JavaScript sent and received: see `interop` in tests/data/README.md.
+//! Expectations are the specification's ("TraceState: Probability Sampling", "General
+//! requirements"; W3C Trace Context level 2), and what the SDKs of Python and JavaScript sent and
+//! received: see `interop` in tests/data/README.md.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
@@ -89,7 +90,8 @@ fn a_parent_s_threshold_goes_on_unless_the_flag_contradicts_it() {
         // No threshold: none goes out.
         (high, 3, "-", "-"),
         (high, 3, "ot=rv:00000000000001", "ot=rv:00000000000001"),
-        // A malformed threshold or randomness says nothing, and is passed on to whoever may know better.
+        // A malformed threshold or randomness says nothing, and is passed on to whoever may know
+        // better.
         (1, 3, "ot=th:C;k:v", "ot=th:C;k:v"),
         (high, 3, "ot=th:c;rv:1", "ot=th:c;rv:1"),
         (1, 3, "ot=th:8;th:0", "ot=th:8;th:0"),
@@ -107,8 +109,8 @@ fn a_parent_s_threshold_goes_on_unless_the_flag_contradicts_it() {
     }
 }
 
-/// The rightmost of 32 members gives way to ours, as W3C's "Mutating the tracestate Field" says; without one of ours, all
-/// stay. Of more than 32 the first 32 are read.
+/// The rightmost of 32 members gives way to ours, as W3C's "Mutating the tracestate Field" says;
+/// without one of ours, all stay. Of more than 32 the first 32 are read.
 #[test]
 fn thirty_two_members_travel() {
     let members: Vec<String> = (0..40).map(|n| format!("k{n}=v{n}")).collect();
@@ -124,7 +126,8 @@ fn thirty_two_members_travel() {
     assert_eq!(sent(&call(&decides, &headers(&high, &full))).1, expected);
 }
 
-/// A member that our threshold would make too long gives up foreign sub-keys, and never keeps a threshold that is not true.
+/// A member that our threshold would make too long gives up foreign sub-keys, and never keeps a
+/// threshold that is not true.
 #[test]
 fn a_threshold_that_does_not_hold_is_not_left_for_want_of_room() {
     let world = world(|builder| {
@@ -258,8 +261,8 @@ fn the_stock_sdk_as_parent_is_honoured() {
     assert!((1..50).contains(&kept), "{kept}");
 }
 
-/// With its own sampler the stock SDK follows the flag and passes the trace state on; with ours it also erases a threshold
-/// that the flag contradicts. Its propagator clears the flag `random`.
+/// With its own sampler the stock SDK follows the flag and passes the trace state on; with ours it
+/// also erases a threshold that the flag contradicts. Its propagator clears the flag `random`.
 #[test]
 fn the_stock_sdk_as_child_follows() {
     let ours = |builder: astracer_sdk::Builder| builder.with_sampler("ratio:0.5".parse().unwrap());
@@ -284,7 +287,8 @@ fn the_stock_sdk_as_child_follows() {
     assert_eq!(sent(&headers), ("01".to_owned(), "a=1".to_owned()));
 }
 
-/// Headers that the SDKs of Python and JavaScript sent: their decision holds here, and their weight goes on.
+/// Headers that the SDKs of Python and JavaScript sent: their decision holds here, and their weight
+/// goes on.
 #[test]
 fn other_languages_as_parents_are_honoured() {
     let mut roots = 0;
@@ -305,8 +309,8 @@ fn other_languages_as_parents_are_honoured() {
     assert!(roots > 30, "{roots}");
 }
 
-/// Headers that our service sent, and the results in those SDKs: the same decision and the same weight, but
-/// for the contradictions that the table marks.
+/// Headers that our service sent, and the results in those SDKs: the same decision and the same
+/// weight, but for the contradictions that the table marks.
 #[test]
 fn other_languages_as_children_agree() {
     let mut children = 0;
@@ -320,7 +324,8 @@ fn other_languages_as_children_agree() {
         let value = |state: &str| OtMember::of(state.trim_matches('-')).unwrap().value();
         let ours = (flags == "03" || flags == "01", value(&state));
         let theirs = (kept == "true", value(sent_on));
-        // The others follow the threshold instead of the flag, and keep it: the specification wants it erased.
+        // The others follow the threshold instead of the flag, and keep it: the specification wants
+        // it erased.
         let contradicted = language.ends_with('!');
         assert_eq!(ours == theirs, !contradicted, "{line}: {ours:?}");
         children += 1;

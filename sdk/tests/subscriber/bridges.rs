@@ -1,5 +1,5 @@
-//! OpenTelemetry's metrics and logs, which tracing-opentelemetry's `MetricsLayer` and opentelemetry-appender-tracing's bridge make of events,
-//! on the subscriber.
+//! OpenTelemetry's metrics and logs, which tracing-opentelemetry's `MetricsLayer` and
+//! opentelemetry-appender-tracing's bridge make of events, on the subscriber.
 
 use std::cell::RefCell;
 use std::fmt::Debug;
@@ -119,7 +119,8 @@ fn metrics_count_what_they_count_on_a_registry() {
         .with_filter(filter_fn(|metadata| metadata.fields().field("route").is_some())));
 }
 
-/// The layer's own filter refuses all spans: for itself only. Events below a dropped root are counted as well.
+/// The layer's own filter refuses all spans: for itself only. Events below a dropped root are
+/// counted as well.
 #[test]
 fn metrics_are_exact_and_traces_whole_whatever_is_dropped() {
     for (sampler, dropped_spans, kept) in [

@@ -1,8 +1,9 @@
 //! tokio-console's layer on the subscriber.
 //!
-//! `console_subscriber::ConsoleLayer` cannot be built without `--cfg tokio_unstable` for the whole build, so its calls are ported here
-//! from console-subscriber 0.5.0 (MIT licence): what it looks up, keeps in extensions and counts, and not what it sends. The spans and events
-//! are those that tokio emits.
+//! `console_subscriber::ConsoleLayer` cannot be built without `--cfg tokio_unstable` for the whole
+//! build, so its calls are ported here from console-subscriber 0.5.0 (MIT licence): what it looks
+//! up, keeps in extensions and counts, and not what it sends. The spans and events are those that
+//! tokio emits.
 
 use std::cell::RefCell;
 use std::fmt::Debug;
@@ -40,7 +41,8 @@ fn kind(metadata: &Metadata<'_>) -> Option<Kind> {
     }
 }
 
-/// A task, a resource or an operation on one. The original has a type for each, in the extensions of its span too.
+/// A task, a resource or an operation on one. The original has a type for each, in the extensions
+/// of its span too.
 #[derive(Debug)]
 struct Stats {
     kind: Kind,
@@ -233,8 +235,8 @@ fn wake(op: &str, task: &Span) {
     trace!(target: "tokio::task::waker", op, task.id = id);
 }
 
-/// Two tasks that wait for a mutex, which has a semaphore, in the order in which tokio emits it. The second one is woken by the first,
-/// on another thread than it was polled on.
+/// Two tasks that wait for a mutex, which has a semaphore, in the order in which tokio emits it.
+/// The second one is woken by the first, on another thread than it was polled on.
 fn tasks() {
     let tasks = [task("first"), task("second")];
     let mutex = trace_span!(
@@ -296,7 +298,8 @@ fn a_console_sees_the_same_tasks() {
     );
 }
 
-/// By hand: what the layer counts, and that nothing of it is in the traces, if spans of the runtime are not to be.
+/// By hand: what the layer counts, and that nothing of it is in the traces, if spans of the runtime
+/// are not to be.
 #[test]
 fn a_console_counts_what_happened_and_traces_have_none_of_it() {
     let world = world(|builder| builder);

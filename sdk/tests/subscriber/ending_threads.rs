@@ -1,4 +1,5 @@
-//! Threads that trace while their thread-local values are dropped. A registry panics then, which ends the process.
+//! Threads that trace while their thread-local values are dropped. A registry panics then, which
+//! ends the process.
 
 use std::cell::RefCell;
 use std::thread;
@@ -26,7 +27,8 @@ impl Drop for Last {
 
 thread_local!(static LAST: RefCell<Last> = const { RefCell::new(Last(None)) });
 
-/// The values that a thread has used when it ends, after the one that traces then, and so is dropped before that one.
+/// The values that a thread has used when it ends, after the one that traces then, and so is
+/// dropped before that one.
 #[derive(Clone, Copy, Debug)]
 enum Used {
     Nothing,
@@ -89,8 +91,9 @@ fn trace_by(dispatch: &Dispatch, earlier: &tracing::Span) {
     dispatch.try_close(last);
 }
 
-/// A worker that is inside of a span until it ends: a thread-local value holds the guard, and is dropped after the thread's
-/// stack of spans. The handles that the thread has for children are not lost with it.
+/// A worker that is inside of a span until it ends: a thread-local value holds the guard, and is
+/// dropped after the thread's stack of spans. The handles that the thread has for children are not
+/// lost with it.
 #[test]
 fn a_thread_may_be_inside_of_a_span_until_it_ends() {
     thread_local!(static WORKER: RefCell<Vec<tracing::span::EnteredSpan>> = const { RefCell::new(Vec::new()) });

@@ -123,8 +123,8 @@ fn the_last_of_many_handles_ends_a_span_once() {
     }
 }
 
-/// Children begin inside of a parent on one thread, more than the handles that it takes at once, and end on another, before the
-/// parent is left and after: the parent ends with the last of all.
+/// Children begin inside of a parent on one thread, more than the handles that it takes at once,
+/// and end on another, before the parent is left and after: the parent ends with the last of all.
 #[test]
 fn children_that_end_on_another_thread_hold_their_parent() {
     const CHILDREN: usize = 200;
@@ -163,8 +163,9 @@ fn children_that_end_on_another_thread_hold_their_parent() {
     }
 }
 
-/// A guard that is leaked keeps the span open, once a child has begun inside. A thread that ends lets go of what it has for children; if there
-/// is no other handle by then, the span stays open, is counted, and the spans below leave when the trace is old.
+/// A guard that is leaked keeps the span open, once a child has begun inside. A thread that ends
+/// lets go of what it has for children; if there is no other handle by then, the span stays open,
+/// is counted, and the spans below leave when the trace is old.
 #[test]
 fn a_leaked_guard_keeps_a_span_open() {
     for is_dropped_inside in [false, true] {
@@ -208,7 +209,8 @@ fn a_leaked_guard_keeps_no_span_of_a_registry_open() {
     assert_eq!(draw(&world.exported()), "root\n  child\n");
 }
 
-/// The service's own formatting panics while a child begins: the child never was, and holds nothing.
+/// The service's own formatting panics while a child begins: the child never was, and holds
+/// nothing.
 #[test]
 fn a_child_whose_fields_panic_holds_no_parent() {
     struct Panics;
@@ -248,7 +250,8 @@ fn a_filter_is_told_of_each_end_once() {
     is_told_of_each_end_once(&seen, world.astracer.subscriber().with_filter(seen.clone()).into());
 }
 
-/// As a service does that chooses its subscriber when it starts. One in a box is not told which it is a part of.
+/// As a service does that chooses its subscriber when it starts. One in a box is not told which it
+/// is a part of.
 #[test]
 fn a_filter_in_a_box_is_told_of_each_end_once() {
     let world = world(|builder| builder);
@@ -282,8 +285,8 @@ fn is_told_of_each_end_once(seen: &Seen, dispatch: Dispatch) {
     });
     let [root, child, leaf] = ids[..] else { panic!("{ids:?}") };
     let mut seen = seen.0.lock().unwrap().clone();
-    // The end of a parent is told before that of the child whose end it follows from: nothing runs after the filters have
-    // heard of the child's.
+    // The end of a parent is told before that of the child whose end it follows from: nothing runs
+    // after the filters have heard of the child's.
     seen.sort();
     let expected = [(false, root), (false, child), (false, leaf), (true, root), (true, child), (true, leaf)];
     assert_eq!(seen, expected);
@@ -299,7 +302,8 @@ impl Layer<AstracerSubscriber> for PanicsAt {
     }
 }
 
-/// The panic is the service's; the spans above end all the same, also those of the thread that goes on.
+/// The panic is the service's; the spans above end all the same, also those of the thread that goes
+/// on.
 #[test]
 fn a_filter_that_panics_at_an_end_keeps_no_span_open() {
     let world = world(|builder| builder);
@@ -340,7 +344,8 @@ fn a_filter_that_panics_when_a_span_is_left_leaves_no_context() {
     assert_eq!(draw(&world.exported()), "root\n  child\n");
 }
 
-/// A span that begins inside of another on one subscriber does not hold spans of another subscriber.
+/// A span that begins inside of another on one subscriber does not hold spans of another
+/// subscriber.
 #[test]
 fn subscribers_on_one_thread_keep_their_spans_apart() {
     let world = world(|builder| builder);
@@ -375,7 +380,8 @@ fn a_span_is_current_where_it_was_entered_last() {
     assert_eq!(world.handle.stats().spans_lost.open_spans, 1);
 }
 
-/// As on a registry: what a task does that was spawned inside of a local root without room is in that root's trace, which is dropped.
+/// As on a registry: what a task does that was spawned inside of a local root without room is in
+/// that root's trace, which is dropped.
 #[test]
 fn a_task_stays_in_the_dropped_trace_of_a_root_without_room() {
     for base in [false, true] {
@@ -400,7 +406,8 @@ fn a_task_stays_in_the_dropped_trace_of_a_root_without_room() {
     }
 }
 
-/// As on a registry, too: a span that begins where telemetry is suppressed is the current one inside.
+/// As on a registry, too: a span that begins where telemetry is suppressed is the current one
+/// inside.
 #[test]
 fn a_suppressed_span_is_current_inside() {
     let world = world(|builder| builder);
@@ -415,7 +422,8 @@ fn a_suppressed_span_is_current_inside() {
     assert_eq!(spans.len(), 1);
 }
 
-/// Below a dropped root neither spans nor events exist; a client's span does, since it tells others of the decision.
+/// Below a dropped root neither spans nor events exist; a client's span does, since it tells others
+/// of the decision.
 #[test]
 fn below_a_dropped_root_everything_is_refused() {
     let world = world(|builder| {

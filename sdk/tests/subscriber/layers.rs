@@ -1,4 +1,5 @@
-//! The subscriber with other layers, which it takes on as our layer on a registry, and under global filters, alone.
+//! The subscriber with other layers, which it takes on as our layer on a registry, and under global
+//! filters, alone.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -89,7 +90,8 @@ fn seen(
     (page.text(), trees(&collector.spans()))
 }
 
-/// The exported trees in the order of their texts: traces of different threads are exported in any order.
+/// The exported trees in the order of their texts: traces of different threads are exported in any
+/// order.
 pub(crate) fn trees(spans: &[SpanData]) -> String {
     let mut traces: HashMap<TraceId, Vec<SpanData>> = HashMap::new();
     for span in spans {
@@ -100,7 +102,8 @@ pub(crate) fn trees(spans: &[SpanData]) -> String {
     drawn.concat()
 }
 
-/// A stack on the subscriber and the same on a registry with the layer tell the same, in every combination of filters.
+/// A stack on the subscriber and the same on a registry with the layer tell the same, in every
+/// combination of filters.
 #[test]
 fn a_stack_on_the_subscriber_is_the_stack_on_a_registry() {
     macro_rules! check {
@@ -178,7 +181,8 @@ fn a_level_holds_for_layers_when_the_sdk_is_off() {
     let [detail, work] = with_default(tracing_subscriber::registry(), spans);
     let world = world(|builder| builder.with_enabled(false));
     let subscriber = world.astracer.subscriber().with_max_level(LevelFilter::INFO);
-    // Asked directly: `tracing` asks all dispatchers of the process together, and other tests have some.
+    // Asked directly: `tracing` asks all dispatchers of the process together, and other tests have
+    // some.
     let dispatch = tracing::Dispatch::new(subscriber.with(logs(&Page::default())));
     assert!(dispatch.register_callsite(detail).is_never());
     assert!(dispatch.register_callsite(work).is_always());

@@ -115,8 +115,8 @@ fn a_caller_that_writes_the_other_form_of_b3_is_heard() {
     }
 }
 
-/// One caller that writes several formats: what the later ones say counts. W3C Trace Context cannot say that a decision is left to the
-/// callee, and says "not sampled" then.
+/// One caller that writes several formats: what the later ones say counts. W3C Trace Context cannot
+/// say that a decision is left to the callee, and says "not sampled" then.
 #[test]
 fn a_decision_in_another_format_counts_where_b3_leaves_it_open() {
     const IDS: &str = "0000000000000000000000000000002a-000000000000002b";
@@ -173,7 +173,8 @@ fn several_baggage_headers_are_one_list() {
     assert_eq!(seen(&[("baggage", "a=1"), ("baggage", "b=2, c=3")]), "a=1,b=2,c=3");
     assert_eq!(seen(&[("baggage", "a=1"), ("baggage", "a=2")]), "a=2");
     assert_eq!(seen(&[("baggage", "a=1")]), "a=1");
-    // A list that would be longer than the specification's limit for all is not read, and takes no other away.
+    // A list that would be longer than the specification's limit for all is not read, and takes no
+    // other away.
     let long = format!("long={}", "x".repeat(8_192));
     assert_eq!(seen(&[("baggage", "a=1"), ("baggage", &long), ("baggage", "b=2")]), "a=1,b=2");
     let _around = Context::new().with_baggage([opentelemetry::KeyValue::new("around", 1)]).attach();

@@ -1,6 +1,8 @@
-//! Other layers are told on the subscriber what a plain registry tells them, whatever is dropped, and so are they on our layer.
+//! Other layers are told on the subscriber what a plain registry tells them, whatever is dropped,
+//! and so are they on our layer.
 //!
-//! The stacks of filters are those of tracing-subscriber's own tests: `layer_filters`, `env_filter`, `reload`, `option`, `vec`.
+//! The stacks of filters are those of tracing-subscriber's own tests: `layer_filters`,
+//! `env_filter`, `reload`, `option`, `vec`.
 
 use std::cell::RefCell;
 use std::fmt::{Debug, Write as _};
@@ -38,8 +40,9 @@ pub(crate) fn told(stack: impl Into<Dispatch>, page: &Page, run: fn()) -> String
     page.text()
 }
 
-/// Fails unless layers write the same over a plain registry, over our layer on one, and over our subscriber. Where spans of a
-/// dropped trace are disabled for all, the plain registry knows more than the other two, which still agree.
+/// Fails unless layers write the same over a plain registry, over our layer on one, and over our
+/// subscriber. Where spans of a dropped trace are disabled for all, the plain registry knows more
+/// than the other two, which still agree.
 macro_rules! tells_the_same {
     ($name:expr, $run:expr, |$page:ident| $($layer:expr),+) => {{
         let page = $crate::layers::Page::default();
@@ -70,8 +73,8 @@ macro_rules! tells_the_same {
 }
 pub(crate) use tells_the_same;
 
-/// Spans in spans, with fields recorded late, left out of order, entered twice and on another thread, with explicit parents and
-/// with none; events in all of them.
+/// Spans in spans, with fields recorded late, left out of order, entered twice and on another
+/// thread, with explicit parents and with none; events in all of them.
 fn service() {
     let request = info_span!(target: "service", "request", user = "a", n = 1, late = Empty).entered();
     info!(target: "service", answer = 42, enable = true, "began");
@@ -353,7 +356,8 @@ fn span_traces_are_the_same() {
     );
 }
 
-/// Calls what tracing-flame calls, and writes the stacks of its samples. (Its last release is of 2022.)
+/// Calls what tracing-flame calls, and writes the stacks of its samples. (Its last release is of
+/// 2022.)
 struct Flame(Page);
 
 impl<S> Layer<S> for Flame
@@ -381,7 +385,8 @@ fn samples_of_flame_graphs_are_the_same() {
         .with_filter(filter_fn(|metadata| metadata.target() == "store")));
 }
 
-/// As [`downcast_raw` of tracing-subscriber's tests][1]: a filter and the layer under it are found through the stack.
+/// As [`downcast_raw` of tracing-subscriber's tests][1]: a filter and the layer under it are found
+/// through the stack.
 ///
 /// [1]: https://github.com/tokio-rs/tracing/blob/main/tracing-subscriber/tests/layer_filters/downcast_raw.rs
 #[test]

@@ -1,4 +1,5 @@
-//! Truncation at every byte, and a flipped bit in every byte: what is lost is what was hit, and it is counted.
+//! Truncation at every byte, and a flipped bit in every byte: what is lost is what was hit, and it
+//! is counted.
 
 use astracer_spool::testing::MemoryDisk;
 use astracer_spool::{Outcome, Settings, Spool, verify};

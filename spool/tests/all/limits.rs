@@ -58,7 +58,8 @@ fn the_oldest_make_room_if_that_is_asked_for() {
     assert_eq!(spool.counts().dropped, dropped);
 }
 
-/// A record whose segment makes room while it is being delivered is counted once, by its own outcome.
+/// A record whose segment makes room while it is being delivered is counted once, by its own
+/// outcome.
 #[test]
 fn a_record_under_way_is_not_counted_twice() {
     for outcome in [Some(Outcome::Delivered), Some(Outcome::Partly(0)), None] {
@@ -154,7 +155,8 @@ fn a_full_disk_loses_nothing_that_was_appended() {
     assert_eq!(spool.counts().damaged, 0);
 }
 
-/// Behind a torn frame that could not be cut, nothing is written: the next record has a segment of its own.
+/// Behind a torn frame that could not be cut, nothing is written: the next record has a segment of
+/// its own.
 #[test]
 fn a_torn_frame_that_stays_is_not_written_over() {
     let disk = MemoryDisk::default();
@@ -190,8 +192,8 @@ fn a_record_whose_sync_failed_is_refused() {
     assert_eq!(drain(&mut open(&disk.after_power_loss(|synced, _| synced), &settings)), [0, 2]);
 }
 
-/// A disk that fails for a while may keep what was refused, where it is found again. The next record was taken for it then,
-/// skipped, and counted nowhere.
+/// A disk that fails for a while may keep what was refused, where it is found again. The next
+/// record was taken for it then, skipped, and counted nowhere.
 #[test]
 fn a_refused_record_that_stays_takes_no_place_of_another() {
     let disk = MemoryDisk::default();
@@ -283,7 +285,8 @@ fn a_dead_letter_larger_than_the_limit_removes_no_other() {
     assert_eq!(verify(&disk).unwrap().reasons, [("forbidden".to_owned(), 2)]);
 }
 
-/// Of two writes of the position that fail, the second must not tear the copy that the first has left.
+/// Of two writes of the position that fail, the second must not tear the copy that the first has
+/// left.
 #[test]
 fn writes_of_the_position_that_fail_leave_the_last_good_one() {
     let disk = MemoryDisk::default();
@@ -352,8 +355,8 @@ fn a_record_may_be_rejected_in_part() {
     assert_eq!(report.reasons, [("forbidden".to_owned(), 2), ("too large".to_owned(), 1)]);
 }
 
-/// `sync` is for everything that was appended, whatever `Sync` says: for full segments, for the names of the files, and for
-/// what a former process left.
+/// `sync` is for everything that was appended, whatever `Sync` says: for full segments, for the
+/// names of the files, and for what a former process left.
 #[test]
 fn a_sync_makes_all_segments_durable() {
     let disk = MemoryDisk::default();

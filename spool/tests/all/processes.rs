@@ -24,7 +24,8 @@ fn a_folder_has_one_user() {
 
 const FOLDER: &str = "ASTRACER_SPOOL_TEST_FOLDER";
 
-/// Run as a child by the test below: appends records, settles some, and says so, until it is killed.
+/// Run as a child by the test below: appends records, settles some, and says so, until it is
+/// killed.
 #[test]
 #[ignore = "the child of `what_was_appended_survives_a_kill`"]
 fn child() {

@@ -1,4 +1,5 @@
-//! Random operations on a spool whose disk fills up, fails and loses power, checked against a list in memory.
+//! Random operations on a spool whose disk fills up, fails and loses power, checked against a list
+//! in memory.
 
 use std::collections::VecDeque;
 
@@ -7,15 +8,16 @@ use astracer_spool::{Outcome, Settings, Sync, WhenFull};
 
 use crate::support::{Random, check_law, number, open, payload, spans};
 
-/// Records that wait, by the simple rule that a queue obeys: what was appended and not settled, in order.
+/// Records that wait, by the simple rule that a queue obeys: what was appended and not settled, in
+/// order.
 #[derive(Default)]
 struct Reference {
     waiting: VecDeque<u64>,
 }
 
 impl Reference {
-    /// Takes over the records that a restart finds: those that were settled may be there again (at least once). If
-    /// `is_durable`, none that waited may be gone.
+    /// Takes over the records that a restart finds: those that were settled may be there again (at
+    /// least once). If `is_durable`, none that waited may be gone.
     fn follow(&mut self, disk: &MemoryDisk, settings: &Settings, is_durable: bool) {
         let mut copy = open(&disk.after_power_loss(|_, all| all), settings);
         let mut there = VecDeque::new();
@@ -53,7 +55,8 @@ fn run(seed: u64, sync: Sync, when_full: WhenFull) {
                 // Whole records leave at the front when they make room.
                 let mut dropped = spool.counts().dropped - before;
                 if dropped > 0 && sync != Sync::Append {
-                    // The segments that made room may have had holes since a loss of power: only the front is known.
+                    // The segments that made room may have had holes since a loss of power: only
+                    // the front is known.
                     let first = spool.peek(0).unwrap();
                     let first = first.map(|record| {
                         spool.settle(&record, Outcome::Partly(0));
@@ -106,7 +109,8 @@ fn run(seed: u64, sync: Sync, when_full: WhenFull) {
                 reference.follow(&disk, &settings, true);
             }
             _ => {
-                // The machine loses power: a random part of what was not synced is gone, torn anywhere.
+                // The machine loses power: a random part of what was not synced is gone, torn
+                // anywhere.
                 drop(spool);
                 disk = disk.after_power_loss(|synced, all| {
                     synced + random.below((all - synced) as u64 + 1) as usize

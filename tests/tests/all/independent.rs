@@ -1,6 +1,6 @@
-//! The scores of real recordings, computed by code that shares nothing with ours: it reads the archive's
-//! lines with serde_json, joins with hash maps, keeps complete lists of durations, and writes call trees as
-//! text.
+//! The scores of real recordings, computed by code that shares nothing with ours: it reads the
+//! archive's lines with serde_json, joins with hash maps, keeps complete lists of durations, and
+//! writes call trees as text.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;

@@ -1,5 +1,6 @@
-//! Keys from recording to service: a service is recorded, its keys are derived from the recording and written
-//! to a parameters file, and the service, run again with this file, applies the parameters of each key.
+//! Keys from recording to service: a service is recorded, its keys are derived from the recording
+//! and written to a parameters file, and the service, run again with this file, applies the
+//! parameters of each key.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -54,8 +55,8 @@ fn service(builder: Builder, folder: &Path) -> Astracer {
         .expect("good settings")
 }
 
-/// Roots with fields of each type, on the span and on the resource, set once and twice, with ids to fold, and
-/// with text that resembles a part of a key. Each root occurs twice.
+/// Roots with fields of each type, on the span and on the resource, set once and twice, with ids to
+/// fold, and with text that resembles a part of a key. Each root occurs twice.
 fn serve(astracer: &Astracer) {
     let subscriber = tracing_subscriber::registry().with(astracer.layer.clone());
     tracing::subscriber::with_default(subscriber, || {

@@ -1,8 +1,8 @@
 //! Popular middleware, with the real crates on both sides of a call: two processes, one trace.
 //!
-//! The second process is this binary again, running only [`service::process`]: it listens on a free port,
-//! prints it, serves until its input ends, and then prints what it exported. The exports of both processes
-//! are compared with those of tracing-opentelemetry's own layer.
+//! The second process is this binary again, running only [`service::process`]: it listens on a free
+//! port, prints it, serves until its input ends, and then prints what it exported. The exports of
+//! both processes are compared with those of tracing-opentelemetry's own layer.
 
 mod client;
 mod grpc;
@@ -57,7 +57,8 @@ fn text<'a>(span: &'a Value, key: &str) -> &'a str {
     span[key].as_str().unwrap_or_default()
 }
 
-/// One trace, whole: a root, all others below a span that is there, and the callee's below the caller's.
+/// One trace, whole: a root, all others below a span that is there, and the callee's below the
+/// caller's.
 #[track_caller]
 fn assert_one_trace([own, theirs]: &[Vec<Value>; 2], state: &str, case: &str) {
     assert!(!own.is_empty() && !theirs.is_empty(), "{case}: {own:?} {theirs:?}");
@@ -104,7 +105,8 @@ fn kept_traces_are_as_with_the_stock_layer() {
     }
 }
 
-/// The caller drops everything, and the service respects that although its own sampler would keep it.
+/// The caller drops everything, and the service respects that although its own sampler would keep
+/// it.
 #[test]
 fn dropped_traces_are_dropped_on_both_sides() {
     for pair in PAIRS {
@@ -115,8 +117,8 @@ fn dropped_traces_are_dropped_on_both_sides() {
     }
 }
 
-/// A weight is propagated: one of two traces is kept, as the ids determine, with `th:8` on every span of it.
-/// Runs with each layer on either side.
+/// A weight is propagated: one of two traces is kept, as the ids determine, with `th:8` on every
+/// span of it. Runs with each layer on either side.
 #[test]
 fn weights_travel_with_the_trace() {
     let mixed = [

@@ -90,7 +90,8 @@ fn totals_of_all_roots_arrive_with_exemplars_that_name_kept_traces() {
         for call in 0..100 {
             let root = if call % 4 == 0 { info_span!("GET /a") } else { info_span!("GET /b") };
             root.in_scope(|| {
-                // Calls of different lengths, by a clock: a sleep is as much longer as the machine is busy.
+                // Calls of different lengths, by a clock: a sleep is as much longer as the machine
+                // is busy.
                 let began = Instant::now();
                 while began.elapsed() < Duration::from_micros(call) {
                     std::hint::spin_loop();
@@ -127,7 +128,8 @@ fn totals_of_all_roots_arrive_with_exemplars_that_name_kept_traces() {
     assert!(max >= 98e-6 && min <= max && sum >= max && sum <= 75.0 * max, "{b:?}");
     let positive = b.positive.as_ref().unwrap();
     assert_eq!(positive.bucket_counts.iter().sum::<u64>() + b.zero_count, 75);
-    // The bounds of the data model: the last bucket in use ends at the maximum or above, and begins below it.
+    // The bounds of the data model: the last bucket in use ends at the maximum or above, and begins
+    // below it.
     let bound = |index: i32| 2_f64.powf(f64::from(index) * 2_f64.powi(-b.scale));
     let last = positive.offset + positive.bucket_counts.len() as i32 - 1;
     assert!(bound(last) < max * 1.000_001 && max < bound(last + 1) * 1.000_001, "{b:?}");

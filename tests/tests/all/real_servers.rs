@@ -1,7 +1,8 @@
 //! Traces sent to real servers and read back: Zipkin, Jaeger and the OpenTelemetry Collector.
 //!
-//! `cargo xtask e2e` installs and starts the servers, passes their addresses to these tests, and runs them; a
-//! plain `cargo test` counts them as ignored. The tests of a server are in the module of its name.
+//! `cargo xtask e2e` installs and starts the servers, passes their addresses to these tests, and
+//! runs them; a plain `cargo test` counts them as ignored. The tests of a server are in the module
+//! of its name.
 
 mod collector;
 mod http;
@@ -19,7 +20,8 @@ use astracer_model::sink::Record;
 use astracer_model::span::Resource;
 use astracer_model::{Format, Problem, Sink, Span};
 
-/// Servers store spans in the background, so they are polled until they have them or this time is over.
+/// Servers store spans in the background, so they are polled until they have them or this time is
+/// over.
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
 

@@ -1,5 +1,5 @@
-//! The contents of the repository's recordings, and the results of the paper's parameters on them. The
-//! numbers were published with the recordings.
+//! The contents of the repository's recordings, and the results of the paper's parameters on them.
+//! The numbers were published with the recordings.
 
 use astracer_recording::recording::Recording;
 use astracer_tuner::{Candidate, Draw, Evaluator, Grouping, Inspection, Stop, Workload};

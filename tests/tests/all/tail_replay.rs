@@ -1,4 +1,5 @@
-//! `--tail` of `evaluate` keeps what a service keeps: the same traces, replayed from a recording and made by the layer.
+//! `--tail` of `evaluate` keeps what a service keeps: the same traces, replayed from a recording
+//! and made by the layer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +24,8 @@ use opentelemetry_sdk::trace::{IdGenerator, InMemorySpanExporter};
 use tracing::{Span, info_span};
 use tracing_subscriber::layer::SubscriberExt as _;
 
-/// A trace: when it begins and for how long, ns; its key; its children, each with its `code` and whether it fails, and with a child.
+/// A trace: when it begins and for how long, ns; its key; its children, each with its `code` and
+/// whether it fails, and with a child.
 #[derive(Clone, Debug)]
 struct Made {
     start: u64,
@@ -250,7 +252,8 @@ fn served(traces: &[Made], tail: &Tail) -> BTreeSet<u64> {
 
 #[test]
 fn a_replay_keeps_what_a_service_keeps() {
-    // Some of the policies want nothing of the first ones; a budget has time to come back in the last.
+    // Some of the policies want nothing of the first ones; a budget has time to come back in the
+    // last.
     let mut kept = 0;
     for (seed, number, gap) in [(1, 400, 2_000_000), (2, 600, 1_000_000), (3, 1_000, 400_000_000)] {
         let traces = made(&mut Random(seed), number, gap);

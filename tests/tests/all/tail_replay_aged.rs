@@ -1,4 +1,5 @@
-//! `--tail` of `evaluate` keeps what a service keeps of traces whose root is open for longer than the service waits for it.
+//! `--tail` of `evaluate` keeps what a service keeps of traces whose root is open for longer than
+//! the service waits for it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -45,7 +46,8 @@ struct Child {
     fails: bool,
 }
 
-/// Most are open for long, and ends lie close to the age and to the end of the time for which a trace is held.
+/// Most are open for long, and ends lie close to the age and to the end of the time for which a
+/// trace is held.
 fn made(random: &mut Random, number: usize, gap: u64) -> Vec<Made> {
     let mut start = 1_000;
     let mut of_trace = |_| {
@@ -190,7 +192,8 @@ fn served(traces: &[Made], tail: &Tail) -> BTreeSet<u64> {
     spans.iter().map(|span| number(span.span_context.trace_id())).collect()
 }
 
-/// A child of 1 s, another one that fails at 50 s, and the root of 60 s: at 30 s nothing has failed, and nothing is slow.
+/// A child of 1 s, another one that fails at 50 s, and the root of 60 s: at 30 s nothing has
+/// failed, and nothing is slow.
 #[test]
 fn what_fails_after_the_age_of_a_trace_is_late() {
     let child = |seconds, fails| Child { duration: seconds * SECOND, name: "call", code: 200, fails };

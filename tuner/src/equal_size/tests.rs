@@ -13,8 +13,8 @@ use super::*;
 use crate::candidate::Candidate;
 use crate::key::Grouping;
 
-/// Traces of one span each, 100 bytes, in four keys: of each 100 arrivals, one a millisecond, 70 are of the first, 20 of
-/// the second, 9 of the third and one of the last.
+/// Traces of one span each, 100 bytes, in four keys: of each 100 arrivals, one a millisecond, 70
+/// are of the first, 20 of the second, 9 of the third and one of the last.
 fn workload(traces: u64) -> Workload {
     let mut intake = Intake::new(Keep::default());
     let place = Place { file: Arc::from("test"), line: 1, byte: 0 };
@@ -90,7 +90,8 @@ fn a_size_is_met_by_turning_the_knob() {
         };
         assert!((found.tfcr - again).abs() < 1e-12, "{} says {} and keeps {again}", found.spec, found.tfcr);
         match spec.kind().name {
-            // 20 s are less than its period: only the start and the lower bound keep anything, 4 and some 20 traces.
+            // 20 s are less than its period: only the start and the lower bound keep anything, 4
+            // and some 20 traces.
             "jaeger-adaptive" => assert!(!found.is_met() && found.tfcr < 0.002, "{found:?}"),
             // All of the first 30 s are kept.
             "dynsampler-per-key" | "dynsampler-total" => assert_eq!(found.tfcr, 1.0, "{found:?}"),
@@ -99,7 +100,8 @@ fn a_size_is_met_by_turning_the_knob() {
     }
 }
 
-/// 20,000 traces: every tenth are 10 %, every 10th the nearest that a whole number can come to 9.7 %.
+/// 20,000 traces: every tenth are 10 %, every 10th the nearest that a whole number can come to 9.7
+/// %.
 #[test]
 fn a_whole_number_comes_as_near_as_it_can() {
     let workload = workload(20_000);

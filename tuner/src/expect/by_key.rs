@@ -4,7 +4,8 @@ use astracer_recording::stop::Pulse;
 
 use crate::workload::Workload;
 
-/// Each key's arrivals, in order of time. Sums over keys would otherwise sort the arrivals anew for each table.
+/// Each key's arrivals, in order of time. Sums over keys would otherwise sort the arrivals anew for
+/// each table.
 #[derive(Debug)]
 pub(super) struct ByKey {
     /// Where each key's arrivals begin, and where the last one's end.

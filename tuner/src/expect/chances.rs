@@ -6,7 +6,8 @@ use super::table::{KeyTable, Size};
 
 /// A probability below this counts as this where it is divided by.
 pub(super) const PROBABILITY_MIN: f64 = 1e-12;
-/// Bump's exponent counts as at most this, so that sums of logarithms stay finite: e^-700 is no chance at all.
+/// Bump's exponent counts as at most this, so that sums of logarithms stay finite: e^-700 is no
+/// chance at all.
 const EXPONENT_MAX: f64 = 700.0;
 
 /// The rule by which a key's traces are kept.
@@ -135,7 +136,8 @@ impl<'c> Chances<'c> {
         sum
     }
 
-    /// `fixed` is the key's sum of p (1 - p) if the number of its traces kept does not vary, else 0.
+    /// `fixed` is the key's sum of p (1 - p) if the number of its traces kept does not vary, else
+    /// 0.
     pub(super) fn add_functions(&self, key: KeyTable<'_>, fixed: f64, functions: &mut [Sums]) {
         for (function, cells) in key.by_function() {
             // Not in memory: each cell would wait for the one before to be written.
@@ -187,8 +189,8 @@ impl<'c> Chances<'c> {
         }
     }
 
-    /// Sums of (1 - p) / p, 1 - p and ln(1 - p) over traces, given suffix sums of their number by bin. The last is minus
-    /// infinity if a trace is kept for certain.
+    /// Sums of (1 - p) / p, 1 - p and ln(1 - p) over traces, given suffix sums of their number by
+    /// bin. The last is minus infinity if a trace is kept for certain.
     pub(super) fn odds(&self, traces: impl Iterator<Item = (u32, f64)>) -> (f64, f64, f64) {
         let (mut odds, mut missed, mut log_missing) = (0.0, 0.0, 0.0);
         let mut before = Chance::NONE;

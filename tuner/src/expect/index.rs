@@ -34,11 +34,11 @@ const FORGOTTEN_LOG2: f64 = 24.0;
 /// Larger counts share the last bin.
 const COUNT_MAX: f64 = 4e9;
 
-/// For each arrival, the number of calls of its key before it, as the sampler counts: x in bump's formula. Keys without room in
-/// the sampler's table count together.
+/// For each arrival, the number of calls of its key before it, as the sampler counts: x in bump's
+/// formula. Keys without room in the sampler's table count together.
 ///
-/// `length_ns` is the window, or the half-life. Windows are ahead by `phase`, a share of the window. `None` if asked to
-/// stop.
+/// `length_ns` is the window, or the half-life. Windows are ahead by `phase`, a share of the
+/// window. `None` if asked to stop.
 pub(crate) fn counts_before(
     workload: &Workload,
     counting: Counting,
@@ -100,8 +100,9 @@ pub(crate) fn counts_before(
 
 /// Counts put together into bins that bump's formula can hardly tell apart.
 ///
-/// A bin is represented by the middle of its range, in its logarithm: a probability in it is off by up to half of
-/// the bin's width times the exponent, to either side alike, so that sums over many arrivals are of second order.
+/// A bin is represented by the middle of its range, in its logarithm: a probability in it is off by
+/// up to half of the bin's width times the exponent, to either side alike, so that sums over many
+/// arrivals are of second order.
 #[derive(Debug)]
 pub(crate) struct Bins {
     /// The first count of each bin; ascending, from 0. The first bin holds the count 0 alone.
@@ -157,7 +158,8 @@ impl Bins {
         self.starts.len()
     }
 
-    /// The logarithm of the count that each bin is taken for, ascending: minus infinity for the first, the count 0.
+    /// The logarithm of the count that each bin is taken for, ascending: minus infinity for the
+    /// first, the count 0.
     pub(crate) fn logarithms(&self) -> &[f64] {
         &self.logarithms
     }
@@ -218,9 +220,10 @@ mod tests {
         }
     }
 
-    /// The sampler itself, by the probability that it gives each call, where more keys come than it holds and idle ones
-    /// leave. In four minutes the longest idle ones are more than may leave at once; in 80 s those that are idle for long
-    /// enough, a minute that is no multiple of the window, are few.
+    /// The sampler itself, by the probability that it gives each call, where more keys come than it
+    /// holds and idle ones leave. In four minutes the longest idle ones are more than may leave at
+    /// once; in 80 s those that are idle for long enough, a minute that is no multiple of the
+    /// window, are few.
     #[test]
     fn counts_are_those_of_the_sampler() {
         const DECAYING: &str = "bump:lambda=1,min=0,count=decaying,tau=2s,exponent=1";

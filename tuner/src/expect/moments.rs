@@ -10,7 +10,8 @@ const FRAC_1_PI: f64 = std::f64::consts::FRAC_1_PI;
 
 /// Sums over a function's traces (but its pivots), each trace kept on its own with probability p.
 ///
-/// c, d and q are as in [`Calls`]: the calls in a trace, and the sums of their deviations and squared deviations.
+/// c, d and q are as in [`Calls`]: the calls in a trace, and the sums of their deviations and
+/// squared deviations.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sums {
     /// Expected sums of c, d and q over what is kept.
@@ -21,7 +22,8 @@ pub(crate) struct Sums {
     pub(crate) log_missing: f64,
     /// Keys that keep a trace of the function for certain.
     pub(crate) certain: u32,
-    /// Sum of c^2 (1 - p) / p: the variance of the number of calls estimated by weights (Horvitz and Thompson).
+    /// Sum of c^2 (1 - p) / p: the variance of the number of calls estimated by weights (Horvitz
+    /// and Thompson).
     pub(crate) estimate_variance: f64,
 }
 
@@ -40,10 +42,12 @@ impl Sums {
     }
 }
 
-/// The mean of a root: E[sqrt(X)] of an X >= 0 with these moments, as if X had a gamma distribution.
+/// The mean of a root: E[sqrt(X)] of an X >= 0 with these moments, as if X had a gamma
+/// distribution.
 ///
-/// With k = mean^2 / variance it is sqrt(mean) Gamma(k + 1/2) / (Gamma(k) sqrt(k)), and by Watson (1959)
-/// Gamma(k + 1/2) / Gamma(k) = k / sqrt(k + t), where t falls from 1/pi at k = 0 to 1/4 + 1/(32 k) for large k.
+/// With k = mean^2 / variance it is sqrt(mean) Gamma(k + 1/2) / (Gamma(k) sqrt(k)), and by Watson
+/// (1959) Gamma(k + 1/2) / Gamma(k) = k / sqrt(k + t), where t falls from 1/pi at k = 0 to 1/4 +
+/// 1/(32 k) for large k.
 pub(crate) fn mean_of_root(x: Moments) -> f64 {
     if x.mean <= 0.0 {
         return 0.0;
@@ -58,12 +62,13 @@ pub(crate) fn mean_of_root(x: Moments) -> f64 {
     (x.mean * (k / (k + t))).sqrt()
 }
 
-/// The distribution of (m - M)^2 + (s - S)^2, where m and s are mean and deviation of a function over the
-/// kept part, and M and S those over the whole; M^2 + S^2 if nothing is kept. One entry for each combination
-/// of pivots, with its probability.
+/// The distribution of (m - M)^2 + (s - S)^2, where m and s are mean and deviation of a function
+/// over the kept part, and M and S those over the whole; M^2 + S^2 if nothing is kept. One entry
+/// for each combination of pivots, with its probability.
 ///
-/// Exact over the pivots (every combination is counted) and in the probability that nothing is kept; for the
-/// other traces of first order in the spread of the sums (the delta method for ratios).
+/// Exact over the pivots (every combination is counted) and in the probability that nothing is
+/// kept; for the other traces of first order in the spread of the sums (the delta method for
+/// ratios).
 pub(crate) fn distances(
     whole: MeanSd,
     sums: &Sums,

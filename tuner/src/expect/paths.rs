@@ -1,10 +1,10 @@
 //! Path kinds: the number found, and the distance of their estimated shares from the true ones.
 //!
-//! The estimate N of a kind's n traces is the sum of the weights of those kept. Its share of the sum of all weights has,
-//! by the delta method, the relative variance var(N) / n^2 - 2 cov(N, M) / (n m) + var(M) / m^2 with M the estimate of
-//! all m traces. The distance is the sum over the kinds of share * E(1 - X)+, where X is the estimated share relative to
-//! the true one: positive and negative differences add up to nothing, so half the sum of all is the sum of the negative
-//! ones.
+//! The estimate N of a kind's n traces is the sum of the weights of those kept. Its share of the
+//! sum of all weights has, by the delta method, the relative variance var(N) / n^2 - 2 cov(N, M) /
+//! (n m) + var(M) / m^2 with M the estimate of all m traces. The distance is the sum over the kinds
+//! of share * E(1 - X)+, where X is the estimated share relative to the true one: positive and
+//! negative differences add up to nothing, so half the sum of all is the sum of the negative ones.
 
 use std::f64::consts::TAU;
 
@@ -44,7 +44,8 @@ impl PathSums {
         self.variance = 0.0;
     }
 
-    /// The measures, given the traces of each kind and of all; `None` if there are no kinds to look at.
+    /// The measures, given the traces of each kind and of all; `None` if there are no kinds to look
+    /// at.
     pub(super) fn score(&self, traces: &[u32], all: f64) -> Option<ExpectedPaths> {
         if traces.is_empty() {
             return None;
@@ -64,10 +65,11 @@ impl PathSums {
 
 /// E(1 - X)+ of an estimate X with mean 1 and this variance, which is 0 with probability `missing`.
 ///
-/// For a gamma distribution it is sqrt(v / (v + 2 pi)) within 3 %: sqrt(v / 2 pi), a normal distribution's, for a small
-/// variance v, and 1 for an endless one. A rare kind is not like that: if found it counts for at least 1 / p traces. So
-/// the chance of a miss is taken by itself, and what is found as a normal number whose deviation is chosen so that the
-/// two agree where nothing is missed. Within 20 % of the binomial distributions of 1 to 200 traces with p up to 0.9.
+/// For a gamma distribution it is sqrt(v / (v + 2 pi)) within 3 %: sqrt(v / 2 pi), a normal
+/// distribution's, for a small variance v, and 1 for an endless one. A rare kind is not like that:
+/// if found it counts for at least 1 / p traces. So the chance of a miss is taken by itself, and
+/// what is found as a normal number whose deviation is chosen so that the two agree where nothing
+/// is missed. Within 20 % of the binomial distributions of 1 to 200 traces with p up to 0.9.
 fn shortfall(variance: f64, missing: f64) -> f64 {
     let found = 1.0 - missing;
     // The relative variance of X if it is not 0.
@@ -86,20 +88,22 @@ fn density(at: f64) -> f64 {
     (-0.5 * at * at).exp() / TAU.sqrt()
 }
 
-/// The probability that a standard normal number is above `at`, which is at least 0: within 1e-5, Abramowitz and Stegun
-/// 26.2.16.
+/// The probability that a standard normal number is above `at`, which is at least 0: within 1e-5,
+/// Abramowitz and Stegun 26.2.16.
 fn normal_above(at: f64) -> f64 {
     let t = 1.0 / (1.0 + 0.332_67 * at);
     density(at) * t * (0.436_183_6 + t * (-0.120_167_6 + t * 0.937_298_0))
 }
 
 impl Chances<'_> {
-    /// Adds a key's traces. `fixed` is the key's sum of p (1 - p) if the number of its traces kept does not vary, else 0.
+    /// Adds a key's traces. `fixed` is the key's sum of p (1 - p) if the number of its traces kept
+    /// does not vary, else 0.
     pub(super) fn add_paths(&self, key: KeyTable<'_>, fixed: f64, sums: &mut PathSums) {
         if sums.kinds.is_empty() {
             return;
         }
-        // Sums of (1 - p) / p and of 1 - p, over all of the key's traces and over those of one kind.
+        // Sums of (1 - p) / p and of 1 - p, over all of the key's traces and over those of one
+        // kind.
         let sizes = key.sizes().iter().map(|cell| (cell.bin, cell.size[0]));
         let (odds, missed, _) = self.odds(sizes);
         let apart = |one: f64, other: f64| if fixed > 0.0 { one * other / fixed } else { 0.0 };
@@ -138,8 +142,8 @@ mod tests {
         assert_eq!(shortfall(1e300, 1.0), 1.0);
     }
 
-    /// E(1 - m - Y)+ of a normal Y with mean 1, summed up in small steps, for the deviation that the gamma distribution's
-    /// sqrt(v / (v + 2 pi)) asks for where nothing is missed.
+    /// E(1 - m - Y)+ of a normal Y with mean 1, summed up in small steps, for the deviation that
+    /// the gamma distribution's sqrt(v / (v + 2 pi)) asks for where nothing is missed.
     #[test]
     fn a_shortfall_is_that_of_a_normal_number_and_of_a_miss() {
         for (variance, missing) in [(0.3, 0.1), (0.05, 0.01), (2.0, 0.4), (20.0, 0.2), (1.5, 0.0)] {
@@ -163,8 +167,8 @@ mod tests {
         }
     }
 
-    /// Two kinds and one that is not there: 4 and 6 of 10 traces. By hand, the relative variances of their shares are
-    /// 8/16 - 2 5/40 + 30/100 and 9/36 - 2 7/60 + 30/100.
+    /// Two kinds and one that is not there: 4 and 6 of 10 traces. By hand, the relative variances
+    /// of their shares are 8/16 - 2 5/40 + 30/100 and 9/36 - 2 7/60 + 30/100.
     #[test]
     fn shares_of_kinds_vary_with_their_own_and_with_all_estimates() {
         let kind = |missing: f64, variance: f64, covariance: f64| KindSums {

@@ -1,14 +1,15 @@
 //! The few traces that decide a function's mean and deviation.
 //!
-//! Durations have heavy tails: one slow call of a hundred can be most of a function's variance, and a function with
-//! three calls is three traces. Kept or not, such a trace moves the sample by more than any formula of first order
-//! allows for. So each function's weightiest traces are set apart, and every combination of keeping them is counted.
+//! Durations have heavy tails: one slow call of a hundred can be most of a function's variance, and
+//! a function with three calls is three traces. Kept or not, such a trace moves the sample by more
+//! than any formula of first order allows for. So each function's weightiest traces are set apart,
+//! and every combination of keeping them is counted.
 
 use crate::stop::Stop;
 use crate::workload::{Calls, Workload};
 
-/// Traces set apart for each function: 2^4 combinations are a microsecond, and errors of some percent become some
-/// tenths of a percent (measured, see RESULTS.md).
+/// Traces set apart for each function: 2^4 combinations are a microsecond, and errors of some
+/// percent become some tenths of a percent (measured, see RESULTS.md).
 pub(crate) const PIVOTS: usize = 4;
 
 /// The traces set apart, by function.

@@ -1,9 +1,9 @@
 //! The spread of a sum of squares over replays: a few levels, each with a probability, a mean and a
 //! deviation.
 //!
-//! Mean and variance alone do not distinguish a sum that varies a little each time from one that is nearly
-//! always the same and huge once in a hundred replays, when the one slow call is kept. The mean of the root
-//! is very different.
+//! Mean and variance alone do not distinguish a sum that varies a little each time from one that is
+//! nearly always the same and huge once in a hundred replays, when the one slow call is kept. The
+//! mean of the root is very different.
 
 use super::moments::{Moments, mean_of_root};
 
@@ -41,7 +41,8 @@ impl Spread {
                 if open <= 0.0 {
                     break;
                 }
-                // Rounding may leave a little of the last level open: the largest component fills it.
+                // Rounding may leave a little of the last level open: the largest component fills
+                // it.
                 (left, moments) = parts.next().unwrap_or((f64::INFINITY, moments));
             }
             let mean = first / width;
@@ -74,7 +75,8 @@ impl Spread {
         Moments { mean, variance: square }
     }
 
-    /// The mean of the root of this sum and an independent rest, each level as if it had a gamma distribution.
+    /// The mean of the root of this sum and an independent rest, each level as if it had a gamma
+    /// distribution.
     pub(crate) fn mean_of_root(&self, rest: Moments) -> f64 {
         self.average(|moments| mean_of_root(moments.plus(rest)))
     }
@@ -94,7 +96,8 @@ impl Moments {
         Self { mean: self.mean + other.mean, variance: self.variance + other.variance }
     }
 
-    /// Of a number that has these moments with these probabilities: those of [`Spread::of`], which keeps both.
+    /// Of a number that has these moments with these probabilities: those of [`Spread::of`], which
+    /// keeps both.
     pub(crate) fn of(components: &[(f64, Self)]) -> Self {
         let all: f64 = components.iter().map(|(probability, _)| probability).sum();
         if all == 0.0 {
@@ -126,8 +129,8 @@ mod tests {
         close(WIDTHS.iter().sum(), 1.0);
     }
 
-    /// Nearly always 500^2, once in a hundred replays seven times the root: a gamma distribution with these moments would
-    /// have a root of 320 on average.
+    /// Nearly always 500^2, once in a hundred replays seven times the root: a gamma distribution
+    /// with these moments would have a root of 320 on average.
     #[test]
     fn what_is_rare_and_huge_does_not_hide_what_is_common() {
         let spread = Spread::of(&mut [(0.01, fixed(3500.0 * 3500.0)), (0.99, fixed(500.0 * 500.0))]);
@@ -151,7 +154,8 @@ mod tests {
         close(spread.moments().variance, second - mean * mean);
         close(Moments::of(&components).mean, mean);
         close(Moments::of(&components).variance, second - mean * mean);
-        // Rare combinations are left out, and the others are all there is: 1 or 3, half the time each.
+        // Rare combinations are left out, and the others are all there is: 1 or 3, half the time
+        // each.
         let mut rest = [(0.2, fixed(1.0)), (0.2, fixed(3.0))];
         for moments in [Spread::of(&mut rest).moments(), Moments::of(&rest)] {
             close(moments.mean, 2.0);

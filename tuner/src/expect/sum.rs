@@ -46,7 +46,8 @@ impl Sum {
         self.all.mean
     }
 
-    /// The mean of the sum's root. Those that spread most are added level by level, the others by mean and variance.
+    /// The mean of the sum's root. Those that spread most are added level by level, the others by
+    /// mean and variance.
     pub(super) fn mean_of_root(
         &self,
         mut spread: impl FnMut(Source, &mut Vec<(f64, Moments)>) -> Spread,
@@ -68,7 +69,8 @@ impl Sum {
 mod tests {
     use super::*;
 
-    /// Whatever the order in which families come, the widest are those added by levels; mean and variance are of all.
+    /// Whatever the order in which families come, the widest are those added by levels; mean and
+    /// variance are of all.
     #[test]
     fn the_widest_are_kept_and_all_are_summed_up() {
         let family = |variance: f64| Moments { mean: 10.0 * variance, variance };

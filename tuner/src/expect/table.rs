@@ -1,11 +1,11 @@
 //! A workload's sums for each (key, count), for windows (or a decay) of one length.
 //!
-//! Sums run from a bin to the last of its key (suffix sums). A sum of p(bin) * value(bin) is then a sum of
-//! (p(bin) - p(bin before)) * suffix(bin), and ends at the first bin whose probability is the minimum: a candidate
-//! with a small lambda visits a few bins of each key only.
+//! Sums run from a bin to the last of its key (suffix sums). A sum of p(bin) * value(bin) is then a
+//! sum of (p(bin) - p(bin before)) * suffix(bin), and ends at the first bin whose probability is
+//! the minimum: a candidate with a small lambda visits a few bins of each key only.
 //!
-//! All keys lie one after the other in the same vectors: a recording with 100,000 keys takes as many entries, not as
-//! many vectors.
+//! All keys lie one after the other in the same vectors: a recording with 100,000 keys takes as
+//! many entries, not as many vectors.
 
 use std::hint::black_box;
 use std::num::NonZeroU64;
@@ -26,8 +26,8 @@ pub(crate) const MOMENTS: usize = 10;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cell {
     pub(crate) bin: u32,
-    /// With c the calls of the function in a trace, d and q the sums of their deviations and squared deviations: the
-    /// sums over traces of 1, c, d, q, cc, cd, cq, dd, dq, qq.
+    /// With c the calls of the function in a trace, d and q the sums of their deviations and
+    /// squared deviations: the sums over traces of 1, c, d, q, cc, cd, cq, dd, dq, qq.
     pub(crate) moments: [f64; MOMENTS],
 }
 
@@ -48,7 +48,8 @@ pub(crate) struct TreeCell {
     pub(crate) traces: f64,
 }
 
-/// The call trees of a workload. One that a single trace has needs no entry of its own: it is found if the trace is kept.
+/// The call trees of a workload. One that a single trace has needs no entry of its own: it is found
+/// if the trace is kept.
 #[derive(Debug)]
 pub(super) struct SharedTrees {
     /// By call tree: its number among those that several traces have, or [`NONE`].
@@ -90,7 +91,8 @@ pub(crate) struct LatencyBin {
     pub(crate) squares: f64,
 }
 
-/// Cells in groups, one group for each of some ids: the cells of a group lie together, and so do a key's groups.
+/// Cells in groups, one group for each of some ids: the cells of a group lie together, and so do a
+/// key's groups.
 #[derive(Debug)]
 struct Groups<C> {
     /// Each group's id and its first cell.
@@ -168,7 +170,8 @@ pub(crate) struct KeyTable<'t> {
 impl Table {
     /// Tables for each of some lengths; `None` if asked to stop.
     ///
-    /// All of them are made for one key after the other: its traces are read from memory once, and then from a cache.
+    /// All of them are made for one key after the other: its traces are read from memory once, and
+    /// then from a cache.
     pub(super) fn of_lengths(
         (workload, by_key, trees): (&Workload, &ByKey, &SharedTrees),
         pivots: &Pivots,
@@ -265,7 +268,8 @@ impl<'t> KeyTable<'t> {
         &self.table.lone_trees[self.from.lone_trees as usize..self.to.lone_trees as usize]
     }
 
-    /// The cells of the other call trees, one slice each, with the numbers that [`SharedTrees`] gives them.
+    /// The cells of the other call trees, one slice each, with the numbers that [`SharedTrees`]
+    /// gives them.
     pub(crate) fn by_tree(self) -> impl Iterator<Item = (usize, &'t [TreeCell])> {
         self.table.trees.slices(self.from.trees..self.to.trees)
     }
@@ -291,7 +295,8 @@ struct Sorting {
 }
 
 impl Sorting {
-    /// Arrivals with their bins, ascending by bin; those of one bin stay in their order. `None` if asked to stop.
+    /// Arrivals with their bins, ascending by bin; those of one bin stay in their order. `None` if
+    /// asked to stop.
     fn sorted(
         &mut self,
         arrivals: impl Iterator<Item = (u32, u32)>,
@@ -327,8 +332,9 @@ impl Sorting {
     }
 }
 
-/// Cells of the key at hand by id. Only ids that the key has are visited, so that a table's cost does not grow with keys
-/// times ids; and all of them lie in one vector, so that a table of 100,000 trees takes no 100,000 vectors.
+/// Cells of the key at hand by id. Only ids that the key has are visited, so that a table's cost
+/// does not grow with keys times ids; and all of them lie in one vector, so that a table of 100,000
+/// trees takes no 100,000 vectors.
 struct Gathered<C> {
     /// In the order in which they came up, each with the place of its id's next one, or [`NONE`].
     cells: Vec<(C, u32)>,
@@ -346,7 +352,8 @@ impl<C: Copy> Gathered<C> {
         Self { cells: Vec::new(), ends: vec![(NONE, NONE); ids], touched: Vec::new() }
     }
 
-    /// Changes an id's last cell by `change` if that says that it did, or else gives the id a new last cell.
+    /// Changes an id's last cell by `change` if that says that it did, or else gives the id a new
+    /// last cell.
     fn add(&mut self, id: u32, change: impl FnOnce(&mut C) -> bool, new: impl FnOnce() -> C) {
         let place = self.cells.len() as u32;
         let (first, last) = &mut self.ends[id as usize];
@@ -363,7 +370,8 @@ impl<C: Copy> Gathered<C> {
         self.cells.push((new(), NONE));
     }
 
-    /// Moves the cells to a table, ascending by id, each with the sum of all later ones added by `add`.
+    /// Moves the cells to a table, ascending by id, each with the sum of all later ones added by
+    /// `add`.
     fn finish(&mut self, groups: &mut Groups<C>, add: impl Fn(&mut C, &C)) {
         self.touched.sort_unstable();
         for &id in &self.touched {
@@ -415,8 +423,8 @@ impl<'w> Builder<'w> {
         }
     }
 
-    /// Reads some traces, which lie far apart. Sums wait for what they read, and these reads do not: together they take little
-    /// longer than one of them.
+    /// Reads some traces, which lie far apart. Sums wait for what they read, and these reads do
+    /// not: together they take little longer than one of them.
     fn fetch(&self, arrivals: &[(u32, u32)]) {
         let calls = |&(_, index): &(u32, u32)| self.workload.calls(index as usize);
         black_box(arrivals.iter().flat_map(calls).fold(0, |all, calls| all ^ calls.count));

@@ -79,7 +79,8 @@ fn sizes_and_findings_are_exact() {
             let (found, _) = bump(&expectation, counting, lambda, minimum);
             let p = probabilities(&workload, counting, lambda, minimum, length_s);
             let each = || workload.arrivals().iter().zip(&p);
-            // Bins of 8 to 10 % of x change single probabilities by up to that, to both sides alike.
+            // Bins of 8 to 10 % of x change single probabilities by up to that, to both sides
+            // alike.
             let sum =
                 |value: fn(&crate::workload::Arrival) -> f64| each().map(|(a, p)| p * value(a)).sum::<f64>();
             close("traces", found.traces, sum(|_| 1.0), 0.01);
@@ -128,7 +129,8 @@ fn sizes_and_findings_are_exact() {
 /// A workload so small that every kept part can be scored: 2^n of them.
 #[test]
 fn everything_is_exact_where_every_trace_is_set_apart() {
-    // 11 traces are kept by chance; a function has four weighty traces at most, as many as are set apart.
+    // 11 traces are kept by chance; a function has four weighty traces at most, as many as are set
+    // apart.
     let workload = synthetic(12, 4);
     let (lambda, minimum, window_s) = (0.8, 0.3, 120.0);
     let p = probabilities(&workload, Counting::Tumbling, lambda, minimum, window_s);
@@ -152,7 +154,8 @@ fn everything_is_exact_where_every_trace_is_set_apart() {
     let expectation = expectation(&workload, Counting::Tumbling, window_s);
     let (found, scratch) = bump(&expectation, Counting::Tumbling, lambda, minimum);
     close("call trees", found.call_trees, trees, 1e-9);
-    // The root of SS^2 is an approximation, and not every function has four traces only: see the next test.
+    // The root of SS^2 is an approximation, and not every function has four traces only: see the
+    // next test.
     let by_function: f64 = expectation
         .functions
         .iter()
@@ -192,7 +195,8 @@ fn a_part_has_the_functions_and_kinds_of_its_own_traces() {
         "{all:?}"
     );
     assert!(all.count_error.expect("weights") < 1e-6, "{all:?}");
-    // Each number by itself, from the kept tenth's: the mean over functions, and not over all that the whole has.
+    // Each number by itself, from the kept tenth's: the mean over functions, and not over all that
+    // the whole has.
     let tenth = expectation.ratio(0.1, &mut Scratch::default(), Stop::never()).expect("not stopped");
     let mut errors = 0.0;
     for &function in &functions {
@@ -252,8 +256,8 @@ fn a_score_without_call_trees_lacks_nothing_else() {
     assert_eq!(expectation.expected(0, law, &mut scratch, Stop::never()), Some(all));
 }
 
-/// Half of one root's traces, each with one call of each of two functions, and nothing else: the entropy is one bit,
-/// and functions that are never kept are no part of it.
+/// Half of one root's traces, each with one call of each of two functions, and nothing else: the
+/// entropy is one bit, and functions that are never kept are no part of it.
 #[test]
 fn functions_that_are_never_kept_are_no_part_of_the_entropy() {
     let workload = synthetic(3000, 1);
@@ -267,8 +271,8 @@ fn functions_that_are_never_kept_are_no_part_of_the_entropy() {
     close("traces", found.traces, traces / 2.0, 1e-12);
 }
 
-/// The estimated share of a bucket with n of a function's m calls, ln(N / M), has the slope 1/n - 1/m by its own calls
-/// and -1/m by those of each other bucket.
+/// The estimated share of a bucket with n of a function's m calls, ln(N / M), has the slope 1/n -
+/// 1/m by its own calls and -1/m by those of each other bucket.
 #[test]
 fn divergences_have_the_slopes_of_shares() {
     let workload = synthetic(900, 5);
@@ -324,9 +328,10 @@ fn a_mean_is_that_of_every_field() {
     assert_eq!(Expected::mean(&[]), Expected::default());
 }
 
-/// The means of 200 replays through the samplers themselves. Exact quantities lie within four standard errors of the
-/// mean (a normal number is farther out once in 16,000, and the seeds are fixed) and 1 % for the bins; SS and
-/// dist/entropy, which are not exact, within four standard errors and 5 %.
+/// The means of 200 replays through the samplers themselves. Exact quantities lie within four
+/// standard errors of the mean (a normal number is farther out once in 16,000, and the seeds are
+/// fixed) and 1 % for the bins; SS and dist/entropy, which are not exact, within four standard
+/// errors and 5 %.
 #[test]
 fn replays_agree() {
     const REPLAYS: u64 = 200;
@@ -386,7 +391,8 @@ fn replays_agree() {
             check("SS", |score| score.ss_ms, found.ss_ms, 0.05);
             check("dist/entropy", |score| score.dist_over_entropy, found.dist_over_entropy, 0.05);
             let latencies = scores.iter().map(|&(_, latency, _)| latency).collect();
-            // The root of the expected divergence lies above the expected root; by 12 % for lambda = 3, by 2 % else.
+            // The root of the expected divergence lies above the expected root; by 12 % for lambda
+            // = 3, by 2 % else.
             check_values("latency", latencies, found.latency.expect("asked for"), 0.15);
             let paths = |of: fn(&PathScore) -> f64| scores.iter().map(|(.., paths)| of(paths)).collect();
             check_values("paths", paths(|own| own.paths as f64), found.paths.expect("asked for"), 0.01);
@@ -396,12 +402,13 @@ fn replays_agree() {
     }
 }
 
-/// Stratified randomness, against the means and deviations of 200 replays with it: the number of traces kept of a key
-/// does not vary, and the error of counts by weights is smaller.
+/// Stratified randomness, against the means and deviations of 200 replays with it: the number of
+/// traces kept of a key does not vary, and the error of counts by weights is smaller.
 #[test]
 fn replays_with_stratified_randomness_agree() {
     let workload = synthetic(3000, 2);
-    // A key with one trace is kept for certain: its error would be that of a single number, spread or not.
+    // A key with one trace is kept for certain: its error would be that of a single number, spread
+    // or not.
     let config: Config = r#"bump:lambda=0,min=0.1,count=none;"once":min=1"#.parse().expect("a sampler");
     let sampler = Candidate::from(config);
     let once = workload.keys().names().position(|name| name == "once").expect("known");
@@ -431,7 +438,8 @@ fn replays_with_stratified_randomness_agree() {
     assert!(fixed.path_distance < plain.path_distance);
 }
 
-/// 2,000 of 12,000 keys find no room in the sampler's table and count as one; that they do decides about a tenth of the size.
+/// 2,000 of 12,000 keys find no room in the sampler's table and count as one; that they do decides
+/// about a tenth of the size.
 #[test]
 fn keys_without_room_count_together() {
     let workload = many_names(12_000, 30_000, 2);
@@ -453,7 +461,8 @@ fn keys_without_room_count_together() {
     }
 }
 
-/// A function is of the family of the root that most of its traces have, and each root has a family of its own.
+/// A function is of the family of the root that most of its traces have, and each root has a family
+/// of its own.
 #[test]
 fn families_are_those_of_roots() {
     let workload = synthetic(3000, 1);
@@ -468,7 +477,8 @@ fn families_are_those_of_roots() {
     assert_eq!((roots.len(), expectation.families.len()), (3, 3));
 }
 
-/// One of the two traces that call "store" is busy's, the other quiet's: the root that was named first has it.
+/// One of the two traces that call "store" is busy's, the other quiet's: the root that was named
+/// first has it.
 #[test]
 fn a_function_of_two_roots_alike_is_of_the_first() {
     let workload = synthetic(8, 1);
@@ -483,7 +493,8 @@ fn a_function_of_two_roots_alike_is_of_the_first() {
     assert_eq!(family("store"), family(first));
 }
 
-/// Sums stand for any number of traces: ten copies of each arrival, in keys of their own, are ten times as many.
+/// Sums stand for any number of traces: ten copies of each arrival, in keys of their own, are ten
+/// times as many.
 #[test]
 fn an_equal_share_is_a_share_of_everything() {
     let workload = synthetic(3000, 3);
@@ -491,7 +502,8 @@ fn an_equal_share_is_a_share_of_everything() {
     let tenth = expectation.ratio(0.1, &mut Scratch::default(), Stop::never()).expect("not stopped");
     close("traces", tenth.traces, 300.0, 1e-9);
     close("size", tenth.tfcr, 0.1, 1e-9);
-    // A kept call counts for ten: each trace adds c^2 (1 - p) / p to the variance of a function's count.
+    // A kept call counts for ten: each trace adds c^2 (1 - p) / p to the variance of a function's
+    // count.
     let mut variances = vec![0.0; workload.functions().len()];
     for arrival in 0..workload.arrivals().len() {
         for calls in workload.calls(arrival) {

@@ -32,9 +32,9 @@ pub(crate) struct BucketFamily<'w> {
 }
 
 impl<'w> BucketFamily<'w> {
-    /// From a single token to the most calls of any key; from a tenth of a token in the whole recording to as many
-    /// tokens as there are calls, were they all in a tenth of it. Draws differ in the order of arrivals only: a bucket
-    /// has no windows, and no randomness.
+    /// From a single token to the most calls of any key; from a tenth of a token in the whole
+    /// recording to as many tokens as there are calls, were they all in a tenth of it. Draws differ
+    /// in the order of arrivals only: a bucket has no windows, and no randomness.
     ///
     /// `None` if asked to stop.
     pub(crate) fn new(
@@ -64,8 +64,8 @@ impl<'w> BucketFamily<'w> {
         self.parameters(point).bucket().expect("the space's bounds are valid parameters")
     }
 
-    /// The measures of what is kept on one draw, with the measures that are wanted beside. A bucket states no
-    /// weights: each trace counts once. `None` if asked to stop.
+    /// The measures of what is kept on one draw, with the measures that are wanted beside. A bucket
+    /// states no weights: each trace counts once. `None` if asked to stop.
     fn score(&self, replay: &BucketReplay, bucket: &TokenBucket, stop: Stop<'_>) -> Option<Expected> {
         let mut tally = Tally::new(self.workload, &self.reference);
         let mut histograms = self.extras.latencies.then(|| LatencyTally::new(self.workload));
@@ -139,7 +139,8 @@ impl Family for BucketFamily<'_> {
     }
 }
 
-/// A workload's arrivals on one draw, put together by the bucket that decides them: that of their key, if it has room.
+/// A workload's arrivals on one draw, put together by the bucket that decides them: that of their
+/// key, if it has room.
 #[derive(Debug)]
 struct BucketReplay {
     /// Arrivals ordered by bucket, then by time.
@@ -159,7 +160,8 @@ impl BucketReplay {
     /// `None` if asked to stop.
     fn new(workload: &Workload, draw: &Draw, stop: Stop<'_>) -> Option<Self> {
         let mut records = Records::new(workload);
-        // The bucket that each record holds, and the time of its last call: a key that comes back has another one.
+        // The bucket that each record holds, and the time of its last call: a key that comes back
+        // has another one.
         let mut buckets: Vec<(u32, u64)> = (0..records.len() as u32).map(|bucket| (bucket, 0)).collect();
         let mut next = buckets.len() as u32;
         let mut by_key: Vec<(u32, KeyedArrival)> = draw
@@ -190,7 +192,8 @@ impl BucketReplay {
         Some(Self { ends: ends.collect(), arrivals: by_key.iter().map(|&(_, arrival)| arrival).collect() })
     }
 
-    /// The sampler's own arithmetic (see [`TokenBucket`]), without its table. `None` if asked to stop.
+    /// The sampler's own arithmetic (see [`TokenBucket`]), without its table. `None` if asked to
+    /// stop.
     fn kept(&self, bucket: &TokenBucket, stop: Stop<'_>, mut keep: impl FnMut(&KeyedArrival)) -> Option<()> {
         let mut pulse = stop.pulse();
         let token_ns = (1e9 / bucket.rate()).ceil();

@@ -18,7 +18,8 @@ const LENGTH_MAX_NS: f64 = 6e10;
 /// Lengths between one and its double: a window's edges matter, and a decay's length hardly.
 const TUMBLING_PER_DOUBLING: f64 = 4.0;
 const DECAYING_PER_DOUBLING: f64 = 1.5;
-/// All tables together take no more than about this; there are fewer lengths and draws if they would.
+/// All tables together take no more than about this; there are fewer lengths and draws if they
+/// would.
 const TABLES_BYTES_MAX: usize = 160 << 20;
 /// Fewer draws than this are never used.
 const DRAWS_MIN: usize = 2;
@@ -67,8 +68,9 @@ pub(crate) struct BumpFamily {
 impl BumpFamily {
     /// Sums up a workload on several draws; `None` if asked to stop.
     ///
-    /// lambda goes from where the second call of a window is kept once in 400 windows, to the most calls of any key;
-    /// the minimum from one kept trace in the whole recording to `size_max`, beyond which it alone would keep too much.
+    /// lambda goes from where the second call of a window is kept once in 400 windows, to the most
+    /// calls of any key; the minimum from one kept trace in the whole recording to `size_max`,
+    /// beyond which it alone would keep too much.
     pub(crate) fn new(
         workload: &Workload,
         counting: Counting,
@@ -90,7 +92,8 @@ impl BumpFamily {
         stop: Stop<'_>,
     ) -> Option<Self> {
         let mut lengths_ns = match lengths {
-            // Walks go through the list: its order and what is in it twice are no part of what was asked for.
+            // Walks go through the list: its order and what is in it twice are no part of what was
+            // asked for.
             Some(lengths) => {
                 let mut lengths = lengths.to_vec();
                 lengths.sort_unstable();
@@ -206,7 +209,8 @@ impl Family for BumpFamily {
 
     fn corners(&self) -> Vec<Point> {
         let lengths = self.lengths_ns.len();
-        // Above lambda a steeper curve keeps less, below it more, so either end may keep least. Windows have one exponent.
+        // Above lambda a steeper curve keeps less, below it more, so either end may keep least.
+        // Windows have one exponent.
         let exponents: &[f64] = match self.counting {
             Counting::Tumbling => &[0.0],
             Counting::Decaying => &[1.0, 0.0],
@@ -240,7 +244,8 @@ impl Family for BumpFamily {
     }
 }
 
-/// Lengths on a geometric scale, in whole milliseconds: from 0.1 s to a minute, or to the recording's length.
+/// Lengths on a geometric scale, in whole milliseconds: from 0.1 s to a minute, or to the
+/// recording's length.
 fn lengths_of(counting: Counting, recording_ns: u64) -> Vec<NonZeroU64> {
     let per_doubling = match counting {
         Counting::Tumbling => TUMBLING_PER_DOUBLING,
@@ -262,7 +267,8 @@ mod tests {
     use super::*;
     use crate::testing::{many_names, synthetic};
 
-    /// Windows at other phases keep other parts: the size that is held within the limits is that of all draws together.
+    /// Windows at other phases keep other parts: the size that is held within the limits is that of
+    /// all draws together.
     #[test]
     fn a_size_is_the_mean_over_all_draws() {
         let (workload, stop) = (synthetic(600, 1), Stop::never());
@@ -281,7 +287,8 @@ mod tests {
         assert!((kept.0 / bytes - 1.0).abs() < 1e-12 && (kept.1 / traces - 1.0).abs() < 1e-12, "{kept:?}");
     }
 
-    /// No end of any axis keeps less than the corner that keeps least, nor more than the one that keeps most.
+    /// No end of any axis keeps less than the corner that keeps least, nor more than the one that
+    /// keeps most.
     #[test]
     fn corners_keep_the_least_and_the_most() {
         let stop = Stop::never();
@@ -308,7 +315,8 @@ mod tests {
         }
     }
 
-    /// Tables stay within their bytes where two draws do, and are the same in whichever order lengths are given.
+    /// Tables stay within their bytes where two draws do, and are the same in whichever order
+    /// lengths are given.
     #[test]
     fn tables_of_given_lengths_are_within_their_bytes() {
         let (workload, stop) = (many_names(20, 20_000, 3), Stop::never());

@@ -5,7 +5,8 @@ use crate::testing::synthetic;
 
 #[test]
 fn buckets_have_the_bounds_of_the_specification() {
-    // OpenTelemetry: base^index < value <= base^(index + 1), base = 2^(1/2); ours is index + 2, so that 0 is free.
+    // OpenTelemetry: base^index < value <= base^(index + 1), base = 2^(1/2); ours is index + 2, so
+    // that 0 is free.
     let base = 2f64.sqrt();
     for ns in (1..2000).chain([u64::MAX / 2, 999_999_937, 1 << 40, (1 << 40) + 1, (1 << 40) - 1]) {
         let index = i32::from(bucket(ns)) - 2;
@@ -67,7 +68,7 @@ fn the_expected_divergence_has_its_limits() {
     let second_order = |v: f64| v / (8.0 * std::f64::consts::LN_2);
     assert!((expected_divergence(1e-6) / second_order(1e-6) - 1.0).abs() < 1e-5);
     assert_eq!(expected_divergence(f64::INFINITY), 1.0);
-    // An exponential estimate: (2 - E[(1+r) log2(1+r)] + E[r log2 r]) / 2, with E[r ln r] = 1 - gamma and
-    // E[(1+r) ln(1+r)] = 1 + e E1(1), is 0.1534.
+    // An exponential estimate: (2 - E[(1+r) log2(1+r)] + E[r log2 r]) / 2, with E[r ln r] = 1 -
+    // gamma and E[(1+r) ln(1+r)] = 1 + e E1(1), is 0.1534.
     assert!((expected_divergence(1.0) - 0.1534).abs() < 0.001);
 }

@@ -1,15 +1,17 @@
 //! The chance that a run keeps a trace, with all else as it is in the run.
 //!
-//! Without jitter that is the probability of the decision. With jitter the trace may come a little earlier or later, before or
-//! behind other calls of its key, whose decisions say what it would meet there: so the chance is their mean over the
-//! places where it may come, each by the probability that it comes there. That is right where one call more or less
-//! before another is nothing: with many calls of the key around.
+//! Without jitter that is the probability of the decision. With jitter the trace may come a little
+//! earlier or later, before or behind other calls of its key, whose decisions say what it would
+//! meet there: so the chance is their mean over the places where it may come, each by the
+//! probability that it comes there. That is right where one call more or less before another is
+//! nothing: with many calls of the key around.
 
 use astracer_samplers::{Randomness, Threshold};
 
 use crate::replay::Decided;
 
-/// Times are told apart in this many cells for each standard deviation of the jitter, as far as this many deviations away.
+/// Times are told apart in this many cells for each standard deviation of the jitter, as far as
+/// this many deviations away.
 const CELLS_PER_SD: usize = 32;
 const REACH: usize = 5;
 const CELLS: usize = 2 * REACH * CELLS_PER_SD;
@@ -21,8 +23,8 @@ const RANGE: u64 = Randomness::MAX.get() + 1;
 pub(super) enum Chance {
     /// Whatever becomes of other traces.
     Alone(f64),
-    /// With a number that other traces of the key hang on, since their numbers are spread evenly: the first of the key's numbers
-    /// may be any, and all others turn with it.
+    /// With a number that other traces of the key hang on, since their numbers are spread evenly:
+    /// the first of the key's numbers may be any, and all others turn with it.
     Turning(Randomness, Threshold),
 }
 
@@ -77,7 +79,8 @@ impl Nearby {
         }
     }
 
-    /// Adds a call. False if it comes before all cells: then it does so for traces that come later, too.
+    /// Adds a call. False if it comes before all cells: then it does so for traces that come later,
+    /// too.
     pub(super) fn add(&mut self, at_ns: u64, probability: impl FnOnce() -> f64) -> bool {
         let place = (at_ns as f64 - self.begin_ns) * self.cells_per_ns;
         if place >= 0.0
@@ -103,8 +106,8 @@ impl Nearby {
         self.cells.iter().map(|cell| cell.calls).sum()
     }
 
-    /// The chance of the trace. A cell without calls has the probability of the next call behind it, those behind the last one
-    /// that of the last.
+    /// The chance of the trace. A cell without calls has the probability of the next call behind
+    /// it, those behind the last one that of the last.
     pub(super) fn chance(&self) -> f64 {
         let (mut chance, mut all, mut waiting) = (0.0, 0.0, 0.0);
         let mut last = 0.0;
@@ -124,7 +127,8 @@ impl Nearby {
     }
 }
 
-/// The ways in which traces of one key with turning numbers are kept, each with its probability: their bits, of those kept.
+/// The ways in which traces of one key with turning numbers are kept, each with its probability:
+/// their bits, of those kept.
 pub(super) fn turned(traces: &[(u32, Randomness, Threshold)]) -> Vec<(u32, f64)> {
     // A trace's decision changes where its number passes 0 and where it passes the threshold.
     let passes = |&(_, randomness, threshold): &(u32, Randomness, Threshold)| {
@@ -157,8 +161,8 @@ pub(super) fn turned(traces: &[(u32, Randomness, Threshold)]) -> Vec<(u32, f64)>
 mod tests {
     use super::*;
 
-    /// By hand: two traces of a key that are half a turn apart, each kept with three quarters. One or the other is missed, each in
-    /// a quarter of the turns, and never both.
+    /// By hand: two traces of a key that are half a turn apart, each kept with three quarters. One
+    /// or the other is missed, each in a quarter of the turns, and never both.
     #[test]
     fn traces_of_a_key_turn_together() {
         let quarter = RANGE / 4;
@@ -174,8 +178,8 @@ mod tests {
         assert_eq!(turned(&[(4, at(7), Threshold::ALWAYS)]), [(4, 1.0)]);
     }
 
-    /// A loop that begins at 3 s: calls before it are kept, those in it are dropped. A trace recorded one standard
-    /// deviation before it comes after its beginning with 15.87 %.
+    /// A loop that begins at 3 s: calls before it are kept, those in it are dropped. A trace
+    /// recorded one standard deviation before it comes after its beginning with 15.87 %.
     #[test]
     fn a_trace_meets_what_is_decided_where_it_may_come() {
         let decided = |nearby: &mut Nearby, of: &dyn Fn(f64) -> f64| {

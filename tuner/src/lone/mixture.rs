@@ -10,9 +10,11 @@ use crate::score::Reference;
 use crate::statistics::{Distribution, Twentieths};
 use crate::workload::Workload;
 
-/// A trace decides if keeping it or not changes the distance by this share of a usual run's, on the average.
+/// A trace decides if keeping it or not changes the distance by this share of a usual run's, on the
+/// average.
 const DECIDES: f64 = 1.0;
-/// Traces that decide, at most: those that spread the distance most. A run has 2 to this power of ways.
+/// Traces that decide, at most: those that spread the distance most. A run has 2 to this power of
+/// ways.
 const DECIDING_MAX: usize = 8;
 /// Ways of a lower probability are left out.
 const PROBABILITY_MIN: f64 = 1e-12;
@@ -27,7 +29,8 @@ pub(crate) struct Mixture {
     pub(super) places: Vec<usize>,
 }
 
-/// Single traces that decide about dist/entropy: runs that miss one have another figure than all others.
+/// Single traces that decide about dist/entropy: runs that miss one have another figure than all
+/// others.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Deciding {
@@ -93,7 +96,8 @@ impl Mixture {
 
 /// The places of the traces that decide, those first that spread the distance most.
 fn deciding(lone: &Lone, of: (&Workload, &Reference), runs: &[&Seen], usual_ms: f64) -> Vec<usize> {
-    // By place: the effect of keeping the trace or not, and the variance that this makes, each summed up over the runs.
+    // By place: the effect of keeping the trace or not, and the variance that this makes, each
+    // summed up over the runs.
     let mut sums = vec![(0.0, 0.0); lone.traces.len()];
     for run in runs {
         for (place, (effects, variances)) in sums.iter_mut().enumerate() {

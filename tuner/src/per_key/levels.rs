@@ -1,15 +1,17 @@
 //! The part of a key that each level of probability keeps, on one draw.
 //!
-//! A point of the search gives each key one of [`LEVELS`] probabilities. On a draw, each trace has a random number, and the
-//! traces that a level keeps are those whose number is below it, beside those that the curve keeps anyway. A kept part is
-//! therefore a sum of one row for each key: exactly the part that a replay of this draw would keep, at a cost that does not
-//! grow with the number of traces.
+//! A point of the search gives each key one of [`LEVELS`] probabilities. On a draw, each trace has
+//! a random number, and the traces that a level keeps are those whose number is below it, beside
+//! those that the curve keeps anyway. A kept part is therefore a sum of one row for each key:
+//! exactly the part that a replay of this draw would keep, at a cost that does not grow with the
+//! number of traces.
 //!
-//! Sums of rows are exact, so that a point moves to its neighbour by the rows that change (see [`score`]): rows are rounded to a
-//! [`Grid`].
+//! Sums of rows are exact, so that a point moves to its neighbour by the rows that change (see
+//! [`score`]): rows are rounded to a [`Grid`].
 //!
-//! The tables are averaged over draws nowhere but in the shares of bytes and traces, which are linear in the probabilities:
-//! there the mean is exact. Scores are not linear; each draw has a score of its own.
+//! The tables are averaged over draws nowhere but in the shares of bytes and traces, which are
+//! linear in the probabilities: there the mean is exact. Scores are not linear; each draw has a
+//! score of its own.
 
 mod grid;
 mod score;
@@ -81,10 +83,11 @@ pub(super) struct Levels {
     /// Of the traces of all other keys.
     others: Others,
     whole: Whole,
-    /// Of the functions that no key of its own has, in order: the squared relative errors of counts by weight. `None` where the draw
-    /// has no call.
+    /// Of the functions that no key of its own has, in order: the squared relative errors of counts
+    /// by weight. `None` where the draw has no call.
     pub(super) other_errors: Vec<Option<f64>>,
-    /// Shares of the sums below: bytes and traces kept in expectation, by key and level; and those of other keys.
+    /// Shares of the sums below: bytes and traces kept in expectation, by key and level; and those
+    /// of other keys.
     kept: Vec<[f64; 2]>,
     kept_others: [f64; 2],
 }
@@ -194,8 +197,8 @@ impl OwnKeys {
     }
 }
 
-/// Returns the numbers that are counted by weight: calls by latency cell, and behind these cells the trace itself by path
-/// kind; each if it is asked for.
+/// Returns the numbers that are counted by weight: calls by latency cell, and behind these cells
+/// the trace itself by path kind; each if it is asked for.
 fn cells(workload: &Workload, index: usize, extras: Extras) -> impl Iterator<Item = (u32, f64)> {
     let latencies = if extras.latencies { workload.latencies(index) } else { &[] };
     let kind = workload.latency_cells().len() as u32 + workload.arrivals()[index].path_kind;
@@ -210,8 +213,8 @@ fn probabilities(floor: f64) -> Vec<f64> {
 }
 
 impl Levels {
-    /// Sums up some arrivals, each with its time, in the order in which they are decided; `None` if asked to stop. `sums` are those of
-    /// the same arrivals.
+    /// Sums up some arrivals, each with its time, in the order in which they are decided; `None` if
+    /// asked to stop. `sums` are those of the same arrivals.
     pub(super) fn new(
         (workload, order): (&Workload, &[(u64, u32)]),
         sums: &PartSums,
@@ -221,7 +224,8 @@ impl Levels {
     ) -> Option<Self> {
         let mut pulse = stop.pulse();
         let mut builder = Builder::new(workload, sums, keys);
-        // A key's rows fit into a cache and all keys' do not: those of one key after the other are summed up.
+        // A key's rows fit into a cache and all keys' do not: those of one key after the other are
+        // summed up.
         let mut own: Vec<Vec<(u32, Decided)>> = vec![Vec::new(); keys.keys.len()];
         for &(at_ns, index) in order {
             let mut arrival = workload.arrivals()[index as usize];
@@ -325,13 +329,14 @@ struct Builder<'a> {
     /// For each own key and tree: the least level that finds it.
     trees: Vec<std::collections::BTreeMap<u32, u8>>,
     others: std::collections::BTreeSet<u32>,
-    /// Bytes and traces by the first level that is above the curve: in expectation below it, and all of them.
+    /// Bytes and traces by the first level that is above the curve: in expectation below it, and
+    /// all of them.
     by_curve: Vec<[[f64; 2]; LEVELS + 1]>,
     by_level: Vec<[[f64; 2]; LEVELS + 1]>,
     /// By own function: its place among those of the key at hand.
     function_at: Vec<usize>,
-    /// As the rows and cells of the key at hand, by the last level below the curve: weights of what the curve keeps up to there. Empty
-    /// if there is none.
+    /// As the rows and cells of the key at hand, by the last level below the curve: weights of what
+    /// the curve keeps up to there. Empty if there is none.
     sums_by_curve: Vec<f64>,
     cells_by_curve: Vec<f64>,
 }
@@ -460,7 +465,8 @@ impl<'a> Builder<'a> {
             return;
         }
         plus(&mut self.levels.whole.sizes[rows.first_size + kept_from], &size);
-        // Below `level_above` a trace has the weight of the curve's probability, from there on the level's.
+        // Below `level_above` a trace has the weight of the curve's probability, from there on the
+        // level's.
         let weighted_from = kept_from.max(level_above);
         let by_curve = Some(by_curve.recip()).filter(|_| kept_from < level_above);
         if by_curve.is_some() && self.sums_by_curve.is_empty() {
@@ -530,7 +536,8 @@ impl<'a> Builder<'a> {
             rows.end_tree = self.levels.trees.len();
         }
         for (place, own) in self.keys.keys.iter().enumerate() {
-            // A level keeps a trace by its own probability, or by the curve's where that is above it.
+            // A level keeps a trace by its own probability, or by the curve's where that is above
+            // it.
             let mut by_level = [0.0; 2];
             let mut by_curve = self.by_curve[place].iter().fold([0.0; 2], |mut sum, size| {
                 plus(&mut sum, size);
@@ -550,8 +557,9 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// From a key's numbers kept, by level, to their weights: those that the level's probability keeps, and those by the curve, which
-/// are given by the last level that is below it; empty without a curve.
+/// From a key's numbers kept, by level, to their weights: those that the level's probability keeps,
+/// and those by the curve, which are given by the last level that is below it; empty without a
+/// curve.
 fn weigh(kept: &mut [f64], by_curve: &mut [f64], probabilities: &[f64]) {
     let len = kept.len() / LEVELS;
     kept.iter_mut().enumerate().for_each(|(place, kept)| *kept /= probabilities[place / len]);

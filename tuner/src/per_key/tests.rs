@@ -7,7 +7,8 @@ use crate::held_out::Replayed;
 use crate::objective::Objective;
 use crate::testing::{late_loop, synthetic};
 
-/// By hand: keys of 1000, 100 and 4 traces of a byte each, so 40 of each are 40 + 40 + 4 = 84 bytes of 1104.
+/// By hand: keys of 1000, 100 and 4 traces of a byte each, so 40 of each are 40 + 40 + 4 = 84 bytes
+/// of 1104.
 #[test]
 fn the_floor_is_the_most_that_costs_half() {
     let sizes = [(1000.0, 1000.0), (100.0, 100.0), (4.0, 4.0), (0.0, 0.0)];
@@ -25,8 +26,9 @@ fn the_floor_is_the_most_that_costs_half() {
     assert_eq!(least_floor(&sizes, (0.0, f64::INFINITY)), 0.01);
 }
 
-/// A score from tables is that of a replay through the samplers themselves, whatever the levels: on plain and moved
-/// arrivals, with independent and stratified randomness, with a curve below the probabilities and without.
+/// A score from tables is that of a replay through the samplers themselves, whatever the levels: on
+/// plain and moved arrivals, with independent and stratified randomness, with a curve below the
+/// probabilities and without.
 #[test]
 fn tables_keep_what_a_replay_keeps() {
     let workload = synthetic(3000, 3);
@@ -79,7 +81,8 @@ fn tables_keep_what_a_replay_keeps() {
             let close = |found: f64, expected: f64| (found - expected).abs() <= 1e-9 * expected;
             assert!(close(found.ss_ms, score.ss_ms), "{what}: {found:?} {score:?}");
             assert!(close(found.dist_over_entropy, score.dist_over_entropy), "{what}: {found:?}");
-            // The samplers' thresholds have 2^-16 of relative precision in places, and so have weights.
+            // The samplers' thresholds have 2^-16 of relative precision in places, and so have
+            // weights.
             let close = |found: f64, expected: f64| (found - expected).abs() <= 1e-3 * expected + 1e-6;
             assert!(close(found.latency.expect("asked for"), replayed.latency.mean), "{what}: {found:?}");
             assert_eq!(found.paths, Some(replayed.paths.mean), "{what}");
@@ -138,12 +141,14 @@ fn each_key_begins_at_its_floor() {
         keys.iter().map(|own| (own.probabilities[0] * sizes[own.key].0, sizes[own.key].0)).collect()
     };
     assert!(floors(3.0).iter().all(|&(floor, traces)| (floor - 3.0f64.min(traces)).abs() < 0.01));
-    // Where nothing need be kept, half a trace is: of three keys that costs less than half of the default size.
+    // Where nothing need be kept, half a trace is: of three keys that costs less than half of the
+    // default size.
     assert!(floors(0.0).iter().all(|(floor, _)| (floor / 0.5 - 1.0).abs() < 1e-3));
 }
 
-/// By hand, from draws one by one: the root of each function's mean square over the draws that have calls of it, mean over the
-/// functions. In the loop's time all but one function are in the last block, and that one is alone in the first.
+/// By hand, from draws one by one: the root of each function's mean square over the draws that have
+/// calls of it, mean over the functions. In the loop's time all but one function are in the last
+/// block, and that one is alone in the first.
 #[test]
 fn errors_of_counts_are_root_mean_squares_over_draws() {
     for workload in [synthetic(2000, 1), late_loop(1000)] {
@@ -179,7 +184,8 @@ fn errors_of_counts_are_root_mean_squares_over_draws() {
     }
 }
 
-/// A walk scores each point from the one before; a score of the point alone is the same to the last bit.
+/// A walk scores each point from the one before; a score of the point alone is the same to the last
+/// bit.
 #[test]
 fn scores_do_not_depend_on_the_way() {
     let (workload, target) = (synthetic(2000, 1), target());

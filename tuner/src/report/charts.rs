@@ -1,6 +1,7 @@
 //! The charts, as SVG.
 //!
-//! They are drawn as large as a phone is wide, and a browser scales them up; text stays readable on both.
+//! They are drawn as large as a phone is wide, and a browser scales them up; text stays readable on
+//! both.
 
 use std::ops::Range;
 
@@ -18,7 +19,8 @@ const SIZE_SMALL: (u32, u32) = (330, 200);
 /// Of a row of single runs.
 const ROW_HEIGHT: u32 = 52;
 const FONT: (&str, u32) = ("sans-serif", 13);
-/// Dark enough for thin lines on paper, and told apart by people who see no red or no green (Okabe and Ito).
+/// Dark enough for thin lines on paper, and told apart by people who see no red or no green (Okabe
+/// and Ito).
 const BLUE: RGBColor = RGBColor(0, 90, 160);
 const ORANGE: RGBColor = RGBColor(200, 80, 0);
 const GREY: RGBColor = RGBColor(110, 110, 110);
@@ -95,8 +97,8 @@ pub(super) struct Measure {
     pub(super) log: bool,
 }
 
-/// A measure against size, for all samplers: lines for ours and the equal share, letters for baselines; beside them the
-/// front of all points that the search scored.
+/// A measure against size, for all samplers: lines for ours and the equal share, letters for
+/// baselines; beside them the front of all points that the search scored.
 pub(super) fn by_size(curves: &Curves, measure: &Measure, front: &[(f64, f64)], letters: &[char]) -> Markup {
     let all = || curves.series.iter().flat_map(|series| series.points.iter().flatten());
     let front: Vec<(f64, f64)> = front.iter().map(|&(size, value)| (size * 100.0, value)).collect();
@@ -173,8 +175,8 @@ where
     Ok(())
 }
 
-/// Single runs of some samplers, one below the other: nine of ten runs in a light bar, half of them in a dark one, the median as
-/// a line.
+/// Single runs of some samplers, one below the other: nine of ten runs in a light bar, half of them
+/// in a dark one, the median as a line.
 pub(super) fn runs(rows: &[(&str, &Twentieths)]) -> Markup {
     let ends = rows.iter().flat_map(|(_, runs)| [runs.at(0), runs.at(20)]);
     let Some(x) = log_range(ends) else { return nothing() };
@@ -226,7 +228,8 @@ pub(super) const EQUAL_SHARE: char = '=';
 /// A latency histogram: the whole as an outline, the weighted sample as filled bars.
 pub(super) fn histogram(name: &str, bars: &[Bar]) -> Markup {
     let (Some(first), Some(last)) = (bars.first(), bars.last()) else { return nothing() };
-    // Durations of 0 have no place on a logarithmic axis: their bar stands to the left of it, a gap apart.
+    // Durations of 0 have no place on a logarithmic axis: their bar stands to the left of it, a gap
+    // apart.
     let least = bars.iter().map(|bar| bar.from_ms).find(|&from| from > 0.0).unwrap_or(1e-6);
     let sides = |bar: &Bar| {
         if bar.to_ms == 0.0 { (least / 3.0, least / 2.0) } else { (bar.from_ms.max(least / 1.4), bar.to_ms) }

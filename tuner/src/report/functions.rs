@@ -1,4 +1,5 @@
-//! The table of functions: mean, deviation and maximum in the whole and in what is kept; and their latency histograms.
+//! The table of functions: mean, deviation and maximum in the whole and in what is kept; and their
+//! latency histograms.
 
 use super::kept::Kept;
 use crate::latency::{LatencyTally, upper_ms};

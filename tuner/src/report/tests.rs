@@ -120,7 +120,8 @@ fn the_page_stands_alone_and_escapes_names() {
     for outside in ["http:", "https:", "<script", "<link", " src=", "@import", "url("] {
         assert!(!without_namespace.contains(outside), "{outside}");
     }
-    // A chart for single runs, one for the search, two for sizes, one for each of up to nine functions; each says what it shows.
+    // A chart for single runs, one for the search, two for sizes, one for each of up to nine
+    // functions; each says what it shows.
     let charts = page.matches("<figure>").count();
     assert_eq!(charts, 4 + workload.function_count().min(9));
     assert_eq!(page.matches("<title>").count(), charts + 1);

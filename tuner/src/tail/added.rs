@@ -1,4 +1,5 @@
-//! Attributes that a recording has and a service's policies never see: its exporter adds them to what was recorded.
+//! Attributes that a recording has and a service's policies never see: its exporter adds them to
+//! what was recorded.
 
 use super::Outcomes;
 
@@ -22,8 +23,8 @@ const ADDED: [&str; 15] = [
 ];
 
 impl Outcomes {
-    /// The attributes that policies ask for, that spans have, and that a service adds at the export: its policies see them only
-    /// where its own code gave them.
+    /// The attributes that policies ask for, that spans have, and that a service adds at the
+    /// export: its policies see them only where its own code gave them.
     pub fn added(&self) -> Vec<&str> {
         let absent = self.absent();
         let names = self.attributes.iter().map(String::as_str);

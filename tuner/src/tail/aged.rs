@@ -1,8 +1,10 @@
-//! Traces whose root is open for longer than a service waits for it: they are put to the policies at that age, as far as they are.
+//! Traces whose root is open for longer than a service waits for it: they are put to the policies
+//! at that age, as far as they are.
 //!
-//! As in a service: one in which nothing has ended by then waits for the first span that does. One that is kept is followed by
-//! the rest of its spans, within its policy's bytes; another one is held, and put to the policies again if a span fails meanwhile, or
-//! the root ends. What ends later is late.
+//! As in a service: one in which nothing has ended by then waits for the first span that does. One
+//! that is kept is followed by the rest of its spans, within its policy's bytes; another one is
+//! held, and put to the policies again if a span fails meanwhile, or the root ends. What ends later
+//! is late.
 
 use std::cmp::Reverse;
 
@@ -15,7 +17,8 @@ use astracer_samplers::tail::{Decided, Severity, Tail, Trace};
 use super::shape::Shaper;
 use super::{Attributes, Happening, Replay, State, part_of, taken_by};
 
-/// A trace that is put to the policies while its root is open. Times are from the root's start, in ns.
+/// A trace that is put to the policies while its root is open. Times are from the root's start, in
+/// ns.
 #[derive(Clone, Debug)]
 pub(super) struct Aged {
     /// When it is put to them.
@@ -23,8 +26,8 @@ pub(super) struct Aged {
     pub(super) root_failed: bool,
     /// When spans end after that, and whether they fail; without the root.
     later: Vec<(u64, bool)>,
-    /// The trace as it is when policies look: at its age, when the first span fails after that, and at the root's end; without those
-    /// that come when it is held no more.
+    /// The trace as it is when policies look: at its age, when the first span fails after that, and
+    /// at the root's end; without those that come when it is held no more.
     looks: Vec<Look>,
 }
 
@@ -44,8 +47,8 @@ fn ended_ns(root: SpanView<'_>, span: SpanView<'_>) -> u64 {
 }
 
 impl Aged {
-    /// `Some(None)` of a trace whose root ends in time, or before any other span does; `None` if asked to stop. `set_of` has the set
-    /// of a span's attributes.
+    /// `Some(None)` of a trace whose root ends in time, or before any other span does; `None` if
+    /// asked to stop. `set_of` has the set of a span's attributes.
     pub(super) fn new(
         trace: TraceView<'_>,
         tail: &Tail,
@@ -240,7 +243,8 @@ impl Replay<'_> {
         }
     }
 
-    /// A span ends whose trace was kept: it has the rest of the policy's bytes, and the root needs none.
+    /// A span ends whose trace was kept: it has the rest of the policy's bytes, and the root needs
+    /// none.
     fn follow(&mut self, at_ns: u64, number: u32, (policy, spans): (usize, u64), is_root: bool) {
         let arrival = &self.workload.arrivals()[number as usize];
         let key = self.sampler.key(self.workload.key(arrival));

@@ -1,7 +1,8 @@
-//! The shape of a trace, as a service sees it: the set of the paths of names from the root to each span.
+//! The shape of a trace, as a service sees it: the set of the paths of names from the root to each
+//! span.
 //!
-//! A path counts once, however often it was taken, so that loops of different lengths are one shape. Call trees
-//! tell them apart.
+//! A path counts once, however often it was taken, so that loops of different lengths are one
+//! shape. Call trees tell them apart.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
@@ -28,7 +29,8 @@ impl Shaper {
         let Self { paths, way } = self;
         paths.clear();
         for span in trace.spans().filter(|span| is_seen(*span)) {
-            // Up to the first span whose path is known, and down again: a trace can be a million spans deep.
+            // Up to the first span whose path is known, and down again: a trace can be a million
+            // spans deep.
             let mut next = Some(span);
             let mut above = loop {
                 let Some(span) = next else { break 0 };

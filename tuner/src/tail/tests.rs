@@ -151,7 +151,8 @@ fn a_full_ring_gives_up_ended_ordinary_traces_and_newcomers() {
     let summary = replayed(&steady, "never", &tail("slow:500ms()").with_ring_bytes(4 * of_second));
     assert_eq!((kept(&summary), summary.given_up.mean), (vec![(32.0, 0.0)], 32.0));
     assert_eq!(summary.slow_not_recorded.map(|slow| slow.mean), Some(0.0), "arming missed none");
-    // Ended ones make way before those that are open, though these are older: a slow trace waits for its end.
+    // Ended ones make way before those that are open, though these are older: a slow trace waits
+    // for its end.
     let slow = [0, 10, 20, 30, 40, 50].map(|at| (at, if at == 0 { 1_000 } else { 1 }, false, "200"));
     let summary = replayed(&slow, "never", &tail("slow:500ms").with_ring_bytes(4 * bytes));
     assert_eq!((kept(&summary), summary.given_up.mean), (vec![(1.0, 0.0)], 0.0));
@@ -161,8 +162,8 @@ fn a_full_ring_gives_up_ended_ordinary_traces_and_newcomers() {
     assert_eq!((held(Nanos::ZERO), held(Nanos::from_secs(1))), (of_second as f64, 3.0 * of_second as f64));
 }
 
-/// As in a service: a trace takes a quarter of the ring, whatever its size, but its root (here half of it) at least, and is kept
-/// with as much. No others leave for it.
+/// As in a service: a trace takes a quarter of the ring, whatever its size, but its root (here half
+/// of it) at least, and is kept with as much. No others leave for it.
 #[test]
 fn a_trace_that_is_larger_than_the_ring_is_cut() {
     let traces = [(0, 1_000, true, "500"), (10, 1_000, true, "500")];
@@ -186,7 +187,8 @@ fn a_trace_that_is_larger_than_the_ring_is_cut() {
     assert!((0.49..0.51).contains(&(kept / all[0])), "{kept} of {all:?}");
 }
 
-/// As in a service: an ordinary trace is given up then, and of one that failed the root stays until its end.
+/// As in a service: an ordinary trace is given up then, and of one that failed the root stays until
+/// its end.
 #[test]
 fn a_ring_without_room_for_a_root_holds_none() {
     let traces = [(0, 1_000, true, "500"), (10, 1_000, false, "200")];

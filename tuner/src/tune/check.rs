@@ -1,4 +1,5 @@
-//! Replays a result: on draws that its search did not see, on the rest of the time, on other recordings.
+//! Replays a result: on draws that its search did not see, on the rest of the time, on other
+//! recordings.
 
 use astracer_report::numbers::is_above;
 use astracer_samplers::{Config, Probability, Ratio};
@@ -15,25 +16,29 @@ use crate::statistics::Distribution;
 use crate::stop::Stop;
 use crate::workload::Workload;
 
-/// Arrivals and functions that all replays of a sampler on one side of a trial go through: larger workloads are replayed
-/// less often, but at least [`TRIED_MIN`] times.
+/// Arrivals and functions that all replays of a sampler on one side of a trial go through: larger
+/// workloads are replayed less often, but at least [`TRIED_MIN`] times.
 const TRIED_WORK: usize = 3_000_000;
 const TRIED_MIN: u64 = 6;
 
-/// Replays that a check begins with; of a large workload fewer, but a multiple of the three jitters.
+/// Replays that a check begins with; of a large workload fewer, but a multiple of the three
+/// jitters.
 const REPLAYS: u64 = 96;
 const REPLAYS_LEAST: u64 = 24;
-/// A check begins with no more than this number of arrivals and functions, but with [`REPLAYS_LEAST`].
+/// A check begins with no more than this number of arrivals and functions, but with
+/// [`REPLAYS_LEAST`].
 const BEGUN_WORK: usize = 6_000_000;
 /// All replays of a check go through about this number of arrivals and functions at most.
 const CHECKED_WORK: usize = 30_000_000;
-/// The mean of dist/entropy is known if its interval of 95 % reaches no farther than this share of it to either side.
+/// The mean of dist/entropy is known if its interval of 95 % reaches no farther than this share of
+/// it to either side.
 const KNOWN: f64 = 0.05;
 
 /// A replayed mean farther than this from the expectation, as a share of it, is a surprise.
 const SURPRISE: f64 = 0.15;
 
-/// Replays what was found: on draws that the search did not see, and on the rest of the time if it was split.
+/// Replays what was found: on draws that the search did not see, and on the rest of the time if it
+/// was split.
 pub fn check(
     tuning: &mut Tuning,
     workload: &Workload,
@@ -65,7 +70,8 @@ pub fn check(
     tuning.interrupted |= run.stop.is_interrupted();
 }
 
-/// Replays what was found on another recording, next to what tuning there would reach. `None` if asked to stop.
+/// Replays what was found on another recording, next to what tuning there would reach. `None` if
+/// asked to stop.
 pub fn validate(
     tuning: &Tuning,
     name: &str,
@@ -82,15 +88,15 @@ fn times_within(workload: &Workload, work: usize) -> u64 {
     (work / (workload.arrivals().len() + workload.functions().len()).max(1)) as u64
 }
 
-/// The number of replays that a check begins with, of a workload that can be replayed this number of times within [`BEGUN_WORK`].
-/// Jitters come in threes.
+/// The number of replays that a check begins with, of a workload that can be replayed this number
+/// of times within [`BEGUN_WORK`]. Jitters come in threes.
 fn begun(times: u64) -> u64 {
     let times = times.max(REPLAYS_LEAST);
     times - times % 3
 }
 
-/// The number of replays of an equal share beside those of what was found: as many, but a figure to compare with goes through no more
-/// than a check begins with. `times` as in [`begun`].
+/// The number of replays of an equal share beside those of what was found: as many, but a figure to
+/// compare with goes through no more than a check begins with. `times` as in [`begun`].
 fn share_replays(times: u64, replays: u64) -> usize {
     replays.min(begun(times)) as usize
 }
@@ -101,12 +107,13 @@ pub(super) fn trial_replays(workload: &Workload, wanted: u64) -> u64 {
 }
 
 impl Run<'_> {
-    /// Replays a sampler on draws that the search did not see: twice as many, and twice again, until the mean of dist/entropy is
-    /// known, or until the next would be too many. With them comes what their mean may lack for traces that none of them has
-    /// missed. `None` if there was no time for any.
+    /// Replays a sampler on draws that the search did not see: twice as many, and twice again,
+    /// until the mean of dist/entropy is known, or until the next would be too many. With them
+    /// comes what their mean may lack for traces that none of them has missed. `None` if there was
+    /// no time for any.
     ///
-    /// The number follows from the figures and not from the size of the workload, for where a few traces decide about the
-    /// mean, most draws miss all of them, however many traces there are.
+    /// The number follows from the figures and not from the size of the workload, for where a few
+    /// traces decide about the mean, most draws miss all of them, however many traces there are.
     fn replay_until_known(&self, workload: &Workload, candidate: &Candidate) -> Option<(Replayed, Hidden)> {
         let first = begun(times_within(workload, BEGUN_WORK)).min(REPLAYS).min(self.options.replays);
         let most = times_within(workload, CHECKED_WORK).clamp(first, self.options.replays.max(first));
@@ -193,8 +200,8 @@ impl Run<'_> {
     }
 }
 
-/// By which share of itself the mean of dist/entropy may be off, with 95 %; 0 where it is 0 or infinite, since more
-/// replays would say no more.
+/// By which share of itself the mean of dist/entropy may be off, with 95 %; 0 where it is 0 or
+/// infinite, since more replays would say no more.
 fn uncertainty(replayed: &Replayed) -> f64 {
     let Distribution { mean, mean_interval, .. } = replayed.dist_over_entropy;
     let share = (mean_interval[1] - mean) / mean;
@@ -280,9 +287,9 @@ mod tests {
         run.replay_until_known(workload, &sampler.into()).expect("not stopped")
     }
 
-    /// Of N traces n are kept, and D is the slow call's excess: without it the kept part is off by D/N in the mean and by
-    /// D sqrt(1/N - 1/N^2) in the deviation; with it by D/n - D/N and D sqrt(1/n - 1/n^2) - D sqrt(1/N - 1/N^2). The
-    /// entropy is one bit.
+    /// Of N traces n are kept, and D is the slow call's excess: without it the kept part is off by
+    /// D/N in the mean and by D sqrt(1/N - 1/N^2) in the deviation; with it by D/n - D/N and D
+    /// sqrt(1/n - 1/n^2) - D sqrt(1/N - 1/N^2). The entropy is one bit.
     fn by_hand(all: f64, kept: f64) -> (f64, f64) {
         let excess = 10_000.0;
         let deviation = |of: f64| excess * (1.0 / of - 1.0 / (of * of)).sqrt();
@@ -290,8 +297,9 @@ mod tests {
         (without, (excess / kept - excess / all).hypot(deviation(kept) - deviation(all)))
     }
 
-    /// One of 3,000 traces is slow. One run in fifty keeps it and has six times the distance, so that a mean of 96 runs errs by
-    /// 7 %, and one of 768 by 3 %; by its chance the first 96 have it within their own differences in the number kept.
+    /// One of 3,000 traces is slow. One run in fifty keeps it and has six times the distance, so
+    /// that a mean of 96 runs errs by 7 %, and one of 768 by 3 %; by its chance the first 96 have
+    /// it within their own differences in the number kept.
     #[test]
     fn where_one_trace_decides_its_chance_is_in_the_mean() {
         let (without, with) = by_hand(3000.0, 60.0);
@@ -321,7 +329,8 @@ mod tests {
         assert_eq!(share_replays(2, 96), 24);
     }
 
-    /// Twice as many begin with the same draws, and the first number is enough where runs are alike.
+    /// Twice as many begin with the same draws, and the first number is enough where runs are
+    /// alike.
     #[test]
     fn replays_go_on_from_those_before() {
         let workload = heavy_tailed(600);
@@ -346,8 +355,8 @@ mod tests {
         assert_eq!((alike.replays, vague(&alike, hidden)), (REPLAYS, Vec::new()));
     }
 
-    /// One run in 500 misses the slow trace, and is 14 times as far off as others; a few replays are all alike, and have it in
-    /// their mean.
+    /// One run in 500 misses the slow trace, and is 14 times as far off as others; a few replays
+    /// are all alike, and have it in their mean.
     #[test]
     fn a_trace_that_no_replay_missed_is_in_the_mean() {
         let (without, with) = by_hand(3000.0, 2994.0);
@@ -369,8 +378,8 @@ mod tests {
         assert_eq!(vague(&found, Hidden { share: KNOWN, ..hidden }), Vec::<String>::new());
     }
 
-    /// Where all replays kept everything, usual runs have a distance of 0, and no multiple of it says what a run that misses the
-    /// slow trace has.
+    /// Where all replays kept everything, usual runs have a distance of 0, and no multiple of it
+    /// says what a run that misses the slow trace has.
     #[test]
     fn a_mean_of_nothing_is_not_multiplied() {
         let (found, _) = replayed(&heavy_tailed(600), "ratio:0.999999", 24);

@@ -11,12 +11,13 @@ use crate::held_out::Replayed;
 use crate::key::Grouping;
 
 impl Tuning {
-    /// The file that a service loads. `workload` says what was tuned on, `grouping` which keys its traces had.
+    /// The file that a service loads. `workload` says what was tuned on, `grouping` which keys its
+    /// traces had.
     ///
     /// # Errors
     ///
-    /// If no service can use the parameters: no candidate was within the limits, or the key is not known when a trace
-    /// begins.
+    /// If no service can use the parameters: no candidate was within the limits, or the key is not
+    /// known when a trace begins.
     pub fn file(&self, workload: &str, grouping: &Grouping) -> Result<Parameters, NoParameters> {
         if !self.feasible {
             return Err(NoParameters(Reason::Infeasible));

@@ -15,12 +15,12 @@ use crate::workload::Workload;
 
 /// Draws of phase and jitter, for which the expectation is computed.
 const DRAWS: usize = 8;
-/// Arrivals, functions and keys over which all draws together sum: larger workloads are measured on fewer draws, two at
-/// least, since chance matters less there.
+/// Arrivals, functions and keys over which all draws together sum: larger workloads are measured on
+/// fewer draws, two at least, since chance matters less there.
 const MEASURED_MAX: usize = 800_000;
 
-/// The score of parameters, latencies and paths included: mean over the phases and jitters that a search sees, on all of
-/// the time. `None` if asked to stop.
+/// The score of parameters, latencies and paths included: mean over the phases and jitters that a
+/// search sees, on all of the time. `None` if asked to stop.
 pub(super) fn measure(
     workload: &Workload,
     common: &Parameters,

@@ -24,7 +24,8 @@ pub struct Options {
     pub risk: Option<f64>,
     /// Limits on the part that is kept.
     pub limits: Limits,
-    /// The hard cap that services are to run under. The search knows nothing of it: what it costs is found by replay.
+    /// The hard cap that services are to run under. The search knows nothing of it: what it costs
+    /// is found by replay.
     pub cap: Cap,
     /// Window lengths for bump; `None` searches for the length too.
     pub windows: Option<Vec<Duration>>,
@@ -32,8 +33,8 @@ pub struct Options {
     pub seed: u64,
     /// The randomness of traces that begin in the service.
     pub random: RandomSource,
-    /// Draws of phase and jitter that common parameters are scored on. Each score is a mean over the randomness of
-    /// decisions already.
+    /// Draws of phase and jitter that common parameters are scored on. Each score is a mean over
+    /// the randomness of decisions already.
     pub draws: usize,
     /// Searches from different random points.
     pub starts: u32,
@@ -45,15 +46,16 @@ pub struct Options {
     pub time_max: Option<Duration>,
     /// Whether to search at random and on a grid too, with as many evaluations.
     pub compare: bool,
-    /// Replays that the result is checked with at most, on draws that no search saw; 0 for none. There are 96, and twice
-    /// and twice again as many while the mean of dist/entropy is not known within 5 %.
+    /// Replays that the result is checked with at most, on draws that no search saw; 0 for none.
+    /// There are 96, and twice and twice again as many while the mean of dist/entropy is not known
+    /// within 5 %.
     pub replays: u64,
     /// Whether keys get probabilities of their own.
     pub per_key: PerKeyUse,
     /// Proposals that each start of the search over single keys scores.
     pub per_key_iterations: u64,
-    /// The least number of traces kept of a key with a probability of its own, in expectation. If unset, the most of 40,
-    /// 20, 10, 5, 3 and 1 that costs at most half of each limit.
+    /// The least number of traces kept of a key with a probability of its own, in expectation. If
+    /// unset, the most of 40, 20, 10, 5, 3 and 1 that costs at most half of each limit.
     pub min_kept: Option<f64>,
     /// Tunes on this first share of the time, and looks at the result on the rest.
     pub split: Option<f64>,
@@ -100,7 +102,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The same search for common parameters, and nothing beside it: no comparison, no single keys, no check.
+    /// The same search for common parameters, and nothing beside it: no comparison, no single keys,
+    /// no check.
     pub(crate) fn search_only(&self) -> Self {
         Self { compare: false, per_key: PerKeyUse::Never, replays: 0, split: None, ..self.clone() }
     }

@@ -19,24 +19,26 @@ use crate::workload::Workload;
 const HOT_PER_KEY: f64 = 0.1;
 const STEP_PER_KEY: f64 = 0.15;
 const STARTS_PER_KEY: u64 = 4;
-/// Curves below probabilities of single keys, each with lambda as a share of the common parameters'. They are tried where
-/// one key is a loop: elsewhere they gained nothing on draws that the search did not see.
+/// Curves below probabilities of single keys, each with lambda as a share of the common
+/// parameters'. They are tried where one key is a loop: elsewhere they gained nothing on draws that
+/// the search did not see.
 const CURVE_SHARES: [f64; 2] = [0.3, 1.0];
-/// A curve is used if it makes what is minimised smaller than this share of what constants have: it needs counts, and hangs
-/// on the order of calls.
+/// A curve is used if it makes what is minimised smaller than this share of what constants have: it
+/// needs counts, and hangs on the order of calls.
 const CURVE_GAIN: f64 = 0.9;
 /// The stream of random numbers of these searches.
 const PER_KEY_STREAM: u64 = 1 << 34;
-/// Draws that probabilities of single keys are scored on. These are runs of chance, so there are more of them than of
-/// draws for common parameters, whose scores are means over chance already.
+/// Draws that probabilities of single keys are scored on. These are runs of chance, so there are
+/// more of them than of draws for common parameters, whose scores are means over chance already.
 const DRAWS_PER_KEY: usize = 48;
-/// With more keys a probability for each is not tried, nor other keys, which are as many or more: most of them hardly
-/// occur.
+/// With more keys a probability for each is not tried, nor other keys, which are as many or more:
+/// most of them hardly occur.
 pub const KEYS_TRIED_MAX: usize = 10_000;
 /// Replays on each side when single keys are tried.
 const TRIAL_REPLAYS: usize = 24;
-/// Probabilities of single keys are used although common parameters have a value up to this much better: their figure
-/// does not hang on windows or on the order of calls, and counts by weights err much less.
+/// Probabilities of single keys are used although common parameters have a value up to this much
+/// better: their figure does not hang on windows or on the order of calls, and counts by weights
+/// err much less.
 const TRIAL_TOLERANCE: f64 = 1.1;
 const TRIAL_STARTS: u32 = 1;
 const ONE_KEY: &str = "single keys: not used, there is only one key, which has the common parameters; leave --per-key and \
@@ -75,7 +77,8 @@ impl Run<'_> {
         beside.filter(|beside| beside.minimised < most).or(constants)
     }
 
-    /// Uses probabilities of single keys where they are better on blocks of time that they were not tuned on.
+    /// Uses probabilities of single keys where they are better on blocks of time that they were not
+    /// tuned on.
     pub(super) fn use_single_keys(&self, train: &Workload, target: &Target, tuning: &mut Tuning) {
         if train.traces_by_key().into_iter().filter(|&traces| traces > 0).count() < 2 {
             let is_asked = self.options.per_key == PerKeyUse::Always || self.options.min_kept.is_some();
@@ -138,8 +141,9 @@ impl Run<'_> {
         tuning.per_root = roots;
     }
 
-    /// The sampler that tuning on another workload finds, with probabilities of single keys if these are what it is compared with.
-    /// Those may meet limits that common parameters alone do not. `None` if nothing does, or if asked to stop.
+    /// The sampler that tuning on another workload finds, with probabilities of single keys if
+    /// these are what it is compared with. Those may meet limits that common parameters alone do
+    /// not. `None` if nothing does, or if asked to stop.
     pub(super) fn tuned_there(
         &self,
         has_single_keys: bool,
@@ -153,8 +157,8 @@ impl Run<'_> {
         if is_feasible { config(&common.parameters, &roots).ok() } else { None }
     }
 
-    /// The reason for nothing found, where single keys were asked for: on a part of the traces, which has this share of them. An
-    /// interruption is told as such.
+    /// The reason for nothing found, where single keys were asked for: on a part of the traces,
+    /// which has this share of them. An interruption is told as such.
     fn nothing_found(&self, train: &Workload, (on, share): (&str, f64)) -> Option<String> {
         let options = self.options;
         let is_asked = options.per_key == PerKeyUse::Always || options.min_kept.is_some();
@@ -193,7 +197,8 @@ impl Run<'_> {
         })
     }
 
-    /// Common parameters and probabilities of single keys, tuned on one part and replayed on another.
+    /// Common parameters and probabilities of single keys, tuned on one part and replayed on
+    /// another.
     fn try_single_keys_on(&self, first: &Workload, rest: &Workload, target: &Target) -> Option<Trial> {
         let of_first = self.target(first)?;
         let common = self.common(first, &of_first, TRIAL_STARTS, false)?;
@@ -231,8 +236,8 @@ struct Trial {
     per_key: (Replayed, f64),
 }
 
-/// Whether probabilities of single keys are better, or not worse by a tenth, in the geometric mean of trials. Pairs: with
-/// common parameters, and with theirs.
+/// Whether probabilities of single keys are better, or not worse by a tenth, in the geometric mean
+/// of trials. Pairs: with common parameters, and with theirs.
 fn is_better(trials: &[(f64, f64)]) -> bool {
     let product = |of: fn(&(f64, f64)) -> f64| trials.iter().map(of).product::<f64>();
     let tolerance = TRIAL_TOLERANCE.powi(trials.len() as i32);

@@ -1,5 +1,5 @@
-//! The sums over a workload that a search of common parameters needs. They are the same for every search of the same sampler within
-//! the same limits, and take as long as some hundred scores.
+//! The sums over a workload that a search of common parameters needs. They are the same for every
+//! search of the same sampler within the same limits, and take as long as some hundred scores.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -31,8 +31,8 @@ pub(super) enum SummedFamily<'w> {
 }
 
 impl Run<'_> {
-    /// Sums up a workload for a search of common parameters; `None` if asked to stop. Without a report call trees are scored only
-    /// if the objective has them.
+    /// Sums up a workload for a search of common parameters; `None` if asked to stop. Without a
+    /// report call trees are scored only if the objective has them.
     pub(super) fn family<'w>(&self, workload: &'w Workload, report: bool) -> Option<SummedFamily<'w>> {
         let options = self.options;
         let extras = options.objective.extras();

@@ -62,7 +62,8 @@ fn results_are_within_the_limits_and_better_than_an_equal_share() {
                 traces_per_second: tuning.score.traces / seconds,
                 bytes_per_second: tuning.score.bytes / seconds,
             };
-            // Windows begin at other phases where the figures are measured than where they are searched.
+            // Windows begin at other phases where the figures are measured than where they are
+            // searched.
             let about = |max: Option<f64>| max.map(|max| 1.01 * max);
             let about = Limits {
                 size_min: 0.99 * limits.size_min,
@@ -94,7 +95,8 @@ fn the_equal_share_is_within_limits_by_second() {
     }
 }
 
-/// Of 6,000 traces of 22 keys 120 may be kept: ten of each key are too many, and two are half of it.
+/// Of 6,000 traces of 22 keys 120 may be kept: ten of each key are too many, and two are half of
+/// it.
 #[test]
 fn a_floor_is_within_limits_by_second() {
     let workload = many_names(22, 6000, 2);
@@ -164,7 +166,8 @@ fn single_keys_that_were_asked_for_are_told_if_there_was_no_time() {
     }
 }
 
-/// The probabilities that are tried are a few percent apart: none is in a range of sizes of a thousandth of itself.
+/// The probabilities that are tried are a few percent apart: none is in a range of sizes of a
+/// thousandth of itself.
 #[test]
 fn single_keys_that_meet_no_limits_are_told_without_blame() {
     let workload = many_names(2, 1000, 2);
@@ -221,8 +224,8 @@ fn the_front_goes_through_the_best() {
     }
 }
 
-/// One key with nearly all bytes: what is minimised is the objective times one plus the error of counts, so the best of a front
-/// need not be what was found.
+/// One key with nearly all bytes: what is minimised is the objective times one plus the error of
+/// counts, so the best of a front need not be what was found.
 #[test]
 fn counts_have_a_weight_where_one_key_is_a_loop() {
     let workload = synthetic(1000, 2);
@@ -238,7 +241,8 @@ fn counts_have_a_weight_where_one_key_is_a_loop() {
     assert!(least <= tuning.value, "{:?}", tuning.front);
 }
 
-/// With windows of a second bump keeps each first call of a second, which on this recording is too much already.
+/// With windows of a second bump keeps each first call of a second, which on this recording is too
+/// much already.
 #[test]
 fn limits_that_cannot_be_met_are_said_to_be_so() {
     let workload = recorded("hdfs_client_ops");
@@ -277,8 +281,8 @@ fn stopping_returns_the_best_so_far() {
     assert!(tuning.compared.iter().all(|search| search.evaluations == 0));
 }
 
-/// Whichever question is the first that is answered with yes, in whichever phase: the search ends soon, and what it
-/// returns can be used.
+/// Whichever question is the first that is answered with yes, in whichever phase: the search ends
+/// soon, and what it returns can be used.
 #[test]
 fn every_phase_stops_soon() {
     use std::sync::atomic::AtomicU64;
@@ -319,7 +323,8 @@ fn an_empty_workload_has_no_parameters() {
     assert!(!run(&synthetic(0, 1), &quick(Tunable::Bucket)).feasible);
 }
 
-/// One root's durations say nothing new, the other's vary much: common parameters cannot give them different shares.
+/// One root's durations say nothing new, the other's vary much: common parameters cannot give them
+/// different shares.
 #[test]
 fn keys_get_probabilities_of_their_own() {
     let workload = synthetic(4000, 6);
@@ -343,13 +348,15 @@ fn keys_get_probabilities_of_their_own() {
     assert!(config.contains("count=none"), "{config}");
     let replayed = tuning.replayed.expect("asked for");
     assert!(replayed.tfcr.mean < 0.11, "{replayed:?}");
-    // The busy root has more than 80 % of the bytes: halves of a loop's time say nothing, so there is no trial.
+    // The busy root has more than 80 % of the bytes: halves of a loop's time say nothing, so there
+    // is no trial.
     let auto = run(&workload, &Options { per_key: PerKeyUse::Auto, ..always });
     let warned = auto.warnings.iter().any(|warning| warning.contains("% of the bytes"));
     assert!(auto.per_key_trial.is_none() && auto.per_root.is_empty() == warned, "{auto:?}");
 }
 
-/// Bump keeps each key's first calls, which here are more than 1 % of the bytes; probabilities can be as small as need be.
+/// Bump keeps each key's first calls, which here are more than 1 % of the bytes; probabilities can
+/// be as small as need be.
 #[test]
 fn single_keys_meet_limits_that_common_parameters_cannot() {
     let workload = recorded("hdfs_client_ops");
@@ -377,7 +384,8 @@ fn single_keys_meet_limits_that_common_parameters_cannot() {
     let small = run(&workload, &Options { limits, per_key: PerKeyUse::Auto, replays: 0, ..options.clone() });
     assert!(small.feasible && small.score.tfcr < 0.001, "{:?}", small.infeasible);
     let replayed = tuning.replayed.expect("asked for");
-    // Of some 30 traces kept, one large one more or less is 10 %; the mean of 24 replays errs by a few percent.
+    // Of some 30 traces kept, one large one more or less is 10 %; the mean of 24 replays errs by a
+    // few percent.
     assert!(replayed.tfcr.mean < 0.0115, "{replayed:?}");
     // Tuning there has single keys too, where common parameters would find nothing.
     let held_out = validate(&tuning, "itself", &workload, &options, Stop::never()).expect("not stopped");
@@ -386,8 +394,8 @@ fn single_keys_meet_limits_that_common_parameters_cannot() {
     assert!((0.8..1.25).contains(&ratio), "{ratio}");
 }
 
-/// Constants are better than bump by the error of counts; the trial finds so when that is the objective, and its value is
-/// that of counts.
+/// Constants are better than bump by the error of counts; the trial finds so when that is the
+/// objective, and its value is that of counts.
 #[test]
 fn the_trial_of_single_keys_decides_by_the_objective() {
     let workload = recorded("hdfs_client_ops");

@@ -73,7 +73,8 @@ impl PartSums {
         Some(Self { functions: functions.collect(), shifts, latency_cells, path_kinds, calls, latencies })
     }
 
-    /// Calls of one of these arrivals, whose deviations are from the whole's mean, with deviations from the mean here.
+    /// Calls of one of these arrivals, whose deviations are from the whole's mean, with deviations
+    /// from the mean here.
     #[inline]
     pub(crate) fn shifted(&self, calls: &Calls) -> Calls {
         let (count, shift) = (f64::from(calls.count), self.shifts[calls.function as usize]);
@@ -83,8 +84,9 @@ impl PartSums {
 }
 
 impl Workload {
-    /// The arrivals with these indices as a workload of their own: its functions have the means of these traces, its
-    /// clock begins with the first of them. Keys and functions keep their numbers. `None` if asked to stop.
+    /// The arrivals with these indices as a workload of their own: its functions have the means of
+    /// these traces, its clock begins with the first of them. Keys and functions keep their
+    /// numbers. `None` if asked to stop.
     pub fn part(&self, range: Range<usize>, stop: Stop<'_>) -> Option<Self> {
         let end = range.end.min(self.arrivals.len());
         let range = range.start.min(end)..end;
@@ -96,8 +98,8 @@ impl Workload {
         Some(part)
     }
 
-    /// Some arrivals, in this order and at these times (ns; ascending), as a workload of their own. `None` if asked to
-    /// stop.
+    /// Some arrivals, in this order and at these times (ns; ascending), as a workload of their own.
+    /// `None` if asked to stop.
     pub(crate) fn arranged(&self, order: &[(u64, u32)], stop: Stop<'_>) -> Option<Self> {
         let mut pulse = stop.pulse();
         let sums = PartSums::new(self, order, &mut pulse)?;
@@ -136,7 +138,8 @@ impl Workload {
         })
     }
 
-    /// The arrivals before and from this share of the time from the first to the last. `None` if asked to stop.
+    /// The arrivals before and from this share of the time from the first to the last. `None` if
+    /// asked to stop.
     pub fn split(&self, share: f64, stop: Stop<'_>) -> Option<(Self, Self)> {
         let last = self.arrivals.last().map_or(0, |last| last.at_ns);
         let at_ns = (last as f64 * share.clamp(0.0, 1.0)) as u64;
@@ -176,7 +179,8 @@ mod tests {
             close(of_part.count as f64, count);
             if count > 0.0 {
                 close(of_part.duration_ms.mean, sum / count);
-                // Deviations are from the part's own mean: they add up to 0, and their squares to n sd^2.
+                // Deviations are from the part's own mean: they add up to 0, and their squares to n
+                // sd^2.
                 let own = (0..part.arrivals().len()).flat_map(|n| part.calls(n));
                 let own = own.filter(|calls| calls.function as usize == function);
                 let (deviation, squared) = own.fold((0.0, 0.0), |(deviation, squared), calls| {
@@ -186,7 +190,8 @@ mod tests {
                 close(squared, count * of_part.duration_ms.sd.powi(2));
             }
         }
-        // All of it is at distance 0 from itself, which it is only if sd and deviations belong together.
+        // All of it is at distance 0 from itself, which it is only if sd and deviations belong
+        // together.
         let reference = Reference::new(&part);
         let mut tally = Tally::new(&part, &reference);
         (0..part.arrivals().len()).for_each(|arrival| tally.keep(arrival));

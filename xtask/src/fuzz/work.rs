@@ -1,9 +1,11 @@
-//! The fuzz-work step: no input of the fuzz targets of texts and of joining takes more instructions than its length allows.
+//! The fuzz-work step: no input of the fuzz targets of texts and of joining takes more instructions
+//! than its length allows.
 //!
-//! Tests of the targets limit processor time, which is coarse and differs between machines; instructions do not. Cachegrind
-//! counts those of a whole process, and starting one takes longer than most inputs do. So inputs are counted together: what
-//! they take in sum is an upper bound for each of them. Only where the sum is above the limit are halves counted, down to
-//! the one input that is above it.
+//! Tests of the targets limit processor time, which is coarse and differs between machines;
+//! instructions do not. Cachegrind counts those of a whole process, and starting one takes longer
+//! than most inputs do. So inputs are counted together: what they take in sum is an upper bound for
+//! each of them. Only where the sum is above the limit are halves counted, down to the one input
+//! that is above it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,8 +14,9 @@ use std::process::Command;
 use crate::outcome::{Options, Outcome};
 use crate::program;
 
-/// Targets with the largest numbers of instructions that an input may take, at all and for each of its bytes. 64 KiB of text may
-/// take 2e8, and 4e9 where each byte meets each other. Joining makes 4,500 spans of each input.
+/// Targets with the largest numbers of instructions that an input may take, at all and for each of
+/// its bytes. 64 KiB of text may take 2e8, and 4e9 where each byte meets each other. Joining makes
+/// 4,500 spans of each input.
 const TARGETS: [Target; 4] = [
     Target { name: "parameters", at_all: 1e8, for_byte: 2e3 },
     Target { name: "sampler_config", at_all: 1e8, for_byte: 2e3 },
@@ -129,7 +132,8 @@ mod tests {
             counts.set(counts.get() + 1);
             Ok(costs(files))
         };
-        // 2016 in sum: more than one may take, so halves are counted, and quarters of the larger one.
+        // 2016 in sum: more than one may take, so halves are counted, and quarters of the larger
+        // one.
         assert_eq!(check(&files, &TARGET, &count, &mut passed), Ok(888.0));
         assert!(passed && counts.get() == 5, "{}", counts.get());
         files[20] = "/".into();

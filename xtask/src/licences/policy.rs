@@ -1,5 +1,5 @@
-//! Which licences we accept: those that let a user of our crates ship a closed program, with no duty but to keep
-//! notices.
+//! Which licences we accept: those that let a user of our crates ship a closed program, with no
+//! duty but to keep notices.
 
 /// SPDX identifiers, and pairs of one with an exception, that are fine for any package.
 pub(super) const ALLOWED: &[&str] = &[
@@ -25,7 +25,8 @@ pub(super) struct Exception {
     pub(super) reason: &'static str,
 }
 
-/// Each one with its reason. MPL-2.0, for example, would need one: its files stay open, so we want to know of them.
+/// Each one with its reason. MPL-2.0, for example, would need one: its files stay open, so we want
+/// to know of them.
 pub(super) const EXCEPTIONS: &[Exception] = &[Exception {
     package: "libfuzzer-sys",
     licence: "NCSA",

@@ -1,11 +1,13 @@
-//! Evaluates SPDX licence expressions: is there a way to obey this one with licences that we accept?
+//! Evaluates SPDX licence expressions: is there a way to obey this one with licences that we
+//! accept?
 //!
-//! The grammar is that of the SPDX specification 2.3, annex D: `+` binds tightest, then `WITH`, `AND`, `OR`. Two
-//! things that crates do are read as well: operators in lower case, and `/` for `OR`, cargo's old form.
+//! The grammar is that of the SPDX specification 2.3, annex D: `+` binds tightest, then `WITH`,
+//! `AND`, `OR`. Two things that crates do are read as well: operators in lower case, and `/` for
+//! `OR`, cargo's old form.
 
-/// Whether `expression` can be satisfied when `accepts` says which single terms are fine. A term is an identifier
-/// (`MIT`) or an identifier with an exception (`Apache-2.0 WITH LLVM-exception`). `X+` is satisfied by `X`, which is
-/// one of the versions it offers.
+/// Whether `expression` can be satisfied when `accepts` says which single terms are fine. A term is
+/// an identifier (`MIT`) or an identifier with an exception (`Apache-2.0 WITH LLVM-exception`).
+/// `X+` is satisfied by `X`, which is one of the versions it offers.
 ///
 /// # Errors
 ///

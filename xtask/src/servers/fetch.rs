@@ -1,5 +1,5 @@
-//! Downloads or builds a server's program once. The user's cache keeps it, under a name that contains a hash of its
-//! sources.
+//! Downloads or builds a server's program once. The user's cache keeps it, under a name that
+//! contains a hash of its sources.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -39,7 +39,8 @@ fn zipkin(cache: &Path, install: bool) -> Result<PathBuf, String> {
     let jar = cache.join(format!("zipkin-server-{ZIPKIN_VERSION}-exec.jar"));
     if !jar.is_file() {
         tool::require("mvn", "maven", install)?;
-        // Into a temporary folder first, so that an interrupted download never leaves half a jar under the final name.
+        // Into a temporary folder first, so that an interrupted download never leaves half a jar
+        // under the final name.
         let fresh = fresh(cache, "zipkin");
         let artifact = format!("-Dartifact=io.zipkin:zipkin-server:{ZIPKIN_VERSION}:jar:exec");
         let copied = tool::run(
@@ -55,7 +56,8 @@ fn zipkin(cache: &Path, install: bool) -> Result<PathBuf, String> {
     Ok(jar)
 }
 
-/// Builds a Go program. The first one takes about eight minutes on two cores, most of it for packages they share.
+/// Builds a Go program. The first one takes about eight minutes on two cores, most of it for
+/// packages they share.
 fn go_build(root: &Path, package: &str, program: &Path, install: bool) -> Result<(), String> {
     tool::require("go", "golang-go", install)?;
     let fresh = fresh(program.parent().unwrap_or(root), "go");

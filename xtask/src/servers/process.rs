@@ -106,8 +106,8 @@ fn command(root: &Path, kind: Kind, program: &Path, addresses: &[(&'static str, 
     command
 }
 
-/// Free ports for everything the server listens on. Another program could take one before the server starts; that is rare,
-/// and the server then says so.
+/// Free ports for everything the server listens on. Another program could take one before the
+/// server starts; that is rare, and the server then says so.
 fn free_addresses(kind: Kind) -> Result<Vec<(&'static str, SocketAddr)>, String> {
     let listen = || TcpListener::bind(("127.0.0.1", 0)).and_then(|port| Ok((port.local_addr()?, port)));
     let ports: Result<Vec<_>, _> = kind.ports().iter().map(|&name| Ok((name, listen()?))).collect();

@@ -1,8 +1,9 @@
 //! The modules of a crate depend on each other without a circle.
 //!
-//! Cargo keeps crates free of circles; nothing keeps modules. The rule looks at siblings: `a` depends on `b` if a file of
-//! `a`, or of a module below it, names `b` or a path into it. A child may name its parent. Paths are found by their spelling
-//! (`crate::`, `super::`), so a path built by a macro is not seen. Tests are left out: they may look anywhere.
+//! Cargo keeps crates free of circles; nothing keeps modules. The rule looks at siblings: `a`
+//! depends on `b` if a file of `a`, or of a module below it, names `b` or a path into it. A child
+//! may name its parent. Paths are found by their spelling (`crate::`, `super::`), so a path built
+//! by a macro is not seen. Tests are left out: they may look anywhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -84,8 +85,8 @@ fn targets(text: &str, module: &[&str]) -> Vec<Vec<String>> {
     found
 }
 
-/// The first names of a path or of a group of paths: `a` of `a::b`, `a` and `c` of `{a::b, c}`. Names that are no modules have
-/// no arrows of their own, so they are in no circle.
+/// The first names of a path or of a group of paths: `a` of `a::b`, `a` and `c` of `{a::b, c}`.
+/// Names that are no modules have no arrows of their own, so they are in no circle.
 fn heads(rest: &str) -> Vec<String> {
     let Some(group) = rest.strip_prefix('{') else {
         return vec![rest.chars().take_while(|&c| is_of_word(c)).collect()];
@@ -106,7 +107,8 @@ fn heads(rest: &str) -> Vec<String> {
             break;
         }
     }
-    // Of `a::b::c` the later names are here too. Only names of modules beside `a` matter, so they do no harm.
+    // Of `a::b::c` the later names are here too. Only names of modules beside `a` matter, so they
+    // do no harm.
     heads
 }
 

@@ -1,5 +1,5 @@
-//! The crate graph: what Cargo.toml files say against the table of ARCHITECTURE.md, and who may use which heavy
-//! dependency.
+//! The crate graph: what Cargo.toml files say against the table of ARCHITECTURE.md, and who may use
+//! which heavy dependency.
 
 use std::collections::BTreeMap;
 

@@ -52,7 +52,8 @@ fn resolve(from: &str, path: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// The targets of `[text](target)`, `[text](target "title")` and `[label]: target`, with their offsets.
+/// The targets of `[text](target)`, `[text](target "title")` and `[label]: target`, with their
+/// offsets.
 fn links(prose: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     for (at, _) in prose.match_indices("](") {

@@ -1,11 +1,12 @@
-//! Every published crate has what its page in a registry needs: metadata, a README, both licence files, and documentation
-//! of all features.
+//! Every published crate has what its page in a registry needs: metadata, a README, both licence
+//! files, and documentation of all features.
 
 use super::Problem;
 use crate::metadata::{Metadata, Package};
 use crate::repo::Repo;
 
-/// Files in a crate's folder. `cargo package` follows symbolic links, so the licences can be links to the root's.
+/// Files in a crate's folder. `cargo package` follows symbolic links, so the licences can be links
+/// to the root's.
 const FILES: [&str; 3] = ["README.md", "LICENSE-MIT", "LICENSE-APACHE"];
 
 pub(super) fn check(repo: &Repo, metadata: &Metadata) -> Vec<Problem> {

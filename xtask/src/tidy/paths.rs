@@ -3,7 +3,8 @@
 use super::Problem;
 use crate::repo::Repo;
 
-/// Folders at a file system's root. Joined with their slashes here, so that this file does not trip its own rule.
+/// Folders at a file system's root. Joined with their slashes here, so that this file does not trip
+/// its own rule.
 const FOLDERS: &[&str] = &["work", "home", "root", "Users"];
 
 /// Files that name such a path for a reason.
@@ -46,7 +47,8 @@ fn first(text: &str) -> Option<(usize, &'static str)> {
     found.min()
 }
 
-/// Whether the slash at `offset` begins a path; in `a/work/b` and in `https://host/work/` it does not.
+/// Whether the slash at `offset` begins a path; in `a/work/b` and in `https://host/work/` it does
+/// not.
 fn starts_path(text: &str, offset: usize) -> bool {
     let before = text[..offset].chars().next_back();
     before.is_none_or(|before| !(before.is_alphanumeric() || "_-./~*})>".contains(before)))

@@ -1,4 +1,5 @@
-//! Text as the rules about language see it: lines of comments and of documents, and the words in them.
+//! Text as the rules about language see it: lines of comments and of documents, and the words in
+//! them.
 
 use crate::repo::File;
 
@@ -14,7 +15,8 @@ pub(super) struct Line<'a> {
 
 /// The comment lines of a source file, or all lines of a Markdown document.
 ///
-/// A comment behind code on the same line is not seen: without a parser it cannot be told from a string.
+/// A comment behind code on the same line is not seen: without a parser it cannot be told from a
+/// string.
 pub(super) fn prose<'a>(file: &File, text: &'a str) -> Vec<Line<'a>> {
     let markers: &[&str] = match file.path.rsplit('.').next() {
         Some("rs") => &["//!", "///", "//"],

@@ -1,4 +1,5 @@
-//! Every dependency is used: its name occurs in a source file of the crate, or in the crate's README, which is compiled.
+//! Every dependency is used: its name occurs in a source file of the crate, or in the crate's
+//! README, which is compiled.
 
 use super::Problem;
 use super::text::find_word;

@@ -1,5 +1,6 @@
-//! One word for one thing: words that were given up do not come back. The list is a table in ARCHITECTURE.md, with the
-//! columns `given up` and `write`; a cell may have several words, separated by commas.
+//! One word for one thing: words that were given up do not come back. The list is a table in
+//! ARCHITECTURE.md, with the columns `given up` and `write`; a cell may have several words,
+//! separated by commas.
 
 use super::Problem;
 use super::text::{find_word, prose};

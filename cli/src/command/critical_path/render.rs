@@ -157,7 +157,8 @@ pub(super) fn lanes(lanes: &Lanes) -> String {
     text + "\n"
 }
 
-/// Notes below the table: time that depends on clock correction, weights, and oddities of the recording.
+/// Notes below the table: time that depends on clock correction, weights, and oddities of the
+/// recording.
 pub(super) fn notes(args: &CriticalPath, profile: &Profile, weights_recorded: bool) -> String {
     let fitting = &profile.fitting;
     let mut text = String::new();

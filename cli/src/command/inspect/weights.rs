@@ -1,4 +1,5 @@
-//! `astracer inspect --weights`: what the kept roots stand for, beside the exact counts of heartbeats.
+//! `astracer inspect --weights`: what the kept roots stand for, beside the exact counts of
+//! heartbeats.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
@@ -45,7 +46,8 @@ struct Row {
     late: u64,
     /// The sum of adjusted counts.
     estimate: f64,
-    /// The estimate's standard deviation, from the weights themselves: the root of the sum of w (w - 1).
+    /// The estimate's standard deviation, from the weights themselves: the root of the sum of w (w
+    /// - 1).
     deviation: f64,
     /// The number of roots that the last heartbeat of each process says there were.
     seen: Option<u64>,
@@ -66,7 +68,8 @@ struct Process {
 }
 
 impl Process {
-    /// The counts by key that the last heartbeat told; where some of its spans are missing, those before it for other keys.
+    /// The counts by key that the last heartbeat told; where some of its spans are missing, those
+    /// before it for other keys.
     fn last(&self) -> impl Iterator<Item = (&String, u64)> {
         let is_whole = self.found >= self.parts;
         let last = self.keys.iter().filter(move |(_, (beat, _))| *beat == self.beat || !is_whole);
@@ -78,7 +81,8 @@ struct Sums<'s> {
     stop: Stop<'s>,
     template: Template,
     folded: String,
-    /// The ids of the roots and heartbeats so far, each trace's in two halves: a number of 128 bits would take more room.
+    /// The ids of the roots and heartbeats so far, each trace's in two halves: a number of 128 bits
+    /// would take more room.
     known: HashSet<[u64; 3]>,
     keys: HashMap<String, Row>,
     processes: HashMap<String, Process>,
@@ -101,7 +105,8 @@ fn int(value: Option<&Value<'_>>) -> Option<i64> {
     }
 }
 
-/// Whether a span without a threshold says that it stands for no call, as those of traces that were kept late do.
+/// Whether a span without a threshold says that it stands for no call, as those of traces that were
+/// kept late do.
 fn is_late(span: &Span<'_>) -> bool {
     match find(&span.attributes, ADJUSTED_COUNT) {
         Some(Value::Double(count)) => *count == 0.0,

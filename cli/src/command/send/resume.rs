@@ -41,8 +41,9 @@ pub(super) struct Resume {
 
 /// The right to send by a note, which one process has at a time: two would send the same spans.
 ///
-/// The note itself is another file after each request. So what is locked is a hidden file beside it, which is there only while
-/// somebody sends. One that a killed process left behind is not locked, and does no harm.
+/// The note itself is another file after each request. So what is locked is a hidden file beside
+/// it, which is there only while somebody sends. One that a killed process left behind is not
+/// locked, and does no harm.
 #[derive(Debug)]
 struct Held {
     file: Known,
@@ -50,7 +51,8 @@ struct Held {
 }
 
 impl Drop for Held {
-    /// Removes the file while it is locked, so that nobody gets the lock of a file that is about to go.
+    /// Removes the file while it is locked, so that nobody gets the lock of a file that is about to
+    /// go.
     fn drop(&mut self) {
         let _ = fs::remove_file(self.file.path());
     }
@@ -76,8 +78,8 @@ impl Held {
 }
 
 impl Resume {
-    /// Reads the note of a former call, if there is one. It must be of the same input and server, and no other process may
-    /// be using it. The file is known to be writable afterwards.
+    /// Reads the note of a former call, if there is one. It must be of the same input and server,
+    /// and no other process may be using it. The file is known to be writable afterwards.
     pub(super) fn open(path: &Path, args: &Send) -> Result<Self, Failure> {
         let paths = args.paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
         let fresh = Note { to: args.to.to_string(), paths, spans: 0, shift_ns: 0 };
@@ -141,7 +143,8 @@ impl Resume {
 
     /// Removes the note: everything is sent.
     pub(super) fn remove(&mut self) -> io::Result<()> {
-        // The file behind symbolic links, and then what was named: a link to nothing would be in the next one's way.
+        // The file behind symbolic links, and then what was named: a link to nothing would be in
+        // the next one's way.
         for path in self.file.target().into_iter().chain([self.file.path()]) {
             match fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

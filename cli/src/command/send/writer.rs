@@ -102,7 +102,8 @@ impl TraceWriter for Writer<'_> {
 }
 
 impl Writer<'_> {
-    /// Sends once, on a thread of its own, so that Ctrl-C need not wait for a server that hangs: `None` then.
+    /// Sends once, on a thread of its own, so that Ctrl-C need not wait for a server that hangs:
+    /// `None` then.
     fn try_send(&self, spans: &Arc<[Span<'static>]>, begin: usize) -> io::Result<Option<Attempt>> {
         let (result, done) = mpsc::sync_channel(1);
         let (destination, spans) = (Arc::clone(&self.destination), Arc::clone(spans));
@@ -122,7 +123,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Counts spans that the server has answered for, and notes them if the note can tell which they are.
+    /// Counts spans that the server has answered for, and notes them if the note can tell which
+    /// they are.
     fn answered(&mut self, delivery: Delivery, is_noted: bool) -> io::Result<()> {
         let answered = delivery.accepted + delivery.rejected;
         let mut sent = self.sent.get();
@@ -174,7 +176,8 @@ fn is_answer(error: &ExportError) -> bool {
     !is_of_way || error.retry_after().is_some()
 }
 
-/// The time that this number of spans takes at a rate a second, behind `due`; `None` if the clock can't tell it.
+/// The time that this number of spans takes at a rate a second, behind `due`; `None` if the clock
+/// can't tell it.
 fn behind(due: Instant, spans: u64, rate: f64) -> Option<Instant> {
     due.checked_add(Duration::try_from_secs_f64(spans as f64 / rate).ok()?)
 }

@@ -25,7 +25,8 @@ pub(super) struct Room<'a> {
 /// The policies behind a sampler that was found.
 pub(super) struct After {
     pub(super) summary: TailSummary,
-    /// The limits for another search, if the two together keep too much and the policies leave anything.
+    /// The limits for another search, if the two together keep too much and the policies leave
+    /// anything.
     pub(super) again: Option<Limits>,
     /// The warning if they keep too much.
     pub(super) over: Option<String>,
@@ -37,7 +38,8 @@ impl<'a> Room<'a> {
         Self { workload, outcomes, limits: options.limits, cap: options.cap, draws }
     }
 
-    /// The limits of the sampler alone, by what the policies keep behind an equal share that is within them.
+    /// The limits of the sampler alone, by what the policies keep behind an equal share that is
+    /// within them.
     pub(super) fn first(&self, stop: Stop<'_>) -> Result<Limits, Failure> {
         let share = self.limits.largest_share(self.workload).min(1.0);
         let share = Probability::new(share).and_then(|share| Ratio::new(share).ok());

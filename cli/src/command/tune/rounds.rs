@@ -1,4 +1,5 @@
-//! Searches within what policies leave: a first one by an estimate, and a second one by what the first one's sampler leaves.
+//! Searches within what policies leave: a first one by an estimate, and a second one by what the
+//! first one's sampler leaves.
 
 use std::time::Duration;
 
@@ -31,7 +32,8 @@ struct First {
     late: Late,
 }
 
-/// Searches with `options`, whose limits are those of the search whose result this is in the end. `left` is the time that is left.
+/// Searches with `options`, whose limits are those of the search whose result this is in the end.
+/// `left` is the time that is left.
 pub(super) fn search<'w>(
     room: Option<(&Room<'_>, &Tail)>,
     mut sums: Option<Sums<'w>>,
@@ -45,7 +47,8 @@ pub(super) fn search<'w>(
         options.time_max = left();
         let mut tuning = search_with(sums.take(), workload, options, stop, progress);
         let Some((room, tail)) = room.filter(|_| tuning.feasible) else {
-            // Minutes of work stand, though the limits of both together do not hold with it, of which it warns.
+            // Minutes of work stand, though the limits of both together do not hold with it, of
+            // which it warns.
             if let Some(First { limits, tuning: mut found, late }) = first {
                 options.limits = limits;
                 found.interrupted |= tuning.interrupted;

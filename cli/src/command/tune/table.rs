@@ -156,7 +156,8 @@ fn both([one, other]: [f64; 2]) -> String {
     format!("{} and {}", measure(one), measure(other))
 }
 
-/// The figure that holds: means over draws that no search saw, and how far single runs lie from them.
+/// The figure that holds: means over draws that no search saw, and how far single runs lie from
+/// them.
 fn draws(replayed: &Replayed, tuning: &Tuning, text: &mut String) {
     let _ =
         writeln!(text, "on {} other draws of phase, jitter and seed: {}", replayed.replays, line(replayed));

@@ -21,7 +21,8 @@ const ALL: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 const TRACES: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
 const GRPC: (&str, &str) = ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc");
 
-/// The examples of "Endpoint URLs for OTLP/HTTP" in OpenTelemetry's specification, and its defaults.
+/// The examples of "Endpoint URLs for OTLP/HTTP" in OpenTelemetry's specification, and its
+/// defaults.
 #[test]
 fn paths_over_http_follow_the_specification() {
     check_uri(&[], "http://localhost:4318/v1/traces");
@@ -78,8 +79,9 @@ fn what_is_said_of_traces_goes_before_what_is_said_of_all() {
     );
 }
 
-/// OpenTelemetry's specification of environment variables, "Timeout": "Implementations SHOULD interpret timeout zero values as no
-/// limit (i.e. infinite)", for which they may take a very large duration.
+/// OpenTelemetry's specification of environment variables, "Timeout": "Implementations SHOULD
+/// interpret timeout zero values as no limit (i.e. infinite)", for which they may take a very large
+/// duration.
 #[test]
 fn a_timeout_of_zero_is_no_limit() {
     let never = Duration::from_millis(u64::from(u32::MAX));
@@ -153,7 +155,8 @@ fn certificates_that_cannot_be_used_are_refused_before_the_first_request() {
     }
 }
 
-/// OpenTelemetry's specification of environment variables: "Enum values SHOULD be interpreted in a case-insensitive manner".
+/// OpenTelemetry's specification of environment variables: "Enum values SHOULD be interpreted in a
+/// case-insensitive manner".
 #[test]
 fn names_of_protocols_are_read_in_any_case() {
     for (name, protocol) in [

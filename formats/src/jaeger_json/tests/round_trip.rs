@@ -1,5 +1,5 @@
-//! Spans that our writer writes are read back unchanged, except for the losses that the writer documents.
-//! `held` repeats those losses in code.
+//! Spans that our writer writes are read back unchanged, except for the losses that the writer
+//! documents. `held` repeats those losses in code.
 
 use std::io::Write;
 

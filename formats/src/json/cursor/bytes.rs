@@ -8,24 +8,24 @@ use super::{Cursor, Fault};
 use astracer_model::ids::{SpanId, TraceId};
 
 impl Cursor<'_> {
-    /// Reads an OTLP trace id: 32 hexadecimal digits, or base64 as protobuf's own JSON writes bytes. Empty and `null`
-    /// are [`TraceId::ZERO`].
+    /// Reads an OTLP trace id: 32 hexadecimal digits, or base64 as protobuf's own JSON writes
+    /// bytes. Empty and `null` are [`TraceId::ZERO`].
     pub(crate) fn trace_id(&mut self) -> Result<TraceId, Fault> {
         let wrong = "not a trace id: OTLP's have 32 hexadecimal digits";
         let bytes = |bytes: &[u8]| <[u8; 16]>::try_from(bytes).ok().map(u128::from_be_bytes).map(TraceId);
         self.id(32, TraceId::from_hex, bytes, wrong)
     }
 
-    /// Reads an OTLP span id: 16 hexadecimal digits, or base64 as protobuf's own JSON writes bytes. Empty and `null`
-    /// are [`SpanId::ZERO`].
+    /// Reads an OTLP span id: 16 hexadecimal digits, or base64 as protobuf's own JSON writes bytes.
+    /// Empty and `null` are [`SpanId::ZERO`].
     pub(crate) fn span_id(&mut self) -> Result<SpanId, Fault> {
         let wrong = "not a span id: OTLP's have 16 hexadecimal digits";
         let bytes = |bytes: &[u8]| <[u8; 8]>::try_from(bytes).ok().map(u64::from_be_bytes).map(SpanId);
         self.id(16, SpanId::from_hex, bytes, wrong)
     }
 
-    /// An id of another length was cut or made by other rules: taken as it is, it would join spans that do not belong
-    /// together.
+    /// An id of another length was cut or made by other rules: taken as it is, it would join spans
+    /// that do not belong together.
     fn id<T: Default>(
         &mut self,
         digits: usize,
@@ -57,7 +57,8 @@ impl Cursor<'_> {
     }
 }
 
-/// Decodes base64 in either alphabet, padded or not, as protobuf's JSON mapping requires of parsers.
+/// Decodes base64 in either alphabet, padded or not, as protobuf's JSON mapping requires of
+/// parsers.
 pub(crate) fn decode_base64(text: &str) -> Option<Vec<u8>> {
     const CONFIG: GeneralPurposeConfig =
         GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);

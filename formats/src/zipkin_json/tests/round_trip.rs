@@ -1,5 +1,5 @@
-//! Spans that our writer writes are read back unchanged, except for the losses that [`write_span`] documents.
-//! `held` repeats those losses in code.
+//! Spans that our writer writes are read back unchanged, except for the losses that [`write_span`]
+//! documents. `held` repeats those losses in code.
 
 use std::sync::Arc;
 
@@ -141,7 +141,8 @@ proptest! {
         prop_assert_eq!(&again.spans, &expected);
     }
 
-    /// Attributes that form the remote endpoint come back unchanged: the endpoint adds nothing to them.
+    /// Attributes that form the remote endpoint come back unchanged: the endpoint adds nothing to
+    /// them.
     #[test]
     fn what_names_the_peer_is_read_back(
         kind in 0i64..=5,
@@ -242,7 +243,8 @@ fn example() -> Span<'static> {
 
 #[test]
 fn the_object_is_what_the_transformation_asks_for() {
-    // Written by hand from OpenTelemetry's "OpenTelemetry to Zipkin Transformation" and Zipkin's API.
+    // Written by hand from OpenTelemetry's "OpenTelemetry to Zipkin Transformation" and Zipkin's
+    // API.
     let expected = serde_json::json!({
         "traceId": "5af7183fb1d4cf5f463ac35c9f6413ad",
         "id": "352bff9a74ca9ad2",
@@ -382,7 +384,8 @@ fn the_remote_endpoint_follows_the_ranks() {
     assert_eq!(remote(SpanKind::Server, &[("peer.service", "x")]), serde_json::json!({"serviceName": "x"}));
 }
 
-/// Tags by which recorders state status and scope, in all their forms, come out as they came in, and nothing is lost.
+/// Tags by which recorders state status and scope, in all their forms, come out as they came in,
+/// and nothing is lost.
 #[test]
 fn tags_of_zipkin_come_out_as_they_came_in() {
     let texts = |key: &str, texts: &[Option<&str>]| -> Vec<Option<(String, String)>> {

@@ -1,7 +1,7 @@
 //! Tar archives, read as a stream.
 //!
-//! This module iterates over the blocks itself, with the `tar` crate's headers, because that crate's
-//! iteration holds a long name of any claimed size in memory and expands sparse files.
+//! This module iterates over the blocks itself, with the `tar` crate's headers, because that
+//! crate's iteration holds a long name of any claimed size in memory and expands sparse files.
 
 use std::io::{self, BufRead, Read};
 use std::sync::Arc;
@@ -48,8 +48,8 @@ pub(super) fn read(unpack: &mut Unpack<'_>, archive: &mut Peek<'_>, name: &Arc<s
             return;
         }
         if is_empty {
-            // Reading on finds a concatenated archive, and verifies the checksum at the end of a compressed
-            // stream.
+            // Reading on finds a concatenated archive, and verifies the checksum at the end of a
+            // compressed stream.
             past_end |= !is_damaged;
             archive.consume(BLOCK_BYTES);
             continue;
@@ -98,7 +98,8 @@ pub(super) fn read(unpack: &mut Unpack<'_>, archive: &mut Peek<'_>, name: &Arc<s
                         let mut content = Peek::new(Box::new(Member { archive, left: &mut left }));
                         unpack.stream(&mut content, &label, depth + 1);
                         if content.has_failed() {
-                            // The reader has reported the error; the rest of the archive is lost with it.
+                            // The reader has reported the error; the rest of the archive is lost
+                            // with it.
                             return;
                         }
                     }
@@ -117,7 +118,8 @@ pub(super) fn read(unpack: &mut Unpack<'_>, archive: &mut Peek<'_>, name: &Arc<s
     }
 }
 
-/// Skips bytes that nobody reads, unless reading is over: the rest of a large file takes long to decompress.
+/// Skips bytes that nobody reads, unless reading is over: the rest of a large file takes long to
+/// decompress.
 fn skip(unpack: &Unpack<'_>, archive: &mut Peek<'_>, mut bytes: u64) -> io::Result<()> {
     while bytes > 0 && !unpack.is_over() {
         let available = archive.fill_buf()?.len() as u64;

@@ -48,8 +48,8 @@ fn loom_a_unit_that_is_given_back_is_there_once() {
     });
 }
 
-/// An empty bucket of a slow rate gets a fast one, while a thread asks by the new allowance: it takes nothing that is not there, and
-/// the bucket owes no more than it holds.
+/// An empty bucket of a slow rate gets a fast one, while a thread asks by the new allowance: it
+/// takes nothing that is not there, and the bucket owes no more than it holds.
 #[test]
 fn loom_a_change_of_the_allowance_gives_no_credit() {
     let slow = Bucket::new(Allowance::new(1.0, 2.0).unwrap());

@@ -76,7 +76,8 @@ fn hours_of_rest_buy_one_burst() {
     assert_eq!(times.len(), 9 * 5, "10 ms of calls each hour: the burst");
 }
 
-/// A clock that jumps ahead gains a burst at most, one that is set back none; after either the cap goes on.
+/// A clock that jumps ahead gains a burst at most, one that is set back none; after either the cap
+/// goes on.
 #[test]
 fn a_clock_that_jumps_gains_nothing() {
     let (bucket, _) = bucket(10.0, 5.0);
@@ -116,8 +117,9 @@ fn a_unit_larger_than_the_burst_is_never_admitted() {
     assert_eq!(meter.level(&allowance, Nanos::from_millis(9_051)), 0.5);
 }
 
-/// All of a burst has room in a full bucket, though its time is no whole number of ns, and only there. The time
-/// that it takes is not shortened: nothing is admitted before its units have come back.
+/// All of a burst has room in a full bucket, though its time is no whole number of ns, and only
+/// there. The time that it takes is not shortened: nothing is admitted before its units have come
+/// back.
 #[test]
 fn a_full_bucket_has_room_for_its_burst() {
     for (rate, burst) in [(7.0, 10.0), (3e5, 8e6 + 1.0), (999_983.0, 65_537.0), (3.0, 1.0), (7.0, 10.5)] {
@@ -148,7 +150,8 @@ fn a_full_bucket_has_room_for_its_burst() {
     }
 }
 
-/// A burst of ten is ten traces at once, whatever the rate, and they come back one by one at nearly that rate.
+/// A burst of ten is ten traces at once, whatever the rate, and they come back one by one at nearly
+/// that rate.
 #[test]
 fn a_burst_is_as_many_as_it_says() {
     for rate in (1..1_000).map(f64::from).chain([0.7, 33.333, 99.9, 1e-6, 1.0 / 86_400.0]) {
@@ -195,7 +198,8 @@ fn under_load_the_bucket_is_seldom_empty_and_its_weights_are_true() {
                 Answer::Kept { threshold, .. } => {
                     let weight = Threshold::new(threshold).unwrap().adjusted_count();
                     sum += weight;
-                    // Given the calls before, the variance of a call's part of the sum is w - 1; its estimate is w (w - 1).
+                    // Given the calls before, the variance of a call's part of the sum is w - 1;
+                    // its estimate is w (w - 1).
                     squares += weight * (weight - 1.0);
                 }
                 Answer::Raised => {}
@@ -238,8 +242,8 @@ fn two_threads_hold_the_bound() {
 }
 
 proptest! {
-    /// Any rate and burst, any times and sizes, late callers among them: what is admitted within W is at most
-    /// burst + rate * W.
+    /// Any rate and burst, any times and sizes, late callers among them: what is admitted within W
+    /// is at most burst + rate * W.
     #[test]
     fn the_bound_holds_for_any_load(
         rate in 0.1f64..1e6,
@@ -276,7 +280,8 @@ proptest! {
     }
 }
 
-/// A unit of these takes longer to come back than 64 bits of 2^-20 ns hold: by hand, 11.6 days at the least rate.
+/// A unit of these takes longer to come back than 64 bits of 2^-20 ns hold: by hand, 11.6 days at
+/// the least rate.
 #[test]
 fn the_least_rates_hold_their_bound_too() {
     for (rate, burst) in [(1e-6, 1.0), (1e-5, 2.0), (5e-5, 1.0)] {

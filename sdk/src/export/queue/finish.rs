@@ -7,7 +7,8 @@ use crate::export::ticket::{Ticket, WaitError};
 use crate::stats::Loss;
 use crate::sync::{MutexGuard, Ordering, lock, wait_for};
 
-/// The number of flushes that are asked for at once. The last of them waits for what those beyond wait for.
+/// The number of flushes that are asked for at once. The last of them waits for what those beyond
+/// wait for.
 const FLUSHES_ASKED_MAX: usize = 1_024;
 
 impl Queue {
@@ -82,8 +83,8 @@ impl Queue {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Gives up what waits in the closed queue, and counts it as lost at the shutdown's deadline. An export under way ends
-    /// by itself.
+    /// Gives up what waits in the closed queue, and counts it as lost at the shutdown's deadline.
+    /// An export under way ends by itself.
     pub(crate) fn abandon(&self) {
         self.collect();
         let mut state = lock(&self.state);
@@ -144,15 +145,16 @@ impl Queue {
 }
 
 impl State {
-    /// Takes the flushes up that wait for no batch any more, whatever later ones wait for: others may ask for flushes again and again.
-    /// Returns the last of them, which is all of them.
+    /// Takes the flushes up that wait for no batch any more, whatever later ones wait for: others
+    /// may ask for flushes again and again. Returns the last of them, which is all of them.
     pub(super) fn reach_flushes(&mut self) -> Option<u64> {
         let outstanding = self.outstanding();
         let reached = self.flushes_asked.partition_point(|asked| *asked <= outstanding);
         self.flushes_asked.drain(..reached).next_back()
     }
 
-    /// Returns true if the asked flushes have work for the worker that waits, not only for those that export.
+    /// Returns true if the asked flushes have work for the worker that waits, not only for those
+    /// that export.
     pub(super) fn has_work_for_flush(&self) -> bool {
         let (Some(first), Some(last)) = (self.flushes_asked.front(), self.flushes_asked.back()) else {
             return false;

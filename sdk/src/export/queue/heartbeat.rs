@@ -1,5 +1,5 @@
-//! Heartbeats on their way to the exporter. Its own threads send them: an exporter may rely on being called by no more threads than
-//! there are exports in flight.
+//! Heartbeats on their way to the exporter. Its own threads send them: an exporter may rely on
+//! being called by no more threads than there are exports in flight.
 
 use std::mem;
 
@@ -40,13 +40,15 @@ impl Heartbeats {
 }
 
 impl Queue {
-    /// Whether there is a way for a heartbeat: nobody sends the last one any more, and somebody will the next one.
+    /// Whether there is a way for a heartbeat: nobody sends the last one any more, and somebody
+    /// will the next one.
     pub(crate) fn takes_heartbeat(&self) -> bool {
         let state = lock(&self.state);
         !state.ended && !state.abandoned && matches!(state.heartbeats.way, Way::Free)
     }
 
-    /// Lets a worker send a heartbeat, as soon as one has no other work. Only one thread calls this, when the way is free.
+    /// Lets a worker send a heartbeat, as soon as one has no other work. Only one thread calls
+    /// this, when the way is free.
     pub(crate) fn send_heartbeat(&self, spans: Vec<SpanData>) {
         let mut state = lock(&self.state);
         state.heartbeats.way = Way::Waits(spans);

@@ -65,7 +65,8 @@ fn loom_the_worker_does_not_sleep_on_a_span() {
         let queue = queue();
         let other = queue.clone();
         let ends = thread::spawn(move || push(&other));
-        // As in `Queue::lead`, when nothing came for a while. Without the wake-up this waits for ever.
+        // As in `Queue::lead`, when nothing came for a while. Without the wake-up this waits for
+        // ever.
         queue.set_waits(&mut lock(&queue.state), Waits::ForAny);
         queue.collect();
         let nothing = |state: &State| state.lists.is_empty() && !queue.hurries(state);

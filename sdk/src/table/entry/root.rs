@@ -6,7 +6,8 @@ use super::Entry;
 use crate::sync::Ordering;
 
 impl Entry {
-    /// Notes the key of a local root that is decided, whose end is to be counted; `None`: it is not.
+    /// Notes the key of a local root that is decided, whose end is to be counted; `None`: it is
+    /// not.
     #[inline]
     pub(crate) fn set_root_key(&self, key: Option<KeyNumber>) {
         self.root_key.store(key.map_or(0, |key| key.get() + 1), Ordering::Relaxed);

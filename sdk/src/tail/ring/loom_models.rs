@@ -53,7 +53,8 @@ fn hold(ring: &Ring) -> Holding {
     ring.hold(held(ring), 2, &mut Vec::new())
 }
 
-/// A trace is asked for while its root ends. Whoever comes second finds it: the asker in the ring, or the root the wish.
+/// A trace is asked for while its root ends. Whoever comes second finds it: the asker in the ring,
+/// or the root the wish.
 #[test]
 fn loom_a_trace_that_is_asked_for_as_it_comes_is_found() {
     loom::model(|| {
@@ -85,8 +86,8 @@ fn loom_a_trace_leaves_the_ring_once() {
     });
 }
 
-/// A span ends after its trace, while the trace is kept: it is with it, follows it, or comes too late. It is never left
-/// behind in the ring.
+/// A span ends after its trace, while the trace is kept: it is with it, follows it, or comes too
+/// late. It is never left behind in the ring.
 #[test]
 fn loom_a_late_span_is_with_its_trace_or_knows_its_fate() {
     loom::model(|| {
@@ -109,7 +110,8 @@ fn loom_a_late_span_is_with_its_trace_or_knows_its_fate() {
     });
 }
 
-/// A trace comes, or is put back, while the ring closes: it is emptied with the rest, or comes back to whoever brings it.
+/// A trace comes, or is put back, while the ring closes: it is emptied with the rest, or comes back
+/// to whoever brings it.
 #[test]
 fn loom_nothing_stays_in_a_closed_ring() {
     for puts_back in [false, true] {

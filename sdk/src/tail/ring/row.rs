@@ -7,8 +7,8 @@ use opentelemetry::TraceId;
 use super::Held;
 use crate::traces::TraceRef;
 
-/// Traces in the order of their ends. One that was taken out leaves its place empty, until the places before it are or most
-/// places are.
+/// Traces in the order of their ends. One that was taken out leaves its place empty, until the
+/// places before it are or most places are.
 #[derive(Debug, Default)]
 pub(super) struct Row {
     /// Half of each trace's id, to be looked through quickly; 0 where the place is empty.
@@ -33,7 +33,8 @@ impl Row {
 
     /// Puts a trace back in its order: others came meanwhile.
     pub(super) fn insert(&mut self, held: Held) {
-        // From the end, which is near: those that come back together do so in their order. Empty places have no age.
+        // From the end, which is near: those that come back together do so in their order. Empty
+        // places have no age.
         let is_before = |other: &Option<Held>| other.as_ref().is_some_and(|other| other.ended <= held.ended);
         let at = self.held.iter().rposition(is_before).map_or(0, |before| before + 1);
         self.ids.insert(at, short(held.header.trace_id));
@@ -120,7 +121,8 @@ mod tests {
     use super::super::tests::held;
     use super::*;
 
-    /// The first stays for its time, however long that is, and all that come after it are taken out.
+    /// The first stays for its time, however long that is, and all that come after it are taken
+    /// out.
     #[test]
     fn places_of_traces_that_were_taken_out_do_not_pile_up() {
         let mut row = Row::default();

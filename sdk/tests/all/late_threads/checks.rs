@@ -8,7 +8,8 @@ use super::model::{KEYS, Seen, calls};
 use super::service::Service;
 use super::{Own, POLICIES, SLOW, Setup};
 
-/// Made = exported + lost + open + waiting + held + given up. Only the exporter's thread is at work, so that it holds sooner or later.
+/// Made = exported + lost + open + waiting + held + given up. Only the exporter's thread is at
+/// work, so that it holds sooner or later.
 pub(super) fn check_law(service: &Service) -> Result<Stats, String> {
     let mut last = None;
     for _ in 0..100_000 {
@@ -31,7 +32,8 @@ pub(super) fn check_law(service: &Service) -> Result<Stats, String> {
 /// Traces and bytes that each policy has kept so far, with the time.
 pub(super) type Kept = (u64, Vec<(u64, u64)>);
 
-/// The published worst case, in each interval of rounds. A clock that is set back has no such intervals.
+/// The published worst case, in each interval of rounds. A clock that is set back has no such
+/// intervals.
 pub(super) fn check_budgets(setup: &Setup, kept: &[Kept]) -> Result<(), String> {
     if setup.sets_back {
         return Ok(());

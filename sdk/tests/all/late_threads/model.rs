@@ -1,4 +1,5 @@
-//! The slow model beside the random programs of threads: what each trace went through, and the counts that follow.
+//! The slow model beside the random programs of threads: what each trace went through, and the
+//! counts that follow.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,7 +29,8 @@ pub(crate) struct Trace {
     pub(crate) is_shared: bool,
     pub(crate) id: Mutex<Option<TraceId>>,
     pub(crate) made: AtomicU64,
-    /// An error was made that is seen whoever records it; or one that is seen if the trace is recorded.
+    /// An error was made that is seen whoever records it; or one that is seen if the trace is
+    /// recorded.
     pub(crate) failed: AtomicBool,
     pub(crate) failed_if_recorded: AtomicBool,
     /// It was asked for while it was open.
@@ -77,7 +79,8 @@ impl Trace {
         self.closed.load(Ordering::Relaxed) != NEVER
     }
 
-    /// The root's, from its beginning until it was last left; or until it was let go of, if nobody was inside.
+    /// The root's, from its beginning until it was last left; or until it was let go of, if nobody
+    /// was inside.
     pub(crate) fn duration(&self) -> u64 {
         let left = self.last_exit.load(Ordering::Relaxed);
         let end = if left == NEVER { self.closed.load(Ordering::Relaxed) } else { left };

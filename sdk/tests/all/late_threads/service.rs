@@ -36,7 +36,8 @@ pub(super) struct Service {
     late: Late,
 }
 
-/// The handle that the policy's function asks: from when the SDK is there until the program ends, since both own each other.
+/// The handle that the policy's function asks: from when the SDK is there until the program ends,
+/// since both own each other.
 pub(super) type Late = Arc<Mutex<Option<astracer_sdk::Handle>>>;
 
 pub(super) fn wants(own: Own, handle: &Late, calls: &AtomicU64, trace: &TailTrace<'_>) -> bool {

@@ -1,5 +1,5 @@
-//! Observable outcome of a program in a form that two layers share: ids are replaced by the order of their first
-//! appearance.
+//! Observable outcome of a program in a form that two layers share: ids are replaced by the order
+//! of their first appearance.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, SystemTime};
@@ -38,7 +38,8 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// `headers` are the ids and the trace state that the world's propagator writes for the context.
+    /// `headers` are the ids and the trace state that the world's propagator writes for the
+    /// context.
     pub(crate) fn of(context: &Context, headers: (Mention, String)) -> Self {
         let tenant = context.baggage().get("tenant").map(|tenant| tenant.as_str().to_owned());
         let span = context.span();
@@ -83,7 +84,8 @@ pub(crate) struct Record {
     pub(crate) attributes: BTreeMap<String, String>,
     pub(crate) events: Vec<(String, BTreeMap<String, String>)>,
     pub(crate) links: Vec<Link>,
-    /// It had an event of level ERROR, whatever its status: the reference's own, which no export says.
+    /// It had an event of level ERROR, whatever its status: the reference's own, which no export
+    /// says.
     pub(crate) error_events: Unsaid<bool>,
 }
 
@@ -148,8 +150,8 @@ impl Record {
         self.attributes.contains_key(REASON)
     }
 
-    /// `Ok` is final, and of two errors the later counts (OpenTelemetry specification, "Set Status"), but for one without
-    /// a description.
+    /// `Ok` is final, and of two errors the later counts (OpenTelemetry specification, "Set
+    /// Status"), but for one without a description.
     pub(crate) fn raise(&mut self, status: &Status) {
         let rank = |status: &Status| match status {
             Status::Unset => 0,
@@ -239,8 +241,8 @@ pub(crate) enum NamedAnswer {
 }
 
 impl Names {
-    /// Of spans that are not sampled, only the trace is compared: services below drop it by the flag, and no span of that
-    /// id is exported.
+    /// Of spans that are not sampled, only the trace is compared: services below drop it by the
+    /// flag, and no span of that id is exported.
     fn of(&mut self, ids: Mention) -> Name {
         let Mention { trace, span, sampled } = ids;
         if trace == TraceId::INVALID {
@@ -310,8 +312,8 @@ impl Names {
     }
 }
 
-/// Compares where spans are lost because there is no room for them. What is left must not lie: spans of one trace of ours
-/// are of one trace of the reference's, whatever becomes of the rest.
+/// Compares where spans are lost because there is no room for them. What is left must not lie:
+/// spans of one trace of ours are of one trace of the reference's, whatever becomes of the rest.
 #[derive(Debug, Default)]
 pub(crate) struct Cramped {
     /// The reference's trace of each of ours.
@@ -347,8 +349,8 @@ impl Cramped {
         Ok(())
     }
 
-    /// Each exported span is one of the reference's, with no attribute that it does not have, below one that is above it
-    /// there.
+    /// Each exported span is one of the reference's, with no attribute that it does not have, below
+    /// one that is above it there.
     pub(crate) fn compare_records(&mut self, got: &[Record], expected: Vec<Record>) -> Result<(), String> {
         self.exported += got.len() as u64;
         self.expected.extend(expected);

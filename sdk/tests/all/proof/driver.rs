@@ -59,7 +59,8 @@ struct Places {
     world: Arc<World>,
     /// Handles, with the subscriber that each belongs to.
     spans: Mutex<[(Option<Span>, usize); SPANS]>,
-    /// The steps at which these spans began, which tell them apart: after a shutdown spans share an id.
+    /// The steps at which these spans began, which tell them apart: after a shutdown spans share an
+    /// id.
     began: Mutex<[i64; SPANS]>,
     contexts: Mutex<[Context; CONTEXTS]>,
     futures: Mutex<[Option<Spawned>; FUTURES]>,
@@ -77,8 +78,8 @@ struct Spawned {
     began: i64,
 }
 
-/// A request that takes three polls. It begins a span at its first, and is inside of it at each: so is a future that awaits
-/// another instrumented one.
+/// A request that takes three polls. It begins a span at its first, and is inside of it at each: so
+/// is a future that awaits another instrumented one.
 struct Request {
     places: Arc<Places>,
     polls: u32,
@@ -137,8 +138,8 @@ impl Driver {
         Driver { workers, world }
     }
 
-    /// Runs the steps, and then ends all that they left open, thread by thread. Without the steps that only end things, the
-    /// lines are one for each step.
+    /// Runs the steps, and then ends all that they left open, thread by thread. Without the steps
+    /// that only end things, the lines are one for each step.
     ///
     /// # Errors
     ///
@@ -276,9 +277,9 @@ impl Places {
 }
 
 impl Local {
-    /// Whether a dropped span may rely on a context that was attached by hand, above another one: the one difference between
-    /// layer and reference that a program could show (`differences.rs`). Where spans are lost, the ids of the two differ, so
-    /// that they say nothing.
+    /// Whether a dropped span may rely on a context that was attached by hand, above another one:
+    /// the one difference between layer and reference that a program could show (`differences.rs`).
+    /// Where spans are lost, the ids of the two differ, so that they say nothing.
     fn is_relied_on(&self, at: usize, is_cramped: bool) -> bool {
         let ids = &self.attached[at].1;
         at > 0 && !self.entered.is_empty() && (is_cramped || ids.is_valid() && !ids.is_sampled())

@@ -1,7 +1,9 @@
-//! The reference's part for traces that are kept late: what became of each local root, by lists and maps.
+//! The reference's part for traces that are kept late: what became of each local root, by lists and
+//! maps.
 //!
-//! Every local root of a kept or a recorded trace has a part, which is never used again. Room and time are without end
-//! here; programs in which they are not are compared by [`Cramped`](super::compare::Cramped).
+//! Every local root of a kept or a recorded trace has a part, which is never used again. Room and
+//! time are without end here; programs in which they are not are compared by
+//! [`Cramped`](super::compare::Cramped).
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -41,7 +43,8 @@ struct Key {
 pub(crate) struct Late {
     setup: LateSetup,
     parts: Vec<Part>,
-    /// Parts in the ring: those in which nothing was seen, and those in which something was; in the order of their ends.
+    /// Parts in the ring: those in which nothing was seen, and those in which something was; in the
+    /// order of their ends.
     held: [Vec<usize>; 2],
     /// Parts that were kept, and why.
     kept: Vec<(usize, &'static str)>,
@@ -71,7 +74,8 @@ impl Late {
         }
     }
 
-    /// A local root is decided. Returns its part, and whether it is recorded, if it is not simply dropped.
+    /// A local root is decided. Returns its part, and whether it is recorded, if it is not simply
+    /// dropped.
     pub(crate) fn decided(
         &mut self,
         key: &str,
@@ -279,7 +283,8 @@ impl Late {
             self.give_up_spans(Counts::SHUT_DOWN, 1, u64::from(is_root));
             return Vec::new();
         }
-        // Its own part, wherever that is. Of one that was given up, what ends follows the last that was kept.
+        // Its own part, wherever that is. Of one that was given up, what ends follows the last that
+        // was kept.
         let is_own = |(kept, _): &&(usize, &str)| *kept == at;
         let is_of_trace = |(kept, _): &&(usize, &str)| self.parts[*kept].trace == self.parts[at].trace;
         let latest = || self.kept.iter().rev().find(is_of_trace).filter(|_| !self.is_held(at));
@@ -336,7 +341,8 @@ impl Late {
         (is_there, exported)
     }
 
-    /// Someone asks for all traces with a span of this name. Returns their number, and what is exported.
+    /// Someone asks for all traces with a span of this name. Returns their number, and what is
+    /// exported.
     pub(crate) fn keep_where(&mut self, name: &str) -> (u64, Vec<Record>) {
         let has_it = |part: &Part| part.gathered.iter().any(|(record, _)| record.name == name);
         let all: Vec<usize> = self.held.concat().into_iter().filter(|at| has_it(&self.parts[*at])).collect();
@@ -353,7 +359,8 @@ impl Late {
         self.keys.values_mut().for_each(|key| key.is_armed = true);
     }
 
-    /// The shutdown: what is recorded of open traces goes to the policies, and the rest is given up.
+    /// The shutdown: what is recorded of open traces goes to the policies, and the rest is given
+    /// up.
     pub(crate) fn shut_down(&mut self, now: u64) -> Vec<Record> {
         let mut exported = Vec::new();
         for at in 0..self.parts.len() {

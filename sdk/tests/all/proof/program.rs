@@ -1,7 +1,7 @@
 //! Random programs: what services do to spans, as a list of steps, each on one of a few threads.
 //!
-//! A program is data. A step whose span or context is not there does nothing, so every part of a program is a program, and
-//! one that fails is made smaller by leaving steps out.
+//! A program is data. A step whose span or context is not there does nothing, so every part of a
+//! program is a program, and one that fails is made smaller by leaving steps out.
 
 use std::fmt;
 
@@ -94,7 +94,8 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// A name recorded late is taken, events go to the span entered last, and `Ok` is final from the beginning.
+    /// A name recorded late is taken, events go to the span entered last, and `Ok` is final from
+    /// the beginning.
     fn is_meant_to_differ(&self) -> bool {
         matches!(self, Op::Record(_) | Op::Event { parent: Parent::Contextual, .. } | Op::SetStatus(..))
     }
@@ -342,7 +343,8 @@ impl Generator<'_> {
     }
 }
 
-/// The smallest part of `steps` that was found for which `fails` still says so: chunks are left out, then single steps.
+/// The smallest part of `steps` that was found for which `fails` still says so: chunks are left
+/// out, then single steps.
 pub(crate) fn shrink(mut steps: Vec<Step>, fails: &mut dyn FnMut(&[Step]) -> bool) -> Vec<Step> {
     let mut chunk = steps.len().div_ceil(2).max(1);
     loop {

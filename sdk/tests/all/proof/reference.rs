@@ -1,13 +1,17 @@
 //! The reference: the layer's documented behaviour, written to be read.
 //!
-//! Every span that ever began has an entry in one list, behind one lock. Entries are never used again. Each entry knows
-//! the context that it began in, and from that alone follow its parent, its trace and its decision:
+//! Every span that ever began has an entry in one list, behind one lock. Entries are never used
+//! again. Each entry knows the context that it began in, and from that alone follow its parent, its
+//! trace and its decision:
 //!
-//! - A span's parent is the span of the context that it begins in: the current one, that of an explicit parent, the one
-//!   given to `set_parent`, or none. (With [`ContextMode::Off`] the current one is that of the span entered last.)
-//! - Until a span starts, its parent may change. It starts when it is entered, asked for its context, followed from, or
-//!   ends, or a span begins below it. Then its parent's decision is its own; without a parent the sampler is asked.
-//! - While a thread is inside a span, the span's own context is current, whatever is current around it.
+//! - A span's parent is the span of the context that it begins in: the current one, that of an
+//!   explicit parent, the one given to `set_parent`, or none. (With [`ContextMode::Off`] the
+//!   current one is that of the span entered last.)
+//! - Until a span starts, its parent may change. It starts when it is entered, asked for its
+//!   context, followed from, or ends, or a span begins below it. Then its parent's decision is its
+//!   own; without a parent the sampler is asked.
+//! - While a thread is inside a span, the span's own context is current, whatever is current around
+//!   it.
 //! - Kept spans are exported when they end; they end when they were last left.
 //!
 //! It is slow, and allocates for everything.
@@ -63,14 +67,15 @@ struct Entry {
     base: Context,
     /// It is below a dropped root, and keeps to it.
     bound: bool,
-    /// The kept span of this layer that it began below, if it was given no other parent: it counts as made though it has
-    /// not started.
+    /// The kept span of this layer that it began below, if it was given no other parent: it counts
+    /// as made though it has not started.
     below: Option<usize>,
     /// Its parent is a dropped span of ours, unless it is given another one.
     below_dropped: bool,
     /// The key of a local root whose end is counted.
     key: Option<String>,
-    /// Where traces are kept late: its trace's part, if it is kept or recorded, and whether it is recorded.
+    /// Where traces are kept late: its trace's part, if it is kept or recorded, and whether it is
+    /// recorded.
     part: Option<(usize, bool)>,
     /// An error was seen below it, a dropped root.
     failed: bool,
@@ -104,7 +109,8 @@ enum Above {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Owner {
     Entry(usize),
-    /// tracing-opentelemetry takes a span of another subscriber for this one if they have the same id.
+    /// tracing-opentelemetry takes a span of another subscriber for this one if they have the same
+    /// id.
     Id(u64),
 }
 
@@ -330,7 +336,8 @@ impl Book {
         }
     }
 
-    /// Where traces are kept late: a span that starts gets its place in a part. Returns whether it is recorded.
+    /// Where traces are kept late: a span that starts gets its place in a part. Returns whether it
+    /// is recorded.
     fn place_in_part(&mut self, (subscriber, at): (usize, usize), trace: TraceId, keep: bool) -> bool {
         let Some(late) = &mut self.late else { return false };
         let entry = &self.entries[at];
@@ -358,7 +365,8 @@ impl Book {
         part.is_some_and(|(_, is_recorded)| is_recorded)
     }
 
-    /// An error below the dropped root of this trace: it is seen if the thread is inside of that root.
+    /// An error below the dropped root of this trace: it is seen if the thread is inside of that
+    /// root.
     fn fail_dropped_root(&mut self, subscriber: usize, trace: TraceId) {
         let inside = self.inside.get(&std::thread::current().id()).into_iter().flatten().rev();
         let is_root = |entry: &Entry| entry.key.is_some() && matches!(entry.place, Place::Dropped(_));

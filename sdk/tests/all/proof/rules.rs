@@ -15,8 +15,8 @@ pub(crate) struct Rules {
     pub(crate) kind: Kind,
 }
 
-/// The layers that the reference stands for. They differ in what the extension trait says of a span that is bound to the
-/// dropped root above it.
+/// The layers that the reference stands for. They differ in what the extension trait says of a span
+/// that is bound to the dropped root above it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Kind {
     /// Ours: its parent cannot be set, and its context is the dropped trace's.
@@ -25,8 +25,8 @@ pub(crate) enum Kind {
     Subscriber,
     /// tracing-opentelemetry's: no span is bound.
     Stock,
-    /// The gate before tracing-opentelemetry's, which knows nothing of the span: its parent is set without effect, its
-    /// context is empty, and no span is linked to it.
+    /// The gate before tracing-opentelemetry's, which knows nothing of the span: its parent is set
+    /// without effect, its context is empty, and no span is linked to it.
     Gate,
 }
 

@@ -1,8 +1,9 @@
 //! Threads at once: what must hold in whatever order things happen.
 //!
-//! Each trace has a number, which every one of its spans carries as an attribute, from where it is made. So there is no order
-//! to know: inside any span the current trace is always that of its number, every exported span lies in the trace of its
-//! number, below a span that exists, once; and the counts add up.
+//! Each trace has a number, which every one of its spans carries as an attribute, from where it is
+//! made. So there is no order to know: inside any span the current trace is always that of its
+//! number, every exported span lies in the trace of its number, below a span that exists, once; and
+//! the counts add up.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,7 +28,8 @@ use crate::support::{Base, TIMEOUT, start};
 #[derive(Debug, Default)]
 struct Traces {
     of: HashMap<u64, Trace>,
-    /// The oldest first: those of long ago are forgotten, so that a long run takes no more memory than a short one.
+    /// The oldest first: those of long ago are forgotten, so that a long run takes no more memory
+    /// than a short one.
     order: VecDeque<u64>,
     lies: Vec<String>,
     exported: u64,
@@ -127,7 +129,8 @@ pub(crate) struct Load {
     pub(crate) leak_one_in: u64,
     /// The time that passes with each round of a thread.
     pub(crate) round: Duration,
-    /// Policies by which dropped traces are kept late; all of them are recorded. Some events are errors then.
+    /// Policies by which dropped traces are kept late; all of them are recorded. Some events are
+    /// errors then.
     pub(crate) late: Option<&'static str>,
 }
 
@@ -139,8 +142,8 @@ struct Service {
     clock: ManualClock,
     astracer: Astracer,
     numbers: AtomicU64,
-    /// Handles that nobody lets go of before the counts are checked. They are let go of then: a span holds its subscriber, and
-    /// a long run would keep all of them.
+    /// Handles that nobody lets go of before the counts are checked. They are let go of then: a
+    /// span holds its subscriber, and a long run would keep all of them.
     leaked: Mutex<Vec<Handle>>,
     /// Handles that another one took the place of.
     replaced: AtomicU64,
@@ -154,8 +157,8 @@ pub(crate) struct Outcome {
     pub(crate) leaked: u64,
 }
 
-/// Runs a load, and checks all that must hold; `until` ends it before its rounds are over. It is `seen` what the counts are
-/// now and then.
+/// Runs a load, and checks all that must hold; `until` ends it before its rounds are over. It is
+/// `seen` what the counts are now and then.
 pub(crate) fn run(seed: u64, load: Load, until: Option<Instant>, seen: &mut dyn FnMut(&Stats)) -> Outcome {
     let (clock, hand) = Clock::manual(start());
     let checker = Checker::default();
@@ -240,8 +243,9 @@ pub(crate) fn run(seed: u64, load: Load, until: Option<Instant>, seen: &mut dyn 
     Outcome { stats, leaked }
 }
 
-/// Flushes, for as long as spans are exported meanwhile. The threads may leave the exporter's thread so little of a loaded
-/// machine that nearly all spans wait when they end, some hundred thousand of them, and no fixed time is enough for those.
+/// Flushes, for as long as spans are exported meanwhile. The threads may leave the exporter's
+/// thread so little of a loaded machine that nearly all spans wait when they end, some hundred
+/// thousand of them, and no fixed time is enough for those.
 fn flush_while_it_proceeds(Astracer { handle, .. }: &Astracer, seed: u64) {
     let mut before = handle.stats().spans_exported;
     while let Err(error) = handle.flush(TIMEOUT) {
@@ -252,8 +256,9 @@ fn flush_while_it_proceeds(Astracer { handle, .. }: &Astracer, seed: u64) {
     }
 }
 
-/// Made = exported + lost + open + held + given up, for spans and for traces, when nothing waits but what has ended in
-/// traces that are neither kept nor given up yet: the registry never ends some of those, and a flush does not decide them.
+/// Made = exported + lost + open + held + given up, for spans and for traces, when nothing waits
+/// but what has ended in traces that are neither kept nor given up yet: the registry never ends
+/// some of those, and a flush does not decide them.
 fn check(stats: &Stats, exported: u64, seed: u64) {
     let Stats { spans_made, spans_exported, spans_open, spans_waiting, .. } = *stats;
     assert_eq!(spans_exported, exported, "seed {seed}");

@@ -1,4 +1,5 @@
-//! Subscribers with a layer on them, and what a program needs of it: ours, tracing-opentelemetry's, or the reference.
+//! Subscribers with a layer on them, and what a program needs of it: ours, tracing-opentelemetry's,
+//! or the reference.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -227,7 +228,8 @@ impl World {
         }
     }
 
-    /// The counts of recorded traces, and that every span and every trace is in one place. `None` where none is recorded.
+    /// The counts of recorded traces, and that every span and every trace is in one place. `None`
+    /// where none is recorded.
     pub(crate) fn counts(&self) -> Option<Counts> {
         match &self.subject {
             Subject::Reference { book } => book.lock().unwrap().late.as_ref().map(Late::counts),
@@ -319,7 +321,8 @@ impl World {
         }
     }
 
-    /// Exact accounting, after a flush: what was made and has ended was exported, unless the layer was shut down before.
+    /// Exact accounting, after a flush: what was made and has ended was exported, unless the layer
+    /// was shut down before.
     pub(crate) fn account(&self, expected: Made) -> Result<(), String> {
         let Made { made, open, lost } = expected;
         let Subject::Ours { astracer, .. } = &self.subject else { return Ok(()) };
@@ -342,8 +345,8 @@ impl World {
         if is_exact && stats.traces_open <= open { Ok(()) } else { Err(format!("{expected:?}\n{stats:?}")) }
     }
 
-    /// The policy of `Stats`, whatever was lost: every span of a kept trace is in one place, and `exported` of them were
-    /// exported.
+    /// The policy of `Stats`, whatever was lost: every span of a kept trace is in one place, and
+    /// `exported` of them were exported.
     pub(crate) fn account_whatever_was_lost(&self, exported: u64) -> Result<(), String> {
         let Subject::Ours { astracer, .. } = &self.subject else { return Ok(()) };
         let stats = astracer.handle.stats();
@@ -371,8 +374,9 @@ impl World {
         }
     }
 
-    /// Whether a thread may enter a span again from inside of another one: a new span then holds the last but one in a
-    /// registry, and the last in our subscriber, which shows in the end of a span that was never entered.
+    /// Whether a thread may enter a span again from inside of another one: a new span then holds
+    /// the last but one in a registry, and the last in our subscriber, which shows in the end of a
+    /// span that was never entered.
     pub(crate) fn may_reenter(&self) -> bool {
         match &self.subject {
             Subject::Ours { base, .. } => matches!(base, Base::Registry),

@@ -49,7 +49,8 @@ fn counts_are_metrics() {
 struct Readers {
     provider: SdkMeterProvider,
     exporters: [InMemoryMetricExporter; 2],
-    /// By name and attributes: the sum of all that came as a difference, and the last that came as a whole.
+    /// By name and attributes: the sum of all that came as a difference, and the last that came as
+    /// a whole.
     found: [BTreeMap<String, u64>; 2],
 }
 
@@ -115,7 +116,8 @@ fn named(number: usize) -> String {
     format!("key {}{}{}", letter(number / 400), letter(number / 20), letter(number))
 }
 
-/// Keys come and overtake those that are told apart; each root is told of once, in whichever series.
+/// Keys come and overtake those that are told apart; each root is told of once, in whichever
+/// series.
 #[test]
 fn sums_of_keys_never_fall_when_others_overtake_them() {
     let world = world(|builder| builder.with_sampler("bucket:capacity=2,rate=1".parse().unwrap()));

@@ -1,5 +1,5 @@
-//! Keys with attributes that middleware puts on its spans: they reach the sampler, which counts and keeps by
-//! them.
+//! Keys with attributes that middleware puts on its spans: they reach the sampler, which counts and
+//! keeps by them.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,14 @@ use super::service::layered;
 use super::telemetry::{Kind, Telemetry};
 use super::{Pair, text};
 
-/// The probability after n calls of a key is 1 - exp(-100 / n^2), at least 1 in 10^9. A trace with the second
-/// lowest randomness is kept if its probability differs from 1 by less than 2^-55, about exp(-38): the first
-/// two calls of each key have 1 and 1 - exp(-100), the third has 1 - exp(-25).
+/// The probability after n calls of a key is 1 - exp(-100 / n^2), at least 1 in 10^9. A trace with
+/// the second lowest randomness is kept if its probability differs from 1 by less than 2^-55, about
+/// exp(-38): the first two calls of each key have 1 and 1 - exp(-100), the third has 1 - exp(-25).
 const SAMPLER: &str = "bump:lambda=10,min=0.000000001,window=1h low";
 const KEPT_MAX: u64 = 2;
 
-/// Sends `calls` through the middleware, and compares the sampler's counts and the number of exported traces
-/// by key.
+/// Sends `calls` through the middleware, and compares the sampler's counts and the number of
+/// exported traces by key.
 #[track_caller]
 fn check(pair: Pair, attributes: [&'static str; 2], routes: &[&str], calls: &[(Method, &str, &str)]) {
     for kind in [Kind::Stock, Kind::Ours, Kind::OursExclusive, Kind::Gated, Kind::GatedExclusive] {

@@ -90,8 +90,9 @@ fn process() {
 
 /// Serves on a free port until the input ends and every connection is done.
 ///
-/// The middleware ends a request's span when it has polled the end of the response's body, which may be after the caller
-/// has its answer and ends the input. The caller closes its connections first, so waiting for them ends.
+/// The middleware ends a request's span when it has polled the end of the response's body, which
+/// may be after the caller has its answer and ends the input. The caller closes its connections
+/// first, so waiting for them ends.
 fn serve(router: Router) {
     let (end, ended) = oneshot::channel();
     std::thread::spawn(move || {

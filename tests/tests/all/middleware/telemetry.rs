@@ -56,9 +56,10 @@ impl SpanExporter for Collector {
     }
 }
 
-/// Ascending ids whose traces have high or low randomness, so that a ratio keeps all or none. Span ids
-/// contain the process's number, so that two processes never make the same. Traces are numbered apart from spans:
-/// some middleware records the trace's id, and layers may ask for the two in either order.
+/// Ascending ids whose traces have high or low randomness, so that a ratio keeps all or none. Span
+/// ids contain the process's number, so that two processes never make the same. Traces are numbered
+/// apart from spans: some middleware records the trace's id, and layers may ask for the two in
+/// either order.
 #[derive(Debug)]
 struct Ids {
     next_trace: AtomicU64,
@@ -88,7 +89,8 @@ pub(crate) struct Telemetry {
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Telemetry {
-    /// `sampler` is a sampler, optionally followed by `high` or `low`: the randomness of the traces.
+    /// `sampler` is a sampler, optionally followed by `high` or `low`: the randomness of the
+    /// traces.
     pub(crate) fn new(kind: Kind, sampler: &str) -> Self {
         Telemetry::with_key(kind, sampler, Key::default())
     }
@@ -200,7 +202,8 @@ const VARIES: [&str; 6] = [
     "rpc.grpc.response.metadata.date",
 ];
 
-/// One line per span, without ids and times, in an order that does not depend on the order of export.
+/// One line per span, without ids and times, in an order that does not depend on the order of
+/// export.
 pub(crate) fn lines(spans: &[Value]) -> Vec<String> {
     let mut lines: Vec<String> = spans
         .iter()
@@ -210,7 +213,8 @@ pub(crate) fn lines(spans: &[Value]) -> Vec<String> {
             for key in VARIES {
                 attributes.as_object_mut().and_then(|attributes| attributes.get_mut(key)).map(Value::take);
             }
-            // axum-otel's event has the milliseconds that the answer took: 0, except on a busy machine.
+            // axum-otel's event has the milliseconds that the answer took: 0, except on a busy
+            // machine.
             let mut events = span["events"].clone();
             for event in events.as_array_mut().into_iter().flatten() {
                 event.get_mut(1).and_then(|fields| fields.get_mut("latency")).map(Value::take);

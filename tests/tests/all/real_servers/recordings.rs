@@ -41,8 +41,8 @@ pub(super) fn send(recording: &str, to: &str) -> u64 {
     report["accepted"].as_u64().expect("a number")
 }
 
-/// Sends each recording to a server that is queried by trace, and checks that exactly its spans are found.
-/// `trace` returns the spans of a trace, once there are this many.
+/// Sends each recording to a server that is queried by trace, and checks that exactly its spans are
+/// found. `trace` returns the spans of a trace, once there are this many.
 #[track_caller]
 pub(super) fn are_found(to: &str, trace: impl Fn(TraceId, usize) -> Vec<Span<'static>>) {
     for recording in RECORDINGS {

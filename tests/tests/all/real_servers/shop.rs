@@ -1,5 +1,5 @@
-//! The whole loop: a service runs under load and records; its recording is tuned; it runs again with the
-//! tuned parameters.
+//! The whole loop: a service runs under load and records; its recording is tuned; it runs again
+//! with the tuned parameters.
 
 use std::process::Command;
 
@@ -23,8 +23,8 @@ pub(super) fn record_tune_and_run(export: &str) {
         &["tune", &recorded, "--size-max", "5%", "--starts", "2", "--one-key", "--out", &parameters],
     );
     let kept = spans_exported(&["--parameters", &parameters, "--export", export]);
-    // The limit is on bytes rather than spans, and a second run may be several times slower and span more
-    // windows.
+    // The limit is on bytes rather than spans, and a second run may be several times slower and
+    // span more windows.
     assert!(kept > 0.0 && kept < 4.0 * SIZE_MAX * all, "{kept} of {all} spans");
 }
 

@@ -7,8 +7,8 @@ fn close(found: f64, expected: f64, tolerance: f64) {
     assert!((found - expected).abs() <= tolerance * expected.abs(), "{found}, should be {expected}");
 }
 
-/// Roots of gamma distributions with a known mean: an exponential's is sqrt(pi) / 2 times the root of its mean, and
-/// that of a chi-squared of one degree is sqrt(2 / pi).
+/// Roots of gamma distributions with a known mean: an exponential's is sqrt(pi) / 2 times the root
+/// of its mean, and that of a chi-squared of one degree is sqrt(2 / pi).
 #[test]
 fn roots_of_gamma_distributions() {
     use std::f64::consts::{FRAC_2_PI, PI};
@@ -53,8 +53,8 @@ fn two_traces_by_hand() {
     assert_eq!(none.mean, 20.0);
 }
 
-/// Many alike traces: the delta method becomes the textbook's. With n of N values kept at random, m has the variance
-/// (1 - p) S^2 / n; normal values make that of s half as large.
+/// Many alike traces: the delta method becomes the textbook's. With n of N values kept at random, m
+/// has the variance (1 - p) S^2 / n; normal values make that of s half as large.
 #[test]
 fn many_traces_by_the_textbook() {
     let (n_all, p) = (10_000, 0.1);
@@ -80,13 +80,14 @@ fn many_traces_by_the_textbook() {
     close(found.mean, variance_m * 1.475, 0.05);
 }
 
-/// Sums far from those of the whole: mean and deviation of the kept part as functions of C, D and Q, by their slopes from
-/// central differences, and the squares of two independent normal numbers by the textbook, E[X^2] = m^2 + v with the
-/// variance 2 v^2 + 4 m^2 v.
+/// Sums far from those of the whole: mean and deviation of the kept part as functions of C, D and
+/// Q, by their slopes from central differences, and the squares of two independent normal numbers
+/// by the textbook, E[X^2] = m^2 + v with the variance 2 v^2 + 4 m^2 v.
 #[test]
 fn the_delta_method_has_the_slopes_of_mean_and_deviation() {
     let at = [40.0, 25.0, 300.0];
-    // Of six kinds of traces with p (1 - p) between 0.05 and 0.25, so that it is one that sums can have.
+    // Of six kinds of traces with p (1 - p) between 0.05 and 0.25, so that it is one that sums can
+    // have.
     let kinds = [
         (0.25, [1.0, 4.0, 16.0]),
         (0.2, [2.0, -3.0, 5.0]),
@@ -126,8 +127,8 @@ fn the_delta_method_has_the_slopes_of_mean_and_deviation() {
     }
 }
 
-/// A function without pivots whose traces are all missed one time in four: that nothing is kept counts apart, and what is
-/// kept is 4/3 of the sums then.
+/// A function without pivots whose traces are all missed one time in four: that nothing is kept
+/// counts apart, and what is kept is 4/3 of the sums then.
 #[test]
 fn sums_are_those_given_that_something_is_kept() {
     let whole = MeanSd { mean: 3.0, sd: 2.0 };
@@ -142,7 +143,8 @@ fn sums_are_those_given_that_something_is_kept() {
     let expected = given(2.0, [8.0, 2.0, 36.0], &covariances, 4.0 / 3.0);
     close(something.mean, expected.mean, 1e-12);
     close(something.variance, expected.variance, 1e-12);
-    // A pivot that is kept half the time: with it the sums are its own and the others', as they are.
+    // A pivot that is kept half the time: with it the sums are its own and the others', as they
+    // are.
     let pivots = [calls(2, 5.0, 13.0), NOTHING, NOTHING, NOTHING];
     distances(whole, &sums, &pivots, &[0.5, 0.0, 0.0, 0.0], &mut found);
     let [(missed, _), (kept, without), (with, held)] = found[..] else { panic!("{found:?}") };

@@ -4,7 +4,8 @@ use super::*;
 use crate::random::Random;
 use crate::testing::synthetic;
 
-/// The entries of a table that is made of sets of what each trace has: their number, and the bytes of all.
+/// The entries of a table that is made of sets of what each trace has: their number, and the bytes
+/// of all.
 #[test]
 fn a_table_has_an_entry_for_each_key_and_bin_with_something_in_it() {
     let workload = synthetic(2000, 6);

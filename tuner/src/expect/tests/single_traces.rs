@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Every sum behind a score, over single traces and by definition. Whole counts below 32 have bins of their own, so
-/// nothing is off by a bin.
+/// Every sum behind a score, over single traces and by definition. Whole counts below 32 have bins
+/// of their own, so nothing is off by a bin.
 #[test]
 fn sums_are_those_over_single_traces() {
     let workload = synthetic(900, 5);
@@ -56,7 +56,8 @@ fn compare_sums(workload: &Workload, expectation: &Expectation, scratch: &Scratc
     let mut path_variance = 0.0;
     for key in 0..workload.keys().len() {
         let mut fixed = 0.0;
-        // By function: the sums of p (1 - p) times c, d and q, and of (1 - p) c; by kind, and in all: that of 1 - p.
+        // By function: the sums of p (1 - p) times c, d and q, and of (1 - p) c; by kind, and in
+        // all: that of 1 - p.
         let (mut apart, mut missed_of) = (vec![[0.0; 4]; functions], vec![0.0; kinds]);
         let (mut missed, mut odds) = (0.0, 0.0);
         let mut certain = vec![0; functions];
@@ -198,7 +199,8 @@ fn a_score_that_is_certain_is_that_of_keeping_everything() {
     }
 }
 
-/// Two lengths take the memory of both, and a candidate, which looks at one of them, at most the time of the longer.
+/// Two lengths take the memory of both, and a candidate, which looks at one of them, at most the
+/// time of the longer.
 #[test]
 fn tables_of_several_lengths_add_up_in_memory() {
     let workload = synthetic(900, 5);

@@ -1,7 +1,8 @@
 //! Numbers whose sums are exact.
 
-/// Multiples of a power of two. Those with absolute values of no more than a bound together have sums that a double holds exactly,
-/// in any order, and what was added can be taken away without a trace.
+/// Multiples of a power of two. Those with absolute values of no more than a bound together have
+/// sums that a double holds exactly, in any order, and what was added can be taken away without a
+/// trace.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grid {
     /// 1.5 times 2^52 units: a double of this size has no room below one unit.
@@ -31,7 +32,8 @@ mod tests {
     use super::*;
     use crate::random::Random;
 
-    /// Numbers of 12 orders of magnitude, added forward, backward, and with others added and taken away between.
+    /// Numbers of 12 orders of magnitude, added forward, backward, and with others added and taken
+    /// away between.
     #[test]
     fn sums_do_not_depend_on_the_way() {
         let mut random = Random::new(3, 0);

@@ -1,7 +1,8 @@
 //! The score of a point, moved from point to point.
 //!
-//! A step of the search changes a few keys. The sums of a draw move with it: a changed key's row is taken away and another added,
-//! and only functions of these rows are looked at again. Sums are exact, so a score is the same whatever the way was.
+//! A step of the search changes a few keys. The sums of a draw move with it: a changed key's row is
+//! taken away and another added, and only functions of these rows are looked at again. Sums are
+//! exact, so a score is the same whatever the way was.
 
 use super::{LEVELS, Levels, OwnKey, OwnKeys, SUMS, plus};
 use crate::expect::Expected;
@@ -12,8 +13,8 @@ use crate::score::dist_over_entropy;
 /// Sums of a function, or the traces, spans, bytes and OTLP bytes kept.
 type Row = [f64; SUMS];
 
-/// By key, level, draw: the size kept, and behind it the sums by function of the key. All draws lie together, for a step of the search
-/// reads a few levels of each.
+/// By key, level, draw: the size kept, and behind it the sums by function of the key. All draws lie
+/// together, for a step of the search reads a few levels of each.
 #[derive(Debug)]
 pub(in crate::per_key) struct Rows {
     keys: Vec<Vec<Row>>,
@@ -79,13 +80,15 @@ struct DrawSums {
 /// The parts that functions have in a score.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Terms {
-    /// Squared distances of means and deviations, calls, calls by their logarithm, and functions found.
+    /// Squared distances of means and deviations, calls, calls by their logarithm, and functions
+    /// found.
     values: [f64; 4],
 }
 
 impl Terms {
-    /// Of one function, from the calls, mean and deviation of all its calls and from sums over those kept; with the squared
-    /// relative error of its count by weight, `None` if it has no calls.
+    /// Of one function, from the calls, mean and deviation of all its calls and from sums over
+    /// those kept; with the squared relative error of its count by weight, `None` if it has no
+    /// calls.
     pub(super) fn of((all, mean, sd): (f64, f64, f64), sums: &[f64; SUMS]) -> (Self, Option<f64>) {
         let [count, deviation, squared, by_weight] = *sums;
         if all == 0.0 {

@@ -51,7 +51,8 @@ fn key(point: &Value) -> &str {
     attributes[0]["value"]["stringValue"].as_str().unwrap()
 }
 
-/// As OpenTelemetry's data model has it: a bucket for each index from the offset on, of durations in (base^i, base^(i + 1)].
+/// As OpenTelemetry's data model has it: a bucket for each index from the offset on, of durations
+/// in (base^i, base^(i + 1)].
 fn check_histogram(point: &Value) {
     let count = number(&point["count"]);
     let scale = point["scale"].as_i64().unwrap_or(0);
@@ -94,7 +95,8 @@ fn run(protocol: Protocol, server: &str) {
     let request = |call: u64| {
         let root = if call.is_multiple_of(4) { info_span!("GET /a") } else { info_span!("GET /b") };
         root.in_scope(|| {
-            // Requests of different lengths, by a clock: a sleep is as much longer as the machine is busy.
+            // Requests of different lengths, by a clock: a sleep is as much longer as the machine
+            // is busy.
             let (began, lasts) = (Instant::now(), Duration::from_micros(call % 300));
             while began.elapsed() < lasts {
                 std::hint::spin_loop();
