@@ -10,10 +10,19 @@ use crate::step::Step;
 #[derive(Debug, PartialEq)]
 pub(crate) enum Command {
     Help,
-    Steps(Vec<Step>, Options),
+    Steps(Steps),
     Fuzz(fuzz::Options),
     Soak(soak::Options),
     Servers(servers::Options),
+}
+
+/// Steps to run, one after the other.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Steps {
+    pub(crate) steps: Vec<Step>,
+    /// Afterwards the slow steps whose inputs have changed.
+    pub(crate) affected: bool,
+    pub(crate) options: Options,
 }
 
 /// Reads the words after `cargo xtask`.
@@ -35,18 +44,23 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Command, 
     if words[0] == "servers" {
         return parse_servers(&words[1..]).map(Command::Servers);
     }
-    let (mut steps, mut options) = (Vec::new(), Options::default());
+    let mut run = Steps::default();
     for word in &words {
         match word.as_str() {
-            "ci" => steps.extend(Step::ALL),
-            "--install" => options.install = true,
-            name => steps.push(Step::named(name).ok_or_else(|| format!("no such command: {name}"))?),
+            "test" => run.steps.extend(Step::quick()),
+            "affected" => run.affected = true,
+            "release" => {
+                run.steps.extend(Step::ALL);
+                run.options.full = true;
+            }
+            "--install" => run.options.install = true,
+            name => run.steps.push(Step::named(name).ok_or_else(|| format!("no such command: {name}"))?),
         }
     }
-    if steps.is_empty() {
-        return Err("--install needs a command, such as ci".to_owned());
+    if run.steps.is_empty() && !run.affected {
+        return Err("--install needs a command, such as test".to_owned());
     }
-    Ok(Command::Steps(steps, options))
+    Ok(Command::Steps(run))
 }
 
 fn parse_fuzz(words: &[String]) -> Result<fuzz::Options, String> {
@@ -105,10 +119,17 @@ fn parse_servers(words: &[String]) -> Result<servers::Options, String> {
 
 /// The text of `--help`.
 pub(crate) fn help() -> String {
-    let mut text = String::from(
+    let quick: Vec<&str> = Step::quick().map(Step::name).collect();
+    let mut text = format!(
         "cargo xtask: the one entry to every check\n\n\
          Usage: cargo xtask COMMAND... [--install]\n\n\
-         Commands:\n  ci           all of the following, in this order, to the end even if one fails\n",
+         Commands:\n  \
+         test         {}\n  \
+         affected     the other steps whose inputs changed since they last passed, within\n               \
+         15 minutes; xtask/passed.txt has the commits\n  \
+         release      every step at full size\n\n\
+         Steps:\n",
+        quick.join(", ")
     );
     for step in Step::ALL {
         text.push_str(&format!("  {:<12} {}\n", step.name(), step.purpose()));
@@ -125,7 +146,8 @@ pub(crate) fn help() -> String {
          --install    install what is missing: system packages (as root on Debian), Rust's toolchains and\n               \
          libraries, cargo-fuzz; without it they are only named\n\n\
          Examples:\n  \
-         cargo xtask ci                           every check\n  \
+         cargo xtask test                         before a commit\n  \
+         cargo xtask test affected --install      as CI does\n  \
          cargo xtask fmt clippy                   just these two\n  \
          cargo xtask tidy                         one second, no build\n  \
          cargo xtask fuzz htrace --seconds 600    ten minutes on one reader\n\n\
@@ -142,24 +164,34 @@ mod tests {
         line.split_whitespace().map(str::to_owned).collect()
     }
 
+    fn steps(steps: Vec<Step>, affected: bool, options: Options) -> Result<Command, String> {
+        Ok(Command::Steps(Steps { steps, affected, options }))
+    }
+
     #[test]
-    fn ci_is_every_step_in_order() {
-        assert_eq!(parse(words("ci")), Ok(Command::Steps(Step::ALL.to_vec(), Options { install: false })));
+    fn a_release_is_every_step_at_full_size() {
+        let options = Options { full: true, ..Options::default() };
+        assert_eq!(parse(words("release")), steps(Step::ALL.to_vec(), false, options));
+    }
+
+    #[test]
+    fn test_is_the_quick_steps() {
+        let quick = vec![Step::Fmt, Step::Tidy, Step::Licences, Step::Clippy, Step::Test];
+        assert_eq!(parse(words("test")), steps(quick.clone(), false, Options::default()));
+        let options = Options { install: true, ..Options::default() };
+        assert_eq!(parse(words("test affected --install")), steps(quick, true, options));
     }
 
     #[test]
     fn packages_are_installed_only_on_request() {
-        let all = Step::ALL.to_vec();
-        assert_eq!(parse(words("ci --install")), Ok(Command::Steps(all, Options { install: true })));
-        assert_eq!(parse(words("--install")), Err("--install needs a command, such as ci".to_owned()));
+        let options = Options { install: true, ..Options::default() };
+        assert_eq!(parse(words("loom --install")), steps(vec![Step::Loom], false, options));
+        assert_eq!(parse(words("--install")), Err("--install needs a command, such as test".to_owned()));
     }
 
     #[test]
     fn steps_can_be_picked() {
-        assert_eq!(
-            parse(words("tidy fmt")),
-            Ok(Command::Steps(vec![Step::Tidy, Step::Fmt], Options::default()))
-        );
+        assert_eq!(parse(words("tidy fmt")), steps(vec![Step::Tidy, Step::Fmt], false, Options::default()));
     }
 
     #[test]
@@ -201,7 +233,7 @@ mod tests {
     #[test]
     fn help_names_every_step() {
         assert_eq!(parse(words("")), Ok(Command::Help));
-        assert_eq!(parse(words("ci --help")), Ok(Command::Help));
+        assert_eq!(parse(words("test --help")), Ok(Command::Help));
         for step in Step::ALL {
             assert!(help().contains(step.name()), "{} is missing", step.name());
         }

@@ -1,6 +1,6 @@
-//! The features step: our crates without features, with each feature alone, and with each pair,
-//! because users choose. The step `clippy` sees only the combination that the workspace itself asks
-//! for.
+//! The features step: our crates without features and with each feature alone, and the exporters'
+//! transports with each of their options, because users choose. The step `clippy` sees only the
+//! combination that the workspace itself asks for.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,8 +9,11 @@ use crate::cargo;
 use crate::metadata::Metadata;
 use crate::outcome::Outcome;
 
-/// Crates that only re-export: their features are checked alone, and their pairs in the crates that
-/// they turn on.
+/// Features that change each other: a transport, and an option of transports. Other pairs share no
+/// code that either of them selects.
+const TRANSPORTS: [&str; 3] = ["otlp-http", "otlp-grpc", "zipkin"];
+const OPTIONS: [&str; 3] = ["tls", "gzip", "zstd"];
+/// Crates that only pass features on to others.
 const RE_EXPORTING: [&str; 1] = ["astracer"];
 
 pub(crate) fn run(root: &Path) -> Outcome {
@@ -24,16 +27,15 @@ fn check(root: &Path, metadata: &Metadata) -> Outcome {
         for features in combinations(&package.features, pairs) {
             let features =
                 if features.is_empty() { String::new() } else { format!(" --features {features}") };
-            let line =
-                format!("clippy -p {} --locked --no-default-features{features} -- -D warnings", package.name);
-            passed &= cargo::run(root, &line);
+            let line = format!("check -p {} --locked --no-default-features{features}", package.name);
+            passed &= cargo::run_with(root, &line, [("RUSTFLAGS", "-D warnings".to_owned())]);
         }
     }
     passed.into()
 }
 
-/// No feature, each one, each pair. Left out: features with a leading underscore, and those that
-/// only name others.
+/// No feature, each one, and with `pairs` each transport with each option. Left out: features with
+/// a leading underscore, and those that only name others.
 fn combinations(features: &BTreeMap<String, Vec<String>>, pairs: bool) -> Vec<String> {
     let is_public = |name: &str| features.contains_key(name) && !name.starts_with('_');
     let is_bundle = |parts: &[String]| !parts.is_empty() && parts.iter().all(|part| is_public(part));
@@ -44,8 +46,9 @@ fn combinations(features: &BTreeMap<String, Vec<String>>, pairs: bool) -> Vec<St
         .collect();
     let mut all = vec![String::new()];
     all.extend(own.iter().map(|&name| name.to_owned()));
-    for (place, first) in own.iter().enumerate().filter(|_| pairs) {
-        all.extend(own[place + 1..].iter().map(|second| format!("{first},{second}")));
+    let own = |name: &&str| own.contains(name);
+    for transport in TRANSPORTS.into_iter().filter(own).filter(|_| pairs) {
+        all.extend(OPTIONS.into_iter().filter(own).map(|option| format!("{transport},{option}")));
     }
     all
 }
@@ -55,20 +58,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_feature_that_a_user_names_is_checked_alone_and_beside_the_others() {
+    fn each_feature_is_checked_alone_and_each_transport_with_its_options() {
         let features = [
-            ("default", "b"),
-            ("a", "_shared"),
-            ("b", "dep:x"),
-            ("c", ""),
-            ("full", "a b c"),
+            ("default", "zipkin"),
+            ("otlp-http", "_shared"),
+            ("zipkin", "dep:x"),
+            ("tls", ""),
+            ("other", ""),
+            ("full", "otlp-http zipkin tls other"),
             ("_shared", "dep:y"),
         ];
         let parts = |text: &str| text.split_whitespace().map(str::to_owned).collect();
         let features = features.map(|(name, text)| (name.to_owned(), parts(text))).into();
-        assert_eq!(combinations(&features, true), ["", "a", "b", "c", "a,b", "a,c", "b,c"]);
-        assert_eq!(combinations(&features, false), ["", "a", "b", "c"]);
-        let alone = [("c".to_owned(), Vec::new())].into();
-        assert_eq!(combinations(&alone, true), ["", "c"]);
+        let alone = ["", "other", "otlp-http", "tls", "zipkin"];
+        assert_eq!(combinations(&features, false), alone);
+        assert_eq!(combinations(&features, true), [&alone[..], &["otlp-http,tls", "zipkin,tls"]].concat());
     }
 }

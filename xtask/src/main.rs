@@ -1,11 +1,12 @@
 //! `cargo xtask`: the one entry to every check.
 //!
-//! CI runs `cargo xtask ci`, and so can everyone with a clone and a stable toolchain. A check is a
+//! `cargo xtask test` needs a clone and a stable toolchain; CI adds `affected`. A check is a
 //! [`step::Step`]; a step of more than one cargo command has a module of its own.
 
 // A tool for the terminal: printing is its output.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod affected;
 mod args;
 mod bounds;
 mod cargo;
@@ -18,9 +19,9 @@ mod licences;
 mod loom;
 mod metadata;
 mod minimal;
-mod msrv;
 mod outcome;
 mod package;
+mod passed;
 mod platforms;
 mod program;
 mod repo;
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
             print!("{}", args::help());
             ExitCode::SUCCESS
         }
-        Ok(Command::Steps(steps, options)) => run::run(&root, &steps, options),
+        Ok(Command::Steps(run)) => run::run(&root, &run.steps, run.affected, run.options),
         Ok(Command::Servers(options)) => servers::run(&root, &options),
         Ok(Command::Fuzz(options)) => fuzz::run(&root, &options),
         Ok(Command::Soak(options)) => soak::run(&root, &options),

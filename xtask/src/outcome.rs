@@ -5,6 +5,8 @@
 pub(crate) struct Options {
     /// Missing system packages may be installed, as root on Debian.
     pub(crate) install: bool,
+    /// Random programs, stress rounds and simulated weeks run at full size: the release check.
+    pub(crate) full: bool,
 }
 
 /// The result of a step.
@@ -23,7 +25,7 @@ impl From<bool> for Outcome {
 }
 
 impl Outcome {
-    /// Prints the error of a step that could not do its work; such a step has failed.
+    /// The outcome, or a failure if the step could not do its work; the error is printed.
     pub(crate) fn of(result: Result<Outcome, String>) -> Self {
         result.unwrap_or_else(|error| {
             eprintln!("error: {error}");

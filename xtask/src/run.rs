@@ -4,21 +4,24 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use crate::affected::{self, Affected};
 use crate::outcome::{Options, Outcome};
 use crate::step::Step;
 
-/// Runs `steps` and prints the summary; a failure does not keep the later steps from running.
-pub(crate) fn run(root: &Path, steps: &[Step], options: Options) -> ExitCode {
-    let results: Vec<Ran> = steps
-        .iter()
-        .map(|&step| {
-            println!("\n==> {}: {}", step.name(), step.purpose());
-            let start = Instant::now();
-            let outcome = step.run(root, options);
-            Ran { step, outcome, took: start.elapsed() }
-        })
-        .collect();
-    print!("\n{}", summary(&results));
+/// Runs `steps`, then the affected ones if asked for, and prints the summary. Later steps run even
+/// if one fails.
+pub(crate) fn run(root: &Path, steps: &[Step], with_affected: bool, options: Options) -> ExitCode {
+    let began = Instant::now();
+    let mut results: Vec<Ran> = steps.iter().map(|&step| Ran::of(step, root, options)).collect();
+    affected::record(root, &results);
+    let mut notes = String::new();
+    if with_affected {
+        let affected: Affected = affected::run(root, options, began);
+        affected.record(root);
+        notes = affected.summary();
+        results.extend(affected.ran);
+    }
+    print!("\n{}", summary(&results, &notes));
     if results.iter().any(|ran| ran.outcome == Outcome::Failed) {
         ExitCode::FAILURE
     } else {
@@ -26,13 +29,24 @@ pub(crate) fn run(root: &Path, steps: &[Step], options: Options) -> ExitCode {
     }
 }
 
-struct Ran {
-    step: Step,
-    outcome: Outcome,
-    took: Duration,
+/// A step that has run.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) step: Step,
+    pub(crate) outcome: Outcome,
+    pub(crate) took: Duration,
 }
 
-fn summary(results: &[Ran]) -> String {
+impl Ran {
+    pub(crate) fn of(step: Step, root: &Path, options: Options) -> Ran {
+        println!("\n==> {}: {}", step.name(), step.purpose());
+        let start = Instant::now();
+        let outcome = step.run(root, options);
+        Ran { step, outcome, took: start.elapsed() }
+    }
+}
+
+fn summary(results: &[Ran], notes: &str) -> String {
     let mut text = format!("{:<12} {:>8}  result\n", "step", "seconds");
     for Ran { step, outcome, took } in results {
         let result = match outcome {
@@ -54,6 +68,7 @@ fn summary(results: &[Ran]) -> String {
     if !left_out.is_empty() {
         text.push_str(&format!("\nLeft out, at least in part:\n{left_out}"));
     }
+    text.push_str(notes);
     let total: Duration = results.iter().map(|ran| ran.took).sum();
     if failed.is_empty() {
         text.push_str(&format!("\nAll passed in {:.1} s.\n", total.as_secs_f64()));
@@ -73,33 +88,37 @@ mod tests {
 
     #[test]
     fn failures_are_named_at_the_end() {
-        let text = summary(&[
+        let results = [
             ran(Step::Fmt, Outcome::Failed, 250),
             ran(Step::Loom, Outcome::Skipped("no models".to_owned()), 0),
             ran(Step::Clippy, Outcome::Passed, 61_000),
             ran(Step::Test, Outcome::Failed, 1_000),
-        ]);
+        ];
+        let text = summary(&results, "\nPostponed for want of time: e2e\n");
         let expected = "\
 step          seconds  result
 fmt               0.2  FAILED
 loom              0.0  left out
 clippy           61.0  ok
-test              1.0  FAILED
+tests             1.0  FAILED
 
 Left out, at least in part:
   loom: no models
 
-2 of 4 failed: fmt, test
+Postponed for want of time: e2e
+
+2 of 4 failed: fmt, tests
 ";
         assert_eq!(text, expected);
     }
 
     #[test]
     fn a_skipped_step_is_not_a_failure() {
-        let text = summary(&[
+        let results = [
             ran(Step::Fmt, Outcome::Passed, 1_000),
             ran(Step::Loom, Outcome::Skipped("no models".to_owned()), 500),
-        ]);
+        ];
+        let text = summary(&results, "");
         assert!(text.ends_with("\nAll passed in 1.5 s.\n"), "{text}");
     }
 }

@@ -1,11 +1,11 @@
-//! The checks by name, in the order of `cargo xtask ci`: cheap ones first, the tests last, so that
-//! a log ends with the tests' own result.
+//! The checks by name. `cargo xtask test` runs the quick ones, `release` runs all, and `affected`
+//! runs the slow ones whose inputs have changed since they last passed.
 
 use std::path::Path;
 
 use crate::outcome::{Options, Outcome};
 use crate::{
-    bounds, cargo, doc, e2e, features, fuzz, instructions, licences, loom, minimal, msrv, package, platforms,
+    bounds, cargo, doc, e2e, features, fuzz, instructions, licences, loom, minimal, package, platforms,
     semver, soak, tidy,
 };
 
@@ -20,7 +20,6 @@ pub(crate) enum Step {
     Doc,
     Package,
     Minimal,
-    Msrv,
     Platforms,
     Semver,
     Loom,
@@ -33,8 +32,23 @@ pub(crate) enum Step {
     Test,
 }
 
+/// What `affected` knows of a slow step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slow {
+    /// Git pathspecs of what the step reads. Cargo.lock, the toolchain and the step's own source
+    /// belong to every step; see [`crate::affected`].
+    pub(crate) reads: &'static [&'static str],
+    /// Minutes on two cores, measured with a target folder that holds no more than what
+    /// `cargo xtask test` leaves there.
+    pub(crate) minutes: f64,
+}
+
+const MANIFESTS: &str = ":(glob)**/Cargo.toml";
+
 impl Step {
-    pub(crate) const ALL: [Step; 19] = [
+    /// Every step, in the order of `release`: quick answers first, and the tests last, so that a
+    /// log ends with the tests' own result.
+    pub(crate) const ALL: [Step; 18] = [
         Step::Fmt,
         Step::Tidy,
         Step::Licences,
@@ -43,7 +57,6 @@ impl Step {
         Step::Doc,
         Step::Package,
         Step::Minimal,
-        Step::Msrv,
         Step::Platforms,
         Step::Semver,
         Step::Loom,
@@ -55,6 +68,11 @@ impl Step {
         Step::Programs,
         Step::Test,
     ];
+
+    /// The steps of `cargo xtask test`.
+    pub(crate) fn quick() -> impl Iterator<Item = Step> {
+        Step::ALL.into_iter().filter(|step| step.slow().is_none())
+    }
 
     pub(crate) fn named(name: &str) -> Option<Step> {
         Step::ALL.into_iter().find(|step| step.name() == name)
@@ -70,7 +88,6 @@ impl Step {
             Step::Doc => "doc",
             Step::Package => "package",
             Step::Minimal => "minimal",
-            Step::Msrv => "msrv",
             Step::Platforms => "platforms",
             Step::Semver => "semver",
             Step::Loom => "loom",
@@ -80,7 +97,7 @@ impl Step {
             Step::FuzzWork => "fuzz-work",
             Step::E2e => "e2e",
             Step::Programs => "programs",
-            Step::Test => "test",
+            Step::Test => "tests",
         }
     }
 
@@ -89,41 +106,57 @@ impl Step {
         match self {
             Step::Fmt => "the sources are formatted",
             Step::Tidy => "the crate graph and the invariants of ARCHITECTURE.md hold",
-            Step::Licences => "every dependency's licence is one we accept",
+            Step::Licences => "every dependency has an accepted licence (needs cargo-deny)",
             Step::Clippy => "no warning of rustc or clippy",
-            Step::Features => "the same with each feature of our crates alone, and with each pair",
-            Step::Doc => "the documentation builds without a warning, also with docs.rs's settings",
+            Step::Features => "our crates build with each feature alone",
+            Step::Doc => "the documentation builds without warnings, also as docs.rs builds it",
             Step::Package => "every published crate packages, and builds from its package",
-            Step::Minimal => {
-                "the oldest dependencies that the manifests allow (only where nightly is installed)"
-            }
-            Step::Msrv => "the declared minimum Rust builds our crates (only where it is installed)",
-            Step::Platforms => {
-                "the SDK compiles for other systems and for 32 bits (only where Rust's libraries for them are)"
-            }
-            Step::Semver => {
-                "no breaking change since the last release (only where cargo-semver-checks is installed)"
-            }
+            Step::Minimal => "the oldest allowed dependencies build with the oldest allowed Rust (needs nightly)",
+            Step::Platforms => "the SDK compiles for Windows, macOS and 32 bits (needs their libraries)",
+            Step::Semver => "no breaking change since the last release (needs cargo-semver-checks)",
             Step::Loom => "loom models of the lock-free parts, in every interleaving",
-            Step::FuzzCheck => {
-                "the libFuzzer targets compile (only where cargo-fuzz and nightly are installed)"
-            }
-            Step::Instructions => "the layer's instructions for a span are those recorded (with valgrind)",
-            Step::FuzzWork => {
-                "no fuzz input of texts and of joining takes too many instructions (with valgrind)"
-            }
-            Step::Bounds => "whole commands grow at most linearly with their input (with valgrind)",
+            Step::FuzzCheck => "the libFuzzer targets compile (needs cargo-fuzz and nightly)",
+            Step::Instructions => "instructions per span match the recorded counts (needs valgrind)",
+            Step::Bounds => "whole commands grow at most linearly with their input (needs valgrind)",
+            Step::FuzzWork => "no fuzz input takes too many instructions (needs valgrind)",
             Step::E2e => "traces sent to real servers (Zipkin, Jaeger, Collector) and read back",
-            Step::Programs => "100,000 random programs, on which the SDK and its reference agree",
-            Step::Test => "all tests and doc tests; fuzz targets run on their seeds and on mutations of them",
+            Step::Programs => "random programs on which the SDK and its reference model agree",
+            Step::Test => "all tests and doc tests, with fuzz targets on their seeds and mutations",
         }
+    }
+
+    /// `None` for the quick steps.
+    pub(crate) fn slow(self) -> Option<Slow> {
+        let (reads, minutes): (&'static [&'static str], f64) = match self {
+            Step::Fmt | Step::Tidy | Step::Licences | Step::Clippy | Step::Test => return None,
+            Step::Features => (&[MANIFESTS, "astracer/src", "exporters/src", "sdk/src", "samplers/src"], 3.0),
+            Step::Doc => (&[MANIFESTS, ":(glob)*/src/**", ":(glob)*/README.md", "docs"], 2.0),
+            Step::Package => (&[MANIFESTS, ":(glob)*/README.md"], 4.0),
+            Step::Minimal => (&[MANIFESTS], 3.0),
+            Step::Platforms => (&[MANIFESTS, "sdk/src/table", "sdk/src/record"], 3.0),
+            Step::Semver => (&[MANIFESTS], 1.0),
+            Step::Loom => (&["sdk/src", "samplers/src"], 5.0),
+            Step::FuzzCheck => (&["fuzz/Cargo.toml", "fuzz/src"], 3.0),
+            Step::Instructions => {
+                (&["sdk/src", "sdk/benches", "samplers/src", "benches/results/instructions.txt"], 6.0)
+            }
+            Step::Bounds => {
+                (&["formats/src", "recording/src", "tuner/src", "analysis/src", "model/src", "cli/src"], 5.0)
+            }
+            Step::FuzzWork => {
+                (&["fuzz", "formats/src", "recording/src", "samplers/src", "baselines/src"], 3.5)
+            }
+            Step::E2e => (&["exporters", "receiver", "spool", "tests", "xtask/servers"], 6.5),
+            Step::Programs => (&["sdk", "samplers/src"], 4.0),
+        };
+        Some(Slow { reads, minutes })
     }
 
     pub(crate) fn run(self, root: &Path, options: Options) -> Outcome {
         match self {
             Step::Fmt => cargo::run(root, "fmt --all --check").into(),
             Step::Tidy => tidy::run(root),
-            Step::Licences => licences::run(root),
+            Step::Licences => licences::run(root, options),
             Step::Clippy => {
                 cargo::run(root, "clippy --workspace --all-targets --keep-going --locked -- -D warnings")
                     .into()
@@ -132,7 +165,6 @@ impl Step {
             Step::Doc => doc::run(root),
             Step::Package => package::run(root),
             Step::Minimal => minimal::run(root, options),
-            Step::Msrv => msrv::run(root, options),
             Step::Platforms => platforms::run(root, options),
             Step::Semver => semver::run(root),
             Step::Loom => loom::run(root),
@@ -141,8 +173,12 @@ impl Step {
             Step::Bounds => bounds::run(root, options),
             Step::FuzzWork => fuzz::work::run(root, options),
             Step::E2e => e2e::run(root, options),
-            Step::Programs => soak::programs(root),
-            Step::Test => cargo::run(root, "test --workspace --locked --no-fail-fast").into(),
+            Step::Programs => soak::programs(root, options),
+            Step::Test => {
+                let full = options.full.then(|| ("ASTRACER_FULL".to_owned(), "1".to_owned()));
+                let env = full.into_iter().collect();
+                cargo::run_with_all(root, "test --workspace --locked --no-fail-fast", env).into()
+            }
         }
     }
 }

@@ -17,6 +17,7 @@ mod size;
 mod text;
 mod unfinished;
 mod unused;
+mod width;
 mod words;
 
 use std::fmt;
@@ -90,6 +91,7 @@ fn check(repo: &Repo, metadata: &Metadata) -> Vec<Problem> {
     problems.extend(size::check(repo));
     problems.extend(unfinished::check(repo));
     problems.extend(unused::check(repo, metadata));
+    problems.extend(width::check(repo));
     problems.extend(words::check(repo));
     problems.sort();
     problems

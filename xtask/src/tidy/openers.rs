@@ -1,4 +1,4 @@
-//! No comment opens with What, Who or How: its subject is the thing's name.
+//! No comment opens with What, Who, How or Of: its subject is the thing's name.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,8 @@ use super::Problem;
 use super::text::prose;
 use crate::repo::Repo;
 
-const OPENERS: [&str; 5] = ["What ", "Who ", "How ", "So many ", "Whether what "];
+const OPENERS: [&str; 8] =
+    ["What ", "Who ", "How ", "So many ", "Whether what ", "Of ", "That of ", "Those of "];
 
 /// Crates that still have such comments, and the most that each may have. The numbers only go down.
 const ALLOWED: &[(&str, usize)] = &[];

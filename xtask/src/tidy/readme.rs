@@ -1,12 +1,13 @@
-//! The README's test command is the one that CI runs. CI may also install what a step needs.
+//! The README's test command is the one that CI runs. CI adds the affected slow steps, and may
+//! install what they need.
 
 use super::Problem;
 use crate::repo::Repo;
 
 const COMMANDS: [(&str, &str); 3] = [
-    ("README.md", "cargo xtask ci"),
-    (".ci/run", "cargo xtask ci --install"),
-    (".github/workflows/ci.yml", "run: cargo xtask ci --install"),
+    ("README.md", "cargo xtask test"),
+    (".ci/run", "cargo xtask test affected --install"),
+    (".github/workflows/ci.yml", "run: cargo xtask test affected --install"),
 ];
 
 pub(super) fn check(repo: &Repo) -> Vec<Problem> {
@@ -28,12 +29,12 @@ mod tests {
 
     #[test]
     fn each_file_has_its_command() {
-        let readme = ("README.md", "```sh\ncargo xtask ci\n```\n");
-        let workflow = (".github/workflows/ci.yml", "steps:\n      - run: cargo xtask ci --install\n");
-        let run = (".ci/run", "set -e\ncargo xtask ci --install\n");
+        let readme = ("README.md", "```sh\ncargo xtask test\n```\n");
+        let workflow = (".github/workflows/ci.yml", "steps:\n      - run: cargo xtask test affected --install\n");
+        let run = (".ci/run", "set -e\ncargo xtask test affected --install\n");
         assert_eq!(check(&Repo::of(&[readme, run, workflow])), []);
-        let other = (".ci/run", "set -e\n# cargo xtask ci --install\ncargo test\n");
-        let expected = [".ci/run: has no line `cargo xtask ci --install`"];
+        let other = (".ci/run", "set -e\n# cargo xtask test affected --install\ncargo test\n");
+        let expected = [".ci/run: has no line `cargo xtask test affected --install`"];
         assert_eq!(printed(&check(&Repo::of(&[readme, other, workflow]))), expected);
     }
 }
