@@ -36,7 +36,7 @@ pub(crate) fn select(
 
 /// Whether the sample of a search with this number leaves out a block: one of eight, each in turn.
 /// Parameters found so have dist/entropy as low on another recording as with three of eight left
-/// out, and lower on this one (RESULTS.md).
+/// out, and lower on this one (docs/design/search-draws.md).
 pub(crate) fn is_left_out(number: usize, block: usize) -> bool {
     number % BLOCKS == block
 }

@@ -28,7 +28,7 @@
 //! One expectation is of one draw of phase and jitter. Over several draws the scores are averaged,
 //! not the sums: the mean of sizes would be the same, the mean of dist/entropy would not.
 //!
-//! RESULTS.md compares all of these with the means of replays.
+//! `expect/tests.rs` compares all of these with the means of replays.
 
 mod by_key;
 mod chances;

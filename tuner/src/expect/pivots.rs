@@ -9,7 +9,7 @@ use crate::stop::Stop;
 use crate::workload::{Calls, Workload};
 
 /// Traces set apart for each function: 2^4 combinations are a microsecond, and errors of some
-/// percent become some tenths of a percent (measured, see RESULTS.md).
+/// percent become some tenths of a percent (see `expect/tests.rs`).
 pub(crate) const PIVOTS: usize = 4;
 
 /// The traces set apart, by function.
