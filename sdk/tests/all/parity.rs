@@ -282,7 +282,7 @@ pub(crate) const ROWS: &[Row] = &[
         span.set_status(opentelemetry::trace::Status::error("by hand"));
         span.add_link(opentelemetry::trace::SpanContext::NONE, vec![KeyValue::new("n", 1)]);
     }),
-    ("current context: what comes after its `end`", || {
+    ("current context: changes after its `end`", || {
         let root = info_span!("root", before = 1, after = Empty, otel.name = Empty).entered();
         info!("before");
         let span = Context::current();

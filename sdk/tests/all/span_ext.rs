@@ -72,7 +72,7 @@ macro_rules! rows {
                     });
                     info_span!("kept").in_scope(|| ());
                 }),
-                ("set_parent: no parent after one from around", || {
+                ("set_parent: no parent, in place of the current context's", || {
                     let _around = remote(true).attach();
                     let root = info_span!("root", n = 1);
                     root.set_parent(Context::new()).unwrap();
@@ -103,7 +103,7 @@ macro_rules! rows {
                     root.set_parent(remote(true)).unwrap();
                     root.in_scope(|| ());
                 }),
-                ("set_parent: a span inside of another trace's", || {
+                ("set_parent: a span inside a span of another trace", || {
                     let _outer = info_span!("outer", n = 1).entered();
                     let before = info_span!("before", n = 2).entered();
                     let moved = info_span!("moved", otel.name = "renamed", n = 3, text = "x");
@@ -126,7 +126,7 @@ macro_rules! rows {
                     dropped.set_parent(remote(false)).unwrap();
                     dropped.in_scope(|| info_span!("below").in_scope(|| ()));
                 }),
-                ("set_parent: a span that outlives the trace it is taken out of", || {
+                ("set_parent: a span that outlives the trace it leaves", || {
                     let outer = info_span!("outer");
                     let moved = outer.in_scope(|| info_span!("moved", n = 1));
                     drop(outer);

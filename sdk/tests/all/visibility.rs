@@ -145,7 +145,7 @@ pub(crate) const ROWS: &[DocumentRow] = &[
     (
         "a span below a dropped root",
         "exists for the other layers",
-        "does not exist, for anyone, unless it has a field `otel.kind`",
+        "does not exist for any layer, unless it has a field `otel.kind`",
         a_span_exists_for_other_layers_or_for_nobody,
     ),
     (
@@ -168,14 +168,14 @@ pub(crate) const ROWS: &[DocumentRow] = &[
     ),
     (
         "a span with `parent: None`, or with a parent in a kept trace",
-        "begins a trace, or belongs to its parent's",
-        "is disabled as well: `tracing` asks before it tells of parents",
+        "begins a trace, or belongs to its parent's trace",
+        "is disabled too: `tracing` asks before it reports the parent",
         tracing_asks_before_it_tells_of_parents,
     ),
     (
         "`Stats::refusals`",
         "0",
-        "counts each time that the layer is asked and refuses, by `span_enabled!` or before a filter below it is asked too",
+        "counts each refusal of the layer, including those for `span_enabled!` and for spans that a filter below it would refuse too",
         each_refusal_is_counted_whatever_else_would_have_refused,
     ),
 ];
