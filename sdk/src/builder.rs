@@ -376,8 +376,8 @@ impl Builder {
     }
 
     /// Sets how many exports may be in flight at once, each on its own thread (at most 64). The
-    /// default is 1, because OpenTelemetry lets exporters rely on that. A [`CountingExporter`] states
-    /// its own default, which is 4 for the network exporters of astracer-exporters.
+    /// default is 1, because OpenTelemetry lets exporters rely on that. A [`CountingExporter`]
+    /// states its own default, which is 4 for the network exporters of astracer-exporters.
     ///
     /// A single export waits for each answer, so throughput stays low while the service produces
     /// many traces. With several, batches may arrive in a different order than they were made;

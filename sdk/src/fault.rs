@@ -14,7 +14,7 @@ pub enum OnFault {
     UseDefault,
 }
 
-/// A setting that cannot be used. Its text names the place, the value and the remedy.
+/// A setting that cannot be used. Its text names the place and the problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub(crate) origin: Origin,

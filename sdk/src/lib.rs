@@ -10,8 +10,8 @@
 //! # Data flow
 //!
 //! ```text
-//! tracing spans -> AstracerLayer -- kept --> records -> queue -> exporter's threads -> SpanExporter
-//!                       |                    of a trace   (bounded, losses counted)
+//! tracing spans -> AstracerLayer -- kept --> records -> queue -> exporter threads -> SpanExporter
+//!                       |                 of a trace   (bounded, losses counted)
 //!                       |
 //!                       +-- local root --> decider: key, randomness, time -> keep or drop, weight
 //!                                             ^

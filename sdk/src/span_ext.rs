@@ -201,7 +201,9 @@ pub enum SetParentError {
 impl fmt::Display for SetParentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            SetParentError::LayerNotFound => "no AstracerLayer on the span's subscriber, or `reload` hides it",
+            SetParentError::LayerNotFound => {
+                "no AstracerLayer on the span's subscriber, or `reload` hides it"
+            }
             SetParentError::AlreadyStarted => "the span has already started, so its parent cannot be set",
             SetParentError::SpanDisabled => "the span is disabled, so its parent cannot be set",
         })

@@ -125,7 +125,7 @@ pub(crate) fn give_back_to(give_back: GiveBack) {
 struct Here {
     /// Whether the stack exists and the thread has contexts. Readable without touching the stack.
     has_contexts: Cell<bool>,
-    /// 0: there is no item.
+    /// 0: no item.
     owner: Cell<u64>,
     id: Cell<u64>,
     entry: Cell<u64>,
