@@ -119,7 +119,7 @@ mod tests {
             let mut was_read = None;
             let given = time.of(secs(began), || {
                 was_read = read;
-                secs(read.expect("the clock is not read"))
+                secs(read.expect("an unexpected clock reading"))
             });
             assert_eq!((given, was_read), (secs(expected), read), "began at {began} s");
         }

@@ -45,8 +45,8 @@ fn hear(handle: &Handle, headers: &HeaderMap) -> usize {
 /// let astracer = Astracer::builder().with_tail("error".parse()?).build()?;
 /// let remote = RemoteParentLayer::new(astracer.propagator());
 /// let layer = KeepLayer::new(astracer.handle.clone(), remote.clone());
-/// axum: Router::new().route(..).layer(remote).layer(layer)
-/// tonic: Server::builder().layer(layer).layer(remote).add_service(..)
+/// // axum: Router::new().route(..).layer(remote).layer(layer)
+/// // tonic: Server::builder().layer(layer).layer(remote).add_service(..)
 /// # drop((layer, remote));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -120,8 +120,8 @@ where
 /// last request, and keeps the traces that their responses announce.
 ///
 /// A peer is the authority of a request's URI, without user information, or else its `host` header:
-/// for example `payments:8080`, in either case. Requests through tonic's channel have neither: see
-/// [`KeepCallsLayer::with_unnamed_peer`].
+/// for example `payments:8080`, case-insensitive. Requests through tonic's channel have neither:
+/// see [`KeepCallsLayer::with_unnamed_peer`].
 #[derive(Clone)]
 pub struct KeepCallsLayer {
     handle: Handle,

@@ -4,8 +4,9 @@
 //! [`AstracerLayer`] decides once per local root, the first span of a trace in this process. It
 //! keeps the traces that the sampler chooses, whole, and exports them through any OpenTelemetry
 //! [`SpanExporter`](opentelemetry_sdk::trace::SpanExporter). tracing-opentelemetry builds every
-//! span and asks the sampler afterwards; here a span below a dropped root is never recorded. Code
-//! on the OpenTelemetry API joins in with [`AstracerSampler`], which asks the same decider.
+//! span before it asks the sampler; here nothing is recorded below a dropped root, unless you ask
+//! for late keeping (below). Code on the OpenTelemetry API joins in with [`AstracerSampler`], which
+//! asks the same decider.
 //!
 //! # Data flow
 //!
@@ -27,9 +28,9 @@
 //!    together. A large or old trace is queued in parts.
 //! 4. The exporter's threads convert queued records to `SpanData` and call the exporter.
 //!
-//! [`Builder::with_tail`] also records some of the dropped traces and exports those whose outcome
-//! matters: errors, slow roots and other policies. It decides on the part of the trace that this
-//! process saw.
+//! Late keeping, set with [`Builder::with_tail`], also records some of the dropped traces and
+//! exports those whose outcome matters: errors, slow roots and other policies. It decides when the
+//! local root ends, on the part of the trace that this process saw.
 //!
 //! # Example
 //!
@@ -102,7 +103,7 @@
 //! - **Bounded memory.** Open spans take at most 128 MiB and the queue 32 MiB by default
 //!   ([`Builder::with_open_bytes_max`], [`Builder::with_queue_bytes_max`]).
 //! - **Every loss counted.** [`Stats`] accounts for each recorded span as exported, open, waiting
-//!   or lost, and [`Losses`] gives the reason.
+//!   or lost, or with late keeping as held or given up. [`Losses`] gives the reasons.
 //!
 //! # Features
 //!

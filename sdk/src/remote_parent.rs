@@ -97,8 +97,8 @@ impl Extractor for Headers<'_> {
 ///
 /// let astracer = Astracer::builder().build()?;
 /// let layer = RemoteParentLayer::new(astracer.propagator());
-/// axum: Router::new().route(..).layer(layer)
-/// tonic: Server::builder().layer(layer).add_service(..)
+/// // axum: Router::new().route(..).layer(layer)
+/// // tonic: Server::builder().layer(layer).add_service(..)
 /// # drop(layer);
 /// # Ok::<(), astracer_sdk::BuildError>(())
 /// ```

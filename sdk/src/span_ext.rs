@@ -34,7 +34,7 @@ use crate::record::EventTime;
 /// # let (propagator, headers) = (astracer.propagator(), std::collections::HashMap::<String, String>::new());
 ///
 /// let span = tracing::info_span!("GET /orders/{id}", otel.kind = "server");
-/// Fails without a layer, or after the span was entered.
+/// // Fails without a layer, or after the span was entered.
 /// let _ = span.set_parent(propagator.extract(&headers));
 /// span.set_attribute("http.route", "/orders/{id}");
 ///

@@ -52,7 +52,8 @@ use crate::thread;
 use crate::trace_state::State;
 use crate::traces::{Provisional, RingRoom, TraceRef, Traces};
 
-/// Records, decides and holds provisional traces for one layer.
+/// Puts provisional traces to the policies, and holds the unwanted ones in the ring. One per
+/// builder.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     sampler: Arc<TailSampler>,
