@@ -1,9 +1,10 @@
-//! Spans for which there was no room.
+//! Spans that did not fit the memory budget for open spans.
 //!
-//! Such a span has no entry, but it has a place: the entry of the nearest span above it in its
-//! trace answers for it. The registry's parent would not do: it may be of another trace. So the id
-//! of that entry is kept with the span, in its extensions or, on a subscriber that makes the ids
-//! itself, in the id. It is 0 for a local root, for which nothing answers: its trace is dropped.
+//! Such a span has no entry, but it still has a place in its trace: the entry of its nearest
+//! recorded ancestor stands in for it. The registry's parent cannot serve as that ancestor, because
+//! it may belong to another trace. So the ancestor's id is stored with the span: in its extensions
+//! or, on a subscriber that makes the ids itself, in the id. For a local root it is 0: no entry
+//! stands in for it, and its trace is dropped.
 
 use tracing_core::Dispatch;
 use tracing_core::span::Id;
@@ -13,38 +14,40 @@ use tracing_subscriber::registry::{LookupSpan, SpanRef};
 use crate::core::Core;
 use crate::sync::statics::{AtomicU64, Ordering};
 
-/// In the extensions of a span without room.
+/// Stored in the extensions of a span that did not fit the budget.
 struct Lost {
     above: u64,
 }
 
-/// Notes that a registry's span has no entry, and which answers for it.
+/// Records that a registry's span has no entry, and the id of the entry that stands in for it.
 #[cold]
 pub(crate) fn mark_lost<'a, R: LookupSpan<'a>>(span: &SpanRef<'a, R>, above: u64) {
     span.extensions_mut().replace(Lost { above });
 }
 
-/// The id of the entry that answers for a registry's span without room. `None` if the span is not
-/// such a one: a filter hides it from the layer, or it began where telemetry was suppressed.
+/// The id of the entry that stands in for a registry's span that did not fit the budget. `None` if
+/// the span has no entry for another reason: a filter hides it from the layer, or it began while
+/// telemetry was suppressed.
 pub(crate) fn above_lost<'a, R: LookupSpan<'a>>(span: &SpanRef<'a, R>) -> Option<u64> {
     span.extensions().get::<Lost>().map(|lost| lost.above)
 }
 
-/// The id of a span without an entry, on a subscriber that makes the ids itself: a mark, and the id
-/// of the entry that answers for it, or a number below all of these for a span that has no place in
-/// traces.
+/// The id of a span without an entry, on a subscriber that makes the ids itself. It consists of a
+/// mark and the id of the entry that stands in for the span. A span that has no place in traces has
+/// a number smaller than all entry ids instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntrylessId(u64);
 
-/// Ids of spans with an entry are below: see `table/own.rs`.
+/// Ids of spans with an entry do not have this bit: see `table/own.rs`.
 const MARK: u64 = 1 << 63;
 
-/// The ids of entries are no less: they have a generation, from 1.
+/// The smallest id of an entry: generations start at 1.
 const ENTRY_MIN: u64 = 1 << 24;
 
 impl EntrylessId {
-    /// The id of a span that has no place in traces: telemetry was suppressed, or the SDK is shut
-    /// down. Filters know spans by their ids, so each has another one, until millions have begun.
+    /// Makes an id for a span that has no place in traces because telemetry was suppressed or the
+    /// SDK is shut down. Filters identify spans by their ids, so each span gets a different one;
+    /// numbers repeat after 16 million spans.
     pub(crate) fn nowhere() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed) % (ENTRY_MIN - 1) + 1;
@@ -55,8 +58,8 @@ impl EntrylessId {
         (1..ENTRY_MIN).contains(&(self.0 & !MARK))
     }
 
-    /// A span for which there was no room. `above` is the id of the entry that answers for it; 0:
-    /// none.
+    /// Makes an id for a span that did not fit the budget. `above` is the id of the entry that
+    /// stands in for it; 0: none.
     pub(crate) fn below(above: u64) -> Self {
         EntrylessId(MARK | above)
     }
@@ -68,12 +71,12 @@ impl EntrylessId {
         (id & MARK != 0).then_some(EntrylessId(id))
     }
 
-    /// The id of the entry that answers for it; 0: none.
+    /// The id of the entry that stands in for the span; 0: none.
     pub(crate) fn above(self) -> u64 {
         if self.is_nowhere() { 0 } else { self.0 & !MARK }
     }
 
-    /// As [`above_lost`].
+    /// Like [`above_lost`].
     pub(crate) fn above_lost(id: &Id) -> Option<u64> {
         Self::of(id).filter(|id| !id.is_nowhere()).map(Self::above)
     }
@@ -83,7 +86,7 @@ impl EntrylessId {
     }
 }
 
-/// As [`above_lost`], on the subscriber of `core`.
+/// Like [`above_lost`], for a span on the subscriber of `core`.
 pub(crate) fn above_lost_on(core: &Core, id: &Id, dispatch: &Dispatch) -> Option<u64> {
     if core.makes_ids() {
         return EntrylessId::above_lost(id);

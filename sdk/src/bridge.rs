@@ -1,22 +1,24 @@
-//! Calls of tracing-opentelemetry's own `OpenTelemetrySpanExt`, answered for spans of our layer:
-//! middleware that was written for the stock layer works with ours.
+//! Makes tracing-opentelemetry's own `OpenTelemetrySpanExt` work on spans of
+//! [`AstracerLayer`](crate::AstracerLayer), so that middleware written for the stock layer runs
+//! unchanged.
 //!
-//! The stock trait asks the subscriber for a type that is private to its crate, with functions that
-//! then look up two more types, and in the span's extensions the stock layer's data. So our layer
-//! holds a stock layer that is never put on a subscriber, and passes on what it is asked for and
-//! does not know. The look-up of the span leads here:
+//! The stock trait downcasts the subscriber to a type private to its crate. Functions found through
+//! that type then look up two more types, and the stock layer's data in the span's extensions. So
+//! our layer owns a stock layer that is never put on a subscriber, and forwards to it the downcasts
+//! that it does not handle itself. The span lookup leads here:
 //!
 //! ```text
-//! span.set_parent(..) -> stock trait -> Adapter::span_data(id) -> a span in a private registry, with stock data
-//!                             |                                    built for just this call
-//!                             +-- changes the data --> the look-up's result is dropped -> RecordTracer: the changes go
-//!                                                                                         to our record
+//! span.set_parent(..) -> stock trait -> Adapter::span_data(id) -> a span in a private registry
+//!                             |                                   with stock data, for this call
+//!                             |
+//!                             +-- changes the data --> the lookup's result is dropped
+//!                                                         -> RecordTracer: writes to our record
 //! ```
 //!
-//! Each call is complete in itself: nothing of the stock layer's lives longer, so there is one
-//! state of a span, ours, whoever asks first. A span that is decided about is shown as started,
-//! with a context that writes to our record; one that is not, as a builder. Nothing of this is on
-//! the way of spans that nobody asks about.
+//! Each call is self-contained. No stock data outlives it, so a span has only one state, ours,
+//! whichever trait is called first. A decided span is presented as started, with a context that
+//! writes to our record; an undecided one as a builder. Spans on which the trait is never called
+//! pay nothing.
 
 use std::any::TypeId;
 use std::borrow::Cow;
@@ -45,11 +47,11 @@ use crate::core::{Core, LiveSpan, View};
 use crate::record::EventTime;
 use crate::settings::ContextMode;
 
-/// The layer's means to answer the stock trait.
+/// The layer's support for the stock trait.
 pub(crate) struct Bridge {
     adapter: Adapter,
-    /// Never sees a span: the stock trait finds its functions through it, and its tracer when a
-    /// context is asked for.
+    /// Never sees a span. The stock trait finds its functions through it, and its tracer when a
+    /// context is requested.
     asked: OpenTelemetryLayer<Adapter, RecordTracer>,
 }
 
@@ -75,18 +77,19 @@ impl Bridge {
         Bridge { adapter, asked }
     }
 
-    /// The subscriber that the layer is on has become one.
+    /// Stores the dispatcher of the subscriber that the layer is on.
     pub(crate) fn register(&self, dispatch: &Dispatch) {
         *self.adapter.dispatch.lock().unwrap_or_else(PoisonError::into_inner) = dispatch.downgrade();
     }
 
-    /// Answers for types that the layer itself does not know.
+    /// Downcasts to types that the layer itself does not know.
     pub(crate) fn downcast_raw(&self, id: TypeId) -> Option<*const ()> {
         if id == TypeId::of::<Adapter>() {
             return Some((&raw const self.adapter).cast());
         }
-        // It answers with pointers to what lies inside of itself, for types that only its crate can
-        // name; they are valid as long as `self`, as those of any layer.
+        // SAFETY: for types that only its crate can name, the stock layer returns pointers into
+        // itself. It is a field of `self`, so they stay valid as long as `self`, as `downcast_raw`
+        // requires.
         #[allow(unsafe_code)]
         unsafe {
             self.asked.downcast_raw(id)
@@ -94,11 +97,11 @@ impl Bridge {
     }
 }
 
-/// Where the stock trait looks spans up, by their ids in the true subscriber.
+/// The subscriber in which the stock trait looks up spans, by their ids in the real subscriber.
 struct Adapter {
     core: Arc<Core>,
     stock: Layered<Quiet, Registry>,
-    /// The true subscriber.
+    /// The real subscriber.
     dispatch: Mutex<WeakDispatch>,
 }
 
@@ -125,7 +128,7 @@ impl<'a> LookupSpan<'a> for Adapter {
     }
 }
 
-/// The stock data of one span of ours, for one call of the stock trait.
+/// The stock data of one of our spans, for one call of the stock trait.
 struct Asked<'a> {
     data: <Registry as LookupSpan<'a>>::Data,
     stock: &'a Layered<Quiet, Registry>,
@@ -155,7 +158,7 @@ impl<'a> SpanData<'a> for Asked<'a> {
 }
 
 impl Drop for Asked<'_> {
-    /// The call is over: what it changed in a builder goes to our record.
+    /// Ends the call: its changes to a builder are written to our record.
     fn drop(&mut self) {
         let id = self.data.id();
         // A call that panicked has poisoned the data's lock.
@@ -167,13 +170,13 @@ impl Drop for Asked<'_> {
     }
 }
 
-/// Has the stock layer start a span: it gives the builder, or what became of it, to its tracer, the
-/// [`RecordTracer`]. If it has started already, nothing happens.
+/// Makes the stock layer start a span. It passes the builder, with the call's changes, to its
+/// tracer, the [`RecordTracer`]. Does nothing if the span has already started.
 fn start(stock: &Layered<Quiet, Registry>, id: &Id) {
     stock.record_follows_from(id, id);
 }
 
-/// A stock layer that builds and starts, and never ends a span: what it ends would be ours.
+/// A stock layer that builds and starts spans but never ends one: the ends are ours.
 struct Quiet(OpenTelemetryLayer<Registry, RecordTracer>);
 
 impl Layer<Registry> for Quiet {
@@ -181,19 +184,19 @@ impl Layer<Registry> for Quiet {
         self.0.on_new_span(attributes, id, cx);
     }
 
-    /// Not that it follows: see [`start`]. The registry itself must not be told that the span is
-    /// entered, since it would tell the thread's subscriber when it is left.
+    /// Means "start", not "follows from": see [`start`]. The registry itself must not see an enter,
+    /// because on the matching exit it would notify the thread's subscriber.
     fn on_follows_from(&self, id: &Id, _: &Id, cx: LayerContext<'_, Registry>) {
         self.0.on_enter(id, cx.clone());
         self.0.on_exit(id, cx);
     }
 }
 
-/// The tracer to which the stock layer gives what it built.
+/// The tracer that receives the spans which the stock layer built.
 #[derive(Clone, Debug)]
 struct RecordTracer {
     core: Arc<Core>,
-    /// Whether a span that is built is asked for its context, and so to be decided about.
+    /// Whether building a span means that its context was requested, which decides it.
     decides: bool,
 }
 
@@ -207,8 +210,8 @@ impl Tracer for RecordTracer {
         let core = &self.core;
         if core.base_of_unstarted(&id).is_some() {
             if ids != untouched(&id) {
-                // It was undecided just now. If another thread has entered it meanwhile, that one
-                // came first.
+                // The span was undecided a moment ago. If another thread has entered it since, that
+                // thread wins.
                 let _ = core.set_parent(&id, parent.clone());
             }
             if self.decides {
@@ -228,25 +231,25 @@ impl Tracer for RecordTracer {
         }
         match core.live_span(&id) {
             Some(span) => Shown::Live { span, after_call: core.settings().context == ContextMode::Recording },
-            // A dropped span has no ids to show where contexts are off. For one without room the
-            // parent is the one that answers for it.
+            // Where contexts are off, a dropped span has no ids to show. For a span that did not
+            // fit the budget, the parent is the entry that stands in for it.
             None => Shown::Ids(core.context_of(&id).map_or(ids, |cx| cx.span().span_context().clone())),
         }
     }
 }
 
 thread_local! {
-    /// The number of calls of the stock trait that this thread is inside of.
+    /// The number of nested calls of the stock trait on this thread.
     static CALLS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A span of ours as the stock layer holds it.
+/// One of our spans as the stock layer holds it.
 #[derive(Debug)]
 enum Shown {
-    /// One that is recorded, or may come to be. Contexts that outlive the call of the trait record
-    /// only if the mode says so.
+    /// A span that is recorded, or may still be. Contexts that outlive the call of the trait record
+    /// only if the context mode allows it.
     Live { span: LiveSpan, after_call: bool },
-    /// A dropped one.
+    /// A dropped span.
     Ids(SpanContext),
 }
 
@@ -314,15 +317,14 @@ impl Span for Shown {
     }
 }
 
-/// The parent of a builder whose parent nobody has set: not a valid one, and of no use to anyone
-/// else.
+/// Marks a builder whose parent was never set: an invalid parent that no other code would use.
 fn untouched(id: &Id) -> SpanContext {
     let span_id = SpanId::from(id.into_u64());
     SpanContext::new(TraceId::INVALID, span_id, TraceFlags::NOT_SAMPLED, false, TraceState::NONE)
 }
 
-/// The span's id in the true subscriber travels as an attribute: it is all that reaches the tracer
-/// whatever is called.
+/// The attribute that carries the span's id in the real subscriber. It is the only data that
+/// reaches the tracer whichever method is called.
 const ID: &str = "astracer.id";
 
 static METADATA: Metadata<'static> = tracing_core::metadata! {
@@ -350,7 +352,7 @@ fn take_id(attributes: &mut Vec<KeyValue>) -> Option<Id> {
     }
 }
 
-/// Required of what spans are looked up in. It is nobody's subscriber.
+/// A span lookup must be a `Subscriber`, but this one is never installed.
 impl Subscriber for Adapter {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
         false

@@ -1,11 +1,11 @@
-//! The bytes that open spans take: the tables of their entries, their attributes, and the ended
-//! spans that wait for the rest of their trace.
+//! The bytes that open spans take: the tables of their entries, their attributes, and ended spans
+//! that wait for the rest of their trace.
 //!
-//! All three share one bound, but not to the same extent: an entry is a span, and attributes are
-//! parts of one, so attributes leave a quarter of the bytes to entries. Ended spans can leave at
-//! any time without being lost, so they take at most the first half.
+//! All three share one bound with different shares. An entry is a whole span and attributes are
+//! parts of one, so attributes leave a quarter of the bytes to entries. Ended spans can be exported
+//! at any time without loss, so they may take only the first half.
 //!
-//! Memory that is kept to be used again stays charged: it is held.
+//! Memory that is cached for reuse stays charged, because it is still allocated.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::sync::{AtomicUsize, Ordering};
 pub(crate) struct Budget {
     used: AtomicUsize,
     max: usize,
-    /// Attributes, events and links for which there was no room.
+    /// Attributes, events and links that were cut because they did not fit.
     parts_cut: statics::AtomicU64,
 }
 
@@ -42,13 +42,14 @@ impl Budget {
         self.parts_cut.load(Ordering::Relaxed)
     }
 
-    /// Takes bytes, if the user may have them.
+    /// Takes bytes if this user's share allows it.
     pub(crate) fn take(&self, bytes: usize, by: Use) -> bool {
         let max = match by {
             Use::Entries => self.max,
             Use::Attributes => self.max - self.max / 4,
             Use::Ended => self.max / 2,
         };
+        // Relaxed: the count guards no other memory, and the atomic update alone keeps the bound.
         let fits = |used: usize| used.checked_add(bytes).filter(|used| *used <= max);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
@@ -58,7 +59,7 @@ impl Budget {
     }
 }
 
-/// Bytes taken from a budget, which are given back when this is dropped.
+/// Bytes taken from a budget and returned on drop.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     /// `None`: no bytes.
@@ -75,12 +76,12 @@ impl Room {
         self.budget.as_ref().is_some_and(|own| Arc::ptr_eq(own, budget))
     }
 
-    /// Room for nothing yet.
+    /// A reservation of zero bytes.
     pub(crate) fn of(budget: &Arc<Budget>) -> Self {
         Room { budget: Some(budget.clone()), bytes: 0 }
     }
 
-    /// Grows to this number of bytes; `false` if the budget does not allow it.
+    /// Grows to this number of bytes. Returns false if the budget does not allow it.
     pub(crate) fn grow_to(&mut self, bytes: usize, by: Use) -> bool {
         let more = bytes.saturating_sub(self.bytes);
         if more == 0 {
@@ -103,7 +104,7 @@ impl Room {
         }
     }
 
-    /// Counts a part of a span that was cut because there was no room.
+    /// Counts a part of a span that was cut because it did not fit.
     pub(crate) fn count_cut(&self) {
         if let Some(budget) = &self.budget {
             budget.parts_cut.fetch_add(1, Ordering::Relaxed);

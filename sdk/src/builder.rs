@@ -1,4 +1,4 @@
-//! The builder of a layer, a sampler and a handle.
+//! Builds a layer, a sampler and a handle from settings.
 
 mod sampling;
 mod tail;
@@ -41,43 +41,44 @@ use crate::sync::AtomicUsize;
 use crate::tail::{Keeper, Own};
 use crate::why::Why;
 
-/// The parts that a service adds: a layer, a sampler and a handle, made by one [`Builder`]. They
-/// share one decider.
+/// The three parts that a service uses: a layer, a sampler and a handle. One [`Builder`] makes
+/// them, and they share one decider.
 ///
-/// A clone has a layer with a table of spans of its own, some 64 KiB: what is cloned for each
-/// request is the handle.
+/// Cloning this clones the layer, which allocates a span table of about 64 KiB. Code that needs a
+/// copy per request should clone the handle.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Astracer {
-    /// For `tracing_subscriber`.
+    /// The layer for a `tracing_subscriber::Registry`.
     pub layer: AstracerLayer,
-    /// For `SdkTracerProvider`, where code uses the OpenTelemetry API.
+    /// The sampler for an `SdkTracerProvider`, if code uses the OpenTelemetry API.
     pub sampler: AstracerSampler,
-    /// Stats, flush, shutdown.
+    /// Counts, flush, shutdown, and changes while the service runs.
     pub handle: Handle,
     propagators: Vec<Propagator>,
 }
 
 impl Astracer {
-    /// A builder with the defaults: bump with lambda 10, minimum 0.01 and a window of a second,
-    /// keyed by the template of the root's name.
+    /// Returns a builder with the defaults: the bump sampler with lambda 10, minimum rate 0.01 and
+    /// a window of one second, keyed by the template of the root's name.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// A base subscriber, which takes the place of a registry with the layer on it.
+    /// Returns a subscriber that replaces a registry with the layer on it. It shares this decider
+    /// and exporter.
     pub fn subscriber(&self) -> AstracerSubscriber {
         AstracerSubscriber::new(&self.layer)
     }
 
-    /// The propagator, for `opentelemetry::global::set_text_map_propagator` and for middleware. It
-    /// propagates even if recording is switched off.
+    /// Returns the propagator, for `opentelemetry::global::set_text_map_propagator` and for
+    /// middleware. It propagates even when recording is switched off.
     pub fn propagator(&self) -> TextMapCompositePropagator {
         Propagator::composite(&self.propagators)
     }
 }
 
-/// The settings of an [`Astracer`].
+/// Settings of an [`Astracer`]; see [`Astracer::builder`].
 #[must_use]
 pub struct Builder {
     enabled: bool,
@@ -85,7 +86,8 @@ pub struct Builder {
     sampler_limits: Limits,
     cap: Cap,
     budget: Option<Budget>,
-    /// Those of the code, for which a parameters file's may stand.
+    /// The cap and the budget set in code. A parameters file replaces them, and they return if a
+    /// later file has none.
     own_cap: Cap,
     own_budget: Option<Budget>,
     explained: usize,
@@ -102,7 +104,7 @@ pub struct Builder {
     clock: Option<Clock>,
     ids: Ids,
     resource: Option<Resource>,
-    /// `None`: ours.
+    /// `None`: the scope named `astracer`.
     scope: Option<InstrumentationScope>,
     settings: Settings,
     exporter: Option<Box<dyn Export>>,
@@ -148,35 +150,35 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// The sampler; `bump:lambda=10,min=0.01,window=1s` by default.
+    /// Sets the sampler; `bump:lambda=10,min=0.01,window=1s` by default.
     pub fn with_sampler(mut self, sampler: Config) -> Self {
         self.sampler = sampler;
         self
     }
 
-    /// Whether the decision of a parent in another process holds; it does by default.
+    /// Sets whether the decision of a parent in another process holds; it does by default.
     pub fn with_parent_decision(mut self, parents: ParentDecision) -> Self {
         self.parents = parents;
         self
     }
 
-    /// The formats in which context travels from process to process; W3C Trace Context and Baggage
-    /// by default. The service has to make them known:
+    /// Sets the formats in which context travels between processes; W3C Trace Context and Baggage
+    /// by default. The service must install them:
     /// `opentelemetry::global::set_text_map_propagator(astracer.propagator())`.
     pub fn with_propagators(mut self, propagators: impl Into<Vec<Propagator>>) -> Self {
         self.propagators = propagators.into();
         self
     }
 
-    /// The reaction to settings from the environment or a file that cannot be used;
-    /// [`OnFault::Refuse`] by default.
+    /// Sets the reaction to unusable settings from the environment or a file; [`OnFault::Refuse`]
+    /// by default.
     pub fn with_on_fault(mut self, on_fault: OnFault) -> Self {
         self.on_fault = on_fault;
         self
     }
 
-    /// The settings so far that cannot be used. The service should log those that
-    /// [`OnFault::UseDefault`] passes over.
+    /// Returns the unusable settings found so far. With [`OnFault::UseDefault`] they are skipped,
+    /// and the service should log them.
     pub fn faults(&self) -> &[Fault] {
         &self.faults
     }
@@ -193,60 +195,62 @@ impl Builder {
         self.settings.limits
     }
 
-    /// The key by which local roots are counted; the template of the name by default.
+    /// Sets the key by which local roots are counted; the template of the root's name by default.
     pub fn with_key(mut self, key: impl Into<Key>) -> Self {
         self.key = key.into();
         self
     }
 
-    /// The exporter of kept traces: any of `opentelemetry_sdk`. It is called on a thread of its
-    /// own, without an asynchronous runtime. Without an exporter the layer does nothing, and
-    /// [`build`](Self::build) warns; the sampler decides all the same.
+    /// Sets the exporter of kept traces: any `SpanExporter` of `opentelemetry_sdk`. It is called on
+    /// a thread of its own, without an asynchronous runtime. Without an exporter the layer records
+    /// nothing and [`build`](Self::build) warns; the sampler still decides.
     pub fn with_exporter(mut self, exporter: impl SpanExporter + 'static) -> Self {
         self.exporter = Some(Box::new(Plain(exporter)));
         self
     }
 
-    /// As [`with_exporter`](Self::with_exporter), for an exporter that tells what became of each
-    /// batch: losses are counted by their true reason, rejections in part are seen, and
-    /// [`Stats::waiting`](crate::Stats::waiting) has the reason of an outage.
+    /// Like [`with_exporter`](Self::with_exporter), for an exporter that reports the outcome of
+    /// each batch. Losses are then counted by their true reason, partial rejections are visible,
+    /// and [`Stats::waiting`](crate::Stats::waiting) shows the reason for an outage.
     pub fn with_counting_exporter(mut self, exporter: impl CountingExporter + 'static) -> Self {
         self.exporter = Some(Box::new(Counting(exporter)));
         self
     }
 
-    /// The resource that is exported with every span; by default the one that `Resource::builder()`
-    /// finds in the environment.
+    /// Sets the resource exported with every span; by default the one that `Resource::builder()`
+    /// detects from the environment.
     pub fn with_resource(mut self, resource: Resource) -> Self {
         self.resource = Some(resource);
         self
     }
 
-    /// The instrumentation scope of every span; `astracer` by default.
+    /// Sets the instrumentation scope of every span; `astracer` by default.
     pub fn with_scope(mut self, scope: InstrumentationScope) -> Self {
         self.scope = Some(scope);
         self
     }
 
-    /// Whether other layers see spans below a dropped root; they do by default.
+    /// Sets whether other layers see spans below a dropped root; they do by default.
     pub fn with_dropped_spans(mut self, spans: DroppedSpans) -> Self {
         self.settings.dropped_spans = spans;
         self
     }
 
-    /// The content of OpenTelemetry's current context inside spans; the span itself by default.
+    /// Sets the content of OpenTelemetry's current context inside spans; the span itself by
+    /// default.
     pub fn with_context_mode(mut self, mode: ContextMode) -> Self {
         self.settings.context = mode;
         self
     }
 
-    /// The moment at which spans start; as late as their parent may be set, by default.
+    /// Sets when a span starts, which settles its parent and decides a local root; by default as
+    /// late as possible, so that `set_parent` still works.
     pub fn with_start(mut self, start: Start) -> Self {
         self.settings.start = start;
         self
     }
 
-    /// Limits on the parts of a span.
+    /// Sets limits on the attributes, events and links of a span.
     pub fn with_span_limits(mut self, limits: SpanLimits) -> Self {
         self.settings.limits = limits;
         self
@@ -258,68 +262,70 @@ impl Builder {
         self
     }
 
-    /// Adds the thread that a span began on; on by default.
+    /// Adds the thread on which a span began; on by default.
     pub fn with_threads(mut self, with: bool) -> Self {
         self.settings.extras.threads = with;
         self
     }
 
-    /// Adds the level to spans; off by default. Events always have it.
+    /// Adds the level to spans; off by default. Events always carry it.
     pub fn with_level(mut self, with: bool) -> Self {
         self.settings.extras.level = with;
         self
     }
 
-    /// Adds the target to spans; on by default. Events always have it.
+    /// Adds the target to spans; on by default. Events always carry it.
     pub fn with_target(mut self, with: bool) -> Self {
         self.settings.extras.target = with;
         self
     }
 
-    /// Adds the time during which a span was entered (`busy_ns`) and was not (`idle_ns`), but not
-    /// to spans that OpenTelemetry's API ended; on by default. Without it, entering and leaving a
-    /// kept span is cheaper by two atomic operations and a reading of the clock.
+    /// Adds the time for which a span was entered (`busy_ns`) and not entered (`idle_ns`), except
+    /// to spans ended through the OpenTelemetry API; on by default. Switching it off saves two
+    /// atomic operations and a clock reading each time a kept span is entered and left.
     pub fn with_tracked_inactivity(mut self, with: bool) -> Self {
         self.settings.extras.inactivity = with;
         self
     }
 
-    /// Sets `exception.message` and `exception.stacktrace` beside a field that holds an error; on
+    /// Adds `exception.message` and `exception.stacktrace` beside a field that holds an error; on
     /// by default.
     pub fn with_error_fields_to_exceptions(mut self, with: bool) -> Self {
         self.settings.conventions.error_fields_to_exceptions = with;
         self
     }
 
-    /// Sets the same on the span for an error in a field of an event; on by default.
+    /// Adds the same attributes to the span when a field of an event holds an error; on by default.
     pub fn with_error_records_to_exceptions(mut self, with: bool) -> Self {
         self.settings.conventions.error_records_to_exceptions = with;
         self
     }
 
-    /// Names an event `exception` that has no message and a field `error`; on by default.
+    /// Names an event `exception` if it has a field `error` and no message; on by default.
     pub fn with_error_events_to_exceptions(mut self, with: bool) -> Self {
         self.settings.conventions.error_events_to_exceptions = with;
         self
     }
 
-    /// Makes such an event the description of the span's status; on by default.
+    /// Sets the span's status to an error described by such an event; on by default.
     pub fn with_error_events_to_status(mut self, with: bool) -> Self {
         self.settings.conventions.error_events_to_status = with;
         self
     }
 
-    /// The bytes that open spans take: their table, their attributes, and ended spans that wait for
-    /// the rest of their trace; 128 MiB by default. That is room for 100,000 open spans, whatever
-    /// attributes they have.
+    /// Bounds the bytes that open spans take: their table, their attributes, and ended spans that
+    /// wait for the rest of their trace. The default is 128 MiB, enough for 100,000 open spans
+    /// whatever their attributes.
     ///
-    /// The table grows when it has to, by doubling, and stays: like the registry, it is as large as
-    /// the most spans that were ever open at once, 192 bytes for each. It may take all of the
-    /// bytes. Spans for which there is no room are lost, and counted in [`Losses::open_spans`].
-    /// Attributes, events and links leave a quarter of the bytes to the table; those for which
-    /// there is no room are cut, and counted on their span and in [`Stats::parts_cut`]. Ended spans
-    /// wait for their trace while less than half of the bytes is taken, and else are exported at
-    /// once.
+    /// The three users share this bound:
+    ///
+    /// - The table takes 192 bytes per span and may use all of the bytes. It doubles when it must
+    ///   grow and never shrinks: like the registry's, its size follows the most spans that were
+    ///   ever open at once. A span that does not fit is lost and counted in [`Losses::open_spans`].
+    /// - Attributes, events and links may use three quarters. Those that do not fit are cut, and
+    ///   counted on their span and in [`Stats::parts_cut`].
+    /// - Ended spans wait for their trace while less than half of the bytes is in use; otherwise
+    ///   they are exported at once.
     ///
     /// [`Losses::open_spans`]: crate::Losses::open_spans
     /// [`Stats::parts_cut`]: crate::Stats::parts_cut
@@ -328,109 +334,115 @@ impl Builder {
         self
     }
 
-    /// The age after which a trace's ended spans are exported though its local root is open; 30
-    /// seconds by default. From then on its spans are exported one by one as they end.
+    /// Sets the age at which a trace's ended spans are exported although its local root is still
+    /// open; 30 seconds by default. After that its spans are exported one by one as they end.
     pub fn with_trace_age_max(mut self, age: Duration) -> Self {
         self.settings.bounds.trace_age = age;
         self
     }
 
-    /// The number of traces whose ended spans are gathered until the local root ends; 16,384 by
-    /// default. Spans of further traces are exported one by one as they end.
+    /// Bounds the number of traces whose ended spans are gathered until the local root ends; 16,384
+    /// by default. Spans of further traces are exported one by one as they end.
     pub fn with_open_traces_max(mut self, traces: u32) -> Self {
         self.settings.bounds.open_traces = traces;
         self
     }
 
-    /// The number of ended spans that a trace gathers; 1,024 by default. At that number they are
-    /// exported, ahead of the rest.
+    /// Sets the number of ended spans at which a trace is exported in part, before its local root
+    /// ends; 1,024 by default.
     pub fn with_spans_per_trace_max(mut self, spans: u32) -> Self {
         self.settings.bounds.spans_per_trace = spans.max(1);
         self
     }
 
-    /// The bytes that may wait for the exporter; 32 MiB by default. Small traces gather before they
-    /// count, which takes a mebibyte or two more.
+    /// Bounds the bytes that wait for the exporter; 32 MiB by default. Small traces are batched
+    /// before they count, which takes another mebibyte or two.
     pub fn with_queue_bytes_max(mut self, bytes: usize) -> Self {
         self.settings.bounds.queue_bytes = bytes;
         self
     }
 
-    /// The traces that may wait for the exporter; 1,048,576 by default. A part of a trace that
-    /// leaves by itself counts as one.
+    /// Bounds the traces that wait for the exporter; 1,048,576 by default. A part of a trace that
+    /// is exported separately counts as one.
     pub fn with_queue_traces_max(mut self, traces: usize) -> Self {
         self.settings.bounds.queue_traces = traces;
         self
     }
 
-    /// The reaction to ended traces when the queue is full: new ones are shed by default.
+    /// Sets the reaction to ended traces when the queue is full; by default new ones are shed.
     pub fn with_when_full(mut self, when_full: WhenFull) -> Self {
         self.settings.bounds.when_full = when_full;
         self
     }
 
-    /// The exports that may be under way at the same time, each on a thread of its own. By default
-    /// 1, because OpenTelemetry allows exporters to rely on it; but what a [`CountingExporter`]
-    /// says, which is 4 for the senders of astracer-exporters. One alone waits for each answer, and
-    /// sends little while the service floods it. Batches may arrive in another order than they were
-    /// made in; after an outage the oldest is sent first.
+    /// Sets how many exports may be in flight at once, each on its own thread (at most 64). The
+    /// default is 1, because OpenTelemetry lets exporters rely on that. A [`CountingExporter`]
+    /// states its own default, which is 4 for the network exporters of astracer-exporters.
+    ///
+    /// A single export waits for each answer, so throughput stays low while the service produces
+    /// many traces. With several, batches may arrive in a different order than they were made;
+    /// after an outage the oldest is sent first.
     pub fn with_exports_in_flight(mut self, exports: usize) -> Self {
         self.settings.bounds.in_flight = Some(exports);
         self
     }
 
-    /// The number of spans with which a batch is exported; 512 by default. A trace is not divided.
+    /// Sets the number of spans at which a batch is exported; 512 by default. A trace is not split
+    /// to meet it.
     pub fn with_batch_spans(mut self, spans: usize) -> Self {
         self.settings.bounds.batch_spans = spans.max(1);
         self
     }
 
-    /// The longest time that an ended trace waits for a batch to fill; a second by default.
+    /// Sets the longest time that an ended trace waits for its batch to fill; one second by
+    /// default.
     pub fn with_batch_delay(mut self, delay: Duration) -> Self {
         self.settings.bounds.batch_delay = delay;
         self
     }
 
-    /// The source of trace and span ids; random by default. The low 56 bits of a trace id serve as
-    /// the trace's randomness. If it panics or gives an id of zeros, the span gets a random id, and
-    /// so does a span that it makes itself.
+    /// Sets the source of trace and span ids; random by default. The low 56 bits of a trace id
+    /// serve as the trace's randomness. If the generator panics or returns an all-zero id, the span
+    /// gets a random id. So does a span that the generator itself creates.
     ///
-    /// Traces with its ids do not have W3C's flag `random`: see
+    /// Traces with its ids do not carry W3C's `random` flag: see
     /// [`with_random_id_generator`](Self::with_random_id_generator).
     pub fn with_id_generator(mut self, ids: impl IdGenerator + 'static) -> Self {
         self.ids = Ids::Custom { ids: Arc::new(ids), is_random: false };
         self
     }
 
-    /// As [`with_id_generator`](Self::with_id_generator), for a generator that promises that the
-    /// low 56 bits of its trace ids are random: its traces have W3C's flag `random`, as those with
-    /// the default ids do.
+    /// Like [`with_id_generator`](Self::with_id_generator), for a generator that promises random
+    /// low 56 bits in its trace ids. Its traces carry W3C's `random` flag, as traces with the
+    /// default ids do.
     pub fn with_random_id_generator(mut self, ids: impl IdGenerator + 'static) -> Self {
         self.ids = Ids::Custom { ids: Arc::new(ids), is_random: true };
         self
     }
 
-    /// The clock; the machine's by default.
+    /// Sets the clock; the machine's by default.
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Switches everything off or on: switched off, the layer, the sampler and the handle are there
-    /// and do nothing, and the propagators propagate. Another tracer provider that has the sampler
-    /// drops all of its traces then, and says so to those whom it calls: they drop their parts of
-    /// traces that callers keep.
+    /// Switches recording on or off; on by default. When it is off, the layer, the sampler and the
+    /// handle exist and do nothing, and the propagators still propagate.
+    ///
+    /// A sampler that is switched off drops every trace of the `SdkTracerProvider` it is given to.
+    /// It propagates that decision, so the services called drop their parts of traces that the
+    /// caller keeps.
     pub fn with_enabled(mut self, enabled: bool) -> Self {
         self.enabled = enabled;
         self
     }
 
-    /// Builds, and starts the exporter's thread.
+    /// Builds the parts and starts the exporter's threads.
     ///
     /// # Errors
     ///
-    /// If a setting from the environment or a file cannot be used, unless [`OnFault::UseDefault`]
-    /// was asked for; or if the thread cannot be started.
+    /// If a setting from the environment or a file is unusable (unless [`OnFault::UseDefault`] was
+    /// chosen), or if a thread cannot be started.
     pub fn build(mut self) -> Result<Astracer, BuildError> {
         self.check_policies();
         if self.on_fault == OnFault::Refuse && !self.faults.is_empty() {
@@ -452,7 +464,7 @@ impl Builder {
         let resource = self.resource.unwrap_or_else(|| Resource::builder().build());
         let key = self.key.with_resource(&resource);
         let stratified = (self.random == RandomSource::Stratified).then(|| {
-            // The standard library seeds its hashers from the operating system.
+            // `RandomState` is seeded by the operating system: a secret without another dependency.
             let secret = RandomState::new().hash_one(std::process::id());
             Stratified::new(secret, self.sampler_limits)
         });
@@ -517,14 +529,14 @@ impl Builder {
             for _ in 0..in_flight {
                 let worker = Worker { workers: workers.clone(), converter: converter() };
                 let thread = std::thread::Builder::new().name("astracer-export".to_owned());
-                // Threads that were started end with the queue, which closes when `shared` is
-                // dropped.
+                // If a later spawn fails, the threads started so far still end: dropping `shared`
+                // closes the queue.
                 thread
                     .spawn(move || worker.run())
                     .map_err(|error| BuildError { kind: Kind::Thread(error) })?;
             }
         } else {
-            tracing::warn!("astracer has no exporter: the layer records nothing; call `with_exporter`");
+            tracing::warn!("astracer has no exporter, so the layer records nothing; call `with_exporter`");
             queue.close();
             queue.ended();
         }
@@ -555,10 +567,10 @@ impl Builder {
     }
 }
 
-/// More threads would wait for each other.
+/// Upper bound on exports in flight. More threads would only contend for the queue.
 const EXPORTS_MAX: usize = 64;
 
-/// The exporter's thread looks for old traces at least, and at most, so often.
+/// Bounds on how long an exporter's thread sleeps before it looks for old traces.
 const IDLE_MIN: Duration = Duration::from_millis(100);
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
@@ -573,7 +585,7 @@ impl fmt::Debug for Builder {
     }
 }
 
-/// The reason why nothing could be built.
+/// The reason why [`Builder::build`] failed.
 #[derive(Debug)]
 pub struct BuildError {
     kind: Kind,
@@ -586,7 +598,7 @@ enum Kind {
 }
 
 impl BuildError {
-    /// The settings that cannot be used.
+    /// The unusable settings; empty if a thread could not be started.
     pub fn faults(&self) -> &[Fault] {
         match &self.kind {
             Kind::Faults(faults) => faults,
@@ -604,7 +616,7 @@ impl fmt::Display for BuildError {
                 }
                 Ok(())
             }
-            Kind::Thread(error) => write!(f, "cannot start the exporter's thread: {error}"),
+            Kind::Thread(error) => write!(f, "cannot start a thread: {error}"),
         }
     }
 }

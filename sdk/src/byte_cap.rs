@@ -1,13 +1,13 @@
-//! The cap on bytes, before the exporter: a trace's part in a batch is exported whole, or not at
-//! all and counted.
+//! The cap on exported bytes, applied before the exporter. The spans of a trace in one batch are
+//! exported together, or refused together and counted.
 //!
-//! A trace's bytes are known when it is exported, so this bound does not raise thresholds: what it
-//! refuses was kept with a weight, and is missing from sums of weights. It is for emergencies; a
-//! cap on traces keeps weights true.
+//! A trace's bytes are known only when it is exported, so this cap cannot raise thresholds. The
+//! traces that it refuses were kept with a weight, and sums of weights miss them. It is for
+//! emergencies; a cap on traces keeps weights true.
 //!
-//! A key's allowance is for traces that were counted by that key here. Those that a parent decided,
-//! that began before there was such a cap, or that a policy kept late are in the allowance of all
-//! bytes alone.
+//! A key's allowance covers traces that were counted by that key in this process. The total
+//! allowance alone covers traces that a parent decided, that began before such a cap was set, or
+//! that a policy kept late.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +26,7 @@ use crate::otlp_size;
 use crate::steering::Spent;
 use crate::trace_state::State;
 
-/// Keys with a meter of their own; further ones share one, with those that are forgotten.
+/// Keys with a meter of their own. Further keys share one meter with the forgotten ones.
 const KEYS_MAX: usize = 10_000;
 
 /// An exporter behind the cap.
@@ -35,7 +35,7 @@ pub(crate) struct ByteCapped {
     inner: Box<dyn Export>,
     decider: Arc<Decider>,
     meters: Mutex<Meters>,
-    /// The bytes that go out, for a budget.
+    /// Counts the exported bytes, for a budget.
     spent: Option<Arc<Spent>>,
 }
 
@@ -44,12 +44,12 @@ struct Meters {
     all: Meter,
     by_key: HashMap<KeyHash, Meter>,
     others: Meter,
-    /// The allowances of all bytes and of each key that were at work last.
+    /// The total and the per-key allowance that were applied last.
     last: [Option<Allowance>; 2],
 }
 
 impl Meters {
-    /// Goes on with the credit that is there where the allowances are others than before.
+    /// Clamps the meters' debt when the allowances change; the credit is carried over.
     fn take_over(&mut self, cap: &Cap, now: Nanos) {
         let next = [cap.bytes, cap.key_bytes];
         if self.last == next {
@@ -81,7 +81,7 @@ impl ByteCapped {
         ByteCapped { inner, decider, meters: Mutex::default(), spent }
     }
 
-    /// Counts bytes that go out.
+    /// Counts exported bytes.
     fn spend(&self, bytes: u64) {
         if let Some(spent) = &self.spent {
             spent.add(bytes);
@@ -89,16 +89,16 @@ impl ByteCapped {
     }
 
     fn admits(&self, cap: &Cap, trace: &[SpanData], bytes: u64) -> bool {
-        // A trace that was kept late is in no key's allowance: its policy has one. The bound of all
-        // holds for it too.
+        // A trace that was kept late is outside the keys' allowances, because its policy has an
+        // allowance of its own. The total still applies.
         let ids = &trace[0].span_context;
         let of_key = cap.key_bytes.filter(|_| ids.is_sampled());
         let of_key = of_key.map(|allowance| (allowance, self.decider.kept_key(ids.trace_id())));
         let mut meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.decider.now();
         meters.take_over(cap, now);
-        // The key's meter loses the credit of a trace that the meter of all then refuses: the
-        // bounds hold all the same.
+        // If the total then refuses the trace, the key's meter has lost that credit in vain. Both
+        // bounds still hold.
         if let Some((allowance, key)) = of_key
             && let Some(meter) = meters.of(key)
             && !meter.admit(&allowance, bytes, now)
@@ -109,12 +109,12 @@ impl ByteCapped {
     }
 }
 
-/// The local roots of a trace's part, and the calls that they stand for. A root below a span of
-/// OpenTelemetry's API in this process is not told apart from its children.
+/// The local roots in a trace's spans, and the calls that they stand for. A root below a span of
+/// OpenTelemetry's API in this process cannot be told apart from a child.
 fn roots_of(trace: &[SpanData]) -> Refused {
     let is_root = |span: &&SpanData| span.parent_span_id == SpanId::INVALID || span.parent_span_is_remote;
     let calls = |span: &SpanData| {
-        // A trace that was kept late stands for none.
+        // A trace that was kept late stands for no calls.
         let ids = &span.span_context;
         if ids.is_sampled() { (State::of(ids.trace_state()).calls() * 1e3) as u64 } else { 0 }
     };
@@ -137,7 +137,7 @@ impl Export for ByteCapped {
     fn export(&self, mut batch: Vec<SpanData>) -> Exported {
         let cap = self.decider.sampler().cap().own_share();
         if cap.bytes.is_none() && cap.key_bytes.is_none() {
-            // Spans are measured only for somebody who asks.
+            // Measure spans only if a budget needs their size.
             if self.spent.is_some() {
                 self.spend(bytes_of(&batch));
             }
@@ -169,7 +169,7 @@ impl Export for ByteCapped {
         exported.lost.capped += refused;
         exported.refused = roots;
         if refused > 0 && exported.error.is_none() {
-            exported.error = Some(format!("the cap on exported bytes was used up: {refused} spans are lost"));
+            exported.error = Some(format!("the cap on exported bytes was used up: {refused} spans lost"));
         }
         exported
     }

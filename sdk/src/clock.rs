@@ -1,10 +1,10 @@
-//! Time: cheap to read on the service's threads, turned into dates on the exporter's.
+//! Time: cheap to read on the service's threads, converted to dates on the exporter's threads.
 //!
-//! Spans hold raw ticks of a monotonic counter. On the exporter's thread the counter is compared
-//! with the wall clock whenever the two have come apart; each comparison is kept. All spans of a
-//! trace are dated by the comparison that was valid when the trace began, whichever part of the
-//! trace they leave with: within one trace durations and order are those of the counter, whatever
-//! happens to the wall clock.
+//! Spans hold raw ticks of a monotonic counter. The exporter's thread compares the counter with the
+//! wall clock and records an anchor whenever the two have drifted apart. All spans of a trace are
+//! dated by the anchor that was valid when the trace began, even if they are exported in separate
+//! parts. So durations and order within one trace are those of the counter, even if the wall clock
+//! is set.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use astracer_samplers::Nanos;
 pub struct Clock {
     counter: quanta::Clock,
     origin: Ticks,
-    /// Read once: the two clocks differ by more or less each time that they are compared.
+    /// Stored, because every comparison of the two clocks gives a slightly different date.
     origin_date: SystemTime,
     wall: Wall,
 }
 
-/// A reading of the counter. 0 is "never": the counter is past it before the first span.
+/// A reading of the counter. 0 means "never": the counter has passed it before the first span.
 pub(crate) type Ticks = u64;
 
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// The machine's clocks. The first call in a process calibrates the counter, which takes some
+    /// The machine's clocks. The first call in a process calibrates the counter, which takes a few
     /// milliseconds.
     pub fn system() -> Self {
         let counter = quanta::Clock::new();
@@ -47,7 +47,7 @@ impl Clock {
         Clock { counter, origin, origin_date: SystemTime::now(), wall: Wall::System }
     }
 
-    /// A clock for tests that stands at `start` until it is told to go on.
+    /// A clock for tests that stays at `start` until it is advanced.
     pub fn manual(start: SystemTime) -> (Self, ManualClock) {
         let (counter, mock) = quanta::Clock::mock();
         mock.increment(1u64);
@@ -60,7 +60,7 @@ impl Clock {
         self.counter.raw()
     }
 
-    /// The time since this clock was made.
+    /// The time from the creation of this clock to `ticks`.
     #[inline]
     pub(crate) fn since_origin(&self, ticks: Ticks) -> Nanos {
         Nanos::new(self.counter.delta_as_nanos(self.origin, ticks))
@@ -69,7 +69,7 @@ impl Clock {
     /// The number of ticks in a duration.
     pub(crate) fn ticks_of(&self, duration: Duration) -> Ticks {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        // The counter converts in the other direction only.
+        // The counter only converts ticks to nanoseconds, so search for the inverse.
         let (mut low, mut high) = (0, Ticks::MAX >> 1);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -87,20 +87,20 @@ impl Clock {
         self.counter.delta_as_nanos(start, end)
     }
 
-    /// The duration of a span that began at `start`, and ended then or, if its end was set by hand,
-    /// at that date.
+    /// The duration in nanoseconds of a span that began at `start`. It ended at `end` or, if its
+    /// end was set explicitly, at that date.
     pub(crate) fn duration(&self, start: Ticks, end: Ticks, by_hand: Option<SystemTime>) -> u64 {
         let Some(date) = by_hand else { return self.nanos_between(start, end) };
         let duration = date.duration_since(self.date(start)).unwrap_or_default();
         u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The date of a reading not long ago.
+    /// The date of a recent reading.
     pub(crate) fn date(&self, ticks: Ticks) -> SystemTime {
         self.compare().date(self, ticks)
     }
 
-    /// The date of this clock's making, as it was told then.
+    /// The date at which this clock was created, as the wall clock showed it then.
     pub(crate) fn origin(&self) -> SystemTime {
         self.origin_date
     }
@@ -137,17 +137,17 @@ impl Anchor {
     }
 }
 
-/// The comparisons of a clock, the latest last.
+/// The anchors of a clock, oldest first.
 #[derive(Debug)]
 pub(crate) struct Anchors {
     clock: Clock,
     anchors: VecDeque<Anchor>,
 }
 
-/// The clocks have come apart: about as much as two readings of them in a row may differ.
+/// The drift at which a new anchor is added: about as much as two consecutive readings of both
+/// clocks may differ.
 const APART: Duration = Duration::from_micros(20);
-/// The number of comparisons kept. Traces that began before the first of them are dated by that
-/// one.
+/// The number of anchors kept. Traces that began before the oldest one are dated by it.
 const ANCHORS_MAX: usize = 1024;
 
 impl Anchors {
@@ -160,7 +160,7 @@ impl Anchors {
         &self.clock
     }
 
-    /// Compares the clocks; adds the comparison if they have come apart.
+    /// Compares the clocks, and adds an anchor if they have drifted apart.
     pub(crate) fn compare(&mut self) {
         let now = self.clock.compare();
         let expected = self.anchors.back().map_or(now.wall, |last| last.date(&self.clock, now.ticks));
@@ -174,7 +174,7 @@ impl Anchors {
         self.anchors.push_back(now);
     }
 
-    /// The comparison for a trace that began at `began`: the last one before, or the first.
+    /// The anchor for a trace that began at `began`: the last one before it, or the oldest.
     pub(crate) fn of(&self, began: Ticks) -> Anchor {
         let after = self.anchors.partition_point(|anchor| anchor.ticks <= began);
         self.anchors[after.saturating_sub(1)]
@@ -188,12 +188,12 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// Moves the clock on.
+    /// Advances the clock.
     pub fn advance(&self, by: Duration) {
         self.mock.increment(by);
     }
 
-    /// Sets the clock back, as no monotonic clock should be.
+    /// Sets the clock back, which no monotonic clock should do.
     pub fn set_back(&self, by: Duration) {
         self.mock.decrement(by);
     }
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(date(clock.ticks()), start + Duration::from_millis(255));
     }
 
-    /// Cumulative metrics begin there: another date would be a reset.
+    /// Cumulative metrics start at the origin, so a different date would look like a reset.
     #[test]
     fn the_date_of_the_origin_stays_when_the_wall_clock_is_set() {
         let start = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(clock.origin(), start);
     }
 
-    /// The wall clock is set back an hour while a trace is open.
+    /// The wall clock is set back one hour while a trace is open.
     #[test]
     fn a_trace_keeps_the_comparison_it_began_with() {
         let start = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
@@ -244,7 +244,7 @@ mod tests {
         anchors.compare();
         hand.advance(Duration::from_secs(1));
         anchors.compare();
-        assert_eq!(anchors.anchors.len(), 2, "they have come apart once");
+        assert_eq!(anchors.anchors.len(), 2, "one drift");
         let now = clock.ticks();
         assert_eq!(anchors.of(began).date(&clock, now), start + Duration::from_secs(3));
         assert_eq!(anchors.of(now).date(&clock, now), start + Duration::from_secs(3) - hour);

@@ -1,8 +1,8 @@
 //! Configuration from the environment and from a parameters file.
 //!
 //! A setting that cannot be used is refused when the service starts, with the variable, or the file
-//! and the line. So is a variable of OpenTelemetry's that is set and has no effect here: a setting
-//! that is silently ignored is a wrong setting. A service that would rather start asks for
+//! and line. So is an OpenTelemetry variable that is set but has no effect here, because ignoring
+//! it silently would mislead. A service that prefers to start anyway chooses
 //! [`OnFault::UseDefault`](crate::OnFault::UseDefault): each fault is then reported, and replaced
 //! by the default that the report names.
 
@@ -20,13 +20,13 @@ use crate::fault::{Fault, Origin};
 use crate::propagation::Propagator;
 use crate::settings::SpanLimits;
 
-const KEPT: &str = "what was set before it";
+const KEPT: &str = "the previous setting";
 
 const TRACES_EXPORTER: &str = "OTEL_TRACES_EXPORTER";
 
 /// Variables of the specification that this SDK does not implement, each with its substitute.
 const WITHOUT_EFFECT: [(&str, &str); 4] = [
-    ("OTEL_BSP_MAX_QUEUE_SIZE", "the queue is bounded in bytes, which the builder sets"),
+    ("OTEL_BSP_MAX_QUEUE_SIZE", "the queue is bounded in bytes, by Builder::with_queue_bytes_max"),
     (TRACES_EXPORTER, "the service chooses its exporter in code"),
     ("OTEL_CONFIG_FILE", "use variables, the builder or a parameters file"),
     ("OTEL_EXPERIMENTAL_CONFIG_FILE", "use variables, the builder or a parameters file"),
@@ -36,30 +36,31 @@ impl Builder {
     /// Applies the process environment: `OTEL_SDK_DISABLED`, `OTEL_SERVICE_NAME`,
     /// `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_TRACES_SAMPLER` and `_ARG`, `OTEL_PROPAGATORS`,
     /// `OTEL_BSP_SCHEDULE_DELAY`, `OTEL_BSP_MAX_EXPORT_BATCH_SIZE` and the limits
-    /// `OTEL_(SPAN_|EVENT_|LINK_)*_LIMIT`. It overrides the calls before it, and later calls
-    /// override it. Attributes of a resource that was set before stay, unless a variable gives them
-    /// another value.
+    /// `OTEL_(SPAN_|EVENT_|LINK_)*_LIMIT`. It overrides earlier calls, and later calls override it.
+    /// If a resource was set before, its attributes stay unless a variable gives them another
+    /// value.
     ///
-    /// A variable of the specification that has no effect here is a [`Fault`] when it is set:
+    /// Some variables of the specification have no effect here, and setting one is a [`Fault`]:
     /// `OTEL_BSP_MAX_QUEUE_SIZE`, `OTEL_TRACES_EXPORTER` (unless it is `none`), `OTEL_CONFIG_FILE`
     /// and `OTEL_EXPERIMENTAL_CONFIG_FILE`. Exporters read the `OTEL_EXPORTER_*` variables and
     /// `OTEL_BSP_EXPORT_TIMEOUT` themselves.
     ///
-    /// Beside the samplers of the specification, `OTEL_TRACES_SAMPLER` may be `astracer`, with the
-    /// sampler as text in `OTEL_TRACES_SAMPLER_ARG` (without it this one:
-    /// `bump:lambda=10,min=0.01,window=1s`), or `astracer_file`, with the path of a parameters
-    /// file: see [`with_parameters_file`](Self::with_parameters_file).
+    /// `OTEL_TRACES_SAMPLER` accepts two values besides those of the specification:
+    ///
+    /// - `astracer` takes the sampler as text from `OTEL_TRACES_SAMPLER_ARG`; without it,
+    ///   `bump:lambda=10,min=0.01,window=1s`.
+    /// - `astracer_file` takes the path of a parameters file from there: see
+    ///   [`with_parameters_file`](Self::with_parameters_file).
     pub fn with_environment(self) -> Self {
         self.with_variables(|name| match std::env::var(name) {
             Ok(value) => Some(value),
             Err(std::env::VarError::NotPresent) => None,
-            // No setting is a text that is not Unicode: its reader refuses the replacement
-            // characters.
+            // Every setting is valid Unicode, so its parser rejects the replacement characters.
             Err(std::env::VarError::NotUnicode(value)) => Some(value.to_string_lossy().into_owned()),
         })
     }
 
-    /// As [`Builder::with_environment`], with values from `variable` instead of the process
+    /// Like [`Builder::with_environment`], with values from `variable` instead of the process
     /// environment.
     pub fn with_variables(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
         // "Empty" means "not set" (OpenTelemetry specification, "Parsing Empty Value").
@@ -82,7 +83,8 @@ impl Builder {
             self = self.with_batch_spans(spans as usize);
         }
         for (name, instead) in WITHOUT_EFFECT {
-            // `none` asks that no exporter be configured from the environment, and none is.
+            // `none` asks for no exporter to be configured from the environment, which is always
+            // the case.
             let set = get(name)
                 .filter(|value| !(name == TRACES_EXPORTER && value.trim().eq_ignore_ascii_case("none")));
             if let Some(value) = set {
@@ -114,8 +116,8 @@ impl Builder {
         let service = get("OTEL_SERVICE_NAME");
         let mut resource = match self.current_resource() {
             Some(_) if attributes.is_none() && service.is_none() => return self,
-            // The API's own resource reads the variables again, from the process in any case, and
-            // takes of a value with a fault what it can.
+            // OpenTelemetry's own environment detector is left out: it would read the variables of
+            // the process again, and use parts of a faulty value.
             None => Resource::builder_empty()
                 .with_detector(Box::new(TelemetryResourceDetector))
                 .with_service_name(unknown_service()),
@@ -127,7 +129,7 @@ impl Builder {
                 }
             }
         };
-        // Of two values of one attribute the builder takes the later.
+        // If an attribute is given twice, the resource builder uses the later value.
         resource = resource.with_attributes(attributes.unwrap_or_default());
         if let Some(service) = service {
             resource = resource.with_service_name(service);
@@ -174,13 +176,14 @@ impl Builder {
                         Ok(_) => {
                             self.with_parent_decision(ParentDecision::Respect).with_parameters_file(path)
                         }
-                        Err(error) => {
-                            self.with_fault(Origin::Variable(ARGUMENT), format!("the file `{path}`: {error}"))
-                        }
+                        Err(error) => self
+                            .with_fault(Origin::Variable(ARGUMENT), format!("cannot open `{path}`: {error}")),
                     }
                 }
-                None => self
-                    .with_fault(Origin::Variable(ARGUMENT), "needs the path of a parameters file".to_owned()),
+                None => self.with_fault(
+                    Origin::Variable(ARGUMENT),
+                    "not set; give the path of a parameters file".to_owned(),
+                ),
             },
             _ => {
                 let known = "always_on, always_off, traceidratio, parentbased_always_on, parentbased_always_off, \
@@ -195,7 +198,7 @@ impl Builder {
 
     fn limit_variables(mut self, get: impl Fn(&'static str) -> Option<String> + Copy) -> Self {
         let mut limits = self.current_span_limits();
-        // The general limits first: they hold where there is no special one (OpenTelemetry
+        // General limits first: they apply unless a specific one is set (OpenTelemetry
         // specification, "Configurable Parameters" of attribute limits).
         type Set = fn(&mut SpanLimits, u32);
         let variables: [(&'static str, Set); 8] = [
@@ -219,23 +222,23 @@ impl Builder {
         self.with_span_limits(limits)
     }
 
-    /// Takes sampler, key and source of randomness from a parameters file, as the tuner writes it,
-    /// and its cap, its budget and its policies at traces' ends, each if it has any: else that of
-    /// [`with_cap`](Self::with_cap), [`with_budget`](Self::with_budget) or
-    /// [`with_tail`](Self::with_tail) holds. Later calls override it.
+    /// Takes the sampler, the key and the source of randomness from a parameters file written by
+    /// the tuner. The file's cap, budget and tail policies also replace those of
+    /// [`with_cap`](Self::with_cap), [`with_budget`](Self::with_budget) and
+    /// [`with_tail`](Self::with_tail), each only if the file has it. Later calls override the file.
     #[cfg(feature = "parameters")]
     pub fn with_parameters_file(self, path: impl AsRef<Path>) -> Self {
         self.with_parameters_of(path.as_ref()).0
     }
 
-    /// Without the feature `parameters` no such file can be read: each is a fault.
+    /// Without the feature `parameters` no parameters file can be read, so each call is a fault.
     #[cfg(not(feature = "parameters"))]
     pub fn with_parameters_file(self, path: impl AsRef<Path>) -> Self {
-        let message = "this program is built without the feature `parameters`".to_owned();
+        let message = "this program was built without the feature `parameters` of astracer-sdk".to_owned();
         self.with_fault(Origin::File(path.as_ref().to_owned(), None), message)
     }
 
-    /// As [`Builder::with_parameters_file`], with the file's text if it was taken over.
+    /// Like [`Builder::with_parameters_file`]; also returns the file's text if it was applied.
     #[cfg(feature = "parameters")]
     pub(crate) fn with_parameters_of(self, path: &Path) -> (Self, Option<String>) {
         let text = match std::fs::read_to_string(path) {
@@ -250,14 +253,15 @@ impl Builder {
         }
     }
 
-    /// As an error, the builder with the fault.
+    /// The error is the builder with the fault added.
     #[cfg(feature = "parameters")]
     fn parameters_text(self, path: &Path, text: &str) -> Result<Self, Box<Self>> {
         use astracer_samplers::parameters::Parameters;
         let parameters: Parameters = match text.parse::<Parameters>() {
             Ok(parameters) => parameters,
             Err(error) => {
-                // The error says its line as well; here it stands after the file.
+                // The error's text starts with the line, which the fault already prints after the
+                // file.
                 let message = error.to_string();
                 let message = message
                     .split_once(": ")
@@ -282,7 +286,7 @@ impl Builder {
     }
 }
 
-/// The name of a service without one (OpenTelemetry's semantic conventions, `service.name`).
+/// The default `service.name` (OpenTelemetry's semantic conventions).
 fn unknown_service() -> String {
     let program = std::env::current_exe().ok();
     let name = program.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
@@ -302,7 +306,7 @@ fn whole(text: &str) -> Result<u32, String> {
 }
 
 fn positive(text: &str) -> Result<u32, String> {
-    whole(text).and_then(|n| if n == 0 { Err("`0`: it must be 1 or more".to_owned()) } else { Ok(n) })
+    whole(text).and_then(|n| if n == 0 { Err("`0` is too small: use 1 or more".to_owned()) } else { Ok(n) })
 }
 
 fn milliseconds(text: &str) -> Result<Duration, String> {
@@ -331,7 +335,7 @@ fn resource_attributes(text: &str) -> Result<Vec<KeyValue>, String> {
             };
             let key = decode(key)?;
             if key.is_empty() {
-                return Err(format!("`{part}` has no key"));
+                return Err(format!("`{part}` has no key before `=`"));
             }
             Ok(KeyValue::new(key, decode(value)?))
         })

@@ -1,15 +1,15 @@
-//! The layer's state, and what happens to a span, apart from how `tracing` tells of it.
+//! The layer's state and the lifecycle of a span, independent of the adapter that drives it.
 //!
 //! | file | question |
 //! |---|---|
 //! | `place.rs` | Where does a new span belong? |
 //! | `begin.rs` | A span begins at its place. |
 //! | `decide.rs` | Is a local root's trace kept? |
-//! | `outcome.rs` | Did a local root go well, and is its trace kept late? |
+//! | `outcome.rs` | Did a local root succeed, and is its trace kept late? |
 //! | `root.rs` | A local root begins that is decided at once. |
 //! | `enter.rs` | A thread enters or leaves a span. |
 //! | `end.rs` | A span ends. |
-//! | `change.rs` | Something is recorded on an open span, or its parent is set. |
+//! | `change.rs` | Data is recorded on an open span, or its parent is set. |
 //! | `context.rs` | OpenTelemetry's context of a span. |
 //! | `known.rs` | Which core does a context belong to? |
 
@@ -48,7 +48,7 @@ use crate::table::{Entry, Table};
 use crate::tail::{Keeper, OpenRing, RootEnd};
 use crate::traces::Traces;
 
-/// The state that the layers of one builder share, on all subscribers.
+/// State shared by all layers of one builder, across subscribers.
 #[derive(Debug)]
 pub(crate) struct Shared {
     decider: Arc<Decider>,
@@ -58,9 +58,9 @@ pub(crate) struct Shared {
     traces: Traces,
     ids: Ids,
     settings: Settings,
-    /// The age after which a trace's ended spans leave, in ticks.
+    /// The age at which a trace's ended spans are exported without waiting for its root, in ticks.
     trace_age: Ticks,
-    /// The bytes of open spans, on all subscribers.
+    /// The bytes of open spans, across subscribers.
     budget: Arc<Budget>,
     /// `None` unless traces are kept late.
     tail: Option<Keeper>,
@@ -71,7 +71,7 @@ pub(crate) struct Shared {
 pub(crate) struct Core {
     owner: Owner,
     shared: Arc<Shared>,
-    /// The spans of one subscriber, by their ids there.
+    /// The spans of this subscriber, by their ids there.
     table: Table,
 }
 
@@ -131,34 +131,37 @@ impl Shared {
         }
     }
 
-    /// Passes the ended spans of all open traces on.
+    /// Queues the ended spans of all open traces.
     pub(crate) fn flush_traces(&self, patience: Patience) {
         self.traces.flush(&self.queue, patience);
     }
 
-    /// Hands over the spans of open traces that have ended, and takes nothing more. Spans that are
-    /// still open are lost when they end.
+    /// Queues the ended spans of open traces and stops recording. Spans that are still open are
+    /// lost when they end.
     pub(crate) fn close(&self, patience: Patience) {
         if let Some(keeper) = &self.tail {
-            // Nobody makes room any more for a trace that no policy keeps.
+            // Close the ring first, so that traces that no policy keeps stop evicting others from
+            // it.
             keeper.hold_no_more();
         }
         if !self.queue.is_closed() {
             self.flush_traces(patience);
-            // In which something was seen so far may be worth more than what comes.
+            // Put provisional traces whose root is still open to the policies: what they recorded
+            // so far, such as an error, would otherwise be given up.
             self.end_old(Ticks::MAX, patience, || true);
             self.queue.close();
         }
-        // Spans that ended in between are lost, and counted.
+        // Spans that ended between the flush and the close are lost, and counted.
         self.flush_traces(Patience::None);
-        // A queue that is closed makes nobody wait.
+        // No thread waits on a closed queue, so patience has no effect here.
         self.end_old(Ticks::MAX, patience, || true);
         if let Some(keeper) = &self.tail {
             keeper.give_up_all();
         }
     }
 
-    /// Puts recorded traces that began before this to the policies, though their root is open.
+    /// Puts provisional traces that began before `before` to the policies, although their root is
+    /// open.
     fn end_old(&self, before: Ticks, patience: Patience, goes_on: impl Fn() -> bool) {
         let Some(keeper) = &self.tail else { return };
         let room = OpenRing { keeper, traces: &self.traces };
@@ -171,12 +174,13 @@ impl Shared {
 }
 
 impl Upkeep for Shared {
-    /// Passes the ended spans of old traces on, and removes overrides whose time is over.
+    /// Queues the ended spans of old traces, and removes expired overrides.
     fn run(&self) {
         self.steering.forget_expired(&self.decider);
         let before = self.decider.clock().ticks().saturating_sub(self.trace_age);
         self.traces.expire(before, &self.queue);
-        // This thread makes the space in the queue: it cannot wait for it, and comes again.
+        // This thread frees the queue's space, so it must not wait for it. The rest is done next
+        // time.
         self.end_old(before, Patience::None, || !self.queue.makes_wait());
         if let Some(keeper) = &self.tail {
             keeper.expire();
@@ -185,7 +189,7 @@ impl Upkeep for Shared {
 }
 
 impl Drop for Shared {
-    /// The exporter's thread ends when the queue is closed.
+    /// Closing the queue ends the exporter's threads.
     fn drop(&mut self) {
         self.close(Patience::None);
     }
@@ -196,12 +200,13 @@ impl Core {
         Self::with_table(Table::new(shared.budget.clone()), shared)
     }
 
-    /// The layer's state on another registry. Registries number their spans alike.
+    /// Makes the layer's state for another registry. It needs a table of its own, because
+    /// registries number their spans alike.
     pub(crate) fn beside(&self) -> Arc<Self> {
         Self::new(self.shared.clone())
     }
 
-    /// The state of a subscriber that makes the spans' ids itself.
+    /// Makes the state of a subscriber that makes the span ids itself.
     pub(crate) fn with_own_ids(&self) -> Arc<Self> {
         let shared = self.shared.clone();
         Self::with_table(Table::with_own_ids(shared.budget.clone()), shared)
@@ -214,12 +219,12 @@ impl Core {
         core
     }
 
-    /// Whether ids of spans are ours, and not a registry's.
+    /// Whether this table makes the span ids, and not a registry.
     pub(crate) fn makes_ids(&self) -> bool {
         self.table.makes_ids()
     }
 
-    /// Tells the layers of a process apart, and one layer on different subscribers; never 0.
+    /// Identifies this layer on its subscriber among all in the process; never 0.
     #[inline(always)]
     pub(crate) fn number(&self) -> u64 {
         self.owner.number()
@@ -240,14 +245,14 @@ impl Core {
         self.table.find(id.into_u64())
     }
 
-    /// As [`Core::find`], with an id as it is remembered; 0 is no span's.
+    /// Like [`Core::find`], for a stored id; 0 means no span.
     #[inline]
     pub(crate) fn find_id(&self, id: u64) -> Option<&Entry> {
         if id == 0 { None } else { self.table.find(id) }
     }
 
-    /// Counts one more handle of a span with an id of ours; 0 is no span's. `false` if it has
-    /// ended.
+    /// Adds one handle to the span with this id of ours; 0 means no span. Returns false if the span
+    /// has ended.
     #[inline]
     pub(crate) fn hold(&self, id: u64) -> bool {
         self.find_id(id).is_some_and(|entry| entry.handles().hold(id, 1))
@@ -258,8 +263,8 @@ impl Core {
         self.shared.decider.clock().ticks()
     }
 
-    /// Whether there may be open spans without an entry because there was no room. `above_lost` is
-    /// asked about a span only then: it looks into the span's extensions.
+    /// Whether open spans without an entry may exist because they did not fit the budget. Only then
+    /// is `above_lost` called, because it looks into the span's extensions.
     pub(crate) fn has_refused(&self) -> bool {
         self.table.has_refused()
     }
@@ -269,7 +274,8 @@ impl Core {
         Body::take(&self.shared.budget)
     }
 
-    /// Lends scratch memory, filled by `record` with the fields of a span.
+    /// Fills thread-local scratch memory with the fields of a span by `record`, and lends it to
+    /// `f`.
     fn with_fields<T>(
         &self,
         record: impl FnOnce(&mut dyn tracing_core::field::Visit),

@@ -1,9 +1,9 @@
-//! The one decider of a process: the layer and the
-//! [`ShouldSample`](opentelemetry_sdk::trace::ShouldSample) both ask it.
+//! The decider of a process, which both the layer and the
+//! [`ShouldSample`](opentelemetry_sdk::trace::ShouldSample) ask.
 //!
-//! A parent's decision is respected, whether it came over the wire or from code on the
-//! OpenTelemetry API: the flag and the trace state are passed on, less a threshold that the flag
-//! contradicts. Only a trace without a parent is put to the sampler, once.
+//! A parent's decision is respected, whether it arrived over the wire or comes from code on the
+//! OpenTelemetry API. The flag and the trace state are passed on, without a threshold that
+//! contradicts the flag. Only a trace without a parent is put to the sampler, once.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -36,34 +36,35 @@ use crate::why::Why;
 /// Decides whether a local root's trace is kept.
 #[derive(Debug)]
 pub(crate) struct Decider {
-    /// Tells the deciders of a process apart.
+    /// Identifies the decider among those of the process.
     number: u64,
     rules: Live<Rules>,
     key: Key,
     parents: ParentDecision,
     clock: Clock,
-    /// The samplers' time at the clock's origin: not zero if they go on where a process before was.
+    /// The samplers' time at the clock's origin. Not zero if they continue from a snapshot of an
+    /// earlier process.
     base: Nanos,
     time: DecisionTime,
-    /// The randomness of traces that begin here; `None` if it is their ids'.
+    /// The randomness of traces that begin here; `None` if it comes from their ids.
     stratified: Option<Stratified>,
-    /// Whether kept roots say as attributes how they were decided.
+    /// Whether kept roots carry attributes that describe their decision.
     describes: bool,
     /// The last decisions, if they are to be explained.
     why: Option<Why>,
-    /// The keys of kept traces; made before a cap on a key's bytes is first at work.
+    /// The keys of kept traces. Created before the first cap on a key's bytes takes effect.
     kept_keys: OnceLock<KeptKeys>,
-    /// Whether decisions are written down for one of the two.
+    /// Whether decisions are noted, for `why` or `kept_keys`.
     notes: AtomicBool,
     /// Policies at the end of traces, which count roots by key.
     tail: Option<Arc<TailSampler>>,
-    /// The policies that the service was started with, and those of its parameters file, which the
-    /// code may have replaced.
+    /// The policies that the service was started with, and those of its parameters file, which code
+    /// may have overridden.
     #[cfg(feature = "parameters")]
     policies: [Tail; 2],
 }
 
-/// The parts of a decider that may be left out.
+/// Optional parts of a decider.
 #[derive(Debug, Default)]
 pub(crate) struct Extras {
     pub(crate) base: Nanos,
@@ -77,16 +78,16 @@ pub(crate) struct Extras {
 
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
-/// The copies of the rules that a thread keeps: of the deciders that it asked last.
+/// The number of deciders of whose rules a thread keeps a copy: those it asked last.
 const COPIES: usize = 2;
 
 /// A thread's copy of a decider's rules, and the decider's number; 0: none.
 type ThreadCopy = RefCell<(u64, Option<Copied<Rules>>)>;
 
-/// The number of callsites whose keys' numbers a thread remembers.
+/// The number of callsites for which a thread remembers the key's number.
 const NUMBERS_MAX: usize = 64;
 
-/// A callsite, by its metadata's address, a decider's number, and the number of the name's key.
+/// A callsite (the address of its metadata), a decider's number, and the number of the name's key.
 type KnownNumber = Cell<(usize, u64, KeyNumber)>;
 
 thread_local! {
@@ -99,12 +100,12 @@ thread_local! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParentDecision {
-    /// The parent's decision holds: traces are kept whole.
+    /// The parent's decision holds, so traces are kept whole.
     #[default]
     Respect,
-    /// The sampler is asked about each local root, with the trace's randomness: for a service at
-    /// the edge, which does not trust its callers. Where a caller did keep the trace, its part and
-    /// ours may be parts of one.
+    /// The sampler decides each local root, with the trace's randomness. For a service at the edge
+    /// that does not trust its callers. If the caller kept the trace too, both parts belong to one
+    /// trace.
     Ignore,
 }
 
@@ -115,12 +116,12 @@ pub(crate) struct Outcome {
     /// The root's key, if its end is to be counted.
     pub(crate) key: Option<KeyNumber>,
     pub(crate) trace_state: State,
-    /// For the root, if it is kept and the builder asks for them.
+    /// Attributes for a kept root, if the builder asked for them.
     pub(crate) attributes: Option<Vec<KeyValue>>,
 }
 
 impl Outcome {
-    /// Nothing is decided, and nothing is kept.
+    /// Drops without a decision.
     pub(crate) const DROP: Outcome =
         Outcome { keep: false, key: None, trace_state: State::EMPTY, attributes: None };
 }
@@ -154,24 +155,25 @@ impl Decider {
         decider
     }
 
-    /// Prepares for rules that are about to be at work. One call at a time.
+    /// Prepares for rules that are about to take effect. Callers must not run it concurrently.
     pub(crate) fn prepare(&self, rules: &Rules) {
         let caps_keys = rules.sampler.cap().key_bytes.is_some();
         if caps_keys {
             self.kept_keys.get_or_init(KeptKeys::default);
         }
+        // Relaxed: decisions already under way may miss the change. `kept_keys` is published by its
+        // `OnceLock`.
         self.notes.store(caps_keys || self.why.is_some(), Ordering::Relaxed);
     }
 
-    /// Whether this parent's decision holds: that of a parent in this process was made here.
-    /// `context` is the one that holds the parent; it may say that the parent left the decision to
-    /// us.
+    /// Whether this parent's decision holds. A decision made in this process always does. `context`
+    /// holds the parent, and may say that the parent left the decision to us.
     pub(crate) fn respects(&self, parent: &SpanContext, context: &Context) -> bool {
         let follows = self.parents == ParentDecision::Respect && !is_undecided(context);
         parent.is_valid() && (follows || !parent.is_remote())
     }
 
-    /// The sampler at work.
+    /// The sampler in use.
     pub(crate) fn sampler(&self) -> Arc<Sampler> {
         Arc::clone(&self.rules.load().sampler)
     }
@@ -180,7 +182,7 @@ impl Decider {
         &self.rules
     }
 
-    /// The source of the randomness of traces that begin here.
+    /// The source of randomness for traces that begin here.
     #[cfg(feature = "parameters")]
     pub(crate) fn random(&self) -> astracer_samplers::RandomSource {
         use astracer_samplers::RandomSource;
@@ -196,14 +198,14 @@ impl Decider {
         self.kept_keys.get().map_or(KeyOf::Nobody, |keys| keys.find(trace_id))
     }
 
-    /// Keeps a trace that goes to the exporter out of the allowances of keys.
+    /// Excludes a trace that will be exported from the allowances of keys.
     pub(crate) fn note_keyless(&self, trace_id: TraceId) {
         if let Some(keys) = self.kept_keys.get() {
             keys.note_keyless(trace_id);
         }
     }
 
-    /// The time as samplers see it.
+    /// The current time on the samplers' time scale.
     pub(crate) fn now(&self) -> Nanos {
         self.time_of(self.clock.ticks())
     }
@@ -213,7 +215,7 @@ impl Decider {
         self.base.saturating_add(self.clock.since_origin(ticks))
     }
 
-    /// The time of the decision about a local root, which is made now.
+    /// The time of a decision that is made now about a root that began at `began`.
     #[inline]
     pub(crate) fn decision_time(&self, began: Ticks) -> Nanos {
         self.time.of(self.time_of(began), || self.now())
@@ -228,13 +230,13 @@ impl Decider {
     }
 
     /// Whether a parameters file's policies are those that the service was started with, or those
-    /// that its file had then. A file without any leaves them.
+    /// that its file had then. A file without policies changes nothing.
     #[cfg(feature = "parameters")]
     pub(crate) fn is_tail(&self, tail: &Tail) -> bool {
         *tail == Tail::default() || self.policies.contains(tail)
     }
 
-    /// Whether roots are counted by key whoever decides about them.
+    /// Whether roots are counted by key even if a parent decided them.
     #[inline]
     pub(crate) fn counts_roots(&self) -> bool {
         self.tail.is_some()
@@ -245,8 +247,8 @@ impl Decider {
         self.tail.as_ref().map(|tail| tail.key(key))
     }
 
-    /// As [`Decider::key_number`], for the key of a callsite's name, which is looked up once by
-    /// each thread.
+    /// Like [`Decider::key_number`], for the key of a callsite's name, which each thread looks up
+    /// once.
     #[inline]
     fn key_number_of(&self, metadata: &'static Metadata<'static>, key: &str) -> Option<KeyNumber> {
         let tail = self.tail.as_ref()?;
@@ -259,19 +261,20 @@ impl Decider {
             return Some(number);
         }
         let number = tail.key(key);
-        // Once given, a number stays. A key for which there is no room may still get one.
+        // An assigned number never changes. A key without one shares [`KeyNumber::OTHERS`] and may
+        // get a number later, so that is not remembered.
         if number != KeyNumber::OTHERS {
             let _ = NUMBERS.try_with(|places| places[place].set((address, self.number, number)));
         }
         Some(number)
     }
 
-    /// As [`Decider::follow_counted`], where roots are counted by key.
+    /// Like [`Decider::follow_counted`], and looks up the key by which the root is counted.
     pub(crate) fn follow_by_key(&self, key: &str, parent: &SpanContext, counters: &Counters) -> Outcome {
         Outcome { key: self.key_number(key), ..self.follow_counted(parent, counters) }
     }
 
-    /// A parent's decision, taken over for a local root, and counted.
+    /// Applies a parent's decision to a local root, and counts it.
     pub(crate) fn follow_counted(&self, parent: &SpanContext, counters: &Counters) -> Outcome {
         counters.followed_parent(parent.is_sampled());
         if self.notes.load(Ordering::Relaxed) {
@@ -290,13 +293,13 @@ impl Decider {
         }
     }
 
-    /// A parent's decision, taken over.
+    /// Applies a parent's decision.
     pub(crate) fn follow(&self, parent: &SpanContext) -> Outcome {
         let trace_state = weight::honoured(parent);
         Outcome { keep: parent.is_sampled(), key: None, trace_state, attributes: None }
     }
 
-    /// Puts a local root to the sampler; `parent` is invalid if it has none.
+    /// Puts a local root to the sampler. `parent` is invalid if the root has none.
     pub(crate) fn ask(
         &self,
         key: &str,
@@ -307,7 +310,7 @@ impl Decider {
     ) -> Outcome {
         let state = parent.trace_state();
         let mut member = trace_state::member(state);
-        // A trace that began elsewhere has its randomness already: its `rv`, or its id.
+        // A trace that began elsewhere already has its randomness: its `rv`, or its id.
         if !parent.is_valid() && member.randomness.is_none() {
             member.randomness = self.stratified_for(key, trace_id);
         }
@@ -321,7 +324,8 @@ impl Decider {
         }
     }
 
-    /// Puts a local root without a parent to the sampler, by the name of its callsite alone.
+    /// Puts a local root without a parent to the sampler, with a key made of the callsite's name
+    /// only.
     pub(crate) fn ask_by_name(
         &self,
         metadata: &'static Metadata<'static>,
@@ -334,8 +338,8 @@ impl Decider {
             let randomness = drawn.unwrap_or_else(|| weight::of_trace_id(trace_id));
             let decision = self.decide(key, trace_id, randomness, began, counters);
             let number = self.key_number_of(metadata, key);
-            // The randomness of a dropped trace goes on as well: whoever decides about a part of it
-            // should compare the same.
+            // The randomness of a dropped trace is propagated too, so that other processes that
+            // decide parts of it compare the same value.
             if !decision.keep && drawn.is_none() {
                 return Outcome { key: number, ..Outcome::DROP };
             }
@@ -354,7 +358,8 @@ impl Decider {
         (self.describes && decision.keep).then(|| weight::attributes(key, decision))
     }
 
-    /// The randomness of a trace that begins with a root of this key, unless it is its id's.
+    /// The stratified randomness of a trace that begins with a root of this key; `None` if the
+    /// trace id is used.
     #[inline(always)]
     fn stratified_for(&self, key: &str, trace_id: TraceId) -> Option<Randomness> {
         let stratified = self.stratified.as_ref()?;
@@ -393,13 +398,13 @@ impl Decider {
         }
     }
 
-    /// Lends the rules as they are now. No code of the user's runs meanwhile.
+    /// Lends the current rules. `f` runs none of the user's code.
     #[inline]
     fn with_rules<T>(&self, f: impl Fn(&Rules) -> T) -> T {
         let with_copy = |places: &[ThreadCopy; COPIES]| {
             let mut place = places[self.number as usize % COPIES].try_borrow_mut().ok()?;
             let (number, copy) = &mut *place;
-            // The last user of the place may have been another decider.
+            // Another decider may have used this place since.
             if *number != self.number {
                 (*number, *copy) = (self.number, None);
             }
@@ -407,14 +412,14 @@ impl Decider {
         };
         match RULES.try_with(with_copy) {
             Ok(Some(result)) => result,
-            // The thread is ending.
+            // The thread is exiting, or the place is borrowed.
             _ => f(&self.rules.load()),
         }
     }
 
-    /// The key of a root. A function of the user's makes it where no lock is held: a root that the
-    /// function traces itself is counted by its name, since it would need a key again, and so is
-    /// one for which it panics.
+    /// The key of a root. A custom key function runs without a lock held. If it traces a root
+    /// itself, that root would need a key again, so its name is its key. So is the name of a root
+    /// for which the function panics.
     pub(crate) fn key_of<'a>(
         &self,
         root: &Root<'a>,
@@ -437,5 +442,5 @@ impl Decider {
     }
 }
 
-// Whether this thread runs a key function of the user's.
+// Whether this thread is running a custom key function.
 thread_local!(static IN_KEY: Cell<bool> = const { Cell::new(false) });

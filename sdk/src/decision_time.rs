@@ -1,25 +1,28 @@
-//! The time at which a local root is decided, without a reading of the clock for each of them.
+//! The time at which a local root is decided, without reading the clock for each one.
 //!
-//! Most roots are decided right after they began, so that their beginning says the time. One that
-//! waited for its first use says a time of long ago, which samplers take for a clock that was set
-//! back: they would begin anew with its key. It is told by the roots that were decided meanwhile;
-//! the first after a pause, in which nothing was, may say an old time itself.
+//! Most roots are decided right after they began, so their start time serves. A root that waited
+//! long for its first use has a start time far in the past. Samplers would take that for a clock
+//! set back, and reset its key. Such a root gets the current time instead, as long as others were
+//! decided in the meantime. Only the first root after a pause without decisions may still use an
+//! old time.
 
 use astracer_samplers::Nanos;
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// A root that began as long ago as this, as seen when the clock was last read, may say the time.
+/// A root's start time serves as the decision time if it is at most this much older than the last
+/// clock reading.
 const LATE: Nanos = Nanos::from_secs(30);
-/// The clock is read again for the first root that begins as much later. Samplers bear a minute,
-/// which is more than both.
+/// The clock is read again for the first root that begins this much later. Samplers tolerate one
+/// minute, which is more than the sum of both.
 const AHEAD: Nanos = Nanos::from_secs(10);
 const SPAN: u64 = LATE.saturating_add(AHEAD).get();
-/// The clock has not been read yet: no root begins in the 40 s from then on, 292 years after the
-/// clock's origin.
+/// The clock has not been read yet: no root begins within 40 s of this time, which is 292 years
+/// after the clock's origin.
 const NEVER: u64 = 1 << 63;
 
-/// The beginnings that say the time: those of [`SPAN`] from here on, in nanoseconds.
+/// The start in nanoseconds of the interval, [`SPAN`] long, of start times that serve as decision
+/// times.
 #[derive(Debug)]
 pub(crate) struct DecisionTime(AtomicU64);
 
@@ -28,17 +31,17 @@ impl DecisionTime {
         DecisionTime(AtomicU64::new(NEVER))
     }
 
-    /// The time for a root that began at `began` and is decided now: no more than [`SPAN`] before
-    /// one that was given earlier, unless the clock was set back. `now` reads the clock.
+    /// The time for a root that began at `began` and is decided now. It is at most [`SPAN`] before
+    /// an earlier result, unless the clock was set back. `now` reads the clock.
     #[inline]
     pub(crate) fn of(&self, began: Nanos, now: impl FnOnce() -> Nanos) -> Nanos {
-        // Relaxed: it is a time, and nothing else depends on it.
+        // Relaxed: the value is only a time, and guards no other memory.
         let from = self.0.load(Ordering::Relaxed);
         if is_within(began, from) { began } else { self.look(began, now()) }
     }
 
-    /// Several threads may look at once: the later look counts, and the next root beyond it brings
-    /// about another.
+    /// Several threads may do this at once. The last store wins; the next root outside its interval
+    /// reads the clock again.
     #[cold]
     #[inline(never)]
     fn look(&self, began: Nanos, now: Nanos) -> Nanos {
@@ -48,7 +51,7 @@ impl DecisionTime {
     }
 }
 
-/// Neither before `from` nor [`SPAN`] after it or later.
+/// True from `from` on for [`SPAN`] nanoseconds.
 #[inline]
 fn is_within(began: Nanos, from: u64) -> bool {
     began.get().wrapping_sub(from) < SPAN
@@ -60,7 +63,7 @@ mod loom_models {
 
     use super::*;
 
-    /// Two threads look at once. Afterwards the time goes on, whoever was the later.
+    /// Two threads read the clock at once. Afterwards time moves forwards, whichever was later.
     #[test]
     fn loom_a_root_of_long_ago_never_says_the_time() {
         loom::model(|| {
@@ -92,7 +95,7 @@ mod tests {
     fn the_clock_is_read_for_roots_of_long_ago_and_once_in_a_while() {
         let time = DecisionTime::new();
         let secs = Nanos::from_secs;
-        // When each root began, the clock's time if it is read for it, and the time of its
+        // The start of each root, the clock's time if the root reads it, and the time of its
         // decision.
         for (began, read, expected) in [
             (0, Some(36), 36),
@@ -107,7 +110,8 @@ mod tests {
             // Nothing was decided for an hour.
             (3_000, Some(3_652), 3_652),
             (3_652, None, 3_652),
-            // The clock was set back, and is so for roots that began before it was.
+            // The clock was set back. A root that began before that looks as if it began in the
+            // future.
             (100, Some(100), 100),
             (3_652, Some(101), 101),
             (101, None, 101),
@@ -115,7 +119,7 @@ mod tests {
             let mut was_read = None;
             let given = time.of(secs(began), || {
                 was_read = read;
-                secs(read.expect("the clock is not read"))
+                secs(read.expect("an unexpected clock reading"))
             });
             assert_eq!((given, was_read), (secs(expected), read), "began at {began} s");
         }

@@ -1,10 +1,9 @@
-//! A local HTTP endpoint for people: counts as JSON, one page that draws them, and answers to
-//! "why".
+//! A local HTTP endpoint for people: counts as JSON, a page that draws them, and explanations of
+//! single decisions.
 //!
-//! Off unless [`Handle::serve`] is called, on a loopback address only, and read-only unless a token
-//! is set. It serves one connection at a time, each for at most two seconds and eight kilobytes,
-//! and computes its counts at most ten times a second, whatever it is asked. Its thread makes no
-//! spans.
+//! Off unless [`Handle::serve`] is called. It listens on a loopback address only, and is read-only
+//! unless a token is set. It serves one connection at a time, each for at most two seconds and
+//! eight kilobytes, and computes its counts at most ten times a second. Its thread makes no spans.
 
 mod http;
 mod json;
@@ -22,16 +21,16 @@ use opentelemetry::{Context, TraceId};
 use self::http::{Answer, Request};
 use crate::handle::Handle;
 
-/// The age after which counts are computed anew.
+/// The age at which counts are computed again.
 const FRESH: Duration = Duration::from_millis(100);
-/// The time for which an override may be set here.
+/// The longest time for which an override may be set here.
 const OVERRIDE_MAX: Duration = Duration::from_secs(24 * 3_600);
 
 const PAGE: &str = include_str!("endpoint/page.html");
 const SCRIPT: &str = include_str!("endpoint/page.js");
 const STYLE: &str = include_str!("endpoint/page.css");
 
-/// The endpoint; it ends when this is dropped.
+/// A running endpoint; dropping it stops the endpoint.
 #[derive(Debug)]
 pub struct Endpoint {
     address: SocketAddr,
@@ -40,7 +39,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// The address that it listens on.
+    /// The address that the endpoint listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -58,26 +57,30 @@ impl Drop for Endpoint {
 }
 
 impl Handle {
-    /// Serves the local endpoint on a loopback address: `/` is a page with live tables, `/stats`
-    /// its data as JSON, `/why/TRACE_ID` the decision about a trace (see
+    /// Serves the local endpoint on a loopback address. `/` is a page with live tables, `/stats`
+    /// its data as JSON, and `/why/TRACE_ID` the decision about a trace (see
     /// [`Builder::with_explanations`](crate::Builder::with_explanations)).
     ///
     /// With a token, requests with `authorization: Bearer TOKEN` may set overrides:
-    /// `POST /override?key=KEY&seconds=600&keep=1`, where `keep` is the share to keep, and end them
-    /// with `seconds=0`. One holds for a day at most, however many seconds are asked for:
-    /// [`Handle::override_key`] sets longer ones. Requests that name another host than this one are
-    /// refused, so that no foreign page in a browser gets an answer.
+    /// `POST /override?key=KEY&seconds=600&keep=1`, where `keep` is the share to keep. `seconds=0`
+    /// ends an override. An override set here lasts at most a day, even if more seconds are given;
+    /// [`Handle::override_key`] sets longer ones. Requests whose host is not this machine are
+    /// refused, so that a foreign page in a browser gets no answer.
     ///
     /// # Errors
     ///
-    /// If the address is not a loopback address, the token is empty, or it cannot be listened on.
+    /// If the address is not a loopback address, if the token is empty, or if binding the address
+    /// fails.
     pub fn serve(&self, address: SocketAddr, token: Option<String>) -> io::Result<Endpoint> {
         if !address.ip().is_loopback() {
-            let message = format!("{address} is no loopback address: the endpoint is for this machine only");
+            let message = format!("{address} is not a loopback address; use for example 127.0.0.1:9464");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         if token.as_deref() == Some("") {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the token is empty"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the token is empty; pass None for a read-only endpoint",
+            ));
         }
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
@@ -92,7 +95,7 @@ impl Handle {
 struct Server {
     handle: Handle,
     token: Option<String>,
-    /// The last counts, and when they were computed.
+    /// The last counts, and the time at which they were computed.
     stats: Option<(Instant, String)>,
     is_over: Arc<AtomicBool>,
 }
@@ -103,10 +106,11 @@ impl Server {
         while !self.is_over.load(Ordering::Acquire) {
             match listener.accept() {
                 Ok((stream, _)) => {
-                    // A client that goes away costs nobody anything.
+                    // A client that disconnects is not an error.
                     let _ = http::serve(stream, |request| self.answer(request));
                 }
-                // Out of descriptors, say: others need the processor more.
+                // For example out of file descriptors. Pause, so that a failing `accept` does not
+                // spin.
                 Err(_) => std::thread::sleep(Duration::from_millis(50)),
             }
         }
@@ -123,7 +127,9 @@ impl Server {
             ("GET", "/stats") => Answer::new("application/json", self.stats()),
             ("GET", path) if path.starts_with("/why/") => self.why(&path["/why/".len()..]),
             ("POST", "/override") => self.set_override(request),
-            ("GET" | "POST", _) => Answer::error(404, "there are /, /stats, /why/TRACE_ID and /override"),
+            ("GET" | "POST", _) => {
+                Answer::error(404, "unknown path; use /, /stats, /why/TRACE_ID or /override")
+            }
             _ => Answer::error(405, "use GET, or POST for /override"),
         }
     }
@@ -137,10 +143,10 @@ impl Server {
 
     fn why(&self, trace_id: &str) -> Answer {
         match TraceId::from_hex(trace_id) {
-            Err(_) => Answer::error(400, "a trace id has 32 hexadecimal digits"),
+            Err(_) => Answer::error(400, "not a trace id: use 32 hexadecimal digits"),
             Ok(trace_id) => match self.handle.why(trace_id) {
                 Some(explanation) => Answer::new("application/json", json::why(&explanation)),
-                None => Answer::error(404, "this trace is not among the last decisions that are remembered"),
+                None => Answer::error(404, "this trace is not among the remembered decisions"),
             },
         }
     }
@@ -158,7 +164,7 @@ impl Server {
         let share = request.parameter("keep").unwrap_or_else(|| "1".to_owned());
         let share = share.parse().ok().and_then(astracer_samplers::Probability::new);
         let (Ok(seconds), Some(share)) = (seconds.parse::<u32>(), share) else {
-            return Answer::error(400, "seconds is a whole number, keep a share from 0 to 1");
+            return Answer::error(400, "seconds must be a whole number, and keep a share from 0 to 1");
         };
         let time = Duration::from_secs(u64::from(seconds)).min(OVERRIDE_MAX);
         if time.is_zero() {
@@ -172,7 +178,7 @@ impl Server {
     }
 }
 
-/// Compares in a time that depends on the lengths alone.
+/// Compares in a time that depends only on the lengths.
 fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }

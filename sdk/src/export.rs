@@ -1,4 +1,4 @@
-//! Export: a bounded queue, and a thread that converts records and calls the exporter.
+//! Export: a bounded queue, and threads that convert records and call the exporter.
 
 mod convert;
 mod exporter;

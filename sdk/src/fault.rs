@@ -3,18 +3,18 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The treatment of settings that cannot be used.
+/// The reaction to settings that cannot be used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFault {
-    /// Nothing is built.
+    /// [`Builder::build`](crate::Builder::build) fails.
     #[default]
     Refuse,
-    /// The setting is left out and its default holds. [`Builder::faults`](crate::Builder::faults)
-    /// lists these settings for the service to log.
+    /// The setting is skipped and its default applies. [`Builder::faults`](crate::Builder::faults)
+    /// lists the skipped settings for the service to log.
     UseDefault,
 }
 
-/// A setting that cannot be used.
+/// A setting that cannot be used. Its text names the place and the problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub(crate) origin: Origin,
@@ -22,14 +22,14 @@ pub struct Fault {
     pub(crate) default: &'static str,
 }
 
-/// The place of a setting.
+/// The place where a setting was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Variable(&'static str),
     File(PathBuf, Option<usize>),
     #[cfg(feature = "polling")]
     Url(String),
-    /// A call of the builder's.
+    /// A call of [`Builder::with_tail`](crate::Builder::with_tail).
     Tail,
 }
 
@@ -50,7 +50,7 @@ impl Fault {
         }
     }
 
-    /// The line at fault in the file, from 1.
+    /// The line at fault in the file, counted from 1.
     pub fn line(&self) -> Option<usize> {
         match self.origin {
             Origin::File(_, line) => line,
@@ -58,7 +58,7 @@ impl Fault {
         }
     }
 
-    /// The value that holds instead with [`OnFault::UseDefault`].
+    /// The value that applies instead under [`OnFault::UseDefault`].
     pub fn default(&self) -> &'static str {
         self.default
     }

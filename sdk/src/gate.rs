@@ -1,13 +1,12 @@
-//! A gate around tracing-opentelemetry's layer: below a span that is not recorded, nothing is
-//! built.
+//! A gate around tracing-opentelemetry's layer, which hides spans below an unrecorded span from it.
 //!
-//! The stock layer builds every span, attributes formatted, and then has the sampler drop it. When
-//! a span is entered, the gate reads the sampler's answer in OpenTelemetry's current context; until
-//! the span is left, the layer hears nothing of spans that begin below it. The extension trait is
-//! the stock layer's own, and so is everything about kept spans.
+//! The stock layer builds every span, attributes included, before the sampler drops it. When a span
+//! is entered, the gate reads the sampler's decision from OpenTelemetry's current context. Until
+//! that span is left, the stock layer does not see spans that begin below it if it was dropped. The
+//! extension trait is the stock layer's own, and so is all handling of kept spans.
 //!
-//! Like our layer, it keeps the spans that a thread is inside of in [`stack`], and those that the
-//! stock layer was not told of in a [`Table`].
+//! Like [`AstracerLayer`](crate::AstracerLayer), the gate tracks the spans that a thread is inside
+//! in [`stack`]. It keeps the spans hidden from the stock layer in a [`Table`].
 
 use std::any::TypeId;
 use std::mem::ManuallyDrop;
@@ -26,9 +25,9 @@ use crate::settings::{DroppedSpans, faces_outward};
 use crate::stack::{self, Entered, Inside, Owner};
 use crate::table::{Beginning, Entry, Table};
 
-/// Puts a gate around tracing-opentelemetry's layer, with whatever sampler its tracer has.
+/// Puts a gate around tracing-opentelemetry's layer, with any sampler that its tracer has.
 ///
-/// `spans` says whether other layers see spans below one that is not recorded.
+/// `spans` sets whether other layers see spans below an unrecorded one.
 ///
 /// ```
 /// use astracer_sdk::{Astracer, DroppedSpans, gate};
@@ -46,19 +45,19 @@ use crate::table::{Beginning, Entry, Table};
 ///
 /// Differences from the layer without a gate:
 ///
-/// - A sampler is not asked about spans below one that it did not keep. One that would still keep
-///   them (a sampler without a parent rule) makes no spans there.
-/// - Below such a span, only spans that are declared with a field `otel.kind`, as those of clients
-///   and servers are, have a context that the extension trait gives, and a parent that it sets. For
-///   all, `Context::current()` is right: it says that the trace is dropped.
-/// - The stock layer must keep OpenTelemetry's context current, as it does unless
-///   `with_context_activation(false)` forbids it; else the gate stays open.
-/// - A filter on the gate itself, `gate(..).with_filter(..)`, makes dropped spans visible:
-///   `tracing_subscriber` then no longer asks the layer, only the filter, which spans exist. A
-///   filter that is a layer of its own does not. A `Vec` of layers does so as well, if another one
-///   in it wants all spans.
-/// - Spans that the stock layer is not told of take room in a table of 16 MiB. When it is full,
-///   they take more, in the registry's extensions.
+/// - The sampler is not asked about spans below one that it dropped. A sampler without a parent
+///   rule, which would keep some of them, cannot.
+/// - Below such a span, only spans declared with a field `otel.kind`, as those of clients and
+///   servers are, support the extension trait's `context` and `set_parent`. `Context::current()` is
+///   right for all of them: it says that the trace is dropped.
+/// - The stock layer must keep OpenTelemetry's context current, as it does by default. With
+///   `with_context_activation(false)` the gate hides nothing.
+/// - A filter on the gate itself, `gate(..).with_filter(..)`, makes dropped spans visible, because
+///   `tracing_subscriber` then asks only the filter which spans exist. A filter that is a layer of
+///   its own does not. In a `Vec` of layers, another layer that wants all spans also makes them
+///   visible.
+/// - Hidden spans take entries in a table of 16 MiB. When it is full, they take more memory each,
+///   in the registry's extensions.
 pub fn gate<L>(layer: L, spans: DroppedSpans) -> Gate<L> {
     Gate { inner: layer, spans, owner: Owner::new(), unseen: Table::new(Budget::new(TABLE_BYTES)) }
 }
@@ -69,19 +68,19 @@ pub struct Gate<L> {
     inner: L,
     spans: DroppedSpans,
     owner: Owner,
-    /// The open spans that the layer was not told of, with the id of the dropped span above, which
+    /// The open spans hidden from the layer, each with the id of the dropped span above it, which
     /// is current inside.
     unseen: Table,
 }
 
 const TABLE_BYTES: usize = 16 << 20;
 
-/// In the extensions of a span that is not recorded: its context, for spans that name it as their
+/// Stored in the extensions of an unrecorded span: its context, for spans that name it as their
 /// parent.
 struct Unrecorded(Context);
 
-/// In the extensions of a span that the layer was not told of and for which the table has no room:
-/// the context of the dropped span above.
+/// Stored in the extensions of a hidden span that does not fit the table: the context of the
+/// dropped span above it.
 struct Untold(Context);
 
 impl<L> Gate<L> {
@@ -90,7 +89,7 @@ impl<L> Gate<L> {
         self.unseen.find(id.into_u64())
     }
 
-    /// The context of the dropped span above a span that the layer was not told of.
+    /// The context of the dropped span above a hidden span.
     #[inline]
     fn unseen_context<S>(&self, id: &Id, cx: &LayerContext<'_, S>) -> Option<Context>
     where
@@ -120,7 +119,7 @@ impl<L> Gate<L> {
     {
         if attributes.is_contextual() {
             let inside = stack::innermost(self.owner.number()).filter(|inside| inside.is_dropped)?;
-            // A context that someone attached in between may hold a parent from elsewhere.
+            // A context attached in between may hold a parent from elsewhere.
             return (inside.context == current().0).then(Context::current);
         }
         let parent = attributes.parent()?;
@@ -132,16 +131,18 @@ impl<L> Gate<L> {
         extensions.get::<Unrecorded>().map(|found| found.0.clone())
     }
 
-    /// The stock layer enters a span; its context tells whether the span is recorded.
+    /// Lets the stock layer enter a span, and reads from the resulting context whether the span is
+    /// recorded.
     fn enter<S>(&self, id: &Id, cx: LayerContext<'_, S>)
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
         L: Layer<S>,
     {
         let (before, was_recording) = current();
-        // If nothing is attached, contexts are switched off, and the current one says nothing of
-        // this span. It may also be current already that this span is dropped: someone has attached
-        // its context. To tell the two apart, another one is current meanwhile.
+        // If the layer attaches nothing, contexts are switched off, and the current one does not
+        // describe this span. But the context of this dropped span may also have been attached
+        // before by hand; then nothing changes either. To tell the two cases apart, attach an empty
+        // context meanwhile.
         let is_ambiguous =
             before != SpanId::INVALID && !was_recording && !stack::is_dropped(self.owner.number());
         let other =
@@ -166,7 +167,7 @@ impl<L> Gate<L> {
     }
 }
 
-/// The id of the span that is current in OpenTelemetry's context, and whether it is recorded.
+/// The id of the span in OpenTelemetry's current context, and whether it is recorded.
 fn current() -> (SpanId, bool) {
     Context::map_current(|cx| {
         let span = cx.span();
@@ -223,9 +224,9 @@ where
     }
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, cx: LayerContext<'_, S>) {
-        // The processes that a client's span calls have to know that the trace is dropped, and a
-        // server's span may be given a parent. But an explicit parent that the layer was not told
-        // of is none to it: it would begin a trace.
+        // A client's span must exist, so that the processes it calls learn that the trace is
+        // dropped; a server's span may be given a parent. But if the explicit parent is hidden from
+        // the layer, the layer would see no parent and begin a trace. So such a span is hidden too.
         let above = if faces_outward(attributes.metadata()) {
             attributes.parent().and_then(|parent| self.unseen_context(parent, &cx))
         } else {
@@ -238,7 +239,7 @@ where
                 entry.begin(&Beginning::below_dropped(attributes.metadata(), span_id));
                 entry.extra().context = Some(above);
             }
-            // The layer would take it for the root of a new trace.
+            // Mark it as hidden, or the layer would treat it as the root of a new trace.
             None => {
                 cx.span(id).map(|span| span.extensions_mut().replace(Untold(above)));
             }
@@ -247,8 +248,8 @@ where
 
     fn on_enter(&self, id: &Id, cx: LayerContext<'_, S>) {
         let Some(above) = self.unseen_context(id, &cx) else { return self.enter(id, cx) };
-        // Always, also where that context is current already: whoever attached it, the service or
-        // the layer, may detach it while the thread is inside this span.
+        // Attach even if that context is already current: the service or the layer may detach it
+        // while the thread is inside this span.
         let guard = Some(above.attach());
         self.push(id, Inside { entry: 0, is_dropped: true, is_lost: false, context: current().0 }, guard);
     }
@@ -256,8 +257,8 @@ where
     fn on_exit(&self, id: &Id, cx: LayerContext<'_, S>) {
         if self.is_unseen(id, &cx) {
             let entered = stack::pop_alone(self.owner.number(), id.into_u64());
-            // Values of contexts are the user's, and so is the code that runs when they are
-            // dropped.
+            // Context values are the user's, so dropping them runs the user's code. No borrow is
+            // held here.
             drop(entered.map(|entered| ManuallyDrop::into_inner(entered.guard)));
             return;
         }
@@ -292,8 +293,8 @@ where
             Some(entry) => {
                 let extra = entry.take_extra();
                 entry.free();
-                // Values of contexts are the user's, and so is the code that runs when they are
-                // dropped.
+                // Context values are the user's, so dropping them runs the user's code. Free the
+                // entry first.
                 drop(extra);
             }
             None if self.is_unseen(&id, &cx) => {
@@ -308,8 +309,8 @@ where
         self.inner.on_id_change(old, new, cx);
     }
 
-    // The trait's method is unsafe because its callers read through the pointer: it points to
-    // `self`, or is the inner layer's, which lives as long.
+    // The trait's method is unsafe because callers read through the returned pointer. It points to
+    // `self`, or comes from the inner layer, which lives as long.
     #[allow(unsafe_code)]
     unsafe fn downcast_raw(&self, id: TypeId) -> Option<*const ()> {
         if id == TypeId::of::<Self>() {

@@ -1,4 +1,4 @@
-//! Stats, flush and shutdown.
+//! The handle of a running layer: counts, flush and shutdown, and its changes at run time.
 
 mod steer;
 mod tail;
@@ -15,10 +15,11 @@ use crate::export::{Patience, SharedExporter, WaitError};
 use crate::housekeeping::Housekeeping;
 use crate::stats::Stats;
 
-/// Stats, flush and shutdown. Cheap to clone.
+/// Counts, flush and shutdown of an [`Astracer`](crate::Astracer). Cheap to clone, and usable from
+/// any thread.
 ///
-/// A service that ends without [`Handle::shutdown`] loses the spans that are queued: a global
-/// subscriber is never dropped. See [`Handle::shutdown_on_drop`].
+/// A service that exits without [`Handle::shutdown`] loses the spans still in the queue, because a
+/// global subscriber is never dropped. See [`Handle::shutdown_on_drop`].
 #[derive(Clone, Debug)]
 pub struct Handle {
     shared: Option<Arc<Shared>>,
@@ -29,8 +30,7 @@ pub struct Handle {
     poller: Option<Arc<crate::polling::Poller>>,
 }
 
-/// The time that the exporter's thread gets, after the deadline of a shutdown, to count the spans
-/// that are left.
+/// Time after a shutdown's deadline for the exporter's thread to count the spans that remain.
 const COUNTING: Duration = Duration::from_secs(1);
 
 impl Handle {
@@ -58,7 +58,7 @@ impl Handle {
         Handle { poller: Some(poller), ..self }
     }
 
-    /// Starts the thread that polls.
+    /// Starts the polling thread.
     #[cfg(feature = "polling")]
     pub(crate) fn poll(&self) -> std::io::Result<()> {
         let (Some(shared), Some(poller)) = (&self.shared, self.poller.clone()) else { return Ok(()) };
@@ -67,7 +67,7 @@ impl Handle {
         thread.spawn(move || poller.run(&weak)).map(drop)
     }
 
-    /// For what must not keep the layer alive.
+    /// A weak reference, for callbacks that must not keep the layer alive.
     #[cfg(feature = "metrics")]
     pub(crate) fn shared_weak(&self) -> Option<std::sync::Weak<Shared>> {
         self.shared()?;
@@ -82,7 +82,7 @@ impl Handle {
         if cfg!(feature = "enabled") { self.shared.as_deref() } else { None }
     }
 
-    /// Whether anything is recorded at all: false if switched off.
+    /// Returns true if anything is recorded; false if switched off.
     pub fn is_enabled(&self) -> bool {
         self.shared().is_some()
     }
@@ -93,37 +93,39 @@ impl Handle {
         self.resource.as_ref()
     }
 
-    /// The date from which on roots are counted, the same whenever it is asked for; `None` if
-    /// switched off.
+    /// The date since which roots are counted, constant over the process's life; `None` if switched
+    /// off.
     pub fn counted_since(&self) -> Option<SystemTime> {
         Some(self.shared()?.decider().clock().origin())
     }
 
-    /// Counts since the start.
+    /// Counts since the layer was built; all zero if switched off.
     pub fn stats(&self) -> Stats {
         let waiting = self.exporter.as_ref().and_then(|exporter| exporter.waiting());
         self.shared().map(|shared| Stats { waiting, ..shared.stats() }).unwrap_or_default()
     }
 
-    /// The sampler's counts by key; `None` if it does not decide by key.
+    /// The sampler's counts by key; `None` if the sampler does not decide by key, or if switched
+    /// off.
     pub fn snapshot(&self) -> Option<Snapshot> {
         self.shared()?.decider().sampler().snapshot()
     }
 
-    /// The sampler at work; `None` if switched off.
+    /// The parameters of the sampler in use; `None` if switched off.
     pub fn sampler_config(&self) -> Option<Config> {
         Some(self.shared()?.decider().sampler().config().clone())
     }
 
-    /// Exports the spans that have ended, those of open traces too, and waits for it. Spans that
-    /// end meanwhile are not waited for. Dropped traces that a policy may keep at their ends
-    /// ([`Builder::with_tail`](crate::Builder::with_tail)) are not decided by it: what has ended of
-    /// them stays in [`Stats::spans_waiting`].
+    /// Exports the spans that have ended, including those of open traces, and waits until they are
+    /// exported. It does not wait for spans that end in the meantime.
+    ///
+    /// Provisional traces ([`Builder::with_tail`](crate::Builder::with_tail)) are not put to their
+    /// policies by a flush. Their ended spans stay in [`Stats::spans_waiting`].
     ///
     /// # Errors
     ///
-    /// If it takes longer than `timeout`, or spans were lost meanwhile; the error has the numbers.
-    /// Spans that are not exported at the deadline stay in the queue.
+    /// If it takes longer than `timeout`, or if spans were lost during the call; the error has the
+    /// numbers. Spans not exported by the deadline stay in the queue.
     pub fn flush(&self, timeout: Duration) -> Result<(), ExportError> {
         let Some(shared) = self.shared() else { return Ok(()) };
         let began = Instant::now();
@@ -133,33 +135,35 @@ impl Handle {
         Ok(flushed.map_err(|error| self.explained(error))?)
     }
 
-    /// An error of waiting with the cause: an exporter that waits for its destination has not
-    /// failed yet.
+    /// Adds the cause of a timeout: an exporter that waits for its destination has not failed yet,
+    /// so it has no last error.
     fn explained(&self, error: WaitError) -> WaitError {
         let waiting =
             self.exporter.as_ref().filter(|_| error.timed_out).and_then(|exporter| exporter.waiting());
         WaitError { last_error: waiting.or(error.last_error), ..error }
     }
 
-    /// Exports the spans that have ended, those of open traces too, shuts the exporter down, and
-    /// waits for it. From now on nothing is recorded. Spans that are still open are lost, and
-    /// counted when they end. What is left of `timeout` when all is exported, but for a tenth or
-    /// half a second of it, is the exporter's: one with a spool drains it meanwhile.
+    /// Exports the spans that have ended, including those of open traces, shuts the exporter down,
+    /// and waits for it. From now on nothing is recorded. Spans that are still open are lost, and
+    /// counted when they end.
+    ///
+    /// If everything is exported before the deadline, the exporter gets the rest of `timeout` minus
+    /// a tenth of it (at most half a second). An exporter with a spool drains it in that time.
     ///
     /// # Errors
     ///
-    /// If it takes longer than `timeout`, or spans were lost meanwhile; the error has the numbers.
-    /// At the deadline the exporter is shut down, even if it is waiting for its destination. Spans
-    /// that are not exported by then are lost and counted in
-    /// [`Losses::deadline`](crate::Losses::deadline). An export under way gets one second more to
-    /// end; if it does not, its spans stay in [`Stats::spans_waiting`].
+    /// If it takes longer than `timeout`, or if spans were lost during the call; the error has the
+    /// numbers. At the deadline the exporter is shut down even if it is waiting for its
+    /// destination. Spans not exported by then are lost and counted in
+    /// [`Losses::deadline`](crate::Losses::deadline). An export in flight gets one more second to
+    /// end; otherwise its spans stay in [`Stats::spans_waiting`].
     pub fn shutdown(&self, timeout: Duration) -> Result<(), ExportError> {
         let Some(shared) = self.shared() else { return Ok(()) };
         let began = Instant::now();
         let deadline = began.checked_add(timeout);
         if let Some(housekeeping) = self.housekeeping() {
-            // The last heartbeat needs the exporter, which the queue shuts down. Half of the time
-            // is the queue's at least.
+            // The last heartbeat needs the exporter, so it goes out before the queue shuts the
+            // exporter down. It may use half of the time; the queue has the rest.
             housekeeping.finish(timeout / 2);
         }
         #[cfg(feature = "polling")]
@@ -175,8 +179,8 @@ impl Handle {
         let ended = queue.wait_for_end(ticket, timeout.saturating_sub(began.elapsed()));
         if let (Err(WaitError { timed_out: true, .. }), Some(exporter)) = (&ended, &self.exporter) {
             queue.abandon();
-            // An export may last for minutes while the destination is down. Its thread cannot end
-            // it, so this one does.
+            // An export may last for minutes while the destination is down. The thread that runs it
+            // cannot interrupt it, so this thread shuts the exporter down.
             let _ = exporter.shut_down(Duration::ZERO);
             let Err(late) = queue.wait_for_end(ticket, COUNTING) else { return Ok(ended?) };
             return Err(WaitError { timed_out: true, ..late }.into());
@@ -184,8 +188,7 @@ impl Handle {
         Ok(ended?)
     }
 
-    /// A guard that shuts down when it is dropped, and waits for it at most for `timeout`. For
-    /// `main`:
+    /// Returns a guard that shuts down when it is dropped, waiting at most `timeout`. For `main`:
     ///
     /// ```
     /// # let astracer = astracer_sdk::Astracer::builder().with_enabled(false).build().unwrap();
@@ -198,40 +201,40 @@ impl Handle {
 
 /// Shuts down when it is dropped; see [`Handle::shutdown_on_drop`].
 #[derive(Debug)]
-#[must_use = "dropped at once, it shuts down at once: bind it to a name, such as `_guard`"]
+#[must_use = "an unbound guard is dropped, and shuts down, at once: bind it to a name, such as `_guard`"]
 pub struct ShutdownGuard {
     handle: Handle,
     timeout: Duration,
 }
 
 impl Drop for ShutdownGuard {
-    /// An error is not reported: [`Stats::last_error`] has the exporter's.
+    /// Ignores errors, because `drop` cannot return them; [`Stats::last_error`] has the exporter's.
     fn drop(&mut self) {
         let _ = self.handle.shutdown(self.timeout);
     }
 }
 
-/// A flush or a shutdown did not export everything.
+/// A flush or a shutdown that did not export everything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportError(WaitError);
 
 impl ExportError {
-    /// Returns true if the exporter was not done in time.
+    /// Returns true if the exporter did not finish before the deadline.
     pub fn is_timeout(&self) -> bool {
         self.0.timed_out
     }
 
-    /// Returns true if the exporter was done, but failed.
+    /// Returns true if the exporter finished but failed.
     pub fn is_export_failure(&self) -> bool {
         !self.0.timed_out
     }
 
-    /// Returns the spans that were waited for and are neither exported nor lost.
+    /// Returns the number of spans that were waited for and are neither exported nor lost.
     pub fn spans_left(&self) -> u64 {
         self.0.left
     }
 
-    /// Returns the spans that were lost during the call. [`Stats::spans_lost`] has their reasons.
+    /// Returns the number of spans lost during the call. [`Stats::spans_lost`] has the reasons.
     pub fn spans_lost(&self) -> u64 {
         self.0.lost
     }
@@ -247,12 +250,12 @@ impl fmt::Display for ExportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let WaitError { timed_out, left, lost, last_error } = &self.0;
         match timed_out {
-            true => write!(f, "the exporter was not done in time: {left} spans wait, {lost} are lost")?,
-            false => write!(f, "the exporter failed: {lost} spans are lost")?,
+            true => write!(f, "the exporter missed the deadline: {left} spans waiting, {lost} lost")?,
+            false => write!(f, "the exporter failed: {lost} spans were lost")?,
         }
         match last_error {
             Some(error) => write!(f, "; {error}"),
-            None => f.write_str("; allow it more time, or see why it is slow"),
+            None => f.write_str("; allow more time, or check why the exporter is slow"),
         }
     }
 }

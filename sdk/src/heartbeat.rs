@@ -1,9 +1,9 @@
-//! Heartbeats: spans that say how many calls of each key there were, so that a backend has exact
-//! totals beside what is kept.
+//! Heartbeats: spans that carry the number of calls of each key, so that a backend has exact totals
+//! beside the kept traces.
 //!
-//! A heartbeat goes to the exporter past the queue, on one of the exporter's threads. It is no
-//! trace of the service: no sampler is asked, nothing is counted in [`Stats`](crate::Stats), and no
-//! layer hears of it.
+//! A heartbeat bypasses the queue and goes to the exporter on one of its threads. It is not a trace
+//! of the service: it is not sampled, not counted in [`Stats`](crate::Stats), and not visible to
+//! other layers.
 //!
 //! | attribute | of | meaning |
 //! |---|---|---|
@@ -11,7 +11,7 @@
 //! | `astracer.beat` | span | the number of the heartbeat, from 1 |
 //! | `astracer.part`, `astracer.parts` | span | a heartbeat of many keys has several spans |
 //! | `astracer.key` | event `astracer.key` | the key; missing for keys without a record, together |
-//! | `astracer.seen`, `astracer.kept` | event | roots of the key since the process began, also those of a record that it gave up |
+//! | `astracer.seen`, `astracer.kept` | event | the key's roots since the process began |
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -26,9 +26,9 @@ use crate::export::own_scope;
 use crate::ids::RandomIds;
 use crate::steering::KeyStats;
 
-/// The keys that a span holds: fewer than the 128 events that spans may have by default.
+/// Keys per span: fewer than the 128 events that a span may have by default.
 const KEYS_PER_SPAN: usize = 100;
-/// The keys of a heartbeat: those with the most calls.
+/// Keys per heartbeat: those with the most calls.
 const KEYS_MAX: usize = 10_000;
 
 /// The name of a heartbeat's spans.
@@ -41,7 +41,7 @@ pub(crate) struct Heart {
     keys: HashMap<String, Key>,
 }
 
-/// Roots.
+/// Numbers of roots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     seen: u64,
@@ -57,19 +57,19 @@ impl Counts {
         Counts { seen: self.seen + other.seen, kept: self.kept + other.kept }
     }
 
-    /// Threads count meanwhile, so that a part may be ahead of the whole for a moment.
+    /// Saturates: other threads count meanwhile, so a part may briefly exceed the whole.
     fn less(self, other: Self) -> Self {
         Counts { seen: self.seen.saturating_sub(other.seen), kept: self.kept.saturating_sub(other.kept) }
     }
 }
 
-/// A key that goes on where it was when it gives its record up and has a new one.
+/// A key's totals, which continue when its record is evicted and it later gets a new one.
 #[derive(Debug, Default)]
 struct Key {
-    /// Of the records that it gave up.
+    /// The sum over its evicted records.
     before: Counts,
     now: Counts,
-    /// The number of the heartbeat that found it last.
+    /// The number of the last heartbeat in which the key had a record.
     beat: i64,
 }
 
@@ -101,8 +101,7 @@ fn number(count: u64) -> i64 {
 }
 
 impl Heart {
-    /// The spans of a heartbeat at `now`. Keys beyond 10,000 are added up with those without a
-    /// record.
+    /// The spans of a heartbeat at `now`. Keys beyond 10,000 are added to those without a record.
     pub(crate) fn beat(&mut self, keys: Vec<KeyStats>, now: SystemTime) -> Vec<SpanData> {
         self.beats += 1;
         let keys = self.note(keys);
@@ -117,8 +116,8 @@ impl Heart {
         (0..parts).map(part).collect()
     }
 
-    /// Notes the counts of all keys, and gives those of each since the process began: with most
-    /// calls first, and last all others.
+    /// Updates the totals of all keys, and returns them since the process began: the keys with the
+    /// most calls first, and all others together last.
     fn note(&mut self, all: Vec<KeyStats>) -> Vec<(Option<String>, Counts)> {
         let mut others = Counts::default();
         for stats in all {
@@ -128,8 +127,7 @@ impl Heart {
                 self.keys.entry(key).or_default().note(counts, self.beats);
             }
         }
-        // The counts that they gave up are among the others by now, from which they are taken
-        // below.
+        // The counts of evicted records are now part of `others`; they are subtracted again below.
         for gone in self.keys.values_mut().filter(|key| key.beat < self.beats) {
             gone.note(Counts::default(), gone.beat);
         }
@@ -201,7 +199,7 @@ mod tests {
     use crate::export::Queue;
     use crate::settings::Settings;
 
-    /// However long the exporter takes for one.
+    /// Even if the exporter takes long to send one.
     #[test]
     fn one_heartbeat_is_on_its_way_at_most() {
         let queue = Queue::new(Settings::default().bounds, Arc::default());
@@ -211,11 +209,11 @@ mod tests {
         queue.send_heartbeat(beat());
         assert!(!queue.takes_heartbeat());
         assert_eq!(queue.take_heartbeat().map(|spans| spans.len()), Some(1));
-        // It is under way, and no worker sends it again.
+        // It is in flight, and no other worker sends it again.
         assert!(!queue.takes_heartbeat() && queue.take_heartbeat().is_none());
         queue.heartbeat_sent(1, 0);
         assert!(queue.takes_heartbeat());
-        // At the deadline of a shutdown one that waits is given up, and none comes after it.
+        // At the deadline of a shutdown a waiting heartbeat is given up, and none follows.
         queue.send_heartbeat(beat());
         queue.abandon();
         assert!(!queue.takes_heartbeat() && queue.take_heartbeat().is_none());
@@ -227,7 +225,7 @@ mod tests {
         KeyStats { key: key.map(str::to_owned), seen, kept, ..KeyStats::default() }
     }
 
-    /// Key, seen and kept of each event.
+    /// The key, `seen` and `kept` of each event.
     fn told(heart: &mut Heart, keys: Vec<KeyStats>) -> Vec<(Option<String>, i64, i64)> {
         let spans = heart.beat(keys, SystemTime::UNIX_EPOCH);
         let of = |event: &Event| {
@@ -242,8 +240,8 @@ mod tests {
         spans.iter().flat_map(|span| &span.events.events).map(of).collect()
     }
 
-    /// The table of the default size is full, and other keys were seen too: more often together
-    /// than each of those in it.
+    /// The table of default size is full, and other keys were seen too: more often together than
+    /// any single key in it.
     #[test]
     fn keys_without_a_record_are_told_once() {
         let named = || (0..10_000).map(|n| stats(Some(&format!("{n:05}")), 2, 1));

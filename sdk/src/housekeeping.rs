@@ -1,8 +1,8 @@
-//! Work that is done now and then, on a thread of its own: watching the parameters file, moving the
-//! factor of a budget, and snapshots of the record table.
+//! Periodic work on its own thread: watching the parameters file, moving the factor of a budget,
+//! sending heartbeats, and saving snapshots of the record table.
 //!
-//! The thread is started only if one of these is asked for. It makes no spans: no subscriber hears
-//! it but for warnings, each of which is given once.
+//! The thread starts only if one of these is enabled. It makes no spans. Subscribers see only its
+//! warnings, each once.
 
 mod file;
 #[cfg(feature = "parameters")]
@@ -21,17 +21,17 @@ use crate::core::Shared;
 use crate::heartbeat::Heart;
 use crate::panics::warn;
 
-/// The time between two looks at the parameters file.
+/// The interval between checks of the parameters file.
 const TICK: Duration = Duration::from_secs(1);
-/// The number of ticks between two snapshots.
+/// The number of ticks between snapshots.
 const SNAPSHOT_TICKS: u64 = 60;
 
-/// The work to do.
+/// The enabled kinds of work.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Chores {
     #[cfg_attr(not(feature = "parameters"), allow(dead_code, reason = "files of parameters cannot be read"))]
     pub(crate) watched: Option<PathBuf>,
-    /// The text of the watched file, if the builder could take it over.
+    /// The text of the watched file, if the builder applied it.
     #[cfg(feature = "parameters")]
     pub(crate) taken: Option<String>,
     pub(crate) snapshot: Option<PathBuf>,
@@ -44,15 +44,15 @@ impl Chores {
     }
 }
 
-/// The thread, as the handle sees it.
+/// The thread's state, shared with the handle.
 ///
-/// Neither lock is held while a subscriber is called: it may be the user's code, wait for minutes,
-/// or ask the handle.
+/// Neither lock is held while a subscriber is called: it may be the user's code, block for minutes,
+/// or call the handle.
 #[derive(Debug)]
 pub(crate) struct Housekeeping {
-    /// Held for a piece of work: reading the parameters file, writing the snapshot.
+    /// Held during one piece of work: reading the parameters file, writing the snapshot.
     work: Mutex<Work>,
-    /// Held for a moment. Taken last.
+    /// Held only briefly. Locked after `work`.
     outcome: Mutex<Outcome>,
     changed: Condvar,
 }
@@ -66,24 +66,24 @@ struct Work {
     heart: Heart,
 }
 
-/// The results of the work so far, and its end.
+/// The results of the work so far, and the thread's end.
 #[derive(Debug, Default)]
 struct Outcome {
     faults: Faults,
-    /// The thread is to end.
+    /// The thread shall end.
     is_over: bool,
     /// The thread has ended.
     is_done: bool,
 }
 
-/// The faults that hold now. Each is reported once.
+/// The current faults. Each is reported once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Faults {
     pub(crate) parameters: Option<String>,
     pub(crate) snapshot: Option<String>,
 }
 
-/// The result of a piece of work: a fault, or its end; `None` if nothing changed.
+/// The result of one piece of work: a fault, or success; `None` if nothing changed.
 type Change = Option<Result<(), String>>;
 
 impl Housekeeping {
@@ -102,8 +102,8 @@ impl Housekeeping {
         })
     }
 
-    /// Works until it is told to end, or nobody is left who could be interested. Ends with a
-    /// snapshot and a heartbeat.
+    /// Works until the handle ends the thread, or until all layers and handles are gone. In the
+    /// first case it writes a last snapshot and sends a last heartbeat.
     pub(crate) fn run(&self, shared: &Weak<Shared>) {
         let _suppressed = Context::enter_telemetry_suppressed_scope();
         let _done = Done(self);
@@ -128,16 +128,16 @@ impl Housekeeping {
         }
     }
 
-    /// Waits for the next tick. Returns true if the thread is to end.
+    /// Waits for the next tick. Returns true if the thread shall end.
     fn sleep(&self) -> bool {
         let outcome = lock(&self.outcome);
         let woken = self.changed.wait_timeout_while(outcome, TICK, |outcome| !outcome.is_over);
         woken.unwrap_or_else(PoisonError::into_inner).0.is_over
     }
 
-    /// Lets the thread write the last snapshot and export the last heartbeat, and waits until it
-    /// has ended, at most for `timeout`: a heartbeat waits as long as the exporter waits for its
-    /// destination.
+    /// Makes the thread write the last snapshot and export the last heartbeat, and waits at most
+    /// `timeout` until it has ended. A heartbeat can block for as long as the exporter waits for
+    /// its destination.
     pub(crate) fn finish(&self, timeout: Duration) {
         let mut outcome = lock(&self.outcome);
         outcome.is_over = true;
@@ -145,7 +145,7 @@ impl Housekeeping {
         drop(self.changed.wait_timeout_while(outcome, timeout, |outcome| !outcome.is_done));
     }
 
-    /// Looks at the parameters file now.
+    /// Checks the parameters file now.
     pub(crate) fn look(&self, shared: &Shared) {
         let _suppressed = Context::enter_telemetry_suppressed_scope();
         shared.steering().spend(shared.decider(), || shared.queue().flow());
@@ -158,7 +158,7 @@ impl Housekeeping {
         self.note(change, |faults| &mut faults.snapshot);
     }
 
-    /// Notes the result of a piece of work, and warns of a fault that is new.
+    /// Stores the result of a piece of work, and warns of a new fault.
     fn note(&self, change: Change, place: impl FnOnce(&mut Faults) -> &mut Option<String>) {
         let Some(result) = change else { return };
         let fault = result.err();
@@ -172,8 +172,8 @@ impl Housekeeping {
         }
     }
 
-    /// Lets the exporter's threads send a heartbeat, unless they have not sent the last one yet:
-    /// the next one has newer totals.
+    /// Hands a heartbeat to the exporter's threads. Skipped while the previous one is unsent: the
+    /// next one has newer totals anyway.
     fn beat(&self, shared: &Shared) {
         let queue = shared.queue();
         if queue.takes_heartbeat()
@@ -188,7 +188,7 @@ impl Housekeeping {
     }
 }
 
-/// The thread has ended, when this is dropped: by a panic too.
+/// Marks the thread as ended when dropped, also by a panic.
 struct Done<'a>(&'a Housekeeping);
 
 impl Drop for Done<'_> {
@@ -227,7 +227,7 @@ impl Work {
         None
     }
 
-    /// The spans of a heartbeat, if they are asked for.
+    /// The spans of a heartbeat, if heartbeats are enabled.
     fn beat(&mut self, shared: &Shared) -> Option<Vec<SpanData>> {
         self.chores.heartbeat?;
         let spans = self.heart.beat(shared.steering().keys(shared.decider()), SystemTime::now());
@@ -242,19 +242,19 @@ impl Work {
         let decider = shared.decider();
         let image = decider.sampler().image(decider.now(), unix_nanos())?;
         let written = file::replace(path, &image);
-        Some(written.map_err(|error| format!("{}: the snapshot cannot be written: {error}", path.display())))
+        Some(written.map_err(|error| format!("{}: cannot write the snapshot: {error}", path.display())))
     }
 }
 
-/// Nanoseconds since 1970 by the wall clock; 0 before.
+/// Nanoseconds since 1970 by the wall clock; 0 before 1970.
 fn unix_nanos() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Takes the keys of a snapshot over; gives the time at which the sampler is to go on. A snapshot
-/// that is damaged or of another sampler is ignored, with a warning; one that is not there,
-/// without.
+/// Restores the keys of a snapshot, and returns the time at which the sampler continues. A snapshot
+/// that is damaged or belongs to another sampler is ignored with a warning; a missing one is
+/// ignored silently.
 pub(crate) fn warm_start(sampler: &Sampler, path: &std::path::Path) -> Nanos {
     let restored = match file::read(path) {
         Ok(None) => return Nanos::ZERO,
@@ -262,10 +262,10 @@ pub(crate) fn warm_start(sampler: &Sampler, path: &std::path::Path) -> Nanos {
         Err(error) => Err(Box::new(error) as Box<dyn fmt::Display>),
     };
     match restored {
-        // A wall clock that was set back: as if no time had passed.
+        // If the wall clock was set back, continue as if no time had passed.
         Ok(Restored { stamp, now, .. }) => now.saturating_add(Nanos::new(unix_nanos().saturating_sub(stamp))),
         Err(error) => {
-            tracing::warn!("astracer: {}: the snapshot is ignored: {error}", path.display());
+            tracing::warn!("astracer: {}: ignoring the snapshot: {error}", path.display());
             Nanos::ZERO
         }
     }
@@ -275,7 +275,7 @@ pub(crate) fn warm_start(sampler: &Sampler, path: &std::path::Path) -> Nanos {
 mod tests {
     use super::*;
 
-    /// A heartbeat is not sent more often than it was asked for.
+    /// Heartbeats are not sent more often than requested.
     #[test]
     fn an_interval_with_a_fraction_lasts_to_the_next_whole_second() {
         let beats = |every: Duration| {

@@ -1,4 +1,4 @@
-//! Trace and span ids: random, and cheap enough for each span.
+//! Trace and span ids: random, and cheap enough for every span.
 
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher as _, RandomState};
@@ -12,9 +12,8 @@ use rand::{RngCore as _, SeedableRng as _};
 use crate::inside::Inside;
 use crate::panics::caught;
 
-/// Ids of a generator of each thread's own, which the operating system seeds. They are for telling
-/// apart and for sampling, not for keeping secrets: who sees some may guess others, as with the
-/// SDKs of Go and Java.
+/// Ids from a generator per thread, seeded by the operating system. They identify and sample, but
+/// keep no secrets: an observer of some ids may predict others, as with the SDKs of Go and Java.
 #[derive(Debug, Default)]
 pub(crate) struct RandomIds;
 
@@ -32,7 +31,7 @@ pub(crate) enum Ids {
     },
 }
 
-/// The flag `random` of W3C Trace Context level 2: the low 56 bits of the trace id are random.
+/// The `random` flag of W3C Trace Context level 2: the low 56 bits of the trace id are random.
 pub(crate) const RANDOM: TraceFlags = TraceFlags::new(2);
 
 impl Ids {
@@ -47,7 +46,7 @@ impl Ids {
         }
     }
 
-    /// The flags of a trace that begins with one of these ids.
+    /// The flags of a trace that begins with an id of this source.
     #[inline]
     pub(crate) fn flags(&self) -> TraceFlags {
         match self {
@@ -70,8 +69,9 @@ impl Ids {
 
 thread_local!(static IN_GENERATOR: Cell<bool> = const { Cell::new(false) });
 
-/// A panic of the user's generator must not unwind through the service: the span gets a random id
-/// instead. So does a span that the generator makes itself, since it would need an id again.
+/// A panic of the user's generator must not unwind into the service, so the span gets a random id
+/// instead. A span that the generator itself makes gets one too, because it would call the
+/// generator again.
 fn guarded<T>(f: impl FnOnce() -> T, instead: impl Fn() -> T) -> T {
     match Inside::enter(&IN_GENERATOR) {
         Some(_inside) => caught(f, |_| instead()),
@@ -79,7 +79,7 @@ fn guarded<T>(f: impl FnOnce() -> T, instead: impl Fn() -> T) -> T {
     }
 }
 
-/// A number that is not 0: OpenTelemetry's ids of 0 are invalid.
+/// A random number other than 0, because OpenTelemetry's ids of 0 are invalid.
 #[inline]
 fn random() -> u64 {
     let number = GENERATOR.try_with(|generator| {
@@ -92,14 +92,14 @@ fn random() -> u64 {
             }
         }
     });
-    // The generator has no destructor, so it is there for as long as the thread; `with` would not
-    // be inlined.
+    // The generator has no destructor, so it exists as long as the thread and this fallback never
+    // runs. `try_with` is used because `with` would not be inlined.
     number.unwrap_or_else(|_| seeded().next_u64().max(1))
 }
 
 #[cold]
 fn seeded() -> SmallRng {
-    // The standard library's hashers are seeded at random too, and cannot fail.
+    // The fallback seed is random too, and cannot fail: the standard library seeds its hashers.
     SmallRng::try_from_os_rng()
         .unwrap_or_else(|_| SmallRng::seed_from_u64(RandomState::new().hash_one(std::thread::current().id())))
 }
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(all.iter().map(|(_, span)| span).collect::<HashSet<_>>().len(), 2 * IDS);
     }
 
-    /// Samplers use the low 56 bits as randomness. A constant bit would show in 1,000 ids.
+    /// Samplers use the low 56 bits as randomness. A constant bit would show up in 1,000 ids.
     #[test]
     fn every_bit_of_a_trace_id_varies() {
         let ids: Vec<u128> =

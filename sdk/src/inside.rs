@@ -1,19 +1,20 @@
-//! Code that is the user's may trace, and would be asked again about what it makes itself. A mark
-//! of its thread tells.
+//! Guards against recursion through the user's code, which may trace and so be called again for a
+//! span that it makes. A thread-local mark detects that.
 
 use std::cell::Cell;
 use std::thread::LocalKey;
 
-/// This thread runs a function of the user's, until it is dropped.
+/// Marks this thread as running a function of the user's, until dropped.
 pub(crate) struct Inside(&'static LocalKey<Cell<bool>>);
 
 impl Inside {
-    /// `None` if this thread runs one with this mark already.
+    /// `None` if this thread already runs a function with this mark.
     #[inline]
     pub(crate) fn enter(mark: &'static LocalKey<Cell<bool>>) -> Option<Self> {
-        // A thread that has no marks any more is ending.
+        // A thread whose marks are gone is exiting; treat it as inside.
         let is_inside = mark.try_with(|mark| mark.replace(true)).unwrap_or(true);
-        // Made only where none is there: one that is dropped at once would end the other.
+        // Construct the guard only when it is returned: dropping an extra one would clear the outer
+        // mark.
         (!is_inside).then(|| Inside(mark))
     }
 }

@@ -1,10 +1,11 @@
-//! The header by which processes tell each other of traces that they kept late: `astracer-keep`, a
-//! list of trace ids.
+//! The header `astracer-keep`, by which processes inform each other of traces that they kept late.
+//! Its value is a list of trace ids.
 //!
-//! A server tells its caller in its answer that it kept the request's trace; a client tells a
-//! server with its next request which traces it kept since the last one. Whoever is told keeps its
-//! own recorded parts, and tells on. Both sides are off until their layer is put in place, and a
-//! client tells only the peers that it is given.
+//! A server adds the header to its response if it kept the request's trace late. A client adds it
+//! to its next request to a server, with the traces that it kept since the last one. The receiver
+//! keeps its own recorded parts of these traces, and announces them in turn. Both sides are off
+//! until their layer is installed, and a client announces traces only to the peers that it is
+//! given.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,16 +27,16 @@ use crate::tail::News;
 /// The header's name.
 pub const KEEP_HEADER: HeaderName = HeaderName::from_static("astracer-keep");
 
-/// Keeps what the headers ask for; returns the number of ids.
+/// Keeps the traces that the headers list; returns the number of ids.
 fn hear(handle: &Handle, headers: &HeaderMap) -> usize {
-    // Several lines are one list. One that is no text is no id, and counted as such.
+    // Several header lines form one list. A line that is not text counts as one malformed id.
     let lines = headers.get_all(KEEP_HEADER).iter().map(|line| line.to_str().unwrap_or_default());
     let lines: Vec<&str> = lines.collect();
     if lines.is_empty() { 0 } else { handle.keep_for_caller(&lines.join(",")) }
 }
 
-/// A tower layer for servers: hears from callers which traces to keep, and tells a caller if the
-/// trace of its request was kept late. Put it outside of the layers that make the request's span
+/// A tower layer for servers. It keeps the traces that callers announce, and reports to a caller if
+/// the trace of its request was kept late. Put it outside the layers that make the request's span
 /// and that attach its context.
 ///
 /// ```
@@ -56,14 +57,14 @@ pub struct KeepLayer {
 }
 
 impl KeepLayer {
-    /// Keeps by this handle; `remote` reads a request's trace id.
+    /// Keeps traces through `handle`. `remote` reads a request's trace id.
     pub fn new(handle: Handle, remote: RemoteParentLayer) -> Self {
         KeepLayer { handle, remote }
     }
 
-    /// Hears what a request's headers ask for, and returns the trace of the request. For servers
-    /// without tower, such as those on hyper alone, which call [`KeepLayer::answer`] with it in the
-    /// end.
+    /// Keeps the traces that a request's headers announce, and returns the request's trace id. For
+    /// servers without tower, such as those on hyper alone: pass the result to
+    /// [`KeepLayer::answer`] when the response is ready.
     pub fn hear(&self, headers: &HeaderMap) -> Option<TraceId> {
         hear(&self.handle, headers);
         let parent = self.remote.extract(headers)?;
@@ -71,7 +72,7 @@ impl KeepLayer {
         (trace_id != TraceId::INVALID).then_some(trace_id)
     }
 
-    /// Tells the caller that its request's trace was kept late, if it was.
+    /// Adds the header to a response if the request's trace was kept late.
     pub fn answer(&self, trace_id: Option<TraceId>, headers: &mut HeaderMap) {
         if let Some(trace_id) = trace_id.filter(|trace_id| self.handle.was_kept_late(*trace_id))
             && let Ok(value) = HeaderValue::from_str(&trace_id.to_string())
@@ -89,7 +90,7 @@ impl<S> Layer<S> for KeepLayer {
     }
 }
 
-/// A service that hears and tells; made by [`KeepLayer`].
+/// A service that reads and writes the header; made by [`KeepLayer`].
 #[derive(Clone, Debug)]
 pub struct Keep<S> {
     inner: S,
@@ -115,35 +116,36 @@ where
     }
 }
 
-/// A tower layer for clients: tells the peers that it is given which traces were kept late since
-/// the last request, and hears from their answers which to keep.
+/// A tower layer for clients. It announces to the given peers which traces were kept late since the
+/// last request, and keeps the traces that their responses announce.
 ///
-/// A peer is the authority of a request's URI, without a user, or its header `host`:
-/// `payments:8080`, in capitals or not. Requests through tonic's channel have neither: see
-/// [`KeepCallsLayer::with_unnamed_peer`].
+/// A peer is the authority of a request's URI, without user information, or else its `host` header:
+/// for example `payments:8080`, case-insensitive. Requests through tonic's channel have neither:
+/// see [`KeepCallsLayer::with_unnamed_peer`].
 #[derive(Clone)]
 pub struct KeepCallsLayer {
     handle: Handle,
-    /// The number of traces that each has heard of.
+    /// The number of traces announced to each peer.
     peers: Arc<BTreeMap<String, Heard>>,
-    /// The same of the peer whose requests name none.
+    /// The same for the peer whose requests carry no name.
     unnamed: Option<Heard>,
 }
 
 impl KeepCallsLayer {
-    /// Tells nobody, until peers are added.
+    /// Announces nothing until peers are added.
     pub fn new(handle: Handle) -> Self {
         KeepCallsLayer { handle, peers: Arc::default(), unnamed: None }
     }
 
-    /// Tells the server of a client that has only one, too, whose requests name none: those through
-    /// tonic's channel, which adds the authority further inside, and those of hyper's connections.
+    /// Also announces traces in requests that name no peer, for a client with a single server. Such
+    /// requests are those through tonic's channel, which adds the authority further inside, and
+    /// those on hyper's connections.
     #[must_use]
     pub fn with_unnamed_peer(self) -> Self {
         KeepCallsLayer { unnamed: Some(Arc::default()), ..self }
     }
 
-    /// Tells this peer, too, and hears what it answers.
+    /// Also announces traces to this peer, and keeps those that it announces.
     #[must_use]
     pub fn with_peer(self, peer: impl Into<String>) -> Self {
         let known = self.peers.iter().map(|(peer, heard)| (peer.clone(), heard.clone()));
@@ -154,7 +156,8 @@ impl KeepCallsLayer {
     fn tell(&self, peer: &Heard, headers: &mut HeaderMap) -> Option<Told> {
         let heard = peer.load(Ordering::Relaxed);
         let News { ids, all, untold } = self.handle.news_after(heard);
-        // Of requests at the same time, one tells.
+        // If several requests start at once, only one carries the announcement. Relaxed: the number
+        // guards no other memory; the ids were read under a lock.
         if ids.is_empty() || peer.compare_exchange(heard, all, Ordering::Relaxed, Ordering::Relaxed).is_err()
         {
             return None;
@@ -172,7 +175,7 @@ impl KeepCallsLayer {
         let authority = request.uri().authority().map(|authority| authority.as_str());
         let host = || request.headers().get(http::header::HOST)?.to_str().ok();
         let Some(named) = authority.or_else(host) else { return self.unnamed.as_ref() };
-        // Without the user's name before it.
+        // Strip the user information.
         let named = named.rsplit('@').next().unwrap_or(named);
         let peer = self.peers.iter().find(|(peer, _)| peer.eq_ignore_ascii_case(named));
         peer.map(|(_, heard)| heard)
@@ -193,7 +196,7 @@ impl<S> Layer<S> for KeepCallsLayer {
     }
 }
 
-/// A client that tells and hears; made by [`KeepCallsLayer`].
+/// A client that writes and reads the header; made by [`KeepCallsLayer`].
 #[derive(Clone, Debug)]
 pub struct KeepCalls<S> {
     inner: S,
@@ -201,7 +204,7 @@ pub struct KeepCalls<S> {
 }
 
 impl<S> KeepCalls<S> {
-    /// The client inside.
+    /// The inner client.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
@@ -231,7 +234,7 @@ where
     }
 }
 
-/// The use of an answer's headers.
+/// The handling of a response's headers.
 #[derive(Debug)]
 enum Ended {
     Served(KeepLayer, Option<TraceId>),
@@ -239,20 +242,21 @@ enum Ended {
     Nobody,
 }
 
-/// The number of traces that a peer has heard of.
+/// The number of traces announced to a peer.
 type Heard = Arc<AtomicU64>;
 
-/// A request that tells a peer. Dropped without an answer, by an error or by whoever waited no
-/// longer, it has told nobody: the next request tells again, unless another one has told more
-/// since.
+/// An announcement on its way to a peer. If it is dropped without a response, by an error or
+/// because the caller stopped waiting, it does not count: the next request repeats it, unless
+/// another request has announced more since.
 #[derive(Debug)]
 struct Told {
     handle: Handle,
     peer: Heard,
-    /// The number before, and with this request.
+    /// The number of announced traces before this request, and including it.
     heard: u64,
     all: u64,
-    /// The traces among them that it names, and the others. A trace of several parts is one.
+    /// The traces of that difference that the request names, and those that it leaves out. A trace
+    /// of several parts counts once.
     named: u64,
     untold: u64,
     is_answered: bool,

@@ -1,8 +1,8 @@
-//! The keys of kept traces, for the cap on each key's exported bytes: a trace is decided about when
-//! it begins, and its bytes are known when it is exported.
+//! The keys of kept traces, for the cap on each key's exported bytes. A trace is decided when it
+//! begins, but its bytes are known only when it is exported.
 //!
-//! Written only while such a cap is at work, for kept traces alone, some 80 bytes for each. A key
-//! is there as its hash.
+//! Written only while such a cap is in effect, and only for kept traces: about 80 bytes each. A key
+//! is stored as its hash.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap, RandomState};
@@ -13,20 +13,20 @@ use opentelemetry::TraceId;
 use crate::sync::{Mutex, lock};
 
 const SHARDS: usize = 8;
-/// Traces that are remembered. A full queue has room for some more by default if each has one small
-/// span.
+/// The number of traces remembered. With one small span each, a full queue of default size holds
+/// slightly more.
 const TRACES_MAX: usize = 1 << 17;
 
 /// The hash of a key.
 pub(crate) type KeyHash = u64;
 
-/// The key whose allowance a trace is in.
+/// The key whose allowance covers a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyOf {
     Key(KeyHash),
-    /// Nobody asked for its key: a parent decided, or there was no such cap when it began.
+    /// No key was computed: a parent decided, or no such cap was in effect when the trace began.
     Nobody,
-    /// It began so long ago that its key is forgotten.
+    /// The trace began so long ago that its key was evicted.
     Forgotten,
 }
 
@@ -38,12 +38,12 @@ pub(crate) struct KeptKeys {
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// `None`: in no key's allowance.
+    /// `None`: covered by no key's allowance.
     traces: HashMap<TraceId, Option<KeyHash>>,
-    /// From the oldest on.
+    /// Oldest first.
     order: VecDeque<TraceId>,
-    /// Whether the key of a trace is forgotten. Traces that never had one do not make others seem
-    /// to be such.
+    /// Whether a trace with a key was evicted. Evicting traces without a key does not set this,
+    /// since an unknown trace would then be taken for one with a forgotten key.
     has_forgotten: bool,
 }
 
@@ -52,14 +52,14 @@ impl KeptKeys {
         &self.shards[trace_id.to_bytes()[15] as usize % SHARDS]
     }
 
-    /// Notes the key by which a trace was counted; the latest, if there were several.
+    /// Stores the key by which a trace was counted. A later key replaces an earlier one.
     pub(crate) fn note(&self, trace_id: TraceId, key: &str) {
         let hash = self.hasher.hash_one(key);
         lock(self.shard(trace_id)).insert(trace_id, Some(hash));
     }
 
-    /// Notes a trace that is in no key's allowance, unless it has a key already: its first root may
-    /// be this service's.
+    /// Stores that no key's allowance covers a trace, unless it already has a key: its first root
+    /// may be this service's.
     pub(crate) fn note_keyless(&self, trace_id: TraceId) {
         lock(self.shard(trace_id)).insert(trace_id, None);
     }
@@ -97,7 +97,7 @@ impl Shard {
 mod tests {
     use super::*;
 
-    /// The bound stays one: a trace of a forgotten key is told apart from one that has none.
+    /// The bound holds, and a trace with an evicted key is told apart from one without a key.
     #[test]
     fn the_oldest_traces_are_forgotten() {
         let keys = KeptKeys::default();
@@ -109,7 +109,7 @@ mod tests {
         assert!(matches!(keys.find(id(0)), KeyOf::Key(_)));
         keys.note(id(SHARDS * TRACES_MAX), "a");
         assert_eq!((keys.find(id(0)), keys.find(id(8))), (KeyOf::Forgotten, KeyOf::Nobody));
-        // Of another shard.
+        // In another shard.
         assert_eq!(keys.find(id(1)), KeyOf::Nobody);
         keys.note(id(SHARDS * TRACES_MAX), "b");
         keys.note_keyless(id(SHARDS * TRACES_MAX));
@@ -117,7 +117,7 @@ mod tests {
         assert!(keys.shards.iter().all(|shard| lock(shard).traces.len() <= TRACES_MAX / SHARDS));
     }
 
-    /// A service whose callers decide has no keys to forget.
+    /// A service whose callers decide has no keys to evict.
     #[test]
     fn a_trace_without_a_key_is_none_that_was_forgotten() {
         let keys = KeptKeys::default();

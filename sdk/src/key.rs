@@ -1,8 +1,9 @@
 //! Keys, by which the calls of local roots are counted.
 //!
-//! A key is made of what is known when the root is put to the sampler: its name and attributes,
-//! those it is created with and those recorded until then. That is when it is first entered, or has
-//! to be known to others; what is set later changes the exported span, not the key.
+//! A key is made of the data known when the root is decided: its name, and the attributes that it
+//! was created with or that were recorded by then. The root is decided when it is first entered, or
+//! when its decision is first needed. Attributes set later change the exported span but not the
+//! key.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -13,12 +14,12 @@ use astracer_samplers::{Attributes, KeyRule, Template};
 use opentelemetry_sdk::Resource;
 use tracing_core::Metadata;
 
-/// The key by which a local root's calls are counted: by a [`KeyRule`], or a function of yours. The
-/// default is the name with its ids folded.
+/// The key by which a local root's calls are counted: made by a [`KeyRule`], or by a function of
+/// yours. The default is the root's name with ids folded.
 #[derive(Clone, Default)]
 pub struct Key {
     rule: KeyRule,
-    /// The resource's value of each of the rule's attributes, for roots that lack it.
+    /// The resource's value for each of the rule's attributes, for roots that lack it.
     of_resource: Arc<[Option<String>]>,
     custom: Option<Arc<CustomKey>>,
 }
@@ -27,13 +28,13 @@ pub struct Key {
 const UNFOLDED_MAX: usize = 64;
 
 thread_local! {
-    /// Memory for keys.
+    /// Reusable memory for keys.
     static FOLDED: Cell<String> = const { Cell::new(String::new()) };
-    /// Callsites, by the addresses of their metadata, whose name is its own template.
+    /// Callsites whose name is its own template, by the addresses of their metadata.
     static UNFOLDED: [Cell<Option<(usize, Template)>>; UNFOLDED_MAX] = const { [const { Cell::new(None) }; UNFOLDED_MAX] };
 }
 
-/// More bytes than this are not kept.
+/// Memory beyond this size in bytes is freed after use.
 const MEMORY_MAX: usize = 4096;
 
 type CustomKey = dyn Fn(&Root<'_>, &mut String) + Send + Sync;
@@ -45,34 +46,34 @@ impl From<KeyRule> for Key {
 }
 
 impl Key {
-    /// The name as it is. Names that hold ids make a key of each.
+    /// The unchanged name. Every id inside a name creates a key of its own.
     pub fn name() -> Self {
         Self::template(Template::RAW)
     }
 
-    /// The name with its ids taken out.
+    /// The name with its ids folded by `template`.
     pub fn template(template: Template) -> Self {
         KeyRule::new(template).into()
     }
 
-    /// Adds the value of an attribute that roots have when they are first entered, such as
-    /// `http.request.method`, `http.route`, `rpc.method` or `server.address`: the key is then
-    /// `name;attribute=value`, templates apply to the values too. A root without the attribute has
-    /// the resource's value, or a key without that part if that lacks it too.
+    /// Adds the value of an attribute that roots have when they are decided, such as
+    /// `http.request.method`, `http.route`, `rpc.method` or `server.address`. The key is then
+    /// `name;attribute=value`; templates apply to the values too. For a root without the attribute
+    /// the resource's value is used. If that is missing too, the key lacks the part.
     #[must_use]
     pub fn with_attribute(self, name: impl Into<Cow<'static, str>>) -> Self {
         Key { rule: self.rule.with_attribute(name), ..self }
     }
 
-    /// A key of your own making: append it to the string, which comes empty. The function is called
-    /// on the service's threads, when a local root is first entered; no lock is held. A root that
-    /// it traces itself is counted by its name, and so is one for which it panics: see
+    /// A key made by your function, which appends it to the empty string it is given. The function
+    /// is called on the service's threads when a local root is decided, with no lock held. A root
+    /// that the function traces itself is counted by its name. So is one for which it panics: see
     /// [`Stats::key_panics`](crate::Stats::key_panics).
     pub fn custom(key: impl Fn(&Root<'_>, &mut String) + Send + Sync + 'static) -> Self {
         Key { custom: Some(Arc::new(key)), ..Self::name() }
     }
 
-    /// Looks the rule's attributes up in the service's resource, once.
+    /// Looks up the rule's attributes in the service's resource, once.
     #[must_use]
     pub(crate) fn with_resource(self, resource: &Resource) -> Self {
         let value =
@@ -80,18 +81,18 @@ impl Key {
         Key { of_resource: self.rule.attributes().map(value).collect(), ..self }
     }
 
-    /// Whether it is made by this rule.
+    /// Whether this rule makes the key.
     #[cfg(feature = "parameters")]
     pub(crate) fn is_rule(&self, rule: &KeyRule) -> bool {
         self.custom.is_none() && self.rule == *rule
     }
 
-    /// Whether a function of the user's makes it.
+    /// Whether a function of the user's makes the key.
     pub(crate) fn is_custom(&self) -> bool {
         self.custom.is_some()
     }
 
-    /// Whether the key depends on nothing but the name.
+    /// Whether the key depends only on the name.
     pub(crate) fn is_name_only(&self) -> bool {
         self.custom.is_none() && self.rule.is_name_only()
     }
@@ -101,7 +102,7 @@ impl Key {
         self.custom.is_some() || self.rule.attributes().any(|known| known == name)
     }
 
-    /// Lends memory for a key, which the thread keeps.
+    /// Lends thread-local memory for a key.
     pub(crate) fn with_memory<T>(f: impl FnOnce(&mut String) -> T) -> T {
         let mut memory = FOLDED.try_with(Cell::take).unwrap_or_default();
         let result = f(&mut memory);
@@ -111,7 +112,7 @@ impl Key {
         result
     }
 
-    /// Lends the key of a root of this callsite, for a key of the name only.
+    /// Lends the key of a root of this callsite, for a key that depends only on the name.
     #[inline]
     pub(crate) fn with_static<T>(
         &self,
@@ -120,7 +121,8 @@ impl Key {
     ) -> T {
         let name = metadata.name();
         let template = *self.rule.template();
-        // A name's template is mostly itself; then it is so forever.
+        // Most names are their own template. A callsite's name is constant, so that can be
+        // remembered.
         let address = std::ptr::from_ref(metadata).addr();
         let known = (address, template);
         let place = address / align_of::<Metadata<'static>>() % UNFOLDED_MAX;
@@ -131,8 +133,8 @@ impl Key {
         Self::with_folded(known, (name, place), f)
     }
 
-    /// As [`Key::with_static`], of a name that may have a template of its own. `known` says that it
-    /// has none, at this place.
+    /// Like [`Key::with_static`], for a name that may change when folded. If it does not, `known`
+    /// is stored at this place.
     #[inline(never)]
     fn with_folded<T>(
         known: (usize, Template),
@@ -150,7 +152,7 @@ impl Key {
         f(name)
     }
 
-    /// The key of `root`. `out` is memory to write it to where the name alone does not do.
+    /// The key of `root`, written to `out` unless the name itself is the key.
     pub(crate) fn of<'a>(&self, root: &Root<'a>, out: &'a mut String) -> &'a str {
         out.clear();
         if let Some(custom) = &self.custom {
@@ -161,7 +163,7 @@ impl Key {
     }
 }
 
-/// A root's attributes, then those of the resource.
+/// A root's attributes, and after them those of the resource.
 struct Rooted<'a> {
     key: &'a Key,
     root: &'a Root<'a>,
@@ -184,7 +186,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// A local root that is about to be put to the sampler, as far as it is known.
+/// A local root that is about to be decided, with the data known by then.
 pub struct Root<'a> {
     name: &'a str,
     attributes: &'a dyn Lookup,
@@ -200,7 +202,7 @@ impl<'a> Root<'a> {
         self.name
     }
 
-    /// The value of an attribute that the span has, as text.
+    /// The value of an attribute of the span, as text.
     pub fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
         self.attributes.attribute(name)
     }
@@ -212,7 +214,7 @@ impl fmt::Debug for Root<'_> {
     }
 }
 
-/// Where attributes are looked up: in the layer's fields, or in OpenTelemetry's key-value pairs.
+/// A source of attributes: the layer's fields, or OpenTelemetry's key-value pairs.
 pub(crate) trait Lookup {
     fn attribute(&self, name: &str) -> Option<Cow<'_, str>>;
 }
@@ -226,7 +228,7 @@ impl Lookup for [opentelemetry::KeyValue] {
     }
 }
 
-/// Copies, the last first.
+/// Copied attributes, latest first.
 impl Lookup for Vec<(String, String)> {
     fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
         let (_, value) = self.iter().find(|(known, _)| known == name)?;

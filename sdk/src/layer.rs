@@ -1,4 +1,4 @@
-//! The layer: an adapter from `tracing_subscriber::Layer` to [`Core`].
+//! The layer: adapts `tracing_subscriber::Layer` to [`Core`].
 
 use std::any::TypeId;
 use std::sync::Arc;
@@ -19,27 +19,29 @@ use crate::core::{Core, NewId, place};
 use crate::settings::DroppedSpans;
 use crate::stack;
 
-/// The layer for `tracing_subscriber`: put it on a `Registry`, with other layers as you like.
+/// The layer for `tracing_subscriber`. Put it on a `Registry`, with any other layers.
 ///
-/// Built by [`Builder`](crate::Builder). It may be cloned, and the clones put on several
-/// subscribers: they share the sampler, the exporter, the bounds and the counts, and each knows the
-/// spans of its own subscriber.
+/// Built by [`Builder`](crate::Builder). It may be cloned and the clones put on several
+/// subscribers. Clones share the sampler, the exporter, the bounds and the counts; each knows only
+/// the spans of its own subscriber.
 #[derive(Debug)]
 pub struct AstracerLayer {
     /// `None`: switched off.
     core: Option<Arc<Core>>,
-    /// The highest level that is enabled. A filter beside the layer does the same; with the
-    /// subscriber there may be none.
+    /// The highest level that is enabled. On a registry a filter beside the layer does the same;
+    /// the subscriber may have no filter.
     max_level: LevelFilter,
-    /// The core's number, if spans below a dropped root are disabled; else 0.
+    /// The core's number if spans below a dropped root are disabled, else 0.
     refusing: u64,
     #[cfg(feature = "bridge")]
     bridge: Option<Arc<Bridge>>,
 }
 
-/// For another subscriber. A clone that comes to one by `reload` is not told of it, so it has a
-/// state of its own from the beginning: it does not know the spans that a layer before it had,
-/// which are lost, and counted, when that layer goes.
+/// Makes a layer for another subscriber, with span state of its own.
+///
+/// `reload` does not notify a layer that it has been installed, so even a clone on the same
+/// subscriber starts empty. It does not know the open spans of the layer it replaces. Those spans
+/// are lost, and counted, when the old layer is dropped.
 impl Clone for AstracerLayer {
     fn clone(&self) -> Self {
         let core = self.core.as_ref().map(|core| core.beside());
@@ -71,7 +73,7 @@ impl AstracerLayer {
         AstracerLayer { max_level, ..self }
     }
 
-    /// Whether spans that begin here on this thread are refused.
+    /// Whether spans that begin at this place on this thread are refused.
     #[inline]
     pub(crate) fn refuses_here(&self) -> bool {
         self.refusing != 0 && stack::is_dropped(self.refusing)
@@ -89,14 +91,15 @@ where
 {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         match self.core() {
-            // The level holds for all layers, also where this one is switched off.
+            // The maximum level applies to all layers, so it also holds while this one is switched
+            // off.
             _ if !self.is_level_enabled(metadata) => Interest::never(),
             Some(core) if core.settings().dropped_spans.refuses(metadata) => Interest::sometimes(),
             _ => Interest::always(),
         }
     }
 
-    /// A layer that is switched off asks for nothing; other layers may.
+    /// A layer that is switched off needs no spans; other layers may raise the level.
     fn max_level_hint(&self) -> Option<LevelFilter> {
         match self.core() {
             None => Some(LevelFilter::OFF),
@@ -135,7 +138,7 @@ where
     #[inline(always)]
     fn on_exit(&self, id: &Id, _: Context<'_, S>) {
         if let Some(core) = self.core() {
-            // A registry counts the handles of its spans.
+            // The registry counts the handles of its spans, so there are none to release.
             core.exit(id, |_, _| ());
         }
     }
@@ -172,16 +175,16 @@ where
         }
     }
 
-    // The trait's method is unsafe because its callers read through the pointers; these point into
-    // `self` or to a static, and are of the types asked for.
+    // The trait's method is unsafe because callers read through the returned pointer. Ours points
+    // into `self` or to a static, and has the requested type.
     #[allow(unsafe_code)]
     unsafe fn downcast_raw(&self, id: TypeId) -> Option<*const ()> {
         if id == TypeId::of::<Self>() {
             return Some((&raw const *self).cast());
         }
         if self.core().is_none() {
-            // Says, as `None` does in the layer's place, that the level above holds for it and not
-            // for other layers.
+            // Reports itself as a `None` layer: the hint `OFF` above then applies to this layer
+            // alone, not to the others.
             static NONE: Option<Identity> = None;
             return unsafe { <Option<Identity> as Layer<S>>::downcast_raw(&NONE, id) };
         }

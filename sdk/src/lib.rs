@@ -1,21 +1,38 @@
-//! Adaptive sampling for services: a layer for `tracing` and a sampler for OpenTelemetry, with one
-//! decider.
+//! Adaptive head sampling for Rust services: a layer for `tracing` and a sampler for OpenTelemetry
+//! that share one decision.
 //!
-//! The layer keeps the traces that the sampler chooses, whole, and hands them to any OpenTelemetry
-//! exporter on a thread of its own. Where tracing-opentelemetry builds each span before it asks a
-//! sampler, here nothing is recorded below a dropped root.
+//! [`AstracerLayer`] decides once per local root, the first span of a trace in this process. It
+//! keeps the traces that the sampler chooses, whole, and exports them through any OpenTelemetry
+//! [`SpanExporter`](opentelemetry_sdk::trace::SpanExporter). tracing-opentelemetry builds every
+//! span before it asks the sampler; here nothing is recorded below a dropped root, unless you ask
+//! for late keeping (below). Code on the OpenTelemetry API joins in with [`AstracerSampler`], which
+//! asks the same decider.
 //!
-//! Not part of this crate: exporters, an asynchronous runtime, global state (a service installs the
-//! subscriber and the propagator itself), and decisions about the whole trace: each local root is
-//! decided when it is first entered.
+//! # Data flow
 //!
 //! ```text
-//! tracing spans -> AstracerLayer -- kept --> records of the trace -> queue -> exporter's thread -> SpanExporter
-//!                       |                                              (bounded; losses counted)
-//!                       +-- local root: Decider (key, randomness, now) -> keep or drop, weight
-//!                                          |
-//! OpenTelemetry API -> AstracerSampler ----+
+//! tracing spans -> AstracerLayer -- kept --> records -> queue -> exporter threads -> SpanExporter
+//!                       |                 of a trace   (bounded, losses counted)
+//!                       |
+//!                       +-- local root --> decider: key, randomness, time -> keep or drop, weight
+//!                                             ^
+//! OpenTelemetry API -> AstracerSampler -------+
 //! ```
+//!
+//! 1. A new span belongs below an open span, below a remote parent, or at the root of a new trace.
+//! 2. A local root is decided when it is first entered, asked for its context, given a child, or
+//!    ended, whichever comes first. With [`Start::AtOnce`] it is decided when it is created. The
+//!    sampler gets the root's [`Key`], the randomness of the trace id and the time. If the root has
+//!    a remote parent, that parent's decision holds unless [`ParentDecision::Ignore`] is set.
+//! 3. Spans of a kept trace are recorded and gathered until the local root ends, then queued
+//!    together. A large or old trace is queued in parts.
+//! 4. The exporter's threads convert queued records to `SpanData` and call the exporter.
+//!
+//! Late keeping, set with [`Builder::with_tail`], also records some of the dropped traces and
+//! exports those whose outcome matters: errors, slow roots and other policies. It decides when the
+//! local root ends, on the part of the trace that this process saw.
+//!
+//! # Example
 //!
 //! ```
 //! use std::time::Duration;
@@ -26,7 +43,7 @@
 //! use tracing_subscriber::layer::SubscriberExt;
 //!
 //! #[derive(Debug)]
-//! struct Nowhere; // or that of opentelemetry-otlp
+//! struct Nowhere; // in a service: an exporter of `astracer` or `opentelemetry-otlp`
 //!
 //! impl SpanExporter for Nowhere {
 //!     async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
@@ -36,7 +53,7 @@
 //!
 //! let astracer = Astracer::builder()
 //!     .with_sampler("bump:lambda=10,min=0.01,window=1s".parse()?)
-//!     .with_environment() // what OTEL_* variables say overrides it
+//!     .with_environment() // OTEL_* variables override the calls above
 //!     .with_exporter(Nowhere)
 //!     .build()?;
 //! let subscriber = tracing_subscriber::registry().with(astracer.layer.clone());
@@ -49,19 +66,58 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! Shut down before `main` returns, with [`Handle::shutdown`] or [`Handle::shutdown_on_drop`]. A
+//! global subscriber is never dropped, so spans that are still queued would be lost.
+//!
+//! # What to use
+//!
+//! | type | purpose |
+//! |---|---|
+//! | [`Builder`] | all settings, from code, the environment or a parameters file |
+//! | [`AstracerLayer`] | the layer, for a `tracing_subscriber::Registry` |
+//! | [`AstracerSubscriber`] | replaces registry and layer if no other layer looks up spans |
+//! | [`gate()`] | hides spans below a dropped one from tracing-opentelemetry's layer |
+//! | [`AstracerSampler`] | `ShouldSample`, for an `SdkTracerProvider` |
+//! | [`OpenTelemetrySpanExt`] | remote parents, links, attributes and status on a `tracing::Span` |
+//! | [`Handle`] | counts, flush, shutdown, and changes while the service runs |
+//!
+//! This crate has no exporters of its own, needs no asynchronous runtime and sets no global state:
+//! a service installs the subscriber and the propagator itself. The `astracer` crate adds
+//! exporters.
+//!
+//! # Concurrency and limits
+//!
+//! - **Any thread.** The layer, the sampler and the handle are `Send + Sync` and cheap to share. A
+//!   clone of the layer belongs to another subscriber and allocates its own span table of about 64
+//!   KiB; clone the handle instead where only the handle is needed.
+//! - **One decision per root.** If several threads race to use a new root, one of them decides and
+//!   the others wait for its decision.
+//! - **Cheap drops.** A thread inside a dropped root recognises this by one thread-local read. With
+//!   [`DroppedSpans::Disabled`] that read is the whole cost of a span.
+//! - **No lock around your code.** Looking up an open span and asking the sampler take no lock on
+//!   the common path. Key functions, policies and `Debug` impls run without a lock of this crate
+//!   held. A panic in a key function or a policy is caught and counted.
+//! - **No waiting for the exporter.** Exports run on their own threads. When the queue is full,
+//!   traces are shed by the rule of [`WhenFull`]; only [`WhenFull::Block`] makes the thread that
+//!   ends a span wait, for a bounded time.
+//! - **Bounded memory.** Open spans take at most 128 MiB and the queue 32 MiB by default
+//!   ([`Builder::with_open_bytes_max`], [`Builder::with_queue_bytes_max`]).
+//! - **Every loss counted.** [`Stats`] accounts for each recorded span as exported, open, waiting
+//!   or lost, or with late keeping as held or given up. [`Losses`] gives the reasons.
+//!
 //! # Features
 //!
-//! - `enabled` (default): without it, all of the API is there and does nothing.
-//! - `bridge`: spans of the layer answer tracing-opentelemetry's own `OpenTelemetrySpanExt` too, so
-//!   that middleware that calls it works as it is. Pulls in tracing-opentelemetry; one call costs
-//!   about as much as making a stock span.
+//! - `enabled` (default): without it the whole API is present and does nothing.
+//! - `bridge`: tracing-opentelemetry's own `OpenTelemetrySpanExt` works on spans of the layer, so
+//!   existing middleware runs unchanged. Adds the dependency on tracing-opentelemetry; one call
+//!   costs about as much as creating a stock span.
 //! - `http`: `RemoteParentLayer` and `remote_parent`, which attach the caller's context around
 //!   requests of axum, tonic and hyper.
 //! - `endpoint`: `Handle::serve`, a local page with live counts.
-//! - `metrics`: `Handle::register_metrics` makes counts known as OpenTelemetry metrics.
-//! - `parameters` (default): reads the tuner's parameters files.
-//! - `polling`: `Builder::with_polled_parameters` asks a URL for such a file; `polling-tls` over
-//!   https too.
+//! - `metrics`: `Handle::register_metrics`, which reports counts as OpenTelemetry metrics.
+//! - `parameters` (default): reads the parameters files that the tuner writes.
+//! - `polling`: `Builder::with_polled_parameters`, which fetches a parameters file from an `http`
+//!   URL; `polling-tls` adds `https`.
 
 mod above;
 #[cfg(feature = "bridge")]
@@ -153,7 +209,7 @@ pub use subscriber::AstracerSubscriber;
 pub use tail::{TailSpan, TailTrace};
 pub use why::Explanation;
 
-/// The guide's code, so that it stays true.
+/// Compiles the code blocks of the guides, so that they stay correct.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/tracing-layer.md")]
 struct Guide;

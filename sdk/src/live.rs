@@ -1,19 +1,19 @@
-//! A value that all threads read and that may be replaced at any time.
+//! A value that every thread reads and that may be replaced at any time.
 //!
-//! Readers keep a copy of the pointer of their own and compare a version, which is one load of a
-//! line of memory that nobody writes: no read-modify-write, no lock, no allocation. Only after a
-//! change a reader takes the lock, once, to get the new value. A reader that is using the old value
-//! goes on with it to the end of its use; a thread that reads no more keeps the last value it read
-//! until the thread ends.
+//! Each reader keeps its own copy of the pointer and compares a version. That is one load of a
+//! cache line that is rarely written: no read-modify-write, no lock, no allocation. A reader takes
+//! the lock only once after each change, to copy the new pointer. A reader that is using the old
+//! value finishes with it. A thread that stops reading keeps the last value it read until the
+//! thread ends.
 
 use std::sync::Arc;
 
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
-/// The value, and its version.
+/// The value and its version.
 #[derive(Debug)]
 pub(crate) struct Live<T> {
-    /// Grows with each change, while the lock is held.
+    /// Incremented with each change, while the lock is held.
     version: AtomicU64,
     current: Mutex<Arc<T>>,
 }
@@ -30,29 +30,30 @@ impl<T> Live<T> {
         Live { version: AtomicU64::new(0), current: Mutex::new(Arc::new(value)) }
     }
 
-    /// The value as it is now.
+    /// The current value.
     pub(crate) fn load(&self) -> Arc<T> {
         Arc::clone(&lock(&self.current))
     }
 
-    /// Replaces the value. Whoever begins to read after this returns reads the new one.
+    /// Replaces the value. A read that begins after this returns sees the new one.
     pub(crate) fn store(&self, value: T) {
         let value = Arc::new(value);
         let mut current = lock(&self.current);
         let old = std::mem::replace(&mut *current, value);
-        // Release: a reader that sees the new version takes the lock after this.
+        // Release, paired with the acquire load in `read`. A reader that sees the new version then
+        // blocks on the lock until it is free, and copies this value or a later one.
         self.version.fetch_add(1, Ordering::Release);
         drop(current);
-        // It may hold a large table, which is not to be freed under the lock.
+        // The old value may hold a large table, which should not be freed under the lock.
         drop(old);
     }
 
-    /// The value, by way of the reader's copy, which is renewed if it is old.
+    /// The value, through the reader's copy, which is renewed if it is outdated.
     #[inline]
     pub(crate) fn read<'a>(&self, copy: &'a mut Option<Copied<T>>) -> &'a T {
         let version = self.version.load(Ordering::Acquire);
         if copy.as_ref().is_none_or(|copy| copy.version != version) {
-            // The old one goes first: it may be the last that holds its value.
+            // Drop the old copy first: it may be the last reference to its value.
             *copy = None;
         }
         &copy.get_or_insert_with(|| self.copy()).value
@@ -62,7 +63,7 @@ impl<T> Live<T> {
     #[inline(never)]
     fn copy(&self) -> Copied<T> {
         let current = lock(&self.current);
-        // Under the lock, so that the version is this value's.
+        // Relaxed: the version changes only under this lock, so it belongs to this value.
         Copied { version: self.version.load(Ordering::Relaxed), value: Arc::clone(&current) }
     }
 }
@@ -72,14 +73,14 @@ mod loom_models {
     use super::*;
     use crate::sync::AtomicU64 as Count;
 
-    /// Parameters that share their counts, as samplers of one table do.
+    /// Parameters that share their counts, as successive samplers share one table.
     struct Parameters {
         number: u64,
         counts: Arc<[Count; 2]>,
     }
 
-    /// Two threads decide while a third changes the parameters twice: no call is lost, each is
-    /// counted by parameters that were whole, and a thread never goes back to older ones.
+    /// Two threads decide while a third replaces the parameters: no call is lost, each is counted
+    /// by complete parameters, and no thread goes back to older ones.
     #[test]
     fn loom_a_swap_under_load_loses_no_count() {
         loom::model(|| {
@@ -103,7 +104,7 @@ mod loom_models {
                 .collect();
             live.store(Parameters { number: 1, counts: Arc::clone(&counts) });
             let mut copy = None;
-            assert_eq!(live.read(&mut copy).number, 1, "a change is seen by who made it");
+            assert_eq!(live.read(&mut copy).number, 1, "the writer sees its own change");
             for reader in readers {
                 reader.join().unwrap();
             }
@@ -125,7 +126,7 @@ mod tests {
         let old = live.load();
         live.store(2);
         assert_eq!((*live.read(&mut one), *live.load()), (2, 2));
-        // The other thread's copy, and this one's.
+        // The other reader's copy, and `old` itself.
         assert_eq!(Arc::strong_count(&old), 2);
         assert_eq!(*live.read(&mut other), 2);
         assert_eq!(Arc::strong_count(&old), 1);

@@ -1,4 +1,5 @@
-//! Counts and states as OpenTelemetry metrics. Read when a reader asks; nothing here makes a span.
+//! Counts and states as OpenTelemetry metrics, collected when a metrics reader asks for them. This
+//! code makes no spans.
 
 mod told;
 
@@ -15,20 +16,21 @@ use crate::steering::KeyStats;
 use crate::sync::{Mutex, lock};
 
 impl Handle {
-    /// Makes counts and states known to a meter, for as long as the service runs:
+    /// Registers counts and states with a meter:
     ///
     /// - `astracer.roots` (counter): local roots of a key (`key`) by `decision` (`kept`, `dropped`)
-    ///   and `reason` (`sampler`, `cap`, `cap_empty`, `override`): the exact numbers, of which kept
-    ///   traces are a sample;
-    /// - `astracer.probability` and `astracer.tokens` (gauges): the state of a key;
-    /// - `astracer.keys.overflowed` (counter): roots of keys without a record of their own;
-    /// - `astracer.cap.level` (gauge): the part of the cap's credit that is there, from 0 to 1;
+    ///   and `reason` (`sampler`, `cap`, `cap_empty`, `override`). These are the exact numbers, of
+    ///   which kept traces are a sample.
+    /// - `astracer.probability` and `astracer.tokens` (gauges): the state of a key.
+    /// - `astracer.keys.overflowed` (counter): roots of keys without a record of their own.
+    /// - `astracer.cap.level` (gauge): the remaining part of the cap's credit, from 0 to 1.
     /// - `astracer.spans` (counter by `state`): `exported`, and `lost` by `reason`;
     ///   `astracer.spans.waiting` (gauge).
     ///
-    /// The first 300 keys are told apart, those with the most roots first; the others are added up
-    /// as `_OTHER`. No counter falls: a key goes on where it was, whatever becomes of its record,
-    /// and the sampler may be replaced.
+    /// The first 300 keys are reported separately, those with the most roots first; the others are
+    /// added up as `_OTHER`. Counters never fall: a key continues from its last value when its
+    /// record is evicted or the sampler is replaced. The instruments keep working for as long as
+    /// the layer exists.
     pub fn register_metrics(&self, meter: &Meter) {
         let Some(shared) = self.shared_weak() else { return };
         let with = move |shared: &Weak<Shared>| shared.upgrade();
@@ -107,7 +109,8 @@ fn named(key: Option<&str>) -> KeyValue {
 
 fn observe_roots(observer: &dyn AsyncInstrument<u64>, key: Option<&str>, counts: &Roots) {
     for ((decision, reason), count) in DECISIONS.into_iter().zip(*counts) {
-        // Two are always there, so that a rate can be computed from the first call on.
+        // The two series of the sampler are always reported, so that a rate can be computed from
+        // the first call on.
         if count > 0 || reason == "sampler" {
             let attributes =
                 [named(key), KeyValue::new("decision", decision), KeyValue::new("reason", reason)];

@@ -1,5 +1,5 @@
-//! The size of spans in OTLP's protobuf form, before compression and without resource and scope:
-//! the unit in which a cap on bytes counts, whatever the exporter sends.
+//! The size of spans in OTLP's protobuf form, before compression and without resource and scope. A
+//! cap on bytes counts in this unit, whichever format the exporter sends.
 //!
 //! Source: opentelemetry-proto, trace/v1/trace.proto and common/v1/common.proto; Protocol Buffers,
 //! "Encoding".
@@ -13,22 +13,22 @@ fn varint(number: u64) -> usize {
     (u64::BITS - (number | 1).leading_zeros()).div_ceil(7) as usize
 }
 
-/// A field of a length and that number of bytes, with a tag of one byte.
+/// Bytes of a length-delimited field with this length and a one-byte tag.
 fn field(length: usize) -> usize {
     1 + varint(length as u64) + length
 }
 
-/// A field of a text or of bytes, which is left out if it is empty.
+/// Bytes of a text or bytes field, which is omitted if empty.
 fn text(length: usize) -> usize {
     if length == 0 { 0 } else { field(length) }
 }
 
-/// A number's field, which is left out if it is 0.
+/// Bytes of a number's field, which is omitted if 0.
 fn count(number: u32) -> usize {
     if number == 0 { 0 } else { 1 + varint(u64::from(number)) }
 }
 
-/// The content of an `AnyValue`.
+/// Bytes of the content of an `AnyValue`.
 fn value(value: &Value) -> usize {
     let array = |lengths: &mut dyn Iterator<Item = usize>| field(lengths.map(field).sum());
     match value {
@@ -40,7 +40,7 @@ fn value(value: &Value) -> usize {
         Value::Array(Array::I64(all)) => array(&mut all.iter().map(|number| 1 + varint(*number as u64))),
         Value::Array(Array::F64(all)) => array(&mut all.iter().map(|_| 9)),
         Value::Array(Array::String(all)) => array(&mut all.iter().map(|text| field(text.as_str().len()))),
-        // No other value exists today; one that comes is counted as its text.
+        // No other kind of value exists today; a future one is measured as its text.
         other => field(other.as_str().len()),
     }
 }
@@ -72,7 +72,7 @@ pub(crate) fn of_span(span: &SpanData) -> usize {
         Status::Error { description } => 2 + text(description.len()),
     };
     let parent = if span.parent_span_id == SpanId::INVALID { 0 } else { 10 };
-    // Ids, kind, two times, and the flags, whose tag takes two bytes.
+    // Trace and span id, kind, two times, and the flags, whose tag takes two bytes.
     let fixed = 18 + 10 + 2 + 9 + 9 + 6;
     let own = fixed
         + parent

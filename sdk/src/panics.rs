@@ -1,22 +1,22 @@
-//! Panics of code that is the user's: keys, generators of ids, policies, exporters, subscribers.
-//! They end where we call it.
+//! Catches panics of the user's code (keys, id generators, policies, exporters, subscribers) where
+//! this crate calls it.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The result of `f`; if it panics, that of `instead`, which sees what it panicked with.
+/// The result of `f`. If `f` panics, the result of `instead`, which gets the panic's payload.
 pub(crate) fn caught<T>(f: impl FnOnce() -> T, instead: impl FnOnce(&(dyn Any + Send)) -> T) -> T {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| {
         let result = instead(&*payload);
-        // The payload is the user's too, and may panic when it is dropped; what it panics with then
-        // is not dropped.
+        // The payload is the user's too, and may panic when it is dropped. The payload of that
+        // second panic is leaked, since dropping it could panic again.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(std::mem::forget);
         result
     })
 }
 
-/// Warns the service, from a thread of ours. Its layers may count on what its own threads have,
-/// such as a runtime, and panic here.
+/// Emits a warning from one of our threads. The service's layers may need something that only its
+/// own threads have, such as a runtime, and panic here.
 pub(crate) fn warn(tell: impl FnOnce()) {
     caught(tell, |_| ());
 }

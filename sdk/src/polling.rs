@@ -1,9 +1,9 @@
-//! Polling of a URL for the parameters file.
+//! Polls a URL for the parameters file.
 //!
-//! A thread asks the server now and then, with the tag of the answer before (`If-None-Match`), so
-//! that an unchanged file costs neither side much. An answer that cannot be used changes nothing:
-//! the last good parameters hold, and the fault is told once. Answers are bounded in size and time.
-//! The thread makes no spans.
+//! A thread requests the file periodically. It sends the tag of the previous response
+//! (`If-None-Match`), so that an unchanged file costs both sides little. A response that cannot be
+//! used changes nothing: the last good parameters stay in effect, and the fault is reported once.
+//! Responses are bounded in size and time. The thread makes no spans.
 
 use std::fmt;
 use std::io::Read as _;
@@ -19,13 +19,13 @@ use crate::fault::Origin;
 use crate::panics::warn;
 use crate::steering::SteerError;
 
-/// The longest answer that is read: a parameters file is shorter.
+/// The longest response that is read; parameters files are shorter.
 const BYTES_MAX: u64 = 2 << 20;
-/// The shortest time between two requests.
+/// The shortest interval between requests.
 const EVERY_MIN: Duration = Duration::from_secs(1);
 const REDIRECTS_MAX: u32 = 3;
 
-/// A URL that has the parameters file, for
+/// A URL that serves the parameters file, for
 /// [`Builder::with_polled_parameters`](crate::Builder::with_polled_parameters).
 #[derive(Clone)]
 #[must_use]
@@ -39,8 +39,8 @@ pub struct Polling {
 }
 
 impl Polling {
-    /// Asks this URL each minute. An `https` URL needs the feature `polling-tls`, and is trusted by
-    /// the system's certificates unless there are others.
+    /// Polls this URL every minute. An `https` URL needs the feature `polling-tls`. Its server is
+    /// verified with the system's certificates, unless others are set.
     pub fn new(url: impl Into<String>) -> Self {
         Polling {
             url: url.into(),
@@ -52,19 +52,19 @@ impl Polling {
         }
     }
 
-    /// The time between an answer and the next request, at least a second.
+    /// Sets the time between a response and the next request; 60 seconds by default, at least one.
     pub fn with_interval(mut self, every: Duration) -> Self {
         self.every = every.max(EVERY_MIN);
         self
     }
 
-    /// The longest time for a request and its answer; ten seconds by default.
+    /// Sets the longest time for a request and its response; ten seconds by default.
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// A header of each request, for example `authorization`.
+    /// Adds a header to each request, for example `authorization`.
     pub fn with_header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.push((name.into(), value.into()));
         self
@@ -84,25 +84,27 @@ impl Polling {
             Ok(uri) => uri,
             Err(error) => {
                 return wrong(format!(
-                    "not a URL: {error}; write for example http://config:8080/astracer.toml"
+                    "not a URL: {error}; use for example http://config:8080/astracer.toml"
                 ));
             }
         };
         let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
-            return wrong("not a whole URL; write for example http://config:8080/astracer.toml".to_owned());
+            return wrong(
+                "the URL has no scheme or host; use for example http://config:8080/astracer.toml".to_owned(),
+            );
         };
         if authority.as_str().contains('@') {
-            return wrong("a password in a URL would be shown in messages; send it in a header".to_owned());
+            return wrong("messages would show a password in the URL; send it in a header".to_owned());
         }
         let is_tls = scheme == "https";
         if !is_tls && scheme != "http" {
-            return wrong(format!("the scheme {scheme} is not known; use http or https"));
+            return wrong(format!("unknown scheme `{scheme}`; use http or https"));
         }
         let mut headers = Vec::new();
         for (name, value) in &self.headers {
             let (Ok(known), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_str(value)) else {
-                // A value may be a secret.
-                return wrong(format!("the header {name:?} is not one"));
+                // Leave the value out: it may be a secret.
+                return wrong(format!("{name:?} or its value is not valid in an HTTP header"));
             };
             headers.push((known, value));
         }
@@ -112,7 +114,7 @@ impl Polling {
             .https_only(is_tls)
             .timeout_global(Some(self.timeout))
             .user_agent(concat!("astracer/", env!("CARGO_PKG_VERSION")));
-        // A proxy that `HTTP_PROXY` and the like name cannot reach this machine's own servers.
+        // A proxy from `HTTP_PROXY` and the like could not reach this machine's own servers.
         let config = if is_loopback(uri.host().unwrap_or_default()) { config.proxy(None) } else { config };
         #[cfg(feature = "polling-tls")]
         let config = if is_tls {
@@ -126,7 +128,7 @@ impl Polling {
         #[cfg(not(feature = "polling-tls"))]
         if is_tls {
             return wrong(
-                "https needs the feature `polling-tls`, which this program is built without".to_owned(),
+                "https needs the feature `polling-tls`, which this program was built without".to_owned(),
             );
         }
         let agent = config.build().new_agent();
@@ -134,7 +136,7 @@ impl Polling {
     }
 }
 
-/// Without the headers, which may be secrets.
+/// Omits the headers, which may be secrets.
 impl fmt::Debug for Polling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Polling").field("url", &without_password(&self.url)).finish_non_exhaustive()
@@ -166,8 +168,8 @@ fn tls(own: Option<&[u8]>) -> Result<ureq::tls::TlsConfig, String> {
         }
     };
     if roots.is_empty() {
-        let remedy = "give those of your authority with Polling::with_root_certificates";
-        return Err(format!("https needs a root certificate, and there is none; {remedy}"));
+        let remedy = "set those of your authority with Polling::with_root_certificates";
+        return Err(format!("https needs a root certificate, and none was found; {remedy}"));
     }
     let roots: Vec<_> = roots.iter().map(|root| Certificate::from_der(root).to_owned()).collect();
     let config = TlsConfig::builder()
@@ -177,7 +179,7 @@ fn tls(own: Option<&[u8]>) -> Result<ureq::tls::TlsConfig, String> {
     Ok(config.build())
 }
 
-/// Asks one URL.
+/// Polls one URL.
 pub(crate) struct Client {
     agent: Agent,
     uri: Uri,
@@ -192,17 +194,17 @@ impl fmt::Debug for Client {
     }
 }
 
-/// The last answer with a file.
+/// The last response with a file.
 #[derive(Debug, Default)]
 struct Last {
     tag: Option<HeaderValue>,
     text: Option<String>,
-    /// The reason why that file was not taken over.
+    /// The reason why that file was not applied.
     fault: Option<String>,
 }
 
 impl Client {
-    /// Asks, and hands a new file on. Gives the fault that holds now.
+    /// Requests the file, and passes a new one to `take`. Returns the current fault.
     fn ask(&mut self, take: impl FnOnce(&str) -> Result<(), SteerError>) -> Option<String> {
         match self.fetch() {
             Err(fault) => return Some(self.told(&fault)),
@@ -220,7 +222,7 @@ impl Client {
         format!("{}: {fault}; the last parameters hold", self.uri)
     }
 
-    /// The file, if it may have changed.
+    /// The file, unless the server says that it is unchanged.
     fn fetch(&mut self) -> Result<Option<String>, String> {
         let mut request = self.agent.get(&self.uri);
         for (name, value) in &self.headers {
@@ -233,23 +235,23 @@ impl Client {
         match response.status().as_u16() {
             304 => return Ok(None),
             200 => {}
-            status => return Err(format!("HTTP {status}")),
+            status => return Err(format!("the server answered HTTP {status}")),
         }
         let tag = response.headers().get("etag").cloned();
         let mut text = Vec::new();
         let body = response.body_mut().as_reader().take(BYTES_MAX + 1).read_to_end(&mut text);
         body.map_err(|error| error.to_string())?;
         if text.len() as u64 > BYTES_MAX {
-            return Err(format!("the answer is longer than {BYTES_MAX} bytes"));
+            return Err(format!("the response is longer than {BYTES_MAX} bytes"));
         }
-        let text = String::from_utf8(text).map_err(|_| "the answer is not UTF-8".to_owned())?;
-        // Only a whole answer: the rest of one that was cut is asked for again.
+        let text = String::from_utf8(text).map_err(|_| "the response is not UTF-8".to_owned())?;
+        // Store the tag only with a complete response, so that a truncated one is requested again.
         self.last.tag = tag;
         Ok(Some(text))
     }
 }
 
-/// The state of the thread, for itself and for the handle.
+/// The thread's state, shared with the handle.
 #[derive(Debug)]
 pub(crate) struct Poller {
     client: Mutex<Client>,
@@ -272,7 +274,7 @@ impl Poller {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks until it is told to end, or nobody is left who could be interested.
+    /// Polls until [`finish`](Self::finish) is called, or until all layers and handles are gone.
     pub(crate) fn run(&self, shared: &Weak<Shared>) {
         let every = self.client.lock().unwrap_or_else(PoisonError::into_inner).every;
         while shared.strong_count() > 0 {
@@ -286,7 +288,7 @@ impl Poller {
         }
     }
 
-    /// Asks now. The layer can end while the answer is waited for.
+    /// Polls now. The layer may be dropped while this waits for the response.
     pub(crate) fn look(&self, shared: &Weak<Shared>) {
         let _suppressed = Context::enter_telemetry_suppressed_scope();
         let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
@@ -308,7 +310,7 @@ impl Poller {
         self.state().fault.clone()
     }
 
-    /// Ends the thread; a request under way ends by its timeout.
+    /// Ends the thread. A request in flight ends by its timeout.
     pub(crate) fn finish(&self) {
         self.state().is_over = true;
         self.wake.notify_all();

@@ -1,4 +1,4 @@
-//! Propagators, by the names of `OTEL_PROPAGATORS`.
+//! Propagators, by their names in `OTEL_PROPAGATORS`.
 
 use opentelemetry::propagation::{TextMapCompositePropagator, TextMapPropagator};
 
@@ -13,7 +13,7 @@ use b3::{B3, Encoding};
 pub(crate) use undecided::is_undecided;
 use w3c::TraceContext;
 
-/// A format in which context travels from process to process.
+/// A format in which context travels between processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Propagator {
@@ -21,17 +21,18 @@ pub enum Propagator {
     TraceContext,
     /// `baggage`: W3C Baggage.
     Baggage,
-    /// `b3`: B3 in one header, as Zipkin's libraries speak it. Several headers are read too.
+    /// `b3`: B3 in one header, as Zipkin's libraries use it. The form with several headers is read
+    /// too.
     B3,
-    /// `b3multi`: B3 in several headers. A single one is read too.
+    /// `b3multi`: B3 in several headers. The form with one header is read too.
     B3Multi,
 }
 
 impl Propagator {
     pub(crate) const DEFAULT: [Propagator; 2] = [Propagator::TraceContext, Propagator::Baggage];
 
-    /// A list as in `OTEL_PROPAGATORS`, `tracecontext,baggage`; `none` is an empty one. Names are
-    /// read in any case.
+    /// Parses a list as in `OTEL_PROPAGATORS`, such as `tracecontext,baggage`; `none` is an empty
+    /// list. Names are case-insensitive.
     pub(crate) fn parse_list(text: &str) -> Result<Vec<Propagator>, String> {
         if text.eq_ignore_ascii_case("none") {
             return Ok(Vec::new());

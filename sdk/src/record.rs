@@ -1,9 +1,9 @@
-//! Recorded data: pure, without locks and without knowledge of threads.
+//! Recorded data: plain values without locks, unaware of threads.
 //!
-//! An open span's fields and events are in its own [`Body`], which most spans do not need. When the
-//! span ends, a [`Record`] and the body's content are appended to the [`Buffer`] of its trace; when
-//! the trace leaves, its buffer is appended to a [`Batch`], from which the exporter's thread reads
-//! each trace through a [`TraceView`], without moving it again.
+//! An open span keeps its fields and events in its own [`Body`], which most spans do not need. When
+//! the span ends, a [`Record`] and the body's content are appended to the [`Buffer`] of its trace.
+//! When the trace is queued, its buffer is appended to a [`Batch`]. The exporter's thread reads
+//! each trace there through a [`TraceView`], without moving it again.
 
 mod attribute;
 mod batch;

@@ -1,7 +1,7 @@
-//! The caller's context, attached around a request before its span begins.
+//! Attaches the caller's context around a request, before its span begins.
 //!
-//! Servers on `http`'s types share this: axum and tonic take [`RemoteParentLayer`], and a service
-//! of hyper runs in a [`RemoteParentFuture`].
+//! For servers that use the types of the `http` crate: axum and tonic take [`RemoteParentLayer`],
+//! and a hyper service runs in a [`RemoteParentFuture`].
 
 use std::fmt;
 use std::pin::Pin;
@@ -14,8 +14,8 @@ use opentelemetry::{Context, global};
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// Returns the context that a request's headers carry, read by OpenTelemetry's global propagator;
-/// `None` if they have none of the propagator's headers. B3 is read in either of its forms.
+/// Returns the context that a request's headers carry, read by OpenTelemetry's global propagator.
+/// `None` if they contain none of the propagator's headers. B3 is read in both of its forms.
 ///
 /// See [`RemoteParentFuture::new`] for a future that runs with it.
 pub fn remote_parent(headers: &HeaderMap) -> Option<Context> {
@@ -28,7 +28,8 @@ fn extract(propagator: &dyn TextMapPropagator, headers: &HeaderMap) -> Option<Co
     is_there.then(|| propagator.extract(&headers))
 }
 
-/// The names that our propagators read: to parse one takes longer than to look it up.
+/// The header names that our propagators read, parsed in advance: parsing a name takes longer than
+/// looking it up.
 static NAMES: [HeaderName; 8] = [
     HeaderName::from_static("traceparent"),
     HeaderName::from_static("tracestate"),
@@ -40,7 +41,7 @@ static NAMES: [HeaderName; 8] = [
     HeaderName::from_static("x-b3-flags"),
 ];
 
-/// Those of them in which B3 travels.
+/// The range of [`NAMES`] that B3 uses.
 const B3: std::ops::Range<usize> = 3..8;
 
 fn parsed(name: &str) -> Option<&'static HeaderName> {
@@ -57,8 +58,9 @@ impl Headers<'_> {
         }
     }
 
-    /// Whether a header is there that a propagator may read which writes this one. The fields of a
-    /// propagator are those that it writes, and those of B3 read both forms and write one.
+    /// Whether a header is present that may be read by a propagator that writes this one. A
+    /// propagator's `fields` are the headers it writes, but those of B3 read both forms and write
+    /// one.
     fn has_any_form(&self, name: &str) -> bool {
         match NAMES.iter().position(|known| known.as_str() == name) {
             Some(place) if B3.contains(&place) => NAMES[B3].iter().any(|form| self.0.contains_key(form)),
@@ -87,8 +89,8 @@ impl Extractor for Headers<'_> {
     }
 }
 
-/// A tower layer that attaches the caller's context around each request: spans that begin inside
-/// are the caller's children. Put it outside of the layer that makes the request's span.
+/// A tower layer that attaches the caller's context around each request, so that spans inside are
+/// the caller's children. Put it outside the layer that makes the request's span.
 ///
 /// ```
 /// use astracer_sdk::{Astracer, RemoteParentLayer};
@@ -102,18 +104,18 @@ impl Extractor for Headers<'_> {
 /// ```
 #[derive(Clone, Default)]
 pub struct RemoteParentLayer {
-    /// `None`: the global one.
+    /// `None`: the global propagator.
     propagator: Option<Arc<dyn TextMapPropagator + Send + Sync>>,
 }
 
 impl RemoteParentLayer {
-    /// Reads headers by this propagator, which may be
+    /// Reads headers with this propagator, for example
     /// [`Astracer::propagator`](crate::Astracer::propagator).
     pub fn new(propagator: impl TextMapPropagator + Send + Sync + 'static) -> Self {
         RemoteParentLayer { propagator: Some(Arc::new(propagator)) }
     }
 
-    /// Reads headers by OpenTelemetry's global propagator.
+    /// Reads headers with OpenTelemetry's global propagator.
     pub fn global() -> Self {
         Self::default()
     }
@@ -140,7 +142,7 @@ impl<S> Layer<S> for RemoteParentLayer {
     }
 }
 
-/// A service inside of which the caller's context is current; made by [`RemoteParentLayer`].
+/// A service that runs with the caller's context attached; made by [`RemoteParentLayer`].
 #[derive(Clone, Debug)]
 pub struct RemoteParent<S> {
     inner: S,
@@ -161,7 +163,7 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let parent = self.layer.extract(request.headers());
-        // Services may begin the span here, or in the future.
+        // A service may begin its span in `call` or in the future, so attach the context in both.
         let guard = parent.clone().map(Context::attach);
         let future = self.inner.call(request);
         drop(guard);

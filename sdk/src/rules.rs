@@ -8,16 +8,16 @@ use astracer_samplers::{Config, Decision, Nanos, Override, Request, Sampler};
 
 use crate::sync::statics::{AtomicU64, Ordering};
 
-/// All that a decision depends on. It never changes: it is replaced as a whole.
+/// Everything that a decision depends on. Immutable: changes replace it as a whole.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     pub(crate) sampler: Arc<Sampler>,
     pub(crate) overrides: BTreeMap<String, Forced>,
     pub(crate) dry_run: Option<Arc<DryRun>>,
-    /// Whether there are neither overrides nor a dry run.
+    /// True without overrides and dry run.
     is_plain: bool,
-    /// Whether decisions have to know the time at which they are made, and not the time at which
-    /// their roots began: a cap's bound is one on the clock's readings.
+    /// Whether decisions need the time at which they are made instead of the root's start time. A
+    /// cap needs it, because its bound is defined on the clock's readings.
     is_capped: bool,
 }
 
@@ -28,11 +28,11 @@ pub(crate) struct Forced {
     pub(crate) until: Nanos,
 }
 
-/// Another sampler, asked about the same roots and without effect.
+/// Another sampler, asked about the same roots without effect.
 #[derive(Debug)]
 pub(crate) struct DryRun {
     pub(crate) sampler: Sampler,
-    /// By the real decision, then by the other: dropped, kept.
+    /// Indexed by the real decision, then by the dry run's; 0: dropped, 1: kept.
     decided: [[AtomicU64; 2]; 2],
 }
 
@@ -58,15 +58,15 @@ impl DryRun {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DryRunStats {
-    /// The sampler that is tried.
+    /// The sampler of the dry run.
     pub sampler: Config,
-    /// Roots that both drop.
+    /// Roots that both samplers drop.
     pub both_dropped: u64,
     /// Roots that only the sampler of the dry run would keep.
     pub only_kept_here: u64,
-    /// Roots that only the sampler at work keeps.
+    /// Roots that only the sampler in use keeps.
     pub only_kept_really: u64,
-    /// Roots that both keep.
+    /// Roots that both samplers keep.
     pub both_kept: u64,
 }
 
@@ -81,7 +81,7 @@ impl DryRunStats {
         self.only_kept_here + self.both_kept
     }
 
-    /// Roots that the sampler at work has kept.
+    /// Roots that the sampler in use has kept.
     pub fn kept_really(&self) -> u64 {
         self.only_kept_really + self.both_kept
     }
@@ -92,7 +92,7 @@ impl Rules {
         Rules { sampler, overrides: BTreeMap::new(), dry_run: None, is_plain: true, is_capped: false }.ready()
     }
 
-    /// To be called after each change of the parts.
+    /// Updates the derived fields. Call it after each change of the others.
     pub(crate) fn ready(mut self) -> Self {
         self.is_plain = self.overrides.is_empty() && self.dry_run.is_none();
         self.is_capped = !self.sampler.cap().is_none();

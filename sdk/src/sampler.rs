@@ -13,10 +13,10 @@ use crate::weight;
 
 /// The sampler for `SdkTracerProvider::builder().with_sampler(..)`.
 ///
-/// Give it to the provider as it is, without `Sampler::ParentBased` around it: it respects the
-/// parent's decision itself, and passes the trace state on, which the stock wrapper loses. It never
-/// panics. In a process that uses the layer too, both ask the same decider: a trace that the layer
-/// decided about is not decided about again.
+/// Give it to the provider directly, without `Sampler::ParentBased` around it. It respects the
+/// parent's decision itself and passes on the trace state, which the stock wrapper loses. It never
+/// panics. In a process that also uses the layer, both ask the same decider: a trace that the layer
+/// has decided is not decided again.
 #[derive(Clone, Debug)]
 pub struct AstracerSampler {
     /// `None`: switched off.

@@ -1,4 +1,4 @@
-//! The layer's settings, and their defaults.
+//! The layer's settings and their defaults.
 
 use std::time::Duration;
 
@@ -12,19 +12,22 @@ pub enum DroppedSpans {
     /// Other layers see every span.
     #[default]
     Visible,
-    /// Spans below a dropped root are disabled for every layer: one thread-local read refuses them.
+    /// Spans below a dropped root are disabled for every layer. One thread-local read refuses a
+    /// span.
     ///
-    /// Events are not touched, but other layers no longer know which span they are in. A disabled
-    /// span carries nothing to other threads or tasks: spans that begin there begin traces of their
-    /// own. `tracing` asks before it tells of parents, so below a dropped root spans with
-    /// `parent: None`, or with a parent in a kept trace, are disabled as well.
+    /// Events still reach other layers, but without the spans around them. A disabled span cannot
+    /// carry its trace to another thread or task, so spans that begin there start traces of their
+    /// own. `tracing` asks whether a span is enabled before it reveals the parent. So below a
+    /// dropped root, spans with `parent: None` or with a parent in a kept trace are disabled as
+    /// well.
     ///
-    /// A filter on the layer itself (`with_filter`) makes this mode [`Visible`](Self::Visible):
-    /// `tracing_subscriber` then asks the filter in the layer's place. A filter beside the layer
-    /// does not. In a `Vec` of layers, one that wants all spans does as well.
+    /// A filter on the layer itself (`with_filter`) turns this mode into
+    /// [`Visible`](Self::Visible), because `tracing_subscriber` then asks the filter instead of the
+    /// layer. A filter beside the layer does not. In a `Vec` of layers, another layer that wants
+    /// all spans also makes them visible.
     ///
-    /// Spans that are declared with a field `otel.kind` still exist: clients and servers have them,
-    /// and the processes that they call have to know that the trace is dropped.
+    /// Spans declared with a field `otel.kind` still exist. Clients and servers have that field,
+    /// and the processes that they call must learn that the trace is dropped.
     Disabled,
 }
 
@@ -36,27 +39,28 @@ impl DroppedSpans {
     }
 }
 
-/// Whether spans of this callsite talk to other processes, as clients and servers do.
+/// Whether spans of this callsite communicate with other processes, as those of clients and servers
+/// do.
 #[inline]
 pub(crate) fn faces_outward(metadata: &Metadata<'_>) -> bool {
     let fields = metadata.fields();
     !fields.is_empty() && fields.iter().any(|field| field.name() == "otel.kind")
 }
 
-/// The moment at which a span starts: its parent is settled then, and a local root is decided.
+/// The moment at which a span starts. Its parent is final from then on, and a local root is
+/// decided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Start {
-    /// When the span is entered, asked for its context, or ends, or a span begins below it. Until
-    /// then [`set_parent`](crate::OpenTelemetrySpanExt::set_parent) works, and what is recorded may
-    /// be part of a root's key.
+    /// When the span is entered, when its context is requested, when a span begins below it, or
+    /// when it ends. Until then [`set_parent`](crate::OpenTelemetrySpanExt::set_parent) works, and
+    /// fields recorded so far may be part of a root's key.
     #[default]
     WhenUsed,
-    /// When the span begins. A parent in another process is the one whose context is current then,
-    /// so code that receives a call attaches the context first, as `RemoteParentLayer` does
-    /// (feature `http`); `set_parent` fails. A root's key is made of the fields that it is created
-    /// with. A dropped root keeps none of its fields, and only those that the key needs are
-    /// formatted.
+    /// When the span begins. A remote parent must be in the current context by then, so code that
+    /// receives a call attaches the context first, as `RemoteParentLayer` does (feature `http`);
+    /// `set_parent` fails. A root's key is made of the fields it is created with. A dropped root
+    /// stores no fields, and formats only those that the key needs.
     AtOnce,
 }
 
@@ -64,22 +68,21 @@ pub enum Start {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ContextMode {
-    /// Nothing of the layer's. Only for programs without code on the OpenTelemetry API and without
-    /// propagation.
+    /// The layer does not touch the context. Only for programs that use neither the OpenTelemetry
+    /// API nor propagation.
     Off,
-    /// A span with the right ids, flags and trace state, which records nothing: propagators, log
-    /// bridges and child spans by the OpenTelemetry API work; attributes set on it are lost. One
-    /// allocation for each kept span, and three for a copy of the trace state, if the trace has a
-    /// weight.
+    /// A span with the right ids, flags and trace state that records nothing. Propagators, log
+    /// bridges and child spans made through the OpenTelemetry API work; attributes set on it are
+    /// lost. Costs one allocation per kept span, and three more to copy the trace state if the
+    /// trace has a weight.
     Ids,
-    /// The span itself: attributes set on it are recorded. Two allocations for each kept span, and
+    /// The span itself: attributes set on it are recorded. Costs two allocations per kept span, and
     /// two copies of the trace state.
     #[default]
     Recording,
 }
 
-/// Attributes that are added to spans and events, by the names and with the defaults of
-/// tracing-opentelemetry.
+/// Attributes added to spans and events, with the names and defaults of tracing-opentelemetry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extras {
     pub(crate) location: bool,
@@ -89,7 +92,7 @@ pub(crate) struct Extras {
     pub(crate) inactivity: bool,
 }
 
-/// The conversion of errors to exceptions and statuses.
+/// Whether errors become exceptions and statuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Conventions {
     pub(crate) error_fields_to_exceptions: bool,
@@ -110,9 +113,9 @@ impl Default for Conventions {
 }
 
 /// Limits on the parts of one span (OpenTelemetry specification, "Span Limits"). The exported span
-/// says how many attributes, events and links were cut. Beside these, what one span holds takes at
-/// most 4 MiB, and what all open spans hold as much as
-/// [`Builder::with_open_bytes_max`](crate::Builder::with_open_bytes_max) says.
+/// reports how many attributes, events and links were cut. Two more limits apply: one span holds at
+/// most 4 MiB, and all open spans together at most
+/// [`Builder::with_open_bytes_max`](crate::Builder::with_open_bytes_max).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SpanLimits {
@@ -120,8 +123,8 @@ pub struct SpanLimits {
     pub attributes: u32,
     /// Characters of a text attribute, and of each text in a list;
     /// `OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT`. Names of spans and events and descriptions of a
-    /// status are no attributes: they are cut after 32,768 characters, or after as many as this
-    /// says if that is more.
+    /// status are not attributes: they are cut after 32,768 characters, or after this limit if it
+    /// is larger.
     pub text_length: u32,
     /// Events of a span; `OTEL_SPAN_EVENT_COUNT_LIMIT`.
     pub events: u32,
@@ -134,8 +137,8 @@ pub struct SpanLimits {
 }
 
 impl Default for SpanLimits {
-    /// 128 of each, and 32,768 characters. (The specification has no limit on characters by
-    /// default.)
+    /// 128 of each, and 32,768 characters. (By default the specification does not limit
+    /// characters.)
     fn default() -> Self {
         SpanLimits {
             attributes: 128,
@@ -148,40 +151,40 @@ impl Default for SpanLimits {
     }
 }
 
-/// Characters of a name, whatever the limit on attributes says: it is not meant for names.
+/// Characters of a name. The limit on attributes is not meant for names, so a lower one does not
+/// apply.
 pub(crate) const NAME_LENGTH: u32 = 32_768;
 
 impl SpanLimits {
-    /// Characters of names and of other texts that are no attributes.
+    /// The limit on characters of names and of other texts that are not attributes.
     pub(crate) fn name_length(&self) -> u32 {
         self.text_length.max(NAME_LENGTH)
     }
 
-    /// Bytes of attributes, events and links that one span holds.
+    /// The limit on bytes of attributes, events and links in one span.
     pub(crate) const fn bytes(&self) -> usize {
         4 << 20
     }
 }
 
-/// Reaction to ended traces when the queue to the exporter is full. Nothing that is queued is shed
-/// for a trace that would not fit all the same. The lost spans are counted in
+/// The reaction to ended traces when the queue to the exporter is full. Queued traces are never
+/// shed for a trace that would not fit even then. Lost spans are counted in
 /// [`Losses::queue_full`](crate::Losses::queue_full), and the calls that they stood for in
 /// [`Stats::calls_lost`](crate::Stats::calls_lost).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WhenFull {
-    /// New traces are shed: what is queued stays.
+    /// Sheds new traces; queued traces stay.
     #[default]
     ShedNewest,
-    /// The oldest queued traces make space for new ones.
+    /// Sheds the oldest queued traces to make space for new ones.
     ShedOldest,
-    /// The queued traces with the lowest weights (adjusted counts, compared by powers of two) make
-    /// space for heavier ones; a new trace that is no heavier than all others is shed.
+    /// Sheds the queued traces with the lowest weights (adjusted counts, compared by powers of two)
+    /// for heavier ones. A new trace that is not heavier than any queued one is shed.
     ShedLowestWeight,
-    /// The thread that ends a span waits for space, but no longer than this; then the new trace is
-    /// shed. This slows the service down: it is for jobs that would rather take longer than lose
-    /// traces. Threads that were let in at the same time may exceed the queue's bounds, up to twice
-    /// their values.
+    /// The thread that ends a span waits for space, at most this long; then the new trace is shed.
+    /// This slows the service down and suits jobs that would rather take longer than lose traces.
+    /// Threads admitted at the same time may exceed the queue's bounds, up to twice their values.
     Block(Duration),
 }
 
@@ -202,34 +205,34 @@ pub(crate) struct Settings {
 pub(crate) struct Bounds {
     /// Bytes of open spans: see [`Budget`](crate::budget::Budget).
     pub(crate) open_bytes: usize,
-    /// Traces whose ended spans are gathered. Spans of further traces leave one by one.
+    /// Traces whose ended spans are gathered. Spans of further traces are queued one by one.
     pub(crate) open_traces: u32,
-    /// Ended spans that one trace gathers before they leave.
+    /// Ended spans that one trace gathers before they are queued.
     pub(crate) spans_per_trace: u32,
-    /// The age after which a trace's ended spans leave without waiting for its local root.
+    /// The age at which a trace's ended spans are queued without waiting for its local root.
     pub(crate) trace_age: Duration,
     /// Bytes that wait for the exporter.
     pub(crate) queue_bytes: usize,
     /// Traces, or parts of traces, that wait for the exporter.
     pub(crate) queue_traces: usize,
     pub(crate) when_full: WhenFull,
-    /// Exports that may be under way at the same time; as the exporter wants it by default.
+    /// Exports in flight at once; `None`: the exporter's own default.
     pub(crate) in_flight: Option<usize>,
-    /// Spans that go to the exporter at once.
+    /// Spans in one call of the exporter.
     pub(crate) batch_spans: usize,
-    /// The longest time that ended traces wait to make a batch.
+    /// The longest time that ended traces wait for their batch to fill.
     pub(crate) batch_delay: Duration,
 }
 
 impl Bounds {
-    /// Bytes that one trace gathers before they leave: small enough that a part fits into the
-    /// queue.
+    /// Bytes that one trace gathers before they are queued as a part. Small enough for a part to
+    /// fit into the queue.
     pub(crate) fn bytes_per_part(&self) -> usize {
         self.bytes_per_trace().min(1 << 20)
     }
 
-    /// Bytes of a trace that leaves as a whole: its lists, which double as they grow, fit into the
-    /// queue beside others.
+    /// Bytes of a trace that is queued as a whole. Its lists double as they grow, and must still
+    /// fit into the queue beside others.
     pub(crate) fn bytes_per_trace(&self) -> usize {
         self.queue_bytes / 4
     }

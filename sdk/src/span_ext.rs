@@ -1,7 +1,7 @@
 //! The extension trait for `tracing` spans, with the methods of tracing-opentelemetry's trait.
 //!
-//! They find the layer through the span's subscriber, and work below any other layers. A `reload`
-//! layer hides it.
+//! The methods find the layer through the span's subscriber, whatever other layers are above it. A
+//! `reload` layer hides it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -22,10 +22,10 @@ use crate::record::EventTime;
 /// OpenTelemetry's side of a [`tracing::Span`]: the methods of tracing-opentelemetry's trait of the
 /// same name, for spans of [`AstracerLayer`].
 ///
-/// A local root is put to the sampler when it is first entered, or asked for its context, or a span
-/// begins below it, or it ends. Nothing else here decides: what is set before is recorded if the
-/// trace comes to be kept. On a span that is dropped, disabled, or of another subscriber, nothing
-/// happens.
+/// A local root is decided when it is first entered, when its context is requested, when a span
+/// begins below it, or when it ends. Among these methods only [`context`](Self::context) triggers
+/// the decision. Attributes and events set before it are recorded if the trace is then kept. On a
+/// span that is dropped, disabled, or of another subscriber, the methods do nothing.
 ///
 /// ```
 /// use astracer_sdk::OpenTelemetrySpanExt as _;
@@ -34,7 +34,7 @@ use crate::record::EventTime;
 /// # let (propagator, headers) = (astracer.propagator(), std::collections::HashMap::<String, String>::new());
 ///
 /// let span = tracing::info_span!("GET /orders/{id}", otel.kind = "server");
-/// // Fails where there is no layer, or the span was entered.
+/// // Fails without a layer, or after the span was entered.
 /// let _ = span.set_parent(propagator.extract(&headers));
 /// span.set_attribute("http.route", "/orders/{id}");
 ///
@@ -42,20 +42,19 @@ use crate::record::EventTime;
 /// propagator.inject_context(&span.context(), &mut outgoing);
 /// ```
 pub trait OpenTelemetrySpanExt: sealed::Sealed {
-    /// Makes this span a child of the span that `parent` holds, which is nearly always a remote
-    /// one; its decision is respected, unless
-    /// [`ParentDecision::Ignore`](crate::ParentDecision::Ignore) says otherwise. What else is in
-    /// the context, such as baggage, is current inside of the span.
+    /// Makes this span a child of the span in `parent`, usually a remote one. The parent's decision
+    /// holds, unless [`ParentDecision::Ignore`](crate::ParentDecision::Ignore) is set. Other values
+    /// of the context, such as baggage, are current inside this span.
     ///
-    /// To be called before the span is entered. A span that began inside of a recorded one leaves
-    /// that one's trace. Below a dropped root, on spans that are declared with a field `otel.kind`.
+    /// Call it before the span is entered. A span that began inside a recorded one leaves that
+    /// trace. Below a dropped root it works only on spans declared with a field `otel.kind`.
     ///
     /// # Errors
     ///
-    /// [`SetParentError`] says why the parent is not set.
+    /// [`SetParentError`] gives the reason why the parent was not set.
     fn set_parent(&self, parent: Context) -> Result<(), SetParentError>;
 
-    /// Adds a link to another span. One that is not valid is left out.
+    /// Adds a link to another span. An invalid span context is ignored.
     fn add_link(&self, to: SpanContext) {
         self.add_link_with_attributes(to, Vec::new());
     }
@@ -63,25 +62,23 @@ pub trait OpenTelemetrySpanExt: sealed::Sealed {
     /// Adds a link to another span, with attributes.
     fn add_link_with_attributes(&self, to: SpanContext, attributes: Vec<KeyValue>);
 
-    /// The span's context, to be sent along with what it calls: with its ids, and the trace's
-    /// decision.
+    /// The span's context, with its ids and the trace's decision, to propagate to the services it
+    /// calls.
     ///
-    /// That of a span below a dropped root is the dropped root's. An empty one if there is no
-    /// layer.
+    /// A span below a dropped root returns the dropped root's context. Without a layer the context
+    /// is empty.
     fn context(&self) -> Context;
 
-    /// Sets an attribute, also one that the span was not declared with. Of two values the later
-    /// counts.
+    /// Sets an attribute, which need not be a declared field. Setting it again replaces the value.
     fn set_attribute(&self, key: impl Into<Key>, value: impl Into<Value>);
 
-    /// Sets the status, in the order that OpenTelemetry's specification gives ("Set Status"): `Ok`
-    /// is final.
+    /// Sets the status by the rules of OpenTelemetry's specification ("Set Status"): `Ok` is final.
     fn set_status(&self, status: Status);
 
-    /// Adds an event that happens now.
+    /// Adds an event with the current time.
     fn add_event(&self, name: impl Into<Cow<'static, str>>, attributes: Vec<KeyValue>);
 
-    /// Adds an event that happened at `timestamp`.
+    /// Adds an event with the given time.
     fn add_event_with_timestamp(
         &self,
         name: impl Into<Cow<'static, str>>,
@@ -99,7 +96,7 @@ impl OpenTelemetrySpanExt for tracing::Span {
     fn set_parent(&self, parent: Context) -> Result<(), SetParentError> {
         let set = self.with_subscriber(|(id, dispatch)| {
             let layer = dispatch.downcast_ref::<AstracerLayer>().ok_or(SetParentError::LayerNotFound)?;
-            // Switched off, it accepts everything and does nothing.
+            // A layer that is switched off accepts every parent and ignores it.
             let Some(core) = layer.core() else { return Ok(()) };
             core.set_parent(id, parent).map_err(|_| SetParentError::AlreadyStarted)
         });
@@ -165,13 +162,13 @@ fn with_core(span: &tracing::Span, f: impl FnOnce(&Core, &Id)) {
     });
 }
 
-/// The context of a span that is known by its id only, for layers that put trace ids on their logs:
-/// they get the id in their callbacks, and keep the [`Dispatch`] weakly, from
+/// The context of a span known only by its id, for layers that put trace ids on their logs. Such a
+/// layer gets the id in its callbacks, and keeps the [`Dispatch`] weakly from
 /// `Layer::on_register_dispatch`.
 ///
-/// A local root that was not entered is decided about. `None` if the subscriber has no
-/// [`AstracerLayer`] that is switched on, or no `Registry` that knows the span. The extensions of
-/// the span must not be held.
+/// A local root that was not entered yet is decided by this call. Returns `None` if the subscriber
+/// has no active [`AstracerLayer`], or no `Registry` that knows the span. The caller must not hold
+/// the span's extensions.
 pub fn get_otel_context(id: &Id, dispatch: &Dispatch) -> Option<Context> {
     let core = dispatch.downcast_ref::<AstracerLayer>()?.core()?;
     let is_known = if core.makes_ids() {
@@ -185,28 +182,30 @@ pub fn get_otel_context(id: &Id, dispatch: &Dispatch) -> Option<Context> {
     Some(context_to_call(core, id, dispatch))
 }
 
-/// Why [`OpenTelemetrySpanExt::set_parent`] did not set the parent. By the names of
-/// tracing-opentelemetry's.
+/// The reason why [`OpenTelemetrySpanExt::set_parent`] did not set the parent. The variants are
+/// named as in tracing-opentelemetry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SetParentError {
-    /// The span's subscriber has no [`AstracerLayer`], or one that cannot be found: a `reload`
-    /// layer hides it.
+    /// The span's subscriber has no [`AstracerLayer`], or a `reload` layer hides it.
     LayerNotFound,
-    /// The span was entered, or asked for its context, or ended, or another span began below it or
-    /// follows from it; or it is below a dropped root, and not declared with a field `otel.kind`.
+    /// The span has already started: it was entered, its context was requested, it ended, or
+    /// another span began below it or follows from it. Or it is below a dropped root and was not
+    /// declared with a field `otel.kind`.
     AlreadyStarted,
-    /// The span does not exist: a filter refused it, or it is below a dropped root, and such
-    /// spans are disabled ([`DroppedSpans::Disabled`](crate::DroppedSpans::Disabled)).
+    /// The span does not exist: a filter refused it, or it is below a dropped root and such spans
+    /// are disabled ([`DroppedSpans::Disabled`](crate::DroppedSpans::Disabled)).
     SpanDisabled,
 }
 
 impl fmt::Display for SetParentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            SetParentError::LayerNotFound => "the span's subscriber has no layer of ours",
-            SetParentError::AlreadyStarted => "the span has begun: its parent cannot be set",
-            SetParentError::SpanDisabled => "the span is disabled",
+            SetParentError::LayerNotFound => {
+                "no AstracerLayer on the span's subscriber, or `reload` hides it"
+            }
+            SetParentError::AlreadyStarted => "the span has already started, so its parent cannot be set",
+            SetParentError::SpanDisabled => "the span is disabled, so its parent cannot be set",
         })
     }
 }

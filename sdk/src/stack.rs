@@ -1,15 +1,15 @@
-//! The spans that a thread is inside of, for the layer and for the gate.
+//! The spans that a thread is inside, for the layer and for the gate.
 //!
-//! More than one layer may be at work on a thread (a scoped subscriber inside a global one, a layer
+//! Several layers may be active on one thread (a scoped subscriber inside a global one, or a layer
 //! on each of two subscribers), so each item names its owner. No user code runs while the stack is
-//! borrowed: context guards are dropped by the caller.
+//! borrowed: the caller drops context guards.
 //!
 //! # Handles for children
 //!
-//! A span with an id of ours is held by its children. A child nearly always begins and ends while
-//! its thread is inside of the parent. So the parent's item has a stock of handles: the first child
-//! takes [`STOCK`] of them with one atomic step, and children that begin and end there take one and
-//! put it back by plain moves. The rest is let go of when the thread leaves the parent, or ends. A
+//! A span whose id this crate makes is held by its children. A child nearly always begins and ends
+//! while its thread is inside the parent. So the parent's item keeps a stock of handles. The first
+//! child takes [`STOCK`] of them in one atomic step; children that begin and end there take and
+//! return one by plain moves. The rest is released when the thread leaves the parent, or ends. A
 //! thread that does neither, because a guard was leaked, keeps the span open.
 
 use std::cell::{Cell, RefCell};
@@ -24,7 +24,7 @@ mod owner;
 
 pub(crate) use owner::Owner;
 
-/// A span that this thread is inside of.
+/// A span that this thread is inside.
 #[derive(Debug)]
 pub(crate) struct Entered {
     /// The number of the [`Owner`].
@@ -34,30 +34,30 @@ pub(crate) struct Entered {
     pub(crate) inside: Inside,
     /// Handles of the span `inside.entry`, for children that begin here.
     pub(crate) stock: u32,
-    /// Keeps the span's context current. Dropped by the thread that takes the item out; not with a
-    /// thread that ends inside a span, where OpenTelemetry's own thread-local may be gone, and its
+    /// Keeps the span's context current. Dropped by the code that removes the item. A thread that
+    /// ends inside a span does not drop it: OpenTelemetry's own thread-local may be gone, and its
     /// guards would panic.
     pub(crate) guard: ManuallyDrop<Option<ContextGuard>>,
 }
 
-/// The meaning of being inside a span for spans that begin there.
+/// The effect of being inside a span on spans that begin there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Inside {
-    /// The span whose entry answers: the span itself, or the nearest one above it that has an
-    /// entry; 0: none.
+    /// The entry that stands for the span: its own, or that of the nearest ancestor with one; 0:
+    /// none.
     pub(crate) entry: u64,
-    /// The spans that begin here are dropped.
+    /// Spans that begin here are dropped.
     pub(crate) is_dropped: bool,
-    /// The span has no entry, because there was no room or because it has no place in traces:
-    /// nothing is recorded on it, nor on the one that answers for it.
+    /// The span has no entry, because it did not fit the budget or has no place in traces. Nothing
+    /// is recorded on it, nor on the entry that stands in for it.
     pub(crate) is_lost: bool,
-    /// The id of the span in the context that is current here; not valid if there is none, or
-    /// contexts are off.
+    /// The id of the span in the context that is current here. Invalid if there is none, or
+    /// contexts are switched off.
     pub(crate) context: SpanId,
 }
 
 impl Entered {
-    /// No item.
+    /// The absence of an item.
     const NONE: Entered =
         Entered { owner: 0, id: 0, inside: Inside::NONE, stock: 0, guard: ManuallyDrop::new(None) };
 }
@@ -65,8 +65,8 @@ impl Entered {
 impl Inside {
     const NONE: Inside = Inside { entry: 0, is_dropped: false, is_lost: false, context: SpanId::INVALID };
 
-    /// A span that has no place in traces: events there are nobody's, and spans begin as if it was
-    /// not there.
+    /// Inside a span that has no place in traces. Events there belong to no span, and spans begin
+    /// as if it did not exist.
     pub(crate) const NOWHERE: Inside = Inside { is_lost: true, ..Inside::NONE };
 
     fn is_nowhere(&self) -> bool {
@@ -74,17 +74,17 @@ impl Inside {
     }
 }
 
-/// The spans that a thread is inside of, but the innermost, which is in [`HERE`]. It ends before
-/// OpenTelemetry's current context does: a thread's values are dropped in the reverse of the order
-/// in which they were first used, and this one uses the context when it is made.
+/// The spans that a thread is inside, except the innermost, which is in [`HERE`]. The stack is
+/// dropped before OpenTelemetry's current context: a thread's values are dropped in reverse order
+/// of first use, and [`Stack::new`] uses the context.
 #[derive(Debug)]
 struct Stack(RefCell<Vec<Entered>>);
 
 impl Stack {
     #[cold]
     fn new() -> Self {
-        // On a thread that ends, the context may be gone before this thread first comes here;
-        // OpenTelemetry panics then.
+        // On an exiting thread that never came here before, the context may already be gone;
+        // OpenTelemetry then panics.
         let has_contexts = caught(|| Context::map_current(|_| true), |_| false);
         here(|here| here.has_contexts.set(has_contexts));
         Stack(RefCell::default())
@@ -92,8 +92,9 @@ impl Stack {
 }
 
 impl Drop for Stack {
-    /// The guards of these spans may be in thread-local values that are dropped later: the spans
-    /// are then left without the stack, and end with their own handles.
+    /// Returns the stocked handles. `tracing` guards of these spans may live in thread-locals that
+    /// are dropped later. Those spans are then left without the stack, and end when their own
+    /// handles are dropped.
     fn drop(&mut self) {
         let innermost = here(|here| {
             let innermost = here.take();
@@ -108,24 +109,23 @@ impl Drop for Stack {
     }
 }
 
-/// Takes handles of a span back from a thread that ends: those of this owner, for this entry, and
-/// their number.
+/// Takes back handles from a thread that ends: the owner, the entry, and the number of handles.
 pub(crate) type GiveBack = fn(u64, u64, u32);
 
 static GIVE_BACK: OnceLock<GiveBack> = OnceLock::new();
 
-/// The function to which threads that end give the handles that they have for children.
+/// Sets the function to which exiting threads return their stocked handles.
 pub(crate) fn give_back_to(give_back: GiveBack) {
     let _ = GIVE_BACK.set(give_back);
 }
 
-/// The innermost item, field by field: most steps of a span need no other item, and few fields of
-/// it. It has no destructor, so it is read without a check.
+/// The innermost item, one cell per field: most operations on a span need only this item and few of
+/// its fields. It has no destructor, so the thread-local is read without a check for its
+/// destruction.
 struct Here {
-    /// Whether the stack is there, and the thread has contexts: to be read without asking for the
-    /// stack.
+    /// Whether the stack exists and the thread has contexts. Readable without touching the stack.
     has_contexts: Cell<bool>,
-    /// 0: there is no item.
+    /// 0: no item.
     owner: Cell<u64>,
     id: Cell<u64>,
     entry: Cell<u64>,
@@ -158,9 +158,9 @@ thread_local! {
     };
 }
 
-/// Looks at the innermost item. The default stands for a thread without one.
+/// Lends the innermost item; returns the default if the thread-local is gone.
 ///
-/// `LocalKey::with` is seldom inlined by the compiler, `try_with` is.
+/// The compiler seldom inlines `LocalKey::with`, but does inline `try_with`.
 #[inline(always)]
 fn here<T: Default>(f: impl FnOnce(&Here) -> T) -> T {
     HERE.try_with(f).unwrap_or_default()
@@ -177,13 +177,13 @@ impl Here {
         }
     }
 
-    /// Whether the innermost item is this owner's, and answered for by this entry.
+    /// Whether the innermost item belongs to this owner and this entry stands for it.
     #[inline(always)]
     fn is_inside(&self, owner: u64, entry: u64) -> bool {
         self.owner.get() == owner && self.entry.get() == entry
     }
 
-    /// Takes the innermost item out; another has to be put in its place.
+    /// Takes the innermost item out. The caller must `put` another in its place.
     #[inline(always)]
     fn take(&self) -> Entered {
         Entered {
@@ -210,27 +210,27 @@ impl Here {
     }
 }
 
-/// Whether this thread has a current context, and a stack. It has none any more when a thread-local
-/// value that was first used before all contexts is dropped while the thread ends; OpenTelemetry's
-/// functions would panic, which then ends the process.
+/// Whether this thread has a current context and a stack. An exiting thread may have lost both: a
+/// thread-local value that was first used before all contexts is dropped after them.
+/// OpenTelemetry's functions would then panic, which aborts the process.
 #[inline]
 pub(crate) fn has_contexts() -> bool {
     here(|here| here.has_contexts.get()) || make_stack()
 }
 
-/// Makes the stack, if it was not made before; returns whether the thread has contexts.
+/// Makes the stack, unless it exists; returns whether the thread has contexts.
 #[cold]
 fn make_stack() -> bool {
     STACK.try_with(|_| here(|here| here.has_contexts.get())).unwrap_or_default()
 }
 
-/// Whether this thread is inside of any span, of any owner.
+/// Whether this thread is inside any span, of any owner.
 #[inline]
 pub(crate) fn is_inside() -> bool {
     here(|here| here.owner.get()) != 0
 }
 
-/// Whether the innermost item is this owner's, and spans that begin there are dropped.
+/// Whether the innermost item is this owner's and spans that begin there are dropped.
 #[inline]
 pub(crate) fn is_dropped(owner: u64) -> bool {
     here(|here| here.dropped.get() == owner)
@@ -273,14 +273,14 @@ fn find_place(owner: u64) -> Option<Inside> {
     find_entry(owner, |inside| (!inside.is_nowhere()).then_some(inside))
 }
 
-/// The innermost item of all on this thread, if it is this owner's.
+/// The innermost item of all owners on this thread, if it is this owner's.
 #[inline]
 pub(crate) fn innermost_of_all(owner: u64) -> Option<Inside> {
     here(|here| (here.owner.get() == owner).then(|| here.inside()))
 }
 
-/// The entry and the context of the innermost item of all, if it is this owner's and its trace is
-/// kept.
+/// The entry and the context of the innermost item of all owners, if it is this owner's and its
+/// trace is kept.
 #[inline]
 pub(crate) fn kept_here(owner: u64) -> Option<(u64, SpanId)> {
     here(|here| {
@@ -294,13 +294,13 @@ fn find(owner: u64) -> Option<Inside> {
     find_item(owner, |_, inside| Some(inside))
 }
 
-/// The first of the owner's items, from the innermost on, about which `f` says something. It must
-/// not use the stack.
+/// The first result of `f` over the owner's items, from the innermost outwards. `f` must not use
+/// the stack, which is borrowed.
 pub(crate) fn find_entry<T>(owner: u64, f: impl Fn(Inside) -> Option<T>) -> Option<T> {
     find_item(owner, |_, inside| f(inside))
 }
 
-/// The id of the span that this thread has entered last, of the owner's.
+/// The id of the owner's span that this thread entered last.
 pub(crate) fn innermost_id(owner: u64) -> Option<u64> {
     find_item(owner, |id, _| Some(id))
 }
@@ -320,11 +320,11 @@ fn find_item<T>(owner: u64, f: impl Fn(u64, Inside) -> Option<T>) -> Option<T> {
     STACK.try_with(find).ok().flatten()
 }
 
-/// Handles that are taken for children at once.
+/// The number of handles taken for children at once.
 const STOCK: u32 = 64;
 
-/// A handle of the span `entry` for a child that begins on this thread. `hold` counts more handles
-/// of that span, if it is open. `false` if it has ended.
+/// Takes a handle of the span `entry` for a child that begins on this thread. `hold` adds handles
+/// to that span if it is open. Returns false if the span has ended.
 #[inline]
 pub(crate) fn take_handle(owner: u64, entry: u64, hold: impl Fn(u32) -> bool) -> bool {
     here(|here| {
@@ -342,8 +342,8 @@ pub(crate) fn take_handle(owner: u64, entry: u64, hold: impl Fn(u32) -> bool) ->
     })
 }
 
-/// Puts a handle of the span `entry` back, if this thread is inside of that span, innermost.
-/// `false` if it is not.
+/// Returns a handle of the span `entry` to the stock if that span is the innermost on this thread.
+/// Returns false if it is not.
 #[inline]
 pub(crate) fn put_handle(owner: u64, entry: u64) -> bool {
     here(|here| {
@@ -355,11 +355,11 @@ pub(crate) fn put_handle(owner: u64, entry: u64) -> bool {
     })
 }
 
-/// A thread enters a span.
+/// Enters a span on this thread.
 ///
-/// The item's parts go from registers to their places. One that is written to memory part by part,
-/// and read there at once in pieces of another size, stalls the processor for longer than all the
-/// rest takes: so what is long is a function of its own, without arguments.
+/// The item's fields move from registers straight to their cells. Writing the item to memory field
+/// by field and reading it back at once in wider pieces stalls the processor longer than everything
+/// else here takes. So the long part, [`set_aside`], is a function of its own without arguments.
 #[inline(always)]
 pub(crate) fn push(entered: Entered) {
     if !has_contexts() {
@@ -371,7 +371,7 @@ pub(crate) fn push(entered: Entered) {
     here(|here| here.put(entered));
 }
 
-/// Moves the innermost item to the others, since the thread enters another one.
+/// Moves the innermost item to the stack, because the thread enters another one.
 #[inline(never)]
 fn set_aside() {
     here(|here| {
@@ -390,24 +390,26 @@ pub(crate) struct Left {
     pub(crate) guard: ManuallyDrop<Option<ContextGuard>>,
 }
 
-/// The span is left. It is nearly always the innermost; spans may also be left out of order.
+/// Leaves a span. It is nearly always the innermost, but spans may also be left out of order.
 #[inline]
 #[must_use]
 pub(crate) fn pop(owner: u64, id: u64) -> Option<Left> {
     pop_by(owner, id, take_out)
 }
 
-/// The same for an owner whose items rely on no other item's guard.
+/// Like [`pop`], for an owner whose items never rely on another item's guard.
 #[inline]
 #[must_use]
 pub(crate) fn pop_alone(owner: u64, id: u64) -> Option<Left> {
     pop_by(owner, id, |stack, at| stack.remove(at))
 }
 
-/// Takes the innermost item that has a context attached out, if its owner is gone: a layer or gate
-/// that went by `reload` is not told that its spans are left. That context is what lives on. Items
-/// without one, such as those below a dropped root, say nothing of it, but one may rely on the
-/// context of the item that is taken out: then it has that context from then on.
+/// Takes out the innermost item that has a context attached, if its owner is gone. A layer or gate
+/// replaced through `reload` is not notified when its spans are left, so their contexts would stay
+/// current.
+///
+/// Items without a context, such as those below a dropped root, are skipped. If one of them relies
+/// on the context of the item taken out, it takes over that context: see [`take_out`].
 pub(crate) fn pop_gone() -> Option<Left> {
     let innermost = here(|here| {
         let guard = here.guard.replace(ManuallyDrop::new(None));
@@ -419,7 +421,7 @@ pub(crate) fn pop_gone() -> Option<Left> {
     if owner::is_there(owner) { None } else { pop(owner, id) }
 }
 
-/// The owner and the id of the innermost item with a context, but for the innermost of all.
+/// The owner and the id of the innermost item on the stack that has a context attached.
 fn outer_attached() -> Option<(u64, u64)> {
     let find = |stack: &Stack| {
         let stack = stack.0.borrow();
@@ -429,7 +431,7 @@ fn outer_attached() -> Option<(u64, u64)> {
     STACK.try_with(find).ok().flatten()
 }
 
-/// Takes an item off the stack, at this place.
+/// Removes the item at this position from the stack.
 type TakeOut = fn(&mut Vec<Entered>, usize) -> Entered;
 
 #[inline]
@@ -452,7 +454,7 @@ fn pop_by(owner: u64, id: u64, take_out: TakeOut) -> Option<Left> {
     })
 }
 
-/// A span is left that is not the innermost, if this thread is inside of it at all.
+/// Leaves a span that is not the innermost, if this thread is inside it at all.
 #[cold]
 fn pop_outer(here: &Here, owner: u64, id: u64, take_out: TakeOut) -> Option<Left> {
     let popped = STACK.try_with(|stack| {
@@ -470,8 +472,8 @@ fn pop_outer(here: &Here, owner: u64, id: u64, take_out: TakeOut) -> Option<Left
 fn take_out(stack: &mut Vec<Entered>, at: usize) -> Entered {
     let mut entered = stack.remove(at);
     // A span further in, below the same dropped root, may rely on the context that this one has
-    // attached. It stays current until that one is left. Spans above the next guard rely on that
-    // guard, not on this one.
+    // attached. That context must stay current until the inner span is left, so the guard moves to
+    // it. Spans above the next guard rely on that guard and not on this one.
     let relies =
         |above: &&mut Entered| above.owner == entered.owner && above.inside.context == entered.inside.context;
     let mut above = stack[at..].iter_mut().take_while(|above| above.guard.is_none());

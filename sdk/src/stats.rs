@@ -12,39 +12,42 @@ pub use self::tail::{GivenUpTraces, OwnPolicyFaults, TailStats};
 
 /// Counts since the start.
 ///
-/// Every span of a recorded trace is in exactly one place: `spans_made` is the sum of
-/// `spans_exported`, `spans_lost.total()`, `spans_open` and `spans_waiting`, and where traces are
-/// kept late ([`TailStats`]) of `tail.spans_held` and `tail.spans_given_up.total()`. A trace counts
-/// with its local root, the first of its spans in this process: `traces_made` is the sum of
-/// `traces_exported`, `traces_lost.total()` and `traces_open`, and of `tail.traces_held` and
-/// `tail.traces_given_up.total()`. The counts are read one by one, so during traffic the sums may
-/// differ by the spans that are on their way from one place to the next.
+/// Every span of a recorded trace is counted in exactly one place: `spans_made` is the sum of
+/// `spans_exported`, `spans_lost.total()`, `spans_open` and `spans_waiting`. Where traces are kept
+/// late ([`TailStats`]), `tail.spans_held` and `tail.spans_given_up.total()` belong to that sum
+/// too.
 ///
-/// Spans below a dropped root that are not recorded, spans that begin after the shutdown, and spans
-/// that begin where OpenTelemetry's context suppresses telemetry are not counted here.
+/// A trace counts with its local root, the first of its spans in this process: `traces_made` is the
+/// sum of `traces_exported`, `traces_lost.total()`, `traces_open`, `tail.traces_held` and
+/// `tail.traces_given_up.total()`. The counts are read one by one, so under load the sums may
+/// differ by the spans that are just moving from one place to the next.
+///
+/// Not counted here: spans below a dropped root that are not recorded, spans that begin after the
+/// shutdown, and spans that begin where OpenTelemetry's context suppresses telemetry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Local roots that the sampler kept, [`AstracerSampler`](crate::AstracerSampler)'s included.
+    /// Local roots that the sampler kept, including those of
+    /// [`AstracerSampler`](crate::AstracerSampler).
     pub roots_kept: u64,
-    /// Local roots that the sampler dropped, [`AstracerSampler`](crate::AstracerSampler)'s
-    /// included.
+    /// Local roots that the sampler dropped, including those of
+    /// [`AstracerSampler`](crate::AstracerSampler).
     pub roots_dropped: u64,
-    /// Local roots kept because their parent, in another process or made by the OpenTelemetry API,
-    /// is kept.
+    /// Local roots kept because their parent is kept. The parent is in another process, or was made
+    /// through the OpenTelemetry API.
     pub parents_kept: u64,
-    /// Local roots dropped because their parent, in another process or made by the OpenTelemetry
-    /// API, is dropped.
+    /// Local roots dropped because their parent is dropped. The parent is in another process, or
+    /// was made through the OpenTelemetry API.
     pub parents_dropped: u64,
     /// Spans of kept traces that began.
     pub spans_made: u64,
     /// Spans of kept traces that have not ended.
     pub spans_open: u64,
-    /// Spans of kept traces that have ended, and wait for their trace, in the queue, or for the
-    /// exporter's answer.
+    /// Spans of kept traces that have ended, and wait for the rest of their trace, in the queue, or
+    /// for the exporter's answer.
     pub spans_waiting: u64,
-    /// Spans that the exporter accepted. With a spool before the destination, these may still wait
-    /// on disk.
+    /// Spans that the exporter accepted. With a spool before the destination they may still wait on
+    /// disk.
     pub spans_exported: u64,
     /// Spans of kept traces that were lost, by reason.
     pub spans_lost: Losses,
@@ -52,65 +55,64 @@ pub struct Stats {
     pub traces_made: u64,
     /// Kept traces whose local root has not been exported or lost.
     pub traces_open: u64,
-    /// Kept traces whose local root was exported, at least in a batch of which a part was accepted:
-    /// a server does not say which spans it rejects. Those that the cap on bytes refuses are known.
+    /// Kept traces whose local root was exported. If the server rejected a part of the batch, they
+    /// still count, because it does not say which spans it rejects. Traces refused by the cap on
+    /// bytes do not count.
     pub traces_exported: u64,
     /// Kept traces whose local root was lost, by reason.
     pub traces_lost: Losses,
-    /// The calls that lost local roots stood for: the sum of their adjusted counts, rounded. Who
-    /// estimates calls from what arrived adds this.
+    /// The calls that lost local roots stood for: the sum of their adjusted counts, rounded. Add it
+    /// when you estimate calls from the traces that arrived.
     pub calls_lost: u64,
     /// The number of times that the layer disabled a span below a dropped root
-    /// ([`DroppedSpans::Disabled`]); counted when the thread leaves the root. `span_enabled!`, and
-    /// spans that another filter would have disabled too, count: `tracing` does not tell them
-    /// apart.
+    /// ([`DroppedSpans::Disabled`]), added when the thread leaves the root. It includes calls of
+    /// `span_enabled!` and spans that another filter would have disabled too: `tracing` does not
+    /// tell them apart.
     ///
     /// [`DroppedSpans::Disabled`]: crate::DroppedSpans::Disabled
     pub refusals: u64,
-    /// Panics in [`Key::custom`](crate::Key::custom): the root was counted by its name.
+    /// Panics in [`Key::custom`](crate::Key::custom). The root was counted by its name instead.
     pub key_panics: u64,
-    /// Attributes, events and links that were cut because open spans took all the bytes that
-    /// attributes may have ([`Builder::with_open_bytes_max`](crate::Builder::with_open_bytes_max)).
-    /// The exported spans count them too, beside those that [`SpanLimits`](crate::SpanLimits) cut.
+    /// Attributes, events and links that were cut because open spans had used the bytes available
+    /// to them ([`Builder::with_open_bytes_max`](crate::Builder::with_open_bytes_max)). The
+    /// exported spans count them too, together with those cut by [`SpanLimits`](crate::SpanLimits).
     pub parts_cut: u64,
-    /// Bytes that open spans take, of all subscribers: the tables of their entries, their
-    /// attributes, and ended spans that wait for their trace. Memory that is kept to be used again
-    /// counts.
+    /// Bytes that open spans take, over all subscribers: the tables of their entries, their
+    /// attributes, and ended spans that wait for their trace. Memory cached for reuse counts.
     pub open_bytes: u64,
     /// Traces that are kept late: see [`Builder::with_tail`](crate::Builder::with_tail).
     pub tail: TailStats,
-    /// The exporter's last error or warning, or the last loss of spans that the queue had taken.
+    /// The exporter's last error or warning, or the last loss of spans that were already queued.
     pub last_error: Option<String>,
-    /// The reason why exports wait for their destination now, if they do and the exporter tells
-    /// ([`CountingExporter::waiting`](crate::CountingExporter::waiting)).
+    /// The reason why exports currently wait for their destination, if they do and the exporter
+    /// reports it ([`CountingExporter::waiting`](crate::CountingExporter::waiting)).
     pub waiting: Option<String>,
 }
 
-/// Losses by reason. An exporter that is no [`CountingExporter`](crate::CountingExporter) has only
-/// one reason, `export_failed`.
+/// Losses by reason. An exporter that is not a [`CountingExporter`](crate::CountingExporter)
+/// reports only one reason, `export_failed`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Losses {
-    /// The table of open spans had no room within its bytes. A span below a lost one hangs below
-    /// the nearest span above it that was not lost. If it was a local root, its trace is dropped
-    /// from there on.
+    /// The span did not fit the memory of open spans. Spans below it become children of the nearest
+    /// ancestor that was not lost. If it was a local root, its trace is dropped from there on.
     pub open_spans: u64,
     /// The queue to the exporter was full.
     pub queue_full: u64,
-    /// The destination rejected a request for good.
+    /// The destination rejected a request permanently.
     pub rejected: u64,
     /// The destination rejected spans of a request that it otherwise accepted.
     pub partially_rejected: u64,
     /// A request, or one span, was larger than a limit.
     pub too_large: u64,
-    /// The destination took nothing until the batch had reached its greatest age, or its greatest
-    /// number of attempts.
+    /// The destination accepted nothing until the batch reached its maximum age or number of
+    /// attempts.
     pub expired: u64,
-    /// The spool, or the files, had reached their limit on bytes.
+    /// The spool, or the files, had reached their limit in bytes.
     pub spool_full: u64,
-    /// The exporter answered with an error of another kind, or panicked.
+    /// The exporter returned another error, or panicked.
     pub export_failed: u64,
-    /// The deadline of the shutdown came before the span was exported.
+    /// The shutdown's deadline passed before the span was exported.
     pub deadline: u64,
     /// The span ended after the shutdown.
     pub shut_down: u64,
@@ -121,11 +123,11 @@ pub struct Losses {
 impl Losses {
     /// The sum of all reasons.
     pub fn total(&self) -> u64 {
-        // An exporter may count anything.
+        // Saturates, because an exporter may report any number.
         self.iter().fold(0, |sum, (_, spans)| sum.saturating_add(spans))
     }
 
-    /// Iterates over the reasons, by the names of the fields.
+    /// Iterates over the reasons, named as the fields.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         Loss::ALL.into_iter().map(|(loss, name)| (name, *self.clone().of(loss)))
     }
@@ -185,7 +187,7 @@ impl fmt::Display for Stats {
     }
 }
 
-/// The reason of a loss.
+/// The reason for a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
     OpenSpans,
@@ -256,24 +258,25 @@ impl Pair {
     }
 }
 
-/// The numbers behind [`Stats`]. The service's threads count in shares, so that they do not meet on
-/// a line of memory. Each of the first threads of the process has a share of its own, which it
-/// writes with plain moves; others have some together.
+/// The numbers behind [`Stats`]. The service's threads count in separate shares, so that they do
+/// not contend for a cache line. Each of the first threads of the process has a share of its own,
+/// which it updates with plain loads and stores. Later threads share a few.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     shares: Shares,
     exported: Pair,
     lost: [Pair; LOSSES],
     given_up: [Pair; GivenUp::ALL.len()],
-    /// In the ring: those that came, and those that went.
+    /// Spans that entered the ring, and spans that left it.
     held: [Pair; 2],
-    /// Thousandths of calls.
+    /// In thousandths of a call.
     calls_lost: AtomicU64,
     key_panics: AtomicU64,
     roots_elsewhere: AtomicU64,
 }
 
-/// Shares that one thread has alone. Numbers of threads are not used again.
+/// Shares owned by a single thread. Thread numbers are never reused, so an owned share has one
+/// writer.
 const OWN_SHARES: usize = 112;
 const COMMON_SHARES: usize = 16;
 
@@ -286,10 +289,10 @@ struct Shares {
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Share {
-    /// Decided by the sampler, by the parent; dropped, kept.
+    /// First by the sampler or by the parent, then dropped or kept.
     roots: [[AtomicU64; 2]; 2],
-    /// May wrap: a span that was begun on one thread may be taken back on another. The sum does
-    /// not.
+    /// May wrap: a span counted on one thread may be subtracted again on another. The sum over all
+    /// shares is still right.
     made: AtomicU64,
     ended: AtomicU64,
     traces: AtomicU64,
@@ -304,11 +307,12 @@ impl Default for Shares {
 }
 
 impl Counters {
-    /// Adds to a count of this thread's share; wraps.
+    /// Adds to a count in this thread's share; wraps.
     #[inline]
     fn count(&self, of: impl Fn(&Share) -> &AtomicU64, by: u64) {
         let number = thread::number() as usize;
         if let Some(share) = self.shares.own.get(number) {
+            // This thread is the only writer, so no read-modify-write is needed.
             let count = of(share);
             count.store(count.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
         } else if let Some(share) = self.shares.common.get(number % COMMON_SHARES) {
@@ -331,30 +335,30 @@ impl Counters {
         }
     }
 
-    /// A span of a kept trace has begun.
+    /// Counts a span of a kept trace that has begun.
     #[inline]
     pub(crate) fn made(&self) {
         self.count(|share| &share.made, 1);
     }
 
-    /// The layer keeps a trace.
+    /// Counts a trace that the layer keeps.
     #[inline]
     pub(crate) fn trace_made(&self) {
         self.count(|share| &share.traces, 1);
     }
 
-    /// A span that was counted as made turned out to belong to a trace that is yet to be decided.
+    /// Subtracts a span that was counted as made, because its trace is still to be decided.
     pub(crate) fn unmade(&self) {
         self.count(|share| &share.made, 1u64.wrapping_neg());
     }
 
-    /// A span of a kept trace has ended.
+    /// Counts a span of a kept trace that has ended.
     #[inline]
     pub(crate) fn ended(&self) {
         self.count(|share| &share.ended, 1);
     }
 
-    /// Spans that had ended are lost.
+    /// Counts ended spans as lost.
     pub(crate) fn lose(&self, loss: Loss, counted: Counted) {
         self.lost[loss as usize].add(counted);
         self.calls_lost.fetch_add((counted.calls * 1e3) as u64, Ordering::Relaxed);
@@ -364,17 +368,17 @@ impl Counters {
         self.exported.add(counted);
     }
 
-    /// Spans of a recorded trace are given up.
+    /// Counts spans of a recorded trace as given up.
     pub(crate) fn give_up(&self, reason: GivenUp, counted: Counted) {
         self.given_up[reason as usize].add(counted);
     }
 
-    /// Spans come into the ring.
+    /// Counts spans that enter the ring.
     pub(crate) fn held(&self, counted: Counted) {
         self.held[0].add(counted);
     }
 
-    /// Spans leave the ring.
+    /// Counts spans that leave the ring.
     pub(crate) fn not_held(&self, counted: Counted) {
         self.held[1].add(counted);
     }
@@ -383,7 +387,8 @@ impl Counters {
         self.key_panics.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A root was decided whose spans another SDK records, though traces are to be kept late.
+    /// Counts a decided root whose spans another SDK records, so that its trace cannot be kept
+    /// late.
     pub(crate) fn decided_elsewhere(&self) {
         self.roots_elsewhere.fetch_add(1, Ordering::Relaxed);
     }
@@ -392,8 +397,9 @@ impl Counters {
         self.roots_elsewhere.load(Ordering::Relaxed)
     }
 
-    /// Reads the counts that come late first, so that no term is smaller than what was taken from
-    /// it.
+    /// Reads all counts. A span passes the counts in order, and later ones are read first, so that
+    /// differences do not become negative. Relaxed loads do not guarantee that order, so the
+    /// differences also saturate.
     pub(crate) fn read(&self) -> Stats {
         let exported = self.exported.read();
         let lost: [Counted; LOSSES] = std::array::from_fn(|loss| self.lost[loss].read());
@@ -403,7 +409,7 @@ impl Counters {
             *tail.spans_given_up.of(reason) = counted.spans;
             *tail.traces_given_up.of(reason) = counted.roots;
         }
-        // Those that went are read first, so that they are not more than those that came.
+        // Read those that left first, so that they do not outnumber those that entered.
         let [went, came] = [&self.held[1], &self.held[0]].map(Pair::read);
         tail.spans_held = came.spans.saturating_sub(went.spans);
         tail.traces_held = came.roots.saturating_sub(went.roots);

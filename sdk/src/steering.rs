@@ -1,5 +1,5 @@
-//! Changes of the rules while they are at work: parameters, the cap, overrides, dry runs. And what
-//! the rules have done, key by key.
+//! Changes the rules while they are in use (parameters, cap, overrides, dry runs), and reports what
+//! they have done by key.
 
 mod counts;
 mod spending;
@@ -16,14 +16,15 @@ pub(crate) use self::spending::{Flow, Spending, Spent};
 use crate::decider::Decider;
 use crate::rules::Rules;
 
-/// The state that changes need. Decisions do not look at it.
+/// The state that changes need. Decisions do not read it.
 #[derive(Debug, Default)]
 pub(crate) struct Steering {
-    /// The cap of the code, by the builder or the handle, which holds where a parameters file has
-    /// none. Held through a change of sampler or cap: one at a time. Taken before the others.
+    /// The cap set through the builder or the handle, which applies if a parameters file has none.
+    /// The lock is held throughout a change of sampler or cap, so such changes run one at a time.
+    /// Locked before the others.
     own_cap: Mutex<Cap>,
     carried: Mutex<Carried>,
-    /// Of a service with a budget. Taken before `carried`.
+    /// Present only with a budget. Locked before `carried`.
     spending: Option<Mutex<Spending>>,
 }
 
@@ -44,7 +45,8 @@ impl Steering {
         self.carried.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the rules: one change at a time, and decisions see all of it or nothing.
+    /// Changes the rules. Changes run one at a time, and a decision sees either all of a change or
+    /// nothing of it.
     pub(crate) fn change<T>(
         &self,
         decider: &Decider,
@@ -75,7 +77,8 @@ impl Steering {
         self.replace(decider, None, Some(cap));
     }
 
-    /// Replaces the number of processes that share the cap: the one at work, and that of the code.
+    /// Replaces the number of processes that share the cap, both in the cap in use and in the one
+    /// set in code.
     pub(crate) fn set_replicas(&self, decider: &Decider, replicas: NonZeroU32) {
         let mut own = self.own_cap();
         *own = own.with_replicas(replicas);
@@ -95,7 +98,7 @@ impl Steering {
         self.spending()?.factor()
     }
 
-    /// Moves the factor on all probabilities, if the budget's interval is over.
+    /// Updates the factor on all probabilities if the budget's interval is over.
     pub(crate) fn spend(&self, decider: &Decider, flow: impl FnOnce() -> Flow) {
         let mut spending = self.spending();
         let scaled = spending.as_mut().and_then(|spending| spending.interval_over(decider.now(), flow));
@@ -108,7 +111,7 @@ impl Steering {
         Some(self.spending.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The one that is at work stays where none is given.
+    /// Replaces the sampler, the cap or both; `None` keeps the current one.
     fn replace(&self, decider: &Decider, config: Option<&Config>, cap: Option<&Cap>) {
         self.change(decider, |rules, carried, now| {
             let cap = cap.unwrap_or(rules.sampler.cap());
@@ -124,8 +127,8 @@ impl Steering {
         });
     }
 
-    /// Replaces sampler, cap and budget by those of a parameters file's text; cap and budget by the
-    /// code's if it has none.
+    /// Replaces sampler, cap and budget by those of a parameters file's text. If the text has no
+    /// cap or budget, the one set in code applies.
     #[cfg(feature = "parameters")]
     pub(crate) fn set_parameters(&self, decider: &Decider, text: &str) -> Result<(), SteerError> {
         use astracer_samplers::parameters::Parameters;
@@ -133,15 +136,17 @@ impl Steering {
             text.parse::<Parameters>().map_err(|error| SteerError::new(error.line(), error.to_string()))?;
         if !decider.key().is_rule(&parameters.key) {
             let message =
-                "the key rule is not the one that the service was started with; restart it to change keys";
+                "the key rule differs from the one at the service's start; restart it to change keys";
             return Err(SteerError::new(None, message));
         }
         if decider.random() != parameters.random {
-            let message = "`random` is not as the service was started with; restart it to change randomness";
+            let message =
+                "`random` differs from its value at the service's start; restart it to change randomness";
             return Err(SteerError::new(None, message));
         }
         if !decider.is_tail(&parameters.tail) {
-            let message = "`[tail]` is not as the service was started with; restart it to change policies";
+            let message =
+                "`[tail]` differs from its value at the service's start; restart it to change policies";
             return Err(SteerError::new(None, message));
         }
         let own = self.own_cap();
@@ -149,7 +154,7 @@ impl Steering {
             (Some(mut spending), budget) => spending.set_budget(budget),
             (None, None) => {}
             (None, Some(_)) => {
-                let message = "a budget begins with the service; restart it with one";
+                let message = "the service was started without a budget; restart it with one";
                 return Err(SteerError::new(None, message));
             }
         }
@@ -158,7 +163,7 @@ impl Steering {
         Ok(())
     }
 
-    /// Removes overrides whose time is over, so that decisions need not look for them.
+    /// Removes expired overrides, so that decisions no longer look them up.
     pub(crate) fn forget_expired(&self, decider: &Decider) {
         let rules = decider.rules().load();
         if rules.overrides.is_empty() {
@@ -183,7 +188,7 @@ impl SteerError {
     }
 }
 
-/// A change that was refused: all goes on as before.
+/// A change that was refused; the previous settings stay in effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SteerError {
     line: Option<usize>,
@@ -191,7 +196,7 @@ pub struct SteerError {
 }
 
 impl SteerError {
-    /// The line of the parameters file at fault, from 1.
+    /// The line of the parameters file at fault, counted from 1.
     pub fn line(&self) -> Option<usize> {
         self.line
     }

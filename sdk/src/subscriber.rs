@@ -1,9 +1,8 @@
-//! The subscriber: an adapter from `tracing::Subscriber` to [`Core`], without a registry beneath
-//! it.
+//! The subscriber: adapts `tracing::Subscriber` to [`Core`] without a registry.
 //!
-//! Spans have ids that the table of entries makes, and a count of handles in their entry. A span
-//! holds the span that it began inside of, as a registry's spans do: a parent ends after its
-//! children, and the trace leaves whole.
+//! The table of entries makes the span ids, and each entry counts the handles of its span. A span
+//! holds a handle of its parent, as in a registry: a parent ends after its children, and the trace
+//! is exported whole.
 
 use std::any::TypeId;
 use std::cell::{Cell, RefCell};
@@ -26,14 +25,13 @@ use crate::settings::{DroppedSpans, faces_outward};
 use crate::stack;
 use crate::table::{Entry, LetGo};
 
-/// A subscriber that takes the place of [`tracing_subscriber::registry()`] and of [`AstracerLayer`]
-/// on it.
+/// A subscriber that replaces [`tracing_subscriber::registry()`] with an [`AstracerLayer`] on it.
 ///
-/// Made by [`Astracer::subscriber`](crate::Astracer::subscriber). Alone, or under filters that look
-/// no spans up ([`with_max_level`](Self::with_max_level), [`with_filter`](Self::with_filter)), it
-/// needs no registry: a span costs only its own entry, and a dropped local root keeps nothing but
-/// its ids. With other layers ([`with`](Self::with)) it becomes our layer on a registry, so that
-/// they find what they find there.
+/// Made by [`Astracer::subscriber`](crate::Astracer::subscriber). It needs no registry when used
+/// alone or under filters that do not look up spans ([`with_max_level`](Self::with_max_level),
+/// [`with_filter`](Self::with_filter)): a span costs only its own entry, and a dropped local root
+/// keeps only its ids. With other layers ([`with`](Self::with)) it becomes an [`AstracerLayer`] on
+/// a registry, so that those layers can look up spans as usual.
 ///
 /// ```
 /// use astracer_sdk::Astracer;
@@ -47,19 +45,19 @@ use crate::table::{Entry, LetGo};
 /// # Ok::<(), astracer_sdk::BuildError>(())
 /// ```
 ///
-/// It differs from the layer on a registry in this:
+/// It differs from the layer on a registry in two ways:
 ///
-/// - With [`DroppedSpans::Disabled`], events below a dropped root are disabled as well, since
-///   nobody else is there to see them. `tracing` does not say whose events they are when it asks,
-///   so an event with an explicit parent in a kept trace is disabled there too.
-/// - An id is never used again, but those of spans that begin where telemetry is suppressed, after
-///   16 million. A handle or id that is used after its span has ended does nothing; a registry
+/// - With [`DroppedSpans::Disabled`], events below a dropped root are disabled too, since no other
+///   layer could see them. `tracing` does not reveal an event's parent when it asks whether the
+///   event is enabled, so an event with an explicit parent in a kept trace is also disabled there.
+/// - Ids are never reused, except those of spans that begin while telemetry is suppressed, which
+///   repeat after 16 million. A handle or id used after its span has ended does nothing; a registry
 ///   panics.
 #[derive(Debug)]
 pub struct AstracerSubscriber {
-    /// Its core makes the ids. The extension traits find it by its type.
+    /// Its core makes the ids. The extension traits find the layer by its type.
     layer: AstracerLayer,
-    /// This subscriber, with the filters on it.
+    /// This subscriber together with the filters on it.
     dispatch: OnceLock<WeakDispatch>,
 }
 
@@ -77,7 +75,7 @@ impl AstracerSubscriber {
     }
 
     /// Puts a global filter on the subscriber, such as `EnvFilter`, or any layer that does not look
-    /// spans up.
+    /// up spans.
     pub fn with_filter<F>(self, filter: F) -> Layered<F, Self>
     where
         F: Layer<Self>,
@@ -85,7 +83,8 @@ impl AstracerSubscriber {
         filter.with_subscriber(self)
     }
 
-    /// Adds a layer, which may look spans up: the subscriber becomes our layer on a registry.
+    /// Adds a layer that may look up spans: the subscriber becomes an [`AstracerLayer`] on a
+    /// registry.
     pub fn with<L>(self, layer: L) -> Layered<L, Layered<AstracerLayer, Registry>>
     where
         L: Layer<Layered<AstracerLayer, Registry>>,
@@ -98,27 +97,28 @@ impl AstracerSubscriber {
         self.layer.core()
     }
 
-    /// Whether events and spans below a dropped root are refused by [`Subscriber::enabled`].
+    /// Whether [`Subscriber::enabled`] may refuse events and spans of this callsite below a dropped
+    /// root.
     fn may_refuse(core: &Core, metadata: &Metadata<'_>) -> bool {
         core.settings().dropped_spans == DroppedSpans::Disabled
             && (metadata.is_event() || !faces_outward(metadata))
     }
 
-    /// A span begins below the span of a kept trace that this thread is inside of.
+    /// Begins a span below the span of a kept trace that this thread is inside.
     #[inline]
     fn begin_here(&self, core: &Core, attributes: &Attributes<'_>, parent: &Entry, base: u8) -> Id {
         let above = self.hold(core, Some(parent));
         above.held_by(core.begin_child(attributes, NewId::Own, parent, base))
     }
 
-    /// A span begins that has no parent, or whose parent is not simply the one that this thread is
-    /// inside of.
+    /// Begins a span that has no parent, or whose parent is not simply the span this thread is
+    /// inside.
     fn begin_elsewhere(&self, core: &Core, attributes: &Attributes<'_>) -> Id {
         let placement = place_elsewhere(core, attributes, EntrylessId::above_lost);
         if matches!(placement, Placement::Nowhere) {
             return EntrylessId::nowhere().id();
         }
-        // Without room, nothing answers for a local root.
+        // A local root that does not fit the budget has no recorded ancestor to stand in for it.
         let is_answered_for = placement.above().is_some_and(|above| above != 0);
         let above = match &placement {
             Placement::Child { parent, .. } => Some(*parent),
@@ -136,10 +136,10 @@ impl AstracerSubscriber {
         above.held_by(entry)
     }
 
-    /// A handle of the span above one that begins.
+    /// Takes a handle of the parent of a span that begins.
     ///
-    /// It is taken before that one begins: the service's code, which formats fields, may leave and
-    /// drop the span above.
+    /// It is taken before the span begins: formatting the span's fields runs the service's code,
+    /// which may leave and drop the parent.
     #[inline]
     fn hold<'a>(&'a self, core: &'a Core, above: Option<&Entry>) -> Above<'a> {
         let id = above.map_or(0, |above| {
@@ -150,8 +150,8 @@ impl AstracerSubscriber {
         Above { subscriber: self, core, id }
     }
 
-    /// Gives up what a span held. The subscriber is told of an end that this brings about as of any
-    /// other, with the filters on it.
+    /// Releases a span's handle of its parent. If that ends the parent, the end goes through the
+    /// filters on this subscriber, as any other end does.
     #[inline]
     fn release(&self, core: &Core, id: u64) {
         if !stack::put_handle(core.number(), id) {
@@ -166,7 +166,7 @@ impl AstracerSubscriber {
         }
     }
 
-    /// The last span that held this one has ended.
+    /// Ends a span whose last child has ended.
     #[cold]
     fn close_held(&self, owner: u64, id: u64) {
         if Closing::leave_to_outer(owner, id) {
@@ -181,9 +181,10 @@ impl AstracerSubscriber {
                 Some(dispatch) => dispatch.try_close(Id::from_u64(id)),
                 None => self.try_close(Id::from_u64(id)),
             };
-            // A filter is the service's code. The spans above end all the same.
+            // A filter is the service's code and may panic. The spans above must end all the same.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(close)) {
-                // Of two the second is not dropped: it may panic then.
+                // Rethrow the first panic only. Dropping the second payload could panic again, so
+                // it is leaked.
                 match panic {
                     None => panic = Some(payload),
                     Some(_) => std::mem::forget(payload),
@@ -193,15 +194,15 @@ impl AstracerSubscriber {
         }
         drop(closing);
         match panic {
-            // A second panic that leaves a destructor ends the process.
+            // A second panic that leaves a destructor aborts the process.
             Some(payload) if std::thread::panicking() => std::mem::forget(payload),
             Some(payload) => resume_unwind(payload),
             None => {}
         }
     }
 
-    /// This subscriber with the filters on it. One in a box is not told which it is a part of; then
-    /// it is the one that it is seen to be on a thread whose default it is.
+    /// This subscriber with the filters on it. A boxed subscriber is not notified which stack it
+    /// became part of; it learns that on a thread whose default dispatcher contains it.
     fn with_filters(&self) -> Option<Dispatch> {
         if let Some(known) = self.dispatch.get().and_then(WeakDispatch::upgrade) {
             return Some(known);
@@ -215,7 +216,7 @@ impl AstracerSubscriber {
         Some(current)
     }
 
-    /// A handle of a span is dropped. Returns whether the span has ended by that.
+    /// Drops a handle of a span. Returns true if that ended the span.
     #[inline]
     fn close(&self, core: &Core, id: &Id) -> bool {
         let number = id.into_u64();
@@ -223,15 +224,15 @@ impl AstracerSubscriber {
         if entry.handles().let_go(number) != LetGo::Last {
             return false;
         }
-        // Given up after the end, also if that panics: values of contexts are the user's, and
-        // dropped there.
+        // Releases the parent after the end, even if the end panics: it drops context values, which
+        // are the user's code.
         let _above = Above { subscriber: self, core, id: entry.above() };
         core.end_entry(entry);
         true
     }
 
-    /// A handle of a span without an entry holds the span above it. How many handles such a span
-    /// has is not known: filters are told of an end with each.
+    /// Drops one handle of a span without an entry. Each such handle holds the nearest recorded
+    /// ancestor. The span has no handle count, so filters see an end for each of its handles.
     #[cold]
     fn close_without_entry(&self, core: &Core, id: &Id) -> bool {
         let Some(entryless) = EntrylessId::of(id) else { return false };
@@ -242,17 +243,18 @@ impl AstracerSubscriber {
     }
 }
 
-/// A handle of the span above one that begins or ends, given up when this is dropped, unless the
-/// one that begins holds it.
+/// A handle of the parent of a span that begins or ends. Dropping this releases it, unless a span
+/// that has begun took it over.
 struct Above<'a> {
     subscriber: &'a AstracerSubscriber,
     core: &'a Core,
-    /// 0: there is none.
+    /// 0: no handle is held.
     id: u64,
 }
 
 impl Above<'_> {
-    /// A span that has begun holds the one above it; it may have no entry. Returns its id.
+    /// Passes the handle to the span that has begun, and returns the span's id. A span without an
+    /// entry carries the handle in its id.
     #[inline]
     fn held_by(mut self, entry: Option<&Entry>) -> Id {
         let above = std::mem::take(&mut self.id);
@@ -275,10 +277,10 @@ impl Drop for Above<'_> {
     }
 }
 
-/// The spans that a thread is closing because nothing holds them any more. Those that come while it
-/// closes one go to a list, so that a long chain of spans takes no stack.
+/// The spans that this thread is closing because their last handle was released. Further ones found
+/// while closing a span go to a list, so that a long chain of spans does not recurse.
 struct Closing {
-    /// The state of the call around this one, on another subscriber.
+    /// The state of an enclosing call, for another subscriber.
     outer: (u64, Vec<u64>),
 }
 
@@ -289,9 +291,9 @@ thread_local! {
 }
 
 impl Closing {
-    /// Leaves the span to the call around this one, if there is one.
+    /// Queues the span for the enclosing call, if there is one for the same core.
     fn leave_to_outer(owner: u64, id: u64) -> bool {
-        // A thread that ends may have no list any more.
+        // On an exiting thread the list may be gone already.
         CLOSING.get() == owner && TO_CLOSE.try_with(|list| list.borrow_mut().push(id)).is_ok()
     }
 
@@ -315,8 +317,8 @@ impl Drop for Closing {
     }
 }
 
-/// Of spans without an entry, whose own metadata nobody keeps: `tracing` asks for some with the
-/// current span's id.
+/// Metadata shown for spans without an entry, whose own metadata is not stored: `tracing` requires
+/// some with the current span's id.
 static UNRECORDED: Metadata<'static> = tracing_core::metadata! {
     name: "astracer.unrecorded",
     target: module_path!(),
@@ -328,8 +330,8 @@ static UNRECORDED: Metadata<'static> = tracing_core::metadata! {
 
 static CALLSITE: DefaultCallsite = DefaultCallsite::new(&UNRECORDED);
 
-/// The id of the span whose handles are counted for this one: itself, or the one above if it has no
-/// entry.
+/// The id of the span whose handle count this id uses: the span itself, or its nearest recorded
+/// ancestor if it has no entry.
 #[inline]
 fn entry_of(id: &Id) -> u64 {
     EntrylessId::of(id).map_or(id.into_u64(), EntrylessId::above)
@@ -353,7 +355,7 @@ impl Subscriber for AstracerSubscriber {
         Some(if self.core().is_some() { self.layer.max_level() } else { LevelFilter::OFF })
     }
 
-    /// Below a dropped root a span or an event is refused by reading one thread-local word.
+    /// Below a dropped root, a span or an event is refused by reading one thread-local word.
     #[inline]
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         if self.core().is_none() || !self.layer.is_level_enabled(metadata) {
@@ -435,8 +437,8 @@ impl Subscriber for AstracerSubscriber {
         Layer::<Registry>::on_register_dispatch(&self.layer, dispatch);
     }
 
-    // The trait's method is unsafe because its callers read through the pointers; these point into
-    // `self`, and are of the types asked for.
+    // The trait's method is unsafe because callers read through the returned pointer. Ours points
+    // into `self` and has the requested type.
     #[allow(unsafe_code)]
     unsafe fn downcast_raw(&self, id: TypeId) -> Option<*const ()> {
         if id == TypeId::of::<Self>() {

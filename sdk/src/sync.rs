@@ -1,8 +1,8 @@
-//! The only place from which the SDK takes atomics and locks: std's, or loom's when its models are
-//! built.
+//! The only place from which the SDK imports atomics and locks: from std, or from loom when its
+//! models are built.
 //!
-//! Only what a model runs uses the names exported here directly. Statics, which loom cannot make,
-//! use [`statics`].
+//! Only code that a loom model runs uses these names directly. Statics and counters use
+//! [`statics`], because loom's types cannot be statics.
 
 #[cfg(not(loom))]
 mod imp {
@@ -11,7 +11,7 @@ mod imp {
     };
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-    /// Lets other threads run while this one waits for a state that another is about to change.
+    /// Lets other threads run while this one waits for another to change a state.
     pub(crate) fn wait_a_moment() {
         std::thread::yield_now();
     }
@@ -32,25 +32,25 @@ mod imp {
 
 pub(crate) use imp::*;
 
-/// Atomics of statics and of counters that no model runs.
+/// Atomics for statics, and for counters that no model runs.
 pub(crate) mod statics {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 }
 
-/// Locks, also after a panic: no code that can panic runs under the SDK's locks, so what they guard
-/// is whole.
+/// Locks, ignoring poison: code that can panic does not run under the SDK's locks, so the guarded
+/// data is consistent.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until the condition is notified or the time is up.
+/// Waits until the condition is notified or the timeout has passed.
 pub(crate) fn wait_for<'a, T>(
     condition: &Condvar,
     guard: MutexGuard<'a, T>,
     timeout: std::time::Duration,
 ) -> MutexGuard<'a, T> {
-    // loom has no time: a model waits until it is notified.
+    // loom has no time: in a model this waits for the notification.
     #[cfg(loom)]
     return {
         let _ = timeout;

@@ -1,15 +1,15 @@
-//! From a span's id in the subscriber to its entry, without a lock.
+//! Maps a span's id in the subscriber to its entry, without a lock.
 //!
-//! A `Registry` keeps spans in slabs, one for each thread, and an id says the slab and the place in
-//! it; so entries lie in pages in the same order, and an id is found by arithmetic. Pages are made
-//! when they are first needed, within a budget of bytes, and stay: like a registry, the table grows
-//! to the most spans that were ever open at once.
+//! A `Registry` keeps spans in slabs, one per thread, and an id encodes the slab and the place in
+//! it. The entries lie in pages of the same order, so arithmetic finds the entry of an id. Pages
+//! are allocated when first needed, within a budget of bytes, and stay: like a registry, the table
+//! grows to the most spans that were ever open at once.
 //!
 //! A subscriber without a registry has a table that makes the ids itself: `own.rs`.
 //!
-//! The full id is compared too. If ids come from elsewhere, or were numbered in another way by a
-//! later version, two open spans may meet in one entry: then the second is not recorded, and
-//! counted as lost. It is never taken for the first.
+//! A lookup compares the full id. If ids come from elsewhere, or a later registry numbers spans
+//! differently, two open spans may map to one entry. The second is then not recorded, and counted
+//! as lost; it is never mistaken for the first.
 
 mod atomic_id;
 mod atomic_metadata;
@@ -39,35 +39,35 @@ pub(crate) struct Table {
     entries: Entries,
     /// Shared by the tables of all subscribers.
     budget: Arc<Budget>,
-    /// Whether a span was ever refused: then there are open spans without an entry.
+    /// Whether a span was ever refused an entry: then open spans without one may exist.
     refused: AtomicBool,
 }
 
 #[derive(Debug)]
 enum Entries {
-    /// Under the ids of a registry.
+    /// By the ids of a registry.
     BySlab(Box<[OnceLock<Box<Shard>>; SHARDS]>),
-    /// Under ids that the table makes.
+    /// By ids that the table makes.
     Own(Own),
 }
 
-/// The entries for one slab. Page `n` has `1 << n` entries, and each page as many as the pages
-/// before it, as in the slab.
+/// The entries for one slab. As in the slab, page `n` has `1 << n` entries, as many as all pages
+/// before it.
 #[derive(Debug)]
 struct Shard {
     pages: [OnceLock<Box<[Entry]>>; PAGES],
 }
 
-/// A registry's ids, which are made of a `usize`: the place in its slab in the low 38 bits, then
-/// the slab. With words of 32 bits a place has 22, and there are fewer slabs.
+/// A registry's ids are made of a `usize`: the low 38 bits are the place in the slab, followed by
+/// the slab. With 32-bit words a place has 22 bits, and there are fewer slabs.
 const SLAB_BITS: u32 = usize::BITS / 2 + 6;
 const SHARDS: usize = if usize::BITS == 32 { 128 } else { 4096 };
-/// As many as the places of a slab need.
+/// Enough for all places of a slab.
 const PAGES: usize = 64;
 const FIRST_PAGE: u64 = 32;
 
 impl Table {
-    /// A table for a registry's ids, which takes bytes for entries from `budget`.
+    /// A table for a registry's ids. It charges the bytes of its entries to `budget`.
     pub(crate) fn new(budget: Arc<Budget>) -> Self {
         let shards = Box::new([const { OnceLock::new() }; SHARDS]);
         Self::with(Entries::BySlab(shards), budget)
@@ -82,10 +82,10 @@ impl Table {
         Table { entries, budget, refused: AtomicBool::new(false) }
     }
 
-    /// The shard, the page and the place in the page. A registry's first id is 1.
+    /// The shard, the page, and the place in the page. A registry's first id is 1.
     ///
-    /// Pages are numbered by the highest bit of their places, so page 5 is the first, and those
-    /// below are not used.
+    /// Pages are numbered by the highest bit of their places, so the first is page 5 and lower ones
+    /// are unused.
     #[inline]
     fn locate(id: u64) -> (usize, usize, usize) {
         let id = id.wrapping_sub(1);
@@ -107,8 +107,8 @@ impl Table {
         }
     }
 
-    /// An entry for a span that begins under a registry's id; `None` if there is no memory for it
-    /// within the budget.
+    /// Takes an entry for a span that begins under a registry's id. `None` if its page does not fit
+    /// the budget.
     #[inline]
     pub(crate) fn take(&self, id: u64) -> Option<&Entry> {
         let Entries::BySlab(shards) = &self.entries else { return None };
@@ -121,8 +121,8 @@ impl Table {
         self.noted(entry.filter(|entry| entry.take(id)))
     }
 
-    /// An entry for a span that begins, under a new id of the table's own; `None` if there is no
-    /// memory for it within the budget.
+    /// Takes an entry for a span that begins, under a new id made by the table. `None` if its page
+    /// does not fit the budget.
     #[inline]
     pub(crate) fn take_own(&self) -> Option<&Entry> {
         let Entries::Own(own) = &self.entries else { return None };
@@ -132,13 +132,14 @@ impl Table {
     #[inline]
     fn noted<'a>(&self, taken: Option<&'a Entry>) -> Option<&'a Entry> {
         if taken.is_none() {
+            // Relaxed: a thread that uses the refused span received its id after this store.
             self.refused.store(true, Ordering::Relaxed);
         }
         taken
     }
 
-    /// Ends a span: its entry can be taken again. Only who ends the span calls this, when
-    /// everything was taken out.
+    /// Makes the entry of an ended span available again. Only the thread that ends the span calls
+    /// this, after taking everything out of the entry.
     #[inline]
     pub(crate) fn free(&self, entry: &Entry) {
         match &self.entries {
@@ -160,12 +161,12 @@ impl Table {
         matches!(self.entries, Entries::Own(_))
     }
 
-    /// Whether there may be open spans without an entry, though they were to have one.
+    /// Whether open spans without an entry may exist because they did not fit the budget.
     pub(crate) fn has_refused(&self) -> bool {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Counts bytes for entries, if they fit the budget.
+    /// Charges bytes for entries, if they fit the budget.
     fn reserve(&self, bytes: usize) -> bool {
         self.budget.take(bytes, Use::Entries)
     }
@@ -186,14 +187,14 @@ impl Table {
             })
         });
         if !is_new {
-            // Another thread made the page, or there is none of this number.
+            // Another thread made the page first, or no page has this number.
             self.budget.give_back(bytes);
         }
         entries.map(|entries| &**entries)
     }
 }
 
-/// The pages that were made.
+/// The pages that were allocated.
 fn pages(shards: &[OnceLock<Box<Shard>>]) -> impl Iterator<Item = &[Entry]> {
     let pages = shards.iter().filter_map(OnceLock::get).flat_map(|shard| &shard.pages);
     pages.filter_map(OnceLock::get).map(|page| &**page)
@@ -219,7 +220,7 @@ mod tests {
 
     use super::*;
 
-    /// No two ids share an entry that a registry can have open at once.
+    /// Ids that a registry can have open at once never share an entry.
     #[test]
     fn ids_of_a_registry_have_entries_of_their_own() {
         let registry = Registry::default();

@@ -1,16 +1,17 @@
-//! Traces that are kept late: recorded though the head sampler dropped them, and put to policies
+//! Traces that are kept late: recorded although the head sampler dropped them, and put to policies
 //! when their root ends.
 //!
 //! ```text
-//! root ends -> Keeper::end_trace -- a policy keeps it --> queue, with the reason
-//!                                -- nobody wants it ---> ring, for a while --> given up, and counted
-//! Handle::keep, a caller's header ------------------------^ finds it there
+//! root ends -> Keeper::end_trace -- a policy keeps it ---> queue, with the reason
+//!                                -- no policy wants it --> ring, for a while --> given up, counted
+//! Handle::keep, a caller's header --------------------------^ takes it from the ring
 //! ```
 //!
-//! Nothing that is propagated says so: the flag stays "not sampled", and other processes do as they
-//! would.
+//! Propagation does not change: the flag stays "not sampled", and other processes act as if the
+//! trace were not recorded.
 
-// A trace moves between lists and threads: its address is moved, not its contents.
+// The lists hold boxes so that a trace moves between lists and threads by its address, not its
+// contents.
 #![allow(clippy::vec_box)]
 
 mod announce;
@@ -51,7 +52,8 @@ use crate::thread;
 use crate::trace_state::State;
 use crate::traces::{Provisional, RingRoom, TraceRef, Traces};
 
-/// The parts of the tail that a layer needs.
+/// Puts provisional traces to the policies, and holds the unwanted ones in the ring. One per
+/// builder.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     sampler: Arc<TailSampler>,
@@ -59,11 +61,11 @@ pub(crate) struct Keeper {
     ring: Ring,
     clock: Clock,
     counters: Arc<Counters>,
-    /// Whether a policy needs shapes.
+    /// Whether a policy needs call-tree shapes.
     is_shaped: bool,
-    /// Whether a policy wants traces for a warning in them.
+    /// Whether a policy keeps traces for a warning in them.
     wants_warnings: bool,
-    /// Whether traces that are given up are remembered, for explanations.
+    /// Whether given-up traces are remembered for explanations.
     explains: bool,
     spans_max: usize,
     bytes_max: usize,
@@ -73,12 +75,12 @@ pub(crate) struct Keeper {
     kept_by_hand: AtomicU64,
     kept_by_caller: AtomicU64,
     not_there: AtomicU64,
-    /// Of these asks, those for traces that came later.
+    /// The part of `not_there` whose traces arrived later.
     came_later: AtomicU64,
     refused_callers: AtomicU64,
     untold: AtomicU64,
     pub(crate) without_slot: AtomicU64,
-    /// A warning of roots that another SDK records was given.
+    /// Set once the service was warned that another SDK records some roots.
     told_elsewhere: AtomicU64,
 }
 
@@ -91,42 +93,42 @@ pub(crate) struct Parts {
     pub(crate) hold: Ticks,
     pub(crate) wanted_for: Ticks,
     pub(crate) spans_max: usize,
-    /// Bytes of a trace that the queue has room for.
+    /// The most bytes of a trace that fit into the queue.
     pub(crate) bytes_max: usize,
     pub(crate) explains: bool,
 }
 
-/// The end of a trace's root, or of the time that it had for that. The root's span may have ended
-/// long before, if somebody held it.
+/// The end of a trace's root, or the moment at which an open root is treated as ended. The root's
+/// work may have ended long before, if its span was held open.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RootEnd {
     pub(crate) at: Ticks,
     pub(crate) now: Nanos,
-    /// The root's duration.
+    /// The root's duration in nanoseconds.
     pub(crate) nanos: u64,
 }
 
 impl RootEnd {
-    /// Of a root of this duration that ends now.
+    /// A root with this duration in nanoseconds that ends now.
     pub(crate) fn now(decider: &Decider, nanos: u64) -> Self {
         let at = decider.clock().ticks();
         RootEnd { at, now: decider.time_of(at), nanos }
     }
 }
 
-/// Buffers that a thread keeps for further traces, and the bytes of each.
+/// The number of buffers that a thread caches for later traces, and the largest size of each.
 const SPARE_MAX: usize = 8;
 const SPARE_BYTES_MAX: usize = 16 * 1024;
-/// Traces a second that other processes may ask for.
+/// Traces per second that other processes may request.
 const CALLERS_RATE: f64 = 100.0;
 
 thread_local! {
     static SPARE: RefCell<Vec<Box<Provisional>>> = const { RefCell::new(Vec::new()) };
-    /// Memory for the traces that leave the ring when another one comes.
+    /// Scratch memory for the traces that a new one evicts from the ring.
     static OUT: Cell<Vec<Held>> = const { Cell::new(Vec::new()) };
 }
 
-/// Keeps the memory of a trace for another one.
+/// Caches a trace's memory for a later trace.
 fn recycle(mut trace: Box<Provisional>) {
     trace.room.shrink_to(0);
     if trace.buffer.bytes_held() <= SPARE_BYTES_MAX {
@@ -170,20 +172,20 @@ impl Keeper {
         }
     }
 
-    /// The spans that a trace may have.
+    /// The most spans that a trace may have.
     #[inline]
     pub(crate) fn spans_max(&self) -> usize {
         self.spans_max
     }
 
-    /// The same, and their bytes: one that takes a quarter of the ring leaves room for others, and
-    /// one that the queue cannot take would be recorded in vain.
+    /// The most spans and bytes that a trace may have. A trace may take at most its part of the
+    /// ring, so that others fit beside it, and no more than the queue could accept.
     fn limits(&self) -> (usize, usize) {
         (self.spans_max, self.bytes_max)
     }
 
-    /// The severity, as far as it makes a trace worth more than others: a service may warn in each,
-    /// and no policy ask for it.
+    /// The severity by which traces are ranked for eviction. Warnings count only if a policy asks
+    /// for them, because a service may warn in every trace.
     #[inline]
     pub(crate) fn worth(&self, seen: Severity) -> Severity {
         if seen == Severity::Warning && !self.wants_warnings { Severity::Fine } else { seen }
@@ -193,7 +195,7 @@ impl Keeper {
         &self.sampler
     }
 
-    /// The names of reasons, in the order of [`KeptBy::place`].
+    /// The names of reasons, indexed by [`KeptBy::place`].
     pub(crate) fn reasons(sampler: &TailSampler) -> Arc<[Box<str>]> {
         let policies = sampler.rules().map(|rule| rule.policy.reason().to_owned());
         ["hand", "caller"]
@@ -204,7 +206,7 @@ impl Keeper {
             .collect()
     }
 
-    /// The root of a provisional trace has ended. No lock is held.
+    /// Handles the end of a provisional trace's root. The caller holds no lock.
     pub(crate) fn end_trace(
         &self,
         trace: Box<Provisional>,
@@ -221,7 +223,7 @@ impl Keeper {
             refused_by: None,
             came: 0,
         };
-        // Of a root that has ended, the count has armed the key.
+        // An ended root has already armed its key when it was counted.
         if severity == Severity::Error && held.root().is_none() {
             self.sampler.note_error(held.key, root.now);
         }
@@ -235,7 +237,7 @@ impl Keeper {
             _ => {}
         }
         let bytes = held.buffer.bytes_held() + HELD_BYTES;
-        // Nobody makes room for a trace that goes at once.
+        // After the ring has closed, do not evict others for a trace that is given up at once.
         if self.ring.holds() && !self.grow(&mut held.room, bytes, severity, traces) {
             return self.give_up(held, GivenUp::RingFull);
         }
@@ -250,7 +252,7 @@ impl Keeper {
         let _ = OUT.try_with(|own| own.set(out));
     }
 
-    /// A trace that is counted as held is exported or given up, if it is not in the ring after all.
+    /// Exports or gives up a trace that was counted as held but is not in the ring after all.
     fn settle(&self, holding: Holding, way: (&Queue, Patience)) {
         match holding {
             Holding::Held => {}
@@ -263,14 +265,14 @@ impl Keeper {
         }
     }
 
-    /// Puts a trace back into the ring that was taken out of it.
+    /// Returns a trace to the ring from which it was taken.
     fn put_back(&self, held: Held, queue: &Queue) {
         let holding = self.ring.put_back(held, self.clock.ticks());
         self.settle(holding, (queue, Patience::Full));
     }
 
-    /// Puts a trace to the policies; to the service's own functions, which may take any time, only
-    /// if there is some.
+    /// Puts a trace to the policies. The service's own functions may take any time, so they run
+    /// only if `has_time`.
     fn decide(&self, held: &Held, now: Nanos, has_time: bool) -> Decided {
         let own = if has_time { &*self.own } else { &[] };
         let view = Asked { trace: self.view(held), own };
@@ -296,7 +298,8 @@ impl Keeper {
         }
     }
 
-    /// A trace is kept, by the head sampler or late: it stands for its root's duration.
+    /// Offers a kept trace, kept by the head sampler or late, as an exemplar of its root's
+    /// duration.
     pub(crate) fn note_kept(&self, key: KeyNumber, root: (TraceId, SpanId), (began, nanos): (Ticks, u64)) {
         let since_1970 = self.clock.date(began).duration_since(UNIX_EPOCH).unwrap_or_default();
         let since_1970 = since_1970.saturating_add(Duration::from_nanos(nanos));
@@ -313,14 +316,14 @@ impl Keeper {
     fn export(&self, mut held: Held, by: KeptBy, (queue, patience): (&Queue, Patience)) {
         // A trace whose root is still open has no duration yet.
         let root = held.root().map(|root| (held.header.trace_id, root));
-        // First, so that spans that end from now on follow.
+        // Note this first, so that spans that end from now on follow the trace.
         let asks = self.ring.note_kept(Kept::new(&held, by), self.clock.ticks());
         self.came_later.fetch_add(asks, Ordering::Relaxed);
         self.announced.add(held.header.trace_id);
         queue.wait_patiently(patience);
         let state = std::mem::take(&mut held.header.state);
         let is_taken = queue.push(Header { state, kept_by: by, ..held.header.clone() }, &mut held.buffer);
-        // An exemplar names a trace that can be found.
+        // An exemplar must name a trace that can be found.
         if let Some(root) = root.filter(|_| is_taken) {
             self.note_kept(held.key, root, (held.opened, held.duration));
         }
@@ -345,7 +348,7 @@ impl Keeper {
         self.give_up(held, reason);
     }
 
-    /// Makes room at the expense of the oldest traces of the lowest value.
+    /// Grows `room`, evicting the oldest traces of the lowest value if necessary.
     fn grow(&self, room: &mut Room, bytes: usize, severity: Severity, traces: &Traces) -> bool {
         if self.ring.grow(room, bytes) {
             return true;
@@ -368,7 +371,7 @@ impl Keeper {
         false
     }
 
-    /// Gives up what has been held for its time. Runs on a thread of ours.
+    /// Gives up traces that have been held for their full time. Runs on an exporter's thread.
     pub(crate) fn expire(&self) {
         let mut out = Vec::new();
         self.ring.expire(self.clock.ticks(), &mut out);
@@ -380,19 +383,19 @@ impl Keeper {
         if self.counters.roots_elsewhere() > 0 && self.told_elsewhere.swap(1, Ordering::Relaxed) == 0 {
             warn(|| {
                 tracing::warn!(
-                    "astracer's sampler decides about spans that another SDK records, behind the gate or alone: \
-                     no policy keeps their traces late"
+                    "astracer's sampler decides spans that another SDK records, behind the gate or on its own: \
+                     policies cannot keep their traces late"
                 );
             });
         }
     }
 
-    /// From now on no trace is held.
+    /// Closes the ring: it holds no further traces.
     pub(crate) fn hold_no_more(&self) {
         self.ring.close();
     }
 
-    /// Gives up all that is held, once nothing is held any more.
+    /// Gives up all held traces; call after [`hold_no_more`](Self::hold_no_more).
     pub(crate) fn give_up_all(&self) {
         self.ring.take_all(Arrivals::ALL, |all| {
             for held in all {
@@ -401,7 +404,8 @@ impl Keeper {
         });
     }
 
-    /// Exports the recorded parts of a trace, or those that come. Returns whether there is one now.
+    /// Exports the recorded parts of a trace, including those that end later. Returns true if one
+    /// was recorded already.
     pub(crate) fn keep(&self, trace_id: TraceId, by: KeptBy, queue: &Queue) -> bool {
         let mut found = false;
         loop {
@@ -409,7 +413,7 @@ impl Keeper {
                 Taken::Held(held) => {
                     self.counters.not_held(held.counted);
                     self.export_asked(*held, by, (queue, Patience::Full));
-                    // Several local roots may have the trace's id.
+                    // Several local roots may share the trace id.
                     found = true;
                 }
                 Taken::Before => return found,
@@ -421,13 +425,13 @@ impl Keeper {
         }
     }
 
-    /// The last traces that were kept late, after this number of them: see
+    /// The traces that were kept late after the first `heard` of them: see
     /// [`Announcements::after`].
     pub(crate) fn announced_after(&self, heard: u64, most: usize) -> News {
         self.announced.after(heard, most)
     }
 
-    /// Counts traces that a process was not told of and will not be.
+    /// Counts traces that another process was not and will not be informed about.
     #[cfg(feature = "http")]
     pub(crate) fn count_untold(&self, traces: u64) {
         self.untold.fetch_add(traces, Ordering::Relaxed);
@@ -437,14 +441,15 @@ impl Keeper {
         matches!(self.ring.fate(trace_id), Some(Fate::Kept(_)))
     }
 
-    /// Whether a caller may ask for one more trace. If not, that is counted.
+    /// Whether a caller may request one more trace. A refusal is counted.
     pub(crate) fn admits_caller(&self, now: Nanos) -> bool {
         let admits = self.callers_rate.is_some_and(|rate| self.callers.admit(&rate, 1, now));
         self.refuse_callers(u64::from(!admits));
         admits
     }
 
-    /// Counts traces that a caller asked for in vain, because its list was too long or not of ids.
+    /// Counts traces that a caller requested in vain, because its list was too long or held
+    /// malformed ids.
     pub(crate) fn refuse_callers(&self, traces: u64) {
         self.refused_callers.fetch_add(traces, Ordering::Relaxed);
     }
@@ -452,8 +457,9 @@ impl Keeper {
     /// Exports the traces of the ring that the function wants; returns their number.
     pub(crate) fn keep_where(&self, wants: &Function, queue: &Queue) -> u64 {
         let mut kept = 0;
-        // The user's code runs where no lock is held, so the traces are taken out and put back. It
-        // may make traces itself, which it is not asked about: else each could bring more.
+        // The user's code must run without a lock held, so traces are taken out and put back. It
+        // may create traces itself; only those held at the start are put to it, or each call could
+        // add more.
         self.ring.take_all(self.ring.so_far(), |all| {
             for held in all {
                 if own::ask(wants, &self.view(&held)).unwrap_or(false) {
@@ -472,7 +478,7 @@ impl Keeper {
         self.sampler.outcomes()
     }
 
-    /// Adds to the counts those that are kept here.
+    /// Adds the counts kept here to those of the counters.
     pub(crate) fn stats(&self, counted: TailStats, traces: &Traces) -> TailStats {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         TailStats {
@@ -492,7 +498,7 @@ impl Keeper {
         }
     }
 
-    /// A slot for a dropped trace that is recorded.
+    /// Takes a slot to record a dropped trace.
     pub(crate) fn slot(&self, traces: &Traces, began: Ticks, key: KeyNumber) -> Option<TraceRef> {
         let trace = traces.take_provisional(began, key);
         if trace == TraceRef::NONE {
@@ -503,7 +509,7 @@ impl Keeper {
     }
 }
 
-/// The ring and its traces, for the slots.
+/// The ring together with the slots, so that the slots can evict traces from it.
 pub(crate) struct OpenRing<'a> {
     pub(crate) keeper: &'a Keeper,
     pub(crate) traces: &'a Traces,

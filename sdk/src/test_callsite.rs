@@ -1,4 +1,4 @@
-//! The callsite of spans that unit tests and loom models make.
+//! The callsite of the spans that unit tests and loom models make.
 
 use tracing_core::callsite::DefaultCallsite;
 use tracing_core::metadata::Kind;

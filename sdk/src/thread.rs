@@ -1,4 +1,4 @@
-//! Threads: a number for each, and the names by which spans say where they began.
+//! Threads: a number for each, and the names that spans record as the thread they began on.
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -11,10 +11,10 @@ thread_local! {
     static LEAVES: Leaves = const { Leaves };
 }
 
-/// This thread's number, from 1. Numbers are not used again, but for overflow.
+/// This thread's number, from 1. Numbers are not reused until the counter wraps around.
 #[inline]
 pub(crate) fn number() -> u32 {
-    // `LocalKey::get` is seldom inlined by the compiler, `try_with` is.
+    // The compiler seldom inlines `LocalKey::get`, but does inline `try_with`.
     let number = NUMBER.try_with(Cell::get).unwrap_or(0);
     if number != 0 { number } else { register() }
 }
@@ -24,7 +24,7 @@ fn register() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed).max(1);
     NUMBER.set(number);
-    // A thread that is ending already is not noted: its name could not be removed.
+    // Skip a thread that is already exiting: nothing would remove its name.
     if LEAVES.try_with(|_| ()).is_ok() {
         names().known.insert(number, ThreadName::of_this_thread());
     }
@@ -47,13 +47,13 @@ impl ThreadName {
         ThreadName { id: digits.parse().unwrap_or(0), name: thread.name().map(Arc::from) }
     }
 
-    /// The name of a thread that is alive or has ended not long ago.
+    /// The name of a thread that is alive or has ended recently.
     pub(crate) fn of(number: u32) -> Option<ThreadName> {
         names().known.get(&number).cloned()
     }
 }
 
-/// The number of names kept after their threads have ended, for spans that wait to be exported.
+/// The number of names kept after their threads have ended, for spans that wait for export.
 const ENDED_MAX: usize = 4096;
 
 #[derive(Debug, Default)]
@@ -67,7 +67,7 @@ fn names() -> std::sync::MutexGuard<'static, Names> {
     NAMES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Dropped with its thread.
+/// Notices the end of its thread by being dropped.
 struct Leaves;
 
 impl Drop for Leaves {

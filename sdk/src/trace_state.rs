@@ -1,8 +1,8 @@
-//! The trace state of a trace, in a form that spans share.
+//! The trace state of a trace, in a form that its spans share.
 //!
-//! OpenTelemetry's `TraceState` is a list of pairs of texts, and a copy of it allocates for the
-//! list and for each text. Most traces begin here and hold nothing but a weight: two numbers, whose
-//! text is made when somebody reads it.
+//! OpenTelemetry's `TraceState` is a list of pairs of texts. Copying it allocates the list and each
+//! text. Most traces begin here and carry only a weight: two numbers, whose text is made when it is
+//! first read.
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
@@ -14,15 +14,15 @@ use opentelemetry::trace::TraceState;
 /// The key of OpenTelemetry's member.
 const OT: &str = "ot";
 
-/// The trace state of a trace. One pointer, since each open span has one.
+/// The trace state of a trace. A single pointer, because each open span holds one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct State(Option<Arc<Held>>);
 
 #[derive(Debug, PartialEq)]
 enum Held {
-    /// One member, OpenTelemetry's, of nothing but `th` and `rv`.
+    /// Only OpenTelemetry's member, with only `th` and `rv`.
     Weight(Weight),
-    /// Any other.
+    /// Any other trace state.
     List(TraceState),
 }
 
@@ -30,8 +30,8 @@ enum Held {
 struct Weight {
     threshold: Option<Threshold>,
     randomness: Option<Randomness>,
-    /// Made when it is first read: each context of a span holds a copy, and a copy costs half as
-    /// much as making it.
+    /// Made when first read. Each context of a span holds a copy, which costs half as much as
+    /// making it.
     list: OnceLock<TraceState>,
 }
 
@@ -44,12 +44,12 @@ impl PartialEq for Weight {
 impl State {
     pub(crate) const EMPTY: State = State(None);
 
-    /// A state as it came, word for word.
+    /// The received state, unchanged.
     pub(crate) fn of(state: &TraceState) -> Self {
         if *state == TraceState::NONE { State::EMPTY } else { Held::List(state.clone()).into() }
     }
 
-    /// A state with nothing but a weight.
+    /// A state with only a weight.
     pub(crate) fn of_numbers(threshold: Option<Threshold>, randomness: Option<Randomness>) -> Self {
         match (threshold, randomness) {
             (None, None) => State::EMPTY,
@@ -59,21 +59,22 @@ impl State {
         }
     }
 
-    /// This state with another member of OpenTelemetry's in front, or with none if that is empty.
+    /// This state with OpenTelemetry's member replaced and moved to the front, or removed if
+    /// `member` is empty.
     pub(crate) fn with_member(state: &TraceState, member: OtMember<'_>) -> Self {
         let is_alone = state.into_iter().all(|(key, _)| key == OT);
         if is_alone && !member.has_others() {
             return State::of_numbers(member.threshold, member.randomness);
         }
-        // Several lines that were joined may hold it more than once, and the API's calls change the
-        // first one only: the next one would come to light.
+        // Joined header lines may contain the member more than once. The API changes only the
+        // first, and the next one would then take its place, so remove the extra ones.
         let (given, mut state) = (state, Cow::Borrowed(state));
         for _ in given.into_iter().filter(|(key, _)| *key == OT).skip(1) {
             state = Cow::Owned(state.delete(OT).unwrap_or_default());
         }
         let value = member.value();
         if !value.is_empty() {
-            // The value is of the grammar, so this does not fail.
+            // The value follows the grammar, so this does not fail.
             return Held::List(state.insert(OT, value).unwrap_or_default()).into();
         }
         match state.get(OT) {
@@ -99,7 +100,7 @@ impl State {
         }
     }
 
-    /// The state without a weight: of a trace that was kept for its outcome, and not by chance.
+    /// The state without a weight, for a trace that was kept for its outcome and not by chance.
     pub(crate) fn without_threshold(&self) -> Self {
         match self.0.as_deref() {
             None => State::EMPTY,
@@ -125,7 +126,7 @@ impl State {
 impl Weight {
     fn made(&self) -> TraceState {
         let member = OtMember::of_numbers(self.threshold, self.randomness);
-        // The value is of the grammar, so this does not fail.
+        // The value follows the grammar, so this does not fail.
         TraceState::NONE.insert(OT, member.value()).unwrap_or_default()
     }
 }
@@ -136,8 +137,8 @@ impl From<Held> for State {
     }
 }
 
-/// OpenTelemetry's member of a trace state. One that is not of the specification's grammar says
-/// nothing.
+/// OpenTelemetry's member of a trace state. A member that violates the specification's grammar
+/// reads as empty.
 pub(crate) fn member(state: &TraceState) -> OtMember<'_> {
     state.get(OT).and_then(|member| OtMember::parse(member).ok()).unwrap_or_default()
 }
@@ -177,7 +178,7 @@ mod tests {
             ("a=1,ot=th:8", "", "a=1"),
             ("a=1", "", "a=1"),
             ("", "th:8;k:1", "ot=th:8;k:1"),
-            // Two lines that are joined may each have one, of which the first counts.
+            // Joined header lines may each have the member; the first one counts.
             ("ot=th:8,a=1,ot=th:c", "", "a=1"),
             ("ot=th:8,a=1,ot=th:c,ot=th:d", "th:e", "ot=th:e,a=1"),
         ] {
@@ -201,7 +202,7 @@ mod tests {
         }
     }
 
-    /// A state that came is passed on word for word, malformed or not.
+    /// A received state is passed on verbatim, even if malformed.
     #[test]
     fn a_state_as_it_came_keeps_its_words() {
         for header in ["ot=rv:00000000000001;th:80", "ot=th:X", "a=1"] {

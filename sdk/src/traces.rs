@@ -1,17 +1,20 @@
-//! Slots where the ended spans of open traces gather, until the trace leaves whole or in parts.
+//! Slots in which the ended spans of open traces gather, until the trace is queued, whole or in
+//! parts.
 //!
-//! A slot is only a place to gather. Entries of open spans know everything about their trace, and
-//! refer to the slot by its number and *turn*, which changes when the slot is given to another
-//! trace. A span that ends and finds another turn leaves by itself, with the right ids: so a slot
-//! can be taken from a trace at any time, and no span is lost by it or lands in another trace.
+//! A slot only gathers. The entries of open spans know everything about their trace, and refer to
+//! the slot by its number and *turn*, which changes when the slot is given to another trace. A span
+//! that ends and finds a different turn is queued by itself, with the right ids. So a slot can be
+//! taken from a trace at any time, without losing a span or putting it into another trace.
 //!
-//! | field | written by |
-//! |---|---|
-//! | `turn` | who holds the slot's lock |
-//! | `opened` | who takes the slot from the free list, once its marks are written; 0 by who ends the turn, under the lock |
-//! | `gathered` | who holds the lock, and has compared the turn |
-//! | `marks` | who takes the slot for a provisional trace; then any, by compare-exchange with the turn |
-//! | `key` | who takes the slot for a provisional trace |
+//! The fields of a slot are written by:
+//!
+//! - `turn`: the holder of the slot's lock;
+//! - `opened`: the thread that takes the slot from the free list, after writing its marks; set to 0
+//!   by the thread that ends the turn, under the lock;
+//! - `gathered`: the holder of the lock, after comparing the turn;
+//! - `marks`: the thread that takes the slot for a provisional trace; then any thread, by
+//!   compare-exchange with the turn;
+//! - `key`: the thread that takes the slot for a provisional trace.
 
 mod provisional;
 
@@ -35,7 +38,7 @@ pub(crate) struct TraceRef {
 }
 
 impl TraceRef {
-    /// No slot: spans leave one by one.
+    /// No slot: spans are queued one by one.
     pub(crate) const NONE: TraceRef = TraceRef { slot: u32::MAX, turn: 0 };
 
     #[inline]
@@ -52,11 +55,11 @@ impl TraceRef {
 #[derive(Debug, Default)]
 struct Slot {
     turn: AtomicU32,
-    /// When the trace began; 0 if the slot is free.
+    /// The start of the trace; 0 if the slot is free.
     opened: AtomicU64,
     /// See [`provisional`].
     marks: AtomicU64,
-    /// The root's key, of a provisional trace.
+    /// The root's key, for a provisional trace.
     key: AtomicU32,
     gathered: Mutex<Gathered>,
 }
@@ -67,20 +70,20 @@ struct Gathered {
     /// Set with the first span.
     header: Option<Header>,
     buffer: Buffer,
-    /// The bytes that `buffer` may grow to before more are asked for.
+    /// The bytes that `buffer` may grow to before it must reserve more.
     room: Room,
-    /// Of a provisional trace: it takes no more spans, or it was given up while it was open.
+    /// For a provisional trace: it accepts no more spans, or it was given up while it was open.
     is_full: bool,
     is_given_up: bool,
 }
 
 impl Gathered {
-    /// Passes the spans on; returns whether the queue took them. The lock is held, so that parts of
-    /// a trace stay in order.
+    /// Queues the spans; returns false if the queue refused them. The caller holds the slot's lock,
+    /// so that parts of a trace stay in order.
     fn leave(&mut self, queue: &Queue) -> bool {
         let Some(header) = self.header.take() else { return true };
         let is_taken = queue.push(header, &mut self.buffer);
-        // A large buffer leaves with its spans.
+        // A large buffer moves to the queue with its spans, so nothing is left to charge.
         if self.buffer.records.capacity() == 0 {
             self.room.shrink_to(0);
         }
@@ -92,8 +95,8 @@ impl Gathered {
         self.buffer.bytes_used() > self.room.bytes()
     }
 
-    /// Whether the buffer has room for what is in it. If it has not, it keeps no memory when its
-    /// spans have left.
+    /// Reserves the bytes that the buffer holds. If the budget refuses, the caller queues the spans
+    /// and frees the memory.
     #[cold]
     fn has_room(&mut self, budget: &Arc<Budget>) -> bool {
         if !self.room.is_of(budget) {
@@ -110,10 +113,11 @@ impl Gathered {
     }
 }
 
-/// The slots. Free ones lie in lists, one for each group of threads, so that threads do not meet.
+/// The slots. Free ones lie in several lists, one per group of threads, to keep threads from
+/// contending.
 #[derive(Debug)]
 pub(crate) struct Traces {
-    /// Made when they are first needed.
+    /// Allocated when first needed.
     chunks: Box<[OnceLock<Box<[Slot; CHUNK]>>]>,
     slots_max: u32,
     /// The number of slots that were ever used.
@@ -122,13 +126,13 @@ pub(crate) struct Traces {
     budget: Arc<Budget>,
     /// Slots of provisional traces.
     provisional: AtomicU32,
-    /// The slots that were looked at for one to be given up.
+    /// The position in the round-robin search for an open provisional trace to give up.
     looked_at: AtomicU32,
 }
 
 const CHUNK: usize = if cfg!(loom) { 1 } else { 64 };
 const LISTS: usize = if cfg!(loom) { 1 } else { 16 };
-/// More slots than this are of no use: spans of further traces leave one by one.
+/// More slots would not help: spans of further traces are queued one by one.
 const SLOTS_MAX: u32 = 1 << 20;
 
 #[derive(Debug, Default)]
@@ -159,8 +163,8 @@ impl Traces {
         self.take_marked(now, |_, _| ())
     }
 
-    /// As [`Traces::take`]; `mark` writes to the slot, of this turn, before others may take it for
-    /// one of an old trace.
+    /// Like [`Traces::take`]. `mark` writes to the slot, for this turn, before other threads can
+    /// mistake it for the slot of an old trace.
     #[inline]
     fn take_marked(&self, now: Ticks, mark: impl FnOnce(&Slot, u32)) -> TraceRef {
         let own = thread::number() as usize % LISTS;
@@ -171,37 +175,40 @@ impl Traces {
         }) else {
             return TraceRef::NONE;
         };
+        // Relaxed: the turn changed before the slot went to the free list, whose lock orders both.
         let turn = slot.turn.load(Ordering::Relaxed);
         mark(slot, turn);
-        // A root that is decided late has a start that is old already.
+        // Release, paired with the acquire loads of `opened`: a thread that sees the slot as opened
+        // also sees its marks. A root that is decided late may be old already and attract such a
+        // thread at once.
         slot.opened.store(now.max(1), Ordering::Release);
         TraceRef { slot: number, turn }
     }
 
     #[cold]
     fn take_elsewhere(&self, own: usize) -> Option<u32> {
-        // A free slot of another list first: its buffer has memory already.
+        // Prefer a slot from another free list: its buffer is already allocated.
         for list in (own + 1..own + LISTS).map(|list| list % LISTS) {
             let popped = lock(&self.free[list].0).pop();
             if popped.is_some() {
                 return popped;
             }
         }
+        // Relaxed: the update only makes the number unique; `OnceLock` publishes the chunk.
         let next = |used: u32| (used < self.slots_max).then_some(used + 1);
         let number = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
         let chunk = self.chunks.get(number as usize / CHUNK)?;
         if chunk.get().is_none() {
-            // Made where it stays: a service's thread may have no room for all of a chunk on its
-            // stack.
+            // Built on the heap: the stack of a service's thread may be too small for a whole
+            // chunk.
             let slots: Box<[Slot]> = (0..CHUNK).map(|_| Slot::default()).collect();
             let _ = chunk.set(slots.try_into().ok()?);
         }
         Some(number)
     }
 
-    /// Adds an ended span to its trace. With the local root the trace leaves; a trace that has
-    /// gathered much sends a part ahead. Returns whether the queue took the part that left, if one
-    /// did.
+    /// Adds an ended span to its trace. The local root's end queues the trace; a trace that has
+    /// gathered much is queued in part. Returns false if the queue refused what was queued.
     #[inline]
     pub(crate) fn end_span(
         &self,
@@ -211,13 +218,13 @@ impl Traces {
         body: Option<&mut Body>,
         (queue, bounds): (&Queue, &Bounds),
     ) -> bool {
-        // Before any lock is taken: see there.
+        // Wait before taking any lock, because a worker may need that lock to free space.
         queue.wait_for_space();
         let is_root = record.is_local_root();
         let Some(slot) = self.slot(trace.slot) else { return queue.push_span(header(), record, body) };
         let mut gathered = lock(&slot.gathered);
-        // After the shutdown nothing gathers: it was set before all slots were emptied, under this
-        // lock.
+        // Nothing gathers after the shutdown: `closed` was set before all slots were emptied under
+        // this lock.
         if slot.turn.load(Ordering::Relaxed) != trace.turn || queue.is_closed() {
             drop(gathered);
             return queue.push_span(header(), record, body);
@@ -225,7 +232,7 @@ impl Traces {
         if gathered.header.is_none() {
             gathered.header = Some(header());
         }
-        // Records alone stay within the bound of their number.
+        // Records without a body are bounded by their number, so their bytes need no check.
         let has_body = body.is_some();
         let may_grow = has_body || gathered.buffer.records.len() == gathered.buffer.records.capacity();
         gathered.buffer.append(record, body);
@@ -255,7 +262,7 @@ impl Traces {
         (0..self.used.load(Ordering::Relaxed)).filter_map(|number| Some((number, self.slot(number)?)))
     }
 
-    /// Passes on the ended spans of all open traces, but those of provisional ones.
+    /// Queues the ended spans of all open traces, except provisional ones.
     pub(crate) fn flush(&self, queue: &Queue, patience: Patience) {
         for (_, slot) in self.in_use() {
             queue.wait_patiently(patience);
@@ -266,9 +273,10 @@ impl Traces {
         }
     }
 
-    /// Passes on the ended spans of traces that began before `before`, and frees their slots: their
-    /// later spans leave one by one. Runs on a thread of ours, which makes the space in the queue:
-    /// where others would wait for space, the rest stays for the next time.
+    /// Queues the ended spans of traces that began before `before` and frees their slots; their
+    /// later spans are queued one by one. Runs on an exporter's thread, which frees the queue's
+    /// space itself. So where other threads would wait for space, it stops and leaves the rest for
+    /// the next call.
     pub(crate) fn expire(&self, before: Ticks, queue: &Queue) {
         let is_old = |slot: &Slot| (1..before).contains(&slot.opened.load(Ordering::Acquire));
         for (number, slot) in self.in_use().filter(|(_, slot)| is_old(slot)) {
@@ -276,7 +284,7 @@ impl Traces {
                 return;
             }
             let mut gathered = lock(&slot.gathered);
-            // The trace may have left meanwhile, and another have taken its slot.
+            // The trace may have been queued since, and another may have taken its slot.
             if !is_old(slot) || slot.is_provisional() {
                 continue;
             }
@@ -288,7 +296,7 @@ impl Traces {
     }
 }
 
-/// Under the slot's lock.
+/// Ends the slot's use by its trace. The caller holds the slot's lock, so relaxed stores suffice.
 fn end_turn(slot: &Slot) {
     slot.opened.store(0, Ordering::Relaxed);
     slot.turn.store(slot.turn.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);

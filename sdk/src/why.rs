@@ -1,8 +1,8 @@
 //! The last decisions, and their explanation in words.
 //!
-//! Off unless it is asked for, since each decision is then written down: a few words and the key. A
-//! ring for each group of threads holds the last ones; a thread that finds its ring locked, by a
-//! question or by a thread of the group, leaves its decision out, and that is counted.
+//! Off by default, because it records each decision: a few words and the key. Each group of threads
+//! has a ring of its last decisions. A thread that finds its ring locked, by a query or by another
+//! thread of the group, skips its decision and counts it as left out.
 
 use std::fmt;
 
@@ -14,9 +14,9 @@ use crate::thread;
 use std::sync::{Mutex, PoisonError};
 
 const RINGS: usize = 8;
-/// Decisions of a ring; each takes up to 350 bytes.
+/// Decisions in a ring; each takes up to 350 bytes.
 const RING_MAX: usize = 1 << 17;
-/// Bytes of a key that are kept.
+/// Bytes of a key that are stored.
 const KEY_MAX: usize = 256;
 
 #[derive(Debug)]
@@ -36,19 +36,19 @@ struct Noted {
     max: usize,
 }
 
-/// A decision that was made.
+/// A recorded decision.
 #[derive(Clone, Debug)]
 pub(crate) struct Note {
     trace_id: TraceId,
     pub(crate) key: String,
     randomness: Randomness,
-    /// `None` if the parent's was taken over.
+    /// `None` if the parent's decision was followed.
     decision: Option<Decision>,
     keep: bool,
 }
 
 impl Why {
-    /// Remembers at least this number of decisions: each ring has room for all of them, since one
+    /// Remembers at least this number of decisions. Each ring can hold them all, because a single
     /// thread may make them all.
     pub(crate) fn new(decisions: usize) -> Self {
         let max = decisions.clamp(1, RING_MAX);
@@ -91,7 +91,7 @@ impl Why {
         *next = (*next + 1) % *max;
     }
 
-    /// The decision about this trace; the latest, if there were several.
+    /// The decision about this trace; the latest one in its ring if there were several.
     pub(crate) fn find(&self, trace_id: TraceId) -> Option<Note> {
         self.rings.iter().find_map(|ring| {
             let noted = ring.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,38 +100,37 @@ impl Why {
         })
     }
 
-    /// Decisions that were not remembered, because their ring was locked.
+    /// The number of decisions that were not recorded because their ring was locked.
     pub(crate) fn left_out(&self) -> u64 {
         self.left_out.load(Ordering::Relaxed)
     }
 }
 
-/// The decision about one trace, and its reason: see [`Handle::why`](crate::Handle::why). Displays
+/// The decision about one trace and its reason: see [`Handle::why`](crate::Handle::why). Displays
 /// as a sentence.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Explanation {
     /// The trace.
     pub trace_id: TraceId,
-    /// Whether it was kept.
+    /// Whether the trace was kept.
     pub keep: bool,
-    /// The key that it was counted by; of a long one the first 256 bytes. Empty if the parent
-    /// decided.
+    /// The key that the trace was counted by, cut after 256 bytes. Empty if the parent decided.
     pub key: String,
-    /// The reason; `None` if the decision is the parent's.
+    /// The reason; `None` if the parent decided.
     pub reason: Option<Reason>,
     /// The 56 bits that were compared with the threshold.
     pub randomness: u64,
-    /// The threshold, where the decision was made by chance: kept if the randomness is at least
-    /// this.
+    /// The threshold, if the decision was made by chance: the trace is kept if the randomness is at
+    /// least this.
     pub threshold: Option<u64>,
     /// The probability that the threshold stands for.
     pub probability: Option<f64>,
-    /// The fate of a trace that was recorded though it was dropped: see
+    /// The fate of a trace that was recorded although it was dropped: see
     /// [`Builder::with_tail`](crate::Builder::with_tail).
     pub late: Option<String>,
-    /// The key's calls and the kept ones among them, up to the time of the question; `None` if the
-    /// key has no record.
+    /// The key's calls and the kept ones among them, up to the time of the query; `None` if the key
+    /// has no record.
     pub counts: Option<(u64, u64)>,
 }
 
@@ -159,14 +158,14 @@ fn words(reason: Reason) -> &'static str {
         Reason::Always => "the sampler keeps everything",
         Reason::Never => "the sampler keeps nothing",
         Reason::Ratio => "the sampler keeps a fixed share",
-        Reason::EveryNth => "the sampler keeps the first of each n calls",
-        Reason::Bump => "bump keeps the fewer the more calls of the key there were",
-        Reason::BumpMinimum => "the key's calls had brought bump down to its least probability",
-        Reason::TokenBucket => "the key's bucket decided by its tokens",
-        Reason::Overflow => "the table of keys was full, and keys without a record share one",
+        Reason::EveryNth => "the sampler keeps the first of every n calls",
+        Reason::Bump => "bump keeps a smaller share the more calls the key has had",
+        Reason::BumpMinimum => "the key's calls had brought bump down to its minimum probability",
+        Reason::TokenBucket => "the tokens in the key's bucket decided",
+        Reason::Overflow => "the table of keys was full, so the key shared one record with others",
         Reason::Cap => "the cap on kept traces was half used up and raised the threshold",
         Reason::CapEmpty => "the cap on kept traces was used up",
-        Reason::Override => "an operator's override held for the key",
+        Reason::Override => "an operator's override applied to the key",
         _ => reason.name(),
     }
 }
@@ -175,7 +174,7 @@ impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let done = if self.keep { "kept" } else { "dropped" };
         let Some(reason) = self.reason else {
-            write!(f, "trace {} was {done}, as its parent was", self.trace_id)?;
+            write!(f, "trace {} was {done} because its parent was", self.trace_id)?;
             return self.late.as_ref().map_or(Ok(()), |late| write!(f, "; {late}"));
         };
         write!(f, "trace {} of key {:?} was {done}: {}", self.trace_id, self.key, words(reason))?;
@@ -188,7 +187,7 @@ impl fmt::Display for Explanation {
             )?;
         }
         if let Some((seen, kept)) = self.counts {
-            write!(f, "; {kept} of {seen} calls of the key were kept by now")?;
+            write!(f, "; {kept} of {seen} calls of the key were kept so far")?;
         }
         self.late.as_ref().map_or(Ok(()), |late| write!(f, "; {late}"))
     }

@@ -56,7 +56,7 @@ fn an_example_without_a_server_says_what_was_lost() {
         text.contains(" 0 spans exported, ") && text.contains(" lost (") && text.contains("deadline "),
         "{text}"
     );
-    assert!(text.contains("last error: the exporter was not done in time: 0 spans wait, "), "{text}");
+    assert!(text.contains("last error: the exporter missed the deadline: 0 spans waiting, "), "{text}");
     assert!(text.contains("nothing listens there"), "{text}");
 }
 

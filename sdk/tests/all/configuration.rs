@@ -116,7 +116,7 @@ fn what_cannot_be_used_is_refused_with_its_variable() {
     // The file is the variable's value.
     let missing = [(SAMPLER, "astracer_file"), (ARGUMENT, "no/such.toml")];
     let error = with(&missing, Astracer::builder()).build().unwrap_err().to_string();
-    assert!(error.starts_with("OTEL_TRACES_SAMPLER_ARG: the file `no/such.toml`: "), "{error}");
+    assert!(error.starts_with("OTEL_TRACES_SAMPLER_ARG: cannot open `no/such.toml`: "), "{error}");
 }
 
 /// A variable that has no effect is refused by its name and value, and an empty one is not set.
@@ -321,7 +321,7 @@ fn faults_are_passed_over_if_asked_and_told() {
     let builder = with(&[(SAMPLER, "xray"), ("OTEL_SPAN_LINK_COUNT_LIMIT", "3")], Astracer::builder());
     let builder = builder.with_on_fault(OnFault::UseDefault);
     assert_eq!(builder.faults().len(), 1);
-    assert_eq!(builder.faults()[0].default(), "what was set before it");
+    assert_eq!(builder.faults()[0].default(), "the previous setting");
     let config = builder.build().unwrap().handle.sampler_config().unwrap().to_string();
     assert_eq!(config, "bump:lambda=10,min=0.01,window=1s");
 }

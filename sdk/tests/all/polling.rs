@@ -201,7 +201,7 @@ fn the_thread_asks_again_and_ends() {
 #[test]
 fn urls_that_cannot_be_asked_are_faults() {
     for (url, says) in [
-        ("config.toml", "whole URL"),
+        ("config.toml", "no scheme or host"),
         ("ftp://config/astracer.toml", "ftp"),
         ("http://user:secret@config/", "in a header"),
         ("http://a b/", "not a URL"),

@@ -242,11 +242,11 @@ fn a_decision_is_explained() {
     assert!(why.randomness < why.threshold.unwrap());
     let text = why.to_string();
     let expected = format!(
-        "trace {second} of key \"GET /orders\" was dropped: the key's calls had brought bump down to its least probability; probability 0.250000, randomness "
+        "trace {second} of key \"GET /orders\" was dropped: the key's calls had brought bump down to its minimum probability; probability 0.250000, randomness "
     );
     assert!(text.starts_with(&expected), "{text}");
     assert!(text.contains("is below threshold c0000000000000; "), "{text}");
-    assert!(text.ends_with(" calls of the key were kept by now"), "{text}");
+    assert!(text.ends_with(" calls of the key were kept so far"), "{text}");
     assert!(world.handle.why(TraceId::from(1u128)).is_none());
 }
 

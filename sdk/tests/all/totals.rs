@@ -84,7 +84,7 @@ fn the_cap_on_bytes_refuses_whole_traces_and_counts_them() {
     assert_eq!(spans.len(), 10, "61 bytes each");
     let stats = world.handle.stats();
     assert_eq!((stats.spans_made, stats.spans_exported, stats.spans_lost.capped), (20, 10, 10));
-    assert_eq!(stats.last_error.as_deref(), Some("the cap on exported bytes was used up: 10 spans are lost"));
+    assert_eq!(stats.last_error.as_deref(), Some("the cap on exported bytes was used up: 10 spans lost"));
     world.clock.advance(Duration::from_secs(1));
     let spans = run(&world, || {
         let _root = info_span!("r").entered();
