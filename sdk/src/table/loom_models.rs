@@ -67,7 +67,7 @@ fn loom_a_root_is_decided_once() {
         assert_eq!((own.0, other.0), (Phase::Kept, Phase::Kept));
         assert_eq!(own.1, other.1);
         assert_ne!(own.2, other.2);
-        assert_eq!(entry.span_id().to_bytes()[7], own.1.to_bytes()[15], "ids of one decision");
+        assert_eq!(entry.span_id().to_bytes()[7], own.1.to_bytes()[15], "ids of two decisions");
     });
 }
 
@@ -122,7 +122,7 @@ fn loom_a_late_write_never_reaches_the_next_span() {
         entry.free();
         begin_with(&entry, 6, Phase::Kept, ROOT);
         let written = writes.join().unwrap();
-        assert_eq!(written, taken, "written to the span that ended, and taken with it, or not at all");
+        assert_eq!(written, taken, "a write must reach the ended span and be taken with it, or not happen");
         assert!(entry.flags() == ROOT && entry.extra().body.is_none());
     });
 }
@@ -182,7 +182,7 @@ fn loom_a_stale_id_counts_for_no_other_span() {
         }
         let stale = thread.join().unwrap();
         match own {
-            LetGo::Last => assert_eq!(handles.let_go(NEXT), LetGo::Last, "counted once"),
+            LetGo::Last => assert_eq!(handles.let_go(NEXT), LetGo::Last, "the span must have one handle"),
             LetGo::HeldStill => assert_eq!(stale, Some(LetGo::Last)),
             LetGo::Stale => panic!("the handle was counted"),
         }
