@@ -150,7 +150,8 @@ impl Exported {
     fn of(mut self, spans: u64) -> Self {
         let known = self.accepted.saturating_add(self.lost.total());
         if known > spans {
-            return Exported::failed(spans, format!("the exporter counts {known} of {spans} spans"));
+            let message = format!("the exporter reported {known} outcomes for {spans} spans");
+            return Exported::failed(spans, message);
         }
         self.lost.export_failed += spans - known;
         self

@@ -152,7 +152,7 @@ pub(crate) enum Work {
     End,
 }
 
-/// How long a thread may wait for space, if the queue blocks when full.
+/// The time for which a thread may wait for space, if the queue blocks when full.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Patience {
     /// As long as the service's threads may.

@@ -125,7 +125,7 @@ impl World {
         let mut done = self.flushes.iter().filter(|flush| flush.is_done);
         assert!(
             done.all(|flush| traces.iter().all(|trace| *trace > flush.last)),
-            "a flush did not wait for them"
+            "a flush did not wait for these traces"
         );
         if arrives {
             self.arrived.append(&mut traces);
@@ -153,7 +153,7 @@ impl World {
     fn check_flushes(&mut self) {
         for flush in self.flushes.iter_mut().filter(|flush| !flush.is_done) {
             match self.queue.wait_for_flush(flush.ticket, Duration::ZERO) {
-                Err(WaitError { timed_out: true, left, .. }) => assert!(left > 0, "it waits for nothing"),
+                Err(WaitError { timed_out: true, left, .. }) => assert!(left > 0, "no spans are left"),
                 Ok(()) | Err(_) => flush.is_done = true,
             }
         }

@@ -28,7 +28,7 @@ pub(crate) struct Workers {
     pub(crate) exporter: Arc<SharedExporter>,
     /// Weak, so that the threads end when the last layer and handle are dropped.
     pub(crate) upkeep: Weak<dyn Upkeep>,
-    /// How long a worker waits for work before it does the upkeep anyway.
+    /// The time for which a worker waits for work before it does the upkeep anyway.
     pub(crate) idle: Duration,
     /// The number of threads that have not ended.
     pub(crate) running: AtomicUsize,
@@ -41,15 +41,15 @@ pub(crate) struct Worker {
     pub(crate) converter: Converter,
 }
 
-/// How long the exporter may take to shut down after the queue is empty, if the shutdown has no
-/// deadline.
+/// The time that the exporter may take to shut down after the queue is empty, if the shutdown has
+/// no deadline.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The share of the time until the deadline, and the maximum, that is reserved for an exporter that
 /// has used up its own time: to sync a file, and to return.
 const ANSWER_PART: u32 = 10;
 const ANSWER_MAX: Duration = Duration::from_millis(500);
 
-/// How long the exporter may take to shut down, given the time left until the deadline.
+/// The time that the exporter may take to shut down, given the time left until the deadline.
 fn time_to_shut_down(left: Option<Duration>) -> Duration {
     left.map_or(SHUTDOWN_TIMEOUT, |left| left - (left / ANSWER_PART).min(ANSWER_MAX))
 }

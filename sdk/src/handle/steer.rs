@@ -119,7 +119,7 @@ impl Handle {
         let Some(shared) = self.shared() else { return Ok(()) };
         shared.steering().change(shared.decider(), |rules, _, now| {
             if rules.overrides.len() >= OVERRIDES_MAX && !rules.overrides.contains_key(key) {
-                let message = format!("{OVERRIDES_MAX} keys already have an override, which is the limit; end one, or wait until one expires");
+                let message = format!("{OVERRIDES_MAX} keys already have an override (the limit); end one or wait until one expires");
                 return Err(SteerError::new(None, message));
             }
             let time = Nanos::new(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));

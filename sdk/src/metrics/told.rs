@@ -111,7 +111,7 @@ impl Told {
         }
         let mut new: Vec<&KeyStats> = by_name.into_values().collect();
         new.sort_by_key(|stats| std::cmp::Reverse(stats.seen));
-        // Once all series are taken, they stay taken: no key gives its own up.
+        // Once all series are taken, they stay taken: a key never loses its own.
         let free = KEYS_MAX.saturating_sub(self.keys.len());
         for stats in new.iter().take(free) {
             let key = Key { now: roots(stats), seen: stats.seen, ..Key::default() };

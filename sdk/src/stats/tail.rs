@@ -27,7 +27,7 @@ impl GivenUp {
     ];
 }
 
-/// Faults of a policy that is a function of the service's: see [`TailStats::own_faults`].
+/// Faults of a policy function supplied by the service: see [`TailStats::own_faults`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OwnPolicyFaults {
@@ -86,7 +86,7 @@ pub struct TailStats {
     /// without the gate. Another SDK records their spans, so no policy sees them and no outcome is
     /// counted.
     pub roots_elsewhere: u64,
-    /// Faults of policies that are functions of the service's.
+    /// Faults of policy functions supplied by the service.
     pub own_faults: Vec<OwnPolicyFaults>,
     /// Shapes that were evicted within an hour: if they occur again, they count as odd.
     pub shapes_forgotten: u64,

@@ -47,7 +47,7 @@ pub(crate) struct Spending {
     /// `None` after a parameters file without a budget took effect, if the code sets none either.
     controller: Option<Controller>,
     /// The budget set in code, which applies if a parameters file has none.
-    #[cfg_attr(not(feature = "parameters"), allow(dead_code, reason = "files of parameters cannot be read"))]
+    #[cfg_attr(not(feature = "parameters"), allow(dead_code, reason = "parameters files are not read"))]
     own: Option<Budget>,
     /// The sampler's config, not scaled.
     tuned: Config,
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(after(&mut spending, 16), None);
         spent.add(1_500);
         // Over 15 seconds.
-        assert_eq!(after(&mut spending, 30), None, "as many as wanted");
+        assert_eq!(after(&mut spending, 30), None, "exactly on target");
         assert_eq!(after(&mut spending, 40).as_deref(), Some("ratio:0.4"));
         let other: Config = "ratio:0.1".parse().unwrap();
         spent.add(4_000);

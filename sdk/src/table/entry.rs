@@ -144,9 +144,10 @@ pub(crate) struct Entry {
     thread: AtomicU32,
     flags: AtomicU8,
     trace_flags: AtomicU8,
-    /// How often the span was entered; stops counting at 2.
+    /// The number of enters; stops counting at 2.
     entered: AtomicU8,
-    /// How many threads are inside, and since when: see [`Occupancy`](super::occupancy::Occupancy).
+    /// The number of threads inside, and since when: see
+    /// [`Occupancy`](super::occupancy::Occupancy).
     occupancy: AtomicU64,
     /// Ticks during which at least one thread was inside, up to the time in `occupancy`.
     busy: AtomicU64,

@@ -50,7 +50,8 @@ fn one(id: u64) -> u64 {
 fn changed(handles: u64, id: u64, by: i64) -> Option<u64> {
     let count = i64::from(handles as u32);
     let is_own = handles >> 32 == one(id) >> 32 && count != 0;
-    // On overflow past `u32::MAX`, the new handle is not counted, and releasing it does nothing.
+    // A handle beyond `u32::MAX` is not counted. The span then ends before the last handle is
+    // released, and that release finds a stale id.
     let is_possible = is_own && (0..=i64::from(u32::MAX)).contains(&(count + by));
     is_possible.then(|| handles.wrapping_add_signed(by))
 }

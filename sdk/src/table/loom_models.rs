@@ -184,7 +184,7 @@ fn loom_a_stale_id_counts_for_no_other_span() {
         match own {
             LetGo::Last => assert_eq!(handles.let_go(NEXT), LetGo::Last, "the span must have one handle"),
             LetGo::HeldStill => assert_eq!(stale, Some(LetGo::Last)),
-            LetGo::Stale => panic!("the handle was counted"),
+            LetGo::Stale => panic!("the handle must have been counted"),
         }
     });
 }

@@ -1,5 +1,5 @@
-//! Policies that are functions of the user's. They run without any lock, panics are caught, and a
-//! function that fails or is slow too often is switched off.
+//! Policies that are functions supplied by the user. They run with no lock held, panics are caught,
+//! and a function that panics or is slow too often is switched off.
 
 use std::cell::Cell;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::panics::{caught, warn};
 use crate::stats::OwnPolicyFaults;
 use crate::sync::statics::{AtomicU64, Ordering};
 
-/// A policy function of the user's.
+/// A policy function supplied by the user.
 pub(crate) type Function = Arc<dyn Fn(&TailTrace<'_>) -> bool + Send + Sync>;
 
 /// Whether the function wants the trace; `None` if it panicked.

@@ -103,7 +103,7 @@ pub(crate) struct Wanted {
     trace_id: TraceId,
     pub(crate) by: KeptBy,
     asked: Ticks,
-    /// How often the trace was requested without being found.
+    /// The number of requests that did not find the trace.
     pub(crate) asks: u64,
 }
 
@@ -144,8 +144,8 @@ struct Shard {
 /// The capacity of each of a shard's lists of kept, requested and given-up traces.
 const REMEMBERED: usize = 256;
 const SHARDS: usize = if cfg!(loom) { 1 } else { 8 };
-/// How many expired traces one call takes out of each row. More than one for each arrival, so that
-/// expired traces do not pile up.
+/// The number of expired traces that one call takes out of each row: more than one for each
+/// arrival, so that expired traces do not pile up.
 const EXPIRED_AT_ONCE: usize = 4;
 
 /// A point in time: the number of traces that had arrived in each shard.
@@ -161,9 +161,9 @@ pub(crate) struct Ring {
     shards: [Mutex<Shard>; SHARDS],
     budget: Arc<Budget>,
     bytes_max: usize,
-    /// How long traces are held.
+    /// The time for which traces are held.
     hold: Ticks,
-    /// How long a request for a trace that has not arrived stays valid.
+    /// The time for which a request for a trace that has not arrived stays valid.
     wanted_for: Ticks,
     closed: AtomicBool,
 }

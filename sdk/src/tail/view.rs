@@ -9,7 +9,7 @@ use opentelemetry::TraceId;
 use crate::clock::Clock;
 use crate::record::{Attribute, Buffer, Detail, Header, Record, Status};
 
-/// A recorded trace that the head sampler dropped, borrowed by a policy of the user's.
+/// A recorded trace that the head sampler dropped, as a policy function sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct TailTrace<'a> {
     pub(super) header: &'a Header,

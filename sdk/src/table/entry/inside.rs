@@ -1,4 +1,4 @@
-//! How long threads are inside a span.
+//! The time that threads spend inside a span.
 
 use super::super::occupancy::Occupancy;
 use super::Entry;

@@ -122,7 +122,7 @@ fn loom_nothing_stays_in_a_closed_ring() {
                 let holding = if puts_back { other.put_back(held(&other), 2) } else { hold(&other) };
                 usize::from(matches!(holding, Holding::Refused(..)))
             });
-            // As in `Keeper::close`.
+            // As in `Shared::close`.
             ring.close();
             let mut emptied = 0;
             ring.take_all(Arrivals::ALL, |all| emptied += all.len());
