@@ -46,6 +46,7 @@ impl Own {
         Own { name, function, panics: AtomicU64::new(0), slow: AtomicU64::new(0), told: AtomicU64::new(0) }
     }
 
+    /// Relaxed: calls that run at the same time may exceed [`FAULTS_MAX`] by a few.
     fn faults(&self) -> u64 {
         self.panics.load(Ordering::Relaxed) + self.slow.load(Ordering::Relaxed)
     }

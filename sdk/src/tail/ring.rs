@@ -391,6 +391,7 @@ impl Ring {
         if let Some(wanted) = self.wish_for(&mut shard, held.header.trace_id, now) {
             return Holding::Wanted(Box::new(held), wanted);
         }
+        // Relaxed: see `hold`.
         if self.closed.load(Ordering::Relaxed) {
             return Holding::Refused(Box::new(held), GivenUp::ShutDown);
         }

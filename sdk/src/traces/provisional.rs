@@ -7,6 +7,10 @@
 //! A slot's *marks* are one word that also holds the turn they belong to, so that a late mark never
 //! applies to the slot's next trace. They say that the trace is provisional, and the highest
 //! severity seen in it. The severity is tracked for kept traces too.
+//!
+//! A turn ends under the slot's lock, so a Relaxed load under the lock gives the current turn. A
+//! load without the lock may be stale and is only a hint: the turn in the marks, or a second look
+//! under the lock, decides.
 
 use astracer_samplers::tail::{KeyNumber, Severity};
 
@@ -134,6 +138,8 @@ impl Traces {
             // not order a plain store in this way. Relaxed: `take_marked` publishes the marks with
             // `opened`.
             slot.marks.swap(u64::from(turn) << 32 | PROVISIONAL, Ordering::Relaxed);
+            // Published like the marks. The thread that ends the root has also seen the root's
+            // phase, which is published later.
             slot.key.store(key.get(), Ordering::Relaxed);
         });
         if trace == TraceRef::NONE {
@@ -354,6 +360,7 @@ impl Traces {
             let number = self.looked_at.fetch_add(1, Ordering::Relaxed) % used;
             let Some(slot) = self.slot(number) else { continue };
             let turn = slot.turn.load(Ordering::Relaxed);
+            // A filter without the lock; the turn is compared again under it.
             let marks = slot.marks_of(turn);
             if marks & PROVISIONAL == 0 || severity_of(marks) > Severity::Fine {
                 continue;
