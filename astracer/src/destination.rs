@@ -1,5 +1,5 @@
-//! The connection between the SDK and the exporters: what became of each batch, by the SDK's
-//! reasons.
+//! Connects the SDK with the exporters: maps the outcome of each batch to the SDK's reasons for
+//! losses.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 
 /// Adds [`with_destination`](Self::with_destination) to [`Builder`].
 pub trait WithDestination {
-    /// Exports kept traces to a destination of [`exporters`](crate::exporters). Unlike with
-    /// [`Builder::with_exporter`], [`Stats`](crate::Stats) then has each loss by its reason, and
-    /// the reason why exports wait.
+    /// Exports kept traces to a destination of [`exporters`](crate::exporters). Unlike
+    /// [`Builder::with_exporter`], this makes [`Stats`](crate::Stats) report each loss by its
+    /// reason, and the reason why exports wait.
     #[must_use]
     fn with_destination(self, destination: impl Destination + 'static) -> Self;
 }
@@ -65,23 +65,26 @@ fn exported(Outcome { delivery, lost, error }: Outcome) -> Exported {
     for (kind, spans) in lost.iter() {
         *reason(&mut losses, kind) += spans;
     }
-    // A warning, or a page that is no answer of OTLP, is all that tells of spans that went astray.
+    // A warning, or a page that is not an OTLP response, is the only sign of spans that reached the
+    // wrong server.
     let message = match (&*delivery.message, delivery.rejected) {
         ("", 0) => None,
-        (message, 0) => Some(format!("the destination took {} spans and says: {message}", delivery.accepted)),
-        ("", rejected) => Some(format!("the destination rejected {rejected} spans: no reason given")),
+        (message, 0) => {
+            Some(format!("the destination accepted {} spans, but replied: {message}", delivery.accepted))
+        }
+        ("", rejected) => Some(format!("the destination rejected {rejected} spans without giving a reason")),
         (message, rejected) => Some(format!("the destination rejected {rejected} spans: {message}")),
     };
     Exported::new(delivery.accepted, losses, error.map(|error| error.to_string()).or(message))
 }
 
-/// The SDK's reason for a failure of an exporter.
+/// The SDK's reason for an exporter's failure.
 fn reason(losses: &mut Losses, kind: ErrorKind) -> &mut u64 {
     match kind {
         ErrorKind::TooLarge => &mut losses.too_large,
         ErrorKind::Full => &mut losses.spool_full,
         ErrorKind::ShutDown => &mut losses.deadline,
-        // Failures that may pass: they were waited for until the batch was too old.
+        // Temporary failures: they were retried until the batch was too old.
         ErrorKind::NothingListens
         | ErrorKind::UnknownHost
         | ErrorKind::ConnectionLost
@@ -89,8 +92,8 @@ fn reason(losses: &mut Losses, kind: ErrorKind) -> &mut u64 {
         | ErrorKind::Throttled
         | ErrorKind::Unavailable
         | ErrorKind::Expired => &mut losses.expired,
-        // The request was answered, and will be answered alike for ever. (A certificate out of its
-        // time was waited for.)
+        // Permanent failures: the server would give the same response to every retry. (An expired
+        // certificate was retried.)
         ErrorKind::UntrustedCertificate
         | ErrorKind::ClientCertificate
         | ErrorKind::PlainServer
@@ -117,7 +120,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives outcomes in turn.
+    /// Returns outcomes in turn.
     #[derive(Clone, Debug, Default)]
     struct Scripted(Arc<Mutex<Vec<Outcome>>>);
 
@@ -164,7 +167,8 @@ mod tests {
         }
     }
 
-    /// A server's warning, or a page that is no answer of OTLP: nothing is lost, and it is told.
+    /// After a server's warning, or a page that is not an OTLP response, nothing is lost, but the
+    /// message is reported.
     #[test]
     fn what_a_destination_says_of_a_success_is_the_last_error() {
         let mut taken = Delivery::new(1, 0);
@@ -172,6 +176,6 @@ mod tests {
         taken.message = "<html>".to_owned();
         let exported = exported(Outcome::delivered(taken));
         assert_eq!((exported.accepted, exported.lost.total()), (1, 0));
-        assert_eq!(exported.error.as_deref(), Some("the destination took 1 spans and says: <html>"));
+        assert_eq!(exported.error.as_deref(), Some("the destination accepted 1 spans, but replied: <html>"));
     }
 }

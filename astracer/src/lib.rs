@@ -2,10 +2,10 @@
 //!
 //! # Contents of this crate
 //!
-//! The root re-exports `astracer-sdk` (the layer, the sampler for OpenTelemetry, their builder and
-//! handle), `exporters` the exporters whose features are on, and [`samplers`] the types that
-//! configure a sampler. Its own are only `exporters::WithDestination` and `OutcomeMetrics`, which
-//! connect the SDK and the exporters.
+//! The root re-exports `astracer-sdk`: the layer, the sampler for OpenTelemetry, their builder and
+//! their handle. `exporters` holds the exporters whose features are enabled, and [`samplers`] the
+//! types that configure a sampler. This crate itself only adds `exporters::WithDestination` and
+//! `OutcomeMetrics`, which connect the SDK with the exporters.
 
 #[cfg(feature = "_exporters")]
 mod destination;
@@ -19,7 +19,7 @@ pub use outcome_metrics::{OutcomeMetrics, RunningOutcomeMetrics};
 
 pub use astracer_samplers as samplers;
 
-/// Exporters for kept spans, each behind a feature of its own.
+/// Exporters for kept spans, each behind its own feature.
 #[cfg(feature = "_exporters")]
 pub mod exporters {
     pub use crate::destination::WithDestination;

@@ -1,7 +1,7 @@
 //! The totals of all local roots as metrics, sent over OTLP.
 //!
-//! OpenTelemetry's SDK for metrics has no way in for a finished histogram, and makes no exemplars
-//! (0.33: its lists of them are always empty), so these are sent beside it.
+//! They are sent directly, because OpenTelemetry's metrics SDK cannot accept a finished histogram
+//! and makes no exemplars (in 0.33 its exemplar lists are always empty).
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,19 +16,19 @@ use astracer_exporters::metrics::{
 use astracer_samplers::tail::{Exemplar, Histogram, KeyOutcomes};
 use astracer_sdk::Handle;
 
-/// Sends calls, errors and durations of all local roots by key, dropped ones too, as OpenTelemetry
-/// metrics.
+/// Sends calls, errors and durations of all local roots by key, including dropped ones, as
+/// OpenTelemetry metrics.
 ///
-/// They are [`Handle::outcomes`], which counts while policies are set
+/// The figures come from [`Handle::outcomes`], which counts while policies are set
 /// ([`Builder::with_tail`](crate::Builder::with_tail)):
 ///
-/// - a duration, `astracer.root.duration` unless it is named otherwise: an exponential histogram in
-///   seconds by key, whose count is that of the roots, with exemplars that name kept traces;
+/// - a duration, named `astracer.root.duration` by default: an exponential histogram in seconds by
+///   key, whose count is the number of roots, with exemplars that name kept traces;
 /// - `astracer.root.errors`: roots below which an error was seen, and
-///   `astracer.root.errors.missed`, those of them in traces that were not recorded.
+///   `astracer.root.errors.missed`, the subset of them in traces that were not recorded.
 ///
-/// Keys without a record are one point with the attribute `otel.metric.overflow`. All are
-/// cumulative, so a request that fails is made good by the next.
+/// Keys without a record form one point with the attribute `otel.metric.overflow`. All values are
+/// cumulative, so the next request makes up for one that failed.
 ///
 /// ```no_run
 /// # fn run(astracer: astracer::Astracer) -> Result<(), Box<dyn std::error::Error>> {
@@ -40,7 +40,7 @@ use astracer_sdk::Handle;
 ///     .with_duration_name("http.server.request.duration")
 ///     .with_key_attribute("http.route")
 ///     .start()?;
-/// // At the end of the service, before the handle's shutdown: sends once more.
+/// At the end of the service, before the handle's shutdown: sends once more.
 /// metrics.stop();
 /// # Ok(())
 /// # }
@@ -56,11 +56,11 @@ pub struct OutcomeMetrics {
     interval: Duration,
 }
 
-/// The time between two requests, as OpenTelemetry's periodic reader has it.
+/// The default interval between requests, as in OpenTelemetry's periodic reader.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 impl OutcomeMetrics {
-    /// Metrics of this handle, for this server.
+    /// Creates metrics from this handle, to be sent with `sender`.
     pub fn new(handle: &Handle, sender: OtlpMetrics) -> Self {
         OutcomeMetrics {
             handle: handle.clone(),
@@ -72,28 +72,28 @@ impl OutcomeMetrics {
         }
     }
 
-    /// The name of the histogram of durations, such as `http.server.request.duration`.
+    /// Sets the name of the duration histogram, such as `http.server.request.duration`.
     pub fn with_duration_name(self, name: impl Into<String>) -> Self {
         OutcomeMetrics { duration: name.into(), ..self }
     }
 
-    /// The name of the count of errors; with `.missed` behind it, that of those in traces that were
-    /// not recorded.
+    /// Sets the name of the error count. With `.missed` appended, it is the name of the count of
+    /// errors in traces that were not recorded.
     pub fn with_errors_name(self, name: impl Into<String>) -> Self {
         OutcomeMetrics { errors: name.into(), ..self }
     }
 
-    /// The name of the attribute that has the key, such as `http.route`; `key` by default.
+    /// Sets the name of the attribute that holds the key, such as `http.route`; `key` by default.
     pub fn with_key_attribute(self, name: impl Into<String>) -> Self {
         OutcomeMetrics { key: name.into(), ..self }
     }
 
-    /// The time between two requests; 60 s by default, at least a tenth of a second.
+    /// Sets the interval between requests; 60 s by default, at least 100 ms.
     pub fn with_interval(self, interval: Duration) -> Self {
         OutcomeMetrics { interval: interval.max(Duration::from_millis(100)), ..self }
     }
 
-    /// Sends them from a thread of its own until the result is stopped or dropped.
+    /// Sends the metrics from a new thread until the result is stopped or dropped.
     ///
     /// # Errors
     ///
@@ -112,7 +112,8 @@ impl OutcomeMetrics {
             let guard = state.lock();
             let wait = state.changed.wait_timeout_while(guard, self.interval, |inner| !inner.is_over);
             let is_over = wait.unwrap_or_else(PoisonError::into_inner).0.is_over;
-            // Nothing has been counted yet, or tracing is switched off: there is nothing to send.
+            // `None`: no root has been counted yet, or tracing is disabled, so there is nothing to
+            // send.
             if let Some(sent) = self.send(SystemTime::now()) {
                 state.note(sent);
             }
@@ -164,7 +165,7 @@ impl OutcomeMetrics {
             sum(self.errors.clone(), "Local roots below which an error was seen.", |key| key.errors),
             sum(
                 format!("{}.missed", self.errors),
-                "Those of them in traces that were not recorded.",
+                "Local roots with an error, in traces that were not recorded.",
                 |key| key.missed_errors,
             ),
         ]
@@ -244,7 +245,7 @@ impl State {
     }
 }
 
-/// [`OutcomeMetrics`] at work.
+/// Running [`OutcomeMetrics`].
 #[derive(Debug)]
 pub struct RunningOutcomeMetrics {
     state: Arc<State>,
@@ -252,18 +253,18 @@ pub struct RunningOutcomeMetrics {
 }
 
 impl RunningOutcomeMetrics {
-    /// The requests that were taken, and those that failed.
+    /// The number of requests that succeeded, and of those that failed.
     pub fn requests(&self) -> (u64, u64) {
         let inner = self.state.lock();
         (inner.sent, inner.failed)
     }
 
-    /// The last request's failure; `None` if it was taken.
+    /// The failure of the last request; `None` if it succeeded.
     pub fn last_error(&self) -> Option<String> {
         self.state.lock().last_error.clone()
     }
 
-    /// Sends once more, and ends. Returns that request's failure, if it failed.
+    /// Sends once more, and stops. Returns the failure of that request, if it failed.
     pub fn stop(mut self) -> Option<String> {
         self.end();
         self.last_error()

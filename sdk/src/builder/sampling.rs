@@ -1,4 +1,5 @@
-//! Settings of what is kept: the cap, and what is told and remembered about decisions.
+//! Builder settings for head sampling: the cap and the budget, and how decisions are reported and
+//! remembered.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,54 +8,58 @@ use astracer_samplers::{Budget, Cap, Config, Limits, RandomSource};
 
 use super::Builder;
 
-/// The text of the default sampler.
+/// The default sampler, as text.
 const DEFAULT_SAMPLER: &str = "bump:lambda=10,min=0.01,window=1s";
 
 pub(crate) fn default_sampler() -> Config {
-    // A constant, which a test parses.
+    // A test parses this constant, so the fallback is never used.
     DEFAULT_SAMPLER.parse().unwrap_or(Config::Always)
 }
 
 impl Builder {
-    /// Limits on the memory of the sampler.
+    /// Limits the memory of the sampler.
     pub fn with_sampler_limits(mut self, limits: Limits) -> Self {
         self.sampler_limits = limits;
         self
     }
 
-    /// The randomness of traces that begin here: their ids', unless it is to be stratified.
+    /// Sets the source of randomness for traces that begin here. By default it is their ids; it can
+    /// be stratified.
     pub fn with_random(mut self, random: RandomSource) -> Self {
         self.random = random;
         self
     }
 
-    /// Bounds on what is kept and exported, whatever the sampler decides; none by default. A
-    /// process holds its share of a fleet's cap: see [`Cap::replicas`]. A parameters file that has
-    /// a cap replaces it; it comes back with one that has none.
+    /// Bounds what is kept and exported, whatever the sampler decides; no bound by default. Each
+    /// process gets its share of a fleet's cap: see [`Cap::replicas`]. A cap in a parameters file
+    /// replaces this one, which applies again with a file without a cap.
     pub fn with_cap(mut self, cap: Cap) -> Self {
         (self.cap, self.own_cap) = (cap, cap);
         self
     }
 
-    /// The cap of a parameters file, if it has any: else that of the code.
+    /// The cap of a parameters file, if it has one; otherwise the one set in code.
     #[cfg(feature = "parameters")]
     pub(crate) fn with_cap_of(mut self, cap: Cap) -> Self {
         self.cap = if cap.is_none() { self.own_cap } else { cap };
         self
     }
 
-    /// A target of exported bytes a second, as OTLP protobuf before compression; none by default.
-    /// The probabilities of bump and of a ratio are scaled by one factor, which moves at most
-    /// twofold an interval and brings no key below its floor; see
-    /// [`Handle::budget_factor`](crate::Handle::budget_factor). Samplers without probabilities stay
-    /// as they are. A snapshot of another factor is of another sampler, and ignored. A parameters
-    /// file that has a budget replaces it; it comes back with one that has none.
+    /// Sets a target for exported bytes per second, measured as OTLP protobuf before compression;
+    /// none by default.
+    ///
+    /// The probabilities of `bump` and `ratio` samplers are scaled by one factor. It changes at
+    /// most twofold per interval and takes no key below its floor; see
+    /// [`Handle::budget_factor`](crate::Handle::budget_factor). Samplers without probabilities are
+    /// not scaled. A snapshot taken at another factor counts as one of another sampler, and is
+    /// ignored. A budget in a parameters file replaces this one, which applies again with a file
+    /// without a budget.
     pub fn with_budget(mut self, budget: Budget) -> Self {
         (self.budget, self.own_budget) = (Some(budget.clone()), Some(budget));
         self
     }
 
-    /// The budget of a parameters file, if it has any: else that of the code.
+    /// The budget of a parameters file, if it has one; otherwise the one set in code.
     #[cfg(feature = "parameters")]
     pub(crate) fn with_budget_of(mut self, budget: Option<Budget>) -> Self {
         self.budget = budget.or_else(|| self.own_budget.clone());
@@ -62,37 +67,44 @@ impl Builder {
     }
 
     /// Remembers at least this number of decisions, up to 131,072, for
-    /// [`Handle::why`](crate::Handle::why); none by default. Each takes up to 350 bytes, as it is
-    /// made, and a decision some 50 ns more. Many threads, which share eight memories, are
-    /// remembered with up to eight times the number.
+    /// [`Handle::why`](crate::Handle::why); none by default.
+    ///
+    /// Each remembered decision takes up to 350 bytes, allocated when it is made, and makes a
+    /// decision about 50 ns slower. Decisions are stored in eight ring buffers that the threads
+    /// share, so with many threads up to eight times the number is remembered.
     pub fn with_explanations(mut self, decisions: usize) -> Self {
         self.explained = decisions;
         self
     }
 
-    /// Sends a heartbeat this often, and at shutdown: spans named `astracer.heartbeat` with an
-    /// event for each key, which says how many roots of it there were and how many were kept since
-    /// the process began: exact totals beside the weights of what was kept. In whole seconds,
-    /// rounded up, and at least one; none by default. It is one of the exports in flight, and while
-    /// the exporter has not taken it, there is no other.
+    /// Sends a heartbeat at this interval, and at shutdown; none by default.
+    ///
+    /// A heartbeat consists of spans named `astracer.heartbeat` with one event for each key. The
+    /// event says how many roots of the key there were and how many were kept since the process
+    /// started: exact totals beside the weights of the kept traces. The interval is rounded up to
+    /// whole seconds, with a minimum of one. A heartbeat is one of the exports in flight, and the
+    /// next one waits until the exporter has taken it.
     pub fn with_heartbeat(mut self, every: Duration) -> Self {
         self.chores.heartbeat = Some(every);
         self
     }
 
-    /// Takes a snapshot of the sampler's keys and their states each minute and at shutdown, and
-    /// begins with the one that is there: the sampler goes on where the process before was. Counts
-    /// of calls begin at zero. A snapshot that is damaged, or of another sampler, is ignored with a
-    /// warning. Processes must not share a path.
+    /// Writes a snapshot of the sampler's keys and their states each minute and at shutdown, and
+    /// loads an existing one at the start, so that the sampler continues where the previous process
+    /// stopped.
+    ///
+    /// Counts of calls start at zero. A snapshot that is damaged, or of another sampler, is ignored
+    /// with a warning. Processes must not share a path.
     pub fn with_snapshot_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.chores.snapshot = Some(path.into());
         self
     }
 
-    /// As [`with_parameters_file`](Self::with_parameters_file), and looks at the file each second:
-    /// a new one is taken over while the service runs, with all counts kept. One that cannot be
-    /// used is told once, with its line and the reason, in a warning and in
-    /// `Handle::parameters_fault`; the last good one holds.
+    /// As [`with_parameters_file`](Self::with_parameters_file), but also checks the file each
+    /// second. A new file takes effect while the service runs, and all counts are kept.
+    ///
+    /// If a file cannot be used, that is reported once, with the line and the reason, in a warning
+    /// and in `Handle::parameters_fault`. The last good parameters stay in effect.
     #[cfg(feature = "parameters")]
     pub fn with_watched_parameters_file(self, path: impl Into<PathBuf>) -> Self {
         let path = path.into();
@@ -101,15 +113,15 @@ impl Builder {
         builder
     }
 
-    /// Asks a URL for the parameters file from time to time, the first time at once, and takes a
-    /// new one over while the service runs, with all counts kept. Until there is one, the other
-    /// settings hold. An answer that cannot be used is told once, in a warning and in
-    /// `Handle::parameters_fault`; the last good parameters hold.
+    /// Polls a URL for the parameters file, for the first time at once. New parameters take effect
+    /// while the service runs, and all counts are kept. Until there are any, the other settings
+    /// apply. If a response cannot be used, that is reported once, in a warning and in
+    /// `Handle::parameters_fault`. The last good parameters stay in effect.
     ///
-    /// A file is only asked for once the service runs, so some of it must be as the builder has it:
-    /// keys and source of randomness; policies ([`with_tail`](Self::with_tail)) if it has any; and
-    /// if it has a budget, the builder needs one ([`with_budget`](Self::with_budget)), which it
-    /// replaces.
+    /// The file is first requested when the service already runs, so some parts must match the
+    /// builder's settings: the keys, the source of randomness, and the policies
+    /// ([`with_tail`](Self::with_tail)) if the file has any. If the file has a budget, the builder
+    /// needs one too ([`with_budget`](Self::with_budget)), which the file's replaces.
     #[cfg(feature = "polling")]
     pub fn with_polled_parameters(mut self, polling: crate::Polling) -> Self {
         match polling.client() {
@@ -121,10 +133,10 @@ impl Builder {
         }
     }
 
-    /// Adds to each root that the sampler kept how it was decided: `sampler.type` (the reason),
-    /// `sampler.key`, and where the decision was made by chance `sampler.param` (the probability)
-    /// and `sampler.adjusted_count` (the number of traces that this one stands for); off by
-    /// default. The trace state has the weight in any case, as `ot=th`.
+    /// Adds attributes to each kept root that say how it was decided; off by default. They are
+    /// `sampler.type` (the reason) and `sampler.key`, and for a probabilistic decision also
+    /// `sampler.param` (the probability) and `sampler.adjusted_count` (the number of traces for
+    /// which this one stands). The trace state always has the weight, as `ot=th`.
     pub fn with_sampling_attributes(mut self, with: bool) -> Self {
         self.sampling_attributes = with;
         self

@@ -1,4 +1,4 @@
-//! Settings of what is kept late.
+//! Builder settings for late keeping.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::fault::{Fault, Origin};
 use crate::settings::Bounds;
 use crate::tail::{Own, Parts, TailTrace};
 
-/// The parameters of the keeper.
+/// The parameters of the [`Keeper`](crate::tail::Keeper).
 pub(super) fn parts(
     tail: &Tail,
     own: Vec<Own>,
@@ -32,8 +32,8 @@ pub(super) fn parts(
 }
 
 impl Builder {
-    /// Keeps traces late that the sampler dropped, for their outcome: errors, slow roots and
-    /// others, as the policies say, each within its budget. None by default.
+    /// Keeps traces late that the sampler dropped, because of their outcome: errors, slow roots and
+    /// others, as the policies say, each within its budget. No policies by default.
     ///
     /// ```
     /// # use astracer_sdk::Astracer;
@@ -42,33 +42,35 @@ impl Builder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// Such a trace is recorded though it is dropped ([`Tail::provisional`] says which), and put to
-    /// the policies when its local root ends. Nothing that is propagated changes: other processes
-    /// are told that it is dropped. Its spans are exported with an attribute `sampling.reason`,
-    /// without a threshold and with `sampler.adjusted_count` 0, so that sums of weights stay true.
+    /// Such a trace is recorded although it is dropped ([`Tail::provisional`] says which ones are),
+    /// and submitted to the policies when its local root ends. Nothing that is propagated changes:
+    /// other processes see a dropped trace. Its spans are exported with an attribute
+    /// `sampling.reason`, without a threshold, and with `sampler.adjusted_count` 0, so that sums of
+    /// weights stay correct.
     ///
-    /// Policies are the layer's and the subscriber's. Behind the [`gate`](crate::gate()), and with
-    /// the sampler in another SDK's provider, the spans of dropped traces are recorded by nobody:
-    /// such roots are counted as [`TailStats::roots_elsewhere`](crate::TailStats::roots_elsewhere).
+    /// Policies work for the layer and the subscriber. Behind the [`gate`](crate::gate()), and with
+    /// the sampler in another SDK's provider, the spans of dropped traces are not recorded at all.
+    /// Such roots are counted as [`TailStats::roots_elsewhere`](crate::TailStats::roots_elsewhere).
     pub fn with_tail(mut self, tail: Tail) -> Self {
         self.tail = tail;
         self
     }
 
-    /// The policies of a parameters file, if it has any: else those that were set before stay.
+    /// The policies of a parameters file, if it has any; otherwise the present ones stay.
     #[cfg(feature = "parameters")]
     pub(crate) fn with_tail_of(mut self, tail: Tail) -> Self {
         self.file_tail = tail.clone();
         if tail == Tail::default() { self } else { self.with_tail(tail) }
     }
 
-    /// The function behind the policy `own:NAME` of [`Builder::with_tail`]. It is called where no
-    /// lock is held, at the end of a recorded trace's root, on the thread that ends it, or in a
-    /// shutdown, as long as that has time. A panic is caught; after 16 panics or calls of more than
-    /// 10 ms it is switched off, with a warning. Traces that the function makes itself are put to
-    /// no such function; and a `Registry` does not let go of spans that begin and end there, while
-    /// another one ends. A function that owns a [`Handle`](crate::Handle) keeps the exporter's
-    /// threads alive until a shutdown.
+    /// Sets the function behind the policy `own:NAME` of [`Builder::with_tail`].
+    ///
+    /// It is called without any lock when the root of a recorded trace ends, on the thread that
+    /// ends it, and in a shutdown as long as there is time. A panic is caught. After 16 panics or
+    /// calls longer than 10 ms the function is switched off, with a warning. Traces that the
+    /// function makes itself are never submitted to such functions. Spans that begin and end inside
+    /// the function are not released by a `Registry` while it closes another span. A function that
+    /// owns a [`Handle`](crate::Handle) keeps the exporter's threads alive until a shutdown.
     ///
     /// ```
     /// # use astracer_sdk::Astracer;
@@ -91,12 +93,12 @@ impl Builder {
         self
     }
 
-    /// A policy without its function would silently keep nothing, and those beyond the limit have
-    /// no names.
+    /// Reports policies that cannot work: one without its function would silently keep nothing, and
+    /// those beyond the limit have no names.
     pub(super) fn check_policies(&mut self) {
         let (policies, max) = (self.tail.rules.len(), Tail::RULES_MAX);
         if policies > max {
-            let message = format!("there are {policies} policies, and may be {max}; leave some out");
+            let message = format!("{policies} policies given, but at most {max} are supported; remove some");
             self.fault(Fault { origin: Origin::Tail, message, default: "the first policies" });
             self.tail.rules.truncate(max);
         }
@@ -107,7 +109,7 @@ impl Builder {
         let unknown: Vec<_> =
             names.filter(|name| !self.own_policies.iter().any(|own| own.name == **name)).cloned().collect();
         for name in unknown {
-            let message = format!("there is no function for own:{name}; call with_own_policy({name:?}, ..)");
+            let message = format!("policy own:{name} has no function; call with_own_policy({name:?}, ..)");
             self.fault(Fault { origin: Origin::Tail, message, default: "a policy that keeps nothing" });
         }
     }

@@ -1,4 +1,4 @@
-//! A span begins.
+//! Beginning a span.
 
 use opentelemetry::trace::{SpanContext, TraceContextExt as _};
 use opentelemetry::{SpanId, TraceFlags, TraceId};
@@ -15,17 +15,17 @@ use crate::thread;
 use crate::trace_state::State;
 use crate::traces::TraceRef;
 
-/// The id of a span that begins.
+/// The source of a new span's id.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NewId {
-    /// The registry has made it.
+    /// The registry made this id.
     OfRegistry(u64),
-    /// The table of entries makes it.
+    /// The span table makes the id.
     Own,
 }
 
 impl Core {
-    /// Begins a span at its place. Returns its entry, if it has one.
+    /// Begins a span at its place. Returns its entry, if it gets one.
     #[inline]
     pub(crate) fn begin(
         &self,
@@ -62,7 +62,7 @@ impl Core {
         }
     }
 
-    /// A local root begins. It is decided later: its parent may still be set.
+    /// Begins a local root that is decided later, because its parent may still be set.
     #[inline]
     fn begin_root(
         &self,
@@ -85,7 +85,8 @@ impl Core {
             return None;
         };
         let beginning = Beginning { flags, ..Beginning::undecided(metadata, began, thread::number()) };
-        // The phase comes first, then the parts: nobody else knows the span's id yet.
+        // The extra parts may follow after the phase is published: no other thread knows the span's
+        // id yet.
         entry.begin(&beginning);
         if body.is_some() || pending.is_some() {
             let mut extra = entry.extra();
@@ -94,8 +95,8 @@ impl Core {
         Some(entry)
     }
 
-    /// The fields of a local root, which its key may depend on, and which are recorded if it is
-    /// kept.
+    /// The fields of a local root. Its key may depend on them, and they are recorded if the trace
+    /// is kept.
     #[inline]
     pub(super) fn body_of_root(&self, attributes: &Attributes<'_>) -> Option<Box<Body>> {
         if attributes.fields().is_empty() {
@@ -104,7 +105,7 @@ impl Core {
         self.body(attributes)
     }
 
-    /// The body of a span that begins with fields; `None` if none of them has a value.
+    /// The body of a span with the fields it begins with; `None` if none of them has a value.
     fn body(&self, attributes: &Attributes<'_>) -> Option<Box<Body>> {
         self.with_fields(
             |visitor| attributes.record(visitor),
@@ -119,7 +120,7 @@ impl Core {
         )
     }
 
-    /// A span begins below a span of a kept trace. `flag` is its [`Base::flag`].
+    /// Begins a span below a span of a kept trace. `flag` is the span's [`Base::flag`].
     #[inline]
     pub(crate) fn begin_child(
         &self,
@@ -156,13 +157,13 @@ impl Core {
         });
         if body.is_some() || parent_flags & STATE != 0 {
             begin_extra(entry, parent, body);
-            // One that waits may still leave the trace.
+            // A waiting span is not marked yet: it may still leave the trace.
             self.mark_if_begun_failed(entry);
         }
         Some(entry)
     }
 
-    /// A span begins below a dropped local root: it remembers that root, wherever it is entered.
+    /// Begins a span below a dropped local root. It keeps that root's ids, wherever it is entered.
     #[inline]
     fn begin_below_dropped(
         &self,
@@ -170,7 +171,8 @@ impl Core {
         id: NewId,
         above: &Entry,
     ) -> Option<&Entry> {
-        // If there is no room, the nearest span above that has an entry answers for it.
+        // Without memory for an entry, the nearest span above that has an entry stands in for this
+        // one.
         let entry = self.take_entry(id)?;
         entry.begin(&Beginning {
             trace_id: above.trace_id(),
@@ -185,7 +187,7 @@ impl Core {
     }
 }
 
-/// The parts of a child that not every span has.
+/// Sets the parts of a child that most spans do not have.
 #[inline(never)]
 fn begin_extra(entry: &Entry, parent: &Entry, body: Option<Box<Body>>) {
     let state = if parent.has(STATE) { parent.extra().state.clone() } else { State::EMPTY };
@@ -194,7 +196,7 @@ fn begin_extra(entry: &Entry, parent: &Entry, body: Option<Box<Body>>) {
 }
 
 impl Beginning {
-    /// A span below a dropped root, known by that root's id.
+    /// A span below a dropped root, identified by that root's span id.
     pub(crate) fn below_dropped(metadata: &'static Metadata<'static>, root: SpanId) -> Self {
         let undecided = Self::undecided(metadata, 0, 0);
         Beginning { phase: Phase::Dropped, span_id: root, ..undecided }
@@ -217,5 +219,5 @@ impl Beginning {
     }
 }
 
-/// A parent that is not valid: none.
+/// An invalid span context: the span has no parent.
 pub(super) static NO_PARENT: SpanContext = SpanContext::NONE;

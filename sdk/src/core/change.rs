@@ -1,4 +1,4 @@
-//! Something is recorded on an open span, or its parent is set.
+//! Recording on an open span, and setting its parent.
 
 use opentelemetry::Context;
 use opentelemetry::trace::TraceContextExt as _;
@@ -20,18 +20,22 @@ use crate::table::{Entry, Pending, Phase};
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct AlreadyStarted;
 
-/// The state of a span for code that is going to ask more.
+/// The state of a span, and the context that goes with it.
 #[cfg(feature = "bridge")]
 pub(crate) enum View {
-    /// It may still get another parent. With the context that its own is to be made from.
+    /// The span may still get another parent. Holds the context from which its own will be made.
     Undecided(Context),
-    /// With its context, or the context of the dropped root above it.
+    /// The span is decided. Holds its context, or that of the dropped root above it.
     Decided(Context),
 }
 
 impl Core {
-    /// Sets the parent of a span that has not started. The context's values, baggage among them, go
+    /// Sets the parent of a span that has not started. The context's values, such as baggage, come
     /// with it.
+    ///
+    /// # Errors
+    ///
+    /// [`AlreadyStarted`] if the span has started, or has no entry.
     pub(crate) fn set_parent(&self, id: &Id, parent: Context) -> Result<(), AlreadyStarted> {
         let entry = self.find(id).ok_or(AlreadyStarted)?;
         let (claim, was_child) = loop {
@@ -44,12 +48,12 @@ impl Core {
             }
         };
         if was_child {
-            // It leaves the trace that it began in, and becomes a local root.
+            // The span leaves the trace in which it began, and becomes a local root.
             self.shared.counters.unmade();
         }
         let ids = parent.span().span_context().clone();
         let old = claim.undecide(Box::new(Pending { parent: ids, base: parent, below_dropped: false }));
-        // Values of contexts are the user's, and so is the code that runs when they are dropped.
+        // Values of contexts are the user's, and dropping them runs the user's code.
         drop(old);
         Ok(())
     }
@@ -70,7 +74,7 @@ impl Core {
         );
     }
 
-    /// Adds an event of `tracing` to its parent, or to the innermost span of this thread.
+    /// Adds an event of `tracing` to its explicit parent, or to the innermost span of this thread.
     pub(crate) fn event(&self, event: &Event<'_>) {
         let id = if event.is_contextual() {
             match stack::innermost(self.number()) {
@@ -97,7 +101,7 @@ impl Core {
         });
     }
 
-    /// Links a span to one that it follows from.
+    /// Adds a link from a span to one that it follows from.
     pub(crate) fn follows(&self, id: &Id, follows: &Id) {
         let Some(to) = self.find(follows) else { return };
         self.started(to);
@@ -105,7 +109,7 @@ impl Core {
         self.change(id, |body, limits| body.add_link(to, Vec::new(), limits));
     }
 
-    /// Changes a span that is recorded, or may come to be. It is not decided for this.
+    /// Changes a span that is recorded or may still be. This does not decide it.
     pub(crate) fn change(&self, id: &Id, f: impl FnOnce(&mut Body, &SpanLimits)) {
         if let Some(entry) = self.recordable(id) {
             self.with_body(id, entry, |body, limits| {
@@ -121,10 +125,10 @@ impl Core {
         self.find(id).filter(|entry| !matches!(entry.phase(), Phase::Dropped | Phase::Free))
     }
 
-    /// The body of the span `id`, whose entry this was. Fields were formatted since by the
-    /// service's code, which may have ended the span, and begun another one in its place. A span
-    /// that code on the OpenTelemetry API has ended changes no more (OpenTelemetry specification,
-    /// "End").
+    /// Changes the body of the span `id`, to which `entry` belonged when it was looked up. Since
+    /// then the service's code, which formats fields, may have ended the span, and another one may
+    /// have begun in the entry. A span that was ended through the OpenTelemetry API no longer
+    /// changes (OpenTelemetry specification, "End").
     fn with_body(&self, id: &Id, entry: &Entry, f: impl FnOnce(&mut Body, &SpanLimits)) {
         let mut extra = entry.extra();
         if extra.is_recordable() && entry.id() == id.into_u64() {
@@ -135,14 +139,15 @@ impl Core {
         }
     }
 
-    /// The time of an event that is added now.
+    /// The timestamp for an event that is added now.
     pub(crate) fn event_time(&self) -> EventTime {
         EventTime::Ticks(self.ticks())
     }
 
-    /// The context of a span, for the processes that it calls. A local root is decided.
+    /// The context of a span, for propagation to the processes that it calls. A local root is
+    /// decided.
     ///
-    /// `above_lost` is asked if the span has no entry: see [`above`](crate::above).
+    /// `above_lost` is called if the span has no entry: see [`above`](crate::above).
     pub(crate) fn context_to_call(&self, id: &Id, above_lost: impl FnOnce() -> Option<u64>) -> Context {
         let found = self.find(id);
         let entry = match found {
@@ -160,14 +165,14 @@ impl Core {
         let context = self.context(entry);
         let context = if found.is_some() { context } else { context.as_ref().map(of_lost) };
         context.unwrap_or_else(|| {
-            // Contexts are switched off; but the ids are asked for.
+            // Contexts are off, but the caller needs the ids.
             let ids = if entry.phase() == Phase::Kept { self.ids_to_call(entry) } else { None };
             ids.map(|ids| Context::new().with_remote_span_context(ids)).unwrap_or_default()
         })
     }
 }
 
-/// For the bridge, which answers calls of tracing-opentelemetry's trait.
+/// For the bridge, which implements tracing-opentelemetry's trait.
 #[cfg(feature = "bridge")]
 impl Core {
     pub(crate) fn view(&self, id: &Id, above_lost: impl FnOnce() -> Option<u64>) -> View {
@@ -192,27 +197,27 @@ impl Core {
                 };
                 Some(base.unwrap_or_default())
             }
-            // Its own context, where contexts are made, has the values of the one it will be made
-            // from.
+            // If contexts are on, its own context has the values of the one from which it will be
+            // made.
             Phase::Waiting => Some(self.context(entry).unwrap_or_default()),
             _ => None,
         }
     }
 
-    /// The context of a started span that has an entry.
+    /// The context of a started span, if it has an entry.
     pub(crate) fn context_of(&self, id: &Id) -> Option<Context> {
         self.context(self.find(id)?)
     }
 
-    /// Starts a span: a local root is decided.
+    /// Starts a span; a local root is decided.
     pub(crate) fn start(&self, id: &Id) {
         if let Some(entry) = self.find(id) {
             self.started(entry);
         }
     }
 
-    /// The span as the OpenTelemetry API sees it, if it is or may be recorded, whatever the context
-    /// mode.
+    /// The span behind the OpenTelemetry API, in any context mode; `None` unless it is recorded or
+    /// may still be.
     pub(crate) fn live_span(&self, id: &Id) -> Option<LiveSpan> {
         let entry = self.recordable(id)?;
         let ids = match entry.settled_phase() {

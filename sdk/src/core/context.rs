@@ -16,9 +16,11 @@ use crate::table::{BASE_CURRENT, CONTEXT, Entry, Kept, Phase, STATE};
 use crate::thread;
 
 impl Core {
-    /// The context to enter a span with, made now if there is none. Only the context of a span that
-    /// is entered a third time is kept, so that one that is entered once has no lock to take, nor
-    /// the span of a future that is polled once: it is entered again for the future's drop.
+    /// The context with which a span is entered; made now if none is cached.
+    ///
+    /// A context is cached only when its span is entered for the third time. A span that is entered
+    /// once then takes no lock. Neither does the span of a future that is polled once, which is
+    /// entered again when the future is dropped.
     #[inline]
     pub(super) fn context_to_enter(&self, entry: &Entry) -> Option<Context> {
         if self.settings().context == ContextMode::Off {
@@ -29,17 +31,17 @@ impl Core {
             return Some(kept);
         }
         let context = self.new_context(entry)?;
-        // Code that enters the span where telemetry is suppressed does not suppress it for all that
-        // comes later.
+        // Code that suppresses telemetry and enters the span must not suppress it for later code
+        // too.
         if is_often && !context.is_telemetry_suppressed() {
-            // Dropped when the lock is not held: its values are the user's.
+            // Dropped after the lock is released: its values are the user's.
             let old = entry.extra().context.replace(context.clone());
             drop(old);
         }
         Some(context)
     }
 
-    /// The context of a started span, for others to hold. `None` if contexts are off.
+    /// The context of a started span, for code that keeps it. `None` if contexts are off.
     pub(crate) fn context(&self, entry: &Entry) -> Option<Context> {
         if self.settings().context == ContextMode::Off {
             return None;
@@ -49,8 +51,8 @@ impl Core {
         }
         let context = self.new_context(entry)?;
         if context.is_telemetry_suppressed() {
-            // The code that asks suppresses its own telemetry, not the span's. Not kept: there may
-            // be values around the span where it is entered.
+            // The calling code suppresses its own telemetry, not the span's. The context is not
+            // cached: where the span is entered, there may be values around it.
             return self.context_from(&Context::new(), entry);
         }
         let old = entry.extra().context.replace(context.clone());
@@ -58,13 +60,13 @@ impl Core {
         Some(context)
     }
 
-    /// The context that was made and kept.
+    /// The cached context.
     #[inline]
     pub(crate) fn kept_context(&self, entry: &Entry) -> Option<Context> {
         if entry.has(CONTEXT) { entry.extra().context.clone() } else { None }
     }
 
-    /// Makes the context from this one, and keeps it.
+    /// Makes the context from `base`, and caches it.
     pub(super) fn keep_context_from(&self, entry: &Entry, base: &Context) {
         let context = self.make_context(base, entry, &kept(entry));
         let old = context.and_then(|context| entry.extra().context.replace(context));
@@ -78,8 +80,9 @@ impl Core {
         if !entry.has(BASE_CURRENT) || entry.thread() != thread::number() || !stack::has_contexts() {
             return self.context_from(&Context::new(), entry);
         }
-        // Whoever enters the span may be inside another trace, whose values are not the span's.
-        // Baggage was not there when it began.
+        // The thread that enters the span may be inside another trace, whose values are not the
+        // span's. Baggage is cleared, because the span would have captured any that was there when
+        // it began.
         Context::map_current(|current| {
             if current.span().span_context().span_id() != entry.parent() {
                 self.context_from(&Context::new(), entry)
@@ -115,7 +118,7 @@ impl Core {
     }
 
     /// The context of a local root without an entry: its trace is dropped, whatever the sampler
-    /// said.
+    /// decided.
     pub(super) fn context_of_lost_root(&self) -> Context {
         let ids = &self.shared.ids;
         let (trace_id, span_id) = (ids.new_trace_id(), ids.new_span_id());
@@ -123,8 +126,8 @@ impl Core {
         of_dropped(&Context::new(), ids)
     }
 
-    /// The ids of a started span: of a span below a dropped root that root's. `None` if it has
-    /// none.
+    /// The ids of a started span; for a span below a dropped root, that root's ids. `None` if it
+    /// has none.
     pub(crate) fn ids(&self, entry: &Entry) -> Option<SpanContext> {
         if entry.span_id() == SpanId::INVALID {
             return None;
@@ -132,8 +135,8 @@ impl Core {
         Some(self.span_context(entry, &kept(entry)))
     }
 
-    /// The ids of a started span as other processes are told them. Where contexts are off, nobody
-    /// is told of a dropped trace, whether it is recorded or not.
+    /// The ids of a started span as they are propagated to other processes. If contexts are off, a
+    /// dropped trace is not propagated, even if it is recorded.
     pub(crate) fn ids_to_call(&self, entry: &Entry) -> Option<SpanContext> {
         let is_told = self.settings().context != ContextMode::Off || entry.trace_flags().is_sampled();
         if is_told { self.ids(entry) } else { None }
@@ -145,7 +148,7 @@ impl Core {
     }
 }
 
-/// The facts that a started span's context says.
+/// The values that go into a started span's context.
 fn kept(entry: &Entry) -> Kept {
     Kept {
         trace: entry.trace(),
@@ -157,25 +160,25 @@ fn kept(entry: &Entry) -> Kept {
     }
 }
 
-/// The context of a dropped local root: the processes that it calls have to know that the trace is
+/// The context of a dropped local root: the processes that it calls have to learn that the trace is
 /// dropped.
 pub(super) fn of_dropped(base: &Context, ids: SpanContext) -> Context {
     base.with_remote_span_context(ids)
 }
 
-/// The context of a span without room, made from that of the span that answers for it: it has the
-/// ids, and records nothing.
+/// The context of a span without an entry, made from that of the span that stands in for it. It has
+/// that span's ids, and records nothing.
 pub(super) fn of_lost(above: &Context) -> Context {
     above.with_remote_span_context(above.span().span_context().clone())
 }
 
-/// A span of ours, as the OpenTelemetry API sees it. It may outlive the span: then nothing happens.
+/// One of our spans behind the OpenTelemetry API. It may outlive the span, and then does nothing.
 #[derive(Debug)]
 pub(crate) struct LiveSpan {
     /// The core's number: see [`known`].
     core: u64,
     id: Id,
-    /// Another span may have the entry when this one has ended: see [`Entry::with_extra`].
+    /// Another span may use the entry after this one has ended: see [`Entry::with_extra`].
     sequence: u64,
     context: SpanContext,
 }

@@ -1,5 +1,5 @@
-//! A local root is decided: once, as late as its parent may still be set, by whichever thread comes
-//! first.
+//! Deciding a local root: once, by the first thread that needs the decision, and as late as
+//! possible, because its parent may still be set.
 
 use std::borrow::Cow;
 
@@ -21,15 +21,15 @@ use crate::stats::{Counted, Loss};
 use crate::table::{BODY, Claim, Entry, HELD, Kept, Pending, Phase};
 use crate::traces::TraceRef;
 
-/// Random parts of a local root's ids. Drawn before the entry is claimed, since the generator may
-/// be the user's code.
+/// Random parts of a local root's ids. They are drawn before the entry is claimed, because the
+/// generator may be the user's code.
 struct Drawn {
     trace_id: TraceId,
     span_id: SpanId,
 }
 
 impl Core {
-    /// Starts a span: its parent is settled, a local root is decided. Returns `Kept` or `Dropped`.
+    /// Starts a span: fixes its parent, and decides a local root. Returns `Kept` or `Dropped`.
     #[inline]
     pub(crate) fn started(&self, entry: &Entry) -> Phase {
         loop {
@@ -41,7 +41,7 @@ impl Core {
                 }
                 Phase::Undecided => self.decide(entry),
                 Phase::Kept => return Phase::Kept,
-                // `Free`: the caller's span has ended, which only a misuse of ids can bring about.
+                // `Free`: the caller's span has ended, which only misused ids can cause.
                 Phase::Dropped | Phase::Free | Phase::Claimed => return Phase::Dropped,
             }
         }
@@ -77,7 +77,7 @@ impl Core {
         self.decide_with_extra(claim, metadata, &drawn, key.as_deref());
     }
 
-    /// Nothing is kept after the shutdown.
+    /// After the shutdown every trace is dropped.
     pub(super) fn outcome(&self, ask: impl FnOnce() -> Outcome) -> Outcome {
         if self.is_closed() {
             return Outcome::DROP;
@@ -100,7 +100,7 @@ impl Core {
         let outcome = self.outcome(|| {
             self.ask(extra.body.as_deref(), pending.as_deref(), metadata, entry.began(), trace_id, key)
         });
-        // A context without a parent, baggage, trace state and suppression need not be kept.
+        // Only a base with a parent, baggage or suppression has to be kept.
         let base = pending
             .as_ref()
             .map(|pending| &pending.base)
@@ -123,17 +123,17 @@ impl Core {
         let body = extra.body.take();
         drop(extra);
         self.note_root(entry, outcome.key);
-        // The body goes, and with it an error that was recorded before anybody knew that the root
-        // is dropped.
+        // The body is dropped, including an error that was recorded before the root was known to be
+        // dropped.
         if self.counts_outcomes() && body.as_ref().is_some_and(|body| body.severity() == Severity::Error) {
             entry.set_failed();
-            // A span that faces outward below a dropped root has no outcome of its own.
+            // An outward-facing span below a dropped root has no outcome of its own.
             if entry.root_key().is_none() {
                 self.fail_dropped_root(trace_id);
             }
         }
         claim.drop_trace(trace_id, drawn.span_id, flags);
-        // Values of contexts are the user's, and so is the code that runs when they are dropped.
+        // Values of contexts are the user's, and dropping them runs the user's code.
         drop((old, pending));
         if let Some(body) = body {
             body.recycle();
@@ -150,7 +150,7 @@ impl Core {
         key: Option<&str>,
     ) -> Outcome {
         let (decider, counters) = (&self.shared.decider, &self.shared.counters);
-        // As in OpenTelemetry's own SDK, neither the parent's flag nor the sampler has a say there,
+        // As in OpenTelemetry's own SDK, suppression overrides the parent's flag and the sampler,
         // and nothing is counted.
         if pending.is_some_and(|pending| pending.base.is_telemetry_suppressed()) {
             return Outcome::DROP;
@@ -180,7 +180,7 @@ impl Core {
         decider.ask(&key, trace_id, parent, began, counters)
     }
 
-    /// The flags that a trace has from elsewhere, or begins with.
+    /// The parent's trace flags, or those of a new trace.
     pub(super) fn flags_below(&self, parent: &SpanContext) -> TraceFlags {
         if parent.is_valid() { parent.trace_flags() } else { self.shared.ids.flags() }
     }
@@ -209,8 +209,7 @@ impl Core {
             }
         }
         let trace = slot.unwrap_or_else(|| self.shared.traces.take(entry.began()));
-        // Whoever is called is told what the head sampler decided, whether the trace is recorded or
-        // not.
+        // Called processes learn the head sampler's decision, whether or not the trace is recorded.
         let flags = self.flags_below(parent).with_sampled(slot.is_none());
         let kept = Kept {
             trace,
@@ -227,8 +226,8 @@ impl Core {
         drop(old);
     }
 
-    /// A local root for which there is no entry is decided at once. If it is kept, it is lost, and
-    /// spans below it are those of a dropped trace.
+    /// Decides a local root without an entry at once. If it is kept, it counts as lost, and spans
+    /// below it are treated as those of a dropped trace.
     #[cold]
     pub(super) fn decide_without_entry(
         &self,
@@ -253,8 +252,8 @@ impl Core {
         }
     }
 
-    /// The key that the user's function makes. It sees copies: nothing is locked or claimed while
-    /// it runs.
+    /// The key that the user's function computes. It gets copies, because no lock or claim may be
+    /// held while it runs.
     #[cold]
     fn custom_key(&self, entry: &Entry, metadata: &'static Metadata<'static>) -> String {
         let copied = if entry.has(BODY) { entry.extra().body.as_deref().map(Copied::of) } else { None };
@@ -266,7 +265,7 @@ impl Core {
     }
 }
 
-/// The name and the attributes of a root that is not decided yet.
+/// The name and the attributes of an undecided root.
 #[derive(Default)]
 struct Copied {
     name: Option<String>,

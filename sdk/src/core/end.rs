@@ -1,4 +1,4 @@
-//! A span ends, and with its local root the trace.
+//! Ending a span; the local root's end also ends the trace.
 
 use tracing_core::Metadata;
 use tracing_core::span::Id;
@@ -18,11 +18,11 @@ impl Core {
         }
     }
 
-    /// Ends the span of an entry, which may be taken again after that.
+    /// Ends the span of an entry, and frees the entry.
     #[inline]
     pub(crate) fn end_entry(&self, entry: &Entry) {
         let phase = match entry.settled_phase() {
-            // A root that nobody entered has not been decided.
+            // A root that was never entered is still undecided.
             Phase::Undecided => self.started(entry),
             phase => phase,
         };
@@ -50,8 +50,8 @@ impl Core {
         if let Some(body) = extra.body.take() {
             body.recycle();
         }
-        // Values of contexts are the user's, and so is the code that runs when they are dropped. A
-        // panic there is the service's, but a second one that leaves a destructor ends the process.
+        // Values of contexts are the user's, and dropping them runs the user's code. A panic there
+        // is the service's own, but a second panic out of a destructor would abort the process.
         if std::thread::panicking() {
             caught(|| drop(extra), |_| ());
         } else {
@@ -80,9 +80,9 @@ impl Core {
         shared.traces.end_span(entry.trace(), header, self.record_of(entry, metadata), body, bounds);
     }
 
-    /// Counts the open spans of kept and of recorded traces as lost: nobody tells of their ends any
-    /// more. So it is if a layer goes by `reload`; a subscriber stays for as long as it has open
-    /// spans.
+    /// Counts the open spans of kept and of recorded traces as lost, because their ends are no
+    /// longer reported. This happens when `reload` removes a layer; a subscriber lives as long as
+    /// it has open spans.
     pub(super) fn lose_open_spans(&self) {
         self.table.each_open(|entry| {
             if !matches!(entry.phase(), Phase::Waiting | Phase::Kept) {
@@ -104,8 +104,8 @@ impl Core {
         });
     }
 
-    /// Nobody will end the root of a recorded trace: where nothing has ended yet, its slot would
-    /// wait for that.
+    /// Gives up a recorded trace in which no span has ended, because its root will never end and
+    /// its slot would wait for that.
     fn give_up_empty(&self, root: &Entry) {
         if let Some(keeper) = &self.shared.tail
             && self.shared.traces.give_back(root.trace())
@@ -125,7 +125,7 @@ impl Core {
         record
     }
 
-    /// As in tracing-opentelemetry, a span ends when it is last left: its handles may live for
+    /// As in tracing-opentelemetry, a span ends when it is last exited: its handles may live
     /// longer.
     #[inline]
     fn ending(&self, entry: &Entry) -> Ending {

@@ -1,4 +1,4 @@
-//! A thread enters a span, and leaves it.
+//! Entering and leaving a span.
 
 use std::mem::ManuallyDrop;
 
@@ -14,7 +14,7 @@ use crate::stack::{self, Entered, Inside};
 use crate::table::{Entry, Phase};
 
 impl Core {
-    /// A thread enters a span. A local root is decided. `above_lost` is asked if the span has no
+    /// Enters a span; a local root is decided. `above_lost` is called only if the span has no
     /// entry: see [`above`](crate::above).
     #[inline]
     pub(crate) fn enter(&self, id: &Id, above_lost: impl FnOnce() -> Option<u64>) {
@@ -44,25 +44,27 @@ impl Core {
         self.push(id, Inside { entry: id.into_u64(), is_dropped: false, is_lost: false, context }, guard);
     }
 
-    /// The span's trace is dropped. Its local root's context becomes current, if it is not: another
-    /// one is if the thread is inside another trace, or came from elsewhere.
+    /// Enters a span of a dropped trace. Makes the local root's context current unless it already
+    /// is. Another context is current if the thread is inside another trace, or if code attached
+    /// one.
     #[inline(never)]
     fn enter_dropped(&self, id: &Id, entry: &Entry) {
         if self.settings().context == ContextMode::Off {
             return self.push(id, Inside::dropped(entry.id(), SpanId::INVALID), None);
         }
         let context = entry.span_id();
-        // Only an item of ours keeps the context for as long as this one needs it: see
-        // `stack::pop`. It has to be the innermost of all: below another layer's item it might be
-        // someone else's that is current now.
+        // Attaching can be skipped only if an item of ours keeps the context current for long
+        // enough: see `stack::pop`. That item has to be the innermost of all; below another layer's
+        // item, the current context might belong to that layer.
         let is_ours =
             || stack::innermost_of_all(self.number()).is_some_and(|inside| inside.context == context);
         let guard = if is_ours() && current_span() == context { None } else { self.attach(entry) };
         self.push(id, Inside::dropped(entry.id(), context), guard);
     }
 
-    /// A span for which there was no room. Others without an entry have no place in traces: they
-    /// began where telemetry was suppressed, or before the layer came.
+    /// Enters a span that got no entry for lack of memory. Other spans without an entry have no
+    /// place in traces: they began while telemetry was suppressed, or before the layer was
+    /// installed.
     #[cold]
     fn enter_without_entry(&self, id: &Id, above_lost: impl FnOnce() -> Option<u64>) {
         if self.is_closed() || !stack::has_contexts() {
@@ -71,7 +73,7 @@ impl Core {
         let may_be_lost = self.has_refused() && !Context::is_current_telemetry_suppressed();
         let above = if may_be_lost { above_lost() } else { None };
         let Some(above) = above else {
-            // Below a dropped root nothing is recorded in any case, and all that begins stays
+            // Below a dropped root nothing is recorded in any case, and spans that begin here stay
             // refused.
             if !stack::is_dropped(self.number()) {
                 self.push(id, Inside::NOWHERE, None);
@@ -97,8 +99,8 @@ impl Core {
             return None;
         }
         let context = self.context_to_enter(entry)?;
-        // One that is kept, or made from none, would end the suppression of whoever enters the
-        // span.
+        // A cached context, or one made from the empty context, would end the suppression of the
+        // code that enters the span.
         let ends = !context.is_telemetry_suppressed() && Context::is_current_telemetry_suppressed();
         Some(if ends { context.with_telemetry_suppressed() } else { context }.attach())
     }
@@ -109,13 +111,14 @@ impl Core {
         stack::push(Entered { owner: self.number(), id: id.into_u64(), inside, stock: 0, guard });
     }
 
-    /// A thread leaves a span. `let_go` is told of the handles that it held for children, and of
-    /// which span; see [`stack`](crate::stack).
+    /// Leaves a span. `let_go` is called with the span whose handles the thread held for children,
+    /// and with their number; see [`stack`](crate::stack).
     #[inline]
     pub(crate) fn exit(&self, id: &Id, let_go: impl FnOnce(u64, u32)) {
         let Some(left) = stack::pop(self.number(), id.into_u64()) else { return forget_gone() };
-        // The guard goes last: the values in its context may be the user's, and trace or panic when
-        // they are dropped. It goes too if a filter panics that is told of an end.
+        // The guard is dropped last: the values in its context may be the user's, and dropping them
+        // may trace or panic. It is also dropped if a filter panics while it is notified of a
+        // span's end.
         let _guard = ManuallyDrop::into_inner(left.guard);
         if left.is_dropped {
             self.shared.counters.refused(stack::take_refused());

@@ -1,14 +1,14 @@
-//! The cores of a process by their numbers, for contexts, which may live for longer than a core.
+//! The cores of a process by number, for contexts, which may outlive a core.
 //!
-//! A context is made for each kept span and seldom written through. So it has the number of its
-//! core, and not a `Weak`: to count one up and down would make all threads meet on one line of
-//! memory, twice for each span.
+//! A context is made for each kept span, but seldom used to write to it. So it holds the number of
+//! its core instead of a `Weak`: counting references would make all threads contend for one cache
+//! line, twice for each span.
 
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use super::Core;
 
-/// By their numbers, in order: one for each subscriber, and for each clone of a layer.
+/// Sorted by number: one core for each subscriber, and for each clone of a layer.
 static KNOWN: RwLock<Vec<(u64, Weak<Core>)>> = RwLock::new(Vec::new());
 
 fn position(known: &[(u64, Weak<Core>)], number: u64) -> Result<usize, usize> {
@@ -22,16 +22,16 @@ pub(super) fn add(core: &Arc<Core>) {
     }
 }
 
-/// The core of this number, if it is still there.
+/// The core with this number, if it still exists.
 pub(super) fn find(number: u64) -> Option<Arc<Core>> {
-    // The lock is let go of before the core is used, or dropped.
+    // The lock is released before the core is used or dropped.
     let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
     let at = position(&known, number).ok()?;
     known.get(at)?.1.upgrade()
 }
 
-/// A thread that ends lets go of handles that it had for children. If there are no others, one
-/// stays: a guard of the span was leaked, and the span stays open.
+/// Releases the handles that an ending thread held for children. The last handle stays: if there
+/// are no others, a guard of the span was leaked, and the span stays open.
 pub(super) fn let_go_on(number: u64, id: u64, handles: u32) {
     if let Some(core) = find(number)
         && let Some(entry) = core.find_id(id)

@@ -1,9 +1,9 @@
-//! The outcome of local roots: counted whoever decided, and put to the policies where the trace is
-//! recorded.
+//! The outcome of local roots. It is counted whichever sampler decided, and submitted to the
+//! policies if the trace is recorded.
 //!
-//! An error below a dropped root that is not recorded is seen where the root is found: in an event
-//! of level ERROR, in a field that sets the status or is an `error`, and in a panic, on a thread
-//! that is inside of the root.
+//! Below a dropped root that is not recorded, an error is noticed only on a thread that is inside
+//! that root: in an event of level ERROR, in a field that sets the status or is an `error`, or as a
+//! panic.
 
 use astracer_samplers::tail::{Ended, KeyNumber, Provisional, Severity};
 use astracer_samplers::{Nanos, Randomness};
@@ -25,7 +25,7 @@ use crate::traces::{EndedSpan, TraceRef};
 use crate::weight;
 
 impl Core {
-    /// The slot of a trace that is dropped and recorded all the same.
+    /// The slot of a trace that is dropped but recorded; `None` if it is not recorded.
     #[inline]
     pub(super) fn slot_if_recorded(
         &self,
@@ -46,7 +46,7 @@ impl Core {
         if is_recorded { keeper.slot(&self.shared.traces, began, key) } else { None }
     }
 
-    /// Notes the key of a root that is decided, for its end.
+    /// Stores the key of a decided root, for its end.
     #[inline]
     pub(super) fn note_root(&self, entry: &Entry, key: Option<KeyNumber>) {
         if self.shared.tail.is_some() {
@@ -54,7 +54,7 @@ impl Core {
         }
     }
 
-    /// A dropped root ends that was not recorded.
+    /// Counts the outcome of a dropped root that was not recorded.
     #[inline]
     pub(super) fn count_dropped_root(&self, entry: &Entry) {
         if let Some(keeper) = &self.shared.tail
@@ -77,14 +77,14 @@ impl Core {
     /// Counts a root that ended, with whether it failed and whether it was recorded.
     fn count(&self, keeper: &Keeper, key: KeyNumber, nanos: u64, (is_error, is_recorded): (bool, bool)) {
         let ended = Ended { now: Nanos::ZERO, duration: Nanos::new(nanos), is_error, is_recorded };
-        // The time of now, and not that at which the root was left, which may be long ago: budgets
-        // and thresholds are everybody's.
+        // The present time, not the time at which the root was left, which may be long ago: budgets
+        // and thresholds are shared by all traces.
         let now = || self.shared.decider.now();
         keeper.sampler().count_when(key, thread::number() as usize, &ended, now);
     }
 
-    /// A span of a kept or a recorded trace ends, where traces are kept late. Not a part of the way
-    /// of spans where they are not.
+    /// Ends a span of a kept or recorded trace when late keeping is on. Not inlined, to keep it off
+    /// the path of spans without late keeping.
     #[inline(never)]
     pub(super) fn end_recorded(
         &self,
@@ -118,7 +118,7 @@ impl Core {
         if severity > Severity::Fine {
             shared.traces.mark(trace, severity);
         }
-        // Asked before the trace leaves with its root.
+        // Read before the trace leaves with its root.
         let worst = if is_root { severity.max(shared.traces.severity(trace)) } else { severity };
         let by_hand = body.as_deref().and_then(Body::ended_by_hand);
         let nanos = || shared.decider.clock().duration(entry.began(), at, by_hand);
@@ -157,7 +157,7 @@ impl Core {
                     keeper.note_kept(key, root, (entry.began(), nanos()));
                 }
             }
-            // One that was given up while it was open is not there for any policy.
+            // A trace that was given up while it was open is never submitted to a policy.
             EndedSpan::GivenUp(counted, reason) => {
                 count(false);
                 shared.counters.give_up(reason, counted);
@@ -168,13 +168,13 @@ impl Core {
         }
     }
 
-    /// Something was recorded on an open span: an error marks its trace at once, so that it is not
-    /// the one given up.
+    /// Marks the trace of an open span on which an error was recorded. It is marked at once, so
+    /// that the trace is not the one that is given up.
     pub(super) fn mark_if_failed(&self, entry: &Entry, body: &Body) {
         self.mark_if(entry, || body.severity() == Severity::Error);
     }
 
-    /// The same of an event, which changes no attribute.
+    /// As [`Core::mark_if_failed`], for an event, which changes no attribute.
     pub(super) fn mark_if_event_failed(&self, entry: &Entry, body: &Body) {
         self.mark_if(entry, || body.has_failed());
     }
@@ -185,8 +185,8 @@ impl Core {
         }
     }
 
-    /// The same of a span whose trace is known only now: of what it began with, or what was
-    /// recorded since.
+    /// As [`Core::mark_if_failed`], for a span whose trace has only now become known: looks at
+    /// everything recorded on it so far.
     #[inline]
     pub(super) fn mark_if_begun_failed(&self, entry: &Entry) {
         if self.counts_outcomes() && entry.has(BODY) {
@@ -207,8 +207,7 @@ impl Core {
         self.shared.tail.is_some()
     }
 
-    /// A thread leaves a dropped span. A dropped root ends when it is last left, as a kept one
-    /// does.
+    /// Leaves a dropped span. Like a kept root, a dropped root ends when it is last exited.
     pub(super) fn leave_dropped(&self, entry: Option<&Entry>) {
         let Some(entry) = entry else { return };
         if is_counted_root(entry) {
@@ -219,7 +218,7 @@ impl Core {
         }
     }
 
-    /// A panic passes through a span that this thread leaves.
+    /// Notes a panic that unwinds through a span that this thread leaves.
     #[cold]
     pub(super) fn note_panic(&self, entry: &Entry) {
         match entry {
@@ -231,7 +230,7 @@ impl Core {
         }
     }
 
-    /// An event below a dropped root, in the span of this entry.
+    /// Notes an event below a dropped root, in the span with this entry.
     pub(super) fn note_dropped_event(&self, event: &Event<'_>, inside: u64) {
         if *event.metadata().level() == Level::ERROR
             && self.shared.tail.is_some()
@@ -241,7 +240,7 @@ impl Core {
         }
     }
 
-    /// Fields that are recorded on a dropped span, or on one below a dropped root.
+    /// Notes fields that are recorded on a dropped root, or on a span below one.
     #[cold]
     pub(super) fn note_dropped_fields(&self, id: &Id, record: impl FnOnce(&mut dyn Visit)) {
         if self.shared.tail.is_none() || self.find(id).is_none() {
@@ -249,7 +248,7 @@ impl Core {
         }
         let mut seen = ErrorField(false);
         record(&mut seen);
-        // Only now: the service's code, which formats fields, may have ended the span.
+        // Looked up again: the service's code, which formats fields, may have ended the span.
         let Some(entry) = self.find(id).filter(|_| seen.0) else { return };
         match entry {
             root if is_counted_root(root) => root.set_failed(),
@@ -257,8 +256,9 @@ impl Core {
         }
     }
 
-    /// Notes an error on the dropped root of this trace, if this thread is inside of it. It may be
-    /// inside of others too: a request that is polled inside of another one's spans.
+    /// Notes an error on the dropped root of this trace, if this thread is inside it. The thread
+    /// may be inside other roots too, such as when a request is polled inside another request's
+    /// spans.
     pub(super) fn fail_dropped_root(&self, trace_id: TraceId) {
         let root = stack::find_entry(self.number(), |inside| {
             let entry = self.find_id(inside.entry)?;
@@ -270,14 +270,14 @@ impl Core {
     }
 }
 
-/// Whether it is a dropped local root whose end is counted; not one below it, which only faces
-/// outward.
+/// Whether this is a dropped local root whose outcome is counted, rather than an outward-facing
+/// span below one.
 #[inline]
 fn is_counted_root(entry: &Entry) -> bool {
     entry.flags() & ROOT != 0 && entry.phase() == Phase::Dropped && entry.root_key().is_some()
 }
 
-/// The worst that a span's body says.
+/// The highest severity that a span's body records.
 #[inline]
 fn severity_of(body: Option<&Body>) -> Severity {
     match body {
@@ -287,7 +287,7 @@ fn severity_of(body: Option<&Body>) -> Severity {
     }
 }
 
-/// Looks for a field that says that something went wrong, as a recorded span's body would.
+/// Looks for a field that indicates an error, by the same rules as a recorded span's body.
 struct ErrorField(bool);
 
 impl ErrorField {
@@ -318,9 +318,9 @@ impl Visit for ErrorField {
         self.0 |= field.name() == ERROR;
     }
 
-    /// Of all other values too.
+    /// The default for all other values too.
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        // The value may be the service's, and dear to format.
+        // The value may be the service's, and expensive to format.
         if matches!(field.name(), ERROR | STATUS_CODE | STATUS_DESCRIPTION) {
             self.note(field, &format!("{value:?}"));
         }

@@ -1,9 +1,8 @@
 //! Where a new span belongs.
 //!
-//! There are three sources: the parent that the span's author gave, the spans that this thread is
-//! inside of, and OpenTelemetry's current context, in which code may have attached a parent from
-//! elsewhere. [`place`] is the only function that weighs them; its common case, [`parent_here`], is
-//! also asked alone.
+//! There are three sources: an explicit parent, the spans that this thread is inside, and
+//! OpenTelemetry's current context, in which code may have attached a remote parent. [`place`] is
+//! the only function that weighs them. Its common case, [`parent_here`], is also called alone.
 
 use std::mem::ManuallyDrop;
 
@@ -21,38 +20,39 @@ use crate::table::{BASE_CURRENT, Entry, Phase};
 /// The place of a new span.
 #[derive(Debug)]
 pub(crate) enum Placement<'a> {
-    /// It is not recorded, and not known: the layer is shut down, or telemetry is suppressed here.
+    /// The span is not recorded, and not known: the layer is shut down, or telemetry is suppressed
+    /// here.
     Nowhere,
-    /// It is a local root. If its parent is a dropped span of ours, so is it, unless it is given
-    /// another parent.
+    /// The span is a local root. If its parent is one of our dropped spans, it is dropped too,
+    /// unless it gets another parent.
     LocalRoot { base: Base, below_dropped: bool },
-    /// It is below a span of a kept trace.
+    /// The span is below a span of a kept trace.
     Child { parent: &'a Entry, base: Base },
-    /// It is below a dropped local root, or below another span there.
+    /// The span is below a dropped local root, or below another span there.
     BelowDropped { above: &'a Entry },
-    /// It is below a dropped local root that has no entry, because there was no room for one.
+    /// The span is below a dropped local root that got no entry for lack of memory.
     BelowUnknown,
 }
 
-/// The context from which the span's own is made.
+/// The context from which the span's own is derived.
 #[derive(Clone, Debug)]
 pub(crate) enum Base {
-    /// The context that is current where the span is first entered, if the span's parent is current
-    /// there, and else an empty one.
+    /// The context that is current where the span is first entered, if it is that of the span's
+    /// parent; otherwise an empty one.
     Current,
     Empty,
-    /// This one, because the span takes values such as baggage with it wherever it is entered.
+    /// This context, because the span carries values such as baggage wherever it is entered.
     Captured(Context),
 }
 
 impl Base {
-    /// The flag of the span's entry: `BASE_CURRENT` or nothing.
+    /// The flag for the span's entry: `BASE_CURRENT` or 0.
     #[inline]
     pub(crate) fn flag(&self) -> u8 {
         if matches!(self, Base::Current) { BASE_CURRENT } else { 0 }
     }
 
-    /// The context that the span takes with it.
+    /// The captured context, if there is one.
     #[inline]
     pub(crate) fn captured(self) -> Option<Context> {
         match self {
@@ -62,12 +62,12 @@ impl Base {
     }
 }
 
-/// The current context, as far as it matters for a new span.
+/// The parts of the current context that matter for a new span.
 #[derive(Clone, Copy)]
 struct Here {
     is_suppressed: bool,
     span_id: SpanId,
-    /// Values that go with a span wherever it is entered: baggage, or the debug flag of B3.
+    /// Values that a span carries wherever it is entered: baggage, or the debug flag of B3.
     has_values: bool,
 }
 
@@ -88,7 +88,7 @@ impl Here {
         if self.has_values { Base::Captured(Context::current()) } else { Base::Current }
     }
 
-    /// A root at this place: with the parent that is current, if there is one.
+    /// A root at this place, with the current span as its parent if there is one.
     fn local_root(self) -> Placement<'static> {
         let is_plain = self.span_id == SpanId::INVALID && !self.has_values;
         let base = if is_plain { Base::Current } else { Base::Captured(Context::current()) };
@@ -97,8 +97,8 @@ impl Here {
 }
 
 impl Placement<'_> {
-    /// The id of the entry that answers for the span if there is no room for one of its own; 0:
-    /// none. `None` if it is to have none.
+    /// The id of the entry that stands in for the span if it gets none of its own; 0 if there is
+    /// none. `None` if the span is not meant to have an entry.
     pub(crate) fn above(&self) -> Option<u64> {
         match self {
             Placement::Nowhere => None,
@@ -108,9 +108,8 @@ impl Placement<'_> {
     }
 }
 
-/// The parent of a new span in the case that is nearly all of them: it begins on a thread that is
-/// inside of a span of a kept trace, and nothing else says where it belongs. With its base, as
-/// [`Base::flag`] says it.
+/// The parent of a new span in the common case: the span begins on a thread that is inside a span
+/// of a kept trace, and nothing else determines its place. The second value is its [`Base::flag`].
 #[inline]
 pub(crate) fn parent_here<'a>(core: &'a Core, attributes: &Attributes<'_>) -> Option<(&'a Entry, u8)> {
     if core.is_closed() || !attributes.is_contextual() {
@@ -118,7 +117,7 @@ pub(crate) fn parent_here<'a>(core: &'a Core, attributes: &Attributes<'_>) -> Op
     }
     let (above, context) = stack::kept_here(core.number())?;
     let base = if core.settings().context == ContextMode::Off {
-        // Contexts say nothing about our spans.
+        // Contexts do not identify our spans here.
         0
     } else {
         let here = Here::now();
@@ -130,7 +129,7 @@ pub(crate) fn parent_here<'a>(core: &'a Core, attributes: &Attributes<'_>) -> Op
     Some((core.find_id(above)?, base))
 }
 
-/// The place of a new span. `above_lost` is asked about an explicit parent that has no entry: see
+/// The place of a new span. `above_lost` is called for an explicit parent without an entry: see
 /// [`above`](crate::above).
 #[inline]
 pub(crate) fn place<'a>(
@@ -145,7 +144,7 @@ pub(crate) fn place<'a>(
     }
 }
 
-/// The place of a span for which [`parent_here`] knows none.
+/// The place of a span for which [`parent_here`] returned `None`.
 pub(crate) fn place_elsewhere<'a>(
     core: &'a Core,
     attributes: &Attributes<'_>,
@@ -167,7 +166,7 @@ pub(crate) fn place_elsewhere<'a>(
         return if here.is_suppressed { Placement::Nowhere } else { here.local_root() };
     };
     let here = if is_off {
-        // Contexts say nothing about our spans.
+        // Contexts do not identify our spans here.
         Here { is_suppressed: false, span_id: inside.context, has_values: false }
     } else {
         Here::now()
@@ -175,7 +174,7 @@ pub(crate) fn place_elsewhere<'a>(
     if here.is_suppressed {
         return Placement::Nowhere;
     }
-    // A context that someone attached in between may hold a parent from elsewhere, or none.
+    // Code may have attached a context in between, with a remote parent or with none.
     if here.span_id != inside.context {
         return here.local_root();
     }
@@ -186,14 +185,15 @@ pub(crate) fn place_elsewhere<'a>(
         return Placement::Child { parent: above, base: if is_off { Base::Empty } else { here.base() } };
     }
     if !is_off && faces_outward(attributes.metadata()) {
-        // The span may be given a parent, and the processes that it calls have to know that the
+        // The span may get another parent, and the processes that it calls have to learn that the
         // trace is dropped.
         return Placement::LocalRoot { base: Base::Captured(Context::current()), below_dropped: true };
     }
     Placement::BelowDropped { above }
 }
 
-/// Leaves spans of layers that are gone, whose contexts would else be current here for good.
+/// Leaves spans of layers that no longer exist; otherwise their contexts would stay current here
+/// forever.
 #[cold]
 #[inline(never)]
 pub(super) fn forget_gone() {
@@ -202,7 +202,7 @@ pub(super) fn forget_gone() {
     }
 }
 
-/// A span with an explicit parent, or with explicitly none.
+/// The place of a span with an explicit parent, or explicitly without one.
 #[cold]
 fn explicit<'a>(
     core: &'a Core,
@@ -217,7 +217,7 @@ fn explicit<'a>(
     let above = match core.find(parent) {
         Some(above) => above,
         None => match above_lost(parent).filter(|_| core.has_refused()) {
-            // A filter hides the parent from the layer: then there is none, as in
+            // A filter hides the parent from the layer: the span is a root, as in
             // tracing-opentelemetry.
             None => return root,
             Some(above) => match core.find_id(above) {
@@ -226,7 +226,7 @@ fn explicit<'a>(
             },
         },
     };
-    // Its parent is settled by that.
+    // Starting the parent fixes the parent's own parent.
     if core.started(above) == Phase::Kept {
         let base = core.kept_context(above).map_or(Base::Empty, Base::Captured);
         return Placement::Child { parent: above, base };

@@ -1,7 +1,7 @@
-//! A local root begins and is decided at once, from what is known: see
+//! Beginning a local root that is decided at once, from what is known at its start: see
 //! [`Start::AtOnce`](crate::Start::AtOnce).
 //!
-//! Only those fields are looked at that the key needs, where they are; the others are copied if the
+//! Only the fields that the key needs are read, without copying them; the others are copied if the
 //! trace is kept.
 
 use std::borrow::Cow;
@@ -26,22 +26,23 @@ use crate::table::{Beginning, Entry, Phase, REMOTE_PARENT, ROOT};
 use crate::thread;
 use crate::traces::{TraceRef, Traces};
 
-/// The facts of a local root apart from its fields and the decision.
+/// The inputs of a local root's start, apart from its fields and the decision.
 #[derive(Clone, Copy)]
 struct Facts<'a> {
     began: Ticks,
     trace_id: TraceId,
-    /// Not valid if there is none.
+    /// Invalid if the root has no parent.
     parent: &'a SpanContext,
-    /// The context from which the root's is made, if it says anything.
+    /// The context from which the root's is derived, if it says anything.
     base: Option<&'a Context>,
-    /// `BASE_CURRENT` or nothing.
+    /// `BASE_CURRENT` or 0.
     flag: u8,
     trace_flags: TraceFlags,
 }
 
 impl Core {
-    /// Begins and decides a local root. If its parent is a dropped span of ours, so is it.
+    /// Begins and decides a local root. If its parent is one of our dropped spans, it is dropped
+    /// too.
     pub(super) fn begin_decided_root(
         &self,
         attributes: &Attributes<'_>,
@@ -58,7 +59,7 @@ impl Core {
         let trace_flags = self.flags_below(parent);
         let facts = Facts { began, trace_id, parent, base: base.as_ref(), flag, trace_flags };
         let outcome = self.outcome(|| self.ask_at_once(attributes, &facts, below_dropped));
-        // A context without a parent and baggage need not be kept.
+        // Only a base with a parent or baggage has to be kept.
         let says_much = |base: &&Context| parent.is_valid() || !base.baggage().is_empty();
         let facts = Facts { base: facts.base.filter(says_much), ..facts };
         let slot = self.slot_if_recorded(&outcome, trace_id, began);
@@ -100,7 +101,7 @@ impl Core {
         })
     }
 
-    /// A dropped root keeps its ids, and a context only if that says more than they do.
+    /// Begins a dropped root. It keeps its ids, and a context only if that says more than the ids.
     fn begin_dropped_root(
         &self,
         attributes: &Attributes<'_>,
@@ -153,7 +154,7 @@ impl Core {
         let span_id = self.shared.ids.new_span_id();
         let Some(entry) = self.take_entry(id) else {
             counters.ended();
-            // A trace that might have been kept late would have stood for itself only.
+            // A trace that might have been kept late would have counted only for itself.
             let calls = if slot.is_some() { 0.0 } else { outcome.trace_state.calls() };
             counters.lose(Loss::OpenSpans, Counted { spans: 1, roots: 1, calls });
             return None;
@@ -191,8 +192,8 @@ impl Core {
     }
 }
 
-/// A slot that goes back if the root has no entry after all, or the service's code panics while its
-/// fields are formatted.
+/// Frees the slot if the root gets no entry after all, or if the service's code panics while
+/// formatting the root's fields.
 struct UnusedSlot<'a>(&'a Traces, Option<TraceRef>);
 
 impl Drop for UnusedSlot<'_> {
@@ -203,10 +204,10 @@ impl Drop for UnusedSlot<'_> {
     }
 }
 
-/// The field that names a span.
+/// The field that sets a span's name.
 const NAME: &str = "otel.name";
 
-/// Passes on the fields that the key needs.
+/// Forwards only the fields that the key needs.
 struct Wanted<'a, V> {
     key: &'a Key,
     visitor: V,
@@ -241,7 +242,8 @@ impl<V: Visit> Visit for Wanted<'_, V> {
         record_debug: &dyn std::fmt::Debug,
     }
 
-    /// It may become attributes of other names.
+    /// An error may become attributes with other names, so only a key that needs the name alone
+    /// skips it.
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
         if !self.key.is_name_only() {
             self.visitor.record_error(field, value);

@@ -1,16 +1,16 @@
-//! As much of HTTP/1.1 as the endpoint needs: one request and one answer a connection, both
+//! The part of HTTP/1.1 that the endpoint needs: one request and one response per connection, both
 //! bounded.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// The longest head of a request.
+/// The longest request head, in bytes.
 const HEAD_MAX: usize = 8 << 10;
-/// The longest time for a request and its answer.
+/// The time limit for a request and its response.
 const TIME_MAX: Duration = Duration::from_secs(2);
 
-/// A request. Bodies are not read.
+/// A request without its body, which is not read.
 #[derive(Debug)]
 pub(super) struct Request<'a> {
     pub(super) method: &'a str,
@@ -20,7 +20,7 @@ pub(super) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Reads a head without its last, empty line. `None` if it is not one.
+    /// Parses a head without its final empty line. `None` if it is malformed.
     pub(super) fn parse(head: &'a str) -> Option<Self> {
         let mut lines = head.split("\r\n");
         let mut first = lines.next()?.split(' ');
@@ -41,8 +41,8 @@ impl<'a> Request<'a> {
         self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
     }
 
-    /// Whether the request names this machine as its host. A page of another site that has its name
-    /// resolve to a loopback address still sends its own name.
+    /// Whether the request names this machine as its host. A web page whose own host name resolves
+    /// to a loopback address (DNS rebinding) still sends that name.
     pub(super) fn is_for_this_machine(&self) -> bool {
         let Some(host) = self.header("host") else { return false };
         let name = match host.strip_prefix('[') {
@@ -57,7 +57,7 @@ impl<'a> Request<'a> {
         self.header("authorization")?.strip_prefix("Bearer ")
     }
 
-    /// A parameter of the query, decoded. `None` if it is missing or not UTF-8.
+    /// A decoded query parameter. `None` if it is missing or not UTF-8.
     pub(super) fn parameter(&self, name: &str) -> Option<String> {
         let pairs = self.query.split('&').filter_map(|pair| pair.split_once('='));
         pairs.into_iter().find(|(known, _)| *known == name).and_then(|(_, value)| decode(value))
@@ -80,7 +80,7 @@ fn decode(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub(super) struct Answer {
     status: u16,
@@ -124,18 +124,18 @@ impl Answer {
     }
 }
 
-/// Reads one request, and writes its answer.
+/// Reads one request, and writes the response.
 pub(super) fn serve(mut stream: TcpStream, answer: impl FnOnce(&Request<'_>) -> Answer) -> io::Result<()> {
     let deadline = Instant::now() + TIME_MAX;
     let answer = match read_head(&mut stream, deadline) {
         Ok(head) => match Request::parse(&head) {
             Some(request) => answer(&request),
-            None => Answer::error(400, "this is no HTTP/1.1 request"),
+            None => Answer::error(400, "not an HTTP/1.1 request"),
         },
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            Answer::error(431, "the request is too long")
+            Answer::error(431, "the request head is too long or not UTF-8")
         }
-        Err(_) => Answer::error(408, "the request did not come in time"),
+        Err(_) => Answer::error(408, "timed out reading the request"),
     };
     write(&mut stream, answer.head().as_bytes(), deadline)?;
     write(&mut stream, answer.body.as_bytes(), deadline)
@@ -146,7 +146,7 @@ fn left(deadline: Instant) -> io::Result<Duration> {
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// Up to the empty line, without it.
+/// Reads up to the empty line; returns the head without it.
 fn read_head(stream: &mut TcpStream, deadline: Instant) -> io::Result<String> {
     let (mut head, mut part) = (Vec::new(), [0; 1024]);
     loop {

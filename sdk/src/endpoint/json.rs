@@ -1,4 +1,4 @@
-//! The endpoint's answers as JSON.
+//! The endpoint's responses as JSON.
 
 use astracer_samplers::tail::{KeyOutcomes, PolicyCounts};
 use serde_json::{Map, Value, json};
@@ -9,7 +9,7 @@ use crate::stats::TailStats;
 use crate::steering::KeyStats;
 use crate::why::Explanation;
 
-/// The keys that are listed, those with the most roots first.
+/// The maximum number of keys listed, those with the most roots first.
 const KEYS_MAX: usize = 200;
 
 /// Counts of the process and of its keys.
@@ -47,7 +47,7 @@ pub(super) fn stats(handle: &Handle) -> String {
     }))
 }
 
-/// Policies, the ring, and the number that was given up for each reason.
+/// The policies, the ring, and the number of traces given up for each reason.
 fn late(tail: &TailStats) -> Value {
     let policy = |of: &PolicyCounts| json!({ "policy": of.policy, "budget": of.budget, "kept": of.kept, "bytes": of.kept_bytes, "refused": of.refused });
     let given_up: Map<String, Value> =
@@ -110,7 +110,7 @@ fn key(key: &KeyStats) -> Value {
 pub(super) fn why(explanation: &Explanation) -> String {
     let Explanation { trace_id, keep, key, reason, randomness, threshold, probability, counts, late } =
         explanation;
-    // Numbers in JavaScript do not hold 56 bits.
+    // JavaScript numbers cannot hold 56 bits.
     let hex = |bits: u64| format!("{bits:014x}");
     line(&json!({
         "trace_id": trace_id.to_string(),

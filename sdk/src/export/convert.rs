@@ -16,35 +16,35 @@ use crate::record::{Attribute, Event, EventName, EventTime, MemoryView, Record, 
 use crate::settings::{Extras, Settings};
 use crate::thread::ThreadName;
 
-/// Converts traces; belongs to the exporter's thread.
+/// Converts traces. Each of the exporter's threads has its own.
 #[derive(Debug)]
 pub(crate) struct Converter {
     anchors: Anchors,
     extras: Extras,
     attributes_max: usize,
-    /// The number of attributes added to a span at most, so that memory for them is allocated once.
+    /// The most attributes that we add to a span, so that the list is allocated once.
     added_max: usize,
-    /// `None`: ours.
+    /// `None`: astracer's own scope.
     scope: Option<InstrumentationScope>,
-    /// The reasons for which traces are kept late: see
+    /// The names of the reasons for late keeping, by
     /// [`KeptBy::place`](crate::record::KeptBy::place).
     reasons: Arc<[Box<str>]>,
-    /// The last thread that a span began on.
+    /// The name of the last thread on which a span began.
     thread: Option<(u32, Option<ThreadName>)>,
     positions: Vec<Positions>,
     order: Vec<Begin>,
 }
 
-/// The scope of spans whose service names none.
+/// The scope of spans if the service sets none.
 #[inline]
 pub(crate) fn own_scope() -> InstrumentationScope {
     InstrumentationScope::builder("astracer").with_version(env!("CARGO_PKG_VERSION")).build()
 }
 
-/// A record's start, its end, and its place. In this order spans are exported: see [`set_order`].
+/// A record's start, end and index. Spans are exported in this order: see [`set_order`].
 type Begin = (Ticks, Reverse<Ticks>, usize);
 
-/// A record and where its parts begin.
+/// The index of a record, and where its parts begin in their lists.
 #[derive(Clone, Copy, Debug)]
 struct Positions {
     record: usize,
@@ -85,12 +85,12 @@ impl Converter {
         }
     }
 
-    /// To be called before traces are converted whose spans have ended by now.
+    /// Reads both clocks. Call this before converting traces whose spans have ended by now.
     pub(crate) fn compare_clocks(&mut self) {
         self.anchors.compare();
     }
 
-    /// Appends the spans of a trace, in the order in which they began.
+    /// Appends the spans of a trace, ordered by their start.
     pub(crate) fn convert(&mut self, mut trace: TraceView<'_>, out: &mut Vec<SpanData>) {
         let anchor = self.anchors.of(trace.header.began);
         let (mut positions, mut order) =
@@ -103,7 +103,7 @@ impl Converter {
         (self.positions, self.order) = (positions, order);
     }
 
-    /// Appends a span. It is large: it is made whole, and then moved once.
+    /// Appends a span. `SpanData` is large, so it is built in one expression and moved once.
     fn push_span(
         &mut self,
         at: Positions,
@@ -169,13 +169,14 @@ impl Converter {
             events,
             links,
             status,
-            // Ours is made in fewer steps than it is copied.
+            // Building a new scope is cheaper than cloning it.
             instrumentation_scope: self.scope.clone().unwrap_or_else(own_scope),
         });
     }
 
-    /// A trace that was kept late says so on each span, whatever the limit and the service's own
-    /// attributes of these names: sums over spans have to leave them out.
+    /// Marks each span of a trace that was kept late, because sums over spans have to leave such
+    /// traces out. These attributes ignore the limit, and replace the service's own attributes of
+    /// these names.
     fn add_reason(&self, place: usize, cut: u32, record: &Record, attributes: &mut Vec<KeyValue>) {
         let reason = self.reasons.get(place).map_or("", |reason| reason);
         set(attributes, KeyValue::new(REASON, reason.to_owned()));
@@ -185,8 +186,8 @@ impl Converter {
         }
     }
 
-    /// Our attributes come after those that the user gave, so a limit cuts ours first. One of a
-    /// name that the user gave is the user's.
+    /// Adds astracer's own attributes. They come after the user's, so that a limit cuts ours first.
+    /// If the user already set an attribute of that name, the user's value stays.
     fn add_extras(
         &mut self,
         record: &Record,
@@ -227,7 +228,7 @@ impl Converter {
         if self.extras.target {
             add(KeyValue::new("target", metadata.target()));
         }
-        // They go on after an end by hand, and would not add up to the span's duration.
+        // The times continue after an end by hand, so they would not add up to the span's duration.
         if self.extras.inactivity && !is_ended_by_hand {
             let clock = self.anchors.clock();
             let nanos = |ticks| i64::try_from(clock.nanos_between(0, ticks)).unwrap_or(i64::MAX);
@@ -292,7 +293,7 @@ fn part<T>(list: &[T], start: usize, length: u32) -> &[T] {
     list.get(start..start + length as usize).unwrap_or_default()
 }
 
-/// Sets the place of each record's parts.
+/// Computes where each record's parts begin.
 fn set_positions(positions: &mut Vec<Positions>, trace: &TraceView<'_>) {
     positions.clear();
     let mut at = Positions { record: 0, attributes: 0, detail: 0, events: 0, event_attributes: 0, links: 0 };
@@ -309,8 +310,8 @@ fn set_positions(positions: &mut Vec<Positions>, trace: &TraceView<'_>) {
     }
 }
 
-/// Sets the order of the spans' begins. Records are in the order of their ends, so of those that
-/// began at the same tick the one that ended last is the one above.
+/// Orders the spans by their start. Records are ordered by their end, so among spans that started
+/// at the same tick, the one that ended last is the ancestor.
 fn set_order(order: &mut Vec<Begin>, trace: &TraceView<'_>) {
     order.clear();
     let records = trace.records.iter().enumerate();
@@ -318,14 +319,14 @@ fn set_order(order: &mut Vec<Begin>, trace: &TraceView<'_>) {
     order.sort_unstable();
 }
 
-/// The reason for which a trace was kept that the head sampler had dropped; and its weight in
-/// estimates, which is none. The second name is that of OTEP 170.
+/// Attributes of a trace that the head sampler dropped and that was kept late: the reason, and its
+/// weight in estimates, which is zero. The second name is from OTEP 170.
 const REASON: &str = "sampling.reason";
 const ADJUSTED_COUNT: &str = "sampler.adjusted_count";
-/// Spans of such a trace beyond the number that was recorded.
+/// The number of spans that were cut from such a trace because it was too large.
 const SPANS_CUT: &str = "sampling.spans_cut";
 
-/// The number of attributes added to an event at most.
+/// The most attributes that we add to an event.
 const ADDED_TO_EVENTS: usize = 5;
 
 #[inline]
@@ -341,14 +342,15 @@ fn add_location(metadata: &'static Metadata<'static>, mut add: impl FnMut(KeyVal
     }
 }
 
-/// Whether one of the user's attributes, which few spans have many of, has this name.
+/// Whether the user set an attribute of this name. A linear search, because few spans have many
+/// attributes.
 #[inline]
 fn has(given: &[KeyValue], attribute: &KeyValue) -> bool {
     given.iter().any(|known| known.key == attribute.key)
 }
 
-/// Sets an attribute: the last value of a name counts (OpenTelemetry specification, "Set
-/// Attributes").
+/// Sets an attribute; a later value of the same name replaces the earlier one (OpenTelemetry
+/// specification, "Set Attributes").
 fn set(attributes: &mut Vec<KeyValue>, attribute: KeyValue) {
     match attributes.iter_mut().find(|known| known.key == attribute.key) {
         Some(known) => *known = attribute,

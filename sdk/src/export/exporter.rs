@@ -14,42 +14,44 @@ use crate::panics::caught;
 use crate::stats::Losses;
 use crate::sync::{AtomicBool, Ordering};
 
-/// An exporter that tells what became of each batch, for [`Builder::with_counting_exporter`].
-/// OpenTelemetry's own trait knows only success and failure of a batch as a whole.
+/// An exporter that reports the outcome of each batch in counts, for
+/// [`Builder::with_counting_exporter`]. OpenTelemetry's own trait reports only success or failure
+/// of a whole batch.
 ///
 /// [`Builder::with_counting_exporter`]: crate::Builder::with_counting_exporter
 pub trait CountingExporter: SpanExporter {
-    /// Exports a batch. Blocks until the outcome of each span is known, or unknown for good.
+    /// Exports a batch. Blocks until the outcome of each span is known, or cannot become known.
     fn export_and_count(&self, batch: Vec<SpanData>) -> Exported;
 
-    /// Returns the reason why exports wait for their destination now, if they do. Called on threads
-    /// of the service's, by [`Handle::stats`](crate::Handle::stats), whose subscriber hears what is
-    /// traced here: best nothing.
+    /// Returns the reason why exports currently wait for their destination, if they do.
+    ///
+    /// [`Handle::stats`](crate::Handle::stats) calls this on the service's threads. Their
+    /// subscriber receives what is traced here, so implementations should trace nothing.
     fn waiting(&self) -> Option<String>;
 
-    /// Returns the number of exports that this exporter does best at the same time, unless
-    /// [`Builder::with_exports_in_flight`](crate::Builder::with_exports_in_flight) says otherwise.
+    /// Returns the best number of concurrent exports for this exporter.
+    /// [`Builder::with_exports_in_flight`](crate::Builder::with_exports_in_flight) overrides it.
     fn exports_in_flight(&self) -> usize {
         1
     }
 }
 
-/// Outcome of a batch. Spans of the batch that are in neither count are taken for lost.
+/// The outcome of a batch. Spans of the batch that are in neither count are counted as lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Exported {
-    /// Spans that were accepted.
+    /// The number of spans that were accepted.
     pub accepted: u64,
-    /// Spans that were not, by reason.
+    /// The spans that were not accepted, by reason.
     pub lost: Losses,
-    /// The reason of the losses in words: what failed, where, and what to do. Without losses, a
-    /// warning.
+    /// The reason for the losses in words: what failed, where, and what to do. If no span was lost,
+    /// a warning.
     pub error: Option<String>,
-    /// Of the spans that the cap on bytes refused, which are whole traces.
+    /// The traces that the cap on bytes refused; it refuses whole traces.
     pub(crate) refused: Refused,
 }
 
-/// Local roots that the cap on bytes refused, and thousandths of the calls that they stood for.
+/// Local roots that the cap on bytes refused, and the calls for which they stood, in thousandths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Refused {
     pub(crate) roots: u64,
@@ -57,7 +59,8 @@ pub(crate) struct Refused {
 }
 
 impl Exported {
-    /// Returns the outcome of a batch of which `accepted` spans were accepted and the others lost.
+    /// Returns the outcome of a batch with `accepted` accepted spans, where the others were lost as
+    /// `lost` says.
     pub fn new(accepted: u64, lost: Losses, error: Option<String>) -> Self {
         Exported { accepted, lost, error, refused: Refused::default() }
     }
@@ -68,8 +71,8 @@ pub(crate) trait Export: Send + Sync + fmt::Debug {
     fn set_resource(&mut self, resource: &Resource);
     fn export(&self, batch: Vec<SpanData>) -> Exported;
     fn waiting(&self) -> Option<String>;
-    /// Exports under way at the same time, if the builder does not say. OpenTelemetry allows
-    /// exporters to rely on one.
+    /// The number of concurrent exports unless the builder sets one. OpenTelemetry allows exporters
+    /// to rely on 1.
     fn in_flight(&self) -> usize {
         1
     }
@@ -77,7 +80,7 @@ pub(crate) trait Export: Send + Sync + fmt::Debug {
     fn shut_down(&self, timeout: Duration) -> OTelSdkResult;
 }
 
-/// Any exporter of OpenTelemetry's.
+/// Any exporter for OpenTelemetry's trait.
 #[derive(Debug)]
 pub(crate) struct Plain<E>(pub(crate) E);
 
@@ -107,7 +110,7 @@ impl<E: SpanExporter> Export for Plain<E> {
     }
 }
 
-/// An exporter that counts.
+/// An exporter that reports counts.
 #[derive(Debug)]
 pub(crate) struct Counting<E>(pub(crate) E);
 
@@ -143,18 +146,19 @@ impl Exported {
         Exported { lost, error: Some(error), ..Exported::default() }
     }
 
-    /// Makes the counts those of a batch of `spans` spans, whatever the exporter says.
+    /// Makes the counts add up to `spans`, whatever the exporter reported.
     fn of(mut self, spans: u64) -> Self {
         let known = self.accepted.saturating_add(self.lost.total());
         if known > spans {
-            return Exported::failed(spans, format!("the exporter counts {known} of {spans} spans"));
+            let message = format!("the exporter reported {known} outcomes for {spans} spans");
+            return Exported::failed(spans, message);
         }
         self.lost.export_failed += spans - known;
         self
     }
 }
 
-/// The exporter, for the threads that export and for the one that shuts down.
+/// The exporter, shared by the threads that export and the one that shuts it down.
 #[derive(Debug)]
 pub(crate) struct SharedExporter {
     exporter: Box<dyn Export>,
@@ -166,7 +170,7 @@ impl SharedExporter {
         Arc::new(SharedExporter { exporter, is_shut_down: AtomicBool::new(false) })
     }
 
-    /// Exports a batch. A panic of the exporter costs the batch.
+    /// Exports a batch. If the exporter panics, the batch is lost.
     pub(crate) fn export(&self, batch: Vec<SpanData>) -> Exported {
         let spans = batch.len() as u64;
         match guarded(|| Ok(self.exporter.export(batch))) {
@@ -179,9 +183,9 @@ impl SharedExporter {
         self.exporter.in_flight()
     }
 
-    /// Returns the reason why exports wait. For threads of the service's, which may be inside of a
-    /// call of `tracing`: their subscriber hears what the exporter traces, since it must not be
-    /// replaced there.
+    /// Returns the reason why exports wait. This runs on the service's threads, possibly inside a
+    /// call of `tracing`, where their subscriber must not be replaced. So it receives what the
+    /// exporter traces.
     pub(crate) fn waiting(&self) -> Option<String> {
         caught(|| self.exporter.waiting(), |_| None)
     }
@@ -190,10 +194,11 @@ impl SharedExporter {
         guarded(|| self.exporter.force_flush())
     }
 
-    /// Shuts the exporter down unless that was done before. May be called while another thread
-    /// exports: an exporter that waits for its destination then gives up, and so does every export
-    /// after it.
+    /// Shuts the exporter down, unless that was done before. May be called while another thread
+    /// exports: an exporter that is waiting for its destination then gives up, and so does every
+    /// later export.
     pub(crate) fn shut_down(&self, timeout: Duration) -> OTelSdkResult {
+        // The swap lets exactly one caller through.
         if self.is_shut_down.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
@@ -201,16 +206,16 @@ impl SharedExporter {
     }
 }
 
-/// Calls the exporter. A panic becomes an error: the next batch is tried again. No subscriber hears
-/// anything that the exporter itself traces or logs on this thread: neither our layer nor another
-/// one may make spans of the export of spans.
+/// Calls the exporter. A panic becomes an error, and the next batch is tried again. Whatever the
+/// exporter traces or logs on this thread reaches no subscriber: exporting spans must not create
+/// spans.
 ///
-/// Only for the time of the call: while any thread of a process has a subscriber of its own,
-/// `tracing` finds the process's subscriber on all threads by way of a thread-local, which takes
-/// about 40 instructions more for each span and event.
+/// The subscriber is replaced only for the duration of the call. While any thread of a process has
+/// a scoped subscriber, `tracing` looks up the subscriber through a thread-local on all threads,
+/// which costs about 40 more instructions per span and event.
 ///
-/// Where no subscriber hears the thread, none is replaced: it may be one that `tracing` is telling
-/// its subscriber of something, and that panics if it replaces it.
+/// If the thread has no subscriber, none is replaced. The thread may then be inside a call of its
+/// subscriber, where `tracing` reports none, and replacing the subscriber there panics.
 pub(super) fn guarded<R>(f: impl FnOnce() -> Result<R, OTelSdkError>) -> Result<R, OTelSdkError> {
     let is_heard = !dispatcher::get_default(|dispatch| dispatch.is::<NoSubscriber>());
     let _silent = is_heard.then(|| dispatcher::set_default(&Dispatch::none()));

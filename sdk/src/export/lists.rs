@@ -1,20 +1,19 @@
-//! Batches that wait for a worker, by class of weight, each class in the order of the batches'
-//! numbers.
+//! The batches that wait for a worker, by weight class, ordered by number within each class.
 
-// A batch moves between lists and threads: its address is moved, not its contents.
+// A batch moves between lists and threads by its address, not by its contents.
 #![allow(clippy::vec_box)]
 
 use std::collections::VecDeque;
 
 use crate::record::Batch;
 
-/// Classes of weights by powers of two, for
+/// Weight classes, by powers of two, for
 /// [`WhenFull::ShedLowestWeight`](crate::WhenFull::ShedLowestWeight).
 pub(super) const CLASSES: usize = 16;
 
 #[derive(Debug, Default)]
 pub(super) struct Lists {
-    /// One class, unless the lightest are to be shed.
+    /// Batches by weight class. Policies other than `ShedLowestWeight` use only class 0.
     classes: [VecDeque<Box<Batch>>; CLASSES],
     /// Bytes and traces of each class.
     held: [Held; CLASSES],
@@ -36,7 +35,7 @@ impl Lists {
         self.spans
     }
 
-    /// Adds a batch whose number is higher than all others.
+    /// Adds a batch, whose number must be higher than all others.
     pub(super) fn push(&mut self, batch: Box<Batch>) {
         let class = usize::from(batch.class) % CLASSES;
         self.spans += batch.spans();
@@ -53,7 +52,7 @@ impl Lists {
         Some(batch)
     }
 
-    /// Returns the bytes and traces of the classes below `class`.
+    /// The bytes and traces in the classes below `class`.
     pub(super) fn held_below(&self, class: usize) -> Held {
         self.held.iter().take(class).fold(Held::default(), |sum, held| Held {
             bytes: sum.bytes + held.bytes,
@@ -68,13 +67,13 @@ impl Lists {
         self.pop(class)
     }
 
-    /// Takes the oldest batch of the lightest class below `class`.
+    /// Takes the oldest batch of the lightest class, if that class is below `class`.
     pub(super) fn pop_lightest(&mut self, class: u8) -> Option<Box<Batch>> {
         let lightest = self.classes.iter().position(|list| !list.is_empty())?;
         if lightest < usize::from(class) { self.pop(lightest) } else { None }
     }
 
-    /// Takes batches of whole traces, together as many spans, or a little more.
+    /// Takes batches, lowest numbers first, until they hold at least `spans` spans or none is left.
     pub(super) fn take(&mut self, spans: usize) -> Vec<Box<Batch>> {
         let (mut taken, mut batches) = (0, Vec::new());
         while taken < spans {
@@ -85,7 +84,7 @@ impl Lists {
         batches
     }
 
-    /// Returns the lowest number.
+    /// The lowest number in the lists.
     pub(super) fn first_number(&self) -> Option<u64> {
         self.classes.iter().filter_map(|list| Some(list.front()?.number)).min()
     }
@@ -95,7 +94,7 @@ impl Lists {
         self.classes.iter().flatten().map(|batch| batch.counted()).sum()
     }
 
-    /// Returns the spans of batches with lower numbers.
+    /// The number of spans in batches with numbers below `number`.
     pub(super) fn spans_below(&self, number: u64) -> usize {
         let batches = self.classes.iter().flatten().filter(|batch| batch.number < number);
         batches.map(|batch| batch.spans()).sum()

@@ -1,29 +1,30 @@
-//! The queue between the service's threads and the exporter's: bounded in bytes and traces.
+//! The queue between the service's threads and the exporter's threads, bounded in bytes and traces.
 //!
-//! A small trace is copied into a batch with others, and the buffer that it was recorded in stays
-//! with its thread: memory that another processor has read is slow to write to. Each of a few
-//! groups of threads *gathers* a batch of its own, which goes to the lists that all threads share
-//! when it is full, or when a worker collects it.
+//! A small trace is copied into a batch with other traces, and the buffer in which it was recorded
+//! stays with its thread: memory that another processor has read is slow to write to. Threads are
+//! divided into a few groups, and each group fills a batch of its own. When the batch is full, or
+//! when a worker collects it, it moves to the lists that all threads share.
 //!
-//! Batches are numbered when they come to the lists. A worker takes the lowest numbers first, as
-//! many spans as are exported at once; the rest stays in the lists, where [`WhenFull`] may shed it.
+//! Batches are numbered when they enter the lists. A worker takes the lowest numbers first, up to
+//! the number of spans for one export. The rest stays in the lists, where [`WhenFull`] may shed it.
 //! A flush is done when every batch below its number has been exported or lost.
 //!
 //! # Order
 //!
 //! A group's lock is taken before the state's. The flags `closed` and `eager` are set under the
-//! state's lock and read under a group's:
+//! state's lock and read under a group's lock. The locks order these accesses, so the flags
+//! themselves are Relaxed:
 //!
 //! - `close` sets `closed`; a worker then collects all groups once more. A thread that locks its
-//!   group after that sees `closed` (both locked the same group) and sheds its trace; one that did
-//!   before left its trace where it is collected.
-//! - a worker sets `eager`, collects all groups and sleeps. A thread that locks its group after
-//!   that sees `eager`, and passes its batch on and wakes the worker; one that did before left its
-//!   trace where it is collected.
+//!   group after that collection sees `closed`, because both locked the same group, and sheds its
+//!   trace. A thread that locked it before left its trace where it is collected.
+//! - A worker sets `eager`, collects all groups and sleeps. A thread that locks its group after
+//!   that collection sees `eager`, passes its batch on and wakes the worker. A thread that locked
+//!   it before left its trace where it is collected.
 //!
-//! Several workers take turns in waiting for work (`is_led`): only the export itself is concurrent.
+//! Several workers take turns to wait for work (`is_led`); only the export itself is concurrent.
 
-// A batch moves between lists and threads: its address is moved, not its contents.
+// A batch moves between lists and threads by its address, not by its contents.
 #![allow(clippy::vec_box)]
 
 use std::collections::VecDeque;
@@ -47,22 +48,23 @@ mod heartbeat;
 pub(crate) struct Queue {
     state: Mutex<State>,
     groups: [Group; GROUPS],
-    /// Bytes and traces of batches that are passed on and not yet converted.
+    /// Bytes and traces of the batches that were passed on and are not converted yet. Relaxed: they
+    /// bound the queue and guard no data.
     bytes: AtomicUsize,
     traces: AtomicUsize,
-    /// A worker sleeps until there is something: no batch gathers.
+    /// A worker sleeps until there is work: batches are passed on at once.
     eager: AtomicBool,
-    /// No more traces are taken.
+    /// The queue accepts no more traces.
     closed: AtomicBool,
-    /// Empty batches, to be used again.
+    /// Empty batches for reuse.
     spare: Mutex<Vec<Box<Batch>>>,
-    /// The worker that leads waits here.
+    /// The leading worker waits here.
     work: Condvar,
-    /// Workers that do not lead wait here.
+    /// The other workers wait here.
     turn: Condvar,
     /// Callers of flush and shutdown wait here.
     done: Condvar,
-    /// The service's threads wait here, if they are to wait for space.
+    /// The service's threads wait here for space, if the queue blocks when full.
     space: Condvar,
     counters: Arc<Counters>,
     bounds: Bounds,
@@ -71,44 +73,44 @@ pub(crate) struct Queue {
 #[derive(Debug)]
 struct State {
     lists: Lists,
-    /// The number of the next batch.
+    /// The number for the next batch.
     next_number: u64,
-    /// Exports under way.
+    /// Exports in flight.
     in_flight: Vec<InFlight>,
-    /// Time of the last collection of the groups.
+    /// When the groups were last collected.
     collected: Instant,
     waits: Waits,
-    /// A worker waits for work, or takes it.
+    /// A worker is waiting for work, or taking it.
     is_led: bool,
-    /// Threads of the service that wait for space.
+    /// The number of the service's threads that wait for space.
     blocked: usize,
-    /// Flushes that are asked for, and that no worker has taken up, in order: every batch below
-    /// these numbers is to be exported without waiting for more.
+    /// Requested flushes that no worker has taken, in order. Every batch below these numbers is to
+    /// be exported without waiting for more.
     flushes_asked: VecDeque<u64>,
-    /// The flushes up to this number are done; no worker is left if it is the highest number.
+    /// The flushes up to this number are done.
     flush_done: u64,
     ended: bool,
     heartbeats: Heartbeats,
     /// The deadline of the shutdown, if it has one.
     deadline: Option<Instant>,
-    /// It has passed: the rest is lost.
+    /// The deadline has passed: the rest is lost.
     abandoned: bool,
-    /// Spans that were lost after the queue had taken them.
+    /// Spans that were lost after the queue had accepted them.
     lost: u64,
-    /// Failed calls of the exporter that cost no span, such as a failed flush.
+    /// Exporter calls that failed without losing spans, such as a flush.
     failures: u64,
     last_error: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
-    /// The lowest number of its batches.
+    /// The lowest number of the export's batches.
     number: u64,
     spans: usize,
 }
 
-/// The event that the worker waits for, so that it is woken for nothing else: to wake a thread
-/// takes as long as to record some hundred spans.
+/// The event for which the worker waits. It is woken for no other, because waking a thread takes as
+/// long as recording a few hundred spans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Waits {
     #[default]
@@ -117,23 +119,23 @@ enum Waits {
     ForBatch,
 }
 
-/// The number of empty batches kept, and the bytes that each may hold.
+/// The number of empty batches that are kept, and the bytes that each may hold.
 const SPARE_MAX: usize = 256;
 const SPARE_BYTES_MAX: usize = 256 * 1024;
-/// A larger trace is handed over with its buffer: to copy it costs more than a cold buffer.
+/// A larger trace is handed over with its buffer: copying it costs more than a cold buffer.
 const COPIED_BYTES_MAX: usize = 32 * 1024;
 
-/// The batches that some threads gather: one, or one for each class of weights.
+/// The batches that a group of threads fills: one, or one for each weight class.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Group(Mutex<[Option<Box<Batch>>; CLASSES]>);
 
 const GROUPS: usize = if cfg!(loom) { 2 } else { 16 };
-/// A batch is passed on when it has this number of spans or bytes.
+/// A batch is passed on when it reaches this number of spans or bytes.
 const GATHERED_SPANS_MAX: usize = 64;
 const GATHERED_BYTES_MAX: usize = 64 * 1024;
 
-/// With memory for a batch that is nearly full and a trace more.
+/// An empty batch with capacity for a nearly full batch plus one trace.
 fn fresh() -> Box<Batch> {
     Box::new(Batch::with_capacity(GATHERED_SPANS_MAX * 3 / 2))
 }
@@ -143,37 +145,37 @@ fn fresh() -> Box<Batch> {
 pub(crate) enum Work {
     /// Export this.
     Export(Taken),
-    /// Everything below this number is exported or lost: flush the exporter.
+    /// Everything below this number was exported or lost: flush the exporter.
     Flush(u64),
-    /// Nothing came for a while.
+    /// There was no work for a while.
     Idle,
     End,
 }
 
-/// The time that a thread may wait for space, where the service's threads are to wait.
+/// The time for which a thread may wait for space, if the queue blocks when full.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Patience {
-    /// The service's threads'.
+    /// As long as the service's threads may.
     Full,
-    /// No longer than until then.
+    /// At most until then.
     Until(Instant),
-    /// None: it may be a worker, which makes the space itself.
+    /// Not at all: the caller may be a worker, which is the one that makes space.
     None,
 }
 
 impl Patience {
-    /// Whether the time is over that it had.
+    /// Whether the deadline, if there is one, has passed.
     pub(crate) fn is_over(self) -> bool {
         matches!(self, Patience::Until(end) if Instant::now() >= end)
     }
 }
 
-/// Batches for one export.
+/// The batches of one export.
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub(crate) batches: Vec<Box<Batch>>,
     pub(crate) counted: Counted,
-    /// The lowest number of them.
+    /// The lowest of their numbers.
     pub(crate) number: u64,
 }
 
@@ -214,14 +216,14 @@ impl Queue {
         }
     }
 
-    /// Waits for space, if the service's threads are to wait. The caller holds no lock: a worker
-    /// may need any to make space.
+    /// Waits for space, if the queue blocks when full. The caller must hold no lock, because a
+    /// worker may need any lock to make space.
     #[inline]
     pub(crate) fn wait_for_space(&self) {
         self.wait_patiently(Patience::Full);
     }
 
-    /// As [`Queue::wait_for_space`], for as long as the caller may.
+    /// As [`Queue::wait_for_space`], but no longer than `patience` allows.
     #[inline]
     pub(crate) fn wait_patiently(&self, patience: Patience) {
         if let WhenFull::Block(deadline) = self.bounds.when_full
@@ -237,7 +239,7 @@ impl Queue {
         }
     }
 
-    /// Whether a thread that hands a trace over now is to wait.
+    /// Whether a thread that hands over a trace now would have to wait.
     pub(crate) fn makes_wait(&self) -> bool {
         matches!(self.bounds.when_full, WhenFull::Block(_)) && self.is_full()
     }
@@ -262,10 +264,10 @@ impl Queue {
             || self.traces.load(Ordering::Relaxed) >= self.bounds.queue_traces
     }
 
-    /// Returns true if a batch fits beside what is there, once `shed` has left.
+    /// Whether a batch fits once `shed` has left.
     fn fits(&self, (bytes, traces): (usize, usize), shed: Held) -> bool {
-        // Threads that were let in at the same time may meet a queue that is full again. Their wait
-        // is not in vain.
+        // Several threads may stop waiting at the same time and fill the queue again. The bound is
+        // doubled for them, so that a thread that has waited is not turned away.
         let factor = if matches!(self.bounds.when_full, WhenFull::Block(_)) { 2 } else { 1 };
         let fits = |held: &AtomicUsize, more: usize, less: usize, max: usize| {
             (held.load(Ordering::Relaxed) + more).saturating_sub(less) <= max.saturating_mul(factor)
@@ -274,8 +276,8 @@ impl Queue {
             && fits(&self.traces, traces, shed.traces, self.bounds.queue_traces)
     }
 
-    /// Takes a trace, or sheds and counts it; leaves an empty buffer. Returns whether it took it:
-    /// it may still make room for others.
+    /// Takes a trace, or sheds and counts it; leaves an empty buffer. Returns whether the trace was
+    /// taken. It may still be shed later to make space for others.
     pub(crate) fn push(&self, header: Header, trace: &mut Buffer) -> bool {
         let class = self.class_of(&header);
         if trace.bytes_held() <= COPIED_BYTES_MAX {
@@ -307,7 +309,7 @@ impl Queue {
     fn gather(&self, class: u8, add: impl FnOnce(&mut Batch)) -> bool {
         let mut group = lock(&self.groups[thread::number() as usize % GROUPS].0);
         let gathered = &mut group[usize::from(class) % CLASSES];
-        // The batch is asked even if it is shed: it counts the spans.
+        // A trace that is shed is added to a batch too: the batch counts its spans.
         let batch = gathered.get_or_insert_with(|| lock(&self.spare).pop().unwrap_or_else(fresh));
         let loss = if self.closed.load(Ordering::Relaxed) {
             Some(Loss::ShutDown)
@@ -329,10 +331,10 @@ impl Queue {
         if is_full || self.eager.load(Ordering::Relaxed) { self.pass_on_or_shed(gathered) } else { true }
     }
 
-    /// Returns whether the batch is passed on, or will be.
+    /// Returns whether the batch is passed on, or will be collected.
     fn pass_on_or_shed(&self, gathered: &mut Option<Box<Batch>>) -> bool {
         match self.pass_on(gathered) {
-            // A worker will still collect it.
+            // `ShutDown`: a worker will still collect the batch.
             Ok(()) | Err(Loss::ShutDown) => true,
             Err(loss) => {
                 if let Some(batch) = gathered {
@@ -344,7 +346,7 @@ impl Queue {
         }
     }
 
-    /// Passes a batch on to the workers; or leaves it, and says why.
+    /// Passes a batch on to the workers. On error the batch stays where it is.
     fn pass_on(&self, from: &mut Option<Box<Batch>>) -> Result<(), Loss> {
         let Some(batch) = from else { return Ok(()) };
         let size = (batch.bytes_held(), batch.traces());
@@ -352,7 +354,7 @@ impl Queue {
         if self.closed.load(Ordering::Relaxed) {
             return Err(Loss::ShutDown);
         }
-        // Nothing is shed for what would not fit all the same.
+        // Shed nothing for a batch that would not fit even then.
         if !self.fits(size, self.may_shed(&state, batch)) {
             return Err(Loss::QueueFull);
         }
@@ -387,7 +389,7 @@ impl Queue {
         Ok(())
     }
 
-    /// The most that makes space for a batch.
+    /// The most that can be shed to make space for a batch.
     fn may_shed(&self, state: &State, instead_of: &Batch) -> Held {
         match self.bounds.when_full {
             WhenFull::ShedOldest => state.lists.held_below(CLASSES),
@@ -396,7 +398,7 @@ impl Queue {
         }
     }
 
-    /// Takes a batch that makes space for another off the lists.
+    /// Takes a batch that is shed for `instead_of` out of the lists.
     fn victim(&self, state: &mut State, instead_of: &Batch) -> Option<Box<Batch>> {
         match self.bounds.when_full {
             WhenFull::ShedOldest => state.lists.pop_first(),
@@ -405,7 +407,7 @@ impl Queue {
         }
     }
 
-    /// Adds a batch to the lists.
+    /// Numbers a batch and adds it to the lists.
     fn enqueue(&self, state: &mut State, mut batch: Box<Batch>) {
         batch.bytes = batch.bytes_held();
         batch.number = state.next_number;
@@ -415,8 +417,8 @@ impl Queue {
         state.lists.push(batch);
     }
 
-    /// Whether there is enough for an export: as many spans as are exported at once, or as much as
-    /// fills half of the queue, since a full queue sheds or makes the service wait.
+    /// Whether there is enough work for an export: the number of spans for one export, or as much
+    /// as fills half of the queue, since a full queue sheds traces or blocks the service.
     fn has_batch(&self, state: &State) -> bool {
         state.lists.spans() >= self.bounds.batch_spans
             || !state.lists.is_empty()
@@ -424,7 +426,7 @@ impl Queue {
                     || self.traces.load(Ordering::Relaxed) >= self.bounds.queue_traces / 2)
     }
 
-    /// Returns true if the worker shall not wait for more.
+    /// Whether the worker must not wait for more spans.
     fn hurries(&self, state: &State) -> bool {
         self.closed.load(Ordering::Relaxed) || state.has_work_for_flush() || state.heartbeats.wait()
     }
@@ -434,7 +436,7 @@ impl Queue {
         self.eager.store(waits == Waits::ForAny, Ordering::Relaxed);
     }
 
-    /// Waits for work, at most for `idle` if there is none.
+    /// Waits for work, for at most `idle` if there is none.
     pub(crate) fn next(&self, idle: Duration) -> Work {
         let mut state = lock(&self.state);
         while state.is_led {
@@ -455,8 +457,8 @@ impl Queue {
         if !matches!(work, Work::Idle) {
             return work;
         }
-        // Traces nearly always follow those of the last batch. Only if none came for a while is the
-        // worker woken by the first: see the module on `eager`.
+        // Traces nearly always follow soon after the last batch. Only after a pause is the worker
+        // woken by the first one: see `eager` in the module documentation.
         self.set_waits(&mut lock(&self.state), Waits::ForAny);
         self.collect();
         let nothing = |state: &State| state.lists.is_empty() && !self.hurries(state);
@@ -464,12 +466,12 @@ impl Queue {
         self.take()
     }
 
-    /// Takes the spans of one export, or what else is to be done.
+    /// Takes the spans of one export, or other work that is due.
     pub(crate) fn take(&self) -> Work {
         let mut state = lock(&self.state);
         self.set_waits(&mut state, Waits::No);
-        // Read before the groups are collected: what ended before the close is in them or in the
-        // lists.
+        // Read before the groups are collected: a trace that ended before the close is then in the
+        // groups or in the lists.
         let closed = self.closed.load(Ordering::Relaxed);
         let is_due = state.lists.spans() < self.bounds.batch_spans
             || state.collected.elapsed() >= self.bounds.batch_delay
@@ -479,7 +481,7 @@ impl Queue {
             self.collect();
         }
         let mut state = lock(&self.state);
-        // Before an export, which may last for minutes: it is not waited for.
+        // Flushes come before an export, which may take minutes and would delay them.
         if let Some(flush) = state.reach_flushes() {
             return Work::Flush(flush);
         }
@@ -493,7 +495,7 @@ impl Queue {
         Work::Export(Taken { batches, counted, number })
     }
 
-    /// Moves the batches that gather to the lists.
+    /// Moves the groups' batches to the lists.
     fn collect(&self) {
         for group in &self.groups {
             let mut group = lock(&group.0);
@@ -508,14 +510,16 @@ impl Queue {
         lock(&self.state).collected = Instant::now();
     }
 
-    /// Gives batches back that were converted, and with them their space.
+    /// Takes back batches after their conversion, and releases their space.
     pub(crate) fn recycle(&self, batches: Vec<Box<Batch>>) {
         let bytes = batches.iter().map(|batch| batch.bytes).sum();
         let traces = batches.iter().map(|batch| batch.traces()).sum();
         self.keep_spare(batches);
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.traces.fetch_sub(traces, Ordering::Relaxed);
-        // Threads that wait for space look at it under this lock.
+        // A blocked thread checks for space and counts itself as blocked under this lock. The space
+        // was released before the lock is taken here, so that thread either saw the space or is
+        // notified.
         if lock(&self.state).blocked > 0 {
             self.space.notify_all();
         }
@@ -532,8 +536,9 @@ impl Queue {
         drop(rest);
     }
 
-    /// Notes that an export is over, and its spans are counted; `lost` of them, for the reason
-    /// `error`. Returns the flush that the caller is to do, if it completes one.
+    /// Notes that an export is done and its spans are counted. `lost` is how many of them were
+    /// lost, and `error` is why. Returns a flush for the caller to carry out, if this export
+    /// completes one.
     pub(crate) fn exported(&self, number: u64, lost: u64, error: Option<String>) -> Option<u64> {
         let mut state = lock(&self.state);
         state.in_flight.retain(|export| export.number != number);
@@ -544,14 +549,14 @@ impl Queue {
         state.reach_flushes()
     }
 
-    /// For a budget.
+    /// The figures that steer a budget.
     pub(crate) fn flow(&self) -> Flow {
         let shed = self.counters.read().spans_lost.queue_full;
         let state = lock(&self.state);
         Flow { outstanding: state.outstanding(), next: state.next_number, shed }
     }
 
-    /// Counts what gathers and what waits in the lists.
+    /// Counts the spans in the groups and in the lists.
     #[cfg(all(test, not(loom)))]
     pub(super) fn held(&self) -> Counted {
         let gathers =
@@ -562,7 +567,7 @@ impl Queue {
 }
 
 impl State {
-    /// The lowest number that is not yet exported or lost.
+    /// The lowest number that is not exported or lost yet.
     fn outstanding(&self) -> u64 {
         let in_flight = self.in_flight.iter().map(|export| export.number).min();
         let waiting = self.lists.first_number();
@@ -579,7 +584,7 @@ impl State {
     }
 }
 
-/// Waits while `unfinished` says so, at most for `timeout`.
+/// Waits while `unfinished` returns true, for at most `timeout`.
 fn wait_while<'s>(
     condition: &Condvar,
     mut state: MutexGuard<'s, State>,

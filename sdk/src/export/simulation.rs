@@ -1,5 +1,6 @@
-//! Random traffic, outages, flushes and a shutdown on a queue without threads. After every step the
-//! same policy holds: what was made is exported, lost and counted, queued, or on its way.
+//! Random traffic, outages, flushes and a shutdown on a queue without threads. One invariant holds
+//! after every step: each span made was exported, was lost and counted, is queued, or is being
+//! exported.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,20 +35,21 @@ struct World {
     counters: Arc<Counters>,
     in_flight: Vec<Taken>,
     made: Counted,
-    /// Numbers of the traces that arrived, in the order of their arrival.
+    /// Numbers of the traces that arrived, in order of arrival.
     arrived: Vec<u128>,
     flushes: Vec<Asked>,
 }
 
-/// A flush that was asked for.
+/// A requested flush.
 struct Asked {
     ticket: Ticket,
-    /// The number of the last trace that had ended then.
+    /// The number of the last trace that had ended when the flush was requested.
     last: u128,
     is_done: bool,
 }
 
-/// `th` for a weight of `2^power`: the share `1 - 2^-power` of the range is dropped.
+/// The trace state for a weight of `2^power`: the threshold drops the share `1 - 2^-power` of the
+/// range.
 fn state(power: u32) -> State {
     let threshold = Threshold::new((1_u64 << 56) - (1_u64 << (56 - power)));
     State::of_numbers(threshold.filter(|_| power > 0), None)
@@ -69,7 +71,7 @@ impl World {
         }
     }
 
-    /// Ends a trace of `spans` spans, whose weight is `2^power`.
+    /// Ends a trace of `spans` spans with weight `2^power`.
     fn end_trace(&mut self, spans: u64, power: u32) {
         self.made.roots += 1;
         let trace_id = TraceId::from(u128::from(self.made.roots));
@@ -113,7 +115,7 @@ impl World {
         goes_on
     }
 
-    /// Ends an export: all of its spans arrive, or are lost.
+    /// Completes an export: all of its spans arrive, or all are lost.
     fn complete(&mut self, at: usize, arrives: bool) {
         let Taken { mut batches, counted, number } = self.in_flight.remove(at);
         let mut traces = Vec::new();
@@ -123,7 +125,7 @@ impl World {
         let mut done = self.flushes.iter().filter(|flush| flush.is_done);
         assert!(
             done.all(|flush| traces.iter().all(|trace| *trace > flush.last)),
-            "a flush did not wait for them"
+            "a flush did not wait for these traces"
         );
         if arrives {
             self.arrived.append(&mut traces);
@@ -145,13 +147,13 @@ impl World {
         self.flushes.push(Asked { ticket, last: u128::from(self.made.roots), is_done: false });
     }
 
-    /// After a step of a worker, a flush waits for nothing but what had ended when it was asked
-    /// for.
+    /// After each step of a worker, a flush waits only for spans that had ended when it was
+    /// requested.
     #[track_caller]
     fn check_flushes(&mut self) {
         for flush in self.flushes.iter_mut().filter(|flush| !flush.is_done) {
             match self.queue.wait_for_flush(flush.ticket, Duration::ZERO) {
-                Err(WaitError { timed_out: true, left, .. }) => assert!(left > 0, "it waits for nothing"),
+                Err(WaitError { timed_out: true, left, .. }) => assert!(left > 0, "no spans are left"),
                 Ok(()) | Err(_) => flush.is_done = true,
             }
         }
@@ -168,7 +170,7 @@ impl World {
         assert_eq!(self.made.roots, exported + lost + in_flight.roots + queued.roots, "{stats:?}");
     }
 
-    /// Exports all that is left.
+    /// Exports everything that is left.
     fn drain(&mut self) {
         while self.take() {}
         while !self.in_flight.is_empty() {
@@ -201,7 +203,7 @@ fn every_span_is_exported_lost_or_waits_after_every_step() {
                     world.end_trace(1 + random.below(spans_max), random.below(12) as u32);
                 }
                 60..80 => drop(world.in_flight.len() < 4 && world.take()),
-                // During an outage nothing is answered, but for a rejection now and then.
+                // During an outage no export completes, except for an occasional rejection.
                 80..95 if !world.in_flight.is_empty() && (is_up || random.below(10) == 0) => {
                     let at = random.below(world.in_flight.len() as u64) as usize;
                     world.complete(at, is_up);
@@ -213,7 +215,7 @@ fn every_span_is_exported_lost_or_waits_after_every_step() {
             world.check();
         }
         world.queue.close();
-        // The deadline of the shutdown passes in every third run.
+        // In every third run the deadline of the shutdown passes.
         if seed % 3 == 0 {
             world.queue.abandon();
             world.check();
@@ -223,7 +225,7 @@ fn every_span_is_exported_lost_or_waits_after_every_step() {
         let stats = world.counters.read();
         assert_eq!((stats.spans_waiting, world.queue.held().spans), (0, 0));
         assert_eq!(stats.spans_lost.shut_down, 3);
-        // Calls are exported or reported as lost. Sums of powers of two are exact.
+        // All calls are exported or reported as lost. Sums of powers of two are exact.
         let arrived = world.made.calls - stats.calls_lost as f64;
         assert!(arrived >= stats.traces_exported as f64, "{arrived} {stats:?}");
         assert!(world.flushes.iter().all(|flush| flush.is_done));
@@ -232,7 +234,7 @@ fn every_span_is_exported_lost_or_waits_after_every_step() {
     }
 }
 
-/// 100 traces of one span each come to a queue of 40, whose batches have 10.
+/// 100 traces of one span each are pushed to a queue of 40, with 10 spans per batch.
 fn overflow(when_full: WhenFull, power: impl Fn(u64) -> u32) -> (Vec<u128>, u64) {
     let mut world = World::new(|bounds| {
         (bounds.when_full, bounds.queue_traces, bounds.batch_spans) = (when_full, 40, 10);
@@ -256,8 +258,8 @@ fn the_lightest_traces_are_shed_first() {
     let power = |number: u64| (number % 4) as u32;
     let (mut arrived, calls_lost) = overflow(WhenFull::ShedLowestWeight, power);
     arrived.sort_unstable();
-    // Heavier traces push lighter ones out, in batches of 10 of a class: what gathers is not yet
-    // queued.
+    // Heavier traces evict lighter ones in batches of 10 of one class; batches that are still being
+    // filled are not queued yet.
     let of_power = |wanted| arrived.iter().filter(|&&number| power(number as u64) == wanted).count();
     let kept = [0, 1, 2, 3].map(of_power);
     assert!(kept[3] == 25 && kept[2] >= 20 && kept[0] <= 5, "{kept:?}");
@@ -266,13 +268,13 @@ fn the_lightest_traces_are_shed_first() {
     assert_eq!(exported + calls_lost, all);
 }
 
-/// A trace that the queue cannot hold, whatever it sheds, is lost alone.
+/// A trace that does not fit, whatever the queue sheds, is lost alone.
 #[test]
 fn what_can_never_fit_pushes_nothing_out() {
-    // A span takes up to twice its record: by how much more differs between platforms.
+    // A span takes up to twice its record; the exact factor depends on the platform.
     const BYTES: usize = 1 << 20;
     let spans_of = |bytes: usize| (bytes / size_of::<Record>()) as u64;
-    // The queue is too small; or too little in it is lighter.
+    // The queue is too small, or it holds too little of lower weight.
     for (when_full, waits, comes) in [
         (WhenFull::ShedOldest, (1, 0), (2 << 20, 0)),
         (WhenFull::ShedLowestWeight, (1, 0), (2 << 20, 5)),
@@ -293,7 +295,7 @@ fn what_can_never_fit_pushes_nothing_out() {
     }
 }
 
-/// After a failed export the others go on; a flush waits for the lowest number.
+/// After a failed export the others continue; a flush waits for the lowest number.
 #[test]
 fn a_flush_waits_for_every_export_before_it() {
     let mut world = World::new(|bounds| bounds.batch_spans = 1);
@@ -313,7 +315,7 @@ fn a_flush_waits_for_every_export_before_it() {
     assert_eq!((error.timed_out, error.left, error.lost), (false, 0, 1));
 }
 
-/// The list of flushes is bounded: the last of it waits for those beyond.
+/// The list of flushes is bounded: the last one then also waits for the batches of later ones.
 #[test]
 fn any_number_of_flushes_may_be_asked_for() {
     let mut world = World::new(|bounds| bounds.batch_spans = 10_000);

@@ -1,6 +1,6 @@
-//! Waiting for the workers: its extent, and its result.
+//! Tickets for flushes and the shutdown: the point up to which a caller waits, and the result.
 
-/// The point up to which a caller of flush or shutdown waits, and the counts at that time.
+/// The point up to which a caller of flush or shutdown waits, and the counts when it began to wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticket {
     pub(super) number: u64,
@@ -8,11 +8,11 @@ pub(crate) struct Ticket {
     pub(super) failures: u64,
 }
 
-/// The reason why waiting for the workers was in vain.
+/// The reason why a flush or shutdown failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WaitError {
     pub(crate) timed_out: bool,
-    /// Spans that the caller waited for and that are still in the queue, or on their way.
+    /// Spans that the caller waited for and that are still queued or being exported.
     pub(crate) left: u64,
     /// Spans that were lost while the caller waited.
     pub(crate) lost: u64,

@@ -1,4 +1,4 @@
-//! The exporter's threads: convert records to `SpanData` and hand them to the exporter.
+//! The exporter's threads, which convert records to `SpanData` and pass them to the exporter.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Weak};
@@ -13,24 +13,24 @@ use crate::panics::caught;
 use crate::stats::{Counted, Counters, Loss};
 use crate::sync::{AtomicUsize, Ordering};
 
-/// Work on open traces that is due now and then, which the exporter's threads do between batches.
+/// Periodic work on open traces, which the exporter's threads do between batches.
 pub(crate) trait Upkeep: Send + Sync + Debug {
-    /// Does the work that is due. Ours: it does not block, and calls no code of the service's but
-    /// functions of policies, and its subscriber to warn it, which are guarded.
+    /// Does the work that is due. Our implementation does not block. The only service code it calls
+    /// is guarded: policy functions, and the subscriber for warnings.
     fn run(&self);
 }
 
-/// State that the exporter's threads share.
+/// The state that the exporter's threads share.
 #[derive(Debug)]
 pub(crate) struct Workers {
     pub(crate) queue: Arc<Queue>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) exporter: Arc<SharedExporter>,
-    /// Weak: when the last layer and handle are gone, the threads end.
+    /// Weak, so that the threads end when the last layer and handle are dropped.
     pub(crate) upkeep: Weak<dyn Upkeep>,
-    /// The time after which a worker does the upkeep, if nothing else wakes it.
+    /// The time for which a worker waits for work before it does the upkeep anyway.
     pub(crate) idle: Duration,
-    /// Threads that have not ended.
+    /// The number of threads that have not ended.
     pub(crate) running: AtomicUsize,
 }
 
@@ -41,15 +41,15 @@ pub(crate) struct Worker {
     pub(crate) converter: Converter,
 }
 
-/// The time that the exporter may take to shut down, once the queue is empty, where the shutdown
-/// has no deadline.
+/// The time that the exporter may take to shut down after the queue is empty, if the shutdown has
+/// no deadline.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
-/// The part of the time until the deadline, and the longest, that is left to an exporter which has
-/// used its time up: to sync a file, and to answer.
+/// The share of the time until the deadline, and the maximum, that is reserved for an exporter that
+/// has used up its own time: to sync a file, and to return.
 const ANSWER_PART: u32 = 10;
 const ANSWER_MAX: Duration = Duration::from_millis(500);
 
-/// The time that the exporter may take to shut down, of that which is left until the deadline.
+/// The time that the exporter may take to shut down, given the time left until the deadline.
 fn time_to_shut_down(left: Option<Duration>) -> Duration {
     left.map_or(SHUTDOWN_TIMEOUT, |left| left - (left / ANSWER_PART).min(ANSWER_MAX))
 }
@@ -63,8 +63,8 @@ impl Worker {
             workers.send_heartbeat();
             let work = workers.queue.next(workers.idle);
             if let Some(upkeep) = workers.upkeep.upgrade() {
-                // Were it to panic, the batch that was taken would wait for good, and the thread be
-                // gone.
+                // Without `caught`, a panic here would end the thread and leave the batch it took
+                // waiting forever.
                 caught(|| upkeep.run(), |_| ());
             }
             match work {
@@ -74,9 +74,10 @@ impl Worker {
                 Work::End => break,
             }
         }
-        // One that came last.
+        // A heartbeat may have been queued last.
         workers.send_heartbeat();
-        // The last thread shuts the exporter down.
+        // The last thread shuts the exporter down. As with `Arc`, the Release of the other threads
+        // pairs with the Acquire of the last one, so their exports happen before the shutdown.
         if workers.running.fetch_sub(1, Ordering::AcqRel) == 1 {
             let timeout = time_to_shut_down(workers.queue.time_left());
             if let Err(error) = workers.exporter.shut_down(timeout) {
@@ -90,8 +91,8 @@ impl Worker {
         let workers = Arc::clone(&self.workers);
         let (number, counted, mut batches) = (taken.number, taken.counted, taken.batches);
         let mut spans = Vec::with_capacity(counted.spans as usize);
-        // Conversion is our code; were it to panic, the spans would be lost, and counted, and the
-        // thread go on.
+        // If our conversion panicked, the spans would be lost and counted, and the thread would
+        // continue.
         let converted = guarded(|| {
             self.converter.compare_clocks();
             for batch in &mut batches {
@@ -113,7 +114,7 @@ impl Worker {
 }
 
 impl Workers {
-    /// Sends the heartbeat that waits, if there is one.
+    /// Sends the pending heartbeat, if there is one.
     fn send_heartbeat(&self) {
         let Some(spans) = self.queue.take_heartbeat() else { return };
         let all = spans.len() as u64;
@@ -128,8 +129,9 @@ impl Workers {
         self.queue.flushed(flush);
     }
 
-    /// Counts the outcome of a batch. Local roots are counted as exported if any span was: nobody
-    /// tells which were not, but the cap on bytes.
+    /// Counts the outcome of a batch. If any span was exported, all local roots count as exported,
+    /// because exporters do not report which spans were lost. Only the cap on bytes reports its
+    /// roots.
     fn count(&self, counted: Counted, exported: &Exported) {
         let refused = Counted {
             spans: 0,
@@ -162,8 +164,7 @@ mod tests {
     use super::*;
     use crate::{Astracer, DroppedSpans};
 
-    /// Notes whether its thread has a scoped subscriber of its own, so that a global one does not
-    /// hear it.
+    /// Records whether its thread has a scoped subscriber, which keeps spans from the global one.
     #[derive(Clone, Debug, Default)]
     struct Listens(Arc<Mutex<Vec<bool>>>);
 
@@ -176,7 +177,7 @@ mod tests {
         }
     }
 
-    /// A global subscriber, as services have: this binary has no other test that needs one.
+    /// Uses a global subscriber, as services do: no other test in this binary needs one.
     #[test]
     fn what_the_exporter_traces_does_not_come_back() {
         use tracing_subscriber::layer::SubscriberExt as _;
@@ -192,7 +193,7 @@ mod tests {
         assert_eq!(*exporter.0.lock().unwrap(), [true]);
     }
 
-    /// A panic of the converter, which a name brings about in tests.
+    /// In tests, a span with this name makes the converter panic.
     #[test]
     fn a_panic_of_the_converter_costs_its_batch_and_not_the_thread() {
         use tracing_subscriber::layer::SubscriberExt as _;

@@ -1,4 +1,4 @@
-//! The handle's changes of the rules, and its answers about them.
+//! The part of the handle that changes and reports the rules.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -13,13 +13,13 @@ use crate::rules::{DryRun, DryRunStats, Forced};
 use crate::steering::{KeyStats, SteerError};
 use crate::why::Explanation;
 
-/// The keys that may have an override at once.
+/// The maximum number of overrides at a time.
 const OVERRIDES_MAX: usize = 1_000;
 
-/// Changes while the service runs, and what the sampler has done. Each change is seen whole or not
-/// at all by a decision, and loses no count.
+/// Changes while the service runs, and reports of what the sampler has done. A decision sees each
+/// change completely or not at all, and no count is lost.
 impl Handle {
-    /// Replaces the sampler. Keys that its parameters treat as before go on where they are; the cap
+    /// Replaces the sampler. Keys that the new parameters treat as before keep their state. The cap
     /// stays.
     pub fn set_sampler(&self, config: &Config) {
         if let Some(shared) = self.shared() {
@@ -27,60 +27,58 @@ impl Handle {
         }
     }
 
-    /// Replaces the cap, and that of the builder. Its credit stays as it is; a bucket that was used
-    /// up is empty, whatever its rate was.
+    /// Replaces the cap, including the builder's. The credit carries over: a used-up bucket stays
+    /// empty, whatever the rates are.
     pub fn set_cap(&self, cap: &Cap) {
         if let Some(shared) = self.shared() {
             shared.steering().set_cap(shared.decider(), cap);
         }
     }
 
-    /// Tells the process by how many its fleet's cap is shared. A cap that comes later has its own
-    /// number.
+    /// Sets the number of processes that share the fleet's cap. A cap that is set later brings its
+    /// own number.
     pub fn set_replicas(&self, replicas: NonZeroU32) {
         if let Some(shared) = self.shared() {
             shared.steering().set_replicas(shared.decider(), replicas);
         }
     }
 
-    /// The cap at work, of all replicas.
+    /// The cap in effect, for all replicas together.
     pub fn cap(&self) -> Option<Cap> {
         Some(*self.shared()?.decider().sampler().cap())
     }
 
-    /// The part of the cap's credit over all traces that is there, from 0 to 1; `None` without such
-    /// a cap.
+    /// The fraction of the cap's credit over all traces that is left, from 0 to 1; `None` without
+    /// such a cap.
     pub fn cap_level(&self) -> Option<f64> {
         let decider = self.shared()?.decider();
         decider.sampler().cap_level(decider.now())
     }
 
-    /// The factor that the budget has come to, by which all probabilities are scaled; `None`
-    /// without a budget.
+    /// The budget's present factor, by which all probabilities are scaled; `None` without a budget.
     pub fn budget_factor(&self) -> Option<f64> {
         self.shared()?.steering().budget_factor()
     }
 
-    /// Replaces sampler, cap and budget by those of a parameters file's text. A text without a cap
-    /// or without a budget leaves that of the code: the builder's, or of
+    /// Replaces sampler, cap and budget with those in the text of a parameters file. If the text
+    /// has no cap or no budget, the one set in code applies: the builder's, or the one from
     /// [`set_cap`](Self::set_cap).
     ///
     /// # Errors
     ///
-    /// If the text is not a parameters file, begins a budget (one that there was from the start may
-    /// change, or end if it was a file's), or has another key rule, another source of randomness or
-    /// other policies at traces' ends than the service was started with, which cannot change while
-    /// it runs. All goes on as before.
+    /// If the text is not a parameters file, if it introduces a budget where the service started
+    /// without one, or if its key rule, source of randomness or policies differ from those with
+    /// which the service started. These cannot change while it runs. On an error, nothing changes.
+    /// (An existing budget may change, and may end if it came from a file.)
     #[cfg(feature = "parameters")]
     pub fn set_parameters(&self, text: &str) -> Result<(), SteerError> {
         let Some(shared) = self.shared() else { return Ok(()) };
         shared.steering().set_parameters(shared.decider(), text)
     }
 
-    /// Looks now at the parameters file that is watched or polled, and not only at the next second
-    /// or interval: see
-    /// [`Builder::with_watched_parameters_file`](crate::Builder::with_watched_parameters_file). The
-    /// answer of a URL is waited for.
+    /// Checks the watched or polled parameters file now, instead of at the next second or interval:
+    /// see [`Builder::with_watched_parameters_file`](crate::Builder::with_watched_parameters_file).
+    /// Blocks until the response of a URL arrives.
     pub fn look_at_parameters(&self) {
         if let (Some(shared), Some(housekeeping)) = (self.shared(), self.housekeeping()) {
             housekeeping.look(shared);
@@ -91,8 +89,8 @@ impl Handle {
         }
     }
 
-    /// The reason why the watched or polled parameters file is not the one at work, with its line,
-    /// if it is not.
+    /// The reason, with the line, why the watched or polled parameters file is not in effect;
+    /// `None` if it is.
     pub fn parameters_fault(&self) -> Option<String> {
         let watched = self.housekeeping().and_then(|housekeeping| housekeeping.faults().parameters);
         #[cfg(feature = "polling")]
@@ -100,28 +98,28 @@ impl Handle {
         watched
     }
 
-    /// The spans of heartbeats that the exporter took, and those that it did not.
+    /// The numbers of heartbeat spans that the exporter accepted, and that it did not.
     pub fn heartbeat_spans(&self) -> (u64, u64) {
         self.shared().map(|shared| shared.queue().heartbeats()).unwrap_or_default()
     }
 
-    /// The reason why the last snapshot was not written, if it was not.
+    /// The reason why the last snapshot could not be written; `None` if it was written.
     pub fn snapshot_fault(&self) -> Option<String> {
         self.housekeeping()?.faults().snapshot
     }
 
-    /// Decides on a key's roots by an override for this time, in place of the sampler: to keep all
-    /// of `GET /checkout` for ten minutes, say. The cap holds all the same. An override of the same
-    /// key from before ends.
+    /// Lets an override decide on a key's roots for this time, in place of the sampler: for
+    /// example, to keep all of `GET /checkout` for ten minutes. The cap still applies. Replaces an
+    /// earlier override of the key.
     ///
     /// # Errors
     ///
-    /// If 1,000 keys have one already.
+    /// If 1,000 keys already have one.
     pub fn override_key(&self, key: &str, by: Override, time: Duration) -> Result<(), SteerError> {
         let Some(shared) = self.shared() else { return Ok(()) };
         shared.steering().change(shared.decider(), |rules, _, now| {
             if rules.overrides.len() >= OVERRIDES_MAX && !rules.overrides.contains_key(key) {
-                let message = format!("{OVERRIDES_MAX} keys have overrides already; wait, or end one");
+                let message = format!("{OVERRIDES_MAX} keys already have an override (the limit); end one or wait until one expires");
                 return Err(SteerError::new(None, message));
             }
             let time = Nanos::new(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
@@ -138,7 +136,7 @@ impl Handle {
         }
     }
 
-    /// The overrides that hold, by key, with the time that each has left.
+    /// The overrides in effect, by key, with the remaining time of each.
     pub fn overrides(&self) -> BTreeMap<String, (Override, Duration)> {
         let Some(shared) = self.shared() else { return BTreeMap::new() };
         let (rules, now) = (shared.decider().rules().load(), shared.decider().now());
@@ -147,9 +145,9 @@ impl Handle {
         holds.map(|(key, forced)| (key.clone(), (forced.by, left(forced)))).collect()
     }
 
-    /// Begins a dry run: this sampler is asked about each root as well, with the same randomness
-    /// and time, and its decisions are counted and have no effect. `None` ends it. A decision takes
-    /// about twice its time meanwhile.
+    /// Starts a dry run. This sampler is also asked about each root, with the same randomness and
+    /// time; its decisions are counted and have no effect. `None` ends the dry run. Meanwhile a
+    /// decision takes about twice as long.
     pub fn set_dry_run(&self, config: Option<&Config>) {
         if let Some(shared) = self.shared() {
             shared.steering().change(shared.decider(), |rules, _, _| {
@@ -165,9 +163,9 @@ impl Handle {
         Some(self.shared()?.decider().rules().load().dry_run.as_ref()?.stats())
     }
 
-    /// The counts of each key since the start, through all changes of the sampler, and its state
-    /// now: in the order of their names, then those of keys without a record. Empty if the sampler
-    /// does not decide by key.
+    /// The counts of each key since the start, across all changes of the sampler, and its present
+    /// state. Keys are sorted by name; those without a record come last. Empty if the sampler does
+    /// not decide by key.
     pub fn keys(&self) -> Vec<KeyStats> {
         self.shared().map(|shared| shared.steering().keys(shared.decider())).unwrap_or_default()
     }
@@ -184,7 +182,8 @@ impl Handle {
         Some(Explanation::new(note, counts.map(|stats| (stats.seen, stats.kept)), late))
     }
 
-    /// Decisions that [`Handle::why`] does not know of because threads met at its memory.
+    /// The number of decisions that [`Handle::why`] does not know because threads contended for its
+    /// buffers.
     pub fn unexplained(&self) -> u64 {
         self.shared().and_then(|shared| Some(shared.decider().why()?.left_out())).unwrap_or_default()
     }

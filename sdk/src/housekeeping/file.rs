@@ -1,14 +1,14 @@
-//! Small files, read and replaced whole.
+//! Small files that are read and replaced as a whole.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-/// The longest snapshot that is read: 16 million keys would take 2 GiB; the default 10,000 take 1.2
-/// MiB.
+/// The maximum number of bytes read from a snapshot. 16 million keys would take 2 GiB; the default
+/// 10,000 take 1.2 MiB.
 const BYTES_MAX: u64 = 256 << 20;
 
-/// The content; `None` if there is no such file.
+/// The content; `None` if the file does not exist.
 pub(super) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -20,8 +20,8 @@ pub(super) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// Replaces the file by rename, so that nobody sees a part of it. What a crash leaves behind is a
-/// file beside it.
+/// Replaces the file by a rename, so that readers never see a part of it. A crash may leave the
+/// temporary file `*.new` beside it.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");

@@ -1,8 +1,9 @@
-//! The parameters file, looked at now and then.
+//! The parameters file, checked periodically.
 //!
-//! A file is read again only if its length or its time has changed, or if it was wrong: whoever
-//! replaces it may be writing it. So a text that cannot be used is told only when it is found twice
-//! in a row, and the last good one holds.
+//! A file is read again only if its length or modification time has changed, or if the last check
+//! failed: it may have been half written. A text that cannot be used is therefore reported only
+//! when it is found twice in a row. Until a good one comes, the last good parameters stay in
+//! effect.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -11,27 +12,27 @@ use std::time::SystemTime;
 
 use crate::steering::SteerError;
 
-/// The longest file that is read: more than a parameters file may have.
+/// The maximum number of bytes read: more than a parameters file may have.
 const BYTES_MAX: u64 = (2 << 20) + 1;
 
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     stamp: Option<Stamp>,
-    /// The text that was taken over last, or that the builder took over; `None` if it could not be
-    /// used.
+    /// The text that last took effect, here or in the builder; `None` if the builder could not use
+    /// it.
     taken: Option<String>,
-    /// The fault that was found at the last look.
+    /// The fault found by the last check.
     fault: Option<String>,
 }
 
-/// The facts by which a change of a file shows.
+/// The properties of a file that show a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     length: u64,
     modified: Option<SystemTime>,
 }
 
-/// The result of a look.
+/// The result of a check.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     Nothing,
@@ -40,7 +41,7 @@ pub(super) enum Seen {
 }
 
 impl Watch {
-    /// Goes on from the text that is at work. The file may be another by now.
+    /// Starts from the text in effect. The file may have changed since.
     pub(super) fn new(taken: Option<String>) -> Self {
         Watch { taken, ..Watch::default() }
     }

@@ -1,16 +1,16 @@
-//! The counts by key that readers were told of, which never fall.
+//! Counts by key as they were reported to metric readers, made monotonic.
 //!
-//! OpenTelemetry's SDK takes differences of what it is told, and below 0 they wrap. But the counts
-//! of a key fall when it gives its record up and has a new one, and those of the others fall when
-//! one of them is told apart. So a key that is told apart stays so, with a sum of its own, and the
-//! others have what is left of all.
+//! OpenTelemetry's SDK computes differences between reports, which wrap around below 0. But a key's
+//! counts decrease when its record is evicted and later recreated, and the counts of the remaining
+//! keys decrease when one of them gets a series of its own. So a key with its own series keeps it,
+//! with a running sum, and the other keys share the rest of the total.
 
 use std::collections::BTreeMap;
 
 use crate::steering::KeyStats;
 
-/// The keys that are told apart: OpenTelemetry's readers take 2,000 sets of attributes of an
-/// instrument by default, and there are up to six for a key.
+/// The maximum number of keys with their own series. OpenTelemetry's readers accept 2,000 attribute
+/// sets per instrument by default, and a key has up to six.
 pub(super) const KEYS_MAX: usize = 300;
 
 /// Decisions and their reasons, in the order of [`Roots`].
@@ -38,10 +38,10 @@ fn roots(stats: &KeyStats) -> Roots {
     ]
 }
 
-/// A count that goes on where it was when it begins again.
+/// A running sum over a counter that may restart.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sum {
-    /// Of all times before.
+    /// The total before the last restart.
     before: u64,
     now: u64,
 }
@@ -59,10 +59,10 @@ impl Sum {
     }
 }
 
-/// A key that is told apart.
+/// A key with its own series.
 #[derive(Debug, Default)]
 struct Key {
-    /// Its counts before it gave a record up.
+    /// The counts from before the key's record was last evicted.
     before: Roots,
     now: Roots,
     seen: u64,
@@ -75,8 +75,8 @@ impl Key {
             self.now = Roots::default();
         }
         self.seen = seen;
-        // Threads count meanwhile, and what is kept before its reason: one of these may be behind
-        // for a moment.
+        // Threads keep counting meanwhile, and they count a kept root before its reason. So one of
+        // these counts may be behind for a moment.
         self.now.iter_mut().zip(counts).for_each(|(now, count)| *now = (*now).max(count));
     }
 
@@ -85,7 +85,7 @@ impl Key {
     }
 }
 
-/// The sums that readers were told of.
+/// The sums that were reported to readers.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     keys: BTreeMap<String, Key>,
@@ -93,7 +93,7 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// Notes the counts of all keys.
+    /// Takes in the current counts of all keys.
     pub(super) fn note(&mut self, all: &[KeyStats]) {
         let mut by_name: BTreeMap<&str, &KeyStats> = BTreeMap::new();
         let mut left = Roots::default();
@@ -111,7 +111,7 @@ impl Told {
         }
         let mut new: Vec<&KeyStats> = by_name.into_values().collect();
         new.sort_by_key(|stats| std::cmp::Reverse(stats.seen));
-        // Where none is free, it is so for good: nobody leaves the others.
+        // Once all series are taken, they stay taken: a key never loses its own.
         let free = KEYS_MAX.saturating_sub(self.keys.len());
         for stats in new.iter().take(free) {
             let key = Key { now: roots(stats), seen: stats.seen, ..Key::default() };
@@ -123,7 +123,7 @@ impl Told {
         self.others.iter_mut().zip(left).for_each(|(others, left)| *others = (*others).max(left));
     }
 
-    /// The counts of each key that is told apart, and those of all others.
+    /// The counts of each key with its own series, then those of all other keys.
     pub(super) fn each(&self, mut f: impl FnMut(Option<&str>, &Roots)) {
         self.keys.iter().for_each(|(key, counts)| f(Some(key), &counts.all()));
         if self.others.iter().any(|count| *count > 0) {

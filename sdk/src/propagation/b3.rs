@@ -1,15 +1,15 @@
-//! B3 propagation, as Zipkin's libraries speak it: one header `b3`, or several `X-B3-*`.
+//! B3 propagation as in Zipkin's libraries: one header `b3`, or several `X-B3-*`.
 //!
-//! After <https://github.com/openzipkin/b3-propagation> and the "B3 Requirements" of
-//! OpenTelemetry's propagators API. Either form is read, the single header first; the one that was
-//! asked for is written. The debug flag is passed on in the context, which spans of such a trace
-//! take along as they do with baggage, and a trace with it is sampled. The id of the caller's own
-//! parent is not passed on.
+//! Follows <https://github.com/openzipkin/b3-propagation> and the "B3 Requirements" of
+//! OpenTelemetry's propagators API. Both forms are read, the single header first; the configured
+//! one is written. The debug flag travels in the context, which spans of such a trace inherit as
+//! they do baggage, and a trace with it is sampled. The id of the caller's own parent is not passed
+//! on.
 //!
-//! Ids without a decision leave it to us: the context is marked, see
-//! [`undecided`](super::undecided), and a span that begins with this parent is put to the sampler.
-//! Passed on without a span of ours, the headers hold no decision either. Headers that hold a
-//! decision without ids are not used: there is no trace that it could be about.
+//! Ids without a decision leave it to this process: the context is marked, see
+//! [`undecided`](super::undecided), and the sampler decides on a span that begins with this parent.
+//! If the headers are passed on without a span of ours, they carry no decision either. Headers with
+//! a decision but without ids are ignored, because there is no trace to which it could apply.
 
 use opentelemetry::Context;
 use opentelemetry::propagation::text_map_propagator::FieldIter;
@@ -24,12 +24,12 @@ const SPAN_ID: &str = "x-b3-spanid";
 const SAMPLED: &str = "x-b3-sampled";
 const FLAGS: &str = "x-b3-flags";
 
-/// Marks a context: this trace is to be kept whatever samplers say. Another one may begin in the
-/// context, or be read into it by the next propagator.
+/// Marks a context: this trace is kept whatever samplers decide. It holds the trace id, because
+/// another trace may begin in the context, or the next propagator may extract one into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Debug(TraceId);
 
-/// Whether a context whose span has these ids is marked.
+/// Whether the mark in a context applies to the trace with these ids.
 #[inline]
 pub(crate) fn is_debug(context: &Context, ids: &SpanContext) -> bool {
     context.get::<Debug>().is_some_and(|mark| *mark == Debug(ids.trace_id()))
@@ -49,10 +49,10 @@ pub(crate) struct B3 {
     fields: Vec<String>,
 }
 
-/// The sampling decision that headers hold.
+/// The sampling decision in the headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decision {
-    /// None yet: B3's "defer".
+    /// Not decided yet: B3's "defer".
     Deferred,
     Drop,
     Keep,
@@ -102,7 +102,8 @@ impl TextMapPropagator for B3 {
                     Decision::Deferred => {}
                     Decision::Drop => injector.set(SAMPLED, "0".to_owned()),
                     Decision::Keep => injector.set(SAMPLED, "1".to_owned()),
-                    // The flag implies that the trace is sampled, and B3 forbids to send both.
+                    // The debug flag implies that the trace is sampled, and B3 forbids sending
+                    // both.
                     Decision::Debug => injector.set(FLAGS, "1".to_owned()),
                 }
             }
@@ -130,7 +131,7 @@ impl TextMapPropagator for B3 {
     }
 }
 
-/// `{trace id}-{span id}[-{decision}[-{parent's id}]]`.
+/// Parses `{trace id}-{span id}[-{decision}[-{parent's id}]]`.
 fn single(extractor: &dyn Extractor) -> Option<(TraceId, SpanId, Decision)> {
     let mut parts = extractor.get(SINGLE)?.split('-');
     let (trace_id, span_id) = (trace_id(parts.next()?)?, span_id(parts.next()?)?);
@@ -160,7 +161,7 @@ fn multi(extractor: &dyn Extractor) -> Option<(TraceId, SpanId, Decision)> {
     Some((trace_id, span_id, decision))
 }
 
-/// An id of 128 bits, or of 64, which are its low ones.
+/// Parses an id of 128 bits, or of 64, which become the low ones.
 fn trace_id(digits: &str) -> Option<TraceId> {
     let id =
         if digits.len() == 16 || digits.len() == 32 { TraceId::from(hex(digits)?) } else { return None };
@@ -173,7 +174,7 @@ fn span_id(digits: &str) -> Option<SpanId> {
 }
 
 fn hex(digits: &str) -> Option<u128> {
-    // `from_str_radix` takes a sign too.
+    // `from_str_radix` also accepts a sign.
     let all = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     if all { u128::from_str_radix(digits, 16).ok() } else { None }
 }
@@ -186,7 +187,7 @@ mod tests {
 
     type Headers = HashMap<String, String>;
 
-    // The ids of the examples of B3's own page.
+    // The ids in the examples of B3's own page.
     const TRACE: &str = "80f198ee56343ba864fe8b2a57d3eff7";
     const SPAN: &str = "e457b5a2e4d86bd1";
     const PARENT: &str = "05e3ac9a4f6e3b90";
@@ -195,7 +196,8 @@ mod tests {
         list.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 
-    /// The ids read from headers, and the headers written with them: `b3` and then `X-B3-*`.
+    /// Reads ids from headers and writes them again. Returns the ids, the header `b3`, and the
+    /// headers `X-B3-*`.
     fn pass_on(list: &[(&str, &str)]) -> Option<(SpanContext, String, Headers)> {
         let context = B3::new(Encoding::Multi).extract_with_context(&Context::new(), &headers(list));
         let ids = context.span().span_context().clone();
@@ -294,7 +296,7 @@ mod tests {
         let other = [("x-b3-traceid", "0123456789abcdef"), ("x-b3-spanid", PARENT), ("x-b3-sampled", "0")];
         let one = format!("{TRACE}-{SPAN}-1");
         check(&[&other[..], &[("b3", &one)]].concat(), "1", ("x-b3-sampled", "1"));
-        // A broken one is as good as none.
+        // A malformed header is ignored.
         let (ids, ..) = pass_on(&[&other[..], &[("b3", "zzz")]].concat()).unwrap();
         assert_eq!(ids.trace_id().to_string(), "00000000000000000123456789abcdef");
     }

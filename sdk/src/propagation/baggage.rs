@@ -1,7 +1,7 @@
-//! W3C Baggage, in several headers too.
+//! W3C Baggage, including several headers.
 //!
-//! The propagator of `opentelemetry_sdk` reads the first header. "Header Content" says that there
-//! may be several, which are one list.
+//! The propagator of `opentelemetry_sdk` reads only the first header. By "Header Content", there
+//! may be several, which form one list.
 
 use opentelemetry::Context;
 use opentelemetry::propagation::text_map_propagator::FieldIter;
@@ -12,11 +12,10 @@ use super::combined::Combined;
 
 const BAGGAGE: &str = "baggage";
 
-/// The length up to which the specification asks to read the list ("Limits"), and the stock
-/// propagator does.
+/// The length up to which the list has to be read ("Limits"); the stock propagator reads no more.
 const LENGTH_MAX: usize = 8192;
 
-/// `baggage`.
+/// The propagator for `baggage`.
 #[derive(Debug, Default)]
 pub(super) struct Baggage {
     stock: BaggagePropagator,
@@ -37,7 +36,7 @@ impl TextMapPropagator for Baggage {
     }
 }
 
-/// One list of those that fit into it.
+/// Joins the lists that fit within the limit.
 fn join(lists: &[&str]) -> String {
     let mut joined = String::new();
     for list in lists {
@@ -47,6 +46,6 @@ fn join(lists: &[&str]) -> String {
             joined.push_str(list);
         }
     }
-    // One that is too long leaves the context as it is.
+    // If none fits, the result is too long, and the stock propagator leaves the context as it is.
     if joined.is_empty() { lists.concat() } else { joined }
 }

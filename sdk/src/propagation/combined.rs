@@ -1,12 +1,13 @@
-//! Several headers of one name that are one list.
+//! Several headers with one name that form one list.
 
 use opentelemetry::propagation::Extractor;
 
-/// Headers of which those of one name are read as one, which is what most propagators read.
+/// An extractor that presents all headers with one name as one, because most propagators read only
+/// one.
 pub(super) struct Combined<'a> {
     extractor: &'a dyn Extractor,
     name: &'static str,
-    /// `None`: there are not several.
+    /// `None` if there is at most one such header.
     list: Option<String>,
 }
 

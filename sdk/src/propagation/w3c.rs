@@ -1,13 +1,15 @@
 //! W3C Trace Context, with the random flag.
 //!
-//! The propagator of `opentelemetry_sdk` does all but four things. It clears every flag except
-//! `sampled`: Trace Context level 2 ("Random Trace ID Flag") says that a service passes the flag
-//! `random` on as it was received, since callees may draw their sampling decisions from the trace
-//! id only if it is set. It reads one `tracestate` header only: "Combined Header Value" says that
-//! several are one list. Of several `traceparent` headers it takes the first, so that the order of
-//! lines says whose trace a request is part of: W3C's own tests want a new trace. And it takes ids
-//! of any length, with a sign too, where "traceparent Header Field Values" says that such a header
-//! is ignored: the short ids of two callers could be the same.
+//! The propagator of `opentelemetry_sdk` falls short in four points:
+//!
+//! - It clears every flag except `sampled`. By Trace Context level 2 ("Random Trace ID Flag"), a
+//!   service passes the flag `random` on as received, because callees may derive sampling decisions
+//!   from the trace id only if it is set.
+//! - It reads one `tracestate` header only. By "Combined Header Value", several form one list.
+//! - It takes the first of several `traceparent` headers, so the order of lines decides to which
+//!   trace a request belongs. W3C's own tests expect a new trace.
+//! - It accepts ids of any length, and with a sign. By "traceparent Header Field Values" such a
+//!   header is ignored: the short ids of two callers could be equal.
 
 use opentelemetry::Context;
 use opentelemetry::propagation::text_map_propagator::FieldIter;
@@ -24,7 +26,7 @@ const TRACESTATE: &str = "tracestate";
 /// The length of a `traceparent` of version 00.
 const LENGTH: usize = 55;
 
-/// `traceparent` and `tracestate`.
+/// The propagator for `traceparent` and `tracestate`.
 #[derive(Debug, Default)]
 pub(super) struct TraceContext {
     stock: TraceContextPropagator,
@@ -42,7 +44,7 @@ impl TextMapPropagator for TraceContext {
         let Some(received) = all.as_deref().and_then(lone).and_then(received_flags) else {
             return context.clone();
         };
-        // Read with an empty context, whose span is valid only if the headers are.
+        // Extracted into an empty context, whose span is valid only if the headers are.
         let combined = Combined::new(extractor, TRACESTATE, |states| states.join(","));
         let parent =
             self.stock.extract_with_context(&Context::new(), &combined).span().span_context().clone();
@@ -65,8 +67,8 @@ fn lone<'a>(all: &[&'a str]) -> Option<&'a str> {
 }
 
 /// The flags of a well-formed header: `{version}-{trace id}-{span id}-{flags}` in lower-case
-/// hexadecimal digits, which version 00 ends with. A later one may have more, after another `-`;
-/// `ff` is none. Whether an id is all zeros, the stock propagator sees.
+/// hexadecimal digits. Version 00 ends there; a later version may continue after another `-`; `ff`
+/// is invalid. The stock propagator checks for ids that are all zeros.
 fn received_flags(header: &str) -> Option<TraceFlags> {
     let (known, more) = header.trim().as_bytes().split_at_checked(LENGTH)?;
     let mut digits: [u8; LENGTH] = known.try_into().ok()?;
@@ -75,7 +77,7 @@ fn received_flags(header: &str) -> Option<TraceFlags> {
             return None;
         }
     }
-    // Each byte is looked at, which the processor does for many at a time.
+    // No early exit: checking every byte lets the compiler vectorise the loop.
     let is_digit = |byte: &u8| byte.is_ascii_digit() | (b'a'..=b'f').contains(byte);
     let are_digits = digits.iter().fold(true, |all, byte| all & is_digit(byte));
     let version = &known[..2];
@@ -110,8 +112,8 @@ mod tests {
 
     use super::*;
 
-    /// The headers that a service without a span of its own sends on, having received `traceparent`
-    /// and `tracestate`.
+    /// The headers that a service without a span of its own sends after receiving `traceparent` and
+    /// `tracestate`.
     fn pass_on(parent: &str, state: &str) -> (Option<String>, Option<String>) {
         let headers: HashMap<String, String> =
             [(TRACEPARENT.to_owned(), parent.to_owned()), ("tracestate".to_owned(), state.to_owned())].into();
@@ -122,12 +124,12 @@ mod tests {
         (sent.remove(TRACEPARENT), sent.remove("tracestate"))
     }
 
-    // The ids of the examples of the recommendation.
+    // The ids in the examples of the recommendation.
     const IDS: &str = "4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7";
 
     #[test]
     fn the_known_flags_and_the_state_are_passed_on() {
-        // Bits beyond the two known ones are set to zero, as "Other Flags" asks.
+        // Bits beyond the two known ones are cleared, as "Other Flags" requires.
         for (received, sent) in
             [("00", "00"), ("01", "01"), ("02", "02"), ("03", "03"), ("ff", "03"), ("fd", "01")]
         {
@@ -156,8 +158,8 @@ mod tests {
             format!("00-{IDS}-01-more"),
             format!("00-{zeros}-00f067aa0ba902b7-01"),
             format!("00-{IDS}-xx"),
-            // "traceparent Header Field Values": 2, 32, 16 and 2 lower-case hexadecimal digits, in
-            // version 00 and nothing else.
+            // "traceparent Header Field Values": 2, 32, 16 and 2 lower-case hexadecimal digits, and
+            // nothing else in version 00.
             "00-1-2-01".to_owned(),
             "00-+a-+b-1".to_owned(),
             format!("0-{IDS}-01"),
@@ -171,7 +173,7 @@ mod tests {
             format!("0A-{IDS}-01"),
             format!("00-{}-01", IDS.replace('-', "_")),
             format!("00-ö{}-01", &IDS[2..]),
-            // A later version that has more after the flags says so with a `-`.
+            // In a later version, anything after the flags starts with a `-`.
             format!("01-{IDS}-01more"),
             format!("01-{IDS}"),
             format!("fe-{IDS}-1-more"),
@@ -203,7 +205,7 @@ mod tests {
         }
     }
 
-    /// As `test_traceparent_duplicated` of W3C's own tests has it.
+    /// Follows `test_traceparent_duplicated` of W3C's own tests.
     #[test]
     fn several_parents_are_none() {
         let line = |span: u64| format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{span:016x}-01");

@@ -1,4 +1,4 @@
-//! An attribute as it is recorded: a few words. Texts lie in a [`Memory`] beside it.
+//! A recorded attribute in a few words of memory. Its texts are in a [`Memory`] beside it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,11 +9,11 @@ use super::memory::{Lengths, Memory, MemoryView, Text, Texts};
 
 /// An attribute of a span or an event.
 ///
-/// Its value is a word and a tag, not an enum: an enum is assembled in one place and copied to
-/// another, and a processor stalls when it reads at once what was just written in parts.
+/// The value is stored as a word and a tag, not as an enum. An enum is assembled in one place and
+/// then copied, and a processor stalls when it reads at once what was just written in parts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attribute {
-    /// Empty for an attribute of OpenTelemetry's API: see [`Value::Other`].
+    /// Empty for an attribute that was set through OpenTelemetry's API: see [`Value::Other`].
     name: &'static str,
     word: u64,
     kind: Kind,
@@ -38,7 +38,8 @@ pub(crate) enum Value {
     F64(f64),
     Text(Text),
     Texts(Texts),
-    /// An attribute of OpenTelemetry's API: the index of name and value in [`Memory::others`].
+    /// An attribute that was set through OpenTelemetry's API: the index of its name and value in
+    /// [`Memory::others`].
     Other(u32),
 }
 
@@ -56,7 +57,7 @@ impl Attribute {
         Attribute { name, word, kind, chain: false }
     }
 
-    /// `NAME.chain`: the sources of the error in field NAME.
+    /// The attribute `NAME.chain`: the sources of the error in the field NAME.
     pub(crate) fn chain(name: &'static str, texts: Texts) -> Self {
         Attribute { chain: true, ..Attribute::new(name, Value::Texts(texts)) }
     }
@@ -74,7 +75,7 @@ impl Attribute {
         }
     }
 
-    /// The same attribute after its memory was appended to other memory, which had these lengths.
+    /// The same attribute after its memory was appended to another memory, which had these lengths.
     #[inline]
     pub(crate) fn moved(self, at: Lengths) -> Self {
         let by = match self.kind {
@@ -100,7 +101,7 @@ impl Attribute {
         Attribute { chain: self.chain, ..Attribute::new(self.name, value) }
     }
 
-    /// Bytes of memory that hold its value.
+    /// The bytes of memory that the value needs.
     pub(crate) fn bytes(&self, memory: &Memory) -> usize {
         match self.value() {
             Value::Bool(_) | Value::I64(_) | Value::F64(_) => 0,
@@ -128,7 +129,7 @@ impl Attribute {
         if self.kind == Kind::Other || self.chain { self.name(memory) == name } else { self.name == name }
     }
 
-    /// Whether two attributes have the same name. Those of one callsite share it.
+    /// Whether two attributes have the same name. Attributes from one callsite share the pointer.
     pub(crate) fn has_name_of(&self, memory: &Memory, other: &Attribute, others: &Memory) -> bool {
         if self.kind == Kind::Other || other.kind == Kind::Other {
             return self.name(memory) == other.name(others);
@@ -149,13 +150,14 @@ impl Attribute {
         }
     }
 
-    /// Whether it is an attribute `error` that does not say no.
+    /// Whether this is an attribute `error` whose value means yes: anything but `false`, `0` and
+    /// the empty text.
     pub(crate) fn says_error(&self, memory: &Memory) -> bool {
         self.is_named(ERROR, memory) && self.text(memory).is_none_or(|value| is_error(&value))
     }
 
-    /// Converts to OpenTelemetry's type. An attribute that came from its API is taken out of the
-    /// memory.
+    /// Converts to OpenTelemetry's type. An attribute that was set through its API is moved out of
+    /// the memory.
     pub(crate) fn export(&self, memory: &mut MemoryView<'_>) -> KeyValue {
         let value = match self.value() {
             Value::Bool(value) => OtelValue::Bool(value),
@@ -180,10 +182,10 @@ impl Attribute {
     }
 }
 
-/// The name of an attribute that says that something went wrong.
+/// The name of an attribute that marks an error.
 pub(crate) const ERROR: &str = "error";
 
-/// Whether an attribute of that name says so with this value.
+/// Whether an attribute named [`ERROR`] marks an error with this value.
 pub(crate) fn is_error(value: &str) -> bool {
     !matches!(value, "false" | "0" | "")
 }
@@ -193,7 +195,7 @@ pub(super) fn says_error(attribute: &KeyValue) -> bool {
     attribute.key.as_str() == ERROR && is_error(&attribute.value.as_str())
 }
 
-/// Bytes that an attribute of OpenTelemetry's API owns, for arrays an estimate.
+/// The bytes that an attribute from OpenTelemetry's API owns; an estimate for arrays.
 pub(super) fn bytes_of(attribute: &KeyValue) -> usize {
     let value = match &attribute.value {
         OtelValue::String(text) => text.as_str().len(),

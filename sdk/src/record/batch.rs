@@ -1,9 +1,9 @@
 //! Traces on their way to the exporter's thread: one buffer with the lists of all of them, and a
-//! head for each.
+//! header for each.
 //!
-//! A batch that was exported is used again. So small traces share few lines of memory, which are
-//! written one after the other, and the buffer that a trace was recorded in stays in the cache of
-//! the thread that writes to it next.
+//! A batch is reused after its export. Small traces thus share few cache lines, which are written
+//! sequentially, and the buffer in which a trace was recorded stays in the cache of the thread that
+//! writes to it next.
 
 use super::attribute::Attribute;
 use super::body::Body;
@@ -17,17 +17,18 @@ use crate::stats::Counted;
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     heads: Vec<Head>,
-    /// The lists of all traces. Positions in a trace's memory count from where the trace begins.
+    /// The lists of all traces. Positions in a trace's memory are relative to the start of the
+    /// trace.
     all: Buffer,
-    /// The bytes by which the queue has counted it.
+    /// The bytes that the queue has charged for the batch.
     pub(crate) bytes: usize,
-    /// Its place in the queue's order.
+    /// The batch's number in the queue's order.
     pub(crate) number: u64,
-    /// The class of its traces' weights.
+    /// The weight class of its traces.
     pub(crate) class: u8,
 }
 
-/// A trace, and the length of its part of each list.
+/// The header of a trace, and the length of the trace's part of each list.
 #[derive(Debug)]
 struct Head {
     header: Header,
@@ -36,8 +37,8 @@ struct Head {
     roots: u32,
 }
 
-/// The number of calls that a trace stands for, by the threshold in its tracestate; 1 if there is
-/// none, and 0 if it was kept late: it stands for itself in no estimate.
+/// The number of calls for which a trace stands, by the threshold in its tracestate; 1 without a
+/// threshold. 0 if the trace was kept late, because estimates leave it out.
 fn weight(header: &Header) -> f64 {
     if header.kept_by.is_late() {
         return 0.0;
@@ -45,9 +46,9 @@ fn weight(header: &Header) -> f64 {
     header.state.calls()
 }
 
-/// The class of a trace's weight, by powers of two: 0 is the lightest, `classes - 1` the heaviest.
+/// The weight class of a trace, by powers of two: 0 is the lightest, `classes - 1` the heaviest.
 ///
-/// A trace that was kept late is with the heaviest: no other one stands for it.
+/// A trace that was kept late is in the heaviest class, because no other trace stands for it.
 pub(crate) fn weight_class(header: &Header, classes: usize) -> u8 {
     if header.kept_by.is_late() {
         return (classes - 1) as u8;
@@ -99,7 +100,7 @@ pub(crate) struct TraceView<'a> {
 }
 
 impl Batch {
-    /// A batch with memory for `spans` spans without attributes.
+    /// An empty batch with memory for `spans` spans without attributes.
     pub(crate) fn with_capacity(spans: usize) -> Self {
         let mut batch = Batch::default();
         batch.all.records.reserve(spans);
@@ -120,7 +121,7 @@ impl Batch {
         self.heads.len()
     }
 
-    /// Spans, local roots, and the calls that these stand for.
+    /// The number of spans, of local roots, and of the calls for which the roots stand.
     pub(crate) fn counted(&self) -> Counted {
         let mut counted = Counted { spans: self.spans() as u64, ..Counted::default() };
         for head in self.heads.iter().filter(|head| head.roots > 0) {
@@ -130,11 +131,11 @@ impl Batch {
         counted
     }
 
-    /// Copies a trace's spans. The buffer keeps its memory, and is empty.
+    /// Moves the spans of a trace here. The buffer is left empty and keeps its memory.
     pub(crate) fn add(&mut self, header: Header, trace: &mut Buffer) {
         let roots = count_roots(&trace.records);
         self.heads.push(Head { header, lengths: BufferLengths::of(trace), roots });
-        /// Looks at the other list only if there is something to move.
+        /// Touches the target list only if there is something to move.
         fn append<T>(from: &mut Vec<T>, to: &mut Vec<T>) {
             if !from.is_empty() {
                 to.append(from);
@@ -153,7 +154,7 @@ impl Batch {
         self.all.owned += std::mem::take(&mut trace.owned);
     }
 
-    /// A batch of one trace, which takes the buffer over and leaves an empty one.
+    /// A batch of one trace, which takes over the buffer and leaves an empty one.
     pub(crate) fn of(header: Header, trace: &mut Buffer) -> Self {
         let all = std::mem::take(trace);
         let mut batch = Batch::default();
@@ -170,7 +171,7 @@ impl Batch {
         self.add(header, &mut single);
     }
 
-    /// Lends each trace, one after the other.
+    /// Calls `f` with each trace in turn.
     pub(crate) fn each(&mut self, mut f: impl FnMut(TraceView<'_>)) {
         let Buffer { records, attributes, memory, details, events, event_attributes, links, owned: _ } =
             &mut self.all;
@@ -220,7 +221,7 @@ fn count_roots(records: &[Record]) -> u32 {
     records.iter().filter(|record| record.is_local_root()).count() as u32
 }
 
-/// Takes the first `length` items off a list.
+/// Splits the first `length` items off a list.
 fn split<'a, T>(list: &mut &'a [T], length: usize) -> &'a [T] {
     let (own, rest) = list.split_at(length.min(list.len()));
     *list = rest;

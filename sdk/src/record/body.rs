@@ -1,15 +1,15 @@
-//! Everything about an open span that most spans do not have: attributes, events, links, a name of
-//! its own.
+//! The parts of an open span that most spans do not have: attributes, events, links, and a changed
+//! name.
 //!
-//! A body is guarded by its entry's lock and belongs to one span. Its limits are counted here,
-//! before anything is copied: an attribute or event that a limit cuts costs no memory. Name, kind
-//! and status are always kept: where there is no room, their texts are cut to [`SHORT_TEXT`]
+//! A body is guarded by its entry's lock and belongs to one span. Its limits are checked before
+//! anything is copied, so an attribute or event that a limit cuts costs no memory. Name, kind and
+//! status are always kept: if the bytes do not fit, their texts are cut to [`SHORT_TEXT`]
 //! characters.
 //!
-//! A body takes the bytes that it uses from the [`Budget`] of all open spans, in steps, before it
-//! uses them. A list that grows may hold twice the memory that it uses.
+//! A body reserves the bytes that it uses from the [`Budget`] of all open spans, in steps, before
+//! it uses them. A list that grows may hold twice the memory that it uses.
 
-// A spare body goes into an entry as a box.
+// An entry holds its body in a box, so spare bodies are boxed too.
 #![allow(clippy::vec_box)]
 
 use std::borrow::Cow;
@@ -31,7 +31,7 @@ use crate::budget::{Budget, Room, Use};
 use crate::clock::Ticks;
 use crate::settings::SpanLimits;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Body {
     pub(crate) attributes: Vec<Attribute>,
@@ -42,30 +42,33 @@ pub(crate) struct Body {
     pub(crate) event_attributes: Vec<Attribute>,
     pub(crate) links: Vec<Link>,
     pub(crate) memory: Memory,
-    /// Bytes of `memory` that nothing refers to any more.
+    /// Bytes of `memory` that are no longer referenced.
     unused: usize,
-    /// Bytes that links, names of events and values of the OpenTelemetry API own.
+    /// Bytes owned by links, event names and values from the OpenTelemetry API.
     owned: usize,
-    /// The bytes that it may use.
+    /// The bytes reserved for this body.
     room: Room,
-    /// The worst level of the events, cut ones too, and whether an attribute `error` was cut.
+    /// The highest severity of the events, including cut ones; `Error` also if an attribute `error`
+    /// was cut.
     seen: Severity,
 }
 
-/// Memory that changed values leave behind is reclaimed once it is this large and half of the text.
+/// Bytes that replaced values leave behind are reclaimed once they exceed this number and half of
+/// the memory.
 const UNUSED_BYTES_MAX: usize = 1024;
-/// The first bytes that a body takes from the budget; it doubles them.
+/// The first reservation of a body; it doubles from there.
 const ROOM_MIN: usize = 512;
-/// A body with more room is not kept for another span: what is kept is of no use to other threads.
+/// A body with a larger reservation is not kept as a spare: other threads cannot use what a spare
+/// holds.
 const SPARE_ROOM_MAX: usize = 4 * 1024;
 const SPARE_MAX: usize = 32;
-/// The length of a name or a status where there is no room for more, in characters.
+/// The length to which a name or status is cut if its bytes do not fit, in characters.
 const SHORT_TEXT: u32 = 256;
 
 thread_local!(static SPARE: RefCell<Vec<Box<Body>>> = const { RefCell::new(Vec::new()) });
 
 impl Body {
-    /// An empty body, from the thread's spare ones if there is one.
+    /// An empty body: one of the thread's spares, if there is one.
     pub(crate) fn take(budget: &Arc<Budget>) -> Box<Body> {
         let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
         match spare {
@@ -79,11 +82,11 @@ impl Body {
         Box::new(Body { room: Room::of(budget), ..Body::default() })
     }
 
-    /// Keeps a body's memory for another span of this thread. No user code runs: values of the
-    /// OpenTelemetry API are numbers and texts.
+    /// Keeps a body's memory for another span of this thread. No user code runs, because values
+    /// from the OpenTelemetry API are only numbers and texts.
     pub(crate) fn recycle(mut self: Box<Body>) {
         self.clear();
-        // The text may have been exchanged for a longer one of the thread's.
+        // `fill` may have swapped in a larger text buffer from the thread's fields.
         if self.room.bytes() > SPARE_ROOM_MAX || self.memory.text.capacity() > SPARE_ROOM_MAX {
             return;
         }
@@ -106,7 +109,7 @@ impl Body {
             self.detail = Detail::NONE;
         }
         if !(self.events.is_empty() && self.links.is_empty()) {
-            // Few spans have these: their memory is not kept.
+            // Few spans have events or links, so their memory is not kept.
             (self.events, self.event_attributes, self.links) = Default::default();
         }
     }
@@ -123,25 +126,25 @@ impl Body {
         matches!(self.detail.status, Status::Error(_))
     }
 
-    /// Whether the status is an error, or an event had the level ERROR.
+    /// Whether the status is an error, or an event had level ERROR.
     pub(crate) fn has_failed(&self) -> bool {
         self.has_error_status() || self.seen == Severity::Error
     }
 
-    /// The worst that the span says: by its status, its events, and an attribute `error`, whether
-    /// they are kept or cut.
+    /// The highest severity of the span: from its status, its events and an attribute `error`,
+    /// whether they were kept or cut.
     pub(crate) fn severity(&self) -> Severity {
         let says_so = |attribute: &Attribute| attribute.says_error(&self.memory);
         if self.has_failed() || self.attributes.iter().any(says_so) { Severity::Error } else { self.seen }
     }
 
-    /// Bytes that links, names of events and values of the OpenTelemetry API own.
+    /// Bytes owned by links, event names and values from the OpenTelemetry API.
     pub(crate) fn owned(&self) -> usize {
         self.owned
     }
 
-    /// Whether there is room for a part of this number of bytes, once `freed` are given up. If
-    /// there is none, it is cut.
+    /// Whether a part of `more` bytes fits once `freed` bytes are released; grows the reservation
+    /// if necessary. If only the budget prevents it, counts a cut part.
     #[inline]
     fn fits(&mut self, more: usize, freed: usize, limits: &SpanLimits) -> bool {
         let bytes = (self.bytes() + more).saturating_sub(freed);
@@ -161,26 +164,28 @@ impl Body {
         self.room.grow_to(room, Use::Attributes) || self.room.grow_to(bytes, Use::Attributes)
     }
 
-    /// A text that is kept in any case, cut if there is no room for it.
+    /// The text if it fits, or else a short part of it: this text is always kept in some form.
     fn keep_text<'a>(&mut self, text: &'a str, freed: usize, limits: &SpanLimits) -> &'a str {
         let bytes = (self.bytes() + text.len()).saturating_sub(freed);
         let has_room = bytes <= self.room.bytes() || self.grow(bytes, limits);
         if has_room { text } else { cut_text(text, SHORT_TEXT) }
     }
 
-    /// Takes the fields that a span begins with. The body is empty; the fields get its memory in
-    /// exchange.
+    /// Takes the fields with which a span begins. The body must be empty; the fields get its memory
+    /// in exchange.
     #[inline]
     pub(crate) fn fill(&mut self, fields: &mut Fields, limits: &SpanLimits) {
         let bytes = fields.memory.bytes() + size_of::<Attribute>() * fields.attributes.len();
         let has_room = bytes <= self.room.bytes() || self.grow(bytes, limits);
-        // Long texts of earlier calls have grown the memory of the fields: the thread keeps it.
+        // Long texts of earlier calls have grown the memory of the fields. It stays with the thread
+        // instead of going into this span.
         let is_oversized = fields.memory.text.capacity() > SPARE_ROOM_MAX.max(2 * self.room.bytes());
         if !has_room || is_oversized {
             return self.absorb(fields, limits);
         }
         std::mem::swap(&mut self.attributes, &mut fields.attributes);
-        // Few fields are lists, and none of a span's comes by the OpenTelemetry API.
+        // Few fields are lists, and none of a span's initial fields comes from the OpenTelemetry
+        // API.
         if !fields.memory.text.is_empty() {
             std::mem::swap(&mut self.memory.text, &mut fields.memory.text);
         }
@@ -215,8 +220,8 @@ impl Body {
         self.reclaim();
     }
 
-    /// Sets an attribute. A later value replaces the one that is there, whatever the limits, if it
-    /// fits in its place.
+    /// Sets an attribute. A later value replaces an earlier one of the same name. If it is no
+    /// longer than the earlier one, it does so whatever the limits.
     fn set(&mut self, attribute: Attribute, from: &Memory, limits: &SpanLimits) {
         let known =
             self.attributes.iter().position(|known| known.has_name_of(&self.memory, &attribute, from));
@@ -304,7 +309,7 @@ impl Body {
             None if fields.is_exception => EventName::Static("exception"),
             None => EventName::Static(metadata.name()),
         };
-        // Other events may have fields of those names; they mean nothing then, as in
+        // Other events may have fields with those names, which then mean nothing, as in
         // tracing-opentelemetry.
         let log = if LogOrigin::is_of(metadata) { fields.log } else { LogOrigin::default() };
         let log = log.map(adopt);
@@ -427,23 +432,23 @@ impl Body {
         self.detail.ended_by_hand = Some(time);
     }
 
-    /// Whether code on the OpenTelemetry API has ended the span: it changes no more.
+    /// Whether the span was ended through the OpenTelemetry API, so that it no longer changes.
     pub(crate) fn is_ended_by_hand(&self) -> bool {
         self.ended_by_hand().is_some()
     }
 
-    /// The end that such code has set.
+    /// The end time that was set through the OpenTelemetry API.
     pub(crate) fn ended_by_hand(&self) -> Option<SystemTime> {
         self.detail.ended_by_hand
     }
 
-    /// The counts of attributes, for the record.
+    /// The attribute counts, for the record.
     pub(crate) fn attribute_count(&self) -> Count {
         Count { held: self.attributes.len() as u32, cut: self.attributes_cut }
     }
 
-    /// Copies what is in use to new memory, if changed values have left much behind. Linear in what
-    /// the span holds, and at least half as much was written since the last time.
+    /// Copies the used parts to new memory if replaced values have left much behind. This is linear
+    /// in the span's size, but at least half as much was written since the last time.
     fn reclaim(&mut self) {
         if self.unused < UNUSED_BYTES_MAX || self.unused < self.memory.bytes() / 2 {
             return;
@@ -467,7 +472,7 @@ impl Body {
     }
 }
 
-/// An attribute whose texts are within their limit, given in characters.
+/// Cuts the attribute's texts to `max` characters.
 fn cut(mut attribute: KeyValue, max: u32) -> KeyValue {
     let shorten = |text: &mut StringValue| {
         let within = cut_text(text.as_str(), max);
@@ -487,8 +492,8 @@ fn cut(mut attribute: KeyValue, max: u32) -> KeyValue {
 mod tests {
     use super::*;
 
-    /// Each call leaves the old description behind; the memory holds one, and at most as much again
-    /// that is unused.
+    /// Each call leaves the old description behind. The memory holds the current one, and at most
+    /// as much unused.
     #[test]
     fn changed_values_do_not_pile_up() {
         let (mut body, limits) = (Body::take(&Budget::new(1 << 30)), SpanLimits::default());
@@ -519,8 +524,7 @@ mod tests {
         assert_eq!(body.memory.text(body.detail.status.description().unwrap()), "why");
     }
 
-    /// The budget is that of all spans: what is cut is counted there too, and what was taken comes
-    /// back.
+    /// The budget is shared by all spans: it counts what is cut, and gets back what was reserved.
     #[test]
     fn attributes_take_from_the_budget_and_give_back() {
         let (budget, limits) = (Budget::new(64 * 1024), SpanLimits::default());
@@ -528,7 +532,7 @@ mod tests {
         first.set_attribute(KeyValue::new("a", "x".repeat(30_000)), &limits);
         assert_eq!(budget.used(), 32 * 1024);
         first.set_attribute(KeyValue::new("b", "x".repeat(30_000)), &limits);
-        assert_eq!((first.attributes_cut, budget.parts_cut()), (1, 1), "a quarter is for entries");
+        assert_eq!((first.attributes_cut, budget.parts_cut()), (1, 1), "a quarter is left for entries");
         let mut second = Body::take(&budget);
         second.add_event(
             "e".into(),
@@ -537,7 +541,7 @@ mod tests {
             &limits,
         );
         assert_eq!((second.detail.events, budget.parts_cut()), (Count { held: 0, cut: 1 }, 2));
-        // In place of a value that is there, one of the same length has room.
+        // A value of the same length fits in place of an existing one.
         first.set_attribute(KeyValue::new("a", "y".repeat(30_000)), &limits);
         assert_eq!((first.attributes_cut, first.attributes.len()), (1, 1));
         assert!(!budget.take(32 * 1024 + 1, Use::Entries));
@@ -545,7 +549,7 @@ mod tests {
         drop(second);
         assert_eq!(budget.used(), 0);
         assert!(budget.take(64 * 1024, Use::Entries));
-        // Without any room names and descriptions are cut short, and kept.
+        // Without any budget left, names and descriptions are cut short, but kept.
         let mut third = Body::take(&budget);
         third.update_name(&"n".repeat(1_000), &limits);
         third.set_status(OtelStatus::error("d".repeat(1_000)), &limits);

@@ -1,8 +1,8 @@
-//! The ended spans of one trace, or of many in a row: lists that are only appended to.
+//! The ended spans of one trace, or of many in a row, as append-only lists.
 //!
 //! The lists keep the order of the records: a record's attributes follow those of the record before
-//! it, and so do details, events and links. So none of them names its record, and lists of traces
-//! can be appended to each other by copying.
+//! it, and so do details, events and links. None of them has to refer to its record, and the lists
+//! of several traces can be joined by copying.
 
 use opentelemetry::{TraceFlags, TraceId};
 
@@ -15,32 +15,33 @@ use crate::clock::Ticks;
 use crate::stats::Counted;
 use crate::trace_state::State;
 
-/// The facts that all spans of a trace share.
+/// The fields that all spans of a trace share.
 #[derive(Clone, Debug)]
 pub(crate) struct Header {
     pub(crate) trace_id: TraceId,
     pub(crate) flags: TraceFlags,
     pub(crate) state: State,
-    /// The start of the trace's local root: the clock dates all spans of a trace by one reading.
+    /// The start of the trace's local root. All spans of a trace are dated from one reading of the
+    /// clock.
     pub(crate) began: Ticks,
     pub(crate) kept_by: KeptBy,
-    /// Spans of a trace that was kept late, beyond the number that was recorded.
+    /// The number of spans that were cut from a trace that was kept late.
     pub(crate) cut: u32,
 }
 
-/// Whoever keeps a trace: the head sampler, or a reason at its end.
+/// The reason for keeping a trace: the head sampler, or one of the reasons for late keeping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeptBy(u8);
 
 impl KeptBy {
     pub(crate) const HEAD: KeptBy = KeptBy(0);
-    /// `Handle::keep` and its like.
+    /// `Handle::keep` and similar calls.
     pub(crate) const HAND: KeptBy = KeptBy(1);
     /// A caller that kept its part of the trace.
     pub(crate) const CALLER: KeptBy = KeptBy(2);
     const POLICIES: u8 = 3;
 
-    /// The policy at this place.
+    /// The policy with this index.
     pub(crate) fn policy(place: usize) -> Self {
         KeptBy(u8::try_from(place).unwrap_or(u8::MAX - Self::POLICIES).saturating_add(Self::POLICIES))
     }
@@ -49,21 +50,23 @@ impl KeptBy {
         self != Self::HEAD
     }
 
-    /// The place in a list of names: hand, caller, policies.
+    /// The index in the list of reason names: hand, caller, then the policies. `None` for the head
+    /// sampler.
     pub(crate) fn place(self) -> Option<usize> {
         usize::from(self.0).checked_sub(1)
     }
 
-    /// The place of the policy among the policies; `None` if none kept it.
+    /// The index of the policy; `None` if no policy kept the trace.
     pub(crate) fn policy_place(self) -> Option<usize> {
         usize::from(self.0).checked_sub(usize::from(Self::POLICIES))
     }
 }
 
-/// No memory is taken for another trace like one of more bytes than this: most are smaller.
+/// A larger trace is not taken as a model for the next one's memory, because most traces are
+/// smaller.
 const LIKE_BYTES_MAX: usize = 4 * 1024;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer {
     pub(crate) records: Vec<Record>,
@@ -73,11 +76,11 @@ pub(crate) struct Buffer {
     pub(crate) events: Vec<Event>,
     pub(crate) event_attributes: Vec<Attribute>,
     pub(crate) links: Vec<Link>,
-    /// Bytes that links, names of events and values of the OpenTelemetry API own.
+    /// Bytes owned by links, event names and values from the OpenTelemetry API.
     pub(crate) owned: usize,
 }
 
-/// The end of a [`Buffer`]'s lists.
+/// The end of a [`Buffer`]'s lists at one point in time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End {
     memory: Lengths,
@@ -97,7 +100,8 @@ impl Buffer {
         self.owned = 0;
     }
 
-    /// An empty one with memory for a trace like this, so that its lists do not grow step by step.
+    /// An empty buffer with memory for a trace like this one, so that its lists do not grow step by
+    /// step.
     pub(crate) fn like(trace: &Buffer) -> Self {
         let mut buffer = Buffer::default();
         if trace.bytes_used() <= LIKE_BYTES_MAX {
@@ -109,7 +113,7 @@ impl Buffer {
         buffer
     }
 
-    /// Appends an ended span. The body's content moves here; its memory stays with it, empty.
+    /// Appends an ended span. The body's content moves here; the body keeps its memory.
     #[inline]
     pub(crate) fn append(&mut self, mut record: Record, body: Option<&mut Body>) {
         if let Some(body) = body {
@@ -137,7 +141,7 @@ impl Buffer {
         self.links.append(&mut body.links);
     }
 
-    /// Where it ends now.
+    /// The current end of the lists.
     pub(crate) fn end(&self) -> End {
         End {
             memory: self.memory.lengths(),
@@ -153,7 +157,7 @@ impl Buffer {
         }
     }
 
-    /// Takes back what was appended since it ended here.
+    /// Removes everything that was appended since `end` was taken.
     pub(crate) fn take_back(&mut self, end: &End) {
         let [records, attributes, details, events, event_attributes, links] = end.lists;
         self.records.truncate(records);
@@ -166,13 +170,13 @@ impl Buffer {
         self.owned = end.owned;
     }
 
-    /// Spans, and local roots among them.
+    /// The number of spans, and of local roots among them.
     pub(crate) fn counted(&self) -> Counted {
         let roots = self.records.iter().filter(|record| record.is_local_root()).count();
         Counted { spans: self.records.len() as u64, roots: roots as u64, calls: 0.0 }
     }
 
-    /// Gives back the memory that is not used.
+    /// Releases unused memory.
     pub(crate) fn shrink(&mut self) {
         self.records.shrink_to_fit();
         self.attributes.shrink_to_fit();

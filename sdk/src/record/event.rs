@@ -16,7 +16,7 @@ use crate::clock::Ticks;
 pub(crate) struct Event {
     pub(crate) name: EventName,
     pub(crate) time: EventTime,
-    /// The callsite of an event of `tracing`.
+    /// The callsite, for an event of `tracing`.
     pub(crate) metadata: Option<&'static Metadata<'static>>,
     pub(crate) log: LogOrigin,
     /// The number of attributes held, and the number that a limit cut.
@@ -25,7 +25,7 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// Bytes that it owns.
+    /// The bytes that the event owns.
     pub(super) fn owned(&self) -> usize {
         match &self.name {
             EventName::Owned(name) => name.len(),
@@ -64,7 +64,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Bytes that it owns.
+    /// The bytes that the link owns.
     pub(super) fn owned(&self) -> usize {
         let attributes = self.attributes.iter().map(|own| size_of::<KeyValue>() + bytes_of(own));
         self.to.trace_state().header().len() + attributes.sum::<usize>()

@@ -1,7 +1,7 @@
-//! The fields of spans and events, taken from `tracing` without an allocation for each.
+//! The fields of spans and events, read from `tracing` without an allocation for each.
 //!
-//! A [`Fields`] is scratch memory of a thread: the caller's `Debug` and `Display` code runs while
-//! it is filled, when no lock is held. Its content then moves to the span's [`Body`](super::Body).
+//! A [`Fields`] is a thread's scratch memory. The caller's `Debug` and `Display` code runs while it
+//! is filled, when no lock is held. Its content then moves to the span's [`Body`](super::Body).
 
 use std::cell::Cell;
 use std::fmt::{self, Write as _};
@@ -26,13 +26,13 @@ pub(crate) struct Fields {
     pub(crate) status: Status,
     /// Attributes that an error on an event adds to the span.
     pub(crate) for_span: Vec<Attribute>,
-    /// An event without a message that holds an `error`.
+    /// Whether this is an event without a message that has a field `error`.
     pub(crate) is_exception: bool,
-    /// The origin of an event of the `log` crate.
+    /// The origin of an event from the `log` crate.
     pub(crate) log: LogOrigin,
 }
 
-/// The origin of an event of the `log` crate; `tracing-log` puts it into fields.
+/// The origin of an event from the `log` crate; `tracing-log` puts it into fields.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LogOrigin {
     pub(crate) target: Option<Text>,
@@ -42,8 +42,7 @@ pub(crate) struct LogOrigin {
 }
 
 impl LogOrigin {
-    /// Whether an event is one that `tracing-log` makes: it has a callsite of its own for each
-    /// level.
+    /// Whether `tracing-log` makes this event: it has one callsite for each level.
     pub(crate) fn is_of(metadata: &Metadata<'_>) -> bool {
         metadata.target() == "log" && metadata.name() == "log event" && metadata.file().is_none()
     }
@@ -61,8 +60,8 @@ impl LogOrigin {
 thread_local!(static SPARE: Cell<Option<Box<Fields>>> = const { Cell::new(None) });
 
 impl Fields {
-    /// Lends the thread's memory to `f`, empty. Whatever `f` calls may borrow again: it gets other
-    /// memory.
+    /// Lends the thread's empty scratch memory to `f`. Code that `f` calls may borrow again, and
+    /// then gets other memory.
     pub(crate) fn borrow<T>(f: impl FnOnce(&mut Fields) -> T) -> T {
         let mut fields = SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default();
         let result = f(&mut fields);
@@ -96,17 +95,18 @@ impl Fields {
 }
 
 const KEPT_BYTES_MAX: usize = 64 * 1024;
-/// Characters of one text, whatever the limits say: it would not fit into a span, and is cut there.
+/// The maximum length of one text in characters, whatever the limits say. A longer text would not
+/// fit into a span and would be cut there.
 const TEXT_LENGTH_MAX: usize = 4 << 20;
-/// Texts that begin after this number of bytes of others are empty. Positions of texts are 32 bits,
-/// and a text is at most 16 MiB.
+/// Texts that would begin beyond this number of bytes are empty. Positions of texts have 32 bits,
+/// and a text has at most 16 MiB.
 const SCRATCH_BYTES_MAX: usize = 1 << 30;
 
-/// Fills [`Fields`], as the conventions of tracing-opentelemetry say.
+/// Fills [`Fields`] according to tracing-opentelemetry's conventions.
 pub(crate) struct Visitor<'a> {
     fields: &'a mut Fields,
     conventions: Conventions,
-    /// Characters of an attribute.
+    /// The maximum length of an attribute, in characters.
     length_max: u32,
     event: bool,
 }
@@ -124,13 +124,13 @@ impl Fields {
 }
 
 impl Visitor<'_> {
-    /// The text of an attribute.
+    /// Writes the text of an attribute.
     #[inline]
     fn write(&mut self, source: Source<'_>) -> Text {
         self.write_within(self.length_max, source)
     }
 
-    /// A text that is no attribute.
+    /// Writes a text that is not an attribute.
     #[inline]
     fn write_name(&mut self, source: Source<'_>) -> Text {
         self.write_within(self.length_max.max(NAME_LENGTH), source)
@@ -140,7 +140,8 @@ impl Visitor<'_> {
         let start = self.fields.memory.text.len();
         let left = if start < SCRATCH_BYTES_MAX { (length_max as usize).min(TEXT_LENGTH_MAX) } else { 0 };
         let mut out = Limited { text: &mut self.fields.memory.text, start, max: left, free: left };
-        // An error is the limit, or of the caller's code; what was written until then stays.
+        // An error means that the limit was reached, or comes from the caller's code. The text
+        // written so far stays.
         let _ = match source {
             Source::Str(text) => out.write_str(text),
             Source::Debug(value) => write!(out, "{value:?}"),
@@ -154,12 +155,12 @@ impl Visitor<'_> {
         self.fields.attributes.push(Attribute::new(name, value));
     }
 
-    /// A text whose field may mean something.
+    /// Records a text, whose field name may have a special meaning.
     fn text(&mut self, field: &Field, source: Source<'_>) {
         match field.name() {
             "message" if self.event => {
                 let text = self.write_name(source);
-                // As in tracing-opentelemetry, an event with an empty message is named by its
+                // As in tracing-opentelemetry, an event with an empty message is named after its
                 // callsite.
                 self.fields.name = (text.length > 0).then_some(text);
             }
@@ -175,7 +176,8 @@ impl Visitor<'_> {
         }
     }
 
-    /// The event that `#[instrument(err)]` emits: an event without a message, with a field `error`.
+    /// Records the error of an event as `#[instrument(err)]` emits it: without a message, with a
+    /// field `error`.
     fn error(&mut self, source: Source<'_>) {
         let source = match source {
             Source::Str(ref text) => Source::Debug(text),
@@ -184,7 +186,7 @@ impl Visitor<'_> {
         let text = if self.conventions.error_events_to_status {
             let description = self.write_name(source);
             self.fields.status = Status::Error(description);
-            // Both lie at the same place.
+            // The attribute's text is the start of the description, so both share the memory.
             let within = cut_text(self.fields.memory.text(description), self.length_max);
             Text { length: within.len() as u32, ..description }
         } else {
@@ -198,7 +200,7 @@ impl Visitor<'_> {
         }
     }
 
-    /// The origin of an event that came over from the `log` crate.
+    /// Records the origin of an event from the `log` crate.
     fn log(&mut self, name: &'static str, source: Source<'_>) {
         let text = Some(self.write(source));
         match name {
@@ -285,7 +287,8 @@ impl Visit for Visitor<'_> {
         self.number(field, Value::I64(value));
     }
 
-    /// OpenTelemetry has no unsigned integers: a number where it fits, a text else.
+    /// OpenTelemetry has no unsigned integers: recorded as a number if it fits into `i64`,
+    /// otherwise as a text.
     fn record_u64(&mut self, field: &Field, value: u64) {
         match i64::try_from(value) {
             Ok(value) => self.record_i64(field, value),
@@ -344,18 +347,18 @@ impl Visit for Visitor<'_> {
     }
 }
 
-/// Errors that are their own source would never end.
+/// Bounds the walk over an error's sources: an error that is its own source would never end.
 const CHAIN_MAX: usize = 64;
 
 /// Cuts the text after a number of characters, and stops the writer there.
 struct Limited<'a> {
     text: &'a mut String,
-    /// Where the text begins, among others.
+    /// The start of this text among the others.
     start: usize,
-    /// Its characters at most.
+    /// The maximum number of characters.
     max: usize,
-    /// Bytes that may follow before characters have to be counted: as many bytes cannot hold more
-    /// characters.
+    /// The number of bytes that may follow before characters have to be counted: a byte starts at
+    /// most one character.
     free: usize,
 }
 
@@ -390,7 +393,7 @@ impl Limited<'_> {
 mod tests {
     use super::*;
 
-    /// The text that a writer leaves, and whether it was stopped.
+    /// The text that the pieces leave, and whether the writer was stopped.
     fn written(max: usize, pieces: &[&str]) -> (String, bool) {
         let mut text = "others".to_owned();
         let start = text.len();
@@ -408,7 +411,7 @@ mod tests {
             (5, &["ab", "cde", ""], "abcde", false),
             (0, &["a"], "", true),
             (0, &[""], "", false),
-            // Of two and three bytes each.
+            // Characters of two and of three bytes.
             (5, &["\u{e4}\u{e4}", "\u{20ac}\u{20ac}", "x"], "\u{e4}\u{e4}\u{20ac}\u{20ac}x", false),
             (5, &["\u{e4}\u{e4}", "\u{20ac}\u{20ac}", "xy"], "\u{e4}\u{e4}\u{20ac}\u{20ac}x", true),
             (3, &["\u{20ac}\u{20ac}\u{20ac}\u{20ac}"], "\u{20ac}\u{20ac}\u{20ac}", true),

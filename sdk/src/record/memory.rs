@@ -1,8 +1,8 @@
-//! Memory for texts: one string for all of them, so that many small texts are one allocation.
+//! Memory for texts: all of them share one string, so that many small texts take one allocation.
 
 use opentelemetry::KeyValue;
 
-/// A piece of [`Memory::text`].
+/// A part of [`Memory::text`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Text {
     pub(crate) start: u32,
@@ -13,7 +13,7 @@ impl Text {
     pub(crate) const EMPTY: Text = Text { start: 0, length: 0 };
 }
 
-/// A piece of [`Memory::lists`].
+/// A part of [`Memory::lists`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Texts {
     pub(crate) start: u32,
@@ -25,11 +25,12 @@ pub(crate) struct Texts {
 pub(crate) struct Memory {
     pub(crate) text: String,
     pub(crate) lists: Vec<Text>,
-    /// Attributes that came through OpenTelemetry's API, with their names.
+    /// Attributes from OpenTelemetry's API, with their names.
     pub(crate) others: Vec<KeyValue>,
 }
 
-/// Lengths of a [`Memory`]'s parts: what is appended to it has to be moved by as much.
+/// The lengths of a [`Memory`]'s parts. Positions in memory that is appended to it have to be moved
+/// by these lengths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lengths {
     pub(crate) text: u32,
@@ -62,14 +63,14 @@ impl Memory {
         }
     }
 
-    /// Takes back what came since it had these lengths.
+    /// Removes everything that was added since the memory had these lengths.
     pub(crate) fn truncate(&mut self, to: Lengths) {
         self.text.truncate(to.text as usize);
         self.lists.truncate(to.lists as usize);
         self.others.truncate(to.others as usize);
     }
 
-    /// Bytes in use, without what values of the OpenTelemetry API own.
+    /// Bytes in use, excluding what values from the OpenTelemetry API own.
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
         self.text.len() + size_of::<Text>() * self.lists.len() + size_of::<KeyValue>() * self.others.len()
@@ -87,8 +88,8 @@ impl Memory {
             + size_of::<KeyValue>() * self.others.capacity()
     }
 
-    /// Moves everything to the end of `to`, and says how far: positions have to be moved by as
-    /// much.
+    /// Moves everything to the end of `to`. Returns the lengths by which positions have to be
+    /// moved.
     #[inline]
     pub(crate) fn move_to(&mut self, to: &mut Memory) -> Lengths {
         let at = to.lengths();
@@ -124,7 +125,7 @@ impl Memory {
         self.since(start)
     }
 
-    /// Copies a text of other memory to this.
+    /// Copies a text from another memory to this one.
     pub(crate) fn adopt(&mut self, other: &Memory, text: Text) -> Text {
         self.push(other.text(text))
     }
@@ -139,7 +140,7 @@ impl Memory {
         Texts { start, ..texts }
     }
 
-    /// Keeps an attribute of OpenTelemetry's API. Returns its index in [`Memory::others`].
+    /// Stores an attribute from OpenTelemetry's API. Returns its index in [`Memory::others`].
     pub(crate) fn keep(&mut self, other: KeyValue) -> u32 {
         self.others.push(other);
         (self.others.len() - 1) as u32
@@ -164,7 +165,7 @@ impl MemoryView<'_> {
     }
 }
 
-/// The text within a number of characters.
+/// The first `max` characters of the text.
 pub(super) fn cut_text(text: &str, max: u32) -> &str {
     if text.len() <= max as usize {
         return text;

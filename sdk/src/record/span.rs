@@ -10,9 +10,9 @@ use super::memory::{Lengths, Memory, Text};
 use crate::clock::Ticks;
 use crate::stats::Counted;
 
-/// The field that names a span's status.
+/// The field that sets a span's status.
 pub(crate) const STATUS_CODE: &str = "otel.status_code";
-/// The field that describes an error, and so is one.
+/// The field that describes an error, and thereby sets the status to error.
 pub(crate) const STATUS_DESCRIPTION: &str = "otel.status_description";
 
 /// A span's status.
@@ -26,7 +26,7 @@ pub(crate) enum Status {
 }
 
 impl Status {
-    /// The status that [`STATUS_CODE`] names, in any case.
+    /// The status that [`STATUS_CODE`] names, ignoring case.
     #[inline]
     pub(crate) fn named(code: &str) -> Self {
         if code.eq_ignore_ascii_case("ok") {
@@ -38,9 +38,9 @@ impl Status {
         }
     }
 
-    /// Sets the status in the order of OpenTelemetry's specification ("Set Status"): Ok is final,
-    /// and Unset changes nothing. An error without a description keeps the description that is
-    /// there.
+    /// Sets the status by the precedence in OpenTelemetry's specification ("Set Status"): Ok is
+    /// final, and Unset changes nothing. An error without a description keeps the existing
+    /// description.
     ///
     /// Returns the description that is no longer used.
     pub(crate) fn raise(&mut self, new: Status) -> Option<Text> {
@@ -68,10 +68,10 @@ impl Status {
     }
 }
 
-/// An ended span, in one cache line, since each line travels to the exporter's thread and back.
+/// An ended span in one cache line, because each line moves to the exporter's thread and back.
 ///
-/// Attributes and the detail of a record follow those of the records before it in the lists of a
-/// [`Buffer`].
+/// In the lists of a [`Buffer`], a record's attributes and detail follow those of the records
+/// before it.
 ///
 /// [`Buffer`]: super::Buffer
 #[derive(Clone, Debug)]
@@ -82,27 +82,27 @@ pub(crate) struct Record {
     pub(crate) start: Ticks,
     pub(crate) end: Ticks,
     busy: Ticks,
-    /// The number of the thread that the span began on.
+    /// The number of the thread on which the span began.
     pub(crate) thread: u32,
     pub(crate) attributes: Count,
     flags: u32,
 }
 
-// Smaller on some machines of 32 bits.
+// Smaller on some 32-bit machines.
 const _: () = assert!(size_of::<Record>() <= 64);
 
-/// In ticks, longer than anything takes.
+/// A number of ticks longer than any span.
 const NEVER_ENTERED: Ticks = Ticks::MAX;
 
 const LOCAL_ROOT: u32 = 1;
 const REMOTE_PARENT: u32 = 2;
 const HAS_DETAIL: u32 = 4;
 
-/// The last that is known of a span.
+/// The final measurements of a span.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ending {
     pub(crate) time: Ticks,
-    /// The time during which at least one thread was inside; `None` if the span was never entered.
+    /// Ticks during which at least one thread was inside; `None` if the span was never entered.
     pub(crate) busy: Option<Ticks>,
 }
 
@@ -133,7 +133,7 @@ impl Record {
         self.flags |= LOCAL_ROOT | if remote_parent { REMOTE_PARENT } else { 0 };
     }
 
-    /// It alone.
+    /// Counts this span.
     pub(crate) fn counted(&self) -> Counted {
         Counted { spans: 1, roots: u64::from(self.is_local_root()), calls: 0.0 }
     }
@@ -170,7 +170,7 @@ impl Record {
 /// The parts that few spans have.
 #[derive(Clone, Debug)]
 pub(crate) struct Detail {
-    /// The end that code on the OpenTelemetry API gave.
+    /// The end time that was set through the OpenTelemetry API.
     pub(crate) ended_by_hand: Option<SystemTime>,
     pub(crate) name: Option<Text>,
     pub(crate) kind: Option<SpanKind>,
@@ -204,7 +204,7 @@ impl Detail {
             && self.links.is_zero()
     }
 
-    /// The same after its memory was appended to other memory, which had these lengths.
+    /// The same detail after its memory was appended to another memory, which had these lengths.
     pub(crate) fn moved(self, at: Lengths) -> Detail {
         Detail {
             name: self.name.map(|text| at.text(text)),
@@ -213,7 +213,7 @@ impl Detail {
         }
     }
 
-    /// Copies its texts from one memory to another.
+    /// Copies the texts from one memory to another.
     pub(crate) fn adopt(&mut self, from: &Memory, to: &mut Memory) {
         self.name = self.name.map(|text| to.adopt(from, text));
         self.status = self.status.map(|text| to.adopt(from, text));

@@ -1,11 +1,10 @@
-//! Counts of traces that are kept late.
+//! Counts of late keeping.
 
 use std::fmt;
 
 use astracer_samplers::tail::PolicyCounts;
 
-/// The reason why a recorded trace that the head sampler dropped is given up: see
-/// [`GivenUpTraces`].
+/// The reason for giving up a recorded trace that the head sampler dropped: see [`GivenUpTraces`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GivenUp {
     Unwanted,
@@ -17,7 +16,7 @@ pub(crate) enum GivenUp {
 }
 
 impl GivenUp {
-    /// Every reason, in the order of the discriminants, with the name of its field.
+    /// All reasons, in the order of the discriminants, with the name of the field for each.
     pub(crate) const ALL: [(GivenUp, &'static str); 6] = [
         (GivenUp::Unwanted, "unwanted"),
         (GivenUp::Refused, "refused"),
@@ -28,67 +27,68 @@ impl GivenUp {
     ];
 }
 
-/// The faults of a policy that is a function of the service's: see [`TailStats::own_faults`].
+/// Faults of a policy function supplied by the service: see [`TailStats::own_faults`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OwnPolicyFaults {
     /// The policy's name.
     pub name: String,
-    /// Its panics: it did not want those traces.
+    /// Panics; a panic counts as not wanting the trace.
     pub panics: u64,
     /// Calls that took more than 10 ms.
     pub slow: u64,
-    /// Whether it is switched off: after 16 of these.
+    /// Whether the policy is switched off, which happens after 16 faults.
     pub switched_off: bool,
 }
 
-/// Counts of traces that the head sampler dropped and that were recorded all the same: part of
+/// Counts of traces that the head sampler dropped and that were recorded nevertheless: part of
 /// [`Stats`](crate::Stats).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TailStats {
-    /// The policies in their order, with what each kept and what its budget refused.
+    /// The policies in order, with what each kept and what its budget refused.
     pub policies: Vec<PolicyCounts>,
     /// Traces kept by [`Handle::keep`](crate::Handle::keep) and
     /// [`Handle::keep_where`](crate::Handle::keep_where).
     pub kept_by_hand: u64,
     /// Traces kept because a caller kept its part.
     pub kept_by_caller: u64,
-    /// Traces that somebody asked for and that have not come: they had left, are still open, or
-    /// were never recorded late here, as those that the head sampler keeps.
+    /// Requested traces that were not found and did not arrive later. They had left, are still
+    /// open, or were never recorded for late keeping here, such as traces that the head sampler
+    /// keeps.
     pub not_there: u64,
-    /// Traces that callers asked for above 100 a second, or beyond the 16 of one list, or by what
-    /// is no id.
+    /// Traces that callers requested beyond 100 per second, beyond the 16 of one list, or with a
+    /// malformed id.
     pub refused_callers: u64,
-    /// Traces that were kept late and that a peer of `KeepCallsLayer` was not told of, for each
-    /// such peer: those beyond the last 16 since the request before, and those of a request without
-    /// an answer when a later one has told more. Those that wait for the next request are not among
-    /// them yet.
+    /// Traces that were kept late and not announced to a peer of `KeepCallsLayer`, counted for each
+    /// such peer. They are those beyond the last 16 since the previous request, and those in a
+    /// request that got no response although a later request already announced more. Traces that
+    /// wait for the next request are not counted yet.
     pub untold: u64,
     /// Recorded traces whose local root is open.
     pub traces_open: u64,
-    /// Traces in the ring: ended, and kept by nobody so far.
+    /// Traces in the ring: ended, and not kept so far.
     pub traces_held: u64,
-    /// Their spans.
+    /// Spans of the traces in the ring.
     pub spans_held: u64,
-    /// Bytes of open and of held traces, of those of the ring.
+    /// Bytes of the ring's budget that open and held traces use.
     pub ring_bytes: u64,
-    /// The most that they may take.
+    /// The size of the ring's budget, in bytes.
     pub ring_bytes_max: u64,
     /// Recorded spans that were given up, by reason.
     pub spans_given_up: GivenUpTraces,
     /// Recorded traces that were given up, by reason.
     pub traces_given_up: GivenUpTraces,
-    /// Roots that were to be recorded when there was no slot for one more open trace: see
+    /// Roots that were to be recorded when no slot for another open trace was free: see
     /// [`Builder::with_open_traces_max`](crate::Builder::with_open_traces_max).
     pub without_slot: u64,
-    /// Roots that the [`ShouldSample`](crate::AstracerSampler) decided about, with or without the
-    /// gate: their spans are recorded by another SDK, so that no policy sees how they end and no
-    /// outcome is counted.
+    /// Roots decided by the [`ShouldSample`](crate::AstracerSampler) implementation, with or
+    /// without the gate. Another SDK records their spans, so no policy sees them and no outcome is
+    /// counted.
     pub roots_elsewhere: u64,
-    /// Faults of policies that are functions of the service's.
+    /// Faults of policy functions supplied by the service.
     pub own_faults: Vec<OwnPolicyFaults>,
-    /// Shapes that made room for others within an hour: they count as odd when they come again.
+    /// Shapes that were evicted within an hour: if they occur again, they count as odd.
     pub shapes_forgotten: u64,
 }
 
@@ -96,27 +96,27 @@ pub struct TailStats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GivenUpTraces {
-    /// No policy wanted the trace, and nobody asked for it while it was held.
+    /// No policy wanted the trace, and it was not requested while it was held.
     pub unwanted: u64,
-    /// A policy wanted the trace, or had kept it before the span ended, and its budget was used up.
+    /// A policy wanted the trace, or had kept it before the span ended, but its budget was used up.
     pub refused: u64,
     /// The ring was full.
     pub ring_full: u64,
-    /// The span came when its trace had as many as it may have.
+    /// The trace had already reached its maximum size when the span ended.
     pub cut: u64,
-    /// The span ended when its trace had been given up.
+    /// The trace had already been given up when the span ended.
     pub late: u64,
     /// The service was shut down.
     pub shut_down: u64,
 }
 
 impl GivenUpTraces {
-    /// The sum of all reasons.
+    /// The sum over all reasons.
     pub fn total(&self) -> u64 {
         self.iter().map(|(_, count)| count).sum()
     }
 
-    /// Iterates over the reasons, by the names of the fields.
+    /// Iterates over the reasons, named as the fields are.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         GivenUp::ALL.into_iter().map(|(reason, name)| (name, *self.clone().of(reason)))
     }

@@ -1,48 +1,49 @@
-//! Counts by key, through changes of the sampler.
+//! Counts by key, across changes of the sampler.
 //!
-//! A sampler of another kind has a table of its own. The one before is kept until no thread can be
-//! counting in it any more; then its counts are added to those that are carried on.
+//! A sampler of another kind has a table of its own. The previous sampler is kept until no thread
+//! can count in its table any more; then its counts are added to the carried ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use astracer_samplers::{Counts, KeyState, Nanos, Reason, Sampler, Snapshot};
 
-/// Keys whose counts are carried on by name; the others' are added up.
+/// The maximum number of keys whose counts are carried by name; those of other keys are added up.
 const CARRIED_MAX: usize = 10_000;
 
 /// The counts of a key since the start, and its state.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct KeyStats {
-    /// The key; of one longer than 88 bytes the beginning and an ellipsis. `None` for keys without
-    /// a record, together: those that found no room and those that gave theirs up.
+    /// The key; one longer than 88 bytes is cut and ends with an ellipsis. `None` for all keys
+    /// without a record together: those that found the table full, and those whose records were
+    /// evicted.
     pub key: Option<String>,
-    /// Local roots that the sampler was asked about.
+    /// Local roots about which the sampler was asked.
     pub seen: u64,
-    /// Those that were kept.
+    /// Roots that were kept.
     pub kept: u64,
-    /// Those that the sampler would have kept and the cap dropped, by a raised threshold.
+    /// Roots that the sampler would have kept, and that the cap dropped by raising the threshold.
     pub dropped_by_cap: u64,
-    /// Those that the sampler would have kept and the cap dropped, since it was empty.
+    /// Roots that the sampler would have kept, and that the cap dropped because it was used up.
     pub dropped_by_empty_cap: u64,
-    /// Those that the sampler would have kept and an override dropped.
+    /// Roots that the sampler would have kept, and that an override dropped.
     pub dropped_by_override: u64,
-    /// Those that the sampler would have dropped and an override wanted kept.
+    /// Roots that the sampler would have dropped, and that an override selected.
     pub kept_by_override: u64,
-    /// The probability with which a root would be kept now; `None` if that is not by chance.
+    /// The probability of keeping a root now; `None` if the decision is not probabilistic.
     pub probability: Option<f64>,
-    /// The tokens that the key's bucket has now, if the sampler has buckets.
+    /// The tokens now in the key's bucket, if the sampler has buckets.
     pub tokens: Option<f64>,
 }
 
 impl KeyStats {
-    /// Those that were dropped, for whatever reason.
+    /// Roots that were dropped, for any reason.
     pub fn dropped(&self) -> u64 {
         self.seen.saturating_sub(self.kept)
     }
 
-    /// Those that the sampler itself dropped.
+    /// Roots that the sampler itself dropped.
     pub fn dropped_by_sampler(&self) -> u64 {
         let others = self.dropped_by_cap + self.dropped_by_empty_cap + self.dropped_by_override;
         self.dropped().saturating_sub(others)
@@ -58,7 +59,7 @@ impl KeyStats {
     }
 }
 
-/// Counts of samplers that are no longer at work.
+/// Counts of samplers that were replaced.
 #[derive(Debug, Default)]
 pub(crate) struct Carried {
     retired: Vec<Arc<Sampler>>,
@@ -71,14 +72,14 @@ impl Carried {
         if sampler.snapshot().is_none() {
             return;
         }
-        // As many as threads have copies of, at most: the others are carried on at the next change
-        // or question.
+        // At most as many stay here as threads hold copies of; the rest is folded at the next
+        // change or query.
         self.retired.push(sampler);
     }
 
-    /// Carries the counts of samplers on in which nobody can count any more. A thread may hold the
-    /// last reference to the rules before these, whose sampler counts in the same table: it is not
-    /// enough that nobody holds these.
+    /// Folds the counts of those samplers in which no thread can count any more. Being the last
+    /// reference to these rules is not enough: a thread may still hold the rules before them, whose
+    /// sampler counts in the same table.
     pub(super) fn fold(&mut self) {
         for mut sampler in std::mem::take(&mut self.retired) {
             if Arc::get_mut(&mut sampler).is_some_and(Sampler::is_alone) {
@@ -96,7 +97,7 @@ impl Carried {
     }
 }
 
-/// Adds a table's counts; those of keys that would be more than `keys_max` to `others`.
+/// Adds a table's counts. Keys that would exceed `keys_max` are added to `others`.
 fn add(snapshot: &Snapshot, keys: &mut BTreeMap<String, KeyStats>, others: &mut KeyStats, keys_max: usize) {
     for key in &snapshot.keys {
         if keys.len() >= keys_max && !keys.contains_key(&key.key) {
@@ -118,7 +119,7 @@ pub(super) fn by_key(carried: &Carried, sampler: &Sampler, now: Nanos) -> Vec<Ke
         add(&snapshot, &mut keys, &mut others, CARRIED_MAX);
     }
     if let Some(snapshot) = sampler.snapshot() {
-        // The keys of a table are within its limit, however many are carried.
+        // No limit here: a table limits its own keys, however many are carried.
         add(&snapshot, &mut keys, &mut others, usize::MAX);
     }
     for KeyState { key, probability, tokens, .. } in sampler.states(now).unwrap_or_default() {
@@ -140,8 +141,9 @@ mod tests {
 
     use super::*;
 
-    /// A thread decides by the sampler that it read before two changes: of parameters, then of the
-    /// kind. The first two samplers count in one table, and only the second was retired.
+    /// A thread decides with a sampler that it read before two changes, the first of the parameters
+    /// and the second of the kind. The first two samplers count in one table, and only the second
+    /// one was retired.
     #[test]
     fn a_call_by_the_sampler_before_the_last_is_counted() {
         let config = |text: &str| text.parse::<Config>().unwrap();

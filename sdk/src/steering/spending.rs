@@ -1,11 +1,13 @@
-//! A budget at work: the bytes that were exported, and the factor that follows from them.
+//! A budget in effect: the exported bytes, and the factor that follows from them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use astracer_samplers::{Budget, Config, Controller, Nanos};
 
-/// Bytes that were handed to the exporter since it was last asked, as OTLP protobuf.
+/// Bytes handed to the exporter since the last [`Spent::take`], as OTLP protobuf.
+///
+/// Relaxed: the counter guards no other data, and the swap in `take` loses no bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Spent(AtomicU64);
 
@@ -19,21 +21,21 @@ impl Spent {
     }
 }
 
-/// The way of spans to the exporter, at the end of an interval. Batches have numbers, in the order
-/// in which they were queued.
+/// The state of the export queue at the end of an interval. Batches are numbered in the order in
+/// which they were queued.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Flow {
-    /// The lowest number that is not exported yet; the largest there is if all are.
+    /// The lowest number that is not exported yet; `u64::MAX` if all are.
     pub(crate) outstanding: u64,
-    /// That of the next batch.
+    /// The number for the next batch.
     pub(crate) next: u64,
-    /// The spans for which there was no room.
+    /// The number of spans shed because the queue was full.
     pub(crate) shed: u64,
 }
 
 impl Flow {
-    /// Whether less may have come to the exporter since then than was kept: there was no room for
-    /// all, or what waited then waits still.
+    /// Whether the exporter may have received less since `before` than was kept: spans were shed,
+    /// or a batch that waited then still waits.
     fn is_held_up(&self, before: &Flow) -> bool {
         self.shed != before.shed || self.outstanding < before.next
     }
@@ -42,28 +44,28 @@ impl Flow {
 /// A budget with its state.
 #[derive(Debug)]
 pub(crate) struct Spending {
-    /// `None` after a parameters file without a budget was taken over, where the code has none.
+    /// `None` after a parameters file without a budget took effect, if the code sets none either.
     controller: Option<Controller>,
-    /// That of the code, which holds where a parameters file has none.
-    #[cfg_attr(not(feature = "parameters"), allow(dead_code, reason = "files of parameters cannot be read"))]
+    /// The budget set in code, which applies if a parameters file has none.
+    #[cfg_attr(not(feature = "parameters"), allow(dead_code, reason = "parameters files are not read"))]
     own: Option<Budget>,
-    /// The sampler's config as it was given.
+    /// The sampler's config, not scaled.
     tuned: Config,
     spent: Arc<Spent>,
-    /// The beginning of this interval; `None` if one begins when the time is asked for next.
+    /// The start of this interval; `None` if the next call starts one.
     since: Option<Nanos>,
-    /// As the interval began.
+    /// The state of the queue at the start of the interval.
     flow: Flow,
 }
 
 impl Spending {
-    /// A budget, and that of the code.
+    /// Starts with a budget; `own` is the one set in code.
     pub(crate) fn new((budget, own): (Budget, Option<Budget>), tuned: Config, now: Nanos) -> Self {
         let controller = Some(Controller::new(budget));
         Spending { controller, own, tuned, spent: Arc::default(), since: Some(now), flow: Flow::default() }
     }
 
-    /// The count that the exporter's side adds to.
+    /// The counter to which the exporter's side adds.
     pub(crate) fn spent(&self) -> Arc<Spent> {
         Arc::clone(&self.spent)
     }
@@ -72,8 +74,8 @@ impl Spending {
         self.controller.as_ref().map(Controller::factor)
     }
 
-    /// Takes another config; returns it scaled, if it can be. Bytes of one that could not be are no
-    /// part of an interval.
+    /// Takes another config; returns it scaled, if it can be. Bytes exported under a config that
+    /// cannot be scaled belong to no interval.
     pub(super) fn tune(&mut self, config: &Config) -> Option<Config> {
         let tuned = std::mem::replace(&mut self.tuned, config.clone());
         let controller = self.controller.as_ref()?;
@@ -83,8 +85,8 @@ impl Spending {
         controller.config(config)
     }
 
-    /// Takes the budget of a parameters file, or else that of the code. It begins with the factor
-    /// that was reached, since the traffic is the same; one after none with an interval of its own.
+    /// Takes the budget of a parameters file, or otherwise the one set in code. The factor carries
+    /// over, since the traffic is the same. If there was no budget before, a new interval starts.
     #[cfg(feature = "parameters")]
     pub(super) fn set_budget(&mut self, budget: Option<Budget>) {
         if self.controller.is_none() {
@@ -96,10 +98,11 @@ impl Spending {
         });
     }
 
-    /// The config for the next interval, if this one is over and the factor has changed. It rests
-    /// while it scales nothing: bytes that do not follow it would move it to an end. Nor does it
-    /// rise while spans wait that were kept before, or are lost for want of room: an exporter that
-    /// waits for its server takes few bytes however many are kept.
+    /// The config for the next interval, if this interval is over and the factor has changed.
+    ///
+    /// The factor does not change while it scales nothing: bytes that do not depend on it would
+    /// drive it to a limit. Nor does it rise while earlier kept spans still wait or are shed: an
+    /// exporter that waits for its server receives few bytes, however many spans are kept.
     pub(super) fn interval_over(&mut self, now: Nanos, flow: impl FnOnce() -> Flow) -> Option<Config> {
         let controller = self.controller.as_mut()?;
         let Some(since) = self.since else {
@@ -130,8 +133,8 @@ impl Spending {
 mod tests {
     use super::*;
 
-    /// By hand: 100 bytes a second over ten seconds; three times as many halve the factor twice,
-    /// none doubles it.
+    /// Worked by hand: 100 bytes per second over ten seconds. Three times as much halves the factor
+    /// twice; no bytes double it.
     #[test]
     fn the_factor_follows_the_bytes_of_each_interval() {
         let budget = Budget::new(100.0).unwrap().with_interval(Nanos::from_secs(10));
@@ -146,8 +149,8 @@ mod tests {
         assert_eq!(after(&mut spending, 15).as_deref(), Some("ratio:0.2"));
         assert_eq!(after(&mut spending, 16), None);
         spent.add(1_500);
-        // Of 15 seconds.
-        assert_eq!(after(&mut spending, 30), None, "as many as wanted");
+        // Over 15 seconds.
+        assert_eq!(after(&mut spending, 30), None, "exactly on target");
         assert_eq!(after(&mut spending, 40).as_deref(), Some("ratio:0.4"));
         let other: Config = "ratio:0.1".parse().unwrap();
         spent.add(4_000);
@@ -162,8 +165,8 @@ mod tests {
         Spending::new((budget, None), text.parse().unwrap(), Nanos::from_secs(5))
     }
 
-    /// The bytes of a sampler that no factor scales say nothing of the probabilities of the one
-    /// before it, or after it.
+    /// The bytes of a sampler that no factor scales tell nothing about the probabilities of the
+    /// sampler before it or after it.
     #[test]
     fn the_factor_rests_while_there_is_nothing_to_scale() {
         let ratio: Config = "ratio:0.4".parse().unwrap();
@@ -175,7 +178,7 @@ mod tests {
                 assert_eq!(spending.interval_over(Nanos::from_secs(second), Flow::default), None);
             }
             assert_eq!(spending.factor(), Some(1.0), "{other}");
-            // In the midst of an interval, of which those bytes are no part.
+            // In the middle of an interval, to which those bytes do not belong.
             spending.spent().add(bytes);
             assert_eq!(spending.tune(&ratio), Some(ratio.clone()));
             for second in 106..116 {
@@ -195,8 +198,8 @@ mod tests {
         }
     }
 
-    /// Of batches 0 to 4 some wait: until what waited at an interval's beginning is exported, few
-    /// bytes say nothing.
+    /// Some of batches 0 to 4 wait. Until everything that waited at the start of an interval is
+    /// exported, few bytes mean nothing.
     #[test]
     fn the_factor_does_not_rise_while_spans_wait_or_are_shed() {
         let mut spending = spending_of("ratio:0.4");
@@ -228,7 +231,7 @@ mod tests {
         spending.set_budget(budget.clone());
         assert_eq!(spending.interval_over(Nanos::from_secs(101), Flow::default), None);
         assert_eq!(spending.factor(), Some(1.0));
-        // Another one goes on in the interval that is there.
+        // Another budget continues in the running interval.
         spending.set_budget(budget);
         spending.spent().add(2_000);
         assert!(spending.interval_over(Nanos::from_secs(111), Flow::default).is_some());

@@ -1,4 +1,4 @@
-//! Ids that threads read and write without a lock: relaxed, so another atomic has to publish them.
+//! Atomic span and trace ids. All accesses are `Relaxed`: another atomic has to publish them.
 
 use crate::sync::{AtomicU64, Ordering};
 
@@ -19,7 +19,8 @@ impl AtomicSpanId {
     }
 }
 
-/// Written in two halves: a reader for whom nothing published them may see halves of two ids.
+/// Stored as two halves: a reader that is not ordered after the write may see halves of two
+/// different ids.
 #[derive(Debug, Default)]
 pub(crate) struct AtomicTraceId([AtomicU64; 2]);
 

@@ -6,9 +6,9 @@ use tracing_core::Metadata;
 
 use crate::sync::{AtomicPtr, Ordering};
 
-/// The metadata of a span, or none.
+/// The metadata of a span, or `None`.
 ///
-/// A pointer, and not a number: one that is made of a number may not be followed.
+/// Stored as a pointer, not as an integer: a pointer made from an integer must not be dereferenced.
 #[derive(Debug)]
 pub(super) struct AtomicMetadata(AtomicPtr<Metadata<'static>>);
 
@@ -27,8 +27,9 @@ impl AtomicMetadata {
     #[inline]
     pub(super) fn load(&self) -> Option<&'static Metadata<'static>> {
         let metadata = self.0.load(Ordering::Acquire);
-        // The pointer is null, or `store` made it of a reference that is valid for ever. Nobody
-        // writes through it.
+        // SAFETY: the pointer is null, or `store` made it from a `&'static` reference. Nothing
+        // writes through it. The load's Acquire pairs with the Release in `store`, so the metadata
+        // behind the pointer is visible too.
         #[allow(unsafe_code)]
         unsafe {
             metadata.as_ref()

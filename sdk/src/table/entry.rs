@@ -1,4 +1,5 @@
-//! The entry of one open span, and its states.
+//! The entry of one open span: its state machine, and the rules for concurrent access to its
+//! fields.
 //!
 //! ```text
 //!             begin                    decide: keep
@@ -12,37 +13,40 @@
 //!    +------------------------ end --------------------------+
 //! ```
 //!
-//! `Undecided` and `Waiting` pass through `Claimed`: the thread that claims an entry is the only
-//! one that changes its state until it publishes the next one; others wait for it. No user code
-//! runs while an entry is claimed.
+//! Changes from `Undecided`, and `set_parent` on a `Waiting` span, pass through `Claimed`. The
+//! thread that claims an entry is the only one that may change its state until it publishes the
+//! next one; other threads spin until then. No user code runs while an entry is claimed.
 //!
 //! # Which thread may write which field in which state
 //!
-//! *Holders* are threads with the right to use the span: they have a handle of the span, and
-//! `tracing` keeps it open. Handles move between threads with an order of their own, so whatever
-//! was written before a handle was passed on is seen after. *Others* are threads that kept a
-//! context of the span for longer than the span: they may only use [`Entry::with_extra`], which
-//! checks under the entry's lock that the span is still the one they knew.
+//! *Holders* are threads that may use the span: they have a handle, and `tracing` keeps the span
+//! open. Moving a handle to another thread synchronises the two threads, so the new holder sees
+//! everything written before the move. *Others* are threads whose context of the span outlives the
+//! span. They may only call [`Entry::with_extra`], which checks under the entry's lock that the
+//! entry still belongs to the span they knew.
 //!
 //! | field | Free | Undecided, Waiting | Claimed | Kept, Dropped |
 //! |---|---|---|---|---|
 //! | `id` | the table, when a span begins (before its handle exists) or ends | - | - | - |
-//! | `sequence` | who ends the span, once | - | - | - |
-//! | phase | who begins the span | any holder, by compare-exchange to Claimed, or Waiting to Kept | the claimer | who ends the span |
-//! | `metadata`, `began`, `thread`, `trace_start` of a child | who begins the span | - | - | - |
-//! | `span_id`, `trace_id`, `parent`, `trace`, `trace_start`, `trace_flags` | who begins the span | - | the claimer | - |
-//! | `flags`, [`Extra`] | who begins the span | holders and others, under the lock | the same | the same, and who ends the span |
+//! | `sequence` | the thread that ends the span, once | - | - | - |
+//! | phase | the thread that begins the span | any holder, by compare-exchange to Claimed, or from Waiting to Kept | the claimer | the thread that ends the span |
+//! | `metadata`, `began`, `thread`, `trace_start` of a child | the thread that begins the span | - | - | - |
+//! | `span_id`, `trace_id`, `parent`, `trace`, `trace_start`, `trace_flags` | the thread that begins the span | - | the claimer | - |
+//! | `flags`, [`Extra`] | the thread that begins the span | holders and others, under the lock | the same | the same, and the thread that ends the span |
 //! | `handles` | the table | holders, by compare-exchange with the generation | the same | the same |
-//! | `above` | the table, and who begins the span | - | - | who ends the span |
-//! | `root_key` | - | the claimer, and who begins a root that is decided at once | the claimer | - |
+//! | `above` | the table, and the thread that begins the span | - | - | the thread that ends the span |
+//! | `root_key` | - | the claimer, and the thread that begins a root that is decided at once | the claimer | - |
 //! | `failed` | - | - | the claimer | any holder sets it |
-//! | `entered`, `last_exit`, `occupancy`, `busy` | who begins the span | - | - | threads that enter and leave it |
+//! | `entered`, `last_exit`, `occupancy`, `busy` | the thread that begins the span | - | - | threads that enter and leave it |
 //!
-//! Ids are written before the phase is published with release, and read after the phase was read
-//! with acquire.
+//! # Memory ordering
 //!
-//! The thread that ends a span is alone with it, except for others. If no context that writes to
-//! the span was ever handed out ([`EXPOSED`]), there are none, and the end takes no lock.
+//! Publishing a phase is a Release store, and reading it is an Acquire load. Fields written before
+//! a phase is published and read after the phase was read can therefore be `Relaxed`.
+//!
+//! The thread that ends a span is ordered after all holders by their handles, so only others can
+//! still race with it. They exist only if a context that can write to the span was handed out
+//! ([`EXPOSED`]); without that flag, the end takes no lock.
 
 mod inside;
 mod root;
@@ -62,16 +66,16 @@ use crate::sync::{
 use crate::trace_state::State;
 use crate::traces::TraceRef;
 
-/// The state of an entry; see the module.
+/// The state of an entry; see the module documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Phase {
     Free,
-    /// A local root that has not been put to the sampler: its parent may still be set.
+    /// A local root that the sampler has not decided yet: its parent may still be set.
     Undecided,
     /// A thread is about to publish another state.
     Claimed,
-    /// A span below a kept one that has not started: its parent may still be set.
+    /// A span below a kept span that has not started: its parent may still be set.
     Waiting,
     /// A started span of a kept trace.
     Kept,
@@ -96,70 +100,70 @@ impl Phase {
 /// Bits of a state word below the sequence number.
 const PHASE_BITS: u32 = 8;
 
-/// There is a body.
+/// The span has a body.
 pub(crate) const BODY: u8 = 1;
-/// There is a context.
+/// The span's context is cached.
 pub(crate) const CONTEXT: u8 = 2;
 /// The trace has a trace state.
 pub(crate) const STATE: u8 = 4;
-/// There is a parent from elsewhere, or a context with values, to decide with.
+/// The root is decided with a remote parent, or with a context that carries values.
 pub(crate) const PENDING: u8 = 8;
-/// A context was handed out that writes to the span.
+/// A context that can write to the span was handed out.
 pub(crate) const EXPOSED: u8 = 16;
 /// The span is a local root.
 pub(crate) const ROOT: u8 = 32;
-/// The span's context is made from the current one, where that is its parent's.
+/// The span's context is derived from the current one, provided that is its parent's.
 pub(crate) const BASE_CURRENT: u8 = 64;
 /// The local root's parent is in another process.
 pub(crate) const REMOTE_PARENT: u8 = 128;
-/// Flags of what [`Extra`] holds, and of others that may use it.
+/// The flags that say what [`Extra`] holds, and whether other threads may use it.
 pub(crate) const HELD: u8 = BODY | CONTEXT | STATE | PENDING | EXPOSED;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct Entry {
-    /// The span's id in the subscriber; 0 if the entry is free.
+    /// The span's id in the subscriber; 0 while the entry is free.
     id: AtomicU64,
-    /// The sequence number, which changes when a span ends, and the phase.
+    /// The sequence number, which changes when a span ends, with the phase in the low 8 bits.
     state: AtomicU64,
     metadata: AtomicMetadata,
     began: AtomicU64,
     span_id: AtomicSpanId,
-    /// The parent's id in the trace. Of a span below a dropped root nothing.
+    /// The parent's span id. Unused for a span below a dropped root.
     parent: AtomicSpanId,
-    /// The slot where ended spans of the trace gather: [`TraceRef`].
+    /// The slot that collects the trace's ended spans, as a packed [`TraceRef`].
     trace: AtomicU64,
-    /// The time of the last exit; 0: none.
+    /// When a thread last left the span; 0: never.
     last_exit: AtomicU64,
-    // --- Second line.
-    /// The trace's id; of a span below a dropped root that root's.
+    // --- Second cache line.
+    /// The trace id; for a span below a dropped root, that root's.
     trace_id: AtomicTraceId,
     trace_start: AtomicU64,
-    /// The number of the thread that the span began on.
+    /// The number of the thread on which the span began.
     thread: AtomicU32,
     flags: AtomicU8,
     trace_flags: AtomicU8,
-    /// The number of times that the span was entered, up to 2.
+    /// The number of enters; stops counting at 2.
     entered: AtomicU8,
-    /// The number of threads inside, and the time since when there is one: see
+    /// The number of threads inside, and since when: see
     /// [`Occupancy`](super::occupancy::Occupancy).
     occupancy: AtomicU64,
-    /// The time during which threads were inside, up to `occupancy`'s.
+    /// Ticks during which at least one thread was inside, up to the time in `occupancy`.
     busy: AtomicU64,
     extra: Mutex<Extra>,
     handles: Handles,
-    /// Of a span with an id of ours: the span that it holds open; 0: none. Of a free entry: the
-    /// last span's id.
+    /// Open entry with an id from our own table: the span that this one holds open, or 0. Free
+    /// entry: the id of its last span.
     above: AtomicU64,
-    /// Of a decided local root whose end is counted: the number of its key, plus 1; else 0. Of
-    /// other spans nothing.
+    /// Decided local root whose outcome is counted: the number of its key plus 1. Other decided
+    /// roots: 0. Unused for other spans.
     root_key: AtomicU32,
-    /// Of a dropped local root whose end is counted: whether an error was seen.
+    /// Whether an error was seen below a dropped local root whose outcome is counted.
     failed: AtomicBool,
 }
 
-/// The parts of an entry that most spans do not need; [`HELD`] flags say which are there.
+/// The parts of an entry that most spans do not need; the [`HELD`] flags say which are present.
 #[derive(Debug, Default)]
 pub(crate) struct Extra {
     pub(crate) body: Option<Box<Body>>,
@@ -178,18 +182,18 @@ impl Extra {
     }
 }
 
-/// The facts beside name and fields that a local root is decided with.
+/// The inputs of a local root's decision besides its name and fields.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    /// Not valid if there is none.
+    /// Invalid if the root has no parent.
     pub(crate) parent: SpanContext,
-    /// The context from which the root's is made: its values, baggage among them, stay.
+    /// The context from which the root's context is derived: it inherits values such as baggage.
     pub(crate) base: Context,
-    /// The parent is a dropped span of ours, and was not set by anyone.
+    /// The parent is one of our dropped spans, and `set_parent` was not called.
     pub(crate) below_dropped: bool,
 }
 
-/// The first facts of a span.
+/// The initial values of a span's entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beginning {
     pub(crate) phase: Phase,
@@ -206,21 +210,28 @@ pub(crate) struct Beginning {
 }
 
 impl Entry {
+    /// The open span's id; 0 while the entry is free. Relaxed: a thread gets a live id with a
+    /// handle, and so after the id was stored.
     #[inline]
     pub(crate) fn id(&self) -> u64 {
         self.id.load(Ordering::Relaxed)
     }
 
-    /// Takes the entry for a span, if it is free. Only the thread whose part of the subscriber the
-    /// id is from begins spans here, so a plain store would do; the exchange keeps ids of other
-    /// subscribers apart.
+    /// Takes the entry for a span, if it is free.
+    ///
+    /// With a registry, only the thread that owns the id's slab slot begins a span here, so a store
+    /// would do. The compare-exchange guards against ids that come from another subscriber. Its
+    /// Acquire pairs with the Release store of 0 in [`Entry::free`], so that [`Entry::begin`]
+    /// continues the last span's sequence number.
     #[inline]
     pub(crate) fn take(&self, id: u64) -> bool {
         self.id.load(Ordering::Relaxed) == 0
             && self.id.compare_exchange(0, id, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes the entry, which is this thread's, for a span under an id of ours, with one handle.
+    /// Takes the entry for a span under an id from our own table, with one handle. The calling
+    /// thread already owns the free place: it came from the thread's own list or from under a lock,
+    /// so Relaxed stores are enough.
     #[inline]
     pub(super) fn take_own(&self, id: u64) {
         self.above.store(0, Ordering::Relaxed);
@@ -228,13 +239,13 @@ impl Entry {
         self.id.store(id, Ordering::Relaxed);
     }
 
-    /// The id of ours that the entry had last.
+    /// The id from our own table that the entry had last.
     #[inline]
     pub(super) fn last_id(&self) -> u64 {
         self.above.load(Ordering::Relaxed)
     }
 
-    /// Ends a span under an id of ours, as [`Entry::free`] does; returns the id.
+    /// Ends a span under an id from our own table, as [`Entry::free`] does; returns the id.
     #[inline]
     pub(super) fn free_own(&self) -> u64 {
         let id = self.id();
@@ -243,25 +254,26 @@ impl Entry {
         id
     }
 
-    /// The span that this one holds open; 0: none.
+    /// The span that this one holds open; 0: no span.
     #[inline]
     pub(crate) fn above(&self) -> u64 {
         self.above.load(Ordering::Relaxed)
     }
 
-    /// Notes the span that this one holds open. Nobody else knows this one's id yet.
+    /// Sets the span that this one holds open. Relaxed: no other thread knows this span's id yet.
     #[inline]
     pub(crate) fn set_above(&self, above: u64) {
         self.above.store(above, Ordering::Relaxed);
     }
 
-    /// The handles of a span with an id of ours.
+    /// The handle count of a span with an id from our own table.
     #[inline]
     pub(crate) fn handles(&self) -> &Handles {
         &self.handles
     }
 
-    /// Writes everything about a span that begins. Nobody else knows its id yet.
+    /// Writes all fields of a span that begins. No other thread knows its id yet;
+    /// [`Entry::publish`] makes the Relaxed stores visible to threads that read the phase.
     #[inline]
     pub(crate) fn begin(&self, beginning: &Beginning) {
         self.metadata.store(beginning.metadata);
@@ -281,12 +293,14 @@ impl Entry {
         self.publish(beginning.phase);
     }
 
+    /// The Acquire pairs with the Release in `publish` and `exchange`.
     #[inline]
     pub(crate) fn phase(&self) -> Phase {
         Phase::of(self.state.load(Ordering::Acquire))
     }
 
-    /// Tells the spans apart that have this entry one after the other.
+    /// Distinguishes the spans that use this entry one after the other. Relaxed: it changes only
+    /// when the span ends, and the caller keeps the span open.
     #[inline]
     pub(crate) fn sequence(&self) -> u64 {
         self.state.load(Ordering::Relaxed) >> PHASE_BITS
@@ -301,23 +315,26 @@ impl Entry {
     fn exchange(&self, from: Phase, to: Phase) -> bool {
         let sequence = self.state.load(Ordering::Relaxed) >> PHASE_BITS << PHASE_BITS;
         let (from, to) = (sequence | from as u64, sequence | to as u64);
+        // The Acquire pairs with the Release that published `from`, so a claimer sees the fields
+        // published with it. Relaxed on failure: callers load the phase again.
         self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Claims an entry that is `Undecided` or `Waiting`, as `from` says. `None` if another thread
-    /// was faster.
+    /// Claims an entry in the phase `from`, which is `Undecided` or `Waiting`. `None` if another
+    /// thread changed the phase first.
     pub(crate) fn claim(&self, from: Phase) -> Option<Claim<'_>> {
-        // Not `then_some`: a claim that was made and dropped would drop the span.
+        // Not `then_some`: that would build a `Claim` even if the exchange failed, and dropping it
+        // would drop the span.
         self.exchange(from, Phase::Claimed).then(|| Claim { entry: self, done: false })
     }
 
-    /// Starts a span that was waiting: its parent stays. `false` if it was not waiting.
+    /// Starts a waiting span, which fixes its parent. `false` if it was not waiting.
     #[inline]
     pub(crate) fn start(&self) -> bool {
         self.exchange(Phase::Waiting, Phase::Kept)
     }
 
-    /// The phase, once no thread is about to change it.
+    /// The phase; spins while another thread is changing it.
     #[inline]
     pub(crate) fn settled_phase(&self) -> Phase {
         loop {
@@ -328,10 +345,12 @@ impl Entry {
         }
     }
 
-    /// Ends the span: the entry can be taken again. Only who ends the span calls this, when
-    /// everything was taken out.
+    /// Ends the span and frees its entry. Only the thread that ends the span calls this, after it
+    /// has taken everything out.
     #[inline]
     pub(crate) fn free(&self) {
+        // The sequence number pairs with the Acquire in `with_extra`, the id with the one in
+        // `take`.
         let sequence = (self.state.load(Ordering::Relaxed) >> PHASE_BITS).wrapping_add(1);
         self.state.store(sequence << PHASE_BITS | Phase::Free as u64, Ordering::Release);
         self.id.store(0, Ordering::Release);
@@ -382,6 +401,9 @@ impl Entry {
         self.thread.load(Ordering::Relaxed)
     }
 
+    /// Relaxed: flags are written under the lock, or before the phase is published. The thread that
+    /// ends the span is ordered after all holders by their handles, and takes the lock if the span
+    /// is [`EXPOSED`].
     #[inline]
     pub(crate) fn flags(&self) -> u8 {
         self.flags.load(Ordering::Relaxed)
@@ -402,9 +424,10 @@ impl Entry {
         self.last_exit.store(time, Ordering::Relaxed);
     }
 
-    /// Notes that the span is entered; returns whether it was entered twice before, or more often.
+    /// Counts an enter, up to 2; returns whether the span had been entered at least twice before.
     #[inline]
     pub(crate) fn mark_entered(&self) -> bool {
+        // Two threads may enter at once and count one enter: that only delays caching the context.
         let before = self.entered.load(Ordering::Relaxed);
         let is_often = before >= 2;
         if !is_often {
@@ -413,7 +436,7 @@ impl Entry {
         is_often
     }
 
-    /// From now on, others may use the span.
+    /// Marks the span as usable by other threads, through a context.
     pub(crate) fn expose(&self) {
         if !self.has(EXPOSED) {
             let _locked = lock(&self.extra);
@@ -426,33 +449,37 @@ impl Entry {
         ExtraGuard { entry: self, extra: lock(&self.extra) }
     }
 
-    /// Runs `f` on the extra parts of the span that had this sequence number, if it is still open,
-    /// for a thread that need not be a holder.
+    /// Runs `f` on the extra parts of the span with this sequence number, if it is still open.
+    /// Unlike [`Entry::extra`], the caller need not be a holder.
     pub(crate) fn with_extra<T>(&self, sequence: u64, f: impl FnOnce(&mut Extra) -> T) -> Option<T> {
         let extra = lock(&self.extra);
         let state = self.state.load(Ordering::Acquire);
         let is_open = !matches!(Phase::of(state), Phase::Free | Phase::Dropped);
-        // The flags of another span are not written: it may be about to begin, which takes no lock.
+        // If the entry now belongs to another span, `f` and the guard's write to the flags must not
+        // run: that span may be about to begin, which takes no lock. If the sequence number
+        // matches, the span cannot end before the lock is released, because an exposed span ends in
+        // `take_extra`.
         (is_open && state >> PHASE_BITS == sequence).then(|| f(&mut ExtraGuard { entry: self, extra }))
     }
 
-    /// Takes the extra parts out of a span that ends, so that nobody changes them any more.
+    /// Takes the extra parts out of a span that ends, so that no other thread changes them
+    /// afterwards.
     pub(crate) fn take_extra(&self) -> Extra {
         let mut extra = lock(&self.extra);
-        // Under the lock, so that others see it: see the module. The next span begins with flags of
-        // its own.
+        // Published under the lock so that `with_extra` sees it; see the module documentation. The
+        // flags stay: the next span begins with its own.
         self.publish(Phase::Free);
         std::mem::take(&mut *extra)
     }
 
-    /// Sets one of the flags that do not say what is held: only who begins or claims the span, or
-    /// under the lock.
+    /// Changes flags. The caller begins or claims the span, or holds the lock, so no other thread
+    /// writes the flags between the load and the store.
     fn set_flags(&self, set: u8, clear: u8) {
         self.flags.store(self.flags() & !clear | set, Ordering::Relaxed);
     }
 }
 
-/// The extra parts of an entry, locked. The flags follow what is held when this is dropped.
+/// The extra parts of an entry, locked. Dropping the guard updates the flags that say what is held.
 pub(crate) struct ExtraGuard<'a> {
     entry: &'a Entry,
     extra: MutexGuard<'a, Extra>,
@@ -485,15 +512,15 @@ impl Drop for ExtraGuard<'_> {
     }
 }
 
-/// The right to change an entry's state. If it is dropped without a new state, because of a panic,
-/// the span is dropped, so that no thread waits for ever.
+/// The exclusive right to change an entry's state. If a panic drops it before a new state is
+/// published, it drops the span, so that no thread spins forever.
 #[must_use]
 pub(crate) struct Claim<'a> {
     entry: &'a Entry,
     done: bool,
 }
 
-/// The facts of a span of a kept trace, published with its state.
+/// The fields of a span in a kept trace that are published with its state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kept {
     pub(crate) trace: TraceRef,
@@ -525,7 +552,7 @@ impl<'a> Claim<'a> {
         entry.publish(Phase::Kept);
     }
 
-    /// The local root is dropped; its ids are for the context that says so.
+    /// Drops the local root. Its ids are kept for the context that propagates the decision.
     pub(crate) fn drop_trace(mut self, trace_id: TraceId, span_id: SpanId, flags: TraceFlags) {
         self.entry.span_id.store(span_id);
         self.entry.trace_id.store(trace_id);
@@ -534,8 +561,8 @@ impl<'a> Claim<'a> {
         self.entry.publish(Phase::Dropped);
     }
 
-    /// The span is a local root that is undecided, with a parent that was set. Returns what was
-    /// there before, to be dropped where nothing is locked or claimed.
+    /// Makes the span an undecided local root with the given parent. Returns the replaced parts,
+    /// which the caller must drop while it holds no lock and no claim.
     pub(crate) fn undecide(mut self, pending: Box<Pending>) -> (Option<Box<Pending>>, Option<Context>) {
         let entry = self.entry;
         let mut extra = entry.extra();
@@ -554,7 +581,7 @@ impl<'a> Claim<'a> {
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         if !self.done {
-            // It may still be that of the entry's last span.
+            // The key may still be that of the entry's previous span.
             self.entry.set_root_key(None);
             self.entry.publish(Phase::Dropped);
         }
@@ -571,13 +598,13 @@ mod tests {
         entry.occupy(10);
         entry.occupy(15);
         entry.vacate(20);
-        assert_eq!(entry.busy(), 0, "one is still inside");
+        assert_eq!(entry.busy(), 0, "another thread is still inside");
         entry.vacate(30);
         entry.occupy(100);
         entry.vacate(101);
         assert_eq!(entry.busy(), 21);
         entry.vacate(500);
-        assert_eq!(entry.busy(), 21, "left more often than entered");
+        assert_eq!(entry.busy(), 21, "an exit without an enter counts nothing");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Ids of our own, and the handles of the spans that have them.
+//! Span ids that our own table makes, and the handle counts of their spans.
 //!
 //! ```text
 //! bit 63   62                        24   23                 0
@@ -7,7 +7,7 @@
 //!    +---+-------------------------------+--------------------+
 //! ```
 //!
-//! A place is the number of an entry; its generation changes with each span. Bit 63 marks ids of
+//! A place is the index of an entry; its generation changes with each span. Bit 63 marks the ids of
 //! spans without an entry: see [`above`](crate::above).
 
 use crate::sync::{AtomicU64, Ordering};
@@ -21,22 +21,22 @@ pub(super) fn generation(id: u64) -> u64 {
     id >> PLACE_BITS
 }
 
-/// The number of handles of a span, and of the open spans that hold it, below the low half of the
-/// span's generation. Both change together: a stale id never counts for the span that has the entry
-/// next. Of a registry's span it is 0.
+/// The low 32 bits count the handles of a span, including those that its open children hold. The
+/// high 32 bits are the low half of the span's generation. One word holds both, so a stale id never
+/// changes the count of the entry's next span. The word is 0 for a registry's span.
 ///
-/// A thread that is inside of a span holds it for the children that begin there, many at a time:
-/// see [`stack`](crate::stack).
+/// A thread inside a span holds it for the children that begin there, many handles at a time: see
+/// [`stack`](crate::stack).
 #[derive(Debug, Default)]
 pub(crate) struct Handles(AtomicU64);
 
 /// The outcome of [`Handles::let_go`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LetGo {
-    /// The span has ended before.
+    /// The span has already ended.
     Stale,
     HeldStill,
-    /// The caller, and nobody else, ends the span.
+    /// The caller released the last handle, and must end the span.
     Last,
 }
 
@@ -45,37 +45,40 @@ fn one(id: u64) -> u64 {
     generation(id) << 32 | 1
 }
 
-/// If these are handles of this span, and not all gone, some more or less.
+/// Adds `by` to the handle count if `id` still refers to this span and it has handles left.
 #[inline]
 fn changed(handles: u64, id: u64, by: i64) -> Option<u64> {
     let count = i64::from(handles as u32);
     let is_own = handles >> 32 == one(id) >> 32 && count != 0;
-    // After four billion the next handle is not counted, and is a stale one when it is dropped.
+    // A handle beyond `u32::MAX` is not counted. The span then ends before the last handle is
+    // released, and that release finds a stale id.
     let is_possible = is_own && (0..=i64::from(u32::MAX)).contains(&(count + by));
     is_possible.then(|| handles.wrapping_add_signed(by))
 }
 
 impl Handles {
-    /// The one handle of a span that begins. Nobody else knows its id yet.
+    /// Starts a span with one handle. Relaxed: no other thread knows its id yet.
     #[inline]
     pub(super) fn start(&self, id: u64) {
         self.0.store(one(id), Ordering::Relaxed);
     }
 
-    /// Counts more handles of the span `id`. `false` if it has ended.
+    /// Adds handles to the span `id`. `false` if it has ended.
     #[inline]
     pub(crate) fn hold(&self, id: u64, handles: u32) -> bool {
-        // The caller has a handle, so there is nothing to synchronise with, as with `Arc`.
+        // As in `Arc::clone`, Relaxed is enough: the caller has a handle, so the span cannot end
+        // meanwhile.
         let more = |word| changed(word, id, i64::from(handles));
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Counts one handle of the span `id` less.
+    /// Releases one handle of the span `id`.
     #[inline]
     pub(crate) fn let_go(&self, id: u64) -> LetGo {
-        // Everything that was done with other handles comes before the end. The last one goes by an
-        // exchange too: the loom model of ids that are used without a handle fails with a plain
-        // store.
+        // As in `Arc::drop`: the Release of each earlier handle pairs with the Acquire of the last
+        // one, so everything done through other handles happens before the end. The last handle
+        // needs an exchange too: with a plain store, the loom model in which an id is used without
+        // a handle fails.
         let less = |word| changed(word, id, -1);
         match self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less) {
             Err(_) => LetGo::Stale,
@@ -84,8 +87,8 @@ impl Handles {
         }
     }
 
-    /// Counts handles of the span `id` less, unless none would be left; then it is `false`, and one
-    /// is left.
+    /// Releases `handles` handles of the span `id`, but never the last one: if none would be left,
+    /// it leaves one and returns `false`.
     #[inline]
     pub(crate) fn let_go_unless_last(&self, id: u64, handles: u32) -> bool {
         let mut is_last = false;
@@ -94,7 +97,7 @@ impl Handles {
             is_last = less as u32 == 0;
             Some(if is_last { one(id) } else { less })
         };
-        // A stale id says `false` too: the end that follows finds nothing.
+        // A stale id also returns `false`; the caller then tries to end the span and finds it gone.
         self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less).is_ok() && !is_last
     }
 }

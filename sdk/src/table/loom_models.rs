@@ -32,7 +32,7 @@ fn begin_with(entry: &Entry, id: u64, phase: Phase, flags: u8) {
     });
 }
 
-/// Decides as `Core::started` does; says what it saw, and whether this thread decided.
+/// Decides as `Core::started` does. Returns what it saw, and whether this thread decided.
 fn decide(entry: &Entry, trace: u128) -> (Phase, TraceId, bool) {
     let mut decided = false;
     loop {
@@ -54,7 +54,7 @@ fn decide(entry: &Entry, trace: u128) -> (Phase, TraceId, bool) {
     }
 }
 
-/// Two threads enter a root at once: one decides, and both see the same ids.
+/// Two threads enter a root at once: one of them decides, and both see the same ids.
 #[test]
 fn loom_a_root_is_decided_once() {
     loom::model(|| {
@@ -67,12 +67,12 @@ fn loom_a_root_is_decided_once() {
         assert_eq!((own.0, other.0), (Phase::Kept, Phase::Kept));
         assert_eq!(own.1, other.1);
         assert_ne!(own.2, other.2);
-        assert_eq!(entry.span_id().to_bytes()[7], own.1.to_bytes()[15], "ids of one decision");
+        assert_eq!(entry.span_id().to_bytes()[7], own.1.to_bytes()[15], "ids of two decisions");
     });
 }
 
-/// A parent is set while another thread enters the span: either the parent comes first, and the
-/// span is decided with it, or the entering does, and the caller is told that it came too late.
+/// A parent is set while another thread enters the span. Either the parent comes first, and the
+/// span is decided with it, or the enter comes first, and `set_parent` fails.
 #[test]
 fn loom_a_parent_is_set_or_refused() {
     loom::model(|| {
@@ -104,8 +104,8 @@ fn loom_a_parent_is_set_or_refused() {
     });
 }
 
-/// A context outlives its span, and writes to it while the span ends and another begins in its
-/// entry: the write reaches the first span or none, and the next one is what it began as.
+/// A context outlives its span and writes to it while the span ends and another one begins in the
+/// same entry. The write reaches the first span or nothing, and the next span is as it began.
 #[test]
 fn loom_a_late_write_never_reaches_the_next_span() {
     loom::model(|| {
@@ -116,18 +116,18 @@ fn loom_a_late_write_never_reaches_the_next_span() {
         let writes = thread::spawn(move || {
             late.with_extra(sequence, |extra| extra.body = Some(Box::<Body>::default())).is_some()
         });
-        // As in `Core::end`: an exposed span takes the lock.
+        // As in `Core::end`: an exposed span is ended under the lock.
         assert!(entry.has(EXPOSED));
         let taken = entry.take_extra().body.is_some();
         entry.free();
         begin_with(&entry, 6, Phase::Kept, ROOT);
         let written = writes.join().unwrap();
-        assert_eq!(written, taken, "written to the span that ended, and taken with it, or not at all");
+        assert_eq!(written, taken, "a write must reach the ended span and be taken with it, or not happen");
         assert!(entry.flags() == ROOT && entry.extra().body.is_none());
     });
 }
 
-/// One thread leaves while another enters: no time counts twice.
+/// One thread leaves while another enters: no time is counted twice.
 #[test]
 fn loom_time_inside_counts_once() {
     loom::model(|| {
@@ -141,17 +141,17 @@ fn loom_time_inside_counts_once() {
         });
         entry.vacate(21);
         thread.join().unwrap();
-        // From 11 to 21, and from 21 to 31. A thread that reads the clock first and leaves last
-        // ends the time early.
+        // Busy from 11 to 21 and from 21 to 31. The interval ends early if the thread with the
+        // earlier clock leaves last.
         assert!((10..=20).contains(&entry.busy()), "{}", entry.busy());
     });
 }
 
-/// Ids of one place, one after the other.
+/// Two successive ids of one place.
 const FIRST: u64 = 1 << 24 | 5;
 const NEXT: u64 = 2 << 24 | 5;
 
-/// Two threads drop the two handles of a span: one of them ends it, and no one else does.
+/// Two threads release the two handles of a span: exactly one of them ends it.
 #[test]
 fn loom_one_thread_drops_the_last_handle() {
     loom::model(|| {
@@ -167,8 +167,8 @@ fn loom_one_thread_drops_the_last_handle() {
     });
 }
 
-/// An id is used without a handle while the span ends and another one begins in its place: the id
-/// keeps the first span open or counts for none.
+/// An id is used without a handle while its span ends and another one begins in the same place. The
+/// id keeps the first span open, or has no effect.
 #[test]
 fn loom_a_stale_id_counts_for_no_other_span() {
     loom::model(|| {
@@ -182,16 +182,16 @@ fn loom_a_stale_id_counts_for_no_other_span() {
         }
         let stale = thread.join().unwrap();
         match own {
-            LetGo::Last => assert_eq!(handles.let_go(NEXT), LetGo::Last, "counted once"),
+            LetGo::Last => assert_eq!(handles.let_go(NEXT), LetGo::Last, "the span must have one handle"),
             LetGo::HeldStill => assert_eq!(stale, Some(LetGo::Last)),
-            LetGo::Stale => panic!("the handle was counted"),
+            LetGo::Stale => panic!("the handle must have been counted"),
         }
     });
 }
 
-/// A thread that is inside of a span takes a stock of handles for children, passes one on with a
-/// child that ends elsewhere, and lets go of the rest while the span's own handle is dropped: the
-/// span ends once, and not before the child.
+/// A thread inside a span takes a stock of handles for children, hands one to a child that ends
+/// elsewhere, and releases the rest while the span's own handle is dropped. The span ends once, and
+/// not before the child.
 #[test]
 fn loom_a_stock_of_handles_ends_the_span_once() {
     loom::model(|| {
@@ -204,7 +204,7 @@ fn loom_a_stock_of_handles_ends_the_span_once() {
         let rest = thread::spawn(move || rest.let_go_unless_last(FIRST, 2).then_some(LetGo::HeldStill));
         let own = handles.let_go(FIRST);
         let ends = [Some(own), child.join().unwrap().into(), rest.join().unwrap()];
-        // `None`: the rest was the last, and one handle of it is left for the end.
+        // `None`: the stock held the last handles, and one is left for the end.
         let last = ends.iter().filter(|end| matches!(end, Some(LetGo::Last) | None)).count();
         assert_eq!(last, 1);
         if ends.contains(&None) {

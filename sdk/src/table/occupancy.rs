@@ -1,17 +1,20 @@
-//! The time that threads spend inside of a span, as one word.
+//! The time that threads spend inside a span, packed into one word.
 
 use crate::clock::Ticks;
 
-/// The number of threads inside a span, in 12 bits, and since when, in ticks from its begin; if
-/// there are none, until when the last one was. Both change together, so a thread that enters while
-/// the last one leaves starts either a new time or none. Its clock may have been read before that
-/// one left: no time counts twice for that.
+/// The number of threads inside a span (12 bits), and since when at least one has been inside, in
+/// ticks since the span's start. While no thread is inside, the time is when the last one left.
+///
+/// Both change in one atomic step. A thread that enters while the last one leaves therefore either
+/// continues its interval or starts a new one. Its clock may have been read before the other thread
+/// left, so `enter` clamps the start to that time: no time is counted twice.
 #[derive(Clone, Copy)]
 pub(super) struct Occupancy(pub(super) u64);
 
 const THREAD_BITS: u32 = 12;
 const THREADS_MAX: u64 = (1 << THREAD_BITS) - 1;
-/// A span that is older, by weeks, is no longer busy: the time would count from a wrong tick.
+/// The largest time that fits. A span that is older, by weeks, no longer becomes busy: its time
+/// would start from a truncated tick.
 const SINCE_MAX: Ticks = Ticks::MAX >> THREAD_BITS;
 
 impl Occupancy {
@@ -45,16 +48,16 @@ impl Occupancy {
 mod tests {
     use super::*;
 
-    /// A thread reads its clock, and enters when another one has left since.
+    /// A thread reads its clock, another thread leaves, and only then does the first one enter.
     #[test]
     fn no_time_is_busy_twice() {
         let left = Occupancy(0).enter(10).leave(20);
         assert_eq!((left.threads(), left.enter(15).threads(), left.enter(15).since()), (0, 1, 20));
-        // And one that leaves by a clock from before it entered.
+        // The same for a thread whose clock was read before it entered.
         assert_eq!(left.enter(40).leave(35).enter(36).since(), 40);
     }
 
-    /// A span that is open for weeks is entered and left when its age no longer fits.
+    /// A span that stays open for weeks is entered and left when its age no longer fits.
     #[test]
     fn an_age_that_does_not_fit_makes_nobody_busy() {
         let (old, young) = (SINCE_MAX + 20, 10);

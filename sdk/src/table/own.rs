@@ -1,13 +1,13 @@
-//! Entries under ids of our own, for a subscriber without a registry beneath it.
+//! Entries under ids that the table makes itself, for a subscriber without a registry.
 //!
-//! An id is the number of an entry, its place, and a generation that changes with each span: see
-//! `handles.rs`. A place whose generations are used up is not used again: an id is never given to a
-//! second span.
+//! An id combines the index of an entry (its place) with a generation that changes with each span:
+//! see `handles.rs`. A place whose generations are exhausted is retired, so no id is ever used
+//! twice.
 //!
-//! Free places lie in a list of each thread's own, so that taking and freeing one is a few plain
-//! moves, and wander from thread to thread in batches, through a list behind a lock. A thread's
-//! list serves the table that it last took a place from; when another table's turn comes, and when
-//! the thread ends, the places go back.
+//! Each thread has its own list of free places, so that taking and freeing one costs a few plain
+//! moves. Places move between threads in batches, through a shared list behind a lock. A thread's
+//! list belongs to the table from which it last took a place. Its places go back to that table's
+//! shared list when the thread uses another table, or ends.
 
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, OnceLock, Weak};
@@ -21,17 +21,17 @@ const PLACES_MAX: u32 = (1 << PLACE_BITS) - 1;
 /// The number of places of the first page; page `n + 1` has twice as many as page `n`.
 const FIRST_PAGE: u32 = 32;
 const PAGES: usize = (PLACE_BITS - FIRST_PAGE.ilog2()) as usize + 1;
-/// Places that a thread takes from the shared list at once, or gives back to it.
+/// The number of places that a thread moves from or to the shared list at once.
 const BATCH: usize = 32;
-/// Places that were never used are taken in smaller numbers, so that a thread with one span does
-/// not hold many.
+/// Never-used places are taken in smaller batches, so that a thread with one span does not hold
+/// many.
 const FRESH: u32 = 8;
 
-/// The entries, and the places that are free.
+/// The entries, and the free places that no thread holds.
 #[derive(Debug)]
 pub(super) struct Own {
     pages: Box<[OnceLock<Box<[Entry]>>; PAGES]>,
-    /// Tells tables apart; never 0.
+    /// Distinguishes tables; never 0.
     number: u64,
     spare: Arc<Mutex<Spare>>,
 }
@@ -40,7 +40,7 @@ pub(super) struct Own {
 #[derive(Debug)]
 struct Spare {
     places: Vec<u32>,
-    /// The first place that was never used.
+    /// The first place that has never been used.
     fresh: u32,
 }
 
@@ -49,12 +49,13 @@ impl Own {
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
         Own {
             pages: Box::new([const { OnceLock::new() }; PAGES]),
+            // Relaxed: the numbers only have to differ.
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             spare: Arc::new(Mutex::new(Spare { places: Vec::new(), fresh: 0 })),
         }
     }
 
-    /// The page of a place, and the position there.
+    /// The page of a place, and the index in the page.
     #[inline]
     fn locate(place: u32) -> (usize, usize) {
         let shifted = place + FIRST_PAGE;
@@ -74,8 +75,8 @@ impl Own {
         (entry.id() == id).then_some(entry)
     }
 
-    /// An entry for a span that begins, with a new id. `reserve` returns true if a page of that
-    /// many bytes fits the budget.
+    /// Takes an entry for a new span, under a new id. `reserve` is called with the bytes of a new
+    /// page, and returns whether they fit the budget.
     #[inline]
     pub(super) fn take(&self, reserve: impl Fn(usize) -> bool) -> Option<&Entry> {
         let place = match pop(self.number) {
@@ -88,7 +89,7 @@ impl Own {
         Some(entry)
     }
 
-    /// The entry of a span that has ended can be taken again.
+    /// Frees the place of a span that has ended.
     #[inline]
     pub(super) fn give(&self, id: u64) {
         if generation(id) == GENERATION_MAX {
@@ -100,7 +101,7 @@ impl Own {
         }
     }
 
-    /// Gives the thread places, and returns one of them.
+    /// Fills the thread's list, and returns one of the places.
     #[cold]
     fn refill(&self, reserve: impl Fn(usize) -> bool) -> Option<u32> {
         settle(self);
@@ -116,16 +117,16 @@ impl Own {
         }
         let place = taken.pop();
         let rest = taken.into_iter().filter(|place| !push(self.number, *place));
-        // A thread that ends has no list.
+        // A thread that is ending has no list: its places go back.
         spare.places.extend(rest);
         place
     }
 
-    /// The page of a place, if it is there or can be made.
+    /// Ensures that the page of a place exists; `None` if it does not fit the budget.
     fn make_page(&self, place: u32, reserve: impl Fn(usize) -> bool) -> Option<()> {
         let (page, _) = Self::locate(place);
         let page_of = self.pages.get(page)?;
-        // Under the lock of `spare`: no other thread makes it meanwhile.
+        // The caller holds the lock of `spare`, so no other thread makes the page meanwhile.
         if page_of.get().is_none() {
             let length = (FIRST_PAGE as usize) << page;
             if !reserve(length * size_of::<Entry>()) {
@@ -136,7 +137,7 @@ impl Own {
         Some(())
     }
 
-    /// The thread's list is full, or another table's.
+    /// Frees a place when the thread's list is full, or belongs to another table.
     #[cold]
     fn give_slowly(&self, place: u32) {
         let mut spare = lock(&self.spare);
@@ -146,18 +147,18 @@ impl Own {
         }
     }
 
-    /// The pages that were made.
+    /// The allocated pages.
     pub(super) fn pages(&self) -> impl Iterator<Item = &[Entry]> {
         self.pages.iter().filter_map(OnceLock::get).map(|page| &**page)
     }
 }
 
-/// The places that one thread holds.
+/// The capacity of a thread's list of free places.
 const HELD_MAX: usize = 2 * BATCH;
 
-/// The free places that a thread holds.
+/// The free places of one thread.
 struct Held {
-    /// The number of the table that they belong to; 0: none.
+    /// The number of the table that the places belong to; 0: no table.
     owner: Cell<u64>,
     count: Cell<usize>,
     places: [Cell<u32>; HELD_MAX],
@@ -166,7 +167,7 @@ struct Held {
 thread_local! {
     static HELD: Held =
         const { Held { owner: Cell::new(0), count: Cell::new(0), places: [const { Cell::new(0) }; HELD_MAX] } };
-    /// The only one with a destructor, so that the other is read without a check.
+    /// Only this thread-local has a destructor, so that `HELD` can be read without a check.
     static HOME: RefCell<Home> = const { RefCell::new(Home(None)) };
 }
 
@@ -192,7 +193,7 @@ impl Drop for Home {
     }
 }
 
-/// Makes the thread's list this table's.
+/// Makes the thread's list belong to this table.
 fn settle(table: &Own) {
     if HELD.with(|held| held.owner.get()) == table.number {
         return;

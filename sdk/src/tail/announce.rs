@@ -1,4 +1,4 @@
-//! The traces that this process kept late, for the processes that it calls.
+//! The traces that this process kept late, to be announced to the processes that it calls.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use opentelemetry::TraceId;
 
 use crate::sync::{Mutex, lock};
 
-/// Traces that are told of; older ones are told to nobody who has not heard of them by then.
+/// The number of recent traces that can still be announced; older ones are dropped.
 const REMEMBERED: usize = 64;
 
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ pub(crate) struct Announcements(Mutex<Last>);
 #[derive(Debug, Default)]
 struct Last {
     ids: VecDeque<TraceId>,
-    /// Traces that were announced so far.
+    /// The number of traces added so far.
     all: u64,
 }
 
@@ -29,15 +29,15 @@ impl Announcements {
         last.all += 1;
     }
 
-    /// The latest traces that came after this number of them.
+    /// The traces that were added after the first `heard` ones: the latest, up to `most`.
     pub(crate) fn after(&self, heard: u64, most: usize) -> News {
         let last = lock(&self.0);
         let new = last.all.saturating_sub(heard);
         let (mut ids, mut others) = (Vec::new(), Vec::new());
-        // Nobody knows the ids of those before.
+        // The ids of older traces are no longer known.
         let mut untold = new.saturating_sub(last.ids.len() as u64);
         for id in last.ids.iter().take(usize::try_from(new).unwrap_or(usize::MAX)) {
-            // Several local roots may have the trace's id: it is named once, and counted once.
+            // Several local roots may share the trace's id: name it once, and count it once.
             if ids.contains(id) || others.contains(id) {
                 continue;
             }
@@ -52,15 +52,15 @@ impl Announcements {
     }
 }
 
-/// Traces that a process has not heard of.
+/// Traces that a called process does not know of yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct News {
-    /// The latest of them, each once, the last one first.
+    /// The latest of them without duplicates, newest first.
     pub(crate) ids: Vec<TraceId>,
-    /// The number to ask with next.
+    /// The value to pass as `heard` next time.
     pub(crate) all: u64,
-    /// The number of those that are not named, and will not be; of those that are forgotten, of
-    /// their parts.
+    /// The number of traces that are not in `ids` and will never be announced. Parts of forgotten
+    /// traces count one by one.
     pub(crate) untold: u64,
 }
 
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(announced.after(60, 2), News { ids: ids(&[71, 70]), all: 71, untold: 9 });
     }
 
-    /// Its parts take no other trace's place in a list.
+    /// The parts of one trace use up only one entry of a list.
     #[test]
     fn a_trace_of_several_parts_is_named_once() {
         let announced = Announcements::default();

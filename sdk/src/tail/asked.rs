@@ -1,4 +1,4 @@
-//! A recorded trace, for the policies of the samplers.
+//! A recorded trace as the policies of the samplers crate see it.
 
 use astracer_samplers::tail::{Value as TailValue, View};
 use opentelemetry::Value as OtelValue;
@@ -7,7 +7,7 @@ use super::own::Own;
 use super::view::TailTrace;
 use crate::record::{Buffer, Value};
 
-/// A trace with the functions that may want it.
+/// A trace, with the user's functions that may want to keep it.
 pub(super) struct Asked<'a> {
     pub(super) trace: TailTrace<'a>,
     pub(super) own: &'a [Own],

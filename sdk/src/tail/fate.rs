@@ -1,4 +1,4 @@
-//! The fate of recorded traces, and its explanation in words.
+//! Which of the recorded traces were kept, held or given up, and an explanation in words.
 
 use astracer_samplers::tail::{Rule, Severity};
 use opentelemetry::TraceId;
@@ -7,16 +7,17 @@ use super::Keeper;
 use crate::record::KeptBy;
 use crate::stats::GivenUp;
 
-/// The end of a recorded trace that was given up.
+/// A recorded trace that was given up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gone {
     pub(super) trace_id: TraceId,
     pub(super) reason: GivenUp,
-    /// As of a trace that is held; `None` for one that was open: no policy was asked about it.
+    /// The answer of the policies; `None` if the trace was given up while it was open, before they
+    /// were asked.
     pub(super) asked: Option<Refusal>,
 }
 
-/// The policies' answer: the first that wanted the trace and had no budget left, if there is one.
+/// The first policy that wanted the trace and had no budget left, if there was one.
 pub(super) type Refusal = Option<KeptBy>;
 
 /// The fate of a recorded trace whose root has ended.
@@ -35,28 +36,28 @@ impl Keeper {
         }
     }
 
-    /// The same of a trace that was given up while it was open.
+    /// Remembers a trace that was given up while it was open.
     pub(crate) fn note_open_gone(&self, trace_id: TraceId, reason: GivenUp) {
         self.note_gone(Gone { trace_id, reason, asked: None });
     }
 
-    /// The same of one whose root finds nothing of it, unless more is known: another part may have
-    /// been put to the policies.
+    /// Remembers a trace of which the ending root found no span, unless more is known about it:
+    /// another part may already have been submitted to the policies.
     pub(crate) fn note_root_gone(&self, trace_id: TraceId, reason: GivenUp) {
         if self.explains && self.ring.fate(trace_id).is_none() {
             self.note_open_gone(trace_id, reason);
         }
     }
 
-    /// The fate of a recorded trace in words, if it is one of the last.
+    /// Explains the fate of a recorded trace, if it is one of the last.
     pub(crate) fn fate(&self, trace_id: TraceId) -> Option<String> {
         Some(match self.ring.fate(trace_id)? {
             Fate::Kept(by) => self.kept(by),
             Fate::Held(severity, refusal) => {
-                let seen = if severity > Severity::Fine { ", marked by what was seen in it" } else { "" };
+                let seen = if severity > Severity::Fine { ", marked for an error or warning" } else { "" };
                 let (bytes, bytes_max) = (self.ring.bytes(), self.ring.bytes_max());
                 let answer = self.answer(refusal);
-                format!("{answer}; it is held for now, in a ring with {bytes} of {bytes_max} bytes{seen}")
+                format!("{answer}; held in the ring ({bytes} of {bytes_max} bytes used){seen}")
             }
             Fate::Gone(Gone { reason, asked, .. }) => {
                 let answer = asked.map(|refusal| self.answer(refusal) + "; ").unwrap_or_default();
@@ -67,13 +68,13 @@ impl Keeper {
 
     fn kept(&self, by: KeptBy) -> String {
         match by.place() {
-            Some(0) => "kept at its end: by hand".to_owned(),
-            Some(1) => "kept at its end: a caller kept its part".to_owned(),
-            _ => format!("kept at its end: by {}", self.policy(by)),
+            Some(0) => "kept late by hand".to_owned(),
+            Some(1) => "kept late because a caller kept its part".to_owned(),
+            _ => format!("kept late by {}", self.policy(by)),
         }
     }
 
-    /// A policy with its budget.
+    /// Names a policy and its budget.
     fn policy(&self, by: KeptBy) -> String {
         let rule = by.policy_place().and_then(|place| self.sampler.rules().nth(place));
         let named = |Rule { policy, budget, .. }: &Rule| match budget.to_string() {
@@ -85,18 +86,18 @@ impl Keeper {
 
     fn answer(&self, refusal: Refusal) -> String {
         match refusal {
-            Some(by) => format!("{} wanted it at its end, and had no budget left", self.policy(by)),
-            None => "no policy wanted it at its end".to_owned(),
+            Some(by) => format!("{} wanted it, but had no budget left", self.policy(by)),
+            None => "no policy wanted it".to_owned(),
         }
     }
 
     fn reason(&self, reason: GivenUp) -> String {
         match reason {
-            GivenUp::Unwanted | GivenUp::Refused => "nobody asked for it while it was held".to_owned(),
+            GivenUp::Unwanted | GivenUp::Refused => "not requested while it was held".to_owned(),
             GivenUp::RingFull => format!("the ring of {} bytes was full", self.ring.bytes_max()),
             GivenUp::ShutDown => "the service was shut down".to_owned(),
-            // Of single spans.
-            GivenUp::Cut | GivenUp::Late => "its spans came too late, or were too many".to_owned(),
+            // These reasons are for single spans.
+            GivenUp::Cut | GivenUp::Late => "its spans were late or too many".to_owned(),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Spans that end when their trace has left its slot: they join it in the ring, or follow it where
-//! it was kept.
+//! Late spans, which end after their trace left its slot: they join it in the ring, or follow it to
+//! the queue if it was kept.
 
 use astracer_samplers::Nanos;
 use astracer_samplers::tail::{Decided, Severity};
@@ -12,11 +12,12 @@ use crate::stats::GivenUp;
 use crate::traces::{TraceRef, Traces};
 
 impl Keeper {
-    /// A span of this duration ends whose trace has left before it. A trace that waits in the ring
-    /// is put to the policies again if something worse is seen in the span, or if it is the root;
-    /// of several local roots with the trace's id, the span is with its own. `count` is told,
-    /// before that, whether the trace is there or was kept. Returns whether the span follows a
-    /// trace that was kept, and the queue took it.
+    /// Ends a span of duration `nanos` whose trace has left its slot.
+    ///
+    /// A trace in the ring is submitted to the policies again if the span has a higher severity, or
+    /// is the root. If several local roots share the trace's id, the span joins its own. `count` is
+    /// called first, with whether the trace is in the ring or was kept. Returns whether the span
+    /// followed a kept trace and the queue took it.
     pub(crate) fn end_late(
         &self,
         (late, part): ((Header, Record), TraceRef),
@@ -77,8 +78,8 @@ impl Keeper {
         false
     }
 
-    /// A late span joins its trace, which was taken out of the ring, at the expense of traces of
-    /// lower value; or is cut.
+    /// Adds a late span to its trace, which was taken out of the ring. Evicts traces of lower value
+    /// if necessary; if that is not enough, the span is cut.
     fn join(&self, held: &mut Held, record: Record, body: Option<&mut Body>, traces: &Traces) {
         let (counted, bytes, severity) = (record.counted(), held.bytes_with(body.as_deref()), held.severity);
         if held.is_full(self.limits(), &record) || !self.grow(&mut held.room, bytes, severity, traces) {
@@ -89,7 +90,8 @@ impl Keeper {
         self.counters.held(counted);
     }
 
-    /// A trace that was taken out of the ring goes to the policies, and back if none keeps it.
+    /// Submits a trace that was taken out of the ring to the policies, and puts it back if none
+    /// keeps it.
     fn decide_again(&self, mut held: Held, now: Nanos, queue: &Queue) {
         match self.decide(&held, now, true) {
             Decided::Kept(place) => {

@@ -1,5 +1,5 @@
-//! Policies that are functions of the user's: run where no lock is held, guarded, and switched off
-//! if they are at fault.
+//! Policies that are functions supplied by the user. They run with no lock held, panics are caught,
+//! and a function that panics or is slow too often is switched off.
 
 use std::cell::Cell;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::panics::{caught, warn};
 use crate::stats::OwnPolicyFaults;
 use crate::sync::statics::{AtomicU64, Ordering};
 
-/// Such a function.
+/// A policy function supplied by the user.
 pub(crate) type Function = Arc<dyn Fn(&TailTrace<'_>) -> bool + Send + Sync>;
 
 /// Whether the function wants the trace; `None` if it panicked.
@@ -20,8 +20,8 @@ pub(super) fn ask(function: &Function, trace: &TailTrace<'_>) -> Option<bool> {
     caught(|| Some(function(trace)), |_| None)
 }
 
-/// The faults (panics, and calls of more than [`SLOW_NANOS`]) after which a function is switched
-/// off.
+/// The number of faults (panics, and calls longer than [`SLOW_NANOS`]) after which a function is
+/// switched off.
 const FAULTS_MAX: u64 = 16;
 /// 10 ms.
 const SLOW_NANOS: u64 = 10_000_000;
@@ -31,7 +31,7 @@ pub(crate) struct Own {
     function: Function,
     panics: AtomicU64,
     slow: AtomicU64,
-    /// The last call that was slow or panicked was told of: 0 no, 1 it is to be told, 2 yes.
+    /// State of the warning that the function was switched off: 0 not due, 1 due, 2 emitted.
     told: AtomicU64,
 }
 
@@ -46,6 +46,7 @@ impl Own {
         Own { name, function, panics: AtomicU64::new(0), slow: AtomicU64::new(0), told: AtomicU64::new(0) }
     }
 
+    /// Relaxed: calls that run at the same time may exceed [`FAULTS_MAX`] by a few.
     fn faults(&self) -> u64 {
         self.panics.load(Ordering::Relaxed) + self.slow.load(Ordering::Relaxed)
     }
@@ -67,13 +68,15 @@ impl Own {
             self.panics.fetch_add(1, Ordering::Relaxed);
         }
         if self.is_off() {
+            // Relaxed: the exchange only makes sure that one thread warns. The counts that it
+            // reports may be slightly old.
             let _ = self.told.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed);
         }
         wants.unwrap_or(false)
     }
 
-    /// Whether it wants a trace whose root has ended. One that a policy's function makes itself is
-    /// put to none of them, since it would make another one.
+    /// Whether the function wants a trace whose root has ended. A trace that a policy function
+    /// makes itself is never submitted to such functions: each run could make another trace.
     pub(crate) fn wants_at_end(&self, trace: &TailTrace<'_>, clock: &Clock) -> bool {
         Inside::enter(&IN_POLICY).is_some_and(|_inside| self.wants(trace, clock))
     }
@@ -87,8 +90,8 @@ impl Own {
         }
     }
 
-    /// Warns that it was switched off, once. Not on a thread of the service's, which may be inside
-    /// of a subscriber.
+    /// Warns once that the function was switched off. Not called on the service's threads, which
+    /// may be inside a subscriber.
     pub(crate) fn warn(&self) {
         if self.told.compare_exchange(1, 2, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             let OwnPolicyFaults { name, panics, slow, .. } = self.stats();
@@ -97,12 +100,12 @@ impl Own {
                     policy = name,
                     panics,
                     slow,
-                    "astracer has switched a policy off: it panicked, or took more than 10 ms, {FAULTS_MAX} times"
+                    "astracer switched off a policy: it panicked or took more than 10 ms {FAULTS_MAX} times"
                 );
             });
         }
     }
 }
 
-// Whether this thread runs a policy's function.
+// Whether this thread is running a policy function.
 thread_local!(static IN_POLICY: Cell<bool> = const { Cell::new(false) });

@@ -1,9 +1,9 @@
-//! Provisional traces whose root has ended, and which no policy has kept: for a while, for triggers
-//! that come late.
+//! The ring: provisional traces whose root has ended and which no policy has kept. They are held
+//! for a while, for triggers that come late.
 //!
-//! Traces lie in shards by their ids, in the order of their ends; a thread locks one shard at a
-//! time, and takes out what has been there for long. All bytes, those of open traces too, are one
-//! [`Budget`]'s.
+//! Traces are distributed over shards by their ids, in the order in which they ended. A thread
+//! locks one shard at a time, and takes out the traces that have been held for long enough. All
+//! bytes, including those of open provisional traces, are charged to one [`Budget`].
 
 mod row;
 
@@ -23,61 +23,60 @@ use crate::stats::{Counted, GivenUp};
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
 use crate::traces::{Provisional, TraceRef};
 
-/// A trace in the ring takes this beside its spans.
+/// The overhead of a trace in the ring, in bytes, besides its spans.
 pub(super) const HELD_BYTES: usize = size_of::<Held>() + size_of::<Provisional>() + 16;
 
 /// A trace in the ring.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) trace: Box<Provisional>,
-    /// Its spans, and local roots among them.
+    /// The trace's spans, and the local roots among them.
     pub(crate) counted: Counted,
     pub(crate) duration: u64,
-    /// The time at which the root was let go of, or at which the trace was too old to wait for
-    /// that.
+    /// When the root was released, or when the trace became too old to wait for that.
     pub(crate) ended: Ticks,
-    /// The first policy that wanted it, when none that did had budget left.
+    /// The first policy that wanted the trace, if every policy that did had no budget left.
     pub(super) refused_by: Refusal,
-    /// Its number among the traces that have come to its shard, which the ring gives it.
+    /// The trace's arrival number in its shard, assigned by the ring.
     pub(crate) came: u64,
 }
 
 impl Held {
-    /// The reason for which it is given up when its time is over.
+    /// The reason for giving the trace up when its time is over.
     pub(crate) fn reason(&self) -> GivenUp {
         if self.refused_by.is_some() { GivenUp::Refused } else { GivenUp::Unwanted }
     }
 
-    /// Its local root, if it is there: of a trace that is old it is still open.
+    /// The local root, if it has ended: an old trace may be here while its root is still open.
     pub(crate) fn root(&self) -> Option<SpanId> {
         let root = self.buffer.records.iter().rev().find(|record| record.is_local_root());
         root.map(|root| root.span_id)
     }
 
-    /// Whether it takes no more spans: these are the most that it may have, and their bytes. Its
-    /// root has a place all the same.
+    /// Whether the trace takes no more spans under these limits. A local root is always accepted.
     pub(crate) fn is_full(&self, (spans_max, bytes_max): (usize, usize), record: &Record) -> bool {
         let is_full = self.buffer.records.len() >= spans_max || self.buffer.bytes_used() >= bytes_max;
         is_full && !record.is_local_root()
     }
 
-    /// The bytes that it takes with one span more.
+    /// The bytes that the trace needs with one more span.
     pub(crate) fn bytes_with(&self, body: Option<&Body>) -> usize {
         HELD_BYTES + self.buffer.bytes_held() + 2 * size_of::<Record>() + body.map_or(0, Body::bytes)
     }
 
-    /// Adds a span for which there is room.
+    /// Adds a span for which capacity was reserved.
     pub(crate) fn add(&mut self, record: Record, body: Option<&mut Body>) {
         let counted = record.counted();
         self.buffer.append(record, body);
         self.counted.spans += counted.spans;
         self.counted.roots += counted.roots;
-        // Lists double as they grow. Where there is no room for that, the next span asks for it.
+        // Vectors double as they grow, which may exceed the reservation. If it cannot grow here,
+        // the next span's reservation includes the difference.
         let bytes = HELD_BYTES + self.buffer.bytes_held();
         self.room.grow_to(bytes, Use::Entries);
     }
 
-    /// Counts a span that is cut, for the root to tell of.
+    /// Counts a span that was cut; the root reports the number.
     pub(crate) fn cut(&mut self) {
         self.header.cut = self.header.cut.saturating_add(1);
     }
@@ -97,27 +96,27 @@ impl DerefMut for Held {
     }
 }
 
-/// A trace that somebody wants before it has come: by hand all parts of it, and for a caller one
-/// part for each ask.
+/// A request for a trace that has not arrived. A request by hand covers all parts of the trace, one
+/// by a caller covers one part.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     trace_id: TraceId,
     pub(crate) by: KeptBy,
     asked: Ticks,
-    /// The times that it was asked for in vain.
+    /// The number of requests that did not find the trace.
     pub(crate) asks: u64,
 }
 
-/// A trace that was kept late: its spans that are still open follow it, within its limits.
+/// A trace that was kept late. Its spans that are still open follow it, within its limits.
 #[derive(Debug)]
 pub(crate) struct Kept {
     trace_id: TraceId,
-    /// The slot that it had: several local roots may have the trace's id.
+    /// The slot that the trace had: several local roots may share the trace's id.
     part: TraceRef,
     by: KeptBy,
     key: KeyNumber,
     spans: usize,
-    /// Spans that were cut, for the root to tell of if it is not there yet.
+    /// Spans that were cut, for the root to report if it has not ended yet.
     cut: u32,
 }
 
@@ -131,9 +130,9 @@ impl Kept {
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// Traces in which nothing was seen, and those in which something was.
+    /// Traces of severity `Fine`, and traces of a higher severity.
     rows: [Row; 2],
-    /// The number of traces that have come.
+    /// The number of traces that have arrived.
     came: u64,
     /// The last traces that were kept late.
     kept: VecDeque<Kept>,
@@ -142,15 +141,14 @@ struct Shard {
     gone: VecDeque<Gone>,
 }
 
-/// Ids in each shard that are remembered of traces that were kept, of those that are wanted, and of
-/// those that were given up.
+/// The capacity of each of a shard's lists of kept, requested and given-up traces.
 const REMEMBERED: usize = 256;
 const SHARDS: usize = if cfg!(loom) { 1 } else { 8 };
-/// Traces whose time is over that one call takes out: two for each that comes, so that none stays
-/// behind.
+/// The number of expired traces that one call takes out of each row: more than one for each
+/// arrival, so that expired traces do not pile up.
 const EXPIRED_AT_ONCE: usize = 4;
 
-/// Traces that came to the ring before a moment: their number in each shard.
+/// A point in time: the number of traces that had arrived in each shard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrivals([u64; SHARDS]);
 
@@ -163,38 +161,38 @@ pub(crate) struct Ring {
     shards: [Mutex<Shard>; SHARDS],
     budget: Arc<Budget>,
     bytes_max: usize,
-    /// The time for which traces stay.
+    /// The time for which traces are held.
     hold: Ticks,
-    /// The time for which a trace is wanted that has not come.
+    /// The time for which a request for a trace that has not arrived stays valid.
     wanted_for: Ticks,
     closed: AtomicBool,
 }
 
-/// The fate of a trace that was to be held.
+/// The outcome of putting a trace into the ring.
 #[derive(Debug)]
 pub(crate) enum Holding {
     Held,
-    /// Somebody asked for it when it was not there.
+    /// The trace was requested before it arrived.
     Wanted(Box<Held>, Wanted),
-    /// Nothing is held, or nothing any more: it is given up.
+    /// The ring holds no traces, or is closed: the trace is given up.
     Refused(Box<Held>, GivenUp),
 }
 
-/// The fate of a span whose trace has left before it, with the trace's key.
+/// The outcome of ending a span after its trace left the slot, with the trace's key.
 #[derive(Debug)]
 pub(crate) enum LateSpan {
-    /// It is with its trace in the ring.
+    /// The span joined its trace in the ring.
     Held(KeyNumber),
-    /// Its trace is taken out, and it is not in it yet: it is the root, or something worse was seen
-    /// in it than in the trace, or others are to make room for it.
+    /// The trace was taken out, and the caller has to add the span: it is the root, its severity is
+    /// higher than the trace's, or other traces must be evicted for it.
     Out(Box<(Held, Record)>),
-    /// Its trace has as many spans or bytes as it may have.
+    /// The trace has reached its maximum of spans or bytes.
     Cut(KeyNumber),
-    /// Its trace was kept.
+    /// The trace was kept.
     Kept(KeyNumber, Box<(Header, Record)>),
-    /// Its trace was kept, and its policy has no budget left for the span.
+    /// The trace was kept, but its policy has no budget left for the span.
     Refused(KeyNumber),
-    /// Its trace was given up.
+    /// The trace was given up.
     Gone,
 }
 
@@ -235,12 +233,14 @@ impl Ring {
         self.bytes_max
     }
 
-    /// Whether traces stay in it, now.
+    /// Whether the ring holds traces at present. Relaxed: only a hint that saves work; `hold`
+    /// checks `closed` again under the shard's lock.
     pub(crate) fn holds(&self) -> bool {
         self.hold > 0 && !self.closed.load(Ordering::Relaxed)
     }
 
-    /// Room for a trace that has none yet.
+    /// Grows a reservation to `bytes`, after binding it to the ring's budget if necessary. `false`
+    /// if the bytes do not fit.
     pub(crate) fn grow(&self, room: &mut Room, bytes: usize) -> bool {
         if !room.is_of(&self.budget) {
             *room = Room::of(&self.budget);
@@ -248,8 +248,7 @@ impl Ring {
         room.grow_to(bytes, Use::Entries)
     }
 
-    /// Whether somebody wants this trace, which has come; and forgets that, unless it is wanted by
-    /// hand.
+    /// The request for a trace that has just arrived. Removes the request, unless it is by hand.
     pub(crate) fn take_wanted(&self, trace_id: TraceId, now: Ticks) -> Option<Wanted> {
         self.wish_for(&mut self.shard(trace_id), trace_id, now)
     }
@@ -262,8 +261,8 @@ impl Ring {
         Some(Wanted { asks, ..wanted })
     }
 
-    /// Forgets what was asked too long ago of this trace, and returns how often it was asked for in
-    /// vain since; `None` if never.
+    /// Removes expired requests for this trace. Returns how often the others were made without
+    /// finding it, and resets that count; `None` if there was no request.
     fn answer(&self, shard: &mut Shard, trace_id: TraceId, now: Ticks) -> Option<u64> {
         shard.wanted.iter().find(|wanted| wanted.trace_id == trace_id)?;
         let is_in_time = |wanted: &Wanted| now.abs_diff(wanted.asked) <= self.wanted_for;
@@ -272,14 +271,16 @@ impl Ring {
         Some(of_trace.map(|wanted| std::mem::take(&mut wanted.asks)).sum())
     }
 
-    /// Holds a trace, unless somebody has asked for it meanwhile, or nothing is held; and takes out
-    /// those whose time is over.
+    /// Puts a trace into the ring, unless it was requested meanwhile or the ring holds nothing.
+    /// Takes expired traces out into `out`.
     pub(crate) fn hold(&self, mut held: Held, now: Ticks, out: &mut Vec<Held>) -> Holding {
         let mut shard = self.shard(held.header.trace_id);
         if let Some(wanted) = self.wish_for(&mut shard, held.header.trace_id, now) {
             return Holding::Wanted(Box::new(held), wanted);
         }
-        // Set before all shards are emptied, each under its lock.
+        // Relaxed under the shard's lock: `close` comes before all shards are emptied, each under
+        // its lock. A thread that locks the shard after it was emptied sees `closed`; one that
+        // locked it before has its trace taken out.
         if self.closed.load(Ordering::Relaxed) {
             return Holding::Refused(Box::new(held), GivenUp::ShutDown);
         }
@@ -296,7 +297,7 @@ impl Ring {
     }
 
     fn pop_expired(&self, shard: &mut Shard, now: Ticks, most: usize, out: &mut Vec<Held>) {
-        // One that ended far ahead did so before the clock was set back.
+        // `abs_diff`: a trace whose end is far in the future ended before the clock was set back.
         let is_over = |held: &Held| now.abs_diff(held.ended) >= self.hold;
         for row in &mut shard.rows {
             for _ in 0..most {
@@ -306,21 +307,21 @@ impl Ring {
         }
     }
 
-    /// Takes out all traces whose time is over.
+    /// Takes out all expired traces.
     pub(crate) fn expire(&self, now: Ticks, out: &mut Vec<Held>) {
         for shard in &self.shards {
             self.pop_expired(&mut lock(shard), now, usize::MAX, out);
         }
     }
 
-    /// Takes out the oldest trace of the lowest value, of those that are worth no more than one of
+    /// Takes out the oldest trace of the lowest value among those worth no more than a trace of
     /// this severity.
     pub(crate) fn pop_lowest(&self, severity: Severity) -> Option<Held> {
         let mut rows = 0..=usize::from(severity > Severity::Fine);
         rows.find_map(|row| self.pop_oldest(row))
     }
 
-    /// Takes out the oldest trace of this row of all shards; `None` once no shard has one.
+    /// Takes the oldest trace of this row out of all shards; `None` once no shard has one.
     fn pop_oldest(&self, row: usize) -> Option<Held> {
         let first = |shard: &Mutex<Shard>| {
             let shard = lock(shard);
@@ -329,8 +330,8 @@ impl Ring {
         loop {
             let firsts = self.shards.iter().filter_map(|shard| Some((first(shard)?, shard)));
             let (_, shard) = firsts.min_by_key(|(ended, _)| *ended)?;
-            // Other threads may have emptied this shard meanwhile. The next look finds another one,
-            // or none.
+            // Another thread may have emptied the row since. The next iteration finds another
+            // shard, or none.
             let popped = lock(shard).rows[row].pop_if(|_| true);
             if popped.is_some() {
                 return popped;
@@ -338,11 +339,11 @@ impl Ring {
         }
     }
 
-    /// Notes that a trace was kept. Returns the number of times that it was asked for in vain,
+    /// Remembers that a trace was kept. Returns how often it was requested without being found
     /// while it was out of the ring.
     pub(crate) fn note_kept(&self, kept: Kept, now: Ticks) -> u64 {
         let mut shard = self.shard(kept.trace_id);
-        // Wishes stay, for parts that may come.
+        // The requests stay, for parts of the trace that may still arrive.
         let asks = self.answer(&mut shard, kept.trace_id, now).unwrap_or_default();
         if shard.kept.len() == REMEMBERED {
             shard.kept.pop_front();
@@ -351,8 +352,9 @@ impl Ring {
         asks
     }
 
-    /// Takes out a trace that somebody wants. If it is not there, it is wanted from now on, even if
-    /// a part of it was kept: others may be open. `asks` is 1 if this asks in vain.
+    /// Takes out a requested trace. If it is not there, the request is remembered, even if a part
+    /// of the trace was kept: other parts may still be open. `asks` is 1 if this request counts
+    /// when the trace is not found, else 0.
     pub(crate) fn take(&self, trace_id: TraceId, by: KeptBy, now: Ticks, asks: u64) -> Taken {
         let mut shard = self.shard(trace_id);
         let [ordinary, marked] = &mut shard.rows;
@@ -361,8 +363,8 @@ impl Ring {
         }
         let was_kept = shard.kept.iter().any(|kept| kept.trace_id == trace_id);
         let (asks, taken) = if was_kept { (0, Taken::Before) } else { (asks, Taken::Asked) };
-        // By hand one wish is for all parts. Each ask of a caller is a wish of its own: callers
-        // have a budget of asks.
+        // One request by hand covers all parts. Each request of a caller is a separate one, because
+        // callers have a budget of requests.
         let mut of_trace = shard.wanted.iter_mut().filter(|wanted| wanted.trace_id == trace_id);
         if let Some(wanted) = of_trace.find(|wanted| wanted.by == KeptBy::HAND || by == KeptBy::HAND) {
             (wanted.by, wanted.asked) = (KeptBy::HAND, now);
@@ -370,7 +372,8 @@ impl Ring {
             return taken;
         }
         if shard.wanted.len() == REMEMBERED {
-            // Others may ask for anything: the service's own asks are not forgotten for theirs.
+            // Callers in other processes may request any number of traces; they must not displace
+            // requests made by hand.
             let oldest = shard.wanted.iter().position(|wanted| wanted.by != KeptBy::HAND);
             if oldest.is_none() && by != KeptBy::HAND {
                 return taken;
@@ -381,12 +384,14 @@ impl Ring {
         taken
     }
 
-    /// Puts back a trace that was taken out and that no policy keeps, as [`Ring::hold`] does.
+    /// Puts back a trace that was taken out and that no policy keeps; outcomes as for
+    /// [`Ring::hold`].
     pub(crate) fn put_back(&self, held: Held, now: Ticks) -> Holding {
         let mut shard = self.shard(held.header.trace_id);
         if let Some(wanted) = self.wish_for(&mut shard, held.header.trace_id, now) {
             return Holding::Wanted(Box::new(held), wanted);
         }
+        // Relaxed: see `hold`.
         if self.closed.load(Ordering::Relaxed) {
             return Holding::Refused(Box::new(held), GivenUp::ShutDown);
         }
@@ -395,12 +400,13 @@ impl Ring {
         Holding::Held
     }
 
-    /// The traces that have come so far.
+    /// The traces that have arrived so far.
     pub(crate) fn so_far(&self) -> Arrivals {
         Arrivals(std::array::from_fn(|at| lock(&self.shards[at]).came))
     }
 
-    /// Takes out the traces of these arrivals, a shard at a time, to be put back or kept.
+    /// Takes out the traces of these arrivals, one shard at a time. `f` keeps them or puts them
+    /// back.
     pub(crate) fn take_all(&self, Arrivals(came): Arrivals, mut f: impl FnMut(Vec<Held>)) {
         for (shard, came) in self.shards.iter().zip(came) {
             let all = lock(shard).rows.iter_mut().flat_map(|row| row.take_before(came)).collect();
@@ -408,7 +414,7 @@ impl Ring {
         }
     }
 
-    /// The fate of a trace, if it is there or was kept not long ago.
+    /// The fate of a trace, if the trace is in the ring or its fate is remembered.
     pub(super) fn fate(&self, trace_id: TraceId) -> Option<Fate> {
         let mut shard = self.shard(trace_id);
         if let Some(kept) = shard.kept.iter().rev().find(|kept| kept.trace_id == trace_id) {
@@ -429,13 +435,14 @@ impl Ring {
         shard.gone.push_back(gone);
     }
 
-    /// From now on nothing is held.
+    /// Closes the ring: from now on it refuses traces. Relaxed: the shards' locks order it, see
+    /// `hold`.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }
 
-    /// A span ends whose trace has left before it. The limits are those of [`Held::is_full`]; the
-    /// function says whether it may follow a trace of this key that was kept.
+    /// Ends a span whose trace has left its slot. `limits` are those of [`Held::is_full`];
+    /// `may_follow` says whether the span may follow a kept trace of this reason and key.
     pub(crate) fn end_late(
         &self,
         ((header, record), part): ((Header, Record), TraceRef),
@@ -450,12 +457,12 @@ impl Ring {
         let latest_of = |test: &dyn Fn(&Kept) -> bool| {
             kept.iter().rposition(|kept| kept.trace_id == trace_id && test(kept))
         };
-        // Of a part that is gone, what ends follows the latest that was kept.
+        // If its own part is gone, a span follows the part that was kept last.
         let at = latest_of(&|kept| kept.part == part)
             .or_else(|| if row.is_none() { latest_of(&|_| true) } else { None });
         if let Some(kept) = at.and_then(|at| kept.get_mut(at)) {
             let (is_root, is_full) = (record.is_local_root(), kept.spans >= limits.0);
-            // The root says what is missing, so it follows in any case.
+            // The root reports the number of missing spans, so it follows in any case.
             if (is_full || !may_follow(kept.by, kept.key)) && !is_root {
                 kept.cut = kept.cut.saturating_add(1);
                 return if is_full { LateSpan::Cut(kept.key) } else { LateSpan::Refused(kept.key) };
@@ -484,13 +491,13 @@ impl Ring {
     }
 }
 
-/// A trace that somebody wants.
+/// The result of requesting a trace.
 #[derive(Debug)]
 pub(crate) enum Taken {
     Held(Box<Held>),
-    /// It was kept before.
+    /// The trace was kept before.
     Before,
-    /// It is not there, now.
+    /// The trace is not there now.
     Asked,
 }
 
@@ -506,19 +513,19 @@ mod tests {
         Held { trace, counted: Counted::default(), duration: 0, ended: number, refused_by: None, came: 0 }
     }
 
-    /// Ids of one shard.
+    /// Ids that all map to one shard.
     fn id(number: usize) -> TraceId {
         TraceId::from((number * SHARDS) as u128)
     }
 
-    /// Where all asks are the service's own, a caller's is none.
+    /// When all remembered requests are by hand, a caller's request is not remembered.
     #[test]
     fn a_callers_ask_takes_no_place_of_the_services_own() {
         let ring = Ring::new(1 << 20, 10, 10);
         (1..=REMEMBERED).for_each(|number| drop(ring.take(id(number), KeptBy::HAND, 1, 1)));
         assert!(matches!(ring.take(id(1_000), KeptBy::CALLER, 1, 1), Taken::Asked));
         assert!(ring.take_wanted(id(1), 2).is_some() && ring.take_wanted(id(1_000), 2).is_none());
-        // One more of its own does.
+        // One more request by hand displaces the oldest.
         ring.take(id(1_001), KeptBy::HAND, 1, 1);
         assert!(ring.take_wanted(id(1), 2).is_none() && ring.take_wanted(id(1_001), 2).is_some());
     }
@@ -533,7 +540,7 @@ mod tests {
         assert!(known.eq(10_001 - REMEMBERED..=10_000));
     }
 
-    /// The oldest goes first, whatever was taken out behind it while it was looked at.
+    /// The oldest trace leaves first, whichever trace behind it was taken out meanwhile.
     #[test]
     fn a_trace_that_is_put_back_has_its_place_among_empty_ones() {
         for taken in 2..=5 {
@@ -553,7 +560,7 @@ mod tests {
         }
     }
 
-    /// Late spans are accounted for with the memory that their trace takes for them.
+    /// A late span's reservation covers the memory by which its trace grows.
     #[test]
     fn a_trace_that_grows_in_the_ring_has_room_for_its_memory() {
         let ring = Ring::new(1 << 20, 10, 10);
@@ -574,15 +581,16 @@ mod tests {
         }
     }
 
-    /// Threads that look at once all see the same trace as the oldest. One gets it, and the others
-    /// the next ones: while an ordinary trace is there, none gets a marked one, or nothing.
+    /// Threads that look at the same time all see the same oldest trace. One of them gets it, and
+    /// the others get the next ones. As long as there is an unmarked trace, no thread gets a marked
+    /// one or nothing.
     #[test]
     fn a_marked_trace_is_not_taken_out_while_others_are_there() {
         const THREADS: usize = 4;
         for _ in 0..500 {
             let ring = Ring::new(1 << 20, u64::MAX, 10);
             for number in 0..(THREADS * SHARDS) as u64 {
-                // In each shard as many of both, and all of one age.
+                // Each shard has as many marked as unmarked traces, all of the same age.
                 let (mut ordinary, mut marked) = (held(number + 1), held(number + 1_001));
                 (ordinary.ended, marked.ended) = (1, 1);
                 marked.trace.severity = Severity::Error;

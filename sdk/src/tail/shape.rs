@@ -1,7 +1,7 @@
-//! The shape of a call tree: a hash of the paths from the root to each span, as names.
+//! The shape of a call tree: a hash of the paths from the root to each span, made of span names.
 //!
-//! A path counts once, however often it was taken, so that loops of different lengths are one
-//! shape; times and order do not count. Spans whose parent is not there begin paths.
+//! A path counts once however often it occurs, so that loops of different lengths have the same
+//! shape. Times and order do not count. A span whose parent is missing starts a path of its own.
 
 use std::hash::{Hash as _, Hasher as _};
 
@@ -9,7 +9,7 @@ use opentelemetry::SpanId;
 
 use crate::record::{Buffer, Record};
 
-/// Deterministic, so that a shape has one hash in all threads.
+/// Deterministic, so that a shape has the same hash on all threads.
 fn hash(above: u64, name: &str) -> u64 {
     let mut hasher = std::hash::DefaultHasher::new();
     above.hash(&mut hasher);
@@ -30,14 +30,15 @@ pub(crate) fn of(buffer: &Buffer) -> u64 {
     let mut paths: Vec<Option<u64>> = vec![None; records.len()];
     let mut way = Vec::new();
     for start in 0..records.len() {
-        // Up to the first span whose path is known, and down again: no recursion.
+        // Walk up to the first span whose path is known, then down again, without recursion.
         let mut at = start;
         let mut above = loop {
             if let Some(path) = paths[at] {
                 break path;
             }
             way.push(at);
-            // No id is its own ancestor's, unless ids are given twice: then the way would not end.
+            // A span is its own ancestor only if ids are duplicated; the bound on the length ends
+            // that loop.
             match find(records[at].parent).filter(|_| way.len() <= records.len()) {
                 Some(parent) => at = parent,
                 None => break 0,
@@ -56,7 +57,7 @@ pub(crate) fn of(buffer: &Buffer) -> u64 {
     hasher.finish()
 }
 
-/// The names of the records, in their order.
+/// The names of the records, in order.
 fn names(buffer: &Buffer) -> impl Iterator<Item = &str> {
     let mut details = buffer.details.iter();
     buffer.records.iter().map(move |record: &Record| {

@@ -1,4 +1,4 @@
-//! A recorded trace, as policies see it.
+//! A recorded trace, as the user's policies see it.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use opentelemetry::TraceId;
 use crate::clock::Clock;
 use crate::record::{Attribute, Buffer, Detail, Header, Record, Status};
 
-/// A recorded trace that the head sampler dropped, lent to a policy of the user's.
+/// A recorded trace that the head sampler dropped, as a policy function sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct TailTrace<'a> {
     pub(super) header: &'a Header,
@@ -26,7 +26,7 @@ impl<'a> TailTrace<'a> {
         self.header.trace_id
     }
 
-    /// The key of its local root; empty for keys without a record.
+    /// The key of its local root; empty if the sampler has no record for the key.
     pub fn key(&self) -> &'a str {
         self.key
     }
@@ -36,12 +36,12 @@ impl<'a> TailTrace<'a> {
         Duration::from_nanos(self.nanos)
     }
 
-    /// Whether an error was seen.
+    /// Whether an error was seen in the trace.
     pub fn has_error(&self) -> bool {
         self.severity == Severity::Error
     }
 
-    /// The spans that have ended, in the order of their ends.
+    /// The spans that have ended, in the order in which they ended.
     pub fn spans(&self) -> impl Iterator<Item = TailSpan<'a>> + use<'a> {
         let (mut details, mut attributes) = (self.buffer.details.iter(), &*self.buffer.attributes);
         let (buffer, clock) = (self.buffer, self.clock);
@@ -65,29 +65,30 @@ pub struct TailSpan<'a> {
 }
 
 impl<'a> TailSpan<'a> {
-    /// Its name.
+    /// The span's name.
     pub fn name(&self) -> &'a str {
         let own = self.detail.and_then(|detail| detail.name);
         own.map_or(self.record.metadata.name(), |name| self.buffer.memory.text(name))
     }
 
-    /// Whether it is the local root.
+    /// Whether the span is the local root.
     pub fn is_local_root(&self) -> bool {
         self.record.is_local_root()
     }
 
-    /// Whether its status is an error.
+    /// Whether the span's status is an error.
     pub fn has_error(&self) -> bool {
         matches!(self.detail.map(|detail| detail.status), Some(Status::Error(_)))
     }
 
-    /// Its duration.
+    /// The span's duration.
     pub fn duration(&self) -> Duration {
         let by_hand = self.detail.and_then(|detail| detail.ended_by_hand);
         Duration::from_nanos(self.clock.duration(self.record.start, self.record.end, by_hand))
     }
 
-    /// An attribute's value as text; `None` if it has none of this name, or a list.
+    /// The value of the span's attribute `name` as text; `None` if it has none of this name, or the
+    /// value is a list.
     pub fn attribute(&self, name: &str) -> Option<Cow<'a, str>> {
         let memory = &self.buffer.memory;
         self.attributes.iter().rev().find(|attribute| attribute.is_named(name, memory))?.text(memory)

@@ -33,7 +33,7 @@ fn record(id: u64) -> Record {
     record
 }
 
-/// Room for provisional traces without a bound.
+/// An unbounded capacity for provisional traces.
 struct Unbounded;
 
 impl RingRoom for Unbounded {
@@ -66,12 +66,13 @@ impl Model {
         LoomArc::new(Model { traces: Traces::new(slots, Budget::new(1 << 20)), queue, counters, bounds })
     }
 
-    /// A span of a trace ends. Its id says its trace: that of trace 7 is 70, or 71 for a child.
+    /// Ends a span of a trace. The id encodes the trace: the root of trace 7 is 70, and 71 is a
+    /// child.
     fn end(&self, trace: TraceRef, id: u64) {
         self.traces.end_span(trace, || header(id), record(id), None, (&self.queue, &self.bounds));
     }
 
-    /// A span of a provisional trace ends. Returns what became of it.
+    /// Ends a span of a provisional trace. Returns the outcome.
     fn end_provisional(&self, trace: TraceRef, id: u64) -> EndedSpan {
         let record = record(id);
         if !record.is_local_root() && self.traces.gather(trace, &record, usize::MAX, &self.queue) {
@@ -81,7 +82,7 @@ impl Model {
         self.traces.end_provisional(trace, || header(id), record, None, bounds)
     }
 
-    /// The spans that are in the queue, in the order of their ids. Each has to be in its own trace.
+    /// The spans in the queue, sorted by id. Asserts that each of them is in its own trace.
     fn exported(&self) -> Vec<u64> {
         let mut ids = Vec::new();
         while let Work::Export(taken) = self.queue.take() {
@@ -100,7 +101,7 @@ impl Model {
     }
 }
 
-/// A local root ends while its child does, on another thread.
+/// A local root ends while its child ends on another thread.
 #[test]
 fn loom_a_child_that_ends_with_its_root_is_exported_once() {
     loom::model(|| {
@@ -114,7 +115,7 @@ fn loom_a_child_that_ends_with_its_root_is_exported_once() {
     });
 }
 
-/// A trace takes the slot of one that has ended, while a late span of that one ends.
+/// A trace takes the slot of one that has ended, while a late span of the first one ends.
 #[test]
 fn loom_a_late_span_does_not_land_in_the_trace_that_has_its_slot_now() {
     loom::model(|| {
@@ -132,7 +133,7 @@ fn loom_a_late_span_does_not_land_in_the_trace_that_has_its_slot_now() {
     });
 }
 
-/// A trace gets old while its spans end. Its slot is free afterwards, once.
+/// A trace expires while its spans end. Afterwards its slot is free exactly once.
 #[test]
 fn loom_an_old_trace_gives_its_slot_up_once() {
     loom::model(|| {
@@ -149,7 +150,7 @@ fn loom_an_old_trace_gives_its_slot_up_once() {
     });
 }
 
-/// A flush takes what has ended; the rest leaves with the root.
+/// A flush takes the spans that have ended; the rest leaves with the root.
 #[test]
 fn loom_a_flush_between_two_spans_loses_none() {
     loom::model(|| {
@@ -164,7 +165,7 @@ fn loom_a_flush_between_two_spans_loses_none() {
     });
 }
 
-/// A span ends while the layer is shut down: it is in the queue, or lost and counted, and not left
+/// A span ends while the layer is shut down. It is in the queue, or counted as lost, but never left
 /// in the slot.
 #[test]
 fn loom_a_span_that_ends_at_the_shutdown_does_not_stay_behind() {
@@ -183,18 +184,18 @@ fn loom_a_span_that_ends_at_the_shutdown_does_not_stay_behind() {
     });
 }
 
-/// The number of spans that a fate hands on, and the severity that the trace has with them.
+/// The number of spans that an outcome hands over, and the severity of a complete trace.
 fn handed_on(ended: EndedSpan) -> (usize, Option<Severity>) {
     match ended {
         EndedSpan::Gathered => (0, None),
         EndedSpan::Late(..) => (1, None),
         EndedSpan::Whole(whole) => (whole.buffer.records.len(), Some(whole.severity)),
-        EndedSpan::GivenUp(..) => panic!("there is room"),
+        EndedSpan::GivenUp(..) => panic!("the capacity is unbounded"),
     }
 }
 
-/// A provisional root ends while its child does, on another thread: the child is with it or late,
-/// and in no other place.
+/// A provisional root ends while its child ends on another thread: the child leaves with the trace,
+/// or is late.
 #[test]
 fn loom_a_provisional_child_is_whole_or_late() {
     loom::model(|| {
@@ -210,7 +211,7 @@ fn loom_a_provisional_child_is_whole_or_late() {
     });
 }
 
-/// Two threads see something in a trace at once: the worst of it stays.
+/// Two threads mark a trace at once: the higher severity stays.
 #[test]
 fn loom_the_worst_mark_stays() {
     loom::model(|| {
@@ -222,12 +223,12 @@ fn loom_the_worst_mark_stays() {
         marks.join().unwrap();
         assert_eq!(model.traces.severity(trace), Severity::Error);
         let (spans, severity) = handed_on(model.end_provisional(trace, 10));
-        assert_eq!((spans, severity), (1, Some(Severity::Error)), "it is provisional still");
+        assert_eq!((spans, severity), (1, Some(Severity::Error)), "the trace must still be provisional");
     });
 }
 
-/// Something is seen in a trace whose slot another one takes at that moment: the other one is not
-/// marked, and keeps its own mark, and that it is provisional.
+/// A trace is marked just as another one takes its slot. The other trace is not marked, keeps its
+/// own mark, and stays provisional.
 #[test]
 fn loom_a_late_mark_is_no_other_trace_s() {
     loom::model(|| {
@@ -244,7 +245,7 @@ fn loom_a_late_mark_is_no_other_trace_s() {
     });
 }
 
-/// A trace gets too old to wait for its root, which ends at that moment: one of the two has it.
+/// A provisional trace expires while its root ends: exactly one of the two takes it.
 #[test]
 fn loom_an_old_provisional_trace_is_taken_once() {
     loom::model(|| {
@@ -269,13 +270,12 @@ fn loom_an_old_provisional_trace_is_taken_once() {
     });
 }
 
-/// A root that is decided long after it began takes a slot while kept traces of its age give theirs
-/// up.
+/// A root that is decided long after it began takes a slot while kept traces of that age expire.
 #[test]
 fn loom_a_slot_is_provisional_before_it_is_old() {
     loom::model(|| {
         let model = Model::new(1);
-        // Slots are made when they are first needed, which is no part of the model.
+        // Slots are allocated on first use, which is not part of the model.
         model.traces.give_back(model.traces.take_provisional(1, KeyNumber::OTHERS));
         let other = model.clone();
         let expires = thread::spawn(move || other.traces.expire(2, &other.queue));

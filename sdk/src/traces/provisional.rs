@@ -1,12 +1,16 @@
-//! Slots of provisional traces: recorded though the head sampler dropped them.
+//! Slots of provisional traces: traces that are recorded although the head sampler dropped them.
 //!
-//! Their spans gather like those of kept traces, but never leave by themselves: whoever ends the
-//! local root gets all of them, and puts them to the policies. Their bytes are the ring's
-//! ([`crate::tail`]), not those of open spans.
+//! Their spans are collected like those of kept traces, but no part leaves early. The thread that
+//! ends the local root takes all of them and submits the trace to the policies. Their bytes are
+//! charged to the ring's budget ([`crate::tail`]), not to that of open spans.
 //!
-//! A slot's *marks* are a word with the turn that they are of, so that a mark that comes late is no
-//! other trace's. They say that the trace is provisional, and the worst that was seen in it: that
-//! holds for kept traces too.
+//! A slot's *marks* are one word that also holds the turn they belong to, so that a late mark never
+//! applies to the slot's next trace. They say that the trace is provisional, and the highest
+//! severity seen in it. The severity is tracked for kept traces too.
+//!
+//! A turn ends under the slot's lock, so a Relaxed load under the lock gives the current turn. A
+//! load without the lock may be stale and is only a hint: the turn in the marks, or a second look
+//! under the lock, decides.
 
 use astracer_samplers::tail::{KeyNumber, Severity};
 
@@ -24,8 +28,8 @@ use crate::trace_state::State;
 const PROVISIONAL: u64 = 4;
 const SEVERITY: u64 = 3;
 
-/// The spans of a provisional trace, taken out of its slot. It has no room of its own until then:
-/// an empty one is used again for another trace.
+/// The spans of a provisional trace, taken out of its slot. Until they are, it holds no
+/// reservation: an empty one is reused for another trace.
 #[derive(Debug)]
 pub(crate) struct Provisional {
     pub(crate) header: Header,
@@ -35,12 +39,12 @@ pub(crate) struct Provisional {
     pub(crate) severity: Severity,
     /// The root's start.
     pub(crate) opened: Ticks,
-    /// The slot that it had.
+    /// The slot that the trace had.
     pub(crate) part: TraceRef,
 }
 
 impl Default for Provisional {
-    /// Nothing of no trace.
+    /// No spans, and an invalid trace id.
     fn default() -> Self {
         Provisional {
             header: Header {
@@ -61,30 +65,30 @@ impl Default for Provisional {
     }
 }
 
-/// The fate of a span of a provisional trace.
+/// The outcome of ending a span of a provisional trace.
 #[derive(Debug)]
 pub(crate) enum EndedSpan {
-    /// It waits for its trace.
+    /// The span was added to its trace.
     Gathered,
-    /// These are given up: it alone, because its trace is cut or was given up while it was open, or
-    /// all of its trace.
+    /// These spans were given up: the span alone, because its trace is full or was given up while
+    /// it was open, or all spans of its trace.
     GivenUp(Counted, GivenUp),
-    /// Its trace has left before it. Boxed, because few spans are late.
+    /// The trace left its slot before this span ended. Boxed, because few spans are late.
     Late(Box<(Header, Record)>),
-    /// It is the root: the trace is whole.
+    /// The span is the root, so the trace is complete.
     Whole(Box<Provisional>),
 }
 
-/// Room for provisional traces.
+/// The capacity for provisional traces.
 pub(crate) trait RingRoom {
-    /// Spans of one trace, and their bytes.
+    /// The maximum number of spans in one trace, and of their bytes.
     fn limits(&self) -> (usize, usize);
 
-    /// Makes the room as large as the buffer, at the expense of traces of lower value. The caller
-    /// holds the lock of a slot.
+    /// Grows the reservation to `bytes`, evicting traces of lower value if necessary. `false` if
+    /// that is not possible. The caller holds the lock of a slot.
     fn make_room(&self, room: &mut Room, bytes: usize, severity: Severity) -> bool;
 
-    /// One without spans, for a trace that leaves its slot.
+    /// An empty [`Provisional`], for a trace that leaves its slot.
     fn spare(&self) -> Box<Provisional>;
 }
 
@@ -105,31 +109,37 @@ fn mark_of(severity: Severity) -> u64 {
 }
 
 impl Slot {
-    /// The marks of this turn.
+    /// The marks of the given turn; 0 if the word holds those of another turn. Relaxed: the turn in
+    /// the same word identifies them.
     fn marks_of(&self, turn: u32) -> u64 {
         let marks = self.marks.load(Ordering::Relaxed);
         if (marks >> 32) as u32 == turn { marks & u64::from(u32::MAX) } else { 0 }
     }
 
-    /// Whether a provisional trace has the slot now. Under the slot's lock.
+    /// Whether the slot's current trace is provisional. The caller holds the slot's lock.
     pub(super) fn is_provisional(&self) -> bool {
         self.marks_of(self.turn.load(Ordering::Relaxed)) & PROVISIONAL != 0
     }
 }
 
 impl Traces {
-    /// A slot for a provisional trace; [`TraceRef::NONE`] if all are taken, or provisional traces
-    /// have three quarters of them.
+    /// Takes a slot for a provisional trace; [`TraceRef::NONE`] if no slot is free, or provisional
+    /// traces already have three quarters of them.
     pub(crate) fn take_provisional(&self, now: Ticks, key: KeyNumber) -> TraceRef {
         let max = self.slots_max - self.slots_max / 4;
         let more = |open: u32| (open < max).then_some(open + 1);
+        // Relaxed: the number only bounds the slots, and guards no other data.
         if self.provisional.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
             return TraceRef::NONE;
         }
         let trace = self.take_marked(now, |slot, turn| {
-            // Exchanged, and not stored, so that a late mark of the trace before comes before or
-            // fails, whoever looks.
+            // A swap, not a store, so that it has a place in the order of exchanges: a late mark of
+            // the slot's previous trace either comes first and is overwritten, or fails. loom does
+            // not order a plain store in this way. Relaxed: `take_marked` publishes the marks with
+            // `opened`.
             slot.marks.swap(u64::from(turn) << 32 | PROVISIONAL, Ordering::Relaxed);
+            // Published like the marks. The thread that ends the root has also seen the root's
+            // phase, which is published later.
             slot.key.store(key.get(), Ordering::Relaxed);
         });
         if trace == TraceRef::NONE {
@@ -138,8 +148,8 @@ impl Traces {
         trace
     }
 
-    /// Gives back the slot of a provisional trace in which nothing has ended, if its root is none
-    /// after all, or nobody will end it. Returns whether it had one.
+    /// Frees the slot of a provisional trace in which no span has ended, when its root was not
+    /// created after all or will never end. Returns whether it freed the slot.
     pub(crate) fn give_back(&self, trace: TraceRef) -> bool {
         let Some(slot) = self.slot(trace.slot) else { return false };
         let gathered = lock(&slot.gathered);
@@ -158,7 +168,10 @@ impl Traces {
         self.provisional.load(Ordering::Relaxed)
     }
 
-    /// Marks an open trace as one in which this was seen.
+    /// Raises the severity of an open trace to at least `severity`.
+    ///
+    /// All accesses are Relaxed: the marks guard no other data, and the word holds the turn, so an
+    /// exchange for a turn that is over fails.
     pub(crate) fn mark(&self, trace: TraceRef, severity: Severity) {
         let Some(slot) = self.slot(trace.slot) else { return };
         if slot.turn.load(Ordering::Relaxed) != trace.turn {
@@ -168,7 +181,7 @@ impl Traces {
         loop {
             let turns_since = trace.turn.wrapping_sub((marks >> 32) as u32);
             if turns_since > u32::MAX / 2 {
-                // Another trace has the slot meanwhile, and its marks.
+                // Another trace has the slot by now, and the marks are its own.
                 return;
             }
             let own = if turns_since == 0 { marks & u64::from(u32::MAX) } else { 0 };
@@ -183,24 +196,25 @@ impl Traces {
         }
     }
 
-    /// The worst that was seen in an open trace; nothing of one that has left. Its marks stay until
-    /// another trace has the slot, so what they say depends on chance.
+    /// The highest severity seen in an open trace; [`Severity::Fine`] once the trace has left. The
+    /// old marks stay until another trace takes the slot, so reading them then would depend on
+    /// chance.
     pub(crate) fn severity(&self, trace: TraceRef) -> Severity {
         let is_open = |slot: &&Slot| slot.turn.load(Ordering::Relaxed) == trace.turn;
         let slot = self.slot(trace.slot).filter(is_open);
         slot.map_or(Severity::Fine, |slot| severity_of(slot.marks_of(trace.turn)))
     }
 
-    /// The short way of [`Traces::end_provisional`] for a child in which nothing was seen: into
-    /// memory that is accounted for. A trace that takes no more spans, or that was given up, has
-    /// none. Returns whether it went this way.
+    /// The fast path of [`Traces::end_provisional`], for a child of severity `Fine` that fits into
+    /// memory already charged to the budget. A full or given-up trace has no such memory. Returns
+    /// whether the span was added.
     #[inline]
     pub(crate) fn gather(&self, trace: TraceRef, record: &Record, spans_max: usize, queue: &Queue) -> bool {
         let Some(slot) = self.slot(trace.slot) else { return false };
         let mut gathered = lock(&slot.gathered);
         let buffer = &gathered.buffer;
-        // Without a header it is the first span, in memory and room that a kept trace left in the
-        // slot.
+        // Without a header this is the trace's first span, and the buffer and reservation are those
+        // that a kept trace left in the slot.
         let is_short = slot.turn.load(Ordering::Relaxed) == trace.turn
             && buffer.records.len() < buffer.records.capacity().min(spans_max)
             && gathered.header.is_some()
@@ -211,7 +225,7 @@ impl Traces {
         is_short
     }
 
-    /// Adds an ended span to its provisional trace; with the local root the trace is whole.
+    /// Adds an ended span to its provisional trace. The local root completes the trace.
     pub(crate) fn end_provisional(
         &self,
         trace: TraceRef,
@@ -222,12 +236,12 @@ impl Traces {
     ) -> EndedSpan {
         let Some(slot) = self.slot(trace.slot) else { return EndedSpan::Late(Box::new((header(), record))) };
         let mut gathered = lock(&slot.gathered);
-        // After the shutdown nothing gathers: see `end_span`.
+        // After the shutdown no span is collected: see `end_span`.
         let is_root = record.is_local_root();
         let is_own = slot.turn.load(Ordering::Relaxed) == trace.turn;
         if !is_own || queue.is_closed() {
-            // A root that was decided during the shutdown may have taken its slot after the others
-            // were taken back.
+            // A root that was decided during the shutdown may have taken its slot after the other
+            // slots were emptied.
             drop(gathered);
             if is_own && is_root {
                 self.give_back(trace);
@@ -236,7 +250,7 @@ impl Traces {
         }
         let (spans_max, bytes_max) = ring.limits();
         let buffer = &gathered.buffer;
-        // Bytes are added up where something may have grown.
+        // Sum up the bytes only if memory may have grown.
         let may_grow =
             body.is_some() || buffer.records.len() == buffer.records.capacity() || gathered.room.bytes() == 0;
         let severity = severity_of(slot.marks_of(trace.turn));
@@ -249,7 +263,7 @@ impl Traces {
             Some((record.counted(), GivenUp::Cut))
         } else {
             gathered.header.get_or_insert_with(header);
-            // The root leaves at once, so it stays.
+            // The root is never taken back: the trace leaves with it at once.
             let end = (severity > Severity::Fine && !is_root).then(|| gathered.buffer.end());
             gathered.buffer.append(record, body);
             let outgrows = may_grow && gathered.outgrows();
@@ -271,7 +285,7 @@ impl Traces {
         }
     }
 
-    /// Takes a provisional trace out of its slot, and ends the turn. `None` if nothing of it is
+    /// Takes a provisional trace out of its slot, and ends the turn. `None` if no span of it is
     /// left.
     fn take_out(
         &self,
@@ -284,7 +298,7 @@ impl Traces {
         let whole = header.map(|header| {
             let mut whole = ring.spare();
             whole.header = header;
-            // The slot has the spare one's memory for its next trace.
+            // The slot gets the spare buffer for its next trace.
             std::mem::swap(&mut whole.buffer, &mut gathered.buffer);
             std::mem::swap(&mut whole.room, &mut gathered.room);
             if gathered.buffer.records.capacity() == 0 {
@@ -303,10 +317,10 @@ impl Traces {
         whole
     }
 
-    /// Takes out the provisional traces that began before `before`, as long as `goes_on` says so.
-    /// Their later spans are late. One in which nothing has ended, that policies could look at,
-    /// waits for that while half of the slots are for others; unless `before` is [`Ticks::MAX`]:
-    /// then nothing comes.
+    /// Takes out the provisional traces that began before `before`, as long as `goes_on` returns
+    /// true. Spans that end later are late. A trace in which no span has ended offers nothing to
+    /// the policies, so it is skipped while provisional traces have at most half of the slots. With
+    /// `before` at [`Ticks::MAX`], which means the shutdown, no trace is skipped.
     pub(crate) fn take_old(
         &self,
         before: Ticks,
@@ -314,6 +328,8 @@ impl Traces {
         goes_on: impl Fn() -> bool,
         mut f: impl FnMut(Box<Provisional>),
     ) {
+        // The Acquire pairs with the Release in `take_marked`: if the slot is old, its marks are
+        // visible.
         let is_old = |slot: &Slot| (1..before).contains(&slot.opened.load(Ordering::Acquire));
         for (number, slot) in self.in_use().filter(|(_, slot)| is_old(slot)) {
             if !goes_on() {
@@ -334,15 +350,17 @@ impl Traces {
         }
     }
 
-    /// Gives up an open trace of no severity, some slots on from the last one that was looked at;
-    /// returns the number of its spans, or `None` if none of those slots has one. The caller may
-    /// hold a slot's lock, so locks are only tried.
+    /// Gives up one open trace of severity `Fine`, and returns what was in it. Looks at a limited
+    /// number of slots, starting where the last call stopped; `None` if none of them has such a
+    /// trace. The caller may hold a slot's lock, so this only tries to lock.
     pub(crate) fn give_up_open(&self) -> Option<Counted> {
         let used = self.used.load(Ordering::Relaxed).max(1);
         for _ in 0..LOOKED_AT.min(used) {
+            // Relaxed: the counter only spreads the calls over the slots.
             let number = self.looked_at.fetch_add(1, Ordering::Relaxed) % used;
             let Some(slot) = self.slot(number) else { continue };
             let turn = slot.turn.load(Ordering::Relaxed);
+            // A filter without the lock; the turn is compared again under it.
             let marks = slot.marks_of(turn);
             if marks & PROVISIONAL == 0 || severity_of(marks) > Severity::Fine {
                 continue;
@@ -356,12 +374,13 @@ impl Traces {
     }
 }
 
-/// Slots that are looked at for one that can be given up.
+/// The number of slots that one call of [`Traces::give_up_open`] looks at.
 const LOOKED_AT: u32 = 64;
 
 impl Gathered {
-    /// Finds room for what the buffer holds, or gives it up, unless something was seen in it: then
-    /// it takes no more, and gives up the last span, before which it ended at `end`.
+    /// Reserves the bytes that the buffer holds. If that fails, gives the trace up if its severity
+    /// is `Fine`. Otherwise the trace becomes full, and only its last span is given up: `end` is
+    /// the end of the buffer before that span.
     #[cold]
     fn make_room(&mut self, ring: &dyn RingRoom, severity: Severity, end: Option<End>) -> Option<Counted> {
         if ring.make_room(&mut self.room, self.buffer.bytes_held(), severity) {
@@ -376,7 +395,7 @@ impl Gathered {
         end.map(|_| Counted { spans: 1, ..Counted::default() })
     }
 
-    /// Gives the spans up, and all that come.
+    /// Gives up the spans, and all that end later.
     fn give_up(&mut self) -> Buffer {
         self.is_given_up = true;
         self.room.shrink_to(0);

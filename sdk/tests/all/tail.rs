@@ -470,7 +470,7 @@ fn what_is_kept_late_is_explained() {
     tracing::dispatcher::with_default(&world.dispatch, || {
         let (failed, fine) = (request(true), request(false));
         let why = |trace_id| world.handle.why(trace_id).unwrap().to_string();
-        assert!(why(failed).contains("kept at its end: by the policy error"), "{}", why(failed));
+        assert!(why(failed).contains("kept late by the policy error"), "{}", why(failed));
         assert!(why(fine).contains("held"), "{}", why(fine));
         event!(Level::INFO, "outside");
     });
@@ -487,31 +487,27 @@ fn what_is_given_up_is_explained() {
     let why = |trace_id: &TraceId| world.handle.why(*trace_id).unwrap().late.unwrap_or_default();
     tracing::dispatcher::with_default(&world.dispatch, || {
         let [kept, refused] = [request(true), request(true)];
-        assert_eq!(why(&kept), "kept at its end: by the policy error (traces=1,burst=1)");
+        assert_eq!(why(&kept), "kept late by the policy error (traces=1,burst=1)");
         let bytes = world.handle.stats().tail.ring_bytes;
-        let held = format!("it is held for now, in a ring with {bytes} of 65536 bytes");
-        let used_up = "the policy error (traces=1,burst=1) wanted it at its end, and had no budget left";
-        assert_eq!(why(&refused), format!("{used_up}; {held}, marked by what was seen in it"));
+        let held = format!("held in the ring ({bytes} of 65536 bytes used)");
+        let used_up = "the policy error (traces=1,burst=1) wanted it, but had no budget left";
+        assert_eq!(why(&refused), format!("{used_up}; {held}, marked for an error or warning"));
         let fine = request(false);
-        assert!(
-            why(&fine).starts_with("no policy wanted it at its end; it is held for now"),
-            "{}",
-            why(&fine)
-        );
+        assert!(why(&fine).starts_with("no policy wanted it; held in the ring"), "{}", why(&fine));
         // Far more than the ring holds, and later.
         world.clock.advance(Duration::from_millis(1));
         requests(500, false);
-        assert_eq!(why(&fine), "no policy wanted it at its end; given up: the ring of 65536 bytes was full");
+        assert_eq!(why(&fine), "no policy wanted it; given up: the ring of 65536 bytes was full");
         world.clock.advance(Duration::from_secs(3));
         requests(500, false);
-        assert_eq!(why(&refused), format!("{used_up}; given up: nobody asked for it while it was held"));
+        assert_eq!(why(&refused), format!("{used_up}; given up: not requested while it was held"));
         world.clock.advance(Duration::from_millis(1));
         let last = request(false);
         let open = info_span!("open");
         open.in_scope(|| info_span!("step").in_scope(|| ()));
         world.handle.shutdown(TIMEOUT).unwrap();
         drop(open);
-        assert_eq!(why(&last), "no policy wanted it at its end; given up: the service was shut down");
+        assert_eq!(why(&last), "no policy wanted it; given up: the service was shut down");
     });
 }
 

@@ -289,7 +289,7 @@ fn more_policies_than_there_may_be_are_refused() {
     assert!(build(&tail).is_ok());
     tail.rules.extend("error".parse::<Tail>().unwrap().rules);
     let error = build(&tail).err().unwrap();
-    assert!(error.to_string().contains("there are 65 policies, and may be 64"), "{error}");
+    assert!(error.to_string().contains("65 policies given, but at most 64 are supported"), "{error}");
 }
 
 /// A function may take any time, which a shutdown does not have.

@@ -108,7 +108,7 @@ fn traces_in_which_nothing_has_ended_leave_half_of_the_slots_to_others() {
         assert_eq!(world.handle.stats().tail.traces_given_up.late, 3);
         ids
     });
-    let late = "given up: its spans came too late, or were too many";
+    let late = "given up: its spans were late or too many";
     let whys = ids.iter().map(|id| world.handle.why(*id).unwrap().late);
     assert_eq!(whys.filter(|why| why.as_deref() == Some(late)).count(), 3);
     check_sums(&world.handle);
@@ -131,7 +131,7 @@ fn a_trace_that_ends_after_the_shutdown_says_so() {
         ids.map(|id| world.handle.why(id).unwrap().late)
     });
     let reason = "given up: the service was shut down";
-    assert_eq!(whys, [reason.to_owned(), format!("no policy wanted it at its end; {reason}")].map(Some));
+    assert_eq!(whys, [reason.to_owned(), format!("no policy wanted it; {reason}")].map(Some));
     check_sums(&world.handle);
 }
 

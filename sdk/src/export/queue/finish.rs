@@ -1,4 +1,4 @@
-//! Flushes, the shutdown, and the wait for them.
+//! Flushes and the shutdown, and waiting for them.
 
 use std::time::{Duration, Instant};
 
@@ -7,11 +7,12 @@ use crate::export::ticket::{Ticket, WaitError};
 use crate::stats::Loss;
 use crate::sync::{MutexGuard, Ordering, lock, wait_for};
 
-/// The number of flushes that are asked for at once. The last of them waits for what those beyond
-/// wait for.
+/// The maximum number of pending flushes. Beyond it, a new flush replaces the last one, whose
+/// callers then also wait for what the new one waits for.
 const FLUSHES_ASKED_MAX: usize = 1_024;
 
 impl Queue {
+    /// Notes that the flushes up to this number are done.
     pub(crate) fn flushed(&self, flush: u64) {
         let mut state = lock(&self.state);
         state.flush_done = state.flush_done.max(flush);
@@ -19,7 +20,7 @@ impl Queue {
         self.done.notify_all();
     }
 
-    /// No worker is left, or there never was one.
+    /// Notes that no worker is left, or that none was ever started.
     pub(crate) fn ended(&self) {
         let mut state = lock(&self.state);
         state.ended = true;
@@ -28,7 +29,7 @@ impl Queue {
         self.done.notify_all();
     }
 
-    /// Notes that the exporter failed otherwise than by losing spans.
+    /// Notes a failure of the exporter that lost no spans.
     pub(crate) fn failed(&self, error: String) {
         let mut state = lock(&self.state);
         state.failures += 1;
@@ -39,12 +40,12 @@ impl Queue {
         lock(&self.state).last_error.clone()
     }
 
-    /// Asks for everything that has ended to be exported.
+    /// Requests the export of all spans that have ended.
     pub(crate) fn ask_flush(&self) -> Ticket {
         self.collect();
         let mut state = lock(&self.state);
         if !state.ended && state.flushes_asked.back() != Some(&state.next_number) {
-            // A number of its own, so that the exporter is flushed even if nothing waits.
+            // A number of its own, so that the exporter is flushed even if no batch waits.
             state.next_number += 1;
             let number = state.next_number;
             if state.flushes_asked.len() == FLUSHES_ASKED_MAX {
@@ -58,19 +59,20 @@ impl Queue {
         ticket
     }
 
-    /// Everything is to end by then, the exporter too. Of several such times the first one holds.
+    /// Sets the deadline of the shutdown, including that of the exporter. The earliest deadline
+    /// wins.
     pub(crate) fn end_by(&self, deadline: Instant) {
         let mut state = lock(&self.state);
         state.deadline = Some(state.deadline.map_or(deadline, |known| known.min(deadline)));
     }
 
-    /// The time until then; `None` if nobody waits for the end, or without end.
+    /// The time until the deadline; `None` if the shutdown has no deadline.
     pub(crate) fn time_left(&self) -> Option<Duration> {
         let deadline = lock(&self.state).deadline?;
         Some(deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// Takes no more traces. Those that are queued are still exported.
+    /// Rejects new traces. Queued ones are still exported.
     pub(crate) fn close(&self) {
         let state = lock(&self.state);
         self.closed.store(true, Ordering::Relaxed);
@@ -79,12 +81,14 @@ impl Queue {
         self.space.notify_all();
     }
 
+    /// Whether the queue rejects new traces. Relaxed: a caller that must not miss the close checks
+    /// this under the lock of a trace slot, and the shutdown flushes all slots after the close.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }
 
     /// Gives up what waits in the closed queue, and counts it as lost at the shutdown's deadline.
-    /// An export under way ends by itself.
+    /// An export in flight still ends by itself.
     pub(crate) fn abandon(&self) {
         self.collect();
         let mut state = lock(&self.state);
@@ -100,12 +104,12 @@ impl Queue {
         self.done.notify_all();
     }
 
-    /// Returns true after the deadline of the shutdown.
+    /// Whether the deadline of the shutdown has passed.
     pub(crate) fn is_abandoned(&self) -> bool {
         lock(&self.state).abandoned
     }
 
-    /// Returns the ticket of a shutdown: it waits for everything.
+    /// The ticket of a shutdown, which waits for everything.
     pub(crate) fn ticket(&self) -> Ticket {
         lock(&self.state).ticket(u64::MAX)
     }
@@ -145,16 +149,16 @@ impl Queue {
 }
 
 impl State {
-    /// Takes the flushes up that wait for no batch any more, whatever later ones wait for: others
-    /// may ask for flushes again and again. Returns the last of them, which is all of them.
+    /// Removes the flushes that no longer wait for a batch. Flushes that wait stay, so a stream of
+    /// new flushes does not delay old ones. Returns the last one removed, which covers the others.
     pub(super) fn reach_flushes(&mut self) -> Option<u64> {
         let outstanding = self.outstanding();
         let reached = self.flushes_asked.partition_point(|asked| *asked <= outstanding);
         self.flushes_asked.drain(..reached).next_back()
     }
 
-    /// Returns true if the asked flushes have work for the worker that waits, not only for those
-    /// that export.
+    /// Whether a pending flush gives work to the waiting worker, and not only to workers that
+    /// export.
     pub(super) fn has_work_for_flush(&self) -> bool {
         let (Some(first), Some(last)) = (self.flushes_asked.front(), self.flushes_asked.back()) else {
             return false;

@@ -1,5 +1,5 @@
-//! Heartbeats on their way to the exporter. Its own threads send them: an exporter may rely on
-//! being called by no more threads than there are exports in flight.
+//! Heartbeats on their way to the exporter. The exporter's own threads send them: an exporter may
+//! rely on being called by no more threads than there are exports in flight.
 
 use std::mem;
 
@@ -8,11 +8,11 @@ use opentelemetry_sdk::trace::SpanData;
 use super::Queue;
 use crate::sync::{PoisonError, lock};
 
-/// At most one heartbeat is on its way, however long the exporter takes.
+/// At most one heartbeat is pending, however long the exporter takes.
 #[derive(Debug, Default)]
 pub(super) struct Heartbeats {
     way: Way,
-    /// Spans that the exporter took, and did not.
+    /// Spans of heartbeats that the exporter accepted, and that it did not.
     outcome: (u64, u64),
 }
 
@@ -25,12 +25,12 @@ enum Way {
 }
 
 impl Heartbeats {
-    /// Whether there is one that waits for a worker.
+    /// Whether a heartbeat waits for a worker.
     pub(super) fn wait(&self) -> bool {
         matches!(self.way, Way::Waits(_))
     }
 
-    /// Gives up what waits.
+    /// Gives up the heartbeat that waits.
     pub(super) fn give_up(&mut self) {
         if let Way::Waits(spans) = &self.way {
             self.outcome.1 += spans.len() as u64;
@@ -40,15 +40,15 @@ impl Heartbeats {
 }
 
 impl Queue {
-    /// Whether there is a way for a heartbeat: nobody sends the last one any more, and somebody
-    /// will the next one.
+    /// Whether a heartbeat can be queued: the last one was sent, and a worker is left to send
+    /// another.
     pub(crate) fn takes_heartbeat(&self) -> bool {
         let state = lock(&self.state);
         !state.ended && !state.abandoned && matches!(state.heartbeats.way, Way::Free)
     }
 
-    /// Lets a worker send a heartbeat, as soon as one has no other work. Only one thread calls
-    /// this, when the way is free.
+    /// Queues a heartbeat, which a worker sends when it has no other work. Only one thread calls
+    /// this, and only after [`Queue::takes_heartbeat`] returned true.
     pub(crate) fn send_heartbeat(&self, spans: Vec<SpanData>) {
         let mut state = lock(&self.state);
         state.heartbeats.way = Way::Waits(spans);
@@ -59,7 +59,7 @@ impl Queue {
         self.work.notify_one();
     }
 
-    /// The heartbeat that waits, for a worker to send.
+    /// Takes the heartbeat that waits, for a worker to send.
     pub(crate) fn take_heartbeat(&self) -> Option<Vec<SpanData>> {
         let way = &mut lock(&self.state).heartbeats.way;
         match mem::take(way) {
@@ -74,7 +74,8 @@ impl Queue {
         }
     }
 
-    /// The exporter took this number of the heartbeat's spans, and not the others.
+    /// Notes that the exporter accepted `accepted` spans of the heartbeat, and did not accept
+    /// `others`.
     pub(crate) fn heartbeat_sent(&self, accepted: u64, others: u64) {
         let mut state = lock(&self.state);
         let Heartbeats { way, outcome } = &mut state.heartbeats;
@@ -84,7 +85,7 @@ impl Queue {
         self.done.notify_all();
     }
 
-    /// Waits until no heartbeat is on its way.
+    /// Waits until no heartbeat is pending.
     pub(crate) fn wait_for_heartbeat(&self) {
         let mut state = lock(&self.state);
         while !state.ended && !matches!(state.heartbeats.way, Way::Free) {
@@ -92,7 +93,7 @@ impl Queue {
         }
     }
 
-    /// Spans of heartbeats that the exporter took, and did not.
+    /// Spans of heartbeats that the exporter accepted, and that it did not.
     pub(crate) fn heartbeats(&self) -> (u64, u64) {
         lock(&self.state).heartbeats.outcome
     }

@@ -1,4 +1,4 @@
-//! loom models of the hand-over. Run by `cargo xtask loom`.
+//! loom models of the handover. Run by `cargo xtask loom`.
 
 use loom::thread;
 use opentelemetry::{SpanId, TraceFlags, TraceId};
@@ -50,7 +50,7 @@ fn loom_a_span_at_the_shutdown_is_exported_or_counted() {
         let other = queue.clone();
         let ends = thread::spawn(move || push(&other));
         queue.close();
-        // The worker's loop, from the close on: it ends when there is nothing left.
+        // The worker's loop after the close: it ends when nothing is left.
         while !matches!(export(&queue), Work::End) {}
         ends.join().unwrap();
         let lost = queue.counters.read().spans_lost.total();
@@ -58,15 +58,14 @@ fn loom_a_span_at_the_shutdown_is_exported_or_counted() {
     });
 }
 
-/// The worker falls asleep while a span ends: it is woken, or has seen the span.
+/// The worker goes to sleep while a span ends: it has seen the span, or is woken.
 #[test]
 fn loom_the_worker_does_not_sleep_on_a_span() {
     loom::model(|| {
         let queue = queue();
         let other = queue.clone();
         let ends = thread::spawn(move || push(&other));
-        // As in `Queue::lead`, when nothing came for a while. Without the wake-up this waits for
-        // ever.
+        // As in `Queue::lead` after a pause. Without the wake-up this would wait forever.
         queue.set_waits(&mut lock(&queue.state), Waits::ForAny);
         queue.collect();
         let nothing = |state: &State| state.lists.is_empty() && !queue.hurries(state);
@@ -77,7 +76,8 @@ fn loom_the_worker_does_not_sleep_on_a_span() {
     });
 }
 
-/// A flush is asked for after a span has ended: the export that completes it has the span.
+/// A flush is requested after a span has ended: the export that completes the flush contains the
+/// span.
 #[test]
 fn loom_a_flush_covers_the_spans_before_it() {
     loom::model(|| {
@@ -102,7 +102,7 @@ fn loom_a_flush_covers_the_spans_before_it() {
     });
 }
 
-/// A thread that waits for space is woken when an export has made some.
+/// A thread that waits for space is woken when an export has released some.
 #[test]
 fn loom_a_thread_that_waits_for_space_is_woken() {
     loom::model(|| {

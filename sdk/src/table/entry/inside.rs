@@ -1,4 +1,4 @@
-//! The time during which threads are inside of a span.
+//! The time that threads spend inside a span.
 
 use super::super::occupancy::Occupancy;
 use super::Entry;
@@ -6,15 +6,16 @@ use crate::clock::Ticks;
 use crate::sync::Ordering;
 
 impl Entry {
-    /// A thread enters the span.
+    /// Records that a thread enters the span.
     #[inline]
     pub(crate) fn occupy(&self, now: Ticks) {
         let since = now.saturating_sub(self.began());
+        // The exchange changes the count and the time in one step.
         let enter = |word| Some(Occupancy(word).enter(since).0);
         let _ = self.occupancy.fetch_update(Ordering::AcqRel, Ordering::Acquire, enter);
     }
 
-    /// A thread leaves the span.
+    /// Records that a thread leaves the span.
     #[inline]
     pub(crate) fn vacate(&self, now: Ticks) {
         let until = now.saturating_sub(self.began());
@@ -24,11 +25,12 @@ impl Entry {
         };
         if Occupancy(before).threads() == 1 {
             let since = self.began() + Occupancy(before).since();
+            // Relaxed: a sum. The thread that ends the span reads it, ordered after all holders.
             self.busy.fetch_add(now.saturating_sub(since), Ordering::Relaxed);
         }
     }
 
-    /// The time during which at least one thread was inside.
+    /// Ticks during which at least one thread was inside.
     #[inline]
     pub(crate) fn busy(&self) -> Ticks {
         self.busy.load(Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! The parts of an entry by which the end of a local root is counted.
+//! The parts of an entry from which a local root's outcome is counted.
 
 use astracer_samplers::tail::KeyNumber;
 
@@ -6,21 +6,23 @@ use super::Entry;
 use crate::sync::Ordering;
 
 impl Entry {
-    /// Notes the key of a local root that is decided, whose end is to be counted; `None`: it is
-    /// not.
+    /// Sets the key under which the outcome of a decided local root is counted; `None`: it is not
+    /// counted. Relaxed: this happens before the decided phase is published, or before the span's
+    /// id is known.
     #[inline]
     pub(crate) fn set_root_key(&self, key: Option<KeyNumber>) {
         self.root_key.store(key.map_or(0, |key| key.get() + 1), Ordering::Relaxed);
         self.failed.store(false, Ordering::Relaxed);
     }
 
-    /// The key of a decided local root whose end is to be counted.
+    /// The key under which the outcome of a decided local root is counted.
     #[inline]
     pub(crate) fn root_key(&self) -> Option<KeyNumber> {
         self.root_key.load(Ordering::Relaxed).checked_sub(1).map(KeyNumber::new)
     }
 
-    /// An error was seen below a dropped local root.
+    /// Notes an error below a dropped local root. Relaxed: the flag is read at the root's end,
+    /// which is ordered after all holders by their handles.
     pub(crate) fn set_failed(&self) {
         self.failed.store(true, Ordering::Relaxed);
     }

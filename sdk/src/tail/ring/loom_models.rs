@@ -30,7 +30,7 @@ fn record(id: u64) -> Record {
     Record::new(&METADATA, (SpanId::from(id), SpanId::INVALID), 1, Ending { time: 2, busy: None }, 1)
 }
 
-/// A trace of one span, with room for more.
+/// A trace of one span, with capacity for more.
 fn held(ring: &Ring) -> Held {
     let mut held = Held {
         trace: Box::new(Provisional { header: header(), ..Provisional::default() }),
@@ -53,8 +53,8 @@ fn hold(ring: &Ring) -> Holding {
     ring.hold(held(ring), 2, &mut Vec::new())
 }
 
-/// A trace is asked for while its root ends. Whoever comes second finds it: the asker in the ring,
-/// or the root the wish.
+/// A trace is requested while its root ends. The second of the two threads finds the other one's
+/// work: the trace in the ring, or the request.
 #[test]
 fn loom_a_trace_that_is_asked_for_as_it_comes_is_found() {
     loom::model(|| {
@@ -63,11 +63,11 @@ fn loom_a_trace_that_is_asked_for_as_it_comes_is_found() {
         let asks = thread::spawn(move || matches!(other.take(trace(), KeptBy::HAND, 2, 1), Taken::Held(_)));
         // As in `Keeper::end_trace`.
         let wanted = ring.take_wanted(trace(), 2).is_some() || matches!(hold(&ring), Holding::Wanted(..));
-        assert!(wanted ^ asks.join().unwrap(), "a wish is lost, or granted twice");
+        assert!(wanted ^ asks.join().unwrap(), "the request was lost, or satisfied twice");
     });
 }
 
-/// Two ask for a trace at once, and its time is over: it leaves once.
+/// A trace is requested, evicted and expired at the same time: it leaves the ring once.
 #[test]
 fn loom_a_trace_leaves_the_ring_once() {
     loom::model(|| {
@@ -82,12 +82,12 @@ fn loom_a_trace_leaves_the_ring_once() {
         });
         let found = usize::from(ring.pop_lowest(Severity::Error).is_some());
         assert_eq!(found + usize::from(asks.join().unwrap()) + expires.join().unwrap(), 1);
-        assert_eq!(ring.bytes(), 0, "its bytes are given back");
+        assert_eq!(ring.bytes(), 0, "its bytes must be released");
     });
 }
 
-/// A span ends after its trace, while the trace is kept: it is with it, follows it, or comes too
-/// late. It is never left behind in the ring.
+/// A late span ends while its trace is kept. The span joins the trace, follows it, or is too late,
+/// but never stays behind in the ring.
 #[test]
 fn loom_a_late_span_is_with_its_trace_or_knows_its_fate() {
     loom::model(|| {
@@ -100,7 +100,7 @@ fn loom_a_late_span_is_with_its_trace_or_knows_its_fate() {
                 LateSpan::Held(_) => 1,
                 LateSpan::Kept(..) | LateSpan::Gone => 0,
                 LateSpan::Cut(_) | LateSpan::Refused(_) | LateSpan::Out(_) => {
-                    panic!("there is room, and nothing was seen")
+                    panic!("capacity suffices, and the severity is Fine")
                 }
             }
         });
@@ -110,8 +110,8 @@ fn loom_a_late_span_is_with_its_trace_or_knows_its_fate() {
     });
 }
 
-/// A trace comes, or is put back, while the ring closes: it is emptied with the rest, or comes back
-/// to whoever brings it.
+/// A trace arrives, or is put back, while the ring closes. It is taken out with the rest, or
+/// refused.
 #[test]
 fn loom_nothing_stays_in_a_closed_ring() {
     for puts_back in [false, true] {
@@ -122,7 +122,7 @@ fn loom_nothing_stays_in_a_closed_ring() {
                 let holding = if puts_back { other.put_back(held(&other), 2) } else { hold(&other) };
                 usize::from(matches!(holding, Holding::Refused(..)))
             });
-            // As in `Keeper::close`.
+            // As in `Shared::close`.
             ring.close();
             let mut emptied = 0;
             ring.take_all(Arrivals::ALL, |all| emptied += all.len());

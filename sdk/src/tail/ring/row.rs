@@ -1,4 +1,4 @@
-//! The traces of one value in a shard of the ring.
+//! The traces of one value class in a shard of the ring.
 
 use std::collections::VecDeque;
 
@@ -7,18 +7,18 @@ use opentelemetry::TraceId;
 use super::Held;
 use crate::traces::TraceRef;
 
-/// Traces in the order of their ends. One that was taken out leaves its place empty, until the
-/// places before it are or most places are.
+/// Traces in the order in which they ended. A trace that is taken out leaves an empty place. Empty
+/// places are removed when they reach the front, or when most places are empty.
 #[derive(Debug, Default)]
 pub(super) struct Row {
-    /// Half of each trace's id, to be looked through quickly; 0 where the place is empty.
+    /// The low half of each trace id, for fast lookup; 0 where the place is empty.
     ids: VecDeque<u64>,
     pub(super) held: VecDeque<Option<Held>>,
-    /// Empty places.
+    /// The number of empty places.
     empty: usize,
 }
 
-/// Empty places that a row may have, whatever their share.
+/// The number of empty places that a row may have, whatever their share.
 const EMPTY_MAX: usize = 32;
 
 pub(super) fn short(trace_id: TraceId) -> u64 {
@@ -31,17 +31,17 @@ impl Row {
         self.held.push_back(Some(held));
     }
 
-    /// Puts a trace back in its order: others came meanwhile.
+    /// Puts a trace back in order: other traces may have arrived meanwhile.
     pub(super) fn insert(&mut self, held: Held) {
-        // From the end, which is near: those that come back together do so in their order. Empty
-        // places have no age.
+        // Searched from the back, where the place is near, because traces that come back together
+        // do so in order. Empty places have no age.
         let is_before = |other: &Option<Held>| other.as_ref().is_some_and(|other| other.ended <= held.ended);
         let at = self.held.iter().rposition(is_before).map_or(0, |before| before + 1);
         self.ids.insert(at, short(held.header.trace_id));
         self.held.insert(at, Some(held));
     }
 
-    /// The first trace, if it passes the test.
+    /// Takes out the first trace, if it passes the test.
     pub(super) fn pop_if(&mut self, test: impl Fn(&Held) -> bool) -> Option<Held> {
         while let Some(first) = self.held.front() {
             if first.as_ref().is_some_and(|held| !test(held)) {
@@ -56,7 +56,7 @@ impl Row {
         None
     }
 
-    /// Takes out the traces that came before this number.
+    /// Takes out the traces whose arrival number is below `came`.
     pub(super) fn take_before(&mut self, came: u64) -> Vec<Held> {
         let (out, later): (Vec<_>, Vec<_>) =
             std::mem::take(self).held.into_iter().flatten().partition(|held| held.came < came);
@@ -64,14 +64,14 @@ impl Row {
         out
     }
 
-    /// The place of the trace's latest local root that passes the test.
+    /// The place of the latest part of the trace that passes the test.
     fn place(&self, trace_id: TraceId, test: impl Fn(&Held) -> bool) -> Option<usize> {
         let short = short(trace_id);
         let is_it = |at: usize| {
             let held = self.held.get(at).and_then(Option::as_ref);
             held.is_some_and(|held| held.header.trace_id == trace_id && test(held))
         };
-        // The latest first: late spans follow soon.
+        // Latest first, because late spans follow soon after their root.
         let places = self.ids.iter().enumerate().rev().filter(|(_, id)| **id == short);
         places.map(|(at, _)| at).find(|at| is_it(*at))
     }
@@ -80,7 +80,7 @@ impl Row {
         self.place(trace_id, |_| true)
     }
 
-    /// The place of the local root that had this slot.
+    /// The place of the part that had this slot.
     pub(super) fn find_part(&self, trace_id: TraceId, part: TraceRef) -> Option<usize> {
         self.place(trace_id, |held| held.part == part)
     }
@@ -121,8 +121,7 @@ mod tests {
     use super::super::tests::held;
     use super::*;
 
-    /// The first stays for its time, however long that is, and all that come after it are taken
-    /// out.
+    /// The first trace stays, and all traces behind it are taken out.
     #[test]
     fn places_of_traces_that_were_taken_out_do_not_pile_up() {
         let mut row = Row::default();
