@@ -1,6 +1,5 @@
-//! Records of the `log` crate, which tracing-log makes events of: they say where they really come
-//! from. What the stock layer makes of them is compared in `parity`, on the line "events of the log
-//! crate".
+//! Records of the `log` crate, which tracing-log turns into events with the records' own source
+//! positions. `parity` compares them with the stock layer's, in the row "events of the log crate".
 
 use log::{Level, LevelFilter, Log as _, Record};
 use opentelemetry::trace::Status;
