@@ -169,7 +169,7 @@ fn an_error_in_the_first_service_brings_the_others_parts_with_the_next_request()
     // serves.
     first.serve(request(8));
     assert_eq!(first.kept(), parts(7, ["error", "caller", "caller"]));
-    // Nobody is told twice.
+    // A trace is named to a peer once.
     first.serve(request(9));
     assert_eq!(first.kept(), parts(7, ["error", "caller", "caller"]));
 }
