@@ -1,10 +1,10 @@
-//! Converting, compared with reading alone plus writing alone.
+//! Converting a recording, compared with reading alone plus writing alone.
 //!
 //! All three process the same bytes from memory to memory in one process, in turn in each round;
 //! the figures are processor time of the one thread. Reading alone delivers each span to a sink
-//! that only counts. Writing alone writes spans that were read before, in the requests that a
-//! conversion makes (in Jaeger's JSON: traces). The output buffer is allocated beforehand for all
-//! three.
+//! that only counts. Writing alone writes spans read beforehand, in requests as large as the
+//! converter's (for Jaeger's JSON: one per trace). The output buffer is allocated beforehand for
+//! all three.
 //!
 //! With arguments `FROM TO [ROUNDS]`, only that pair runs. To count instructions, run the program
 //! under callgrind with `--collect-atstart=no --toggle-collect=*::round`, and compare the three
@@ -23,7 +23,7 @@ use astracer_recording::source;
 use rustix::time::{ClockId, clock_gettime};
 
 const ROUNDS: usize = 21;
-/// The number of spans that a conversion puts into one request.
+/// Spans per request of a conversion.
 const REQUEST_SPANS: usize = 1 << 12;
 /// A recording in the repository.
 const RECORDING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../workloads/hdfs_raw_roots.tar.xz");
@@ -58,7 +58,7 @@ impl Sink for Count {
 }
 
 fn main() {
-    // Cargo passes `--bench` on.
+    // Cargo passes `--bench`.
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let (pair, rounds) = match &arguments[..] {
         [from, to, rest @ ..] => (
@@ -69,12 +69,12 @@ fn main() {
     };
     let mut spans = Spans::default();
     source::read(RECORDING.as_ref(), &source::Options::default(), &mut spans).expect("a recording");
-    // HTrace 3 knows parents but not traces; here each span becomes its own trace.
+    // HTrace 3 records parents but not traces; here each span becomes its own trace.
     for span in &mut spans.0 {
         span.trace_id.0 = span.trace_id.0.max(u128::from(span.span_id.0)).max(1);
     }
     println!(
-        "{} spans; ns a span, median of {rounds} rounds; and convert by the sum of the other two",
+        "{} spans; ns per span, median of {rounds} rounds; ratio = convert / (read + write)",
         spans.0.len()
     );
     println!("{:<12} {:<12} {:>8} {:>8} {:>8} {:>8}", "from", "to", "read", "write", "convert", "ratio");
@@ -102,8 +102,8 @@ fn main() {
     }
 }
 
-/// Reading, writing and converting in ns per span, and the ratio of converting to the sum of the
-/// others.
+/// Runs each once. Returns ns per span of reading, writing and converting, and the ratio of
+/// converting to the sum of the other two.
 #[inline(never)]
 fn round(from: Format, to: Format, text: &[u8], spans: &[Span<'_>], out: &mut Vec<u8>) -> [f64; 4] {
     let count = spans.len() as f64;

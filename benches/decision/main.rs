@@ -1,5 +1,5 @@
-//! One sampling decision: our samplers and baselines in the same run, on one thread, on two threads
-//! with the same key, and with a flood of unique names.
+//! The cost of one sampling decision: our samplers and baselines in one run, on one thread, on two
+//! threads with the same key, and with a flood of unique names.
 //!
 //! Times are the deciding threads' processor time rather than wall time, so that other work on the
 //! machine does not count. Two threads disturb each other only while both run, so the figure for
@@ -7,12 +7,12 @@
 //! is printed.
 //!
 //! Distortions: the key is one string in the cache, and the loop does nothing else, so branch
-//! prediction is perfect. Each body makes a random number with the same few instructions (about 1
-//! ns, the row `floor`). Our samplers are passed `now`; the rows with a clock read it as a service
-//! would. governor and Jaeger's rate limiter read their own clock in every call or when their
-//! bucket is empty; governor is also measured with its fake clock.
+//! prediction is perfect. Each body creates a random number with the same few instructions (about 1
+//! ns, the row `floor`). Our samplers get `now` as an argument; the rows with a clock read it as a
+//! service would. governor and Jaeger's rate limiter read their own clock in every call or when
+//! their bucket is empty; governor is also measured with its fake clock.
 
-// Prints the resident memory, which criterion does not measure.
+// The program prints resident memory, which criterion does not measure.
 #![allow(clippy::print_stderr)]
 
 mod rivals;
@@ -45,8 +45,7 @@ fn timed(work: impl FnOnce()) -> Duration {
     thread_time() - start
 }
 
-/// The processor time of `count` decisions in each of two threads at once, and the wall time that
-/// passed.
+/// The mean processor time of `count` decisions on each of two threads at once, and the wall time.
 fn timed_in_two(world: &dyn World, count: u64) -> (Duration, Duration) {
     let barrier = Barrier::new(2);
     std::thread::scope(|scope| {
@@ -59,7 +58,7 @@ fn timed_in_two(world: &dyn World, count: u64) -> (Duration, Duration) {
         let other = scope.spawn(move || run_one(3));
         let (mine, my_wall) = run_one(5);
         let (theirs, their_wall) = other.join().expect("a bench thread");
-        // The mean of the two, so that a thread that waits for the other does not look fast.
+        // The mean, so that a thread that waits for the other does not look fast.
         ((mine + theirs) / 2, my_wall.max(their_wall))
     })
 }
@@ -87,8 +86,8 @@ fn hot_key(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Two threads decide as fast as they can by the real clock; the cap's bound is then checked over
-/// every window that begins with a kept trace.
+/// Two threads decide as fast as they can with the real clock. Afterwards the cap's bound is
+/// checked over every window that begins with a kept trace.
 fn cap_at_full_speed(_: &mut Criterion) {
     const TIME: Duration = Duration::from_secs(3);
     let cap: Cap = "traces=10000,burst=1000".parse().expect("a cap");
@@ -133,14 +132,14 @@ fn cap_at_full_speed(_: &mut Criterion) {
     eprintln!("cap at full speed: {rate:.1} million decisions a second on two threads, {} kept", kept.len());
 }
 
-/// Decides once per name, starting again after the last.
+/// Decides once per name, and starts again after the last.
 fn run_through(world: &dyn World, names: &[String], count: u64) {
     for (name, call) in names.iter().cycle().zip(0..count) {
         world.decide_many(black_box(name), call, 1);
     }
 }
 
-/// A million names, none repeated within a round, against a full table.
+/// A million names against a full table; no name repeats within a round.
 fn unique_names(criterion: &mut Criterion) {
     const NAMES: usize = 1_000_000;
     let names: Vec<String> =
@@ -152,12 +151,12 @@ fn unique_names(criterion: &mut Criterion) {
             world.decide_many(name, 1, 1);
         }
         let after = resident_kib();
-        eprintln!("resident memory, {name}: {:+} KiB by a million unique names", after - before);
+        eprintln!("resident memory, {name}: {:+} KiB after a million unique names", after - before);
         group.bench_function(BenchmarkId::from_parameter(name), |bencher| {
             bencher.iter_custom(|count| timed(|| run_through(&*world, &names, count)));
         });
-        // The same loop over as many strings that are one key: the cost of the names' memory plus a
-        // known key's time.
+        // The same loop over a million copies of one key: what the names' memory costs, plus the
+        // time for a known key.
         let known = vec![worlds::HOT.to_owned(); NAMES];
         group.bench_function(BenchmarkId::from_parameter(format!("{name}, known key")), |bencher| {
             bencher.iter_custom(|count| timed(|| run_through(&*world, &known, count)));

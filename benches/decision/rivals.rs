@@ -1,4 +1,4 @@
-//! The baselines, each set up as its own documentation recommends.
+//! The baselines, each set up as its documentation recommends.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use opentelemetry_sdk::runtime;
 use opentelemetry_sdk::trace::{Sampler, SamplingDecision, ShouldSample};
 
-/// The question for a root span: no parent, no attributes, no links.
+/// Asks a sampler about a root span without attributes and links.
 fn is_sampled(sampler: &impl ShouldSample, key: &str, random: u64) -> bool {
     let trace_id = TraceId::from(u128::from(random) << 64 | u128::from(random));
     let result = sampler.should_sample(None, trace_id, key, &SpanKind::Internal, &[], &[]);
@@ -45,7 +45,7 @@ pub(crate) const PER_OPERATION: &str = r#"{"strategyType":"PROBABILISTIC","opera
 pub(crate) const RATE_LIMITING: &str =
     r#"{"strategyType":"RATELIMITING","rateLimitingSampling":{"maxTracesPerSecond":2}}"#;
 
-/// A server that answers without a network.
+/// A server with a fixed response and no network.
 #[derive(Debug)]
 struct Canned(&'static str);
 
@@ -56,8 +56,8 @@ impl HttpClient for Canned {
     }
 }
 
-/// The SDK's own sampler, whose strategy comes from a canned answer. It asks once, then not again
-/// for an hour.
+/// The OpenTelemetry SDK's Jaeger sampler, with its strategy from a fixed response. The strategy is
+/// fetched before this returns, and never again.
 pub(crate) fn jaeger_remote(strategy: &'static str) -> impl Fn(&String, u64, u64) -> bool + Sync {
     let tokio = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -66,7 +66,7 @@ pub(crate) fn jaeger_remote(strategy: &'static str) -> impl Fn(&String, u64, u64
         .expect("a runtime");
     let sampler = {
         let _inside = tokio.enter();
-        // Nothing is sampled until the strategy arrives, within the first interval.
+        // The fallback drops everything until the strategy arrives, within the first interval.
         Sampler::jaeger_remote(runtime::Tokio, Canned(strategy), Sampler::AlwaysOff, "bench")
             .with_update_interval(Duration::from_millis(200))
             .with_leaky_bucket_size(50.0)
@@ -77,8 +77,9 @@ pub(crate) fn jaeger_remote(strategy: &'static str) -> impl Fn(&String, u64, u64
         std::thread::sleep(Duration::from_millis(20));
         is_sampled(&sampler, "probe", u64::MAX >> 8)
     });
-    assert!(arrived, "the strategy did not arrive");
-    // The strategy stays after its updates end, and nothing runs beside the benchmark from here on.
+    assert!(arrived, "the strategy did not arrive within two seconds");
+    // Dropping the runtime ends the updates but keeps the strategy, so that no other thread runs
+    // during the benchmark.
     drop(tokio);
     move |key, random, _| is_sampled(&sampler, key, random)
 }

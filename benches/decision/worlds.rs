@@ -1,7 +1,7 @@
-//! The same body in several worlds: no sampler, our samplers, and the baselines.
+//! The same loop with different bodies: no sampler, our samplers, and the baselines.
 
-// governor takes a `&String` if its keys are strings. Making a `String` from a `&str` for each call
-// would be unfair to it, so all worlds are passed one.
+// governor takes a `&String` if its keys are strings. Building a `String` from a `&str` for each
+// call would be unfair to it, so all worlds are passed one.
 #![allow(clippy::ptr_arg)]
 
 use std::hint::black_box;
@@ -21,8 +21,8 @@ pub(crate) const BY_KEY: [&str; 3] = ["bump", "bucket", "governor keyed"];
 
 /// A sampler under test.
 pub(crate) trait World: Sync {
-    /// Decides `count` times, with a random number each. The loop is inside, so that no dynamic
-    /// call is measured.
+    /// Decides `count` times, with a random number each. The loop is inside so that the dynamic
+    /// call is not measured.
     fn decide_many(&self, key: &String, seed: u64, count: u64);
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn worlds() -> Vec<(&'static str, Box<dyn World>)> {
         ("ParentBased(TraceIdRatioBased)", Box::new(Body(rivals::parent_based_ratio()))),
         ("ratio", Box::new(Body(ours("ratio:0.01")))),
         ("bump", Box::new(Body(ours(BUMP)))),
-        // Within its bounds, as a cap is nearly all of the time, and struck all of the time.
+        // The first cap is never reached, which is the usual case; the second is always exceeded.
         ("bump, capped", Box::new(Body(ours_capped(BUMP, "traces=1e9,key_traces=1e9")))),
         ("bump, cap struck", Box::new(Body(ours_capped(BUMP, "traces=1000,burst=100")))),
         ("bump, large lambda", Box::new(Body(ours("bump:lambda=1000000,min=0.0001")))),

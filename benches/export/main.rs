@@ -1,19 +1,19 @@
-//! Exporting spans: ours and opentelemetry-otlp in the same run, to the same sink in another
+//! Exporting spans: our exporter and opentelemetry-otlp in one run, to the same sink in another
 //! process.
 //!
-//! The figure is the processor time of this process, all threads, from the first span passed to the
-//! exporter to the answer to the last request; the sink's time is its own. Every world runs once
-//! per round, and the result is the median of each round's ratio to the stock world, so that a slow
-//! round affects all worlds alike. Making the spans does not count.
+//! The figure is the processor time of all threads of this process, from the first span passed to
+//! the exporter to the response to the last request. The sink's own time is excluded, and so is
+//! creating the spans. Every world runs once per round, and the result is the median of each
+//! round's ratio to the stock world, so that a slow round affects all worlds alike.
 //!
 //! Worlds: `stock` is opentelemetry_sdk's batch processor with opentelemetry-otlp, at the default
 //! batch of 512 spans and a queue that holds all spans. `processor, ours` is the same processor
 //! with our exporter; `ours` passes batches of 512 to our exporter, as astracer-sdk's worker does,
-//! and `otlp alone` passes the same to opentelemetry-otlp. Argument: `--sink KIND` selects the
-//! sink.
+//! and `otlp alone` passes the same to opentelemetry-otlp. `--sink KIND` is how the program starts
+//! its own sink.
 //!
 //! Distortions: the loopback device has no latency and no loss, and its copies count; the sink
-//! answers at once.
+//! responds at once.
 
 // Benchmarks may print.
 #![allow(clippy::print_stdout)]

@@ -1,4 +1,4 @@
-//! The exported spans: a web shop's, eight per trace, five attributes each, an event in every
+//! The exported spans, as from a web shop: eight per trace, five attributes each, an event on every
 //! fourth.
 
 use std::borrow::Cow;
@@ -29,7 +29,7 @@ fn at(number: usize, micros: u64) -> SystemTime {
 }
 
 fn span(number: usize, scope: &InstrumentationScope) -> SpanData {
-    // Ids are as random as real ones, so that no shorter encoding exists.
+    // Ids look random, as real ones do, so that a compressor gains nothing from them.
     let trace = (number as u128 / 8 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
     let id = |number: usize| SpanId::from((number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut events = SpanEvents::default();

@@ -26,7 +26,7 @@ impl Protocol {
     }
 }
 
-/// Exports batches and returns when the last is answered.
+/// Exports batches and returns when the last has a response.
 type Export = Box<dyn Fn(Vec<Vec<SpanData>>)>;
 
 pub(crate) struct World {
@@ -44,7 +44,7 @@ impl World {
     }
 }
 
-/// All worlds; the first is the stock one.
+/// All worlds, the stock one first.
 pub(crate) fn worlds(protocol: Protocol, url: &str) -> Vec<World> {
     vec![
         World { name: "stock: processor + otlp", export: by_processor(stock(protocol, url)) },

@@ -1,12 +1,12 @@
-//! The share of failing traces that is kept, where the head sampler keeps 1 %: with every dropped
-//! trace recorded, and with keys that are armed by what goes wrong in them. With `-- --roots` what
-//! counting a dropped root takes.
+//! The share of failing traces that is kept where the head sampler keeps 1 %: with every dropped
+//! trace recorded, and with keys armed by their recent errors. `-- --roots` measures the cost of
+//! counting a dropped root instead.
 //!
-//! The clock is moved on by hand and ids come from a generator with a seed, so the counts are the
-//! same in each run. Errors are those that `Handle::outcomes` counted, of all roots; those that are
-//! kept are counted where they arrive, at the exporter.
+//! The clock is advanced by hand and ids come from a seeded generator, so the counts are the same
+//! in each run. Errors are counted by `Handle::outcomes`, over all roots; kept errors are counted
+//! at the exporter.
 
-// It prints counts.
+// The program prints counts.
 #![allow(clippy::print_stdout)]
 
 mod root;
@@ -21,22 +21,22 @@ use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{IdGenerator, SpanData, SpanExporter};
 use tracing::{Dispatch, error, info_span};
 
-/// The calls of a run, unless it takes more to have [`PERIODS`] bursts.
+/// Calls of a run; more if [`PERIODS`] bursts need more.
 const CALLS: u64 = 1_000_000;
 const PERIODS: u64 = 2;
-/// In a burst every second call fails.
+/// During a burst every second call fails.
 const BURST_SECONDS: f64 = 10.0;
 const KEYS: [&str; 20] = [
     "GET /a", "GET /b", "GET /c", "GET /d", "GET /e", "GET /f", "GET /g", "GET /h", "GET /i", "GET /j",
     "GET /k", "GET /l", "GET /m", "GET /n", "GET /o", "GET /p", "GET /q", "GET /r", "GET /s", "GET /t",
 ];
 
-/// The calls that fail.
+/// Which calls fail.
 #[derive(Clone, Copy)]
 enum Failing {
-    /// One of each thousand, at any place in it.
+    /// One at a random place in each thousand.
     OneOfAThousand,
-    /// Each with this probability.
+    /// Each call with this probability, independently.
     Alone(f64),
     /// This share of all calls, in bursts.
     InBursts(f64),
@@ -54,7 +54,7 @@ impl Failing {
             Failing::Alone(share) => random.unit() < share,
             Failing::InBursts(share) => {
                 let period = period(share);
-                // Half of a period is quiet first.
+                // Each period starts with a quiet half.
                 (seconds + period / 2.0) % period < BURST_SECONDS && call.is_multiple_of(2)
             }
         }
@@ -68,7 +68,7 @@ impl Failing {
     }
 }
 
-/// The seconds from one burst to the next, for this share of calls that fail.
+/// Seconds from one burst to the next, for this share of failing calls.
 fn period(share: f64) -> f64 {
     BURST_SECONDS / 2.0 / share
 }
@@ -114,7 +114,7 @@ impl IdGenerator for Ids {
     }
 }
 
-/// Counts failing traces: each has one span with an event.
+/// Counts exported spans with an event; each failing trace has exactly one.
 #[derive(Clone, Debug, Default)]
 struct Arrived(Arc<AtomicU64>);
 
@@ -135,7 +135,7 @@ struct Counts {
     stats: Stats,
 }
 
-/// Runs calls of this many keys in turn, each key with `rate` calls a second.
+/// Runs calls of `keys` keys in turn. Each key has `rate` calls per second.
 fn run(tail: Tail, keys: usize, rate: f64, failing: Failing) -> Counts {
     let (clock, hand) = Clock::manual(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000));
     let arrived = Arrived::default();
@@ -191,15 +191,13 @@ fn main() {
     let Counts { errors, arrived, stats, .. } = run(always, KEYS.len(), 50.0, Failing::OneOfAThousand);
     let policy = &stats.tail.policies[0];
     println!(
-        "always, the default budget, {CALLS} calls, 1,000 a second over 20 keys: {errors} fail, {arrived} of them arrive \
-         ({} kept late, {} refused, the others by the head)\n",
+        "every dropped trace recorded, default budget, {CALLS} calls at 1,000 per second over 20 keys: {errors} fail, \
+         {arrived} of these are exported ({} kept late, the others by the head sampler); the budget refused {}\n",
         policy.kept, policy.refused
     );
-    println!(
-        "armed, one key, no budget; failing traces that are missed of those that fail, and the share of traces that is recorded"
-    );
+    println!("armed, one key, no budget: missed errors of all errors, and the share of traces recorded");
     let shares = [0.001, 0.01, 0.1];
-    println!("{:<26}{:>34}{:>34}{:>34}", "calls a second", "0.1 % fail", "1 %", "10 %");
+    println!("{:<26}{:>34}{:>34}{:>34}", "calls per second", "0.1 % fail", "1 %", "10 %");
     for (pattern, of) in
         [("each on its own", Failing::Alone as fn(f64) -> _), ("in bursts of 10 s", Failing::InBursts)]
     {
@@ -207,7 +205,7 @@ fn main() {
             let cells = shares.map(|share| {
                 let tail: Tail = "error()".parse().expect("a policy");
                 let counts = run(tail, 1, rate, of(share));
-                assert_eq!(counts.arrived, counts.errors - counts.missed, "whatever is recorded is kept");
+                assert_eq!(counts.arrived, counts.errors - counts.missed, "every recorded error is kept");
                 let percent = |part: u64, all: u64| part as f64 * 100.0 / all.max(1) as f64;
                 format!(
                     "{} of {} = {:.2} %, {:.1} %",

@@ -1,6 +1,7 @@
-//! The price of counting a dropped root's outcome: roots without children, a thousand by one
-//! configuration and then by the next, in one process. On a shared machine the least and the 10th
-//! percentile say what the code takes, and the median what the machine makes of it.
+//! The cost of counting a dropped root's outcome. Roots without children run a thousand at a time
+//! with one configuration and then with the next, in one process. On a shared machine the least
+//! value and the 10th percentile show the cost of the code; the median includes disturbance by
+//! other work.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 
 const TURNS: usize = 4_000;
 const ROOTS: u32 = 1_000;
-/// Roots before those that are timed.
+/// Roots before the timed ones.
 const WARM: u32 = 20;
 
 struct Case {
@@ -51,7 +52,7 @@ impl Case {
         });
     }
 
-    /// The least, the 10th percentile, and the median.
+    /// Least value, 10th percentile and median.
     fn sorted(&self) -> [f64; 3] {
         let mut nanos = self.nanos.clone();
         nanos.sort_by(f64::total_cmp);
@@ -68,7 +69,7 @@ fn roots(count: u32) {
 pub(crate) fn print(exporter: &(impl SpanExporter + Clone + 'static)) {
     println!(
         "{:<40}{:>22}{:>30}",
-        "ns a dropped root, no context", "least, p10, median", "more than without policies"
+        "ns per dropped root, no context", "min, p10, median", "added by policies"
     );
     for (world, own) in [("the subscriber", true), ("the layer, exclusive", false)] {
         let counted = |provisional| {

@@ -1,11 +1,11 @@
-//! The traces: 1 + 3 + 6 spans, each started, entered, left and ended in turn.
+//! The traces: 1 + 3 + 6 spans, each created, entered, exited and closed in turn.
 
 use std::borrow::Cow;
 
 use fastrace::prelude::{LocalSpan, Span, SpanContext, SpanId, TraceId};
 use tracing::info_span;
 
-/// The number of spans of a trace.
+/// Spans per trace.
 pub(crate) const SPANS: u64 = 10;
 
 /// A trace without attributes.
@@ -58,7 +58,7 @@ pub(crate) fn fastrace(id: u64, sampled: bool) {
     }
 }
 
-/// The same of a hundred spans.
+/// The trace of a hundred spans, through fastrace's API.
 #[inline(never)]
 pub(crate) fn fastrace_hundred(id: u64, sampled: bool) {
     let context = SpanContext::new(TraceId(u128::from(id) + 1), SpanId(id)).sampled(sampled);
@@ -72,7 +72,7 @@ pub(crate) fn fastrace_hundred(id: u64, sampled: bool) {
     }
 }
 
-/// The trace with attributes, through fastrace's API, whose values are texts.
+/// The trace with attributes, through fastrace's API, whose values are strings.
 #[inline(never)]
 pub(crate) fn fastrace_attributes(id: u64, sampled: bool) {
     let context = SpanContext::new(TraceId(u128::from(id) + 1), SpanId(id)).sampled(sampled);

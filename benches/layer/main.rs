@@ -1,18 +1,18 @@
-//! The cost of a span in a trace of ten: our layer and others in the same run.
+//! The cost of a span in a trace of ten: our layer and others in one run.
 //!
 //! The first output is a table of ratios to a registry with an idle layer. Every world runs once
 //! per round, so that changes of the machine's speed affect all alike, and the table has the median
 //! of the rounds. It counts the processor time of the service's thread, so a busy machine disturbs
 //! it less. Criterion's own measurements of the same worlds follow. Arguments: `--ratios` prints
 //! only the table, `--only TEXT` selects worlds, `--processes` runs each in a process of its own,
-//! `--threads 2` runs each on two threads, `--once NAME` runs one world with nothing around it, for
+//! `--threads 2` runs each on two threads, `--once NAME` runs one world and nothing else, for
 //! callgrind.
 //!
 //! Distortions: the loop does nothing else, so caches and branch prediction are perfect; and no
-//! exporter keeps up at this speed, so queues are full and exporters' threads work all the time, in
-//! every world.
+//! exporter keeps up at this speed, so in every world queues are full and exporter threads are
+//! always busy.
 
-// Prints ratios, which criterion does not measure.
+// The program prints ratios, which criterion does not measure.
 #![allow(clippy::print_stdout)]
 
 mod bodies;
@@ -32,7 +32,7 @@ fn cpu() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// The mean time for `traces` traces in each of `threads` threads at once.
+/// The mean processor time of `traces` traces on each of `threads` threads at once.
 fn timed(world: &World, threads: u64, traces: u64) -> Duration {
     let barrier = Barrier::new(threads as usize);
     std::thread::scope(|scope| {

@@ -1,9 +1,9 @@
-//! Each world in a process of its own, as the process's subscriber: services have one, and
-//! `tracing` finds it faster than one of a thread.
+//! Each world in a process of its own, as the global subscriber: services have one, and `tracing`
+//! finds it faster than a thread's subscriber.
 //!
-//! Traces come in bursts, each followed by a flush that is not counted as the caller's time, so
-//! that no queue fills and nothing is lost. Processes of all worlds run in turn, round after round,
-//! and the table has medians.
+//! Traces come in bursts. After each, a flush outside the caller's time empties the queue, so that
+//! nothing is lost. Processes of all worlds run in turn, round after round, and the table has
+//! medians.
 
 use std::process::Command;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const ROUNDS: usize = 9;
 const BURSTS: u64 = 60;
 const TRACES_PER_BURST: u64 = 100;
 
-/// Nanoseconds a span: of the caller's thread, and of the whole process with the exporter.
+/// Nanoseconds per span: of the calling thread, and of the whole process with the exporter.
 #[derive(Clone, Copy, Debug)]
 struct Times {
     caller: f64,

@@ -17,15 +17,15 @@ use tracing_subscriber::{EnvFilter, Layer, Registry};
 
 use crate::bodies::{self, SPANS};
 
-/// A world exists only while it is measured: `tracing` asks every live subscriber about every
-/// callsite.
+/// A subscriber with its traces. It exists only while it is measured, because `tracing` asks every
+/// live subscriber about every callsite.
 pub(crate) struct World {
     dispatch: Option<Dispatch>,
     body: Box<dyn Fn(u64) + Send + Sync>,
     handle: Option<Handle>,
     provider: Option<SdkTracerProvider>,
     is_fastrace: bool,
-    /// The number of spans of a trace.
+    /// Spans per trace.
     pub(crate) spans: u64,
 }
 
@@ -41,7 +41,7 @@ impl World {
         }
     }
 
-    /// Its traces have a hundred spans.
+    /// Sets a hundred spans per trace.
     fn of_hundred(mut self) -> Self {
         self.spans = 100;
         self
@@ -56,14 +56,14 @@ impl World {
         }
     }
 
-    /// Makes the world's subscriber the process's.
+    /// Installs the world's subscriber as the global one.
     pub(crate) fn install(&mut self) {
         if let Some(dispatch) = self.dispatch.take() {
             tracing::dispatcher::set_global_default(dispatch).expect("the first subscriber of the process");
         }
     }
 
-    /// Waits until the spans that have ended are exported.
+    /// Waits until all ended spans are exported.
     pub(crate) fn flush(&self) {
         if let Some(handle) = &self.handle {
             let _ = handle.flush(std::time::Duration::from_secs(60));
@@ -76,7 +76,7 @@ impl World {
         }
     }
 
-    /// The statistics of our layer, if it is in this world.
+    /// The statistics of our layer, if this world has it.
     pub(crate) fn stats(&self) -> Option<String> {
         self.handle.as_ref().map(|handle| handle.stats().to_string())
     }
@@ -93,7 +93,7 @@ impl Drop for World {
     }
 }
 
-/// Accepts everything and keeps nothing.
+/// An exporter that discards spans.
 #[derive(Debug)]
 struct Sink;
 
@@ -132,12 +132,12 @@ impl<S: tracing::Subscriber> Layer<S> for Floor {
     }
 }
 
-/// With all that the SDK adds to spans unless told not to.
+/// Adds to spans all that the SDK adds by default.
 fn as_it_comes(builder: Builder) -> Builder {
     builder.with_location(true).with_threads(true).with_tracked_inactivity(true)
 }
 
-/// The layer, with as little added to spans as the stock layer's settings below.
+/// The layer, adding as little to spans as the stock layer's settings below.
 fn ours(sampler: &str, body: fn(), change: impl FnOnce(Builder) -> Builder) -> World {
     let builder = Astracer::builder()
         .with_sampler(sampler.parse().expect("a sampler"))
@@ -152,14 +152,14 @@ fn ours(sampler: &str, body: fn(), change: impl FnOnce(Builder) -> Builder) -> W
     world
 }
 
-/// A layer whose spans go to this provider, which is shut down with the world.
+/// A world whose layer sends spans to this provider. The provider is shut down with the world.
 fn provided(provider: SdkTracerProvider, layer: impl Layer<Registry> + Send + Sync, body: fn()) -> World {
     let mut world = World::of(Dispatch::new(Registry::default().with(layer)), body);
     world.provider = Some(provider);
     world
 }
 
-/// A provider that exports in batches to an exporter that keeps nothing.
+/// A provider that exports in batches to a [`Sink`].
 fn exporting(sampler: Sampler) -> SdkTracerProvider {
     let processor = BatchSpanProcessor::builder(Sink).build();
     SdkTracerProvider::builder().with_sampler(sampler).with_span_processor(processor).build()
@@ -230,7 +230,7 @@ fn own_builder(sampler: &str) -> Builder {
         .with_exporter(Sink)
 }
 
-/// Our subscriber, alone.
+/// Our subscriber without other layers.
 fn own(sampler: &str, body: fn(), change: impl FnOnce(Builder) -> Builder) -> World {
     let astracer = change(own_builder(sampler)).build().expect("a subscriber");
     let mut world = World::of(Dispatch::new(astracer.subscriber()), body);
@@ -238,7 +238,7 @@ fn own(sampler: &str, body: fn(), change: impl FnOnce(Builder) -> Builder) -> Wo
     world
 }
 
-/// A layer that writes events to nowhere; the bodies have none.
+/// A log layer that discards its output. The traces have no events.
 fn logs<S>() -> impl Layer<S> + Send + Sync
 where
     S: tracing::Subscriber + for<'a> tracing_subscriber::registry::LookupSpan<'a>,
@@ -246,7 +246,7 @@ where
     tracing_subscriber::fmt::layer().with_writer(std::io::sink)
 }
 
-/// Our subscriber with the layers of `registry with logs`.
+/// Our subscriber with the same log layers as `registry with logs`.
 fn own_with_logs(sampler: &str) -> World {
     let astracer = own_builder(sampler).build().expect("a subscriber");
     let subscriber = astracer.subscriber().with(logs()).with(EnvFilter::new("info"));
@@ -255,13 +255,13 @@ fn own_with_logs(sampler: &str) -> World {
     world
 }
 
-/// A policy that no trace meets: traces are recorded, as far as they are, and given up.
+/// Adds a policy that no trace matches, so recorded traces are held and then discarded.
 fn late(builder: Builder, provisional: Provisional) -> Builder {
     let tail: Tail = "error".parse().expect("a policy");
     builder.with_context_mode(ContextMode::Off).with_tail(tail.with_provisional(provisional))
 }
 
-/// The same, each trace as soon as its root has ended.
+/// The same without a hold: a trace is discarded as soon as its root has ended.
 fn late_at_once(builder: Builder) -> Builder {
     let tail: Tail = "error".parse().expect("a policy");
     let tail = tail.with_provisional(Provisional::Always).with_hold(Nanos::ZERO);
@@ -272,7 +272,7 @@ const ONE_PERCENT: &str = "bump:lambda=10,min=0.01,window=1s";
 
 pub(crate) type Make = fn() -> World;
 
-/// The first world is the one that ratios refer to.
+/// All worlds. The first is the reference for ratios.
 pub(crate) const WORLDS: &[(&str, Make)] = &[
     ("registry + idle layer", || World::of(Dispatch::new(Registry::default().with(Idle)), bodies::plain)),
     ("a layer that only refuses", || {

@@ -1,4 +1,4 @@
-//! The spool beside plain sequential writes.
+//! The spool compared with plain sequential writes.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -18,7 +18,7 @@ const TOTAL_BYTES: usize = 1 << 30;
 const SEGMENT_BYTES: usize = 8 << 20;
 const ROUNDS: usize = 3;
 
-/// Bytes that do not repeat: 64-bit xorshift (Marsaglia, 2003).
+/// Bytes without repetition: 64-bit xorshift (Marsaglia, 2003).
 fn noise() -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let next = || {
@@ -30,7 +30,7 @@ fn noise() -> Vec<u8> {
     std::iter::repeat_with(next).take(RECORD_BYTES).collect()
 }
 
-/// Plain files of a segment's size.
+/// Plain files, each as large as one segment of the spool.
 #[derive(Default)]
 struct Plain {
     file: Option<File>,
@@ -57,7 +57,7 @@ impl Plain {
 
 pub(crate) fn run() {
     println!(
-        "spool: {TOTAL_BYTES} bytes in records of {RECORD_BYTES}, a sync every {SEGMENT_BYTES} bytes, in turns"
+        "spool: {TOTAL_BYTES} bytes in records of {RECORD_BYTES}, a sync every {SEGMENT_BYTES} bytes, alternating with plain writes"
     );
     let record = noise();
     let (count, turn) = (TOTAL_BYTES / RECORD_BYTES, SEGMENT_BYTES / RECORD_BYTES);
@@ -68,7 +68,7 @@ pub(crate) fn run() {
         let disk = || Folder::create(folder.path()).expect("a folder");
         let (mut spool, _) = Spool::open(disk(), settings.clone()).expect("a spool");
         let (mut plain, mut ours, mut files) = (Duration::ZERO, Duration::ZERO, Plain::default());
-        // A segment of each in turn: what else the machine does slows both.
+        // The two alternate by segment, so that other load on the machine slows both.
         for _ in 0..count.div_ceil(turn) {
             let begin = Instant::now();
             (0..turn).for_each(|_| files.write(plain_folder.path(), &record));
@@ -102,9 +102,9 @@ pub(crate) fn run() {
     first_sent();
 }
 
-/// The time from opening a spool of a gigabyte, which a process left behind, to the first spans
-/// that arrive at the backend. Its files are in the page cache: a disk that must be read adds its
-/// own time.
+/// Measures the time from opening a spool of a gigabyte, left behind by another process, to the
+/// arrival of the first spans at the backend. Its files are in the page cache; a disk that must be
+/// read adds its own time.
 fn first_sent() {
     let folder = tempfile::tempdir().expect("a folder");
     let open = |url: &str| {
@@ -113,7 +113,7 @@ fn first_sent() {
         Spooled::builder(folder.path()).with_settings(settings).open(otlp).expect("a spool")
     };
     let body = receive::protobuf(0);
-    // Nothing listens at the port of discard.
+    // Nothing listens on port 9 (discard).
     let spooled = open("http://127.0.0.1:9");
     for _ in 0..TOTAL_BYTES.div_ceil(body.len()) {
         spooled.append(Format::OtlpProto, receive::BATCH, &body).expect("space");

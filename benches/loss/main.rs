@@ -1,16 +1,16 @@
-//! Loss and speed of the way from a service to its backend, ours beside stock, in one run.
+//! Loss and speed between a service and its backend, ours and stock in one run.
 //!
-//! Every world runs in a process of its own, the sink in another, which counts the spans that
+//! Every world runs in a process of its own; the sink is another process, and counts the spans that
 //! arrive. Arguments choose scenarios (`flood`, `outage`, `spool`, `receive`); without any, all
-//! run. `--seconds N` scales the long outage.
+//! run. `--seconds N` sets the length of the long outage.
 //!
 //! - `flood`: two threads end spans at full speed for 10 s.
 //! - `outage`: 2,000 spans a second with the sink away for 10 s, without a spool; 20,000 a second
-//!   with the sink away for 60 s, with one, and the same rate while it drains.
-//! - `spool`: appends beside plain sequential writes of the same bytes with as many syncs, and the
-//!   time to the first record of a gigabyte.
-//! - `receive`: spans for a second of the receiver's processor time, from requests with gzip, and
-//!   the memory of 1,000 idle connections.
+//!   with the sink away for 60 s, with a spool, and the same rate while it drains.
+//! - `spool`: appends compared with plain sequential writes of the same bytes with as many syncs,
+//!   and the time to the first record of a gigabyte.
+//! - `receive`: spans per second of the receiver's processor time, from requests with gzip, and the
+//!   memory of 1,000 idle connections.
 //!
 //! Distortions: the loopback device has no latency and no loss; sinks and services share the
 //! processors.
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use process::Child;
 use service::World;
 
-/// Runs one world against a sink that is away from `down` to `up`, and prints a line.
+/// Runs one world against a sink that is away from `down` to `up`, and prints a line of results.
 fn run(world: World, rate: Option<u32>, total: Duration, away: Option<(Duration, Duration)>) {
     let mut sink = Child::start(&["--sink"]);
     let address = sink.line();
@@ -48,12 +48,12 @@ fn run(world: World, rate: Option<u32>, total: Duration, away: Option<(Duration,
     let report = loop {
         let line = service.line();
         match line.split_once(' ') {
-            // Seconds since the start, and the spans that wait in the spool then.
+            // Seconds since the start, and the spans in the spool at that time.
             Some(("pending", rest)) => {
                 let mut fields = rest.split(' ').map(|field| field.parse::<f64>().expect("a number"));
                 let (at, pending) = (fields.next().expect("a time"), fields.next().expect("a count"));
                 let up = away.map_or(0.0, |(_, up)| up.as_secs_f64());
-                // The line before the return says nothing.
+                // Only an empty spool after the sink's return counts as drained.
                 if at <= up + 0.5 {
                     drained = None;
                 } else if pending == 0.0 && drained.is_none() {
@@ -61,7 +61,7 @@ fn run(world: World, rate: Option<u32>, total: Duration, away: Option<(Duration,
                 }
             }
             Some(("report", rest)) => break rest.to_owned(),
-            _ => panic!("the service says {line:?}"),
+            _ => panic!("unexpected line from the service: {line:?}"),
         }
     };
     sink.say("count");

@@ -1,4 +1,5 @@
-//! Child processes of this program, spoken to in lines; memory and processor time of a process.
+//! Child processes of this program, with a line protocol over their pipes, and the memory and
+//! processor time of a process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
@@ -6,7 +7,7 @@ use std::time::Duration;
 
 pub(crate) struct Child {
     child: std::process::Child,
-    /// `None` only when it is dropped.
+    /// `None` only during the drop.
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
@@ -41,8 +42,8 @@ impl Child {
 }
 
 impl Drop for Child {
-    /// Closes its input, at which sinks and receivers end and remove their folders, and kills what
-    /// has not ended after two seconds.
+    /// Closes the child's input, at which sinks and receivers remove their folders and exit. Kills
+    /// the child if it still runs after two seconds.
     fn drop(&mut self) {
         drop(self.input.take());
         for _ in 0..100 {
@@ -63,7 +64,7 @@ pub(crate) fn resident(process: &str) -> u64 {
     pages * 4096
 }
 
-/// Processor time of a process, all threads, in steps of 10 ms.
+/// Processor time of all threads of a process, in steps of 10 ms.
 pub(crate) fn processor_time(process: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("Linux");
     let fields: Vec<&str> = stat.rsplit_once(") ").expect("a name").1.split(' ').collect();

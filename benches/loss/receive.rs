@@ -1,4 +1,4 @@
-//! The receiver as seen from outside.
+//! The receiver's throughput and memory, measured from another process.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -21,9 +21,8 @@ const IDLE: usize = 1_000;
 
 /// Runs the receiver until its input ends.
 ///
-/// Its full files are removed all the while, so that memory of the page cache is used again: on a
-/// virtual machine a page that is used for the first time costs more processor time than the spans
-/// in it.
+/// Full files are deleted continuously so that the page cache reuses their memory: on a virtual
+/// machine, the first use of a page costs more processor time than the spans in it.
 pub(crate) fn serve() {
     let folder = tempfile::tempdir().expect("a folder");
     let files = Files::builder(folder.path()).with_total_bytes_max(1 << 40).open().expect("a folder");
@@ -45,7 +44,7 @@ fn remove_full_files(folder: &Path) {
             .map(|entry| entry.path())
             .filter(|path| path.extension().is_some_and(|kind| kind == "jsonl"))
             .collect();
-        // Names are numbers with leading zeros. The last file is still written.
+        // Names are numbers with leading zeros, so the last file is the one still being written.
         files.sort();
         files.pop();
         for file in files {
@@ -55,7 +54,7 @@ fn remove_full_files(folder: &Path) {
     }
 }
 
-/// A request's protobuf, of spans as services make them: five attributes, and names of a few kinds.
+/// A request's protobuf, with spans like a service's: five attributes, and three names.
 pub(crate) fn protobuf(first: u64) -> Vec<u8> {
     let text =
         |key: &'static str, value: String| Attribute { key: key.into(), value: Value::String(value.into()) };
@@ -84,7 +83,7 @@ pub(crate) fn protobuf(first: u64) -> Vec<u8> {
     body
 }
 
-/// A request with gzip.
+/// A whole HTTP request with a gzip body.
 fn request(first: u64) -> Vec<u8> {
     let body = protobuf(first);
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -127,7 +126,7 @@ pub(crate) fn run() {
     println!("{IDLE} silent connections: {:.1} MB", grown as f64 / 1e6);
     drop(idle);
     let before = resident(&receiver.id().to_string());
-    // The beginning of HTTP/2 (RFC 9113, section 3.4), and an empty frame of settings.
+    // HTTP/2's connection preface (RFC 9113, section 3.4), with an empty SETTINGS frame.
     let hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     let idle: Vec<_> = (0..IDLE)
         .map(|_| {

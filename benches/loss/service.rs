@@ -1,4 +1,5 @@
-//! A service that makes traces of ten spans, at a rate or at full speed, with one SDK and exporter.
+//! A service that creates traces of ten spans, at a rate or at full speed, with one SDK and
+//! exporter.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,18 +15,18 @@ use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::process::{own_time, resident};
 
-/// SDK, exporter and policy.
+/// The SDK, exporter and policy for a full queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum World {
     /// tracing-opentelemetry, the batch processor and opentelemetry-otlp, all at their defaults.
     Stock,
-    /// Ours at the defaults: a full queue sheds.
+    /// Ours at its defaults: a full queue drops spans.
     Default,
-    /// With one export in flight.
+    /// Ours with one export in flight.
     OneInFlight,
-    /// The service waits for space in the queue.
+    /// Ours, with the service waiting for space in the queue.
     Block,
-    /// A spool before the destination, and a service that waits for space in the queue.
+    /// Ours with a spool before the destination, and the service waiting for space in the queue.
     Spool,
 }
 
@@ -46,14 +47,14 @@ impl World {
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Report {
     pub(crate) made: u64,
-    /// Spans lost by the service's own count; stock has none.
+    /// Spans lost by the service's own count; `None` for stock, which does not count them.
     pub(crate) lost: Option<u64>,
     pub(crate) reasons: String,
     pub(crate) cpu_s: f64,
     pub(crate) rss_max: u64,
 }
 
-/// Bytes of the queue to the exporter.
+/// Bytes of the export queue.
 const QUEUE_BYTES: usize = 32 << 20;
 const THREADS: u32 = 2;
 const SPANS_PER_TRACE: u32 = 10;
@@ -72,7 +73,7 @@ enum Running {
     Ours(Handle, Option<std::sync::Arc<Spooled>>),
 }
 
-/// A spool that this program can look at while the SDK owns it.
+/// A spool that this program can inspect while the SDK owns it.
 #[derive(Debug)]
 struct Shared(std::sync::Arc<Spooled>);
 

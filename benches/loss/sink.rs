@@ -1,5 +1,4 @@
-//! The backend: takes OTLP over HTTP, counts spans, and goes away and comes back when it is told
-//! to.
+//! The backend: accepts OTLP over HTTP, counts spans, and closes and reopens its port on command.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -57,7 +56,7 @@ fn accept(listener: TcpListener, state: &Arc<State>) {
     }
 }
 
-/// Answers each request of a connection, until the sink goes away.
+/// Responds to each request of a connection, until the sink goes away.
 fn serve(stream: TcpStream, state: &State) -> Option<()> {
     let mut stream = http::reader(stream);
     let mut body = Vec::new();
@@ -69,7 +68,7 @@ fn serve(stream: TcpStream, state: &State) -> Option<()> {
         let request = ExportTraceServiceRequest::decode(&body[..]).ok()?;
         let scopes = request.resource_spans.iter().flat_map(|unit| &unit.scope_spans);
         let spans: usize = scopes.map(|scope| scope.spans.len()).sum();
-        // Counted before the answer: who has the answer may ask for the count at once.
+        // Counted before the response: a client that has its response may read the count at once.
         state.spans.fetch_add(spans as u64, Ordering::SeqCst);
         stream.get_mut().write_all(http::OK).ok()?;
     }

@@ -41,21 +41,21 @@ fn serde(text: &str) -> u64 {
     let spans = serde_json::Deserializer::from_str(text).into_iter::<PlainSpan<'_>>();
     let mut count = 0;
     for span in spans {
-        black_box(span.expect("the lines are good"));
+        black_box(span.expect("the lines are valid"));
         count += 1;
     }
     count
 }
 
-/// Delivers the same spans to the same sink as our reader. A resource is made only when the process
-/// changes.
+/// Delivers the same spans to the same sink as our reader. Spans of the same process share one
+/// resource.
 fn same_sink(text: &str) -> u64 {
     let mut count = Count::default();
     let mut place = Place::start_of(&Arc::from("f"));
     let (mut process, mut resource, scope) = (String::new(), Arc::default(), Arc::default());
     for record in serde_json::Deserializer::from_str(text).into_iter::<&RawValue>() {
-        let record = record.expect("the lines are good").get();
-        let plain: PlainSpan<'_> = serde_json::from_str(record).expect("the lines are good");
+        let record = record.expect("the lines are valid").get();
+        let plain: PlainSpan<'_> = serde_json::from_str(record).expect("the lines are valid");
         if plain.r != process {
             process = plain.r.clone().into_owned();
             resource = Arc::new(Resource::service(&process));
@@ -89,9 +89,9 @@ impl<'a> PlainSpan<'a> {
     }
 }
 
-/// Both versions: 3 has `i` and `s`, 4 has `a`.
+/// A span of either version: 3 has `i` and `s`, 4 has `a`.
 #[derive(Deserialize)]
-#[allow(dead_code, reason = "what is read is not looked at")]
+#[allow(dead_code, reason = "parsed fields are not used")]
 struct PlainSpan<'a> {
     #[serde(default)]
     a: &'a str,
@@ -114,7 +114,7 @@ struct PlainSpan<'a> {
 }
 
 #[derive(Deserialize)]
-#[allow(dead_code, reason = "what is read is not looked at")]
+#[allow(dead_code, reason = "parsed fields are not used")]
 struct Note<'a> {
     t: u64,
     #[serde(borrow)]

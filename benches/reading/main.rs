@@ -1,5 +1,4 @@
-//! Reading recordings: our readers beside `serde_json`, on the same bytes in memory, in one
-//! process.
+//! Reading recordings: our readers and `serde_json` on the same bytes in memory, in one process.
 //!
 //! `serde_json, borrowed` fills plain structs that borrow from the text: ids and times stay text,
 //! and spans have neither record nor place. It is a lower bound for any reader built on
@@ -8,7 +7,7 @@
 //! `serde_json, same sink` delivers what our readers deliver, to the same sink: complete spans,
 //! each with its record and the byte where the record starts. `serde_json` gives a record's text
 //! only through `RawValue`, so a span is scanned once for its extent and parsed once. It still
-//! accepts fewer variants of the formats, counts no lines and gives up at the first error.
+//! accepts fewer variants of the formats, does not count lines and stops at the first error.
 
 mod htrace;
 mod otlp_json;
@@ -25,7 +24,7 @@ use criterion::Criterion;
 
 criterion::criterion_main!(otlp_json::benches, htrace::benches);
 
-/// The approximate size of each benchmark's text.
+/// Approximate size of each benchmark's text.
 const BYTES: usize = 20 << 20;
 
 fn settings() -> Criterion {

@@ -39,7 +39,7 @@ fn reading(criterion: &mut Criterion) {
 
 fn serde(text: &str) -> u64 {
     let count = |line: &str| {
-        let request: Request<'_, PlainSpan<'_>> = serde_json::from_str(line).expect("the requests are good");
+        let request: Request<'_, PlainSpan<'_>> = serde_json::from_str(line).expect("the requests are valid");
         let spans =
             request.resource_spans.iter().flat_map(|unit| &unit.scope_spans).map(|scope| scope.spans.len());
         let count: usize = spans.sum();
@@ -54,7 +54,7 @@ fn same_sink(text: &str) -> u64 {
     let mut count = Count::default();
     let mut place = Place::start_of(&Arc::from("f"));
     for line in text.lines() {
-        let request: Request<'_, &RawValue> = serde_json::from_str(line).expect("the requests are good");
+        let request: Request<'_, &RawValue> = serde_json::from_str(line).expect("the requests are valid");
         for unit in &request.resource_spans {
             let attributes =
                 attributes(&unit.resource.attributes).into_iter().map(Attribute::into_owned).collect();
@@ -64,7 +64,7 @@ fn same_sink(text: &str) -> u64 {
                 let scope = Arc::new(Scope { name, version, ..Scope::default() });
                 for record in &group.spans {
                     let plain: PlainSpan<'_> =
-                        serde_json::from_str(record.get()).expect("the spans are good");
+                        serde_json::from_str(record.get()).expect("the spans are valid");
                     let span = plain.into_span(&resource, &scope);
                     deliver(&mut count, &mut place, text, record.get(), span);
                 }
@@ -118,7 +118,7 @@ struct Request<'a, S> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[allow(dead_code, reason = "what is read is not looked at")]
+#[allow(dead_code, reason = "parsed fields are not used")]
 struct ResourceSpans<'a, S> {
     #[serde(borrow)]
     resource: PlainResource<'a>,
@@ -127,14 +127,14 @@ struct ResourceSpans<'a, S> {
 }
 
 #[derive(Deserialize)]
-#[allow(dead_code, reason = "what is read is not looked at")]
+#[allow(dead_code, reason = "parsed fields are not used")]
 struct PlainResource<'a> {
     #[serde(borrow)]
     attributes: Vec<KeyValue<'a>>,
 }
 
 #[derive(Deserialize)]
-#[allow(dead_code, reason = "what is read is not looked at")]
+#[allow(dead_code, reason = "parsed fields are not used")]
 struct ScopeSpans<'a, S> {
     #[serde(borrow)]
     scope: PlainScope<'a>,
@@ -143,7 +143,7 @@ struct ScopeSpans<'a, S> {
 }
 
 #[derive(Deserialize)]
-#[allow(dead_code, reason = "what is read is not looked at")]
+#[allow(dead_code, reason = "parsed fields are not used")]
 struct PlainScope<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
@@ -153,7 +153,7 @@ struct PlainScope<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[allow(dead_code, reason = "what is read is not looked at")]
+#[allow(dead_code, reason = "parsed fields are not used")]
 struct PlainSpan<'a> {
     trace_id: &'a str,
     span_id: &'a str,
@@ -174,7 +174,7 @@ struct PlainSpan<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[allow(dead_code, reason = "what is read is not looked at")]
+#[allow(dead_code, reason = "parsed fields are not used")]
 struct Event<'a> {
     time_unix_nano: &'a str,
     #[serde(borrow)]
@@ -184,7 +184,7 @@ struct Event<'a> {
 }
 
 #[derive(Deserialize)]
-#[allow(dead_code, reason = "what is read is not looked at")]
+#[allow(dead_code, reason = "parsed fields are not used")]
 struct Status<'a> {
     #[serde(default)]
     code: u8,
@@ -193,7 +193,7 @@ struct Status<'a> {
 }
 
 #[derive(Deserialize)]
-#[allow(dead_code, reason = "what is read is not looked at")]
+#[allow(dead_code, reason = "parsed fields are not used")]
 struct KeyValue<'a> {
     #[serde(borrow)]
     key: Cow<'a, str>,
@@ -201,7 +201,7 @@ struct KeyValue<'a> {
 }
 
 #[derive(Deserialize)]
-#[allow(dead_code, reason = "what is read is not looked at")]
+#[allow(dead_code, reason = "parsed fields are not used")]
 enum AnyValue<'a> {
     #[serde(rename = "stringValue", borrow)]
     String(Cow<'a, str>),

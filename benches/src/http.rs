@@ -1,18 +1,19 @@
-//! HTTP as far as a sink of the benchmarks needs it: bodies with a length, and an empty answer.
+//! As much HTTP as the benchmarks' servers need: requests with a content length, and an empty
+//! response.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpStream;
 
-/// The answer to every request.
+/// The response to every request.
 pub const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
 
-/// A connection that is read from, with room for a whole request.
+/// A buffered reader whose buffer holds a whole request.
 pub fn reader(stream: TcpStream) -> BufReader<TcpStream> {
     BufReader::with_capacity(1 << 18, stream)
 }
 
-/// Reads the next request and leaves its body in `body`. `None` at the connection's end, or if it
-/// is not HTTP.
+/// Reads the next request and leaves its body in `body`. Returns `None` at the end of the
+/// connection, or if the bytes are not HTTP.
 pub fn read_body(stream: &mut BufReader<TcpStream>, body: &mut Vec<u8>) -> Option<()> {
     let (mut length, mut line) = (0, String::new());
     loop {

@@ -1,3 +1,3 @@
-//! Benchmarks.
+//! Code shared by the benchmarks.
 
 pub mod http;

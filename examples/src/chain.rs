@@ -1,6 +1,6 @@
-//! Three services, each for a process of its own: an axum shop asks a tonic stock, which asks a
-//! bank on hyper alone. Each tells the others which traces it kept late, with the layers of
-//! `astracer-keep` on both sides of each call.
+//! Three services for three processes: an axum shop calls a tonic stock service, which calls a bank
+//! built on hyper alone. The layers of `astracer-keep` on both sides of each call tell the other
+//! service which traces were kept late.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -41,21 +41,22 @@ use crate::texts::Texts;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// The bank declines one order in this many.
+/// The bank declines every order whose id is a multiple of this.
 pub const DECLINES: u64 = 5;
-/// The shop fails at the order with this remainder of seven, after all went well below it.
+/// The shop fails if an order's id modulo 7 is this, after the stock and the bank have succeeded.
 pub const FAILS: u64 = 3;
 
 const RESERVE: &str = "/stock.Stock/Reserve";
 
-/// Serves `/orders/{id}`, over HTTP by axum.
+/// Serves `/orders/{id}` over HTTP, by axum.
 ///
 /// # Errors
 ///
 /// If the stock's address is not valid, or the listener fails.
 pub async fn shop(listener: TcpListener, stock: SocketAddr, handle: Handle) -> Result<(), Failure> {
     let channel = connect(stock).await.map_err(|error| error.to_string())?;
-    // A channel's requests name no authority yet: there is one peer.
+    // Requests through a tonic channel name no authority yet, so the layer cannot look the peer up
+    // by its name. There is only one.
     let stock = KeepCallsLayer::new(handle.clone()).with_unnamed_peer().layer(channel);
     let remote = RemoteParentLayer::global();
     let routes = Router::new()
@@ -63,7 +64,8 @@ pub async fn shop(listener: TcpListener, stock: SocketAddr, handle: Handle) -> R
         .with_state(stock)
         .route_layer(middleware::from_fn(traced))
         .route_layer(remote.clone())
-        // Outside of the request's span, which has ended when the caller is told.
+        // Outermost, so that the request's span has ended, and the policies have decided, before
+        // the response's header is written.
         .route_layer(KeepLayer::new(handle, remote));
     Ok(axum::serve(listener, routes).await?)
 }
@@ -79,11 +81,11 @@ async fn order(State(stock): State<KeepCalls<Channel>>, Path(id): Path<u64>) -> 
     Ok(answer)
 }
 
-/// Serves `stock.Stock/Reserve`, over gRPC by tonic.
+/// Serves `stock.Stock/Reserve` over gRPC, by tonic.
 ///
 /// # Errors
 ///
-/// If it cannot listen.
+/// If the server fails.
 pub async fn stock(incoming: TcpIncoming, bank: SocketAddr, handle: Handle) -> Result<(), Failure> {
     let peer = KeepCallsLayer::new(handle.clone()).with_peer(bank.to_string());
     let stock = Stock { bank: peer.layer(Http { address: bank }) };
@@ -92,7 +94,7 @@ pub async fn stock(incoming: TcpIncoming, bank: SocketAddr, handle: Handle) -> R
     Ok(server.clone().add_service(stock).serve_with_incoming(incoming).await?)
 }
 
-/// The service, in the form of generated code.
+/// The service, shaped like the code that tonic generates.
 #[derive(Clone, Debug)]
 struct Stock {
     bank: KeepCalls<Http>,
@@ -132,7 +134,7 @@ impl tonic::server::UnaryService<String> for Reserve {
             async move {
                 let id = request.into_inner();
                 pay(bank, &id).await.map(tonic::Response::new).map_err(|error| {
-                    // A bank that is not there.
+                    // The bank could not be reached.
                     tonic::Status::unavailable(error.to_string())
                 })
             }
@@ -141,7 +143,8 @@ impl tonic::server::UnaryService<String> for Reserve {
     }
 }
 
-/// Asks the bank. A card that is declined is nothing that goes wrong here.
+/// Calls the bank. A declined card is a normal result for the stock: only the bank's span has an
+/// error.
 #[instrument(skip(bank), fields(otel.kind = "client"))]
 async fn pay(mut bank: KeepCalls<Http>, id: &str) -> Result<String, Failure> {
     let mut request = Request::get(format!("/payments/{id}")).body(Empty::<Bytes>::new())?;
@@ -167,7 +170,7 @@ impl Injector for Headers<'_> {
     }
 }
 
-/// A client by hyper alone, with a connection for each request.
+/// A client on hyper alone, with one connection for each request.
 #[derive(Clone, Debug)]
 struct Http {
     address: SocketAddr,
@@ -193,7 +196,7 @@ impl Service<Request<Empty<Bytes>>> for Http {
     }
 }
 
-/// Serves `/payments/{id}`, over HTTP by hyper alone.
+/// Serves `/payments/{id}` over HTTP, on hyper alone.
 ///
 /// # Errors
 ///

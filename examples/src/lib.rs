@@ -1,4 +1,5 @@
-//! Shared parts of the examples: tracing set-up, a load worth sampling, and gRPC messages.
+//! Code that the examples share: tracing set-up in `telemetry`, the traced services, and a load
+//! generator.
 
 #![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "examples print")]
 

@@ -1,4 +1,4 @@
-//! A load of mixed routes over several connections, and its measurements.
+//! A load generator: mixed routes of the shop over several connections, and their latencies.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,27 +14,27 @@ use tokio::net::TcpStream;
 /// The size and duration of a load.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// The number of connections. Each sends one request after another.
+    /// Connections. Each sends one request after another.
     pub connections: u32,
-    /// The most requests over all connections.
+    /// Most requests over all connections, rounded up to the same number for each.
     pub requests_max: u64,
-    /// The longest duration; the load ends then even if requests are left.
+    /// The longest duration. The load ends then, even if requests are left.
     pub duration_max: Duration,
-    /// Orders among a thousand requests, at most 970. One order in five fails.
+    /// Orders per thousand requests, at most 970. One order in five fails.
     pub orders: u64,
 }
 
-/// Orders among a thousand requests, unless there are to be more.
+/// Orders per thousand requests in an ordinary load.
 pub const ORDERS: u64 = 30;
 
 /// The result of a load.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The duration.
+    /// Time from the first request to the last response.
     pub duration: Duration,
-    /// The number of answers with a server error: some orders fail.
+    /// Responses with a server error. Some orders always fail.
     pub failed: u64,
-    /// Latencies of the answered requests in microseconds, ascending.
+    /// Latencies of all requests in microseconds, ascending.
     pub latencies_us: Vec<u32>,
 }
 
@@ -44,7 +44,7 @@ impl Outcome {
         self.latencies_us.len() as f64 / self.duration.as_secs_f64()
     }
 
-    /// The latency in ms that this share of the requests did not exceed.
+    /// The quantile `share` (0 to 1) of the latencies, in milliseconds.
     pub fn latency_ms(&self, share: f64) -> f64 {
         let last = self.latencies_us.len().saturating_sub(1);
         let rank = (share * last as f64).round() as usize;
@@ -56,7 +56,7 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} requests, {} of them failed, in {:.1} s: {:.0} a second, half within {:.3} ms, 99 % within {:.3} ms",
+            "{} requests ({} failed) in {:.1} s: {:.0} per second, p50 {:.3} ms, p99 {:.3} ms",
             self.latencies_us.len(),
             self.failed,
             self.duration.as_secs_f64(),
@@ -68,7 +68,7 @@ impl fmt::Display for Outcome {
 }
 
 impl Load {
-    /// Sends the load.
+    /// Sends the load to an address.
     ///
     /// # Errors
     ///
@@ -91,7 +91,7 @@ impl Load {
     }
 }
 
-/// Sends one request over a connection of its own, and returns the answer's status.
+/// Sends one request over a new connection, and returns the response's status.
 ///
 /// # Errors
 ///
@@ -141,10 +141,10 @@ async fn client(
     Ok((latencies, failed))
 }
 
-/// Of a thousand requests, 10 are searches, 10 lists of categories, `orders` are orders, and one is
-/// a report; all others ask for a product.
+/// The route of one request. Per thousand requests there are 10 searches, 10 category lists,
+/// `orders` orders and one report; all others read a product.
 fn route(number: u64, orders: u64) -> (Method, String) {
-    // The finalizer of SplitMix64, so that consecutive numbers get unrelated routes.
+    // The finalizer of SplitMix64 gives consecutive numbers unrelated routes.
     let mut mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed ^= mixed >> 27;

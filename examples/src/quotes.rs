@@ -1,5 +1,5 @@
-//! A gRPC service of quotes and its client, both traced. Messages are plain text, so that no code
-//! is generated.
+//! A traced gRPC service of quotes and its client. Messages are plain text, so the example needs no
+//! generated code.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -24,27 +24,23 @@ use crate::texts::Texts;
 
 const PATH: &str = "/quotes.Quotes/Get";
 
-/// Connects to a server, once it listens.
-///
-/// # Errors
-///
-/// If the address is not valid.
+/// Connects to the server, and retries until it listens.
 pub async fn connect(address: SocketAddr) -> Result<Channel, Box<dyn Error>> {
     let endpoint = Channel::from_shared(format!("http://{address}"))?;
     loop {
         match endpoint.connect().await {
             Ok(channel) => return Ok(channel),
-            // Not listening yet.
+            // The server is not listening yet.
             Err(_) => tokio::task::yield_now().await,
         }
     }
 }
 
-/// Asks for a quote: the call is traced, and takes its context along.
+/// Requests one quote inside a client span. The request's metadata carries the span's context.
 ///
 /// # Errors
 ///
-/// The server's, and those of the way to it.
+/// If the server cannot be reached, or answers with an error.
 pub async fn call<S>(service: S, number: u64) -> Result<String, Status>
 where
     S: GrpcService<Body>,
@@ -62,7 +58,7 @@ where
     unary(service, PathAndQuery::from_static(PATH), format!("quote {number}")).instrument(span).await
 }
 
-/// Calls a method with the current span's context.
+/// Calls a method, and injects the current span's context into the request's metadata.
 pub(crate) async fn unary<S>(service: S, path: PathAndQuery, text: String) -> Result<String, Status>
 where
     S: GrpcService<Body>,
@@ -80,7 +76,8 @@ where
     client.unary(request, path, Texts).await.map(Response::into_inner)
 }
 
-/// The server's method. The caller's context is current here.
+/// The server's method. `RemoteParentLayer` has made the caller's context current, so the span
+/// becomes the caller's child.
 async fn get(request: Request<String>) -> Result<Response<String>, Status> {
     let span = info_span!("quotes.Quotes/Get", otel.kind = "server", rpc.system = "grpc", rpc.method = "Get");
     look_up(request.into_inner()).instrument(span).await
@@ -96,7 +93,7 @@ async fn look_up(name: String) -> Result<Response<String>, Status> {
     }
 }
 
-/// Trace context in a request's metadata.
+/// Writes trace context into a request's metadata.
 struct Metadata<'a>(&'a mut MetadataMap);
 
 impl Injector for Metadata<'_> {
@@ -107,7 +104,7 @@ impl Injector for Metadata<'_> {
     }
 }
 
-/// The service, in the form of generated code.
+/// The service, shaped like the code that tonic generates.
 #[derive(Clone, Debug)]
 pub struct Quotes;
 

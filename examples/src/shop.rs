@@ -1,5 +1,5 @@
-//! An HTTP shop: one frequent route, one rare, one that fails sometimes, a slow one and one with a
-//! deep tree.
+//! An HTTP shop with routes of different kinds: one is frequent, one rare, one fails sometimes, one
+//! is slow, and one has a deep call tree.
 
 use std::time::Duration;
 
@@ -13,12 +13,13 @@ use axum::routing::{get, post};
 use tracing::field::Empty;
 use tracing::{Instrument as _, error, info_span, instrument};
 
-/// The number of levels below the root of /categories.
+/// Spans below the root of `/categories`, one below the other.
 const DEPTH: u32 = 12;
-/// One order in this many fails.
+/// Payment fails for every order whose id is a multiple of this.
 const FAILS: u64 = 5;
 
-/// The routes; each request has its own span.
+/// The shop's routes. Each request has its own span, below the caller's span if the request's
+/// headers name one.
 pub fn routes() -> Router {
     Router::new()
         .route("/products/{id}", get(product))
@@ -27,12 +28,13 @@ pub fn routes() -> Router {
         .route("/search", get(search))
         .route("/categories", get(categories))
         .route_layer(middleware::from_fn(traced))
-        // Around the layer that makes the request's span: the caller's context is current when it
-        // begins.
+        // Outside of the layer that creates the request's span, so that the caller's context is
+        // current when the span begins.
         .route_layer(RemoteParentLayer::global())
 }
 
-/// Wraps a route as a service does: the request's span is named by its route.
+/// Creates the span of a request, named by method and route: ids in the path would give each
+/// request a name of its own.
 pub(crate) async fn traced(request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
     let method = request.method().as_str();

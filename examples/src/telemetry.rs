@@ -1,4 +1,7 @@
-//! Tracing set-up: the one function that a service needs, with a choice of exporters.
+//! Tracing set-up, with command-line options for the sampler, the exporter and late keeping.
+//!
+//! A service needs far less: [`Options::start`] is the part to copy, with one exporter in place of
+//! the `match`.
 
 use std::error::Error;
 use std::io;
@@ -24,18 +27,18 @@ use opentelemetry_sdk::trace::{
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 
-/// Suits a service that a newcomer runs briefly: it keeps the first call of each root in ten
-/// seconds, and one in a thousand after that.
+/// Shows something even if the example runs for seconds: in each window of ten seconds it keeps the
+/// first call of each root, few of the next ones, and then one in a thousand.
 const SAMPLER: &str = "bump:lambda=0.5,min=0.001,window=10s";
 
-/// Decisions that the live page can explain.
+/// The latest decisions that the live page can explain.
 const EXPLAINED: usize = 10_000;
 
-/// Options for tracing.
+/// Tracing options, the same for each example.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
-    /// Target of kept traces: console, none, file=FOLDER, otlp=URL (such as http://127.0.0.1:4318)
-    /// or zipkin=URL (http://127.0.0.1:9411).
+    /// Where kept traces go: console, none, file=FOLDER, otlp=URL (such as http://127.0.0.1:4318)
+    /// or zipkin=URL (such as http://127.0.0.1:9411).
     #[arg(long, value_name = "TARGET", default_value = "console")]
     pub export: Export,
 
@@ -44,48 +47,50 @@ pub struct Options {
     #[arg(long, value_name = "SAMPLER", default_value = SAMPLER)]
     pub sampler: SamplerConfig,
 
-    /// Keep traces for their outcome that the sampler dropped, as in error,slow:p99,slow:20ms,odd.
+    /// Keep dropped traces late if a policy matches their outcome, such as
+    /// error,slow:p99,slow:20ms,odd.
     #[arg(long, value_name = "POLICIES", default_value = "")]
     pub tail: Tail,
 
-    /// The dropped traces that are recorded so that a policy of --tail may keep them: never, armed
-    /// or always.
+    /// Which dropped traces to record for the policies of --tail: never, armed (after a recent
+    /// error or slow request of the same key) or always.
     #[arg(long, value_name = "WHICH", default_value = "armed")]
     pub provisional: Provisional,
 
-    /// The time for which an ended trace that no policy kept can still be asked for, in seconds; 0:
-    /// it goes at once.
+    /// Seconds for which an ended trace that no policy kept can still be kept, for example by a
+    /// caller; 0 discards it at once.
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     pub hold: Duration,
 
-    /// Read the sampler from a parameters file of `astracer tune` instead.
+    /// Read the sampler from this parameters file, written by `astracer tune`, instead of
+    /// --sampler.
     #[arg(long, value_name = "FILE")]
     pub parameters: Option<PathBuf>,
 
-    /// The longest wait for the exporter at the end, in seconds.
+    /// Seconds to wait at the end for the exporter.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub shutdown_timeout: u32,
 
-    /// Bounds on what is kept, such as traces=100,key_traces=20.
+    /// Hard limits on kept traces per second, such as traces=100,key_traces=20.
     #[arg(long, value_name = "CAP", conflicts_with = "parameters")]
     pub cap: Option<Cap>,
 
-    /// Serve a page with live counts on this address of this machine, such as 127.0.0.1:9464.
+    /// Serve a page with live counts on this local address, such as 127.0.0.1:9464.
     #[arg(long, value_name = "ADDRESS")]
     pub live: Option<SocketAddr>,
 
-    /// The subscriber: astracer, layer (ours on a registry), stock (tracing-opentelemetry on a
-    /// registry, with the sampler's ratio) or off.
+    /// The subscriber: astracer (ours, without a registry), layer (our layer on a registry), stock
+    /// (tracing-opentelemetry on a registry, for comparison) or off.
     #[arg(long, value_enum, default_value = "astracer")]
     pub tracing: Tracing,
 }
 
-/// The target of kept traces.
+/// Where kept traces go.
 #[derive(Clone, Debug)]
 pub enum Export {
     /// Trees on standard output.
     Console,
-    /// No target.
+    /// Spans are discarded.
     None,
     /// A folder with files of OTLP JSON lines.
     Folder(PathBuf),
@@ -95,16 +100,16 @@ pub enum Export {
     Zipkin(String),
 }
 
-/// The subscriber that records spans.
+/// The subscriber to install.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Tracing {
-    /// Our subscriber.
+    /// astracer's subscriber, without a registry.
     Astracer,
-    /// Our layer, on a registry.
+    /// astracer's layer on a registry.
     Layer,
-    /// tracing-opentelemetry's.
+    /// tracing-opentelemetry's layer on a registry, for comparison.
     Stock,
-    /// None.
+    /// No subscriber.
     Off,
 }
 
@@ -118,17 +123,19 @@ impl FromStr for Export {
             Some(("file", folder)) => Ok(Self::Folder(folder.into())),
             Some(("otlp", url)) => Ok(Self::Otlp(url.to_owned())),
             Some(("zipkin", url)) => Ok(Self::Zipkin(url.to_owned())),
-            _ => Err(format!("'{text}': write console, none, file=FOLDER, otlp=URL or zipkin=URL")),
+            _ => Err(format!(
+                "unknown target '{text}': use console, none, file=FOLDER, otlp=URL or zipkin=URL"
+            )),
         }
     }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    seconds.ok_or_else(|| format!("'{text}' is not a number of seconds such as 2, 0.5 or 0"))
+    seconds.ok_or_else(|| format!("'{text}' is not a number of seconds: use a number such as 2, 0.5 or 0"))
 }
 
-/// Discards spans, like an exporter that costs nothing.
+/// An exporter that discards spans, for measurements without an exporter's cost.
 #[derive(Debug)]
 struct Nowhere;
 
@@ -138,8 +145,9 @@ impl SpanExporter for Nowhere {
     }
 }
 
-/// Has the stock layer record what its sampler drops, without exporting it (`RecordOnly`): what a
-/// processor of its own that decides when a trace ends would need.
+/// Makes the stock layer record the traces that its sampler drops, without exporting them
+/// (`RecordOnly`). A processor that decides when a trace ends would need this, so it is the fair
+/// comparison with late keeping.
 #[derive(Clone, Debug)]
 struct RecordDropped(Sampler);
 
@@ -161,28 +169,29 @@ impl ShouldSample for RecordDropped {
     }
 }
 
-/// Active tracing.
+/// Installed tracing. Call [`stop`](Running::stop) before the process ends, or the last spans are
+/// lost.
 #[derive(Debug)]
 pub enum Running {
-    /// Tracing with our layer.
+    /// Tracing by astracer's subscriber or layer.
     Astracer(Box<Ours>),
-    /// Tracing with the stock layer.
+    /// Tracing by the stock layer, tracing-opentelemetry's.
     Stock(SdkTracerProvider),
     /// No tracing.
     Off,
 }
 
-/// Tracing with our layer.
+/// Tracing by astracer.
 #[derive(Debug)]
 pub struct Ours {
     handle: Handle,
     shutdown_timeout: Duration,
-    /// The live page, until it is dropped.
+    /// The server of the live page, which ends when this is dropped.
     live: Option<Endpoint>,
 }
 
 impl Running {
-    /// The handle of our tracing.
+    /// astracer's handle, if it does the tracing.
     pub fn handle(&self) -> Option<&Handle> {
         match self {
             Self::Astracer(ours) => Some(&ours.handle),
@@ -190,7 +199,7 @@ impl Running {
         }
     }
 
-    /// The address of the live page, if there is one.
+    /// The address of the live page, with `--live`.
     pub fn live(&self) -> Option<SocketAddr> {
         match self {
             Self::Astracer(ours) => ours.live.as_ref().map(Endpoint::address),
@@ -200,11 +209,12 @@ impl Running {
 }
 
 impl Options {
-    /// Installs tracing for the whole process, once at its start.
+    /// Installs tracing for the whole process. Call it once, at the start.
     ///
     /// # Errors
     ///
-    /// If the exporter or the parameters are invalid.
+    /// If the exporter, the parameters file or an `OTEL_*` variable is not valid, or a subscriber
+    /// is installed already.
     pub fn start(&self, service: &'static str) -> Result<Running, Box<dyn Error>> {
         match self.tracing {
             Tracing::Off => Ok(Running::Off),
@@ -218,7 +228,7 @@ impl Options {
         let builder = Astracer::builder()
             .with_sampler(self.sampler.clone())
             .with_cap(self.cap.unwrap_or_default())
-            // For the live page's answers to "why was it dropped?".
+            // The live page answers "why was it dropped?" from these.
             .with_explanations(if self.live.is_some() { EXPLAINED } else { 0 })
             .with_tail(if self.tail.is_none() {
                 self.tail.clone()
@@ -226,17 +236,19 @@ impl Options {
                 let hold = Nanos::new(u64::try_from(self.hold.as_nanos())?);
                 self.tail.clone().with_provisional(self.provisional).with_hold(hold)
             })
-            // With `Disabled`, spans below a dropped root do not exist at all.
-            // `DroppedSpans::Visible`, the default, suits services whose logs name their spans.
+            // With `Disabled`, spans below a dropped root are not created at all. Use
+            // `DroppedSpans::Visible`, the default, if log lines should name the spans that they
+            // are in.
             .with_dropped_spans(DroppedSpans::Disabled)
-            // Requests come with their callers' context attached, so that a dropped one keeps
-            // nothing.
+            // `RemoteParentLayer` attaches the caller's context before a request's span begins, so
+            // the sampler can decide at once and a dropped root stores no fields.
             .with_start(Start::AtOnce)
-            // Nothing here sets attributes through the OpenTelemetry API, and propagation needs
-            // only ids.
+            // `Ids` is enough to propagate context, and cheaper. Use `ContextMode::Recording`, the
+            // default, if code sets attributes through the OpenTelemetry API.
             .with_context_mode(ContextMode::Ids)
-            // A parameters file is the environment's `astracer_file`; OTEL_* variables determine
-            // everything else.
+            // `--parameters FILE` does what `OTEL_TRACES_SAMPLER=astracer_file` and
+            // `OTEL_TRACES_SAMPLER_ARG=FILE` do; the other `OTEL_*` variables come from the
+            // environment. A service calls `with_environment()` instead.
             .with_variables(move |name| match (name, &file) {
                 ("OTEL_TRACES_SAMPLER", Some(_)) => Some("astracer_file".to_owned()),
                 ("OTEL_TRACES_SAMPLER_ARG", Some(path)) => Some(path.display().to_string()),
@@ -259,7 +271,7 @@ impl Options {
         };
         let astracer = builder.build()?;
         opentelemetry::global::set_text_map_propagator(astracer.propagator());
-        // Libraries' events below INFO are hidden globally.
+        // The level applies to all targets, so that libraries' debug spans are not recorded.
         if self.tracing == Tracing::Layer {
             let registry = tracing_subscriber::registry().with(LevelFilter::INFO);
             tracing::subscriber::set_global_default(registry.with(astracer.layer.clone()))?;
@@ -273,18 +285,23 @@ impl Options {
         Ok(Running::Astracer(Box::new(Ours { handle, shutdown_timeout, live })))
     }
 
-    /// Starts the stock layer and batch processor with our ratio, for comparison.
+    /// Starts the stock layer and a batch processor with the same ratio, for comparison.
     fn start_stock(&self, service: &'static str) -> Result<Running, Box<dyn Error>> {
         let sampler = match self.sampler.to_string().as_str() {
             "always" => Sampler::AlwaysOn,
             "never" => Sampler::AlwaysOff,
             text => match text.strip_prefix("ratio:").and_then(|ratio| ratio.parse().ok()) {
                 Some(ratio) => Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(ratio))),
-                None => return Err("the stock layer knows always, never and ratio:P only".into()),
+                None => {
+                    return Err(format!(
+                        "--tracing stock cannot use the sampler {text}: use always, never or ratio:P"
+                    )
+                    .into());
+                }
             },
         };
         let Export::None = self.export else {
-            return Err("the stock layer is here to compare with: use --export none".into());
+            return Err("--tracing stock is for comparisons and exports nothing: add --export none".into());
         };
         let builder = SdkTracerProvider::builder().with_batch_exporter(Nowhere);
         let provider = match (self.tail.is_none(), self.provisional) {
@@ -292,7 +309,7 @@ impl Options {
             (false, Provisional::Always) => builder.with_sampler(RecordDropped(sampler)),
             _ => {
                 return Err(
-                    "the stock layer records all dropped traces or none: use --provisional always".into()
+                    "--tracing stock with --tail records all dropped traces: add --provisional always".into(),
                 );
             }
         };
@@ -305,18 +322,18 @@ impl Options {
 }
 
 impl Running {
-    /// Waits until kept spans are exported, and returns a summary, with what was not exported and
-    /// why.
+    /// Exports what is waiting, and returns a summary: roots kept and dropped, spans exported and
+    /// lost, and the last error of the exporter.
     ///
     /// # Errors
     ///
-    /// If the stock exporter fails.
+    /// If the stock exporter fails. Failures of astracer's exporter are part of the summary.
     pub fn stop(self) -> Result<String, Box<dyn Error>> {
         match self {
-            Self::Off => Ok("no tracing".to_owned()),
+            Self::Off => Ok("tracing is off".to_owned()),
             Self::Stock(provider) => {
                 provider.shutdown()?;
-                Ok("the stock layer does not count".to_owned())
+                Ok("no counts: the stock layer has none".to_owned())
             }
             Self::Astracer(ours) => {
                 let Ours { handle, shutdown_timeout, live: _ } = *ours;
@@ -329,27 +346,27 @@ impl Running {
     }
 }
 
-/// Each key's roots, errors and durations, and the policies' part in what was kept; empty without
+/// Traces that each policy kept, and each key's roots, errors and durations. Empty without
 /// policies.
 fn late(handle: &Handle, stats: &Stats) -> String {
     let mut text = String::new();
     for policy in &stats.tail.policies {
         text.push_str(&format!(
-            "\nkept late for {}: {} traces, {} refused",
+            "\nkept late by {}: {} traces, {} more refused by its budget",
             policy.policy, policy.kept, policy.refused
         ));
     }
     let tail = &stats.tail;
     if tail.kept_by_hand + tail.kept_by_caller + tail.not_there + tail.refused_callers + tail.untold > 0 {
         text.push_str(&format!(
-            "\nkept for callers: {} traces, by hand: {}; asked for and not there: {}, refused: {}; peers not told: {}",
+            "\nkept late for callers: {} traces, through the handle: {}; requested but not found: {}, over the budget: {}; requests not sent to peers: {}",
             tail.kept_by_caller, tail.kept_by_hand, tail.not_there, tail.refused_callers, tail.untold
         ));
     }
     for key in handle.outcomes() {
         let quantile = |of: f64| key.durations.quantile(of).unwrap_or_default().as_secs_f64() * 1e3;
         text.push_str(&format!(
-            "\n{}: {} roots, {} failed ({} of them not recorded), p50 {:.2} ms, p99 {:.2} ms",
+            "\n{}: {} roots, {} failed ({} of these not recorded), p50 {:.2} ms, p99 {:.2} ms",
             key.key.as_deref().unwrap_or("other keys"),
             key.calls,
             key.errors,

@@ -1,10 +1,10 @@
-//! A gRPC codec without generated code: messages are plain text.
+//! A gRPC codec for messages of plain text, so that the examples need no generated code.
 
 use bytes::{Buf as _, BufMut as _};
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-/// Encodes a message as its text.
+/// Encodes a message as its text in UTF-8.
 #[derive(Clone, Copy, Debug)]
 pub struct Texts;
 
@@ -39,6 +39,8 @@ impl Decoder for Texts {
 
     fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<String>, Status> {
         let bytes = bytes.copy_to_bytes(bytes.remaining());
-        String::from_utf8(bytes.to_vec()).map(Some).map_err(|_| Status::invalid_argument("not a text"))
+        String::from_utf8(bytes.to_vec())
+            .map(Some)
+            .map_err(|_| Status::invalid_argument("the message is not valid UTF-8"))
     }
 }

@@ -1,4 +1,4 @@
-//! Tests across crates.
+//! Tests that need several crates.
 
 /// Compiles the README's code, which needs the SDK and the exporters.
 #[cfg(doctest)]

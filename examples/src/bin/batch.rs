@@ -1,8 +1,15 @@
-//! A batch job without asynchronous code: it imports records, most of them alike, and traces each.
+//! A batch job without async code. It imports records, nearly all of the same kind, and traces
+//! each.
 //!
 //! ```text
 //! cargo run --release -p astracer-examples --bin batch
 //! ```
+//!
+//! Look at which traces are printed. The sampler keeps one in a thousand of the frequent
+//! `import record`, and still the first `import correction`, a rare kind with its own steps below
+//! `undo`. The last line counts the roots that were kept and dropped. With
+//! `--tail error --provisional always` broken records are kept too, within the budget of that
+//! policy.
 
 #![allow(clippy::print_stdout, reason = "examples show what they do")]
 
@@ -12,13 +19,14 @@ use astracer_examples::telemetry;
 use clap::Parser;
 use tracing::{error, info_span, instrument};
 
-/// Imports made-up records: one in a thousand is broken, one in two hundred is a correction.
+/// Import made-up records, with a trace of each. One in 1,000 is broken, and one in 200 is a
+/// correction.
 #[derive(Debug, Parser)]
 struct Args {
     #[command(flatten)]
     tracing: telemetry::Options,
 
-    /// The number of records.
+    /// Number of records.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     records: u64,
 }
@@ -39,8 +47,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn import(number: u64) -> Result<u64, &'static str> {
-    // The kind is part of the name, so that the sampler distinguishes corrections from the frequent
-    // records.
+    // The sampler counts calls by the root's name. With a name of their own, the rare corrections
+    // are not counted among the frequent records.
     let root = if number % 200 == 7 {
         info_span!("import correction", number)
     } else {

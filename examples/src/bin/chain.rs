@@ -1,11 +1,24 @@
-//! A shop, a stock and a bank in three processes, and a load for them: an error in one of them
-//! brings the parts of all three.
+//! A shop, a stock service and a bank in three processes, and a load for them. An error in one of
+//! them keeps the whole trace, in all three.
 //!
 //! ```text
-//! cargo run --release -p astracer-examples --bin chain -- --sampler ratio:0.01 --tail error --provisional always
-//! cargo run --release -p astracer-examples --bin chain -- --service bank --listen 127.0.0.1:7003
-//! cargo run --release -p astracer-examples --bin chain -- --service stock --listen 127.0.0.1:7002 --next 127.0.0.1:7003
-//! cargo run --release -p astracer-examples --bin chain -- --service shop --listen 127.0.0.1:7001 --next 127.0.0.1:7002
+//! cargo run --release -p astracer-examples --bin chain -- \
+//!     --sampler ratio:0.01 --tail error --provisional always
+//! ```
+//!
+//! Look at the traces with `kept late`: the sampler dropped them in every process. Each failed
+//! payment appears under `bank` with the reason `error`, and under `stock` and `shop` with the
+//! reason `caller`, with the same trace id.
+//!
+//! To start each service on its own, in three terminals, add the same options to these commands:
+//!
+//! ```text
+//! cargo run --release -p astracer-examples --bin chain -- \
+//!     --service bank --listen 127.0.0.1:7003
+//! cargo run --release -p astracer-examples --bin chain -- \
+//!     --service stock --listen 127.0.0.1:7002 --next 127.0.0.1:7003
+//! cargo run --release -p astracer-examples --bin chain -- \
+//!     --service shop --listen 127.0.0.1:7001 --next 127.0.0.1:7002
 //! ```
 
 #![allow(clippy::print_stdout, reason = "examples show what they do")]
@@ -23,30 +36,30 @@ use clap::{Parser, ValueEnum};
 use tokio::net::TcpListener;
 use tonic::transport::server::TcpIncoming;
 
-/// Three traced services in a chain of calls, which tell each other of traces that they kept late.
+/// Three traced services that call each other, and keep a trace in all of them if one of them keeps
+/// it late.
 #[derive(Debug, Parser)]
 struct Args {
     #[command(flatten)]
     tracing: telemetry::Options,
 
-    /// Only serve, as this one of them, until Ctrl-C.
+    /// Run only this service, until Ctrl-C.
     #[arg(long, value_enum)]
     service: Option<Service>,
 
-    /// The address to serve on.
+    /// The address to serve on. By default the system picks a port.
     #[arg(long, value_name = "ADDRESS", requires = "service")]
     listen: Option<SocketAddr>,
 
-    /// The service that this one asks: the shop's is the stock, the stock's the bank.
+    /// The address of the next service: the stock for the shop, the bank for the stock.
     #[arg(long, value_name = "ADDRESS", requires = "service")]
     next: Option<SocketAddr>,
 
-    /// End when standard input does, instead of by Ctrl-C.
+    /// Stop at the end of standard input instead of at Ctrl-C.
     #[arg(long, requires = "service")]
     until_eof: bool,
 
-    /// The number of orders. The bank declines each fifth one, and the shop fails at the third of
-    /// each seven.
+    /// Number of orders. The bank declines every fifth; the shop fails at the third of every seven.
     #[arg(long, value_name = "N", default_value_t = 20, conflicts_with = "service")]
     orders: u64,
 }
@@ -78,14 +91,13 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn serve(service: Service, args: Args) -> Result<(), Box<dyn Error>> {
     let mut tracing = args.tracing;
-    // One folder for each service.
+    // With --export file=FOLDER, each service writes to its own folder.
     if let Export::Folder(folder) = &mut tracing.export {
         folder.push(service.name());
     }
     let running = tracing.start(service.name())?;
-    let handle =
-        running.handle().ok_or("the services tell each other by --tracing astracer or layer")?.clone();
-    let next = || args.next.ok_or("--next is missing: the address of the service that this one asks");
+    let handle = running.handle().ok_or("late keeping needs --tracing astracer or --tracing layer")?.clone();
+    let next = || args.next.ok_or("--next is missing: pass the address of the service that this one calls");
     let listen = args.listen.unwrap_or((Ipv4Addr::LOCALHOST, 0).into());
     tokio::runtime::Runtime::new()?.block_on(async {
         let told = |address: SocketAddr| println!("listening on {address}");
@@ -120,7 +132,7 @@ async fn end(until_eof: bool) {
     }
 }
 
-/// A service in a process of its own.
+/// A service running in its own process.
 struct Process {
     service: Service,
     child: Child,
@@ -129,7 +141,7 @@ struct Process {
 }
 
 impl Process {
-    /// Starts it with the options of this process.
+    /// Starts the service with the options of this process, and waits until it listens.
     fn start(service: Service, next: Option<SocketAddr>) -> Result<Self, Box<dyn Error>> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(of_services(std::env::args_os().skip(1)));
@@ -138,24 +150,31 @@ impl Process {
             command.args(["--next", &next.to_string()]);
         }
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let mut out = BufReader::new(child.stdout.take().ok_or("no standard output")?);
+        let mut out = BufReader::new(child.stdout.take().ok_or("the service has no standard output")?);
         let mut line = String::new();
         out.read_line(&mut line)?;
-        let address = line.trim().strip_prefix("listening on ").ok_or("the service did not start")?;
+        let address = line
+            .trim()
+            .strip_prefix("listening on ")
+            .ok_or("a service did not start: see its error above")?;
         Ok(Process { service, address: address.parse()?, child, out })
     }
 
-    /// Ends it, and shows what it has said.
+    /// Stops the service, and prints its output.
     fn stop(mut self) -> Result<(), Box<dyn Error>> {
         drop(self.child.stdin.take());
         let mut text = String::new();
         self.out.read_to_string(&mut text)?;
         println!("--- {}\n{}", self.service.name(), text.trim_end());
-        if self.child.wait()?.success() { Ok(()) } else { Err("a service failed".into()) }
+        if self.child.wait()?.success() {
+            Ok(())
+        } else {
+            Err("a service failed: see its error above".into())
+        }
     }
 }
 
-/// Without `--orders N`, the one option that is not the services'.
+/// The options for the services: all but `--orders`, which only this process takes.
 fn of_services(mut options: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut others = Vec::new();
     while let Some(option) = options.next() {
@@ -179,7 +198,7 @@ fn all_three(orders: u64) -> Result<(), Box<dyn Error>> {
         failed += u64::from(status.map_err(|error| error.to_string())?.is_server_error());
     }
     println!("{orders} orders, {failed} failed");
-    // From the first to the last, so that nobody is asked who is gone.
+    // Callers stop first, so that no service calls one that is gone.
     for process in [shop, stock, bank] {
         process.stop()?;
     }

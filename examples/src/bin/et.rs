@@ -1,11 +1,12 @@
-//! The price of tracing in a service: requests of the axum and tonic examples, with no tracing,
-//! ours and the stock layer.
+//! A benchmark, not an example to copy: what tracing costs a service. It serves requests of the
+//! axum and tonic examples without tracing, with astracer, and with the stock layer
+//! (tracing-opentelemetry).
 //!
-//! `cargo xtask instructions` counts the instructions of one request, without a network: the case's
-//! name and the number of rounds are the arguments. With `--table` servers run in processes of
-//! their own, one for each case in turn, and the table has the medians of the processor time of a
-//! request, the exporter's included: the paper's ET, but by processor time, which other load on the
-//! machine disturbs less than throughput. A text after it chooses cases by their names.
+//! `et CASE ROUNDS` serves one request after another without a network; `cargo xtask instructions`
+//! counts the instructions of one of them. `et --table [TEXT]` runs the cases whose names contain
+//! `TEXT`, each in a process of its own, and prints the median processor time of a request, the
+//! exporter's time included. This is the paper's ET, but in processor time: other load on the
+//! machine disturbs it less than throughput.
 
 #![allow(clippy::print_stdout, reason = "it prints figures")]
 
@@ -27,14 +28,13 @@ use tonic::{Code, Status};
 use tower_layer::Layer as _;
 use tower_service::Service as _;
 
-/// Rounds before those that are counted.
+/// Requests before the measured ones.
 const WARM: u64 = 50;
 const ROUNDS: usize = 5;
 const REQUESTS: u64 = 40_000;
 const CONNECTIONS: u32 = 8;
 
-/// A name, the subscriber, the sampler, and the dropped traces that are recorded for the policy
-/// `error()`.
+/// Name, subscriber, sampler, and which dropped traces are recorded for the policy `error()`.
 type Case = (&'static str, Tracing, &'static str, Option<Provisional>);
 
 const CASES: [Case; 24] = [
@@ -69,7 +69,7 @@ const CASES: [Case; 24] = [
     ("axum, 1 % fail, stock, 1 %, all recorded", Tracing::Stock, "ratio:0.01", Some(Provisional::Always)),
 ];
 
-/// The service and its load.
+/// The cases with the same service and load; the first of them is the baseline without tracing.
 fn service(name: &str) -> &str {
     match name {
         name if is_tonic(name) => "tonic",
@@ -78,7 +78,7 @@ fn service(name: &str) -> &str {
     }
 }
 
-/// Of these requests one in a hundred fails.
+/// Cases in which one request in a hundred fails.
 const FAILING: &str = "axum, 1 % fail";
 
 fn is_tonic(name: &str) -> bool {
@@ -93,13 +93,15 @@ fn main() -> Outcome<()> {
         (Some("--table"), only) => table(only.as_deref().unwrap_or_default()),
         (Some("--serve"), Some(name)) => serve(&name),
         (Some(name), Some(rounds)) => count(name, rounds.parse()?),
-        _ => Err("usage: et --table [TEXT OF NAMES], or the name of a case and the number of rounds".into()),
+        _ => Err("usage: et --table [TEXT], or et CASE ROUNDS".into()),
     }
 }
 
 fn options(name: &str) -> Outcome<Options> {
-    let (_, tracing, sampler, recorded) =
-        *CASES.iter().find(|(known, ..)| *known == name).ok_or_else(|| format!("no case {name}"))?;
+    let (_, tracing, sampler, recorded) = *CASES
+        .iter()
+        .find(|(known, ..)| *known == name)
+        .ok_or_else(|| format!("unknown case '{name}': see CASES in et.rs"))?;
     Ok(Options {
         export: Export::None,
         sampler: sampler.parse()?,
@@ -114,7 +116,7 @@ fn options(name: &str) -> Outcome<Options> {
     })
 }
 
-/// The function that is watched.
+/// `cargo xtask instructions` counts the instructions inside this function, found by its name.
 #[inline(never)]
 fn measured(round: &mut dyn FnMut(), rounds: u64) {
     (0..rounds).for_each(|_| round());
@@ -125,7 +127,8 @@ fn warm_up(round: &mut dyn FnMut()) {
     (0..WARM).for_each(|_| round());
 }
 
-/// A request for a product that is cached, four spans; of the tonic example a quote, two spans.
+/// One round is a request for a cached product (four spans), or in the tonic cases a quote (two
+/// spans).
 fn count(name: &str, rounds: u64) -> Outcome<()> {
     let running = options(name)?.start("shop")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
@@ -149,7 +152,7 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Serves until standard input ends; prints the address, and at the end the processor time in
+/// Serves until standard input ends. Prints the address first, and at the end the processor time in
 /// nanoseconds.
 fn serve(name: &str) -> Outcome<()> {
     let running = options(name)?.start("shop")?;
@@ -159,7 +162,8 @@ fn serve(name: &str) -> Outcome<()> {
     println!("{address}");
     let before = processor_time();
     let server = if is_tonic(name) {
-        // On the listener that has the address already: a client may be waiting for it.
+        // tonic takes the listener that is bound already: binding the address again could fail
+        // while clients connect to it.
         let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
         let builder = Server::builder().layer(RemoteParentLayer::global());
         let serve = { builder }.add_service(Quotes).serve_with_incoming(incoming);
@@ -181,8 +185,8 @@ fn serve_and_load(name: &str, runtime: &tokio::runtime::Runtime) -> Outcome<(f64
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
-    let mut lines = BufReader::new(server.stdout.take().ok_or("no output")?).lines();
-    let address: SocketAddr = lines.next().ok_or("no address")??.parse()?;
+    let mut lines = BufReader::new(server.stdout.take().ok_or("the server has no standard output")?).lines();
+    let address: SocketAddr = lines.next().ok_or("the server printed no address")??.parse()?;
     let answered = if is_tonic(name) {
         runtime.block_on(ask_all(address))?
     } else {
@@ -193,15 +197,16 @@ fn serve_and_load(name: &str, runtime: &tokio::runtime::Runtime) -> Outcome<(f64
         outcome.latencies_us.len() as u64
     };
     drop(server.stdin.take());
-    // The lines after the first one are about policies and keys.
+    // The first line has the time and the counts. Lines about policies and keys follow.
     let rest = lines.collect::<Result<Vec<_>, _>>()?;
     server.wait()?;
-    let (nanos, said) = rest.first().and_then(|line| line.split_once(' ')).ok_or("no time")?;
+    let (nanos, said) =
+        rest.first().and_then(|line| line.split_once(' ')).ok_or("the server printed no processor time")?;
     Ok((nanos.parse::<f64>()? / answered as f64, said.to_owned()))
 }
 
-/// Asks for quotes over several connections. Returns the number of answers, of which some are
-/// errors of the service.
+/// Requests quotes over several connections. Returns the number of responses, which include the
+/// service's own errors.
 async fn ask_all(address: SocketAddr) -> Outcome<u64> {
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..CONNECTIONS {
@@ -220,13 +225,13 @@ async fn ask_all(address: SocketAddr) -> Outcome<u64> {
     Ok(REQUESTS)
 }
 
-/// The first case of the same service: the one without tracing.
+/// The first case of the same service, which is the one without tracing.
 fn base(at: usize) -> usize {
     let own = service(CASES[at].0);
     CASES.iter().position(|(name, ..)| service(name) == own).unwrap_or(0)
 }
 
-/// The same case without policies, if this has one.
+/// The same case without policies, if this case has policies.
 fn without_policies(at: usize) -> Option<usize> {
     let (own, tracing, sampler, recorded) = CASES[at];
     let is_it = |(name, of, by, late): &Case| {
@@ -240,13 +245,13 @@ fn sorted(mut values: Vec<f64>) -> Vec<f64> {
     values
 }
 
-/// The ratios of two cases, round by round: the median, the least and the greatest.
+/// The ratio of two cases, round by round: median (least to greatest).
 fn ratio(of: &[f64], to: &[f64]) -> String {
     let ratios = sorted(of.iter().zip(to).map(|(of, to)| of / to).collect());
     format!("{:.2}x ({:.2} to {:.2})", ratios[ROUNDS / 2], ratios[0], ratios[ROUNDS - 1])
 }
 
-/// The cases with this text in their name.
+/// Runs and prints the cases whose names contain `only`.
 fn table(only: &str) -> Outcome<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let chosen = || CASES.iter().enumerate().filter(|(_, (name, ..))| name.contains(only));
@@ -260,12 +265,12 @@ fn table(only: &str) -> Outcome<()> {
         }
     }
     println!(
-        "{REQUESTS} requests, {ROUNDS} interleaved rounds, medians of user and system time a request, and its ratio to no tracing"
+        "{REQUESTS} requests, {ROUNDS} interleaved rounds: median user and system time per request, and its ratio to no tracing"
     );
     for (at, (name, ..)) in chosen() {
         let median = sorted(times[at].clone())[ROUNDS / 2] / 1e3;
         let late = without_policies(at).map(|without| ratio(&times[at], &times[without]));
-        let late = late.map_or(String::new(), |ratio| format!("of the same without policies {ratio}; "));
+        let late = late.map_or(String::new(), |ratio| format!("{ratio} of the case without policies; "));
         println!(
             "{name:<46} {median:>7.2} us {:>22}   {late}{}",
             ratio(&times[at], &times[base(at)]),

@@ -1,11 +1,16 @@
-//! A gRPC client and its server in one trace: the trace context travels in the request's metadata.
+//! A gRPC client and its server in one trace: the request's metadata carries the trace context.
 //!
 //! ```text
 //! cargo run --release -p astracer-examples --bin tonic
 //! ```
 //!
-//! Messages are plain text, so that no code is generated; services with generated code are traced
-//! in the same way.
+//! Look at a printed trace: the server's `quotes.Quotes/Get` stands below the client's span of the
+//! same name. The sampler decides once, at the client's span; the server follows that decision.
+//! Every thousandth number ends in 777 and fails; `--tail error --provisional always` keeps those
+//! calls too.
+//!
+//! Messages are plain text, so that the example needs no generated code. Services with generated
+//! code are traced in the same way.
 
 #![allow(clippy::print_stdout, reason = "examples show what they do")]
 
@@ -18,13 +23,13 @@ use astracer_examples::telemetry;
 use clap::Parser;
 use tonic::transport::Server;
 
-/// A client that asks a server for quotes, both traced.
+/// A traced gRPC client that requests quotes from a traced server.
 #[derive(Debug, Parser)]
 struct Args {
     #[command(flatten)]
     tracing: telemetry::Options,
 
-    /// The number of calls.
+    /// Number of calls.
     #[arg(long, value_name = "N", default_value_t = 3_000)]
     calls: u64,
 }
@@ -36,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let failed = runtime.block_on(async {
         let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        // The server binds the address again, because tonic listens by itself.
+        // tonic binds the address itself, so this listener only finds a free port.
         drop(listener);
         let server = tokio::spawn(
             Server::builder().layer(RemoteParentLayer::global()).add_service(Quotes).serve(address),

@@ -1,4 +1,4 @@
-//! The examples as a newcomer runs them, and the loop from a recording to a service that loads the
+//! Runs the examples as a newcomer does, and goes once around the loop: record, tune, run with the
 //! tuned parameters.
 
 use std::path::Path;
@@ -33,7 +33,7 @@ fn each_example_draws_traces_and_says_what_it_did_not_make() {
     for (program, options, root) in examples {
         let text = run(program, &options);
         assert!(text.lines().any(|line| line.starts_with(root)), "{text}");
-        assert!(text.contains(" 0 lost, ") && !text.contains(" 0 never made"), "{text}");
+        assert!(text.contains(" 0 lost, ") && !text.contains(" 0 dropped;"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
     }
 }
@@ -66,8 +66,7 @@ fn client_and_server_are_one_trace() {
     assert!(text.contains("├─ quotes.Quotes/Get") || text.contains("└─ quotes.Quotes/Get"), "{text}");
 }
 
-/// The traces that a service of the chain has exported, with their reasons, in the order of the
-/// reasons.
+/// The traces that a service of the chain has exported, each with its reason, sorted by reason.
 fn kept(folder: &Path, service: &str) -> Vec<(String, TraceId)> {
     let mut intake = Intake::new(Keep { full: true, ..Keep::default() });
     source::read(&folder.join(service), &source::Options::default(), &mut intake).expect("a recording");
@@ -82,8 +81,8 @@ fn kept(folder: &Path, service: &str) -> Vec<(String, TraceId)> {
     kept
 }
 
-/// Nine orders: at the third the shop fails, at the fifth the bank declines. Three processes, each
-/// with its own decisions.
+/// Runs nine orders: the shop fails at the third, the bank declines the fifth. Each of the three
+/// processes decides by itself. Returns the output and each service's kept traces.
 fn chain(folder: &Path, hold: &str) -> (String, [Vec<(String, TraceId)>; 3]) {
     let export = format!("file={}", folder.display());
     let options = ["--sampler", "never", "--tail", "error", "--provisional", "always", "--hold", hold];
@@ -110,14 +109,18 @@ fn an_error_in_one_of_three_processes_brings_the_parts_of_all() {
     {
         assert_eq!([&*kept[0].0, &*kept[1].0], reasons);
     }
-    assert!(shop[1].1 == bank[0].1, "the shop's own error came down, the bank's came up");
     assert!(
-        text.contains("kept for callers: 2 traces, by hand: 0; asked for and not there: 0, refused: 0"),
+        shop[1].1 == bank[0].1,
+        "the shop's error reached the bank, and the bank's error reached the shop"
+    );
+    assert!(
+        text.contains("kept late for callers: 2 traces, through the handle: 0; requested but not found: 0, over the budget: 0"),
         "{text}"
     );
 }
 
-/// Nothing is held: the shop's error is told with its next request, and comes too late.
+/// Nothing is held, so the stock and the bank have discarded their parts when the shop's next
+/// request names the failed trace.
 #[test]
 fn what_came_too_late_is_counted() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -126,7 +129,7 @@ fn what_came_too_late_is_counted() {
     assert_eq!(ids(&stock), ids(&bank));
     let stock = text.split("--- stock").nth(1).expect("three services");
     assert!(
-        stock.contains("kept for callers: 1 traces, by hand: 0; asked for and not there: 1, refused: 0"),
+        stock.contains("kept late for callers: 1 traces, through the handle: 0; requested but not found: 1, over the budget: 0"),
         "{text}"
     );
 }
@@ -141,8 +144,8 @@ fn bytes(recording: &Recording) -> u64 {
     recording.traces().flat_map(|trace| trace.spans()).map(|span| span.record_bytes()).sum()
 }
 
-/// Records, tunes to a tenth, and runs again with the file: every route is still there, in about a
-/// tenth of the bytes.
+/// Records, tunes to a tenth of the bytes, and runs again with the tuned file. Every route is still
+/// there, in about a tenth of the bytes.
 #[test]
 fn what_was_recorded_is_tuned_and_obeyed() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -171,7 +174,7 @@ fn what_was_recorded_is_tuned_and_obeyed() {
     };
     assert_eq!(names(&kept), names(&all));
     assert_eq!(names(&all).len(), 5);
-    // The machine's speed varies: windows hold more or fewer calls than in the recording.
+    // A faster or slower machine has more or fewer calls in a window than the recording had.
     let share = bytes(&kept) as f64 / bytes(&all) as f64;
     assert!(share > 0.005 && share < 0.3, "{share}");
 }

@@ -1,5 +1,5 @@
-//! The counts: every span of a kept trace is exported, or lost for a reason that is counted, and
-//! nothing else is.
+//! Every span of a kept trace is counted exactly once, as exported or as lost for a reason, and
+//! other spans are not counted.
 
 use astracer_sdk::{DroppedSpans, Start};
 use tracing::{Dispatch, Level, Span, info_span};
@@ -9,7 +9,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::support::{TIMEOUT, World, world};
 
-/// All spans of kept traces that were made, when none is open.
+/// Checks the counts after `made` spans of kept traces, when no span is open.
 #[track_caller]
 fn check(world: &World, made: u64) {
     let exported = world.exported().len() as u64;
@@ -99,7 +99,7 @@ fn a_client_s_span_below_a_dropped_root_has_no_remote_parent() {
     assert_eq!((stats.roots_dropped, stats.parents_dropped), (1, 0));
 }
 
-/// Spans that a filter refuses are not ours to count.
+/// Spans that another filter refuses do not reach the layer, so it must not count them.
 #[test]
 fn refusals_of_other_filters_are_not_counted() {
     let never = "never".parse().unwrap();
@@ -116,8 +116,8 @@ fn refusals_of_other_filters_are_not_counted() {
     assert_eq!(world.handle.stats().refusals, 0);
 }
 
-/// Those of roots for which there was no room, by their weights: an estimate from what arrived adds
-/// them.
+/// Roots that found no slot are counted by their weights, so that an estimate from the exported
+/// spans can add them.
 #[test]
 fn calls_of_roots_without_room_are_counted() {
     for start in [Start::WhenUsed, Start::AtOnce] {

@@ -1,5 +1,5 @@
-//! Allocations on the service's threads: none for what is dropped, and for what is kept as many as
-//! the context takes.
+//! Allocations on the service's threads: a dropped trace allocates only its root's context, and a
+//! kept span only its own.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -14,8 +14,8 @@ struct Counting;
 
 thread_local!(static COUNT: Cell<u64> = const { Cell::new(0) });
 
-// The trait is unsafe to implement. Everything is passed on to the system's allocator as it came,
-// and counting neither allocates nor unwinds: the thread-local has no destructor and no lazy start.
+// SAFETY: every call goes to the system's allocator unchanged. Counting neither allocates nor
+// unwinds: the thread-local is const-initialised and has no destructor.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -36,7 +36,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The allocations of `f` on this thread.
+/// The number of allocations of `f` on this thread.
 pub(crate) fn count(f: impl FnOnce()) -> u64 {
     let before = COUNT.with(Cell::get);
     f();
@@ -53,14 +53,14 @@ fn trace() {
     }
 }
 
-/// Allocations on this thread in a hundred traces of ten spans, once everything is warm.
+/// Allocations on this thread in a hundred traces of ten spans, after a warm-up.
 fn allocations(change: impl FnOnce(Builder) -> Builder) -> u64 {
     let world = world(|builder| change(builder).with_batch_spans(1));
     let mut total = 0;
     tracing::dispatcher::with_default(&world.dispatch, || {
         for _ in 0..100 {
             trace();
-            // Buffers come back from the exporter's thread: the next traces use them again.
+            // The exporter's thread returns the buffers, so that the next traces reuse them.
             world.handle.flush(crate::support::TIMEOUT).unwrap();
         }
         for _ in 0..100 {
@@ -82,7 +82,7 @@ fn below_a_dropped_root_nothing_is_allocated() {
             })
         };
         assert_eq!(dropping(ContextMode::Off), 0, "{dropped_spans:?}");
-        // One for each trace: the context that tells others that it is dropped.
+        // One per trace: the root's context, which tells callees that the trace is dropped.
         assert_eq!(dropping(ContextMode::Ids), 100, "{dropped_spans:?}");
         assert_eq!(dropping(ContextMode::Recording), 100, "{dropped_spans:?}");
     }
@@ -95,10 +95,10 @@ fn a_kept_span_allocates_its_context_and_nothing_else() {
     assert_eq!(allocations(|builder| builder.with_context_mode(ContextMode::Recording)), 2_000);
 }
 
-/// A weight in our own form is one allocation, which the spans of the trace share. The API's
-/// contexts own theirs: the list, the key and the value, and with `Recording` the API makes another
-/// copy for the span in it. They are copied from one that each trace makes with its first context,
-/// which costs less than writing the value for each.
+/// The weight in our own form is one allocation, shared by the spans of the trace. The API's
+/// contexts own copies of it: the list, the key and the value; with `Recording` the API makes
+/// another copy for the span in the context. They are cloned from a trace state that each trace
+/// builds with its first context, which costs less than formatting the value for each.
 #[test]
 fn a_weight_allocates_once_and_the_copies_of_contexts() {
     for random in [RandomSource::Independent, RandomSource::Stratified] {

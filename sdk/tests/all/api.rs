@@ -32,7 +32,7 @@ fn a_parent_s_decision_and_trace_state_are_passed_on() {
 
 #[test]
 fn roots_are_put_to_the_sampler_by_their_key() {
-    // One token for each key, and the clock stands still.
+    // One token per key, and the clock stands still.
     let bucket = "bucket:capacity=1,rate=1".parse().unwrap();
     let world =
         world(|builder| builder.with_sampler(bucket).with_key(Key::default().with_attribute("http.route")));
@@ -48,8 +48,8 @@ fn roots_are_put_to_the_sampler_by_their_key() {
     assert_eq!(keys, ["get *;http.route=/a", "get *;http.route=/b"]);
 }
 
-/// One sampler: the layer decides about the trace, and the provider's sampler is asked about a
-/// child of it; and the other way round.
+/// Layer and provider share one sampler. The layer decides on a trace, and the provider's sampler
+/// follows for a child of it; then the other way round.
 #[test]
 fn a_trace_is_decided_once_whichever_api_begins_it() {
     for (sampler, kept) in [("every:2", true), ("never", false)] {

@@ -1,5 +1,5 @@
-//! Many spans at once, large ones, and ones that never end: nothing that the bounds allow is lost,
-//! and what they do not allow is counted.
+//! Many spans at once, large spans, and spans that never end: the layer loses nothing within its
+//! bounds, and counts what exceeds them.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,7 +15,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::support::{TIMEOUT, one, world};
 
-/// Connections that are open and idle: the sampler is asked about each.
+/// Idle open connections, each with a root span. The sampler decides on each.
 #[test]
 fn twenty_thousand_roots_may_be_open() {
     for sampler in ["always", "never"] {
@@ -31,7 +31,7 @@ fn twenty_thousand_roots_may_be_open() {
     }
 }
 
-/// A leaked span never ends. Requests that come after are still decided and exported.
+/// A leaked span never ends. Later requests are still decided and exported.
 #[test]
 fn leaked_spans_do_not_make_the_layer_blind() {
     for sampler in ["always", "never"] {
@@ -57,7 +57,7 @@ fn two_thousand_tasks_of_one_trace_may_be_open() {
     assert_eq!((spans.len(), world.handle.stats().spans_lost.total()), (2_001, 0));
 }
 
-/// Events beyond the limit cost nothing: a later span has its attributes, and its name, kind and
+/// Events beyond the limit take no memory: a later span still has its attributes, name, kind and
 /// status.
 #[test]
 fn events_that_are_cut_leave_room_for_later_spans() {
@@ -84,7 +84,8 @@ fn events_that_are_cut_leave_room_for_later_spans() {
     assert_eq!((&child.span_kind, &child.status), (&SpanKind::Client, &Status::error("")));
 }
 
-/// Texts that are too much for one trace cost attributes, never what a span is.
+/// If a trace has more text than it may hold, attributes are cut, but never a span's name, kind or
+/// status.
 #[test]
 fn name_kind_and_status_are_kept_when_texts_are_cut() {
     let spans = world(|builder| builder).run(|| {
@@ -100,8 +101,8 @@ fn name_kind_and_status_are_kept_when_texts_are_cut() {
     assert_eq!((&child.span_kind, &child.status), (&SpanKind::Client, &Status::error("")));
 }
 
-/// OpenTelemetry specification, "Attribute Limits": they are about attributes. Names, kinds and
-/// status are none.
+/// OpenTelemetry specification, "Attribute Limits": the limits apply to attributes only, not to
+/// names, kinds and status.
 #[test]
 fn a_limit_on_texts_is_one_on_attributes() {
     let mut limits = SpanLimits::default();
@@ -178,7 +179,7 @@ fn a_field_recorded_often_has_its_last_value() {
     assert_eq!(span.dropped_attributes_count, 0);
 }
 
-/// A setting that asks for much memory at once takes it when it is needed.
+/// A large bound allocates memory only when it is needed.
 #[test]
 fn the_largest_bound_can_be_set() {
     let spans = world(|builder| builder.with_open_traces_max(u32::MAX).with_spans_per_trace_max(u32::MAX))
@@ -186,7 +187,7 @@ fn the_largest_bound_can_be_set() {
     assert_eq!(spans.len(), 1);
 }
 
-/// Counts the spans that it is told of.
+/// Counts the spans that reach this layer.
 #[derive(Clone, Default)]
 struct Counts(Arc<Mutex<u64>>);
 
@@ -201,8 +202,8 @@ impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Counts {
     }
 }
 
-/// Only a dropped trace's spans are disabled: not those of a kept one beyond a bound, nor those
-/// after the shutdown.
+/// `Disabled` disables only the spans of dropped traces, not those of a kept trace beyond a bound,
+/// nor those after the shutdown.
 #[test]
 fn neither_a_bound_nor_a_shutdown_disables_spans_for_other_layers() {
     let world = world(|builder| {
@@ -224,7 +225,7 @@ fn neither_a_bound_nor_a_shutdown_disables_spans_for_other_layers() {
     assert_eq!(*others.0.lock().unwrap(), 20);
 }
 
-/// Keeps the sizes of batches.
+/// Collects the sizes of batches.
 #[derive(Clone, Debug, Default)]
 struct Sizes(Arc<Mutex<Vec<usize>>>);
 
@@ -235,8 +236,8 @@ impl SpanExporter for Sizes {
     }
 }
 
-/// A trace whose spans take more than the queue may hold is exported in parts, or counted: it does
-/// not stay.
+/// A trace with more bytes than the queue holds is exported in parts or counted as lost. It never
+/// stays in memory.
 #[test]
 fn a_trace_larger_than_the_queue_leaves_or_is_counted() {
     let sizes = Sizes::default();

@@ -1,5 +1,5 @@
-//! The stock extension trait on our layer, beyond what `span_ext` compares: threads, filters, what
-//! is left behind.
+//! The stock extension trait on our layer, beyond what `span_ext` compares: threads, filters, and
+//! references that outlive a call.
 
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -31,13 +31,13 @@ fn ids(cx: &Context) -> SpanContext {
     cx.span().span_context().clone()
 }
 
-/// The stock crate is asked for types that only it can name, and looked into through its
-/// extensions: if an upgrade changes the way, this is the first test to look at. It says which of
-/// the calls no longer arrives.
+/// The bridge depends on types that only the stock crate can name, and reads them through the
+/// span's extensions. If an upgrade of that crate changes this, look at this test first: it shows
+/// which call no longer arrives.
 #[test]
 fn every_call_of_the_stock_trait_arrives() {
     let arrived = |call: fn(&Span), seen: fn(&opentelemetry_sdk::trace::SpanData) -> bool| {
-        // Before the decision, and after it.
+        // Before and after the sampler's decision.
         [false, true].map(|entered| {
             let spans = world(|builder| builder).run(|| {
                 let span = info_span!("span");
@@ -77,7 +77,7 @@ fn one_context_whoever_asks_first() {
         let spans = world.run(|| {
             let root = info_span!("root");
             root.set_parent(remote()).unwrap();
-            // A child asks first.
+            // The child's context is read first.
             let child = info_span!(parent: &root, "child");
             seen.push(ids(&child.context()));
             seen.push(ids(&root.context()));
@@ -126,8 +126,7 @@ fn threads_ask_about_one_span_at_once() {
     }
 }
 
-/// A span that moves, with its context asked for on the other thread, where no subscriber is the
-/// default.
+/// A span moves to a thread that has no default subscriber, and its context is read there.
 #[test]
 fn a_span_is_asked_on_a_thread_without_a_subscriber() {
     let world = world(|builder| builder);
@@ -144,8 +143,7 @@ fn a_span_is_asked_on_a_thread_without_a_subscriber() {
     assert_eq!(draw(&spans), "root n=1\n");
 }
 
-/// Nothing of a call is left behind: neither a reference to what a context holds, nor one to the
-/// trace.
+/// A call leaves no reference behind, neither to what its context holds nor to the trace.
 #[test]
 fn what_a_call_was_given_is_let_go() {
     struct Held;
@@ -166,7 +164,7 @@ fn what_a_call_was_given_is_let_go() {
     assert_eq!(Arc::strong_count(&held), 1);
 }
 
-/// Other layers and filters around ours; spans that a filter keeps from it.
+/// Other layers and filters around ours, and spans that a filter hides from it.
 #[test]
 fn filters_and_other_layers_are_in_nobody_s_way() {
     let world = world(|builder| builder);
@@ -177,8 +175,8 @@ fn filters_and_other_layers_are_in_nobody_s_way() {
         root.set_parent(remote()).unwrap();
         let _root = root.entered();
         let hidden = tracing::debug_span!("hidden").entered();
-        // It is not ours: its context is empty, as with the stock layer, and the current one is the
-        // root's.
+        // Our layer does not see this span: its context is empty, as with the stock layer, and the
+        // current context is the root's.
         hidden.set_attribute("n", 1);
         assert!(!ids(&hidden.context()).is_valid());
         assert_eq!(ids(&Context::current()).trace_id(), ids(&remote()).trace_id());

@@ -1,5 +1,5 @@
-//! The cap on each key's exported bytes: the traces that it holds for, and those that are in no
-//! key's allowance.
+//! The cap on each key's exported bytes: which traces it applies to, and which traces belong to no
+//! key.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use tracing::{Span, info_span};
 
 use crate::support::{TIMEOUT, World, world};
 
-/// The bytes of one span that has a name of one letter and nothing else, and no more until an hour
-/// has passed.
+/// The bytes of one span with a one-letter name and nothing else. The rate is so low that the
+/// bucket refills only after an hour.
 const ONE_SPAN: &str = "key_bytes=0.001,key_bytes_burst=61";
 
 fn root(name: &str) -> Span {
@@ -24,11 +24,11 @@ fn below(trace_id: u128) -> Context {
     Context::new().with_remote_span_context(parent)
 }
 
-/// Runs `f`; gives the names of what was exported, in their order, and the number of spans that the
-/// cap refused.
+/// Runs `f`. Returns the sorted names of the exported spans, and the number of spans that the cap
+/// refused.
 fn run(world: &World, f: impl FnOnce()) -> (Vec<String>, u64) {
     tracing::dispatcher::with_default(&world.dispatch, f);
-    // Says that spans were lost.
+    // An error only reports the refused spans.
     let _ = world.handle.flush(TIMEOUT);
     let mut names: Vec<_> = world.collector.spans().iter().map(|span| span.name.to_string()).collect();
     names.sort_unstable();
@@ -39,7 +39,7 @@ fn these(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
 
-/// Each key has its own allowance, whenever the cap came.
+/// Each key has its own allowance, whether the cap was set at the start or later.
 #[test]
 fn a_cap_that_comes_at_run_time_knows_the_keys() {
     let caps: [fn(&World); 2] = [
@@ -58,7 +58,7 @@ fn a_cap_that_comes_at_run_time_knows_the_keys() {
     }
 }
 
-/// A slow allowance that was used up takes no longer to come back than the new one does.
+/// After a raise of the cap, an exhausted slow bucket refills at the new rate.
 #[test]
 fn a_cap_that_is_raised_in_need_is_at_work_at_once() {
     for kind in ["bytes", "key_bytes"] {
@@ -67,17 +67,17 @@ fn a_cap_that_is_raised_in_need_is_at_work_at_once() {
             let (_, refused) = run(&world, || (0..count).for_each(|_| root("a").in_scope(|| ())));
             refused
         };
-        // Three spans of 61 bytes.
+        // Spans have 61 bytes; three fit into the burst.
         assert_eq!(roots(5), 2, "{kind}");
         world.handle.set_cap(&format!("{kind}=1000,{kind}_burst=250").parse().unwrap());
         assert_eq!(roots(1), 3, "{kind}: the bucket stays empty");
         world.clock.advance(Duration::from_secs(1));
-        // Four of them, and no more than the burst.
+        // The burst of 250 bytes allows four more, and no fifth.
         assert_eq!((roots(5), roots(1)), (4, 5), "{kind}");
     }
 }
 
-/// Traces that began before there was such a cap have no key that is known.
+/// Keys are recorded only while there is a byte cap, so traces that began before it have none.
 #[test]
 fn traces_from_before_the_cap_are_in_no_key_s_allowance() {
     let world = world(|builder| builder);
@@ -92,7 +92,7 @@ fn traces_from_before_the_cap_are_in_no_key_s_allowance() {
     assert_eq!(exported, (these(&["a", "a", "b", "c"]), 1));
 }
 
-/// The sampler was not asked about these: they have no key.
+/// The sampler did not decide on these traces, so they have no key.
 #[test]
 fn traces_that_a_parent_decided_are_in_no_key_s_allowance() {
     let world = world(|builder| builder.with_cap(ONE_SPAN.parse().unwrap()));
@@ -107,7 +107,7 @@ fn traces_that_a_parent_decided_are_in_no_key_s_allowance() {
     assert_eq!(exported, (these(&["a", "f", "f", "f", "f", "f"]), 1));
 }
 
-/// A service that calls itself: the trace has the key of the root that was decided about here.
+/// A service calls itself. The trace keeps the key of the root on which this process decided.
 #[test]
 fn a_trace_keeps_its_key_when_it_comes_back() {
     let world = world(|builder| builder.with_cap(ONE_SPAN.parse().unwrap()));
@@ -123,11 +123,11 @@ fn a_trace_keeps_its_key_when_it_comes_back() {
             drop((inner, outer));
         }
     });
-    // Two spans are more than the allowance.
+    // Two spans exceed the allowance.
     assert_eq!(exported, (these(&[]), 4));
 }
 
-/// Long traces among many short ones, kept and dropped, of one thread.
+/// One thread's long traces among many short ones, some kept and some dropped.
 #[test]
 fn a_key_is_known_after_many_other_traces() {
     let world = world(|builder| builder.with_cap(ONE_SPAN.parse().unwrap()));
@@ -140,7 +140,7 @@ fn a_key_is_known_after_many_other_traces() {
     assert_eq!(exported, (these(&["a", "b", "c"]), 20_000));
 }
 
-/// A heartbeat is no trace of the service: see `heartbeat`.
+/// A heartbeat is not one of the service's traces: see `heartbeat`.
 #[test]
 fn heartbeats_are_in_no_key_s_allowance() {
     let world = world(|builder| {

@@ -1,6 +1,6 @@
-//! Code of the service that ends spans while they are worked on: fields whose formatting leaves and
-//! drops the span around them, filters that panic when they hear of an end, values of contexts that
-//! panic when they are dropped.
+//! User code that ends spans while the layer works on them: fields whose formatting exits and drops
+//! the span around them, filters that panic in `on_close`, and context values that panic in their
+//! drop.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -13,7 +13,7 @@ use tracing::{Callsite, Dispatch, Metadata, info, info_span};
 
 use crate::support::{draw, one, world};
 
-/// Runs when it is formatted, once.
+/// Calls a function when it is formatted for the first time.
 struct Runs<F>(RefCell<Option<F>>);
 
 fn runs<F: FnOnce()>(f: F) -> Runs<F> {
@@ -29,8 +29,8 @@ impl<F: FnOnce()> fmt::Debug for Runs<F> {
     }
 }
 
-/// A root of this subscriber, by its own functions: macros do nothing while `tracing` formats a
-/// value.
+/// Begins a root through the subscriber's own functions, because the macros do nothing while
+/// `tracing` formats a value.
 fn root(dispatch: &Dispatch) -> tracing::span::Id {
     let callsite = tracing::callsite! { name: "next", kind: tracing::metadata::Kind::SPAN, fields: };
     let metadata: &'static Metadata<'static> = callsite.metadata();
@@ -41,7 +41,7 @@ fn root(dispatch: &Dispatch) -> tracing::span::Id {
     id
 }
 
-/// Uses a field inside of a span, which it ends when it is formatted; another span begins then, and
+/// Passes `uses` a field whose formatting ends the span around it and begins another span, which
 /// ends last.
 fn with_field_that_ends_its_span(dispatch: &Dispatch, uses: impl FnOnce(&dyn fmt::Debug)) {
     let around = info_span!("around").entered();
@@ -54,7 +54,7 @@ fn with_field_that_ends_its_span(dispatch: &Dispatch, uses: impl FnOnce(&dyn fmt
     dispatch.try_close(next.take().unwrap());
 }
 
-/// The next span may have the place of the one that ended.
+/// The next span may reuse the table entry of the one that ended.
 #[test]
 fn an_event_that_ends_its_span_is_not_the_next_one_s() {
     let world = world(|builder| builder);
@@ -80,7 +80,7 @@ fn a_span_that_ends_its_parent_while_it_begins_is_not_below_the_next_one() {
     assert_eq!(world.handle.stats().spans_open, 0);
 }
 
-/// A value of a context, whose last holder is a span that ends.
+/// A context value that panics in its drop. The span that ends holds the last reference to it.
 struct PanicsInDrop;
 
 impl Drop for PanicsInDrop {
@@ -113,7 +113,7 @@ impl Drop for Panics {
     }
 }
 
-/// The second one is dropped while the first panic is on its way.
+/// The second value is dropped while the first panic unwinds.
 #[test]
 fn two_contexts_that_panic_when_they_are_dropped_do_not_end_the_process() {
     let world = world(|builder| builder);
@@ -123,13 +123,13 @@ fn two_contexts_that_panic_when_they_are_dropped_do_not_end_the_process() {
             let attached =
                 Context::current_with_value(Panics).with_baggage([KeyValue::new("a", "b")]).attach();
             let span = info_span!("below", otel.name = name);
-            // One of the context's two owners.
+            // The context has two owners; this is the first.
             drop(attached);
             span
         };
         let middle = below("middle").entered();
         let leaf = below("leaf");
-        // Leaves the span, and drops its handle; the leaf holds it now.
+        // Exits the span and drops its handle. Only the leaf holds it now.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(middle)));
         assert!(catch_unwind(AssertUnwindSafe(|| drop(leaf))).is_err());
         drop(root);

@@ -1,4 +1,4 @@
-//! Configuration: what is taken from the environment and from files, and what is refused.
+//! Configuration from the environment and from files: what is used, and what is refused.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ fn with(variables: &[(&str, &str)], builder: Builder) -> Builder {
     builder.with_variables(|name| variables.get(name).cloned())
 }
 
-/// The sampler that the variables choose; or what is wrong with them.
+/// Checks the sampler that the variables choose, or the fault that they cause.
 #[track_caller]
 fn check(variables: &[(&str, &str)], expected: Result<&str, &str>) {
     let built = with(variables, Astracer::builder()).build();
@@ -67,7 +67,7 @@ fn names_are_read_in_any_case() {
         known.sort();
         assert_eq!(known, fields, "{list}");
     }
-    // The operator finds the value by its own spelling.
+    // The fault quotes the value as the operator wrote it.
     check(
         &[("OTEL_PROPAGATORS", "B4")],
         Err("OTEL_PROPAGATORS: unknown propagator `B4`: use tracecontext, baggage, b3, b3multi or none"),
@@ -113,13 +113,13 @@ fn what_cannot_be_used_is_refused_with_its_variable() {
         .build()
         .unwrap_err();
     assert_eq!(error.faults()[0].variable(), Some(ARGUMENT));
-    // The file is the variable's value.
+    // Here the variable's value is a path.
     let missing = [(SAMPLER, "astracer_file"), (ARGUMENT, "no/such.toml")];
     let error = with(&missing, Astracer::builder()).build().unwrap_err().to_string();
     assert!(error.starts_with("OTEL_TRACES_SAMPLER_ARG: cannot open `no/such.toml`: "), "{error}");
 }
 
-/// A variable that has no effect is refused by its name and value, and an empty one is not set.
+/// A variable without effect is a fault with its name and value. An empty variable counts as unset.
 #[test]
 fn variables_without_effect_are_faults() {
     let variables = [
@@ -134,11 +134,11 @@ fn variables_without_effect_are_faults() {
         assert!(error.to_string().starts_with(&format!("{name}: `2048` has no effect here: ")), "{error}");
         check(&[(name, "")], Ok("bump:lambda=10,min=0.01,window=1s"));
     }
-    // Asks for no exporter from the environment, and there is none.
+    // `none` asks for no exporter, which is what the builder does anyway.
     check(&[("OTEL_TRACES_EXPORTER", "none")], Ok("bump:lambda=10,min=0.01,window=1s"));
 }
 
-/// An exporter that keeps the resource.
+/// An exporter that stores the resource.
 #[derive(Clone, Debug, Default)]
 struct OfResource(Arc<Mutex<Option<Resource>>>);
 
@@ -174,10 +174,10 @@ fn resource_of(builder: Builder) -> Resource {
     exporter.0.lock().unwrap().clone().unwrap()
 }
 
-/// Set in a process whose `OTEL_RESOURCE_ATTRIBUTES` are a fault.
+/// Set in a process whose `OTEL_RESOURCE_ATTRIBUTES` is faulty.
 const OTHER_PROCESS: &str = "ASTRACER_TEST_RESOURCE";
 
-/// The other process. Returns at once in this one.
+/// The other process's part. Does nothing in an ordinary run.
 #[test]
 fn process() {
     if std::env::var_os(OTHER_PROCESS).is_none() {
@@ -204,7 +204,7 @@ fn process() {
 
 /// OpenTelemetry specification, "Specifying resource information via an environment variable": "In
 /// case of any error, e.g. failure during the decoding process, the entire environment variable
-/// value SHOULD be discarded". The API's own reader takes what it can.
+/// value SHOULD be discarded". The SDK's own reader uses the valid part.
 #[test]
 fn the_resource_s_variables_are_read_once() {
     let out = std::process::Command::new(std::env::current_exe().unwrap())
@@ -216,8 +216,8 @@ fn the_resource_s_variables_are_read_once() {
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
 }
 
-/// OpenTelemetry specification, "Attribute Limits": the general limit holds where a special one is
-/// not set.
+/// OpenTelemetry specification, "Attribute Limits": the general limit applies where no special
+/// limit is set.
 #[test]
 fn the_general_limit_of_attributes_holds_for_events_and_links() {
     use astracer_sdk::OpenTelemetrySpanExt as _;
@@ -237,7 +237,7 @@ fn the_general_limit_of_attributes_holds_for_events_and_links() {
     assert_eq!((link.attributes.len(), link.dropped_attributes_count), (2, 1));
 }
 
-/// B3, "Sampling State": ids without a decision leave it to the callee.
+/// B3, "Sampling State": ids without a decision leave the decision to the callee.
 #[test]
 fn a_b3_parent_without_a_decision_is_put_to_the_sampler() {
     use astracer_sdk::OpenTelemetrySpanExt as _;
@@ -255,11 +255,11 @@ fn a_b3_parent_without_a_decision_is_put_to_the_sampler() {
             server.in_scope(|| world.astracer.propagator().inject_context(&Context::current(), &mut sent));
         });
         assert_eq!(spans.len(), kept, "{sampler}");
-        // The decision is made now, and callees learn of it.
+        // The decision has been made, and is sent to callees.
         let sent = &sent["b3"];
         assert!(sent.starts_with("80f198ee56343ba864fe8b2a57d3eff7-"), "{sent}");
         assert!(sent.ends_with(if kept == 1 { "-1" } else { "-0" }), "{sent}");
-        // The sampler of the OpenTelemetry API takes the same parent.
+        // The sampler for the OpenTelemetry API handles the same parent in the same way.
         let result = world.astracer.sampler.should_sample(
             Some(&parent),
             parent.span().span_context().trace_id(),
@@ -335,7 +335,7 @@ fn disabled_means_that_nothing_happens() {
     let world = world(|builder| with(&[("OTEL_SDK_DISABLED", "TRUE")], builder));
     assert!(!world.handle.is_enabled());
     assert!(world.run(|| info_span!("root").in_scope(|| ())).is_empty());
-    // It asks for no spans, and takes none from other layers.
+    // A disabled layer asks for no spans, and hides none from other layers.
     let layer = || world.astracer.layer.clone();
     let off = Some(LevelFilter::OFF);
     assert_eq!(Registry::default().with(layer()).max_level_hint(), off);
@@ -377,13 +377,13 @@ fn a_parameters_file_sets_sampler_and_key() {
             info_span!("request", otel.name = name, http.route = route).in_scope(|| ());
         }
     });
-    // One token for each key, and names are keys as they are.
+    // One token per key, and names are keys without folding.
     assert_eq!(spans.len(), 3);
     let keys: Vec<String> = world.handle.snapshot().unwrap().keys.into_iter().map(|key| key.key).collect();
     assert_eq!(keys, ["a;http.route=/x", "b;http.route=/x", "c;http.route=/y"]);
 }
 
-/// In the order of the calls: the file's cap if it has one, else that of the code.
+/// The last call wins: the file's cap if it has one, and the code's cap otherwise.
 #[test]
 fn a_parameters_file_replaces_the_cap_only_if_it_has_one() {
     let folder = tempfile::tempdir().unwrap();
@@ -404,10 +404,10 @@ fn a_parameters_file_replaces_the_cap_only_if_it_has_one() {
     check(&|builder| with(&variables, builder.with_cap(cap())), "traces=4,burst=1");
 }
 
-/// A file that was tuned with stratified randomness makes the service's stratified too, although
-/// that is not the default: the figure was found with it. One thread's traces of one key are then
-/// kept evenly, a quarter of 400 within 3 (see `Stratified`), where independent ones have a
-/// deviation of 9; and each says its randomness, which is not its id's.
+/// A file that was tuned with stratified randomness makes the service's randomness stratified too,
+/// although that is not the default, because its figures were found that way. One thread's traces
+/// of one key are then kept evenly, a quarter of 400 within 3 (see `Stratified`); independent ones
+/// have a standard deviation of 9. Each span carries its randomness, which differs from the id's.
 #[test]
 fn a_parameters_file_sets_the_randomness_that_it_was_tuned_with() {
     let path = file("stratified.toml");

@@ -1,5 +1,4 @@
-//! OpenTelemetry's current context inside of our spans: what it carries, wherever a span is
-//! entered.
+//! OpenTelemetry's current context inside our spans: its contents, wherever a span is entered.
 
 use std::thread;
 
@@ -12,7 +11,7 @@ use tracing::{Dispatch, Span, info_span};
 
 use crate::support::{one, world};
 
-/// The ids and the tenant of the baggage that are current inside of the span.
+/// The current span context inside the span, and the tenant of the current baggage.
 fn inside(span: &Span) -> (SpanContext, Option<String>) {
     span.in_scope(|| {
         let cx = Context::current();
@@ -22,7 +21,7 @@ fn inside(span: &Span) -> (SpanContext, Option<String>) {
 }
 
 fn inside_on_another_thread(dispatch: &Dispatch, span: &Span) -> (SpanContext, Option<String>) {
-    // Where another request's baggage is current.
+    // Another request's baggage is current on that thread.
     let work = || {
         let _other = Context::new().with_baggage([KeyValue::new("tenant", "b")]).attach();
         with_default(dispatch, || inside(span))
@@ -47,7 +46,7 @@ fn baggage_goes_with_the_span_to_any_thread() {
             });
             let (child_ids, found) = inside_on_another_thread(&world.dispatch, &child);
             assert_eq!((child_ids.trace_id(), found.as_deref()), (ids.trace_id(), tenant));
-            // Here, and again, and there again: the same ids, the same baggage.
+            // On both threads again, in turn: the ids and the baggage stay the same.
             for _ in 0..2 {
                 assert_eq!(inside(&child).0, child_ids);
                 assert_eq!(inside(&root).0, ids);
@@ -67,8 +66,8 @@ fn baggage_goes_with_the_span_to_any_thread() {
     }
 }
 
-/// A value that code of the user's put into the context is seen inside of spans that begin and are
-/// entered there.
+/// A value that user code put into the context is visible inside spans that begin and are entered
+/// there.
 #[test]
 fn values_around_a_span_are_seen_inside() {
     struct Mine(u8);
@@ -86,8 +85,8 @@ fn values_around_a_span_are_seen_inside() {
     }
 }
 
-/// Attributes set through a context are recorded, whether it was taken at the span's first entry or
-/// a later one.
+/// Attributes set through a context are recorded, whether the context was taken at the span's first
+/// entry or at a later one.
 #[test]
 fn every_context_of_a_span_records() {
     let spans = world(|builder| builder).run(|| {
@@ -122,8 +121,8 @@ fn a_kept_trace_tells_its_weight_and_a_dropped_one_none() {
     assert!(seen[0] > 0 && seen[1] > 0, "{seen:?}");
 }
 
-/// Code that sends telemetry suppresses its own. A span that it enters, or asks for its context, is
-/// the service's.
+/// Code that sends telemetry suppresses its own spans. A service's span that is entered there, or
+/// whose context is read there, is not suppressed afterwards.
 #[test]
 fn suppression_around_a_span_does_not_stay_with_it() {
     use astracer_sdk::OpenTelemetrySpanExt as _;
@@ -146,8 +145,7 @@ fn suppression_around_a_span_does_not_stay_with_it() {
     }
 }
 
-/// A program that traces inside of a span while telemetry is suppressed, as a client does that
-/// sends it.
+/// Traces inside a span while telemetry is suppressed, as an exporter's client does.
 fn suppressed_inside() {
     let root = info_span!("root", status = tracing::field::Empty).entered();
     let suppressed = Context::enter_telemetry_suppressed_scope();
@@ -162,8 +160,8 @@ fn suppressed_inside() {
     drop(root);
 }
 
-/// Events and fields of a suppressed span are not the span's around it. The stock layer takes what
-/// begins below for a new trace, though.
+/// Events and fields of a suppressed span do not go to the span around it. The stock layer begins a
+/// new trace for the spans below.
 #[test]
 fn events_of_suppressed_spans_are_nobody_s() {
     for mode in [ContextMode::Off, ContextMode::Ids, ContextMode::Recording] {
@@ -195,8 +193,8 @@ fn events_of_suppressed_spans_are_nobody_s() {
     assert_eq!(root.events.events.iter().map(|event| &*event.name).collect::<Vec<_>>(), ["of the root"]);
 }
 
-/// However often it was entered before: the context that is kept then is no other than the one that
-/// is made.
+/// However often the span was entered before: the stored context equals the one that is built for
+/// an entry.
 #[test]
 fn a_span_that_is_entered_where_telemetry_is_suppressed_leaves_it_so() {
     for entries in 0..5 {
@@ -225,8 +223,7 @@ fn a_context_that_is_asked_for_where_telemetry_is_suppressed_loses_no_values() {
     });
 }
 
-/// Nothing that begins below a dropped root exists, for anyone; nor does it below a suppressed span
-/// there.
+/// No span exists below a dropped root, for any layer, and a suppressed span there changes nothing.
 #[test]
 fn below_a_dropped_root_a_suppressed_span_enables_nothing() {
     let world = world(|builder| {

@@ -1,5 +1,4 @@
-//! Decisions: the component that makes them, the time at which they are made, and their effect on
-//! other layers.
+//! Decisions: which component makes them, when, and their effect on other layers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -105,8 +104,8 @@ fn weights_are_written_where_they_are_true() {
     }
 }
 
-/// At the edge the caller's flag does not count, and its threshold is not passed on as ours; a
-/// parent in this process was decided about here, and counts.
+/// At the edge the caller's sampled flag does not count, and its threshold is not passed on as
+/// ours. A parent in this process was decided here, so its decision counts.
 #[test]
 fn an_edge_service_asks_its_own_sampler() {
     let world = world(|builder| {
@@ -136,7 +135,7 @@ fn keys(world: &World) -> Vec<String> {
     world.handle.snapshot().unwrap().keys.into_iter().map(|key| key.key).collect()
 }
 
-/// As web frameworks do it: the route is known, and recorded, after the span is made.
+/// As in web frameworks, the route becomes known and is recorded after the span was created.
 #[test]
 fn a_key_is_made_of_what_is_known_when_the_root_is_entered() {
     let bucket = "bucket:capacity=10,rate=1";
@@ -159,14 +158,14 @@ fn a_key_is_made_of_what_is_known_when_the_root_is_entered() {
     assert_eq!(keys(&world), ["GET /orders/*;http.route=/orders/{id};tenant=a", "bare", "bare;tenant=b"]);
 }
 
-/// The user's function is called once for each root. A root that it traces itself is counted by its
-/// name. (Called from within a new span it traces nothing: `tracing` is deaf there.)
+/// The user's function is called once per root. A root that the function traces itself is counted
+/// by its name. (When the function runs from within a new span, `tracing` ignores what it traces.)
 #[test]
 fn a_key_of_the_users_making_sees_what_is_known_and_may_trace() {
     let calls = Arc::new(AtomicU64::new(0));
     let counted = calls.clone();
     let key = Key::custom(move |root, out| {
-        // Before the stack overflows.
+        // Fails the test before the stack overflows.
         assert!(counted.fetch_add(1, Ordering::Relaxed) < 100);
         (0..3).for_each(|_| info_span!("inside of the key", n = 1).in_scope(|| ()));
         out.push_str(root.name());

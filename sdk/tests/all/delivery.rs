@@ -1,5 +1,5 @@
-//! The way from the queue to the destination: policies of a full queue, exports in flight, and
-//! exporters that count.
+//! From the queue to the exporter: policies for a full queue, exports in flight, and exporters that
+//! count.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
@@ -19,14 +19,14 @@ fn traces(world: &World, count: usize) {
     });
 }
 
-/// A destination that holds exports back until it is opened.
+/// A destination that blocks exports until it is opened.
 #[derive(Clone, Debug, Default)]
 struct Gate(Arc<(Mutex<GateState>, Condvar)>);
 
 #[derive(Debug, Default)]
 struct GateState {
     is_open: bool,
-    /// Exports that wait, and the most that ever did.
+    /// Blocked exports now, and at most so far.
     waiting: usize,
     waiting_max: usize,
     names: Vec<String>,
@@ -93,7 +93,7 @@ fn exports_in_flight_are_as_many_as_asked_for() {
     }
 }
 
-/// While one batch is under way, the queue keeps what its policy says.
+/// While one batch is in flight, the queue keeps what its policy says.
 #[test]
 fn a_full_queue_keeps_what_its_policy_says() {
     for (when_full, kept) in
@@ -107,13 +107,13 @@ fn a_full_queue_keeps_what_its_policy_says() {
         tracing::dispatcher::with_default(&world.dispatch, || {
             for number in 0..10 {
                 info_span!("request", otel.name = number.to_string()).in_scope(|| ());
-                // The first is under way, and no longer in the queue.
+                // The first trace is in flight, and no longer in the queue.
                 gate.wait_for(1);
             }
         });
         gate.open();
-        // Shed spans of the queue are a loss for who waits for them; shed new ones were never
-        // queued.
+        // The flush succeeds: a span that was shed when new was never queued, and one shed from the
+        // queue is already counted as lost.
         world.handle.flush(TIMEOUT).unwrap();
         assert_eq!(gate.names(), kept, "{when_full:?}");
         let stats = world.handle.stats();
@@ -124,7 +124,7 @@ fn a_full_queue_keeps_what_its_policy_says() {
 const HOUR: Duration = Duration::from_secs(3_600);
 const HEARTBEAT: &str = "astracer.heartbeat";
 
-/// An exporter of which one call at a time is allowed: each waits a while for another one.
+/// An exporter that allows one call at a time. Each call waits a while for a second one.
 #[derive(Clone, Debug, Default)]
 struct OneByOne(Arc<(Mutex<GateState>, Condvar)>);
 
@@ -153,14 +153,14 @@ fn a_heartbeat_waits_for_the_export_that_is_under_way() {
     traces(&world, 1);
     let (state, changed) = &*exporter.0;
     drop(changed.wait_while(state.lock().unwrap(), |state| state.waiting_max == 0).unwrap());
-    // The last heartbeat is sent.
+    // The shutdown sends the last heartbeat.
     world.handle.shutdown(TIMEOUT).unwrap();
     let state = state.lock().unwrap();
     assert_eq!((state.waiting_max, &state.names[..]), (1, &["request".to_owned(), HEARTBEAT.to_owned()][..]));
     assert_eq!(world.handle.heartbeat_spans(), (1, 0));
 }
 
-/// Where several exports may be under way, a heartbeat waits for none of them.
+/// If several exports may be in flight, a heartbeat does not wait for any of them.
 #[test]
 fn a_heartbeat_is_one_of_several_exports() {
     #[derive(Clone, Debug, Default)]
@@ -219,7 +219,7 @@ fn a_service_that_is_told_to_wait_waits_no_longer_than_that() {
     });
     let start = Instant::now();
     traces(&world, 20);
-    // The destination is down for good: each trace beyond the bound waits for its 5 ms.
+    // The destination never comes back: each trace beyond the bound waits for its 5 ms.
     assert!(start.elapsed() < TIMEOUT);
     let lost = world.handle.stats().spans_lost.queue_full;
     assert!((15..20).contains(&lost), "{lost}");
@@ -231,7 +231,7 @@ fn a_service_that_is_told_to_wait_waits_no_longer_than_that() {
     assert!(stats.spans_lost.deadline > 0, "{stats:?}");
 }
 
-/// Takes all of each batch but a few spans, for one reason after the other.
+/// Accepts each batch except for a few spans, with another reason in each call.
 #[derive(Debug, Default)]
 struct Picky(Mutex<usize>);
 
@@ -252,9 +252,9 @@ impl CountingExporter for Picky {
             2 => (lost.rejected, lost.too_large) = (1, 1),
             3 => lost.expired = spans,
             4 => lost.spool_full = spans,
-            // Counts more than there is.
+            // Counts more spans than the batch has.
             5 => lost.rejected = spans + 1,
-            // Counts less.
+            // Counts fewer.
             6 => return Exported::new(1, lost, None),
             _ => {}
         }
@@ -297,7 +297,7 @@ pub(crate) fn an_exporter_that_counts_gives_every_loss_its_reason() {
     assert!(stats.to_string().ends_with("exports wait: the server is away"), "{stats}");
 }
 
-/// Waits for a server that does not come, as exporters do that try again.
+/// Waits for a server that never comes, as an exporter with retries does.
 #[derive(Debug)]
 struct Waits(Gate);
 
@@ -331,7 +331,8 @@ fn a_flush_that_is_late_tells_the_exporter_s_reason() {
     world.handle.flush(TIMEOUT).unwrap();
 }
 
-/// A flush hands over many parts at once: where the service waits for space, so does it.
+/// A flush hands over many parts at once. If the service blocks for space in the queue, the flush
+/// does too.
 #[test]
 fn a_flush_waits_for_space_where_the_service_does() {
     let gate = Gate::default();
@@ -357,7 +358,8 @@ fn a_flush_waits_for_space_where_the_service_does() {
     drop(open);
 }
 
-/// Recorded traces that are put to the policies though their root is open.
+/// Failed recorded traces that reach the maximum age, and so the policies, while their roots are
+/// open.
 fn old_failed_traces(
     change: impl FnOnce(astracer_sdk::Builder) -> astracer_sdk::Builder,
 ) -> (World, Vec<Span>) {
@@ -374,7 +376,8 @@ fn old_failed_traces(
     (world, open)
 }
 
-/// The exporter's thread does that, and is the one that makes space in the queue.
+/// Hand-over by age runs on the exporter's thread, which is also the one that frees space in the
+/// queue.
 #[test]
 fn the_exporter_s_thread_does_not_wait_for_its_own_queue() {
     let (world, open) =

@@ -1,5 +1,5 @@
-//! Where ours does not do what tracing-opentelemetry does, and means it. Each has its line in
-//! docs/tracing-layer.md, which is made of these tests.
+//! Where ours differs from tracing-opentelemetry on purpose. Each difference has a row in
+//! docs/tracing-layer.md, generated from these tests.
 
 use astracer_sdk::{ContextMode, SpanLimits};
 use opentelemetry::propagation::TextMapPropagator as _;
@@ -34,7 +34,8 @@ fn an_attribute_that_is_set_again_is_exported_once() {
     assert_eq!(draw(&spans), "root n=2\n");
 }
 
-/// Attributes that the layer adds to spans and events give way to the user's own of these names.
+/// If the user sets an attribute that the layer also adds to spans and events, only the user's
+/// value is exported.
 #[test]
 fn an_attribute_of_the_layer_s_does_not_double_the_user_s() {
     let names =
@@ -140,9 +141,8 @@ fn ok_is_final() {
     assert_eq!(one(&spans, "root").status, opentelemetry::trace::Status::Ok);
 }
 
-/// An event belongs to the span that its thread entered last. The registry, which
-/// tracing-opentelemetry asks, says that a span entered again inside another one is not the current
-/// one.
+/// An event belongs to the span that its thread entered last. tracing-opentelemetry asks the
+/// registry, for which a span entered again inside another one is not the current span.
 #[test]
 fn an_event_in_a_span_entered_again_belongs_to_it() {
     let body = || {
@@ -156,7 +156,7 @@ fn an_event_in_a_span_entered_again_belongs_to_it() {
     assert_eq!((events(&stock, "a"), events(&stock, "b")), (0, 1));
 }
 
-/// The description of a status that is Ok means nothing (OpenTelemetry specification, "Set Status":
+/// The description of a status Ok has no meaning (OpenTelemetry specification, "Set Status":
 /// "Description MUST be IGNORED for StatusCode Ok & Unset values").
 #[test]
 fn a_description_does_not_make_an_error_of_ok() {
@@ -167,8 +167,8 @@ fn a_description_does_not_make_an_error_of_ok() {
     assert_eq!(one(&crate::parity::stock(|layer| layer, body), "root").status, Status::error("fine"));
 }
 
-/// Of two calls the last counts (the same section); the SDK takes the description that is greater
-/// as text.
+/// Of two calls the last counts (same section). The SDK takes the description that is greater as
+/// text.
 #[test]
 fn the_last_of_two_errors_counts() {
     use opentelemetry::trace::Status;
@@ -183,9 +183,9 @@ fn the_last_of_two_errors_counts() {
     assert_eq!(one(&crate::parity::stock(|layer| layer, body), "root").status, Status::error("timed out"));
 }
 
-/// Two spans of two subscribers that have the same id there, left out of order.
-/// tracing-opentelemetry looks for the context to detach by the id alone, and detaches that of the
-/// other span.
+/// Two spans of two subscribers have the same id there and are exited out of order.
+/// tracing-opentelemetry finds the context to detach by the id alone, and detaches the other
+/// span's.
 #[test]
 fn spans_of_two_subscribers_with_one_id_keep_their_own_contexts() {
     fn current_after(first: &Dispatch, second: &Dispatch) -> (SpanId, SpanId) {
@@ -212,9 +212,9 @@ fn spans_of_two_subscribers_with_one_id_keep_their_own_contexts() {
     assert_ne!(after, inside);
 }
 
-/// A dropped span is entered where its own context is current already, because someone has attached
-/// it; then that context is detached while the thread is inside. To attach another one each time
-/// would cost each dropped span 150 instructions.
+/// A dropped span is entered where its own context was attached by hand and is current; then that
+/// context is detached while the thread is inside. Attaching another one on every entry would cost
+/// each dropped span 150 instructions.
 #[test]
 fn a_dropped_span_relies_on_its_context_where_that_is_current() {
     fn is_current_after(dispatch: &Dispatch, context_of: fn(&tracing::Span) -> Context) -> bool {
@@ -240,7 +240,7 @@ fn a_dropped_span_relies_on_its_context_where_that_is_current() {
     assert!(is_current_after(&stock, tracing_opentelemetry::OpenTelemetrySpanExt::context));
 }
 
-/// The ids that we make are random, and callees may rely on it.
+/// Our ids are random, and the flag lets callees rely on it.
 #[test]
 fn traces_that_begin_here_say_that_their_ids_are_random() {
     let flags = |dispatch: &Dispatch| {
@@ -267,7 +267,7 @@ fn traces_that_begin_here_say_that_their_ids_are_random() {
         assert_eq!((flags(&dropping.dispatch), header(&dropping).as_str()), (2, "02"));
         let custom = world(|builder| builder.with_context_mode(mode).with_id_generator(Ones));
         assert_eq!(header(&custom), "01", "nothing is known of another generator");
-        // A parent from elsewhere says it of its own ids.
+        // A remote parent sets the flag for its own ids.
         let remote = info_remote(&kept, TraceFlags::SAMPLED);
         assert_eq!((remote, info_remote(&kept, TraceFlags::new(3))), (1, 3));
     }
@@ -276,7 +276,7 @@ fn traces_that_begin_here_say_that_their_ids_are_random() {
     assert_eq!(flags(&Dispatch::new(Registry::default().with(layer))), 1);
 }
 
-/// The flags inside of a root whose parent came from elsewhere with `flags`.
+/// The flags inside a root whose remote parent has `flags`.
 fn info_remote(world: &crate::support::World, flags: TraceFlags) -> u8 {
     use astracer_sdk::OpenTelemetrySpanExt as _;
     let parent = SpanContext::new(TraceId::from(7u128), SpanId::from(7u64), flags, true, Default::default());
@@ -300,7 +300,7 @@ impl IdGenerator for Ones {
     }
 }
 
-/// The rows of the document's table: ours, tracing-opentelemetry's.
+/// The rows of the document's table: feature, ours, tracing-opentelemetry, test.
 pub(crate) const ROWS: &[DocumentRow] = &[
     (
         "unsigned and 128-bit numbers",

@@ -1,5 +1,5 @@
-//! The tables of docs/tracing-layer.md are made of the tests: each row is one. `ASTRACER_WRITE=1`
-//! writes them.
+//! Keeps the tables of docs/tracing-layer.md equal to the tests: each row is a test.
+//! `ASTRACER_WRITE=1` writes the tables.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crate::support::DocumentRow;
 use crate::{differences, losses, parity, span_ext, visibility};
 
-/// The headers of the tables, in the document's order, each with its rows.
+/// The headers of the tables in the document's order, each with its rows.
 fn tables() -> Vec<(&'static str, Vec<String>)> {
     const COMPARED: &str = "| feature | ours | tracing-opentelemetry |";
     let row = |cells: &[&str]| format!("| {} |", cells.join(" | "));
@@ -55,7 +55,7 @@ fn the_document_s_tables_are_the_tests() {
     assert!(document == expected, "{different:?}: `ASTRACER_WRITE=1` writes the tables");
 }
 
-/// With a separator of thousands, as the document writes them.
+/// A number with thousands separators, as the document writes it.
 fn thousands(count: u64) -> String {
     if count < 1_000 { count.to_string() } else { format!("{},{:03}", count / 1_000, count % 1_000) }
 }

@@ -1,4 +1,4 @@
-//! The local endpoint: its answers, its refusals, and its bounds.
+//! The local endpoint: its responses, its refusals, and its bounds.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -15,10 +15,10 @@ fn any_port() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
 
-/// The bytes of a request, and the answer's status and body.
+/// Sends the bytes of a request. Returns the response's status and body.
 fn send(endpoint: &Endpoint, request: &[u8]) -> (u16, String) {
     let mut stream = TcpStream::connect(endpoint.address()).unwrap();
-    // The endpoint may have answered, and closed, before all is sent.
+    // The endpoint may respond and close the connection before everything is sent.
     let _ = stream.write_all(request);
     let _ = stream.shutdown(Shutdown::Write);
     let mut answer = Vec::new();
@@ -142,7 +142,7 @@ fn what_is_not_for_it_is_refused() {
     assert!(world.handle.serve(any_port(), Some(String::new())).is_err());
 }
 
-/// A thousand fetches beside a service at work: all are answered, and nothing of it is traced.
+/// A thousand requests while a service traces: all get a response, and none of them is traced.
 #[test]
 fn a_page_that_is_fetched_all_the_time_disturbs_nobody() {
     let world = explained();

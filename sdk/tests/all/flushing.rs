@@ -1,4 +1,4 @@
-//! Flush: what has ended is exported when it returns, and it returns.
+//! A flush returns in time, and by then every span that had ended is exported.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
@@ -10,7 +10,7 @@ use tracing::info_span;
 
 use crate::support::{TIMEOUT, draw, world};
 
-/// An exporter during whose work the service goes on: each export waits until another trace has
+/// An exporter in whose calls the service continues: each export waits until another trace has
 /// ended.
 #[derive(Clone, Debug)]
 struct UnderLoad {
@@ -19,7 +19,7 @@ struct UnderLoad {
     calls: Arc<Mutex<usize>>,
 }
 
-/// Number of exports under load before the test ends.
+/// Exports under load before the test gives up.
 const EXPORTS_MAX: usize = 500;
 
 impl SpanExporter for UnderLoad {
@@ -36,8 +36,8 @@ impl SpanExporter for UnderLoad {
     }
 }
 
-/// A flush waits for what had ended when it was asked for, not for what ends meanwhile, whether
-/// others ask for flushes of that or not.
+/// A flush waits for the spans that had ended when it was called, not for later ones, even if
+/// others flush those.
 #[test]
 fn a_flush_returns_under_load() {
     [false, true].into_iter().for_each(flush_under_load);
@@ -70,7 +70,7 @@ fn flush_under_load(others_flush: bool) {
     service.join().unwrap();
 }
 
-/// A `main` span around a service never ends: its children are exported all the same.
+/// A `main` span around the whole service never ends. Its children are exported anyway.
 #[test]
 fn a_flush_exports_what_has_ended_of_open_traces() {
     let world = world(|builder| builder);
@@ -86,8 +86,8 @@ fn a_flush_exports_what_has_ended_of_open_traces() {
     assert_eq!(draw(&spans), "main\n  request n=1\n    query\n  request n=2\n");
 }
 
-/// An exporter whose destination is down: an export waits until the exporter is shut down, and then
-/// fails.
+/// An exporter whose destination is down: an export blocks until the exporter is shut down, and
+/// then fails.
 #[derive(Clone, Debug, Default)]
 struct Down {
     shut_down: Arc<(Mutex<bool>, Condvar)>,
@@ -108,8 +108,8 @@ impl SpanExporter for Down {
     }
 }
 
-/// At the deadline of a shutdown, an exporter that waits for its destination is told to end, and
-/// every span that is left is counted.
+/// At the deadline of a shutdown, an exporter that waits for its destination is shut down, and
+/// every remaining span is counted as lost.
 #[test]
 pub(crate) fn a_shutdown_during_an_outage_counts_what_is_left() {
     let world = world(|builder| builder.with_batch_spans(1).with_exporter(Down::default()));
@@ -119,14 +119,14 @@ pub(crate) fn a_shutdown_during_an_outage_counts_what_is_left() {
     let error = world.handle.shutdown(Duration::from_millis(1)).unwrap_err();
     assert!(error.is_timeout(), "{error}");
     assert_eq!(error.spans_left() + error.spans_lost(), 10, "{error}");
-    // A second shutdown waits for the exporter's thread, however slow this machine is.
+    // A second shutdown waits for the exporter's thread, however slow the machine is.
     let _ = world.handle.shutdown(TIMEOUT);
     let stats = world.handle.stats();
     assert_eq!((stats.spans_made, stats.spans_exported, stats.spans_lost.deadline), (10, 0, 10));
 }
 
-/// The last heartbeat waits for the destination as spans do: the deadline holds for it too, and the
-/// queue gets its part.
+/// The last heartbeat waits for the destination as spans do. The deadline applies to it too, and
+/// leaves a part of the time to the queue.
 #[test]
 fn a_shutdown_during_an_outage_does_not_wait_for_the_last_heartbeat() {
     let hour = Duration::from_secs(3_600);
@@ -134,13 +134,13 @@ fn a_shutdown_during_an_outage_does_not_wait_for_the_last_heartbeat() {
     tracing::dispatcher::with_default(&world.dispatch, || info_span!("request").in_scope(|| ()));
     let error = world.handle.shutdown(Duration::from_millis(50)).unwrap_err();
     assert!(error.is_timeout(), "{error}");
-    // A second shutdown waits for both threads, however slow this machine is.
+    // A second shutdown waits for both threads, however slow the machine is.
     let _ = world.handle.shutdown(TIMEOUT);
     assert_eq!(world.handle.heartbeat_spans(), (0, 1));
     assert_eq!(world.handle.stats().spans_lost.deadline, 1);
 }
 
-/// Notes the time that it is given to shut down.
+/// Reports the timeout of its shutdown.
 #[derive(Clone, Debug)]
 struct Told(Sender<Duration>);
 
@@ -155,7 +155,7 @@ impl SpanExporter for Told {
     }
 }
 
-/// The exporter gets the rest of a shutdown's time, but for a little in which it answers.
+/// The exporter gets the remaining time of a shutdown, minus a little for its return.
 #[test]
 fn an_exporter_is_shut_down_within_the_deadline() {
     for (timeout, exports) in [(TIMEOUT, 1), (TIMEOUT, 3), (Duration::from_secs(2), 3)] {
@@ -168,14 +168,15 @@ fn an_exporter_is_shut_down_within_the_deadline() {
         let ended = world.handle.shutdown(timeout);
         let told = told.recv().unwrap();
         assert!(told + (told / 10).min(Duration::from_millis(400)) <= timeout, "{told:?} of {timeout:?}");
-        // However slow this machine is: two seconds may be over.
+        // Only with the long timeout: on a slow machine two seconds may be over.
         if timeout == TIMEOUT {
             assert!(told > timeout / 2 && ended.is_ok(), "{told:?} of {timeout:?}: {ended:?}");
         }
     }
 }
 
-/// Nobody waits for it when the last layer and handle are dropped, nor where the time has no end.
+/// Five seconds apply when the last layer and handle are dropped, since no caller waits then, and
+/// with an unlimited timeout.
 #[test]
 fn an_exporter_without_a_deadline_gets_five_seconds() {
     let (tell, told) = channel();

@@ -21,7 +21,7 @@ use crate::support::{Collector, draw, one, world};
 
 const BOTH: [DroppedSpans; 2] = [DroppedSpans::Visible, DroppedSpans::Disabled];
 
-/// The names of the spans that a layer is told of.
+/// Collects the names of the spans that reach a layer.
 #[derive(Clone, Default)]
 struct Names(Arc<Mutex<Vec<&'static str>>>);
 
@@ -37,7 +37,7 @@ impl Names {
     }
 }
 
-/// A gated stock layer, what it is told of, and what another layer beside it is told of.
+/// A gated stock layer, with one recording layer behind the gate and one beside it.
 struct Gated {
     dispatch: Dispatch,
     collector: Collector,
@@ -53,7 +53,7 @@ impl Gated {
             .with_simple_exporter(collector.clone())
             .build();
         let (inner, beside) = (Names::default(), Names::default());
-        // The layer that is told what the stock one is told is behind the gate with it.
+        // The recording layer shares the gate with the stock layer, so it sees the same spans.
         let behind = tracing_opentelemetry::layer()
             .with_tracer(provider.tracer("stock"))
             .with_location(false)
@@ -135,7 +135,7 @@ fn each_root_is_for_the_sampler_to_keep_or_drop() {
     }
 }
 
-/// A sampler that drops some children: what is below them is dropped, and their brothers are not.
+/// A sampler that drops the span of one name. Spans below it are dropped too, but not its siblings.
 #[derive(Clone, Debug)]
 struct Not(&'static str);
 
@@ -210,8 +210,8 @@ fn a_dropped_trace_stays_dropped_on_another_thread() {
     assert_eq!(gated.inner.take(), ["dropped", "another"]);
 }
 
-/// An astracer layer of another subscriber looks for layers that are gone on this thread's stack: a
-/// gate is there.
+/// When an astracer layer of another subscriber looks for removed layers on this thread's stack, it
+/// finds a gate there.
 #[test]
 fn a_dropped_trace_stays_dropped_beside_another_subscriber() {
     let gated = Gated::new(DroppedSpans::Visible, Not("dropped"));
@@ -258,7 +258,7 @@ fn explicit_parents_and_attached_contexts_are_followed() {
     assert_eq!(gated.inner.take(), ["dropped", "alone", "of another trace"]);
 }
 
-/// Entered twice, and left out of order.
+/// Once the span is entered twice; once it is exited out of order.
 #[test]
 fn the_gate_is_open_again_when_the_dropped_root_is_left() {
     for dropped_spans in BOTH {
@@ -276,8 +276,8 @@ fn the_gate_is_open_again_when_the_dropped_root_is_left() {
     }
 }
 
-/// Documented: a filter on the gate is asked in its place, and lets spans be; the layer is still
-/// told of nothing.
+/// As documented: `tracing` asks a filter on the gate instead of the gate, so spans stay enabled.
+/// They still do not reach the layer.
 #[test]
 fn a_filter_on_the_gate_makes_it_shared_and_one_beside_it_does_not() {
     let provider = SdkTracerProvider::builder().with_sampler(Sampler::AlwaysOff).build();
@@ -291,7 +291,7 @@ fn a_filter_on_the_gate_makes_it_shared_and_one_beside_it_does_not() {
     assert!(refused(Dispatch::new(beside)));
 }
 
-/// Without contexts the gate cannot know, and stays open.
+/// Without contexts the gate cannot see the decision, and stays open.
 #[test]
 fn without_contexts_the_gate_is_open() {
     let collector = Collector::default();
@@ -302,7 +302,7 @@ fn without_contexts_the_gate_is_open() {
     let layer = OpenTelemetryLayer::new(provider.tracer("stock")).with_context_activation(false);
     let layer = gate(layer, DroppedSpans::Disabled);
     with_default(&Dispatch::new(Registry::default().with(layer)), || {
-        // A context that says "dropped" is around, and is not the span's.
+        // The current context says "dropped", but it is not the span's.
         let _around = remote(false).attach();
         let root = info_span!(parent: None, "root").entered();
         info_span!(parent: &root, "child").in_scope(|| ());
@@ -310,8 +310,8 @@ fn without_contexts_the_gate_is_open() {
     assert_eq!(collector.spans().len(), 2);
 }
 
-/// A client span below a dropped root propagates the drop; a server span there takes a parent from
-/// another process.
+/// A client span below a dropped root propagates the drop; a server span there accepts a remote
+/// parent.
 #[test]
 fn spans_that_speak_with_other_processes_exist_below_a_dropped_root() {
     for dropped_spans in BOTH {
@@ -331,7 +331,7 @@ fn spans_that_speak_with_other_processes_exist_below_a_dropped_root() {
     }
 }
 
-/// More spans than the gate can remember at once: it forgets those that end.
+/// More spans than the gate's table holds: entries of ended spans are reused.
 #[test]
 fn spans_that_ended_are_forgotten() {
     let gated = Gated::new(DroppedSpans::Visible, Sampler::AlwaysOff);
@@ -342,8 +342,8 @@ fn spans_that_ended_are_forgotten() {
     assert_eq!(gated.inner.take(), ["dropped"]);
 }
 
-/// A client's span whose explicit parent lies below a dropped root: the stock layer knows nothing
-/// of that parent.
+/// A client's span whose explicit parent lies below a dropped root. The stock layer has never seen
+/// that parent.
 #[test]
 fn a_client_s_span_with_an_explicit_dropped_parent_begins_no_trace() {
     for dropped_spans in BOTH {
@@ -360,8 +360,8 @@ fn a_client_s_span_with_an_explicit_dropped_parent_begins_no_trace() {
     }
 }
 
-/// More open spans than the gate's table has room for: they stay in the dropped trace, and begin
-/// none of their own.
+/// More open spans than the gate's table holds: they stay in the dropped trace, and begin no trace
+/// of their own.
 #[test]
 fn spans_beyond_the_gate_s_table_stay_dropped() {
     let gated = Gated::new(DroppedSpans::Visible, Not("dropped"));
@@ -384,8 +384,8 @@ fn spans_beyond_the_gate_s_table_stay_dropped() {
     assert_eq!(gated.inner.take(), ["dropped"]);
 }
 
-/// Nobody records the spans that the gate drops, so no policy sees them: such roots are counted,
-/// and said so.
+/// No layer records the spans that the gate drops, so no policy sees them. Such roots are counted,
+/// and a warning reports them.
 #[test]
 fn policies_at_the_end_see_nothing_behind_the_gate() {
     for dropped_spans in BOTH {

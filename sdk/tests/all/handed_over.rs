@@ -1,6 +1,6 @@
-//! Spans that are handed to another thread while a third one flushes, and contexts that are used
-//! after their spans. Small enough for Miri, which shows memory in every order that the language
-//! allows: see CONTRIBUTING.md.
+//! Spans that are handed to another thread while a third thread flushes, and contexts that are used
+//! after their spans. Small enough for Miri, which explores memory orders that the hardware rarely
+//! shows: see CONTRIBUTING.md.
 
 use std::sync::mpsc;
 
@@ -38,7 +38,7 @@ fn spans_go_from_thread_to_thread_while_another_flushes() {
                         info_span!("below").in_scope(|| ());
                     });
                     drop(child);
-                    // The next span may lie where this one was.
+                    // The next span may reuse this span's table entry.
                     context.span().set_attribute(KeyValue::new("late", 1));
                     info_span!("next").in_scope(|| ());
                 }

@@ -1,5 +1,5 @@
-//! Texts as large as a caller can make them: a service goes on, and no more is held than the bounds
-//! allow.
+//! Texts as large as a caller can make them: the service continues, and memory stays within the
+//! bounds.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use tracing::{info, info_span};
 
 use crate::support::world;
 
-/// Root names of a megabyte, each another one: they are counted, by prefixes of bounded length.
+/// Root names of a megabyte, all different: they are counted by prefixes of bounded length.
 #[test]
 fn names_of_a_megabyte() {
     for sampler in ["bump:lambda=1,min=0.5,window=1s", "bucket:capacity=5,rate=1", "always"] {
@@ -30,15 +30,15 @@ fn names_of_a_megabyte() {
         assert_eq!(stats.roots_kept + stats.roots_dropped, 40, "{sampler}");
         let keys = world.handle.keys();
         assert_eq!(keys.iter().map(|key| key.seen).sum::<u64>(), 40, "{sampler}");
-        // A record holds a kilobyte of its key, or less.
+        // A record holds at most a kilobyte of its key.
         let longest = keys.iter().filter_map(|key| key.key.as_ref()).map(String::len).max().unwrap_or(0);
         assert!(longest <= 1_024, "{sampler}: {longest}");
         assert_eq!(stats.spans_exported + stats.spans_lost.total(), stats.roots_kept, "{sampler}: {stats:?}");
     }
 }
 
-/// Attributes of ten megabytes are cut at the limit on texts; without one, at what a span may hold,
-/// and counted.
+/// Attributes of ten megabytes are cut at the limit on texts, or without one at the bytes that a
+/// span may hold. Cuts are counted.
 #[test]
 fn attributes_of_ten_megabytes() {
     let text = "x".repeat(10 << 20);
@@ -64,8 +64,9 @@ fn attributes_of_ten_megabytes() {
             let cut = span.dropped_attributes_count + span.events.dropped_count;
             assert!(length_max < u32::MAX || cut > 0, "{span:?}");
         }
-        // Cutting does not cost what the text would: a loop over its bytes for each of them takes
-        // hours, and other processes made a minute of the seconds that this takes.
+        // The cost of cutting does not grow with the text: a loop over its bytes for each attribute
+        // would take hours. The bound is generous, because a busy machine has stretched these
+        // seconds to a minute.
         assert!(begun.elapsed() < Duration::from_secs(600));
     }
 }

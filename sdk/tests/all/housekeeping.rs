@@ -1,5 +1,5 @@
-//! The watched parameters file and the snapshots: what is taken over, and what is ignored. Looks
-//! are made by hand.
+//! The watched parameters file and the snapshots: what is loaded, and what is ignored. The tests
+//! trigger each check themselves.
 
 use std::fs;
 use std::num::NonZeroU32;
@@ -59,7 +59,8 @@ fn a_file_that_changes_is_taken_over() {
     assert_eq!(world.handle.parameters_fault(), None);
 }
 
-/// A rollout at the start: the text at work is that which the builder read.
+/// The file changes between the builder's read and the start, as in a rollout. The service must
+/// compare with the text that the builder read.
 #[test]
 fn a_file_that_changed_before_the_service_was_built_is_taken_over() {
     let folder = tempfile::tempdir().unwrap();
@@ -76,7 +77,7 @@ fn a_file_that_changed_before_the_service_was_built_is_taken_over() {
     assert_eq!(world.handle.parameters_fault(), None);
 }
 
-/// The default is at work then, and the file not.
+/// The default sampler decides then, not the file's.
 #[test]
 fn a_file_that_is_wrong_from_the_start_is_a_fault() {
     let folder = tempfile::tempdir().unwrap();
@@ -93,8 +94,8 @@ fn a_file_that_is_wrong_from_the_start_is_a_fault() {
     assert_eq!(config(&world), "bucket:capacity=50,rate=0.001");
 }
 
-/// Half-written, wrong, a folder, gone: the last good parameters hold, and the fault is told once
-/// it has been seen twice.
+/// Half-written, invalid, a folder, missing: the last good parameters stay in force, and the fault
+/// is reported once it has been seen twice.
 #[test]
 fn a_file_that_cannot_be_used_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -137,7 +138,7 @@ fn a_file_that_cannot_be_used_changes_nothing() {
     assert_eq!(config(&world), "bucket:capacity=50,rate=0.001");
 }
 
-/// Policies are part of what is recorded, which does not change while a service runs.
+/// Policies determine what is recorded, which cannot change while a service runs.
 #[test]
 fn a_file_with_other_policies_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -153,8 +154,8 @@ fn a_file_with_other_policies_is_refused() {
     assert!(world.handle.parameters_fault().unwrap().contains("restart it to change policies"));
 }
 
-/// Policies of the code after those of the file: a file with the same ones as at the start, or with
-/// those at work, changes none.
+/// The code sets policies after the file's. A later file may have the policies of the first file or
+/// those in force; neither counts as a change.
 #[test]
 fn a_file_whose_policies_the_code_has_replaced_is_taken_over() {
     let folder = tempfile::tempdir().unwrap();
@@ -175,7 +176,7 @@ fn a_file_whose_policies_the_code_has_replaced_is_taken_over() {
     assert!(world.handle.parameters_fault().unwrap().contains("restart it to change policies"));
 }
 
-/// A subscriber that asks the handle when it hears the warning.
+/// A subscriber that calls the handle when it receives the warning.
 struct Asks(Handle, Arc<Mutex<Vec<Option<String>>>>);
 
 impl<S: Subscriber> Layer<S> for Asks {
@@ -201,7 +202,7 @@ fn a_subscriber_may_ask_the_handle_when_it_hears_a_warning() {
     assert!(heard[0].as_ref().unwrap().contains("astracer.toml"));
 }
 
-/// A look by hand is no tick: a heartbeat is not due earlier for it.
+/// A check by hand is not a tick of the thread, so it does not bring a heartbeat forward.
 #[test]
 fn a_look_at_the_parameters_exports_nothing() {
     let world = world(|builder| builder.with_heartbeat(std::time::Duration::from_secs(30)));
@@ -209,8 +210,8 @@ fn a_look_at_the_parameters_exports_nothing() {
     assert_eq!(world.handle.heartbeat_spans(), (0, 0));
 }
 
-/// A hundred changes, each looked at, some of them cut: roots are decided all the while, and all
-/// are counted.
+/// A hundred changes with a check after each, some of them truncated. Roots are decided all the
+/// while, and every one is counted.
 #[test]
 fn a_file_that_changes_all_the_time_loses_no_count() {
     let folder = tempfile::tempdir().unwrap();
@@ -248,7 +249,7 @@ fn a_warm_start_goes_on_where_the_last_process_was() {
     assert_eq!(first.handle.snapshot_fault(), None);
     let second = start(bucket);
     assert_eq!((roots(&second, "a", 5), roots(&second, "b", 5), roots(&second, "c", 5)), (1, 0, 3));
-    // Of another sampler, cut, and foreign: ignored.
+    // Snapshots of another sampler, truncated ones, and foreign files are ignored.
     assert_eq!(roots(&start("bucket:capacity=4,rate=0.001"), "b", 9), 4);
     let image = fs::read(&path).unwrap();
     fs::write(&path, &image[..image.len() - 9]).unwrap();
@@ -269,8 +270,8 @@ fn a_snapshot_that_cannot_be_written_is_told() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
 }
 
-/// A budget of a byte a second: whatever is exported is too much, so each interval halves the
-/// share, down to the floor.
+/// With a budget of one byte per second every export exceeds it, so each interval halves the share,
+/// down to the floor.
 #[test]
 fn a_budget_scales_the_sampler_of_a_running_service() {
     let floor = Probability::new(0.1).unwrap();
@@ -285,7 +286,7 @@ fn a_budget_scales_the_sampler_of_a_running_service() {
         assert_eq!(world.handle.budget_factor(), Some(factor));
         assert_eq!(config(&world), format!("ratio:{}", 0.8 * factor));
     }
-    // Another sampler is scaled as well, and another cap scales nothing again.
+    // Another sampler is scaled too, and setting a cap does not scale it a second time.
     world.handle.set_sampler(&"ratio:0.08".parse().unwrap());
     assert_eq!(config(&world), "ratio:0.08", "below the floor already");
     world.handle.set_sampler(&"always".parse().unwrap());
@@ -294,12 +295,12 @@ fn a_budget_scales_the_sampler_of_a_running_service() {
     assert_eq!(config(&world), "ratio:0.25");
     world.handle.set_cap(&"traces=100".parse().unwrap());
     assert_eq!(config(&world), "ratio:0.25");
-    // A file without a budget leaves it.
+    // A file without a budget keeps the current one.
     world.handle.set_parameters("version = 4\n[ratio]\nprobability = 0.5\n").unwrap();
     assert_eq!((config(&world).as_str(), world.handle.budget_factor()), ("ratio:0.125", Some(0.25)));
 }
 
-/// An exporter whose server is gone.
+/// An exporter whose server is away while the gate is closed.
 #[derive(Clone, Debug, Default)]
 struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
@@ -322,7 +323,8 @@ impl SpanExporter for Gate {
     }
 }
 
-/// Nothing goes out while the exporter waits for its server. That says nothing of what was kept.
+/// Nothing is exported while the exporter waits for its server. That does not mean that too little
+/// was kept, so the factor stays.
 #[test]
 fn a_budgets_factor_does_not_rise_while_the_exporter_waits() {
     let gate = Gate::default();
@@ -342,7 +344,7 @@ fn a_budgets_factor_does_not_rise_while_the_exporter_waits() {
         world.handle.budget_factor()
     };
     gate.close(true);
-    // The first interval, in which the exporter got something, and began to wait.
+    // In the first interval the exporter received something before it began to wait.
     assert_eq!(interval(), Some(2.0));
     assert_eq!([(); 10].map(|()| interval()), [Some(2.0); 10]);
     gate.close(false);
@@ -359,8 +361,7 @@ fn a_budget_begins_with_the_service() {
     assert_eq!(world.handle.budget_factor(), None);
 }
 
-/// A file in which nothing stands of a cap or a budget says nothing about them: those of the code
-/// hold, which an earlier file had replaced.
+/// A file without a cap or budget restores those of the code, which an earlier file had replaced.
 #[test]
 fn a_file_without_a_cap_leaves_that_of_the_code() {
     let folder = tempfile::tempdir().unwrap();
@@ -388,10 +389,10 @@ fn a_file_without_a_cap_leaves_that_of_the_code() {
     assert_eq!(looked(3, cap), brought);
     assert_eq!(looked(4, &format!("{cap}{budget}")), brought);
     assert_eq!(looked(5, ""), own);
-    // The number of replicas that the handle was told is its number too.
+    // The number of replicas set through the handle applies to it too.
     world.handle.set_replicas(NonZeroU32::new(3).unwrap());
     assert_eq!(looked(6, "").0, "traces=9,burst=2.25,replicas=3");
-    // The handle's is the code's as well.
+    // A cap set through the handle counts as the code's.
     assert_eq!(looked(7, cap), brought);
     world.handle.set_cap(&"traces=2".parse().unwrap());
     assert_eq!(looked(8, "").0, "traces=2,burst=1");
@@ -400,8 +401,7 @@ fn a_file_without_a_cap_leaves_that_of_the_code() {
     assert_eq!(looked(10, "").0, "");
 }
 
-/// The budget that was there before is the one that comes back: with its floor, and the factor that
-/// was reached.
+/// The restored budget is the earlier one, with its floor and the factor that it had reached.
 #[test]
 fn a_file_without_a_budget_leaves_that_of_the_code() {
     let floor = Probability::new(0.1).unwrap();

@@ -1,5 +1,4 @@
-//! Services that call each other and tell which traces they kept late: three of them, with what
-//! they send as headers.
+//! Three services that call each other, and report in HTTP headers which traces they kept late.
 
 use std::convert::Infallible;
 use std::future::{Ready, pending, ready};
@@ -18,11 +17,11 @@ use tracing::{error, info_span};
 use crate::support::{World, world};
 use crate::tail::{check_sums, reason};
 
-/// A service with its own tracing, which calls the next one, if there is one.
+/// A service with its own tracing. It calls the next one, if there is one.
 struct Node {
     world: World,
     fails: bool,
-    /// Calls of the next service for each request.
+    /// Calls to the next service per request.
     calls: usize,
     next: Option<(Box<Node>, KeepCallsLayer)>,
 }
@@ -49,7 +48,7 @@ impl Injector for Headers<'_> {
     }
 }
 
-/// The service's own code, and the client's.
+/// The service's own code, and the client's connection.
 struct Handler<'a>(&'a Node);
 struct Wire<'a>(&'a Node);
 
@@ -90,7 +89,7 @@ impl Service<Request<()>> for Wire<'_> {
     }
 
     fn call(&mut self, request: Request<()>) -> Self::Future {
-        // Nothing but headers goes from one to the other.
+        // Only headers connect the two services.
         let _apart = Context::new().attach();
         ready(Ok(self.0.serve(request)))
     }
@@ -110,7 +109,8 @@ impl Node {
         finish(keep.layer(remote.layer(Handler(self))).call(request))
     }
 
-    /// The traces that each service has exported, from the first to the last, with their reasons.
+    /// The traces that each service has exported with their reasons, from the first service to the
+    /// last.
     fn kept(&self) -> Vec<Vec<(TraceId, String)>> {
         check_sums(&self.world.handle);
         let spans = self.world.exported();
@@ -143,8 +143,8 @@ fn an_error_in_the_third_service_brings_the_parts_of_all_three() {
     assert_eq!(answer.headers()[KEEP_HEADER], format!("{:032x}", 7), "and the caller of all is told");
 }
 
-/// A request that is tried again: the second service has two parts of it, and is told of each by
-/// the answer to its own call.
+/// A retried request: the second service has two parts of it. The response to each of its own calls
+/// names the trace for that part.
 #[test]
 fn each_error_in_the_third_service_brings_its_own_part_of_the_second() {
     let mut last = node(None, true);
@@ -165,10 +165,11 @@ fn an_error_in_the_first_service_brings_the_others_parts_with_the_next_request()
     first.serve(request(7));
     assert_eq!(first.kept(), [vec![(TraceId::from(7), "error".to_owned())], vec![], vec![]]);
     first.fails = false;
-    // The second service is told by this request, and tells the third one while it is served.
+    // This request names the trace to the second service, which names it to the third while it
+    // serves.
     first.serve(request(8));
     assert_eq!(first.kept(), parts(7, ["error", "caller", "caller"]));
-    // Nobody is told twice.
+    // A trace is named to a peer once.
     first.serve(request(9));
     assert_eq!(first.kept(), parts(7, ["error", "caller", "caller"]));
 }
@@ -184,7 +185,7 @@ fn nobody_is_told_who_is_no_peer() {
     assert_eq!(kept, [0, 0, 2]);
 }
 
-/// Made-up ids cost a bounded number of looks, are counted, and a trace is exported once.
+/// Made-up ids cost a bounded number of look-ups and are counted, and a trace is exported once.
 #[test]
 fn a_storm_of_headers_is_bounded_and_counted() {
     let node = node(None, false);
@@ -202,12 +203,12 @@ fn a_storm_of_headers_is_bounded_and_counted() {
     assert_eq!(node.kept(), [[(TraceId::from(7), "caller".to_owned())]]);
     let stats = node.world.handle.stats().tail;
     assert_eq!((stats.kept_by_caller, stats.not_there), (1, 48));
-    // 4 that are no ids; of 20 lists 984 beyond the first 16; of 372 ids 100 were heard in this
-    // second.
+    // 4 entries are not ids. 20 lists have 984 entries beyond the first 16. Of the remaining 372
+    // ids, 100 were looked up in this second.
     assert_eq!(stats.refused_callers, 4 + 20 * 984 + (52 + 320 - 100));
 }
 
-/// As HTTP has it, and none of them is left uncounted.
+/// As in HTTP, several header lines form one list. Each of them is counted.
 #[test]
 fn several_lines_are_one_list() {
     let node = node(None, false);
@@ -225,7 +226,7 @@ fn several_lines_are_one_list() {
     assert_eq!((stats.kept_by_caller, stats.not_there, stats.refused_callers), (2, 13, 1 + 7));
 }
 
-/// A connection that breaks with the first request, and does not answer the second.
+/// A connection that breaks during the first request, and never responds to the second.
 struct Broken(Vec<Option<http::HeaderValue>>);
 
 impl Service<Request<()>> for &mut Broken {
@@ -247,8 +248,8 @@ impl Service<Request<()>> for &mut Broken {
     }
 }
 
-/// Whoever did not answer has perhaps heard nothing: the next request tells it again, until one is
-/// answered.
+/// A peer without a response may not have received the request, so each request names the trace
+/// again until one gets a response.
 #[test]
 fn a_peer_that_did_not_answer_is_told_again() {
     let mut node = node(None, false);
@@ -265,7 +266,7 @@ fn a_peer_that_did_not_answer_is_told_again() {
     assert_eq!(broken.0, [seven.clone(), seven.clone(), seven, None]);
 }
 
-/// Its parts are no traces of their own.
+/// Several kept parts of one trace count as one trace.
 #[test]
 fn a_trace_of_several_parts_that_a_peer_was_not_told_of_is_one() {
     let mut node = node(None, false);
@@ -283,7 +284,7 @@ fn a_trace_of_several_parts_that_a_peer_was_not_told_of_is_one() {
     drop(first);
     let untold = || node.world.handle.stats().tail.untold;
     assert_eq!(untold(), 1, "7");
-    // The last 16 have a place in the next request.
+    // The next request has space for the last 16.
     (0..2).for_each(|_| drop(node.serve(request(9))));
     (100..116).for_each(|trace| {
         node.world.clock.advance(Duration::from_secs(1));
@@ -294,7 +295,7 @@ fn a_trace_of_several_parts_that_a_peer_was_not_told_of_is_one() {
     assert_eq!(wire.0.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 16]);
 }
 
-/// Names of hosts are the same in capitals, and a URI may name a user.
+/// Host names are case-insensitive, and a URI may contain a user name.
 #[test]
 fn a_peer_is_known_however_its_name_is_written() {
     for peer in [PEER, "Next.Example:8080"] {
@@ -316,7 +317,8 @@ fn a_peer_is_known_however_its_name_is_written() {
     }
 }
 
-/// Answers, fails or waits, as the test says when it looks.
+/// A connection that responds, fails or stays silent, as the test decides when it reads the
+/// request.
 struct Wired(Vec<Vec<String>>);
 
 impl Service<Request<()>> for &mut Wired {
@@ -340,8 +342,8 @@ fn is_answered(call: impl Future<Output = Result<Response<()>, &'static str>>) -
     matches!(polled, Poll::Ready(Ok(_)))
 }
 
-/// Requests that overlap, of which some have no answer: each trace is named by one that has, or
-/// counted as one of which the peer was not told.
+/// Overlapping requests, some of them without a response. Each kept trace is named in a request
+/// that gets one, or counted in `untold`.
 #[test]
 fn traces_that_a_peer_was_not_told_of_are_counted() {
     for seed in 0..100_u64 {
@@ -370,7 +372,7 @@ fn traces_that_a_peer_was_not_told_of_are_counted() {
                 }),
                 2 | 3 => open.push(call(if below(4) == 0 { "/fails" } else { "/" })),
                 _ if open.is_empty() => {}
-                // It has its outcome, or nobody waits for it any more.
+                // The request has its outcome, or its caller has stopped waiting.
                 end => {
                     let (call, ids) = open.swap_remove(below(open.len() as u64) as usize);
                     if end == 4 && is_answered(call) {

@@ -1,11 +1,10 @@
-//! Random programs of threads whose traces are kept late, beside a slow model of what each trace
-//! went through.
+//! Random programs of threads whose traces are kept late, compared with a slow model of each trace.
 //!
-//! Programs go in rounds, between which the clock moves: within a round it stands still, so that
-//! the model knows each root's duration, and after each nothing is on its way. All that follows
-//! from a trace's own steps is compared exactly, whatever the order in which threads came: counts
-//! by key, which traces were exported, with all of their spans, for which reason, with which
-//! weight; and that each span is in one place.
+//! Programs run in rounds. The clock stands still within a round, so that the model knows each
+//! root's duration, and advances between rounds, when nothing is in flight. Everything that follows
+//! from a trace's own steps is compared exactly, whatever the order of the threads: counts by key;
+//! which traces were exported, with all of their spans, for which reason and with which weight; and
+//! that each span is counted in exactly one state.
 
 #[path = "late_threads/checks.rs"]
 mod checks;
@@ -25,7 +24,7 @@ use self::checks::{Kept, check_budgets, check_calls, check_exported, check_law};
 use self::service::service;
 use crate::support::TIMEOUT;
 
-/// Splitmix64.
+/// SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -49,8 +48,8 @@ impl Random {
     }
 }
 
-/// The budget of each policy, as text, and what it keeps at most: traces a second and at once, the
-/// same of bytes, and of a key.
+/// The budget of each policy as text, and its limits as (per second, burst): traces, bytes, and
+/// traces of one key.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
     text: &'static str,
@@ -72,17 +71,17 @@ const BUDGETS: [Budget; 4] = [
     },
 ];
 
-/// A duration above this is slow.
+/// A longer duration is slow.
 const SLOW: Duration = Duration::from_millis(80);
 const POLICIES: usize = 3;
 
-/// The function that a policy calls.
+/// The behaviour of the policy's own function.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Own {
     Wants,
-    /// It panics now and then, and is switched off for that.
+    /// Panics now and then, until the SDK switches it off.
     Panics,
-    /// It asks the SDK, and makes spans.
+    /// Calls the SDK's handle, and creates spans.
     CallsBack,
 }
 
@@ -97,10 +96,10 @@ struct Setup {
     own: Own,
     ring_bytes: usize,
     holds: bool,
-    /// Traces leave when they are as old as rounds may take.
+    /// Traces reach their maximum age, which is as long as a few rounds.
     ages: bool,
     sets_back: bool,
-    /// The round in which it is shut down.
+    /// The round in which the service is shut down.
     shutdown: Option<usize>,
     threads: usize,
     rounds: usize,
@@ -134,7 +133,8 @@ impl Setup {
         }
     }
 
-    /// Whether every trace that a policy wants is kept, and no other.
+    /// Whether bounds and budgets never apply, so that exactly the traces that a policy matches are
+    /// kept.
     fn is_roomy(&self) -> bool {
         self.budget.text.is_empty() && self.ring_bytes == 32 << 20 && self.shutdown.is_none() && !self.ages
     }

@@ -1,6 +1,5 @@
-//! Records of the `log` crate, which tracing-log makes events of: they say where they really come
-//! from. What the stock layer makes of them is compared in `parity`, on the line "events of the log
-//! crate".
+//! Records of the `log` crate, which tracing-log turns into events with the records' own source
+//! positions. `parity` compares them with the stock layer's, in the row "events of the log crate".
 
 use log::{Level, LevelFilter, Log as _, Record};
 use opentelemetry::trace::Status;
@@ -9,9 +8,9 @@ use tracing_log::LogTracer;
 
 use crate::support::{one, world};
 
-/// By the crate's macros, on lines that follow each other; the line of the first.
+/// Logs on consecutive lines by the crate's macros. Returns the line of the first.
 pub(crate) fn by_macros() -> u32 {
-    // The crate asks this before it asks a logger.
+    // The macros check this level before they call a logger.
     log::set_max_level(LevelFilter::Trace);
     let logger = LogTracer::new();
     let line = line!() + 1;
@@ -22,7 +21,7 @@ pub(crate) fn by_macros() -> u32 {
     line
 }
 
-/// A record without file, module and line, as code that makes its own may send it.
+/// Logs a record without file, module and line, as code that builds records itself may.
 pub(crate) fn from_nowhere() {
     let record =
         Record::builder().level(Level::Info).target("nowhere").args(format_args!("no place")).build();
@@ -58,6 +57,6 @@ fn an_event_has_the_target_and_the_place_of_its_record() {
         "no place: level=INFO target=nowhere".to_owned(),
     ];
     assert_eq!(events, expected);
-    // As with an error event of tracing's own that has no field `error`.
+    // As for an error event of `tracing` itself without a field `error`.
     assert_eq!(root.status, Status::error(""));
 }

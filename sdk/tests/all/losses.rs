@@ -1,4 +1,4 @@
-//! Every bound, and what is counted when it is reached.
+//! Every bound, and the count of what exceeds it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,10 +20,10 @@ fn losses(change: impl FnOnce(&mut Losses)) -> Losses {
     losses
 }
 
-/// The test of the reasons that an exporter gives.
+/// The test of the reasons that an exporter reports.
 const COUNTS: fn() = delivery::an_exporter_that_counts_gives_every_loss_its_reason;
 
-/// The rows of the document's table: when, and the setting.
+/// The rows of the document's table: reason, when it occurs, the setting, test.
 pub(crate) const ROWS: &[DocumentRow] = &[
     (
         "`open_spans`",
@@ -88,7 +88,7 @@ pub(crate) const ROWS: &[DocumentRow] = &[
     ),
 ];
 
-/// The cap counts the traces that it refuses, and the calls that they stood for.
+/// The cap counts the traces that it refuses, and the calls that these represent.
 #[test]
 fn traces_that_the_cap_on_bytes_refuses_are_counted_with_their_calls() {
     let world = world(|builder| {
@@ -111,8 +111,8 @@ fn traces_that_the_cap_on_bytes_refuses_are_counted_with_their_calls() {
     assert_eq!(stats.calls_lost, 2 * (10 - roots));
 }
 
-/// The attributes of open spans share a budget. What is cut is counted on its span and in all, the
-/// budget is never exceeded, and no span is lost for attributes.
+/// The attributes of open spans share a budget. Cut parts are counted on their span and in total,
+/// the budget is never exceeded, and no span is lost for its attributes.
 #[test]
 fn attributes_beyond_the_budget_are_cut_and_counted() {
     const BYTES: usize = 1 << 20;
@@ -137,13 +137,13 @@ fn attributes_beyond_the_budget_are_cut_and_counted() {
     let cut: u64 = spans.iter().map(cut).sum();
     assert!(cut > 100, "{cut}");
     assert_eq!(stats.parts_cut, cut);
-    // Their bytes are free again.
+    // The ended spans' bytes are available again.
     let spans = world.run(|| info_span!("later", text = "x".repeat(1_000)).in_scope(|| ()));
     assert_eq!(one(&spans, "later").attributes.len(), 1);
 }
 
-/// Ended spans wait for their trace while there is room, and else leave by themselves. None is
-/// lost.
+/// Ended spans wait for their trace while the budget allows, and are exported by themselves
+/// otherwise. None is lost.
 #[test]
 fn ended_spans_do_not_wait_beyond_the_budget() {
     const BYTES: usize = 1 << 20;
@@ -156,7 +156,7 @@ fn ended_spans_do_not_wait_beyond_the_budget() {
                 assert!(world.handle.stats().open_bytes <= BYTES as u64);
             }
         }
-        // 10 MiB have ended, and few of them wait.
+        // 10 MiB have ended, and few of these spans wait.
         let stats = world.handle.stats();
         assert!(stats.parts_cut == 0 && stats.spans_lost.total() == 0, "{stats:?}");
     });
@@ -187,14 +187,14 @@ fn the_bound_of_open_traces_costs_no_spans() {
     assert_eq!((stats.spans_made, stats.spans_exported, stats.traces_exported), (10, 10, 5));
 }
 
-/// One page of the table has room for 32 spans.
+/// One page of the table holds 32 spans.
 #[test]
 fn the_table_of_open_spans_is_bounded_and_its_losses_are_counted() {
     let world = world(|builder| builder.with_open_bytes_max(32 * 192));
     let spans = world.run(|| {
         let root = info_span!("root").entered();
         let open: Vec<_> = (0..40).map(|n| info_span!("child", n)).collect();
-        // Spans below a lost one, and after it, have room again when others have ended.
+        // Spans below and after a lost one get an entry again once others have ended.
         let lost = &open[39];
         drop(lost.clone().entered());
         let below = open[39].in_scope(|| info_span!("no room either"));
@@ -210,8 +210,8 @@ fn the_table_of_open_spans_is_bounded_and_its_losses_are_counted() {
     assert_eq!((stats.spans_open, stats.spans_waiting, stats.traces_open), (0, 0, 0));
 }
 
-/// A span that is leaked keeps its trace's local root open; the ended spans leave, and the slot is
-/// used again.
+/// A leaked span keeps its trace's local root open. The ended spans are exported, and the slot is
+/// reused.
 #[test]
 fn a_leaked_span_holds_nothing_back() {
     let age = Duration::from_secs(10);
@@ -251,14 +251,15 @@ fn shutdown_exports_what_has_ended_and_counts_the_rest() {
         info_span!(parent: None, "a root").in_scope(|| ());
     });
     assert_eq!(draw(&world.collector.spans()), "ended\n");
-    // Root and open, when they end. Spans that begin afterwards are not made.
+    // Root and open span are lost when they end. Spans that begin after the shutdown are not
+    // counted as made.
     assert_eq!(world.handle.stats().spans_lost, losses(|lost| lost.shut_down = 2));
     assert_eq!(world.handle.stats().spans_made, 3);
     world.handle.shutdown(TIMEOUT).unwrap();
     world.handle.flush(TIMEOUT).unwrap();
 }
 
-/// Fails, then panics, then works; and traces all the while.
+/// An exporter that fails, then panics, then works, and that traces during each call.
 #[derive(Clone, Debug, Default)]
 struct Moody {
     calls: Arc<Mutex<Vec<usize>>>,
@@ -266,7 +267,7 @@ struct Moody {
 
 impl SpanExporter for Moody {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        // Its thread has no subscriber: this span goes nowhere.
+        // The exporter's thread has no subscriber, so this span does not exist.
         assert!(tracing::dispatcher::get_default(|dispatch| dispatch.is::<NoSubscriber>()));
         info_span!("of the exporter").in_scope(|| ());
         assert!(Context::is_current_telemetry_suppressed());

@@ -1,6 +1,6 @@
 //! The integration tests of astracer-sdk.
 
-/// See `tests/subscriber/main.rs` for the other.
+/// The other integration binary has another base: see `tests/subscriber/main.rs`.
 #[cfg(feature = "enabled")]
 pub(crate) const BASE: support::Base = support::Base::Registry;
 

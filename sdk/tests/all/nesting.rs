@@ -1,8 +1,8 @@
-//! Spans that nest in ways that a call tree does not: one request's future polled in another's,
-//! spans entered again inside other roots, parents that a filter hides. Each span keeps to its own
-//! trace, and so do the headers of calls made inside.
+//! Spans that nest unlike a call tree: one request's future polled inside another's, spans entered
+//! again inside other roots, parents that a filter hides. Each span stays in its own trace, and so
+//! do the headers of calls made inside it.
 //!
-//! `proof` finds such programs by chance; here are those that went wrong once, by their names.
+//! `proof` finds such programs at random; these are the ones that failed once.
 
 use std::task::{Context as TaskContext, Poll, Waker};
 
@@ -28,8 +28,8 @@ fn trace(spans: &[SpanData], name: &str) -> TraceId {
     one(spans, name).span_context.trace_id()
 }
 
-/// A data loader: a future of one request polled inside another's. The sampler keeps the first
-/// trace, and drops the second.
+/// As in a data loader, a future of one request is polled inside another's. The sampler keeps the
+/// first trace, and drops the second.
 #[test]
 fn a_dropped_request_s_future_polled_in_a_kept_one_keeps_its_trace() {
     for mode in WITH_CONTEXT {
@@ -75,8 +75,8 @@ fn a_span_of_one_dropped_trace_entered_in_another_keeps_its_trace() {
     }
 }
 
-/// The registry's parent of `child` is `other`, and ours is `root`: `root` may be gone when `child`
-/// ends.
+/// For the registry the parent of `child` is `other`, and for our layer it is `root`. So `root` may
+/// be closed before `child` ends.
 #[test]
 fn a_span_below_one_that_was_entered_again_is_exported() {
     for with_fields in [false, true] {
@@ -86,7 +86,7 @@ fn a_span_below_one_that_was_entered_again_is_exported() {
             let make = || if with_fields { info_span!("child", n = 1) } else { info_span!("child") };
             let child = root.in_scope(|| other.in_scope(|| root.in_scope(make)));
             drop(root);
-            // The place of the root's trace is free, and may be taken by this one.
+            // The slot of the root's trace is free, and this root may take it.
             let third = info_span!(parent: None, "third").entered();
             child.in_scope(|| info_span!("below", n = 1).in_scope(|| ()));
             drop((third, child, other));
@@ -100,7 +100,7 @@ fn a_span_below_one_that_was_entered_again_is_exported() {
     }
 }
 
-/// As above, where a filter on the layer hides the registry's parent.
+/// As above, with a filter on the layer that hides the registry's parent.
 #[test]
 fn a_span_below_a_hidden_one_is_exported_in_its_trace() {
     let world = world(|builder| builder);
@@ -127,8 +127,7 @@ struct Everything;
 
 impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Everything {}
 
-/// A span for which there is no room in its trace: its context is of its own trace, never that of a
-/// trace from before.
+/// A span beyond its trace's bound: its context is of its own trace, never of an earlier one.
 #[test]
 fn a_span_beyond_a_bound_has_its_own_trace_s_context() {
     for mode in WITH_CONTEXT {
@@ -139,7 +138,7 @@ fn a_span_beyond_a_bound_has_its_own_trace_s_context() {
                 .with_sampler("every:2".parse().unwrap())
         });
         world.run(|| {
-            // Dropped roots leave their ids in places that are used again.
+            // Dropped roots leave their ids in entries that are reused.
             for _ in 0..80 {
                 info_span!("before").in_scope(|| ());
             }
@@ -156,7 +155,7 @@ fn a_span_beyond_a_bound_has_its_own_trace_s_context() {
     }
 }
 
-/// A span takes the baggage of where it began, not of who enters it first.
+/// A span has the baggage of the place where it began, not of the place where it is first entered.
 #[test]
 fn baggage_of_whoever_enters_a_span_stays_outside() {
     for mode in WITH_CONTEXT {
@@ -178,7 +177,7 @@ fn baggage_of_whoever_enters_a_span_stays_outside() {
     }
 }
 
-/// In a dropped trace as in a kept one: an empty context says that what begins is nobody's child.
+/// In dropped traces as in kept ones, a span that begins in an empty context has no parent.
 #[test]
 fn a_span_below_an_attached_empty_context_begins_a_trace() {
     for sampler in ["always", "never"] {
@@ -197,7 +196,7 @@ fn a_span_below_an_attached_empty_context_begins_a_trace() {
     }
 }
 
-/// The context of a dropped trace stays as long as a span of it is entered.
+/// The context of a dropped trace stays current while a span of it is entered.
 #[test]
 fn a_dropped_trace_s_context_stays_until_its_last_span_is_left() {
     let world = world(|builder| builder.with_sampler("never".parse().unwrap()));
@@ -238,7 +237,7 @@ fn a_span_may_follow_from_a_dropped_one() {
     }
 }
 
-/// Of two contexts of one dropped trace, each goes with the spans that were entered after it.
+/// One dropped trace has two contexts. Each stays with the spans that were entered after it.
 #[test]
 fn spans_of_a_dropped_trace_left_out_of_order_keep_their_context() {
     let world = world(|builder| builder.with_sampler("every:2".parse().unwrap()));
@@ -259,8 +258,7 @@ fn spans_of_a_dropped_trace_left_out_of_order_keep_their_context() {
     });
 }
 
-/// The service's own context may have the ids of a dropped span, and is detached when the service
-/// likes.
+/// The service attaches a context with the ids of a dropped span, and detaches it at any time.
 #[test]
 fn a_dropped_span_entered_under_its_own_context_keeps_it() {
     let world = world(|builder| builder.with_sampler("never".parse().unwrap()));
@@ -274,8 +272,8 @@ fn a_dropped_span_entered_under_its_own_context_keeps_it() {
     });
 }
 
-/// The registry gives a span's id again after some thousands of spans. A context that outlived the
-/// first one writes to nothing.
+/// The registry reuses a span's id after some thousands of spans. A context that outlives the first
+/// span must not write to the second.
 #[test]
 fn a_context_kept_for_longer_than_its_span_does_not_write_to_the_next_of_its_id() {
     let mut met = false;

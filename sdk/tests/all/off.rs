@@ -1,5 +1,4 @@
-//! Switched off, by `Builder::enabled` and by the feature: all of the API is there, and does
-//! nothing.
+//! Switched off, by `Builder::enabled` or by the feature: the whole API exists, and does nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +19,7 @@ use tracing::{Dispatch, info, info_span};
 use tracing_subscriber::Registry;
 use tracing_subscriber::layer::{Identity, SubscriberExt as _};
 
-/// Counts what comes: nothing shall.
+/// Counts exported spans. There must be none.
 #[derive(Clone, Debug, Default)]
 struct Count(Arc<AtomicU64>);
 
@@ -70,7 +69,7 @@ fn everything_can_be_called() {
         .with_enabled(false)
         .build()
         .unwrap();
-    // Another layer asks for spans: alone, ours would have none made.
+    // Another layer asks for spans. With ours alone none would be created.
     let dispatch = Dispatch::new(Registry::default().with(Identity::new()).with(astracer.layer.clone()));
     tracing::dispatcher::with_default(&dispatch, || {
         let root = info_span!("root", n = 1, late = tracing::field::Empty).entered();
@@ -120,7 +119,7 @@ fn the_sampler_passes_the_trace_state_on() {
     };
     for flags in [TraceFlags::SAMPLED, TraceFlags::NOT_SAMPLED] {
         assert_eq!(passed_on(flags, "a=1,ot=rv:00000000000001"), "a=1,ot=rv:00000000000001");
-        // This threshold says of this trace that it is kept.
+        // By this threshold and randomness the trace would be kept.
         assert_eq!(passed_on(flags, "a=1,ot=th:8;rv:80000000000000"), "ot=rv:80000000000000,a=1");
         assert_eq!(passed_on(flags, "a=1,ot=th:8;rv:70000000000000"), "a=1,ot=th:8;rv:70000000000000");
     }

@@ -1,10 +1,10 @@
-//! Ours and tracing-opentelemetry, side by side: the same code runs with each, and what is exported
-//! is compared.
+//! Ours and tracing-opentelemetry side by side: the same code runs with each, and the exported
+//! spans are compared.
 //!
-//! Compared are the tree, names, kinds, statuses, attributes (sorted), events with theirs, links,
-//! and the counts of what limits cut. Ids are replaced by names, and times that differ from run to
-//! run by 0. Each row has a line of the same name in docs/tracing-layer.md; the differences that
-//! are meant have tests of their own, in `differences`.
+//! The comparison includes the tree, names, kinds, statuses, attributes (sorted), events with their
+//! attributes, links, and the counts of cut parts. Ids are replaced by names, and times that differ
+//! from run to run by 0. Each row has a line of the same name in docs/tracing-layer.md. Intended
+//! differences have their own tests, in `differences`.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -44,8 +44,7 @@ pub(crate) fn stock(change: impl FnOnce(Stock) -> Stock, body: fn()) -> Vec<Span
     collector.spans()
 }
 
-/// One line for each span, event and link, in an order that does not depend on when spans were
-/// exported.
+/// One line per span, event and link, sorted so that the order of export does not matter.
 pub(crate) fn lines(spans: &[SpanData]) -> Vec<String> {
     let name = |id: SpanId| {
         let known = spans.iter().find(|span| span.span_context.span_id() == id);
@@ -73,8 +72,8 @@ pub(crate) fn lines(spans: &[SpanData]) -> Vec<String> {
     lines
 }
 
-/// Sorted; of attributes with the same name the last, as receivers must read them: the stock layer
-/// exports all.
+/// Sorted attributes. If a name occurs twice the last value counts, as receivers must read it: the
+/// stock layer exports both.
 fn attributes(attributes: &[KeyValue]) -> String {
     let pairs: BTreeMap<&str, String> = attributes
         .iter()
@@ -86,7 +85,7 @@ fn attributes(attributes: &[KeyValue]) -> String {
     pairs.into_iter().map(|(key, value)| format!(" {key}={value}")).collect()
 }
 
-/// With its type.
+/// A value with its type.
 fn value(value: &Value) -> String {
     match value {
         Value::String(text) => format!("{:?}", text.as_str()),
@@ -97,8 +96,8 @@ fn value(value: &Value) -> String {
     }
 }
 
-/// Runs a future that never waits. (An executor of `futures` would not let the stock exporter use
-/// one inside.)
+/// Runs a future that never waits. (Inside an executor of `futures`, the stock exporter could not
+/// run one of its own.)
 fn run<F: Future>(future: F) -> F::Output {
     let mut future = std::pin::pin!(future);
     match future.as_mut().poll(&mut task::Context::from_waker(Waker::noop())) {
@@ -337,8 +336,8 @@ pub(crate) const ROWS: &[Row] = &[
         child.in_scope(|| info_span!("grandchild").in_scope(|| ()));
     }),
     ("values whose `Debug` makes spans, events and records", || {
-        // Registers the callsites: one whose first use lies inside another call of `tracing` is
-        // taken for one that nobody wants, until the next subscriber is made, with any subscriber.
+        // Registers the callsites first. A callsite whose first use lies inside another call of
+        // `tracing` is disabled until the next subscriber is created, whatever the subscriber.
         let _ = format!("{:?}", Traces(1));
         let root = info_span!("root", late = Empty, v = ?Traces(2)).entered();
         root.record("late", tracing::field::debug(Traces(2)));
@@ -377,7 +376,7 @@ pub(crate) const ROWS: &[Row] = &[
 fn every_row_exports_the_same_as_the_stock_layer() {
     let mut different = Vec::new();
     for (name, body) in ROWS {
-        // Threads have other names in each run of a row that makes threads.
+        // Thread ids and names differ between the two runs.
         let ours = lines(&ours(|builder| builder.with_threads(false), *body));
         let stock = lines(&stock(|layer| layer.with_threads(false), *body));
         if ours != stock {
@@ -392,7 +391,7 @@ fn every_row_exports_the_same_as_the_stock_layer() {
     assert!(different.is_empty(), "{}", different.join("\n"));
 }
 
-/// Each switch of the stock layer is one of ours, with the same effect and the same default.
+/// Each switch of the stock layer exists in ours, with the same effect and the same default.
 #[test]
 fn every_switch_does_the_same() {
     type Switch = (&'static str, fn(Builder, bool) -> Builder, fn(Stock, bool) -> Stock);

@@ -1,4 +1,4 @@
-//! Parameters polled from a URL, against a server of a few lines.
+//! Parameters polled from a URL, with a minimal server.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use astracer_sdk::{Astracer, Handle, Polling};
 
 use crate::support::{World, world};
 
-/// Gives the same answer to every request, until it is given another.
+/// A server that sends the same response to every request, until it is given another.
 #[derive(Clone)]
 struct Server {
     address: SocketAddr,
@@ -18,9 +18,9 @@ struct Server {
 
 #[derive(Default)]
 struct State {
-    /// The whole answer.
+    /// The bytes of the whole response.
     answer: Vec<u8>,
-    /// The heads of the requests.
+    /// The head of each request.
     requests: Vec<String>,
 }
 
@@ -33,12 +33,12 @@ impl Server {
         Self::start_over(|stream| Box::new(stream))
     }
 
-    /// A server whose connections are inside of something else.
+    /// Starts a server that wraps each connection, for example in TLS.
     fn start_over(wrap: impl Fn(TcpStream) -> Box<dyn Stream> + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = Server { address: listener.local_addr().unwrap(), state: Arc::default() };
         let own = server.clone();
-        // It ends with the process.
+        // The thread ends with the process.
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let stream = stream.unwrap();
@@ -52,7 +52,7 @@ impl Server {
                     }
                 }
                 if head.is_empty() {
-                    // A handshake that failed.
+                    // The handshake failed.
                     continue;
                 }
                 let answer = {
@@ -60,7 +60,7 @@ impl Server {
                     state.requests.push(String::from_utf8_lossy(&head).to_lowercase());
                     state.answer.clone()
                 };
-                // The client may have read enough.
+                // The client may have closed the connection early.
                 let _ = stream.write_all(&answer);
             }
         });
@@ -91,7 +91,7 @@ fn ratio(probability: &str) -> String {
     format!("version = 2\n[ratio]\nprobability = {probability}\n")
 }
 
-/// A service that asks only when it is told to, after the first time.
+/// A service that has polled once at its start, and polls again only when the test asks for it.
 fn polled(server: &Server, polling: impl FnOnce(Polling) -> Polling) -> World {
     let polling = polling(Polling::new(server.url()).with_interval(Duration::from_secs(3_600)));
     let world =
@@ -104,7 +104,7 @@ fn polled(server: &Server, polling: impl FnOnce(Polling) -> Polling) -> World {
     world
 }
 
-/// Asks now; gives the sampler at work, and the fault.
+/// Polls now. Returns the sampler in force, and the fault.
 fn look(handle: &Handle) -> (String, Option<String>) {
     handle.look_at_parameters();
     (handle.sampler_config().unwrap().to_string(), handle.parameters_fault())
@@ -116,7 +116,7 @@ fn a_new_file_is_taken_over_and_an_unchanged_one_is_not_sent_again() {
     server.has("\"one\"", &ratio("0.25"));
     let world = polled(&server, |polling| polling.with_header("Authorization", "Bearer secret"));
     assert_eq!(look(&world.handle), ("ratio:0.25".to_owned(), None));
-    // The tag of RFC 9110, 13.1.2.
+    // The entity tag of RFC 9110, section 13.1.2.
     server.answers("HTTP/1.1 304 Not Modified\r\nconnection: close\r\n\r\n");
     assert_eq!(look(&world.handle), ("ratio:0.25".to_owned(), None));
     let request = server.last_request();
@@ -139,7 +139,7 @@ fn the_last_good_parameters_hold_whatever_the_server_does() {
     for (answer, says) in [
         ("HTTP/1.1 500 Oops\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_owned(), "HTTP 500"),
         ("HTTP/1.1 404 Gone\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_owned(), "HTTP 404"),
-        // Cut: half of a file that would be good.
+        // A truncated response: the part that arrived is a valid file.
         (whole(1_000, &ratio("0.75")), "http://127.0.0.1"),
         (whole(long.len(), &long), "longer than"),
         (
@@ -162,7 +162,7 @@ fn the_last_good_parameters_hold_whatever_the_server_does() {
         );
         assert!(fault.contains("the last parameters hold"), "{fault}");
     }
-    // A server that says nothing holds nobody up for longer than the timeout.
+    // A server that never responds blocks the caller for no longer than the timeout.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", silent.local_addr().unwrap());
     let polling = Polling::new(url).with_timeout(Duration::from_millis(200));
@@ -178,7 +178,7 @@ fn world_with(polling: Polling) -> Result<Astracer, astracer_sdk::BuildError> {
     Astracer::builder().with_polled_parameters(polling).build()
 }
 
-/// The thread asks by itself, and a shutdown does not wait for it.
+/// The thread polls by itself, and a shutdown does not wait for it.
 #[test]
 fn the_thread_asks_again_and_ends() {
     let server = Server::start();
@@ -214,7 +214,7 @@ fn urls_that_cannot_be_asked_are_faults() {
     assert!(error.contains("a b") && !error.contains("secret"), "{error}");
 }
 
-/// A server's certificate for localhost, that of its authority in PEM, and a server that shows it.
+/// A server with a certificate for localhost, and its authority's certificate in PEM.
 #[cfg(feature = "polling-tls")]
 fn https() -> (Server, String) {
     use rustls::pki_types::PrivateKeyDer;
@@ -259,8 +259,8 @@ fn a_file_over_https_comes_from_a_trusted_server_only() {
     assert_eq!(look_with(trusting), (true, String::new()));
     let request = server.last_request();
     assert!(request.starts_with("get /astracer.toml"), "{request}");
-    // Another authority, and a name that the certificate is not for. The server is another one: the
-    // first is asked by its own poller too, whenever that comes.
+    // An unknown authority, and a host name that the certificate does not cover. They need a new
+    // server: the first one is also polled by its own service, at any time.
     let (server, authority) = https();
     server.has("\"one\"", &ratio("0.25"));
     let polling = |host| polling_of(&server, host);

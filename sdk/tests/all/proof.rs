@@ -1,13 +1,13 @@
-//! Random programs, run with the layer and with an obviously right reference, which must agree.
+//! Random programs, run with the layer and with an obviously correct reference, which must agree.
 //!
-//! A program is a list of steps, each on one of three threads; they are run one at a time, so that
-//! both layers see the same. After each step the context that is current on the thread is compared,
-//! as the process sees it and as the headers of a call carry it, and the answer of the operation;
-//! after each program the spans that were exported, one by one: trace, parent, name, kind, status,
-//! times, attributes, events and links. Ids are compared by the order in which they are first seen.
+//! A program is a list of steps, each on one of three threads. Steps run one at a time, so that
+//! both layers see the same order. After each step the thread's current context is compared, as the
+//! process sees it and as a call's headers carry it, and so is the result of the operation. After
+//! each program the exported spans are compared one by one: trace, parent, name, kind, status,
+//! times, attributes, events and links. Ids are compared by the order of their first appearance.
 //!
-//! A failure prints its seed, and the smallest program found that fails. `ASTRACER_SEED` runs one
-//! seed again.
+//! A failure prints its seed and the smallest failing program that was found. `ASTRACER_SEED` runs
+//! one seed again.
 
 mod compare;
 mod driver;
@@ -33,30 +33,30 @@ use self::stress::Load;
 use self::world::World;
 use crate::support::Base;
 
-/// Programs that use the same layers one after the other: places that were used before must be as
-/// good as new.
+/// Programs that use the same layers one after the other, so that entries and slots are reused.
 const PROGRAMS_IN_SESSION: usize = 50;
 
-/// The two layers that are compared.
+/// The two layers to compare.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Pair {
-    /// Ours and the reference.
+    /// Our layer and the reference.
     Ours(DroppedSpans),
     /// Our subscriber and the reference.
     Subscriber(DroppedSpans),
-    /// tracing-opentelemetry and the reference, where the documentation calls both the same.
+    /// tracing-opentelemetry and the reference, in programs for which the documentation calls both
+    /// the same.
     Stock,
     /// tracing-opentelemetry behind a gate, and the reference.
     Gate(DroppedSpans),
-    /// Ours with too little room, and the reference, of which only what must hold in spite of that
-    /// is compared.
+    /// Our layer with bounds that are too small, and the reference. Only what must hold even when
+    /// spans are lost is compared.
     Cramped,
-    /// Ours and the reference, with traces that are kept late.
+    /// Our layer and the reference, with late keeping.
     Late(DroppedSpans),
-    /// The same, on our subscriber.
+    /// Our subscriber and the reference, with late keeping.
     LateSubscriber(DroppedSpans),
-    /// Ours with too small a ring and too few slots, and a reference that keeps all that may be
-    /// recorded.
+    /// Our layer with too small a ring and too few slots, and a reference that keeps every trace
+    /// that may be recorded.
     LateCramped,
 }
 
@@ -64,11 +64,11 @@ impl Pair {
     fn times(self) -> Times {
         match self {
             Pair::Ours(_) | Pair::Cramped | Pair::Late(_) | Pair::LateCramped => Times::StartAndEnd,
-            // A span that nobody enters ends when nothing holds it any more. The reference's
-            // registry takes a span that is entered again for none, and has the next one hold the
-            // span around it.
+            // A span that is never entered ends when its last handle is dropped. The reference's
+            // registry ignores a repeated entry when it looks for a parent, so the next span holds
+            // another parent there, which then ends at another step.
             Pair::Subscriber(_) | Pair::LateSubscriber(_) => Times::Start,
-            // The stock layer has the machine's clock.
+            // The stock layer uses the machine's clock.
             Pair::Stock | Pair::Gate(_) => Times::None,
         }
     }
@@ -81,13 +81,13 @@ impl Pair {
         matches!(self, Pair::Subscriber(_) | Pair::LateSubscriber(_))
     }
 
-    /// Whether less may be exported than the reference does.
+    /// Whether fewer spans may be exported than by the reference.
     fn is_cramped(self) -> bool {
         matches!(self, Pair::Cramped | Pair::LateCramped)
     }
 }
 
-/// A setup and the programs that run in it; both follow from the seed.
+/// A setup and the programs that run with it. Both follow from the seed.
 struct Session {
     setup: Setup,
     programs: Vec<Vec<Step>>,
@@ -115,14 +115,14 @@ fn session(pair: Pair, seed: u64) -> Session {
         Pair::Ours(dropped_spans) | Pair::Late(dropped_spans) => setup.dropped_spans = dropped_spans,
         Pair::Subscriber(dropped_spans) | Pair::LateSubscriber(dropped_spans) => {
             setup.dropped_spans = dropped_spans;
-            // No filter can be between it and its spans.
+            // The subscriber has no layer of its own that a filter could apply to.
             if setup.filter == Filter::OnLayer {
                 setup.filter = Filter::Beside;
             }
         }
         Pair::Cramped => {
-            // A lost root asks the sampler when it begins, and not when it starts: only where all
-            // is kept are the answers the same.
+            // For a lost root the sampler decides when it begins rather than when it starts, so the
+            // order of decisions agrees only if everything is kept.
             setup.keep_every = 1;
             setup.room = Some(Room {
                 open_bytes: [0, 1, 2, 3][random.below(4)] * 6_144 + random.below(2_000),
@@ -136,11 +136,11 @@ fn session(pair: Pair, seed: u64) -> Session {
         }
     }
     let parity = !pair.is_ours();
-    // The stock layer holds back nothing of a trace with a leaked span, and neither does ours.
+    // The stock layer and ours export the ended spans of a trace with a leaked span.
     let is_cramped = pair.is_cramped();
     setup.late = match pair {
         Pair::Late(_) | Pair::LateSubscriber(_) => {
-            // The reference waits for roots, and for as many as there are.
+            // The reference waits for any number of roots, so the bounds are their defaults.
             setup.waiting =
                 Waiting { open_traces: 16_384, trace_age: Duration::from_secs(30), ..setup.waiting };
             Some(LateSetup {
@@ -150,7 +150,7 @@ fn session(pair: Pair, seed: u64) -> Session {
         }
         Pair::LateCramped => {
             let steps = [None, Some(5), Some(40)][random.below(3)];
-            // The least that a trace takes is about 500 bytes.
+            // A trace takes at least about 500 bytes.
             let ring_bytes = [0, 1, 2, 3][random.below(4)] * 1_500 + random.below(1_000);
             Some(LateSetup { steps, ring_bytes, ..late_setup(&mut random, true) })
         }
@@ -161,14 +161,14 @@ fn session(pair: Pair, seed: u64) -> Session {
     });
     let shape = Shape {
         subscribers: setup.subscribers,
-        // On our subscriber a leaked span holds others than on the reference's registry: see
+        // On our subscriber a leaked span holds other spans than on the reference's registry: see
         // `Pair::times`.
         leaks: random.one_in(3) && !is_cramped && !pair.is_subscriber(),
         parity,
-        // At a shutdown open traces come to the policies in the order of their slots, which the
+        // A shutdown puts open traces to the policies in the order of their slots, which the
         // reference does not have.
         shutdown: pair.is_ours() && random.one_in(6) && !is_cramped && !has_budgets,
-        // A lost span cannot leave its trace, so the two would be of different opinions.
+        // A lost span cannot move to another trace, so layer and reference would disagree.
         set_parent: !is_cramped,
         late: setup.late.is_some(),
     };
@@ -183,7 +183,7 @@ const SLOW: LatePolicy = LatePolicy { text: "slow:9us()", name: "slow", budget: 
 const MANY: LatePolicy = LatePolicy { text: "own:many()", name: "many", budget: None, slow: None };
 const TEXT: LatePolicy = LatePolicy { text: "attr:text=x()", name: "attribute", budget: None, slow: None };
 const ODD: LatePolicy = LatePolicy { text: "odd()", name: "odd", budget: None, slow: None };
-/// No budget comes back within the milliseconds of a session.
+/// Budgets whose rate refills nothing within the milliseconds of a session.
 const FEW_ERRORS: LatePolicy = LatePolicy { text: "error(traces=0.001,burst=3)", budget: Some(3), ..ERROR };
 const FEW_TEXTS: LatePolicy =
     LatePolicy { text: "attr:text=x(key_traces=1e9,traces=0.001,burst=5)", budget: Some(5), ..TEXT };
@@ -191,7 +191,7 @@ const FEW_TEXTS: LatePolicy =
 const POLICIES: [&[LatePolicy]; 6] =
     [&[ERROR], &[ERROR, SLOW], &[TEXT, ERROR], &[MANY], &[FEW_ERRORS, ODD, SLOW], &[FEW_TEXTS, ERROR]];
 
-/// Without a policy that looks at times.
+/// Policies that do not depend on times.
 const TIMELESS: [&[LatePolicy]; 6] =
     [&[ERROR], &[ODD, ERROR], &[TEXT, ERROR], &[MANY], &[FEW_ERRORS, ODD], &[FEW_TEXTS, ERROR]];
 
@@ -206,7 +206,7 @@ fn late_setup(random: &mut Random, is_timed: bool) -> LateSetup {
     }
 }
 
-/// Runs programs one after the other with both layers; the first disagreement is an error.
+/// Runs programs one after the other with both layers. The first disagreement is an error.
 fn check(pair: Pair, setup: Setup, programs: &[Vec<Step>]) -> Result<(), String> {
     let (subject, kind) = match pair {
         Pair::Ours(_) | Pair::Cramped | Pair::Late(_) | Pair::LateCramped => {
@@ -236,8 +236,8 @@ fn check(pair: Pair, setup: Setup, programs: &[Vec<Step>]) -> Result<(), String>
         }
         let last = got.len();
         for (at, (got, expected)) in got.iter().zip(&expected).enumerate() {
-            // On our subscriber others hold a span that is entered again: it may end at another
-            // step than in a registry.
+            // On our subscriber a span that is entered again is held by other spans, so it may end
+            // at another step than in a registry. Counts are compared at the last step only.
             let is_counted = !pair.is_subscriber() || at + 1 == last;
             let counts =
                 (got.counts.as_ref().filter(|_| is_counted), expected.counts.as_ref().filter(|_| is_counted));
@@ -272,11 +272,11 @@ fn check(pair: Pair, setup: Setup, programs: &[Vec<Step>]) -> Result<(), String>
     Ok(())
 }
 
-/// Fails with the smallest program found, if the session of this seed fails.
+/// Panics with the smallest failing program found if the session of this seed fails.
 fn run(pair: Pair, seed: u64) {
     let Session { setup, programs } = session(pair, seed);
     let Err(error) = check(pair, setup, &programs) else { return };
-    // Alone, or, if what came before is needed, all in one program.
+    // The failing program alone, or all programs in one if it depends on earlier ones.
     let alone = programs.iter().find(|program| check(pair, setup, std::slice::from_ref(*program)).is_err());
     let steps = alone.cloned().unwrap_or_else(|| programs.concat());
     let smallest = shrink(steps, &mut |steps| check(pair, setup, &[steps.to_vec()]).is_err());
@@ -290,10 +290,10 @@ fn number(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}: not a number: {text}")))
 }
 
-/// From this seed on spans of ours start when they begin.
+/// From this seed on, spans start when they begin (`Start::AtOnce`).
 const AT_ONCE: u64 = 1 << 40;
 
-/// Runs sessions, from seed 0 on.
+/// Runs sessions from seed 0 on.
 fn sessions(pair: Pair, count: u64) {
     match number("ASTRACER_SEED") {
         Some(seed) => run(pair, seed),
@@ -310,7 +310,7 @@ fn sessions(pair: Pair, count: u64) {
 
 const MODES: [ContextMode; 3] = [ContextMode::Off, ContextMode::Ids, ContextMode::Recording];
 
-/// Eight threads that use a few places.
+/// A load of eight threads with few places for spans.
 fn at_once(base: Base, dropped_spans: DroppedSpans, context: ContextMode, sampler: &'static str) -> Load {
     Load {
         base,
@@ -329,7 +329,7 @@ fn at_once(base: Base, dropped_spans: DroppedSpans, context: ContextMode, sample
 
 fn eight_threads_at_once(base: Base, gate: bool, open_max: u64) {
     for (seed, dropped_spans) in [(1, DroppedSpans::Visible), (2, DroppedSpans::Disabled)] {
-        // The stock layer has the one mode.
+        // The stock layer has only one mode.
         for context in MODES.into_iter().filter(|mode| !gate || *mode == ContextMode::Recording) {
             for sampler in ["always", "every:2"] {
                 let load = Load { gate, ..at_once(base, dropped_spans, context, sampler) };
@@ -342,12 +342,12 @@ fn eight_threads_at_once(base: Base, gate: bool, open_max: u64) {
     }
 }
 
-/// Errors, and roots that take longer than nearly all others: a part of the dropped traces, as
-/// budgets allow.
+/// Errors, and roots that take longer than nearly all others: a part of the dropped traces, within
+/// budgets.
 const LATE: &str = "error(traces=1000),slow:p99()";
 
-/// Of the traces that the head dropped, those that failed or were slow are exported, whole or as
-/// far as they have ended.
+/// Of the traces that the head sampler dropped, those that failed or were slow are exported,
+/// complete or with the spans that had ended.
 fn eight_threads_at_once_kept_late(base: Base, open_max: u64) {
     for (seed, dropped_spans) in [(1, DroppedSpans::Visible), (2, DroppedSpans::Disabled)] {
         for context in MODES {
@@ -384,7 +384,7 @@ fn eight_threads_at_once_tell_no_lies_to_the_subscriber_about_what_is_kept_late(
 
 #[test]
 fn eight_threads_at_once_tell_no_lies() {
-    // The registry itself forgets to close about one span in 100,000 that threads share.
+    // The registry itself fails to close about one in 100,000 spans shared between threads.
     eight_threads_at_once(Base::Registry, false, 20);
 }
 
@@ -399,7 +399,7 @@ fn eight_threads_at_once_tell_no_lies_to_the_subscriber() {
 }
 
 /// A week of a service: 50,000 connections are open at any time, and one span in 100,000 never
-/// ends. Time is given, and a round of a thread takes 6 s.
+/// ends. The clock is manual: a round of a thread takes 6 s.
 fn a_week_with_leaks(base: Base) {
     const THREADS: usize = 8;
     const ROUNDS: u64 = 100_000;
@@ -421,7 +421,7 @@ fn a_week_with_leaks(base: Base) {
     let stats = outcome.stats;
     assert_eq!((stats.spans_lost.total(), stats.parts_cut), (0, 0), "{stats:?}");
     assert!(outcome.leaked > 0);
-    // A leaked span and those above it, and the spans that the registry forgets to close.
+    // A leaked span holds those above it. The registry's unclosed spans are added.
     assert!(stats.spans_open <= 10 * outcome.leaked + 20, "{} leaked: {stats:?}", outcome.leaked);
     assert!(most <= 64 << 20, "{most}: {stats:?}");
 }
@@ -473,14 +473,14 @@ fn the_subscriber_agrees_with_the_reference_where_traces_are_kept_late() {
     sessions(Pair::LateSubscriber(DroppedSpans::Disabled), 8);
 }
 
-/// As [`the_cramped_layer_agrees_with_the_reference`], only where spans are visible.
+/// Only with visible spans: see [`the_cramped_layer_agrees_with_the_reference`].
 #[test]
 fn the_layer_with_a_small_ring_agrees_with_the_reference() {
     sessions(Pair::LateCramped, 12);
 }
 
-/// Only where spans are visible: below a lost root others disable them, and the two would not run
-/// the same program.
+/// Only with visible spans: with disabled ones, the spans below a lost root would exist in one run
+/// and not in the other, so the two programs would differ.
 #[test]
 fn the_cramped_layer_agrees_with_the_reference() {
     sessions(Pair::Cramped, 100);
@@ -496,7 +496,7 @@ fn the_gate_agrees_with_the_reference_disabled() {
     sessions(Pair::Gate(DroppedSpans::Disabled), 100);
 }
 
-/// The modes of `cargo xtask soak`.
+/// The pair for a mode of `cargo xtask soak`.
 fn soak_pair(name: &str) -> Pair {
     match name {
         "visible" => Pair::Ours(DroppedSpans::Visible),
@@ -514,11 +514,11 @@ fn soak_pair(name: &str) -> Pair {
     }
 }
 
-/// Programs on one thread, and on others a service of 50,000 open connections, of whose handles one
-/// in 100,000 is forgotten. Each run of the service is a week.
+/// Runs programs on one thread, and next to it a service with 50,000 open connections, which leaks
+/// one span handle in 100,000. Each run of the service is a simulated week.
 ///
-/// Runs for as long as `cargo xtask soak --minutes` says; else for a second, to show that it runs
-/// at all.
+/// Runs for as long as `cargo xtask soak --minutes` says, or else for one second, to show that it
+/// works at all.
 #[test]
 fn soak() {
     let minutes = number("ASTRACER_SOAK_MINUTES").map(|minutes| Duration::from_secs(60 * minutes));
@@ -569,8 +569,8 @@ fn soak() {
             let outcome = stress::run(seed, load, Some(until), &mut |_| ());
             let Stats { spans_made, spans_open, spans_lost, open_bytes, .. } = outcome.stats;
             let kept_late: u64 = outcome.stats.tail.policies.iter().map(|policy| policy.kept).sum();
-            // The threads may be faster than the exporter: what the queue sheds is counted, and
-            // nothing else is lost.
+            // The threads may outpace the exporter. The queue counts the spans that it sheds, and
+            // no others are lost.
             assert_eq!(spans_lost.total(), spans_lost.queue_full, "seed {seed}: {:?}", outcome.stats);
             println!(
                 "week {week} ({context:?}, {sampler}): {spans_made} spans, {} leaked, {spans_open} open, {} shed, \

@@ -1,5 +1,4 @@
-//! The way from the service's threads to the exporter's: when traces leave, and that they leave
-//! whole.
+//! From the service's threads to the exporter's: when traces leave, and that they leave complete.
 
 use std::error::Error;
 use std::fmt;
@@ -21,7 +20,7 @@ use crate::support::{TIMEOUT, draw, one, world};
 
 const NEVER: Duration = Duration::from_secs(1_000_000);
 
-/// Says of how many spans each batch is.
+/// Reports the number of spans of each batch.
 #[derive(Debug)]
 struct Tells(Mutex<Sender<usize>>);
 
@@ -73,7 +72,7 @@ fn what_waits_leaves_with_a_flush_in_batches() {
     assert_eq!(batches.try_iter().count(), 0, "nothing waits");
 }
 
-/// The bound is on what waits, not on what ever did.
+/// The bound applies to what waits now, not to the total over time.
 #[test]
 fn room_in_the_queue_comes_back() {
     let world = world(|builder| builder.with_queue_bytes_max(16 * 1024));
@@ -84,8 +83,8 @@ fn room_in_the_queue_comes_back() {
     assert_eq!((stats.spans_exported, stats.spans_lost.total()), (100, 0));
 }
 
-/// Small traces gather in outboxes, a few threads to each: a flush finds them all, and a shutdown
-/// loses none in silence.
+/// Small traces gather in buffers that a few threads share. A flush exports all of them, and a
+/// shutdown counts what it loses.
 #[test]
 fn what_gathers_leaves_whatever_thread_it_is_of() {
     const THREADS: usize = 40;
@@ -113,7 +112,7 @@ fn what_gathers_leaves_whatever_thread_it_is_of() {
     }
 }
 
-/// The worker sleeps when nothing came for a while; the first trace after that wakes it.
+/// The worker sleeps after an idle time. The first trace after that wakes it.
 #[test]
 fn a_trace_after_a_pause_leaves_too() {
     let (_astracer, dispatch, batches) =
@@ -140,8 +139,7 @@ impl Error for Failed {
     }
 }
 
-/// Traces that leave together lie in common lists. Each has what is its own, as if it had left
-/// alone.
+/// Traces that leave together share lists in memory. Each must be exported as if it had left alone.
 #[test]
 fn traces_that_leave_together_keep_what_is_their_own() {
     fn trace(kind: u32) {
@@ -187,7 +185,7 @@ fn traces_that_leave_together_keep_what_is_their_own() {
             told(&world.run(|| trace(kind)))
         })
         .collect();
-    // Twice, in the same memory.
+    // The second run reuses the memory of the first.
     let world = all();
     world.run(|| (0..15).for_each(trace));
     let together = world.run(|| (0..15).rev().for_each(trace));
@@ -207,7 +205,8 @@ fn traces_that_leave_together_keep_what_is_their_own() {
     );
 }
 
-/// A large trace leaves with its buffer, a small one is copied out of it: each way after the other.
+/// A large trace leaves with its buffer; a small one is copied out of it. Both paths follow each
+/// other.
 #[test]
 fn large_traces_and_small_ones_leave_whole() {
     let world = world(|builder| builder);
@@ -216,7 +215,7 @@ fn large_traces_and_small_ones_leave_whole() {
         for size in sizes {
             let root = info_span!("root", otel.name = format!("root {size}"));
             let _root = root.entered();
-            // No text is longer than the limit on texts.
+            // Many short texts, since the limit on texts would cut a long one.
             for part in 0..size / 10 {
                 info_span!("part", part, text = format!("{part:010}")).in_scope(|| ());
             }
@@ -235,7 +234,8 @@ fn large_traces_and_small_ones_leave_whole() {
     }
 }
 
-/// Before it sheds or makes the service wait, though an export could be larger.
+/// An export starts at half of the queue, before it sheds or makes the service wait, even if a
+/// larger batch were possible.
 #[test]
 fn a_queue_that_is_half_full_does_not_wait() {
     let (_astracer, dispatch, received) =

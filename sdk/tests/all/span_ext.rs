@@ -1,5 +1,6 @@
-//! The extension trait, three ways: ours and the stock one on our layer, and the stock one on the
-//! stock layer. The same code runs with each, and what is exported is compared, as in `parity`.
+//! The extension trait in three combinations: ours and the stock one on our layer, and the stock
+//! one on the stock layer. The same code runs with each, and the exported spans are compared, as in
+//! `parity`.
 
 use astracer_sdk::DroppedSpans;
 use opentelemetry::baggage::BaggageExt as _;
@@ -10,7 +11,7 @@ use tracing::{Span, info, info_span};
 use crate::parity::{lines, ours, stock};
 use crate::support::{draw, one, world};
 
-/// A parent in another process, with baggage.
+/// A remote parent with baggage.
 fn remote(sampled: bool) -> Context {
     let flags = if sampled { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
     let state = TraceState::from_key_value([("vendor", "x"), ("ot", "rv:80000000000000")]).unwrap();
@@ -28,7 +29,7 @@ fn tenant(cx: &Context) -> Option<String> {
 
 type Row = (&'static str, fn());
 
-/// The rows, with a trait of the name `OpenTelemetrySpanExt`.
+/// The rows, using the given trait named `OpenTelemetrySpanExt`.
 macro_rules! rows {
     ($name:ident, $ext:path) => {
         pub(crate) const $name: &[Row] = {
@@ -87,7 +88,7 @@ macro_rules! rows {
                     let alone = info_span!("alone", n = 1);
                     alone.set_parent(Context::new()).unwrap();
                     drop(outer);
-                    // The context that is current where they are entered is not their parent.
+                    // The context that is current at the entry does not become the parent.
                     let _around = remote(true).attach();
                     for span in [root, alone] {
                         span.in_scope(|| {
@@ -148,7 +149,7 @@ macro_rules! rows {
                     let above = info_span!("above");
             info_span!(parent: &above, "below").in_scope(|| ());
                     started(&above);
-                    // Not roots.
+                    // Spans that are not roots.
                     let _outer = info_span!("outer").entered();
                     let child = info_span!("child");
                     child.in_scope(|| ());
@@ -180,7 +181,7 @@ macro_rules! rows {
                         assert_eq!(*Span::current().context().span().span_context(), ids);
                     });
                     assert_eq!(*root.context().span().span_context(), ids);
-                    // Attributes set on a context handed out earlier are recorded.
+                    // Attributes set on a context obtained earlier are recorded.
                     before.span().set_attribute(KeyValue::new("from afar", true));
                     assert!(!Span::none().context().has_active_span());
                 }),
@@ -192,7 +193,7 @@ macro_rules! rows {
                         info_span!("child").set_attribute("list", vec_of([1, 2]));
                     });
                     root.set_attribute("after", true);
-                    // Of a child that nobody enters too.
+                    // A child that is never entered.
             let child = info_span!(parent: &root, "another");
                     child.set_attribute("n", 1);
                 }),
@@ -258,7 +259,7 @@ rows!(STOCK_TRAIT, tracing_opentelemetry::OpenTelemetrySpanExt);
 fn every_method_does_what_the_stock_one_does_on_the_stock_layer() {
     let mut different = Vec::new();
     for ((name, our_body), (_, stock_body)) in OUR_TRAIT.iter().zip(STOCK_TRAIT) {
-        // The two traits' rows come from different lines.
+        // The two traits' rows have different source lines.
         let expected = lines(&stock(|layer| layer.with_location(false), *stock_body));
         assert!(!expected.is_empty(), "{name}");
         for (which, body) in [("our trait", our_body), ("stock trait", stock_body)] {
@@ -272,8 +273,9 @@ fn every_method_does_what_the_stock_one_does_on_the_stock_layer() {
     assert!(different.is_empty(), "{}", different.join("\n"));
 }
 
-/// Spans with a field `otel.kind` speak with other processes: these learn that the trace is
-/// dropped, and a parent from there is honoured. In exclusive mode such spans exist, and no others.
+/// Spans with a field `otel.kind` communicate with other processes. They pass on that the trace is
+/// dropped, and follow a remote parent. In exclusive mode these spans exist below a dropped root,
+/// and no others.
 #[test]
 fn below_a_dropped_root_clients_pass_the_decision_on_and_servers_take_one() {
     use astracer_sdk::OpenTelemetrySpanExt as _;

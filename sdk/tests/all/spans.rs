@@ -1,4 +1,4 @@
-//! Contents of a kept trace's records.
+//! The contents of a kept trace's spans.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ fn spans_begin_when_they_are_made_and_end_when_they_are_last_left() {
     assert_eq!(root.end_time, start() + Duration::from_millis(23));
 }
 
-/// A root that lives for long, as of a server's loop: its children do not wait for it.
+/// A long-lived root, such as a server's loop. Its children are exported before it ends.
 #[test]
 fn what_is_closed_leaves_a_trace_that_grows() {
     let world = world(|builder| builder.with_spans_per_trace_max(4));
@@ -63,7 +63,7 @@ fn what_is_closed_leaves_a_trace_that_grows() {
             info!(n, "inside {n}");
             root.record("a", format!("at {n}"));
         }
-        // All ten children have left, the last ones with the flush: the root is open.
+        // All ten children are exported, the last ones by the flush, although the root is open.
         let left = world.exported();
         assert_eq!(left.iter().filter(|span| span.name == "child").count(), 10, "{}", draw(&left));
         assert!(left.iter().all(|span| span.name != "renamed"));
@@ -82,7 +82,8 @@ fn what_is_closed_leaves_a_trace_that_grows() {
     assert_eq!(draw(&spans), expected);
 }
 
-/// The bound is for ended spans that wait for their trace: open ones have entries of their own.
+/// The bound applies to ended spans that wait for their trace. Open spans have entries of their
+/// own.
 #[test]
 fn open_spans_of_a_trace_are_not_bounded_by_the_spans_that_it_gathers() {
     let world = world(|builder| builder.with_spans_per_trace_max(3));

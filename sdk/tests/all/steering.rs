@@ -1,4 +1,4 @@
-//! Changes while the service runs: what decisions make of them, and what is counted through them.
+//! Changes at run time: their effect on decisions, and that no count is lost.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use tracing::info_span;
 
 use crate::support::{World, world};
 
-/// A root of each name; returns whether it was kept, and its trace.
+/// Traces a root with this name. Returns whether it was kept, and its trace id.
 fn root(world: &World, name: &str) -> (bool, TraceId) {
     tracing::dispatcher::with_default(&world.dispatch, || {
         let _root = info_span!("root", otel.name = name).entered();
@@ -40,11 +40,12 @@ fn a_sampler_is_replaced_and_no_count_is_lost() {
     let world = bucket("bucket:capacity=3,rate=1");
     assert_eq!((kept(&world, "a", 10), kept(&world, "b", 2)), (3, 2));
     let handle = &world.handle;
-    // The same kind goes on: a's bucket is empty, and holds more from now on.
+    // A sampler of the same kind keeps its state: a's bucket is empty, and has the new capacity
+    // from now on.
     handle.set_sampler(&"bucket:capacity=5,rate=1".parse().unwrap());
     assert_eq!(handle.sampler_config().unwrap().to_string(), "bucket:capacity=5,rate=1");
     assert_eq!((kept(&world, "a", 10), kept(&world, "b", 10)), (2, 3));
-    // Another kind, and one without keys, and back.
+    // Another kind, then one without keys, then the first kind again.
     handle.set_sampler(&"bump:lambda=0.001".parse().unwrap());
     assert_eq!((kept(&world, "a", 10), kept(&world, "c", 1)), (1, 1));
     handle.set_sampler(&"never".parse().unwrap());
@@ -58,8 +59,7 @@ fn a_sampler_is_replaced_and_no_count_is_lost() {
     assert_eq!((stats.roots_kept, stats.roots_dropped), (14, 133));
 }
 
-/// Four threads trace, and one changes the sampler between three kinds: all that was decided is
-/// counted, exactly.
+/// Four threads trace while one switches between three kinds of sampler. Every decision is counted.
 #[test]
 fn changes_under_load_lose_no_count() {
     let world = bucket("bump:lambda=1,min=0.5");
@@ -101,8 +101,8 @@ fn changes_under_load_lose_no_count() {
     assert_eq!(seen, 8_000);
 }
 
-/// One thread changes the sampler, and one the replicas that share the cap: each finds what it has
-/// set, whatever the other one does.
+/// One thread changes the sampler, and another the replicas that share the cap. Each setting stays
+/// as it was set last.
 #[test]
 fn changes_at_the_same_time_do_not_undo_each_other() {
     const CHANGES: u32 = 5_000;
@@ -170,7 +170,7 @@ fn overrides_are_bounded() {
     assert!(add(1_000).is_ok());
 }
 
-/// Ids of the highest randomness, which no threshold rejects.
+/// Ids with the highest randomness, which no threshold rejects.
 #[derive(Debug)]
 struct Highest(AtomicU64);
 
@@ -206,14 +206,14 @@ fn the_cap_is_told_by_the_handle() {
     assert_eq!(kept(&world, "a", 200), 200);
 }
 
-/// "What if I deployed Tuesday's file?"
+/// A dry run answers "What if I deployed Tuesday's file?"
 #[test]
 fn a_dry_run_counts_and_changes_nothing() {
     let world = bucket("every:2");
     world.handle.set_dry_run(Some(&"bucket:capacity=3,rate=1".parse().unwrap()));
     assert_eq!(kept(&world, "a", 10), 5);
     let stats = world.handle.dry_run().unwrap();
-    // Kept really: 1, 3, 5, 7, 9. By the bucket: 1, 2, 3.
+    // The sampler keeps calls 1, 3, 5, 7 and 9; the dry run's bucket would keep 1, 2 and 3.
     assert_eq!(
         (stats.both_kept, stats.only_kept_here, stats.only_kept_really, stats.both_dropped),
         (2, 1, 3, 4)
@@ -250,7 +250,7 @@ fn a_decision_is_explained() {
     assert!(world.handle.why(TraceId::from(1u128)).is_none());
 }
 
-/// Counts name a key of more than 88 bytes by its beginning.
+/// A key of more than 88 bytes is counted under its prefix.
 #[test]
 fn a_decision_about_a_long_key_has_its_counts() {
     let world = world(|builder| builder.with_sampler("bump:lambda=9".parse().unwrap()).with_explanations(9));
@@ -259,7 +259,7 @@ fn a_decision_about_a_long_key_has_its_counts() {
     assert_eq!(world.handle.why(trace).unwrap().counts, Some((1, 1)));
 }
 
-/// However many threads there are, and whichever of them decide.
+/// The number of remembered decisions does not depend on the number of threads.
 #[test]
 fn as_many_decisions_are_remembered_as_were_asked_for() {
     let world = world(|builder| builder.with_explanations(16));
@@ -267,7 +267,7 @@ fn as_many_decisions_are_remembered_as_were_asked_for() {
     assert!(traces.iter().all(|trace| world.handle.why(*trace).is_some()));
 }
 
-/// The ring is bounded: what is old is forgotten.
+/// The ring is bounded, so old decisions are overwritten.
 #[test]
 fn old_decisions_are_forgotten() {
     let world = world(|builder| builder.with_explanations(16));
@@ -275,7 +275,7 @@ fn old_decisions_are_forgotten() {
     assert!(world.handle.why(first).is_some());
     let last = (0..100).fold(first, |_, _| root(&world, "a").1);
     assert!(world.handle.why(first).is_none() && world.handle.why(last).is_some());
-    // Without being asked for, none is remembered.
+    // Without `with_explanations`, none is remembered.
     let silent = bucket("always");
     assert!(silent.handle.why(root(&silent, "a").1).is_none());
 }
@@ -302,8 +302,8 @@ fn parameters_are_replaced_by_those_of_a_text() {
     }
 }
 
-/// A root is decided when it is first used. One that was made long before finds its key as the
-/// calls since have left it.
+/// A root is decided at its first use. If it was created long before, the decision uses the key's
+/// state of that moment, after the calls in between.
 #[test]
 fn a_root_that_waited_for_its_first_use_finds_its_key_as_it_is_by_then() {
     let made = |world: &World| {
@@ -325,7 +325,7 @@ fn a_root_that_waited_for_its_first_use_finds_its_key_as_it_is_by_then() {
     }
 }
 
-/// The same where nothing was decided meanwhile, and where the clock was set back.
+/// The same without decisions in between, and with a clock that was set back.
 #[test]
 fn the_time_of_a_decision_is_that_of_the_clock_wherever_it_went() {
     let world = bucket("bucket:capacity=3,rate=0.01");
@@ -342,7 +342,7 @@ fn the_time_of_a_decision_is_that_of_the_clock_wherever_it_went() {
     world.clock.advance(Duration::from_secs(100));
     let future: Vec<tracing::Span> = (0..9).map(|_| made()).collect();
     world.clock.set_back(Duration::from_secs(3_000));
-    // The bucket goes on without a token, and gets one in 100 s.
+    // The bucket stays empty, and gets a token after 100 s.
     assert_eq!(kept(&world, "a", 9), 0);
     world.clock.advance(Duration::from_secs(100));
     assert_eq!(future.iter().filter(|span| used(span)).count(), 1);

@@ -1,4 +1,4 @@
-//! An exporter that keeps what it gets, and trees drawn of it.
+//! An exporter that collects spans, and text drawings of them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use tracing::Dispatch;
 use tracing_subscriber::Registry;
 use tracing_subscriber::layer::SubscriberExt as _;
 
-/// Keeps what is exported.
+/// Collects exported spans.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Collector {
     spans: Arc<Mutex<Vec<SpanData>>>,
@@ -31,7 +31,7 @@ impl Collector {
         self.spans.lock().unwrap().clone()
     }
 
-    /// The spans since this was last called.
+    /// The spans since the last call.
     pub(crate) fn take(&self) -> Vec<SpanData> {
         std::mem::take(&mut self.spans.lock().unwrap())
     }
@@ -39,7 +39,7 @@ impl Collector {
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The base of the subscribers that a test binary runs with.
+/// The base of all subscribers in a test binary.
 #[derive(Clone, Copy, Debug)]
 #[allow(dead_code, reason = "each binary has one")]
 pub(crate) enum Base {
@@ -50,7 +50,7 @@ pub(crate) enum Base {
 }
 
 impl Base {
-    /// Whether an id comes back when its span has ended.
+    /// Whether the id of an ended span is reused.
     pub(crate) fn uses_ids_again(self) -> bool {
         matches!(self, Base::Registry)
     }
@@ -64,7 +64,7 @@ pub(crate) fn dispatch(astracer: &Astracer) -> Dispatch {
     }
 }
 
-/// A subscriber of its own, with a clock that stands still.
+/// A separate subscriber with a manual clock.
 pub(crate) struct World {
     pub(crate) dispatch: Dispatch,
     pub(crate) collector: Collector,
@@ -77,7 +77,7 @@ pub(crate) fn start() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000)
 }
 
-/// Keeps everything, and adds nothing to spans, unless `change` says otherwise.
+/// A world that keeps everything and adds nothing to spans, unless `change` sets something else.
 pub(crate) fn world(change: impl FnOnce(Builder) -> Builder) -> World {
     let (clock, hand) = Clock::manual(start());
     let collector = Collector::default();
@@ -95,7 +95,7 @@ pub(crate) fn world(change: impl FnOnce(Builder) -> Builder) -> World {
 }
 
 impl World {
-    /// Runs `f` with the layer; gives what it exported.
+    /// Runs `f` with the layer. Returns the exported spans.
     pub(crate) fn run(&self, f: impl FnOnce()) -> Vec<SpanData> {
         tracing::dispatcher::with_default(&self.dispatch, f);
         self.exported()
@@ -107,7 +107,7 @@ impl World {
     }
 }
 
-/// The one span of this name.
+/// The only span with this name.
 #[track_caller]
 pub(crate) fn one<'a>(spans: &'a [SpanData], name: &str) -> &'a SpanData {
     let found: Vec<&SpanData> = spans.iter().filter(|span| span.name == name).collect();
@@ -115,8 +115,8 @@ pub(crate) fn one<'a>(spans: &'a [SpanData], name: &str) -> &'a SpanData {
     found[0]
 }
 
-/// Spans as a tree: for each its name, its kind if it is not internal, attributes, status, events
-/// and links.
+/// Draws spans as a tree. Each has its name, its kind if it is not internal, attributes, status,
+/// events and links.
 pub(crate) fn draw(spans: &[SpanData]) -> String {
     let ids: Vec<SpanId> = spans.iter().map(|span| span.span_context.span_id()).collect();
     let mut children: BTreeMap<usize, Vec<&SpanData>> = BTreeMap::new();
@@ -171,5 +171,5 @@ fn status(status: &Status) -> String {
     }
 }
 
-/// A row of a table of docs/tracing-layer.md: its cells, and the test that they are true.
+/// A row of a table in docs/tracing-layer.md: its cells, and the test that proves them.
 pub(crate) type DocumentRow = (&'static str, &'static str, &'static str, fn());

@@ -1,4 +1,4 @@
-//! Traces that are kept late: recorded though the sampler dropped them, and kept for their outcome.
+//! Late keeping: traces that the sampler dropped are recorded, and kept for their outcome.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,14 +27,14 @@ pub(crate) fn reason(span: &SpanData) -> Option<String> {
     found.map(|attribute| attribute.value.to_string())
 }
 
-/// In the order of the alphabet: the clock stands still.
+/// Names in alphabetical order: with a manual clock, times do not order spans.
 pub(crate) fn names(spans: &[SpanData]) -> Vec<&str> {
     let mut names: Vec<_> = spans.iter().map(|span| &*span.name).collect();
     names.sort_unstable();
     names
 }
 
-/// Every recorded span is in one place, and so is every trace.
+/// Checks that every recorded span and every recorded trace is counted in exactly one state.
 #[track_caller]
 pub(crate) fn check_sums(handle: &Handle) {
     let stats = handle.stats();
@@ -60,7 +60,7 @@ pub(crate) fn check_sums(handle: &Handle) {
     );
 }
 
-/// A request with a call below it, which may fail there.
+/// A request with a call below it. If `fails`, the call has an error.
 pub(crate) fn request(fails: bool) -> TraceId {
     let root = info_span!("GET /cart").entered();
     let trace_id = Context::current().span().span_context().trace_id();
@@ -102,7 +102,7 @@ fn an_error_below_a_dropped_root_is_kept_whole() {
     check_sums(&world.handle);
 }
 
-/// Both moments at which a root may be decided, and dropped spans disabled.
+/// With both times at which a root may be decided, and with dropped spans visible and disabled.
 #[test]
 fn it_is_kept_whenever_a_root_starts_and_whatever_others_see() {
     for start in [Start::WhenUsed, Start::AtOnce] {
@@ -154,13 +154,14 @@ fn nobody_else_is_told_that_a_trace_is_recorded() {
     }
 }
 
-/// A parent's threshold that says why it was dropped is no weight of what is kept late.
+/// A parent's threshold explains why the trace was dropped. It is not a weight of the trace that is
+/// kept late.
 #[test]
 fn a_trace_that_is_kept_late_has_no_threshold() {
     let world = dropping(tail("error"));
     let propagator = world.astracer.propagator();
     let received: HashMap<String, String> = [
-        // The randomness is 0, and the threshold higher.
+        // The randomness is 0, below the threshold.
         ("traceparent".to_owned(), format!("00-{:032x}-00000000000000aa-02", 1u128 << 100)),
         ("tracestate".to_owned(), "ot=th:c,other=1".to_owned()),
     ]
@@ -177,8 +178,8 @@ fn a_trace_that_is_kept_late_has_no_threshold() {
     assert_eq!(one(&spans, "root").span_context.trace_state().header(), "other=1");
 }
 
-/// The service's own attributes of these names do not stand beside ours, where a backend would take
-/// either.
+/// Our attributes replace the service's own of the same names; with both exported, a backend might
+/// show either.
 #[test]
 fn a_trace_that_is_kept_late_has_each_of_its_attributes_once() {
     let world = dropping(tail("error"));
@@ -240,7 +241,7 @@ fn errors_of_every_kind_are_seen() {
         }),
     ];
     for (case, run) in cases {
-        // Recorded: kept. Not recorded: seen, and counted as missed.
+        // If the trace is recorded, it is kept. Otherwise the error is seen, and counted as missed.
         for provisional in [Provisional::Always, Provisional::Never] {
             let world = dropping(tail("error").with_provisional(provisional));
             let spans = world.run(run);
@@ -248,7 +249,7 @@ fn errors_of_every_kind_are_seen() {
             assert_eq!(!spans.is_empty(), is_recorded, "{case}");
             let outcomes = &world.handle.outcomes()[0];
             let missed = u64::from(!is_recorded);
-            // Calls that name a span by its id alone are not looked at, once its root is dropped.
+            // Once the root is dropped, calls that name a span only by its id are ignored.
             let is_by_id =
                 matches!(case, "a status by the extension trait" | "an event of a child that was left");
             let is_seen = is_recorded || !is_by_id;
@@ -280,7 +281,7 @@ fn warnings_and_attributes_and_shapes_and_durations_are_reasons() {
         let _query = info_span!("query").entered();
         world.clock.advance(Duration::from_millis(1_001));
     });
-    // Two queries are no other shape than one, and a query below a query is.
+    // Two queries have the same shape as one; a query below a query has another.
     run(&|| {
         let _root = info_span!("GET /cart").entered();
         info_span!("query").in_scope(|| ());
@@ -294,7 +295,7 @@ fn warnings_and_attributes_and_shapes_and_durations_are_reasons() {
     assert_eq!(reasons, ["odd", "", "error", "attribute", "slow", "", "odd"]);
 }
 
-/// Dropped, kept and recorded roots are counted, exactly.
+/// Dropped, kept and recorded roots are counted exactly.
 #[test]
 fn every_root_is_counted_by_its_key() {
     for provisional in [Provisional::Never, Provisional::Always] {
@@ -324,8 +325,8 @@ fn every_root_is_counted_by_its_key() {
     }
 }
 
-/// Sums of weights over what the head sampler kept are as true as without policies, and exact
-/// counts stand beside.
+/// Sums of weights over the traces that the head sampler kept are as true as without policies, and
+/// exact counts are available too.
 #[test]
 fn weights_stay_true() {
     let world = world(|builder| {
@@ -344,22 +345,22 @@ fn weights_stay_true() {
     let (late, head): (Vec<_>, Vec<_>) = spans.iter().partition(|span| reason(span).is_some());
     assert!(head.iter().all(|span| span.span_context.trace_state().get("ot").is_some()));
     assert!(late.iter().all(|span| span.span_context.trace_state().get("ot").is_none()));
-    // Binomial: 20,000 calls at 0.1 have a standard deviation of 42 kept ones, 424 weighted; five
-    // of these.
+    // Binomial: for 20,000 calls at 0.1 the number kept has a standard deviation of 42, or 424
+    // weighted. The bound is five of these.
     let weighed = head.len() as f64 * 10.0;
     assert!((weighed - 20_000.0).abs() < 2_120.0, "{weighed}");
-    // Of failed calls and those of kind 2 every one is there, by the head or late.
+    // Every failed call and every call of kind 2 is exported, by the head sampler or late.
     let wanted = spans.iter().filter(|span| {
         let kind = span.attributes.iter().find(|attribute| attribute.key.as_str() == "kind").unwrap();
         kind.value == opentelemetry::Value::I64(2) || !span.events.events.is_empty()
     });
-    // One in ten fails, half of these are of kind 2: 2,000 + 5,000 - 1,000.
+    // One in ten fails, and half of these are of kind 2: 2,000 + 5,000 - 1,000.
     assert_eq!(wanted.count(), 6_000);
     assert_eq!(world.handle.outcomes()[0].calls, 20_000);
     check_sums(&world.handle);
 }
 
-/// Spans that end after their trace was kept follow it.
+/// Spans that end after their trace was kept are exported with it.
 #[test]
 fn late_children_of_a_trace_that_was_kept_follow_it() {
     let world = dropping(tail("error"));
@@ -375,8 +376,8 @@ fn late_children_of_a_trace_that_was_kept_follow_it() {
     check_sums(&world.handle);
 }
 
-/// A trace that was too old to wait for its root is held; a child that fails after that has the
-/// policies asked again.
+/// A trace that reached its maximum age is held. A child that fails after that makes the SDK ask
+/// the policies again.
 #[test]
 fn a_late_child_that_fails_brings_a_trace_that_is_held() {
     let world = dropping(tail("error"));
@@ -387,7 +388,7 @@ fn a_late_child_that_fails_brings_a_trace_that_is_held() {
         };
         step(false);
         world.clock.advance(Duration::from_secs(31));
-        // The exporter's thread looks for old traces when there is something to do.
+        // The exporter's thread looks for old traces only when it has work.
         for _ in 0..1_000 {
             if world.handle.stats().tail.traces_open == 0 {
                 break;
@@ -411,7 +412,8 @@ fn a_late_child_that_fails_brings_a_trace_that_is_held() {
     check_sums(&world.handle);
 }
 
-/// A root that stays open for long: its trace is put to the policies as it is.
+/// A root stays open for long. At its maximum age, the trace is put to the policies with the spans
+/// that have ended.
 #[test]
 fn an_old_trace_does_not_wait_for_its_root() {
     let world = dropping(tail("error"));
@@ -419,7 +421,7 @@ fn an_old_trace_does_not_wait_for_its_root() {
         let root = info_span!("root");
         root.in_scope(|| info_span!("step").in_scope(|| error!("failed")));
         world.clock.advance(Duration::from_secs(31));
-        // The exporter's thread looks for old traces when there is something to do.
+        // The exporter's thread looks for old traces only when it has work.
         for _ in 0..200 {
             request(true);
             world.handle.flush(TIMEOUT).unwrap();
@@ -476,8 +478,8 @@ fn what_is_kept_late_is_explained() {
     });
 }
 
-/// Whoever looks for a trace is told which policy wanted it, and what its budget is; and why a
-/// trace is not there any more.
+/// `Handle::why` names the policy that matched a trace and its budget, and the reason why a trace
+/// is gone.
 #[test]
 fn what_is_given_up_is_explained() {
     let world = world(|builder| {
@@ -494,7 +496,7 @@ fn what_is_given_up_is_explained() {
         assert_eq!(why(&refused), format!("{used_up}; {held}, marked for an error or warning"));
         let fine = request(false);
         assert!(why(&fine).starts_with("no policy wanted it; held in the ring"), "{}", why(&fine));
-        // Far more than the ring holds, and later.
+        // Far more traces than the ring holds, and later ones.
         world.clock.advance(Duration::from_millis(1));
         requests(500, false);
         assert_eq!(why(&fine), "no policy wanted it; given up: the ring of 65536 bytes was full");
@@ -511,7 +513,7 @@ fn what_is_given_up_is_explained() {
     });
 }
 
-/// An open trace that is given up for others says so.
+/// An open trace that is evicted for others has that reason.
 #[test]
 fn an_open_trace_that_is_given_up_is_explained() {
     let world = world(|builder| {
@@ -554,7 +556,8 @@ fn stats_name_policies_budgets_and_the_ring() {
     assert!(stats.to_string().ends_with(&late), "{stats}\n{late}");
 }
 
-/// A key's bytes are the head sampler's: what is kept late has the budget of its policy.
+/// A key's byte cap applies to the head sampler's traces only. Traces kept late have the budget of
+/// their policy.
 #[test]
 fn a_key_s_cap_on_bytes_leaves_what_is_kept_late_alone() {
     let world = world(|builder| {

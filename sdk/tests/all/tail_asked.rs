@@ -1,4 +1,4 @@
-//! Traces that are held, and asked for by hand or chosen by a function.
+//! Held traces, requested by id or chosen by a function.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +32,7 @@ fn a_trace_that_is_held_can_be_kept_with_its_late_children() {
     assert_eq!(names(&spans), ["GET /job", "writes behind"]);
     assert!(spans.iter().all(|span| reason(span).as_deref() == Some("hand")));
     check_sums(&world.handle);
-    // After the hold, the other one is gone.
+    // After the hold, the other trace is gone.
     world.clock.advance(Duration::from_secs(3));
     tracing::dispatcher::with_default(&world.dispatch, || requests(100, false));
     assert!(!world.handle.keep(ids[0]));
@@ -43,7 +43,7 @@ fn a_trace_that_is_held_can_be_kept_with_its_late_children() {
     check_sums(&world.handle);
 }
 
-/// A trace that is asked for while it is open is kept when its root ends.
+/// A trace that is requested while it is open is kept when its root ends.
 #[test]
 fn an_open_trace_can_be_asked_for() {
     let world = dropping(tail("error"));
@@ -68,7 +68,7 @@ fn traces_that_are_held_can_be_chosen_by_a_function() {
             trace.key() == "GET /vip"
                 && trace.spans().any(|span| span.attribute("user").as_deref() == Some("ann"))
         });
-        // A function that panics chooses nothing, and loses nothing.
+        // A function that panics chooses nothing, and no trace is lost.
         world.handle.keep_where(|_| std::panic::resume_unwind(Box::new("refused")));
     });
     assert_eq!((kept, names(&spans)), (1, vec!["GET /vip"]));
@@ -76,8 +76,8 @@ fn traces_that_are_held_can_be_chosen_by_a_function() {
     check_sums(&world.handle);
 }
 
-/// The function makes traces that the ring holds. If it were asked about those, it would make more
-/// and never end.
+/// The function creates traces, which the ring holds. If it were called for those too, it would
+/// create more and never end.
 #[test]
 fn a_function_that_chooses_is_asked_about_what_was_there() {
     let world = dropping(tail("error"));
@@ -95,7 +95,7 @@ fn a_function_that_chooses_is_asked_about_what_was_there() {
     check_sums(&world.handle);
 }
 
-/// A function that chooses is no policy: it is asked about all traces, though it is slow or panics.
+/// A choosing function is not a policy: it is called for all traces, even if it is slow or panics.
 #[test]
 fn a_function_that_chooses_is_not_switched_off() {
     let world = dropping(tail("error"));
@@ -112,8 +112,8 @@ fn a_function_that_chooses_is_not_switched_off() {
     check_sums(&world.handle);
 }
 
-/// The function looks at traces that are out of the ring: what it asks for itself is kept when it
-/// comes back.
+/// While the function sees a trace, the trace is out of the ring. If the function requests it, it
+/// is kept when it returns to the ring.
 #[test]
 fn a_trace_that_is_asked_for_while_it_is_looked_at_is_kept() {
     let world = dropping(tail("error"));
@@ -133,7 +133,8 @@ fn a_trace_that_is_asked_for_while_it_is_looked_at_is_kept() {
     check_sums(&world.handle);
 }
 
-/// A trace that the function chooses is there, whoever asked for it meanwhile in vain.
+/// A trace that the function chooses counts as found, even if another request in the meantime did
+/// not find it.
 #[test]
 fn a_trace_that_is_chosen_was_not_asked_for_in_vain() {
     let world = dropping(tail("error"));
@@ -149,8 +150,7 @@ fn a_trace_that_is_chosen_was_not_asked_for_in_vain() {
     check_sums(&world.handle);
 }
 
-/// Ids that callers make up are as many as they may be; those that the service itself asks for are
-/// not forgotten for them.
+/// Ids from callers are bounded in number, and do not evict ids that the service itself requests.
 #[test]
 fn callers_do_not_push_out_what_is_asked_for_by_hand() {
     let world = dropping(tail("error"));
@@ -167,7 +167,7 @@ fn callers_do_not_push_out_what_is_asked_for_by_hand() {
     assert_eq!(world.handle.stats().tail.not_there, 2_900);
 }
 
-/// Beyond a hundred a second nothing is heard.
+/// Ids beyond a hundred per second are refused.
 #[test]
 fn callers_are_told_what_was_heard() {
     let world = dropping(tail("error"));
@@ -177,7 +177,7 @@ fn callers_are_told_what_was_heard() {
     assert_eq!(world.handle.stats().tail.refused_callers, 28);
 }
 
-/// A caller's ask is for the parts that are held and one that comes: asks have a budget.
+/// A caller's request keeps the held parts and one later part, because requests have a budget.
 #[test]
 fn a_caller_s_ask_is_for_one_part_that_comes() {
     for asks in 0..4 {
@@ -202,8 +202,8 @@ fn a_caller_s_ask_is_for_one_part_that_comes() {
     }
 }
 
-/// An ask is remembered for the age that an open trace may have, and no later ask makes that
-/// longer.
+/// A request is remembered for the maximum age of an open trace. A later request of a caller does
+/// not extend that.
 #[test]
 fn each_ask_of_a_caller_has_its_time() {
     let world = dropping(tail("error"));

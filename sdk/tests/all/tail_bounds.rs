@@ -1,4 +1,4 @@
-//! Traces that are kept late, where everything fails, is open, is huge, or blocks.
+//! Late keeping if everything fails, is open, is huge, or blocks.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use tracing::{Span, error, info_span};
 use crate::support::{TIMEOUT, one, world};
 use crate::tail::{check_sums, dropping, names, reason, request, requests, tail};
 
-/// All errors while their rate is within the budget, whatever the head sampler does.
+/// All errors are kept while their rate is within the budget, whatever the head sampler does.
 #[test]
 fn all_errors_within_the_budget_are_kept() {
     let world = world(|builder| {
@@ -21,7 +21,7 @@ fn all_errors_within_the_budget_are_kept() {
     });
     let spans = world.run(|| {
         for call in 0..50_000_u64 {
-            // Ten thousand a second, ten errors among them.
+            // Ten thousand calls per second, ten of them errors.
             world.clock.advance(Duration::from_micros(100));
             request(call % 1_000 == 500);
         }
@@ -32,7 +32,7 @@ fn all_errors_within_the_budget_are_kept() {
     check_sums(&world.handle);
 }
 
-/// The budget of a policy holds when every request fails.
+/// The budget of a policy holds even if every request fails.
 #[test]
 fn the_budget_holds_when_everything_fails() {
     let world = dropping(tail("error(traces=10,burst=5)"));
@@ -43,7 +43,7 @@ fn the_budget_holds_when_everything_fails() {
         }
     });
     let roots = spans.iter().filter(|span| span.name == "GET /cart").count();
-    // 5 + 10 a second, for 20 seconds.
+    // 5 + 10 per second, for 20 seconds.
     assert!((195..=205).contains(&roots), "{roots}");
     let stats = world.handle.stats();
     assert_eq!(stats.tail.policies[0].kept + stats.tail.policies[0].refused, 20_000);
@@ -51,13 +51,13 @@ fn the_budget_holds_when_everything_fails() {
     check_sums(&world.handle);
 }
 
-/// The ring is bounded, and what is marked is given up last.
+/// The ring is bounded, and traces with an error are evicted last.
 #[test]
 fn a_small_ring_gives_up_ordinary_traces_first() {
     let world = dropping(tail("error(traces=1,burst=1)").with_ring_bytes(64 << 10));
     let mut marked = Vec::new();
     tracing::dispatcher::with_default(&world.dispatch, || {
-        // The first one uses the budget up; the others are refused and stay.
+        // The first one uses up the budget. The others are refused and held.
         (0..20).for_each(|_| marked.push(request(true)));
         requests(2_000, false);
         for trace_id in &marked[1..] {
@@ -66,13 +66,13 @@ fn a_small_ring_gives_up_ordinary_traces_first() {
     });
     let stats = world.handle.stats();
     assert!(stats.tail.ring_bytes <= 64 << 10, "{stats:?}");
-    // With words of 32 bits more of them have room.
+    // With 32-bit words, more traces fit.
     let least = if cfg!(target_pointer_width = "64") { 1_900 } else { 1_800 };
     assert!(stats.tail.traces_given_up.ring_full > least, "{stats:?}");
     check_sums(&world.handle);
 }
 
-/// An open trace in which an error was seen stays when those around it are given up.
+/// An open trace with an error stays when other open traces are evicted.
 #[test]
 fn an_open_trace_that_failed_outlives_ordinary_ones() {
     let world = dropping(tail("error").with_ring_bytes(64 << 10));
@@ -95,7 +95,8 @@ fn an_open_trace_that_failed_outlives_ordinary_ones() {
     check_sums(&world.handle);
 }
 
-/// Whoever begins a span with an error says so at once: its trace is not the one that makes room.
+/// An error among a span's first fields marks its trace at once, so that other traces are evicted
+/// first.
 #[test]
 fn an_error_that_a_span_begins_with_marks_its_trace() {
     type Failing = fn() -> (Span, Option<Span>);
@@ -123,8 +124,7 @@ fn an_error_that_a_span_begins_with_marks_its_trace() {
                 fill(&failing, 10);
                 let ordinary: Vec<_> = (0..100).map(|_| info_span!("ordinary")).collect();
                 ordinary.iter().for_each(|root| fill(root, 10));
-                // Another one that fails makes room for itself at the expense of what is worth
-                // less.
+                // Another failing trace grows, and evicts traces without an error.
                 let other = info_span!("other");
                 other.in_scope(|| info_span!("step").in_scope(|| error!("failed")));
                 fill(&other, 150);
@@ -137,7 +137,7 @@ fn an_error_that_a_span_begins_with_marks_its_trace() {
     }
 }
 
-/// A trace that was given up while it was open is missed if it fails later.
+/// If a trace was evicted while open and fails later, the error counts as missed.
 #[test]
 fn errors_of_open_traces_that_were_given_up_are_missed() {
     let world = dropping(tail("error()").with_ring_bytes(64 << 10));
@@ -157,8 +157,7 @@ fn errors_of_open_traces_that_were_given_up_are_missed() {
     check_sums(&world.handle);
 }
 
-/// Where all that is open has failed, and nothing else is left to give up, spans for which there is
-/// no room are cut.
+/// If all open traces have errors and nothing else can be evicted, spans that do not fit are cut.
 #[test]
 fn open_traces_that_failed_share_the_ring() {
     let world = dropping(tail("error()").with_ring_bytes(64 << 10));
@@ -196,7 +195,7 @@ fn a_huge_trace_is_cut_and_says_so() {
     check_sums(&world.handle);
 }
 
-/// A ring may be larger than the queue: a trace is cut to what the queue can hold.
+/// The ring may be larger than the queue, so a trace is cut to what the queue can hold.
 #[test]
 fn a_trace_that_is_kept_fits_into_the_queue() {
     for when_full in [WhenFull::ShedNewest, WhenFull::ShedOldest] {
@@ -215,7 +214,7 @@ fn a_trace_that_is_kept_fits_into_the_queue() {
         let stats = world.handle.stats();
         assert_eq!((stats.spans_lost.queue_full, stats.tail.policies[0].kept), (0, 1), "{when_full:?}");
         assert_eq!(spans.len() as u64 + stats.tail.spans_given_up.cut, 9_001);
-        // Half of the queue at most, since lists double as they grow; and not much less than a
+        // At most half of the queue, since lists double as they grow, and not much less than a
         // quarter.
         assert!(spans.len() > 300, "{}", spans.len());
         check_sums(&world.handle);
@@ -252,7 +251,7 @@ fn a_function_that_panics_is_switched_off() {
     assert_eq!((&*faults.name, faults.panics, faults.switched_off), ("panics", 16, true));
 }
 
-/// The clock that the function's time is measured by is the service's. 10 ms are not too long yet.
+/// The function's time is measured by the service's clock. 10 ms are still allowed.
 #[test]
 fn a_function_that_takes_long_is_switched_off() {
     for (millis, slow) in [(10, 0), (11, 16)] {
@@ -269,7 +268,7 @@ fn a_function_that_takes_long_is_switched_off() {
         let spans = world_of.run(|| requests(40, false));
         let faults = &world_of.handle.stats().tail.own_faults[0];
         assert_eq!((faults.slow, faults.panics, faults.switched_off), (slow, 0, slow > 0));
-        // The default budget of a key is ten at once, and one in 100 ms.
+        // The default budget of a key is a burst of ten, and one per 100 ms.
         assert_eq!(spans.len(), 2 * if slow > 0 { 11 } else { 13 });
     }
 }
@@ -281,7 +280,7 @@ fn a_policy_without_its_function_is_refused() {
     assert!(error.to_string().contains("with_own_policy(\"vip\""), "{error}");
 }
 
-/// The reason of a trace has room for as many.
+/// A trace's reason is stored in a field that has values for this many policies.
 #[test]
 fn more_policies_than_there_may_be_are_refused() {
     let mut tail: Tail = ["slow:1h"; 64].join(",").parse().unwrap();
@@ -292,7 +291,7 @@ fn more_policies_than_there_may_be_are_refused() {
     assert!(error.to_string().contains("65 policies given, but at most 64 are supported"), "{error}");
 }
 
-/// A function may take any time, which a shutdown does not have.
+/// A function may take any time, so none is called after the deadline of a shutdown.
 #[test]
 fn no_function_is_asked_when_the_time_of_a_shutdown_is_over() {
     for (timeout, calls) in [(Duration::ZERO, 0), (TIMEOUT, 5)] {
@@ -313,7 +312,7 @@ fn no_function_is_asked_when_the_time_of_a_shutdown_is_over() {
     }
 }
 
-/// A shutdown exports open traces in which something was seen, and counts the rest.
+/// A shutdown exports open traces with an error, and counts the rest.
 #[test]
 fn a_shutdown_exports_what_is_marked() {
     let world = dropping(tail("error"));
@@ -334,8 +333,8 @@ fn a_shutdown_exports_what_is_marked() {
     check_sums(&world.handle);
 }
 
-/// It is recorded too, and put to the policies when it ends: to the function it would be put for
-/// ever.
+/// The function's own trace is recorded and put to the policies too. If the function saw it, the
+/// recursion would never end.
 #[test]
 fn a_function_that_traces_is_not_put_its_own_traces() {
     let calls = Arc::new(AtomicU64::new(0));
@@ -343,7 +342,7 @@ fn a_function_that_traces_is_not_put_its_own_traces() {
     let world = world(|builder| {
         let builder = builder.with_sampler("never".parse().unwrap()).with_tail(tail("own:traces,error"));
         builder.with_own_policy("traces", move |_| {
-            // Before the stack overflows.
+            // Stops before the stack overflows.
             if counted.fetch_add(1, Ordering::Relaxed) < 100 {
                 info_span!("inside").in_scope(|| error!("failed"));
             }
@@ -356,8 +355,8 @@ fn a_function_that_traces_is_not_put_its_own_traces() {
     check_sums(&world.handle);
 }
 
-/// A key's function that shuts the SDK down: the root is dropped and recorded, and the shutdown has
-/// gone through its slots.
+/// A key's function shuts the SDK down. Its root is dropped and recorded after the shutdown has
+/// gone through the slots.
 #[test]
 fn a_root_that_is_decided_during_the_shutdown_leaves_its_slot() {
     let handle = Arc::new(OnceLock::<Handle>::new());
@@ -378,7 +377,7 @@ fn a_root_that_is_decided_during_the_shutdown_leaves_its_slot() {
     check_sums(&world.handle);
 }
 
-/// Its fields are formatted when it is known that it is recorded.
+/// Fields are formatted after the decision to record the root.
 #[test]
 fn a_root_whose_fields_panic_leaves_its_slot() {
     struct Panics;
@@ -398,8 +397,8 @@ fn a_root_whose_fields_panic_leaves_its_slot() {
     }
 }
 
-/// An error of an open child stays in the marks of the slot that its trace left, until another
-/// trace has the slot: whether the root counted as failed depended on that.
+/// An open child's error is marked in the slot that its trace has left, until another trace takes
+/// the slot. Whether the root counted as failed depended on that.
 #[test]
 fn an_error_below_a_root_whose_trace_has_left_is_not_counted() {
     let world = dropping(tail("error"));

@@ -1,4 +1,4 @@
-//! Traces that are kept late, by functions that do what they should not.
+//! Late keeping with functions that misbehave.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -11,7 +11,7 @@ use tracing::{error, info_span};
 use crate::support::{TIMEOUT, world};
 use crate::tail::{check_sums, dropping, names, request, requests, tail};
 
-/// It makes several in one call: none of them is put to it.
+/// The function creates several traces in one call, and sees none of them.
 #[test]
 fn a_function_that_makes_several_traces_is_put_none_of_them() {
     let calls = Arc::new(AtomicU64::new(0));
@@ -19,7 +19,7 @@ fn a_function_that_makes_several_traces_is_put_none_of_them() {
     let world = world(|builder| {
         let builder = builder.with_sampler("never".parse().unwrap()).with_tail(tail("own:traces,error"));
         builder.with_own_policy("traces", move |_| {
-            // Before the stack overflows.
+            // Stops before the stack overflows.
             if counted.fetch_add(1, Ordering::Relaxed) < 100 {
                 (0..3).for_each(|_| info_span!("inside").in_scope(|| error!("failed")));
             }
@@ -32,7 +32,7 @@ fn a_function_that_makes_several_traces_is_put_none_of_them() {
     check_sums(&world.handle);
 }
 
-/// A function may ask the handle for anything: no lock is held while it runs.
+/// A function may call anything on the handle, because no lock is held while it runs.
 #[test]
 fn a_function_may_use_the_handle() {
     type Use = fn(&Handle, opentelemetry::TraceId);
@@ -68,8 +68,7 @@ fn a_function_may_use_the_handle() {
     }
 }
 
-/// The same values are errors in a root that is recorded and in one that is not, and in a span
-/// below.
+/// The same field values are errors in a recorded root, in an unrecorded one, and in a span below.
 #[test]
 fn a_field_says_the_same_whether_its_trace_is_recorded() {
     type Record = fn(&tracing::Span);

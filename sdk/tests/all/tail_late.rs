@@ -1,5 +1,5 @@
-//! Spans that end when their trace has left its slot, for its age or for want of room: what they
-//! may take, and what is said of them.
+//! Spans that end after their trace has left its slot, at its maximum age or for lack of memory:
+//! their bounds, and what is reported about them.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::support::{TIMEOUT, World, one};
 use crate::tail::{check_sums, dropping, names, reason, request, tail};
 use crate::tail_ring::{all_leave, all_leave_but};
 
-/// The number of spans that are missing of its trace, as the root says.
+/// The number of spans missing from the root's trace, as the root reports it.
 fn cut_by(root: &SpanData) -> i64 {
     let cut = root.attributes.iter().find(|of| of.key.as_str() == "sampling.spans_cut");
     match cut.map(|cut| &cut.value) {
@@ -28,13 +28,13 @@ fn root() -> Span {
     info_span!("GET /events")
 }
 
-/// The thread enters the root, and a child that ends in it.
+/// Enters the root, and creates a child that ends inside.
 fn step(root: &Span) {
     root.in_scope(|| info_span!("step").in_scope(|| ()));
 }
 
-/// A root that is open for so long that its trace was put to the policies, held, and given up: its
-/// error is seen, and nothing of the trace is left.
+/// A root stays open for so long that its trace was put to the policies, held, and given up. Its
+/// error is seen, but none of the trace's spans is left.
 #[test]
 fn an_error_of_a_root_whose_trace_was_given_up_for_its_age_is_missed() {
     let world = dropping(tail("error()"));
@@ -43,7 +43,7 @@ fn an_error_of_a_root_whose_trace_was_given_up_for_its_age_is_missed() {
         step(&root);
         all_leave(&world);
         world.clock.advance(Duration::from_secs(3));
-        // The exporter's thread gives it up when there is something to do.
+        // The exporter's thread gives it up only when it has work.
         for _ in 0..1_000 {
             if world.handle.stats().tail.traces_given_up.unwanted
                 + world.handle.stats().tail.spans_given_up.unwanted
@@ -63,8 +63,8 @@ fn an_error_of_a_root_whose_trace_was_given_up_for_its_age_is_missed() {
     check_sums(&world.handle);
 }
 
-/// A request that hangs on one call for longer than a trace may be old: nothing of it has ended
-/// that policies could look at, so it waits for that.
+/// A request hangs on one call for longer than the maximum age. No span has ended that policies
+/// could examine, so the trace waits for the first one.
 #[test]
 fn a_trace_in_which_nothing_has_ended_is_not_given_up_for_its_age() {
     for fails in [false, true] {
@@ -77,7 +77,8 @@ fn a_trace_in_which_nothing_has_ended_is_not_given_up_for_its_age() {
                     error!("failed");
                 }
             });
-            // It has a slot behind the root's, so the root was looked at once it has left.
+            // This trace has a slot after the root's. So once it has left, the root's slot was
+            // checked too.
             let other = info_span!("other");
             step(&other);
             all_leave_but(&world, 1);
@@ -90,7 +91,7 @@ fn a_trace_in_which_nothing_has_ended_is_not_given_up_for_its_age() {
     }
 }
 
-/// Half of the slots are for others: beyond that, such traces leave as others do, and their roots
+/// Such waiting traces may take half of the slots. Those beyond leave at their age, and their roots
 /// are late.
 #[test]
 fn traces_in_which_nothing_has_ended_leave_half_of_the_slots_to_others() {
@@ -114,7 +115,7 @@ fn traces_in_which_nothing_has_ended_leave_half_of_the_slots_to_others() {
     check_sums(&world.handle);
 }
 
-/// Where the answer of the policies is known, it is the better one.
+/// If the policies' answer is known, it is reported too.
 #[test]
 fn a_trace_that_ends_after_the_shutdown_says_so() {
     let world = crate::support::world(|builder| {
@@ -135,8 +136,8 @@ fn a_trace_that_ends_after_the_shutdown_says_so() {
     check_sums(&world.handle);
 }
 
-/// As of a root that ends: after a rest there are no durations of the last minutes by which it
-/// would be slow.
+/// The same as for a root that ends: after an idle time there are no recent durations by which it
+/// could be slow.
 #[test]
 fn a_trace_is_not_slow_at_its_age_by_durations_of_hours_ago() {
     for (rest, is_kept) in [(60, true), (7_200, false)] {
@@ -153,8 +154,8 @@ fn a_trace_is_not_slow_at_its_age_by_durations_of_hours_ago() {
     }
 }
 
-/// A root that ends while its aged trace is held makes it whole: policies look at what the root has
-/// and how long it took.
+/// A root that ends while its aged trace is held completes the trace. The policies examine it
+/// again, with the root's attributes and duration.
 #[test]
 fn a_root_that_ends_late_puts_its_trace_to_the_policies_again() {
     for policy in ["attr:status>=500()", "slow:90s()", "own:whole()"] {
@@ -185,8 +186,8 @@ fn a_root_that_ends_late_puts_its_trace_to_the_policies_again() {
     }
 }
 
-/// An error arms its key, also while its root is open: in a trace that leaves for its age, and in a
-/// span that ends after that.
+/// An error arms its key even while the root is open: in a trace that leaves at its maximum age,
+/// and in a span that ends after that.
 #[test]
 fn an_error_in_a_trace_whose_root_is_open_arms_its_key() {
     for is_late in [false, true] {
@@ -201,7 +202,7 @@ fn an_error_in_a_trace_whose_root_is_open_arms_its_key() {
                 fails();
             }
             all_leave(&world);
-            // The first sixteen of a key are recorded in any case.
+            // The first sixteen roots of a key are always recorded.
             (0..15).for_each(|_| root().in_scope(|| ()));
             if is_late {
                 fails();
@@ -214,8 +215,7 @@ fn an_error_in_a_trace_whose_root_is_open_arms_its_key() {
     }
 }
 
-/// The spans that follow a trace that was kept are a part of it: they have the rest of its policy's
-/// budget.
+/// Spans that follow a kept trace are a part of it, and use the rest of its policy's budget.
 #[test]
 fn spans_that_follow_a_trace_that_was_kept_are_within_its_budget() {
     let world = dropping(tail("error(bytes=1000,bytes_burst=10000)"));
@@ -228,7 +228,7 @@ fn spans_that_follow_a_trace_that_was_kept_are_within_its_budget() {
     });
     let spans = world.exported();
     let steps = spans.iter().filter(|span| span.name == "step").count();
-    // A record takes some 80 bytes.
+    // A record takes about 80 bytes.
     assert!((50..200).contains(&steps), "{steps} of 10 kB");
     let stats = world.handle.stats();
     assert!(stats.tail.policies[0].kept_bytes <= 10_000, "{:?}", stats.tail.policies);
@@ -237,7 +237,7 @@ fn spans_that_follow_a_trace_that_was_kept_are_within_its_budget() {
     check_sums(&world.handle);
 }
 
-/// As many as a trace may have, whoever kept it.
+/// The bound on spans per trace includes those that follow, whatever kept the trace.
 #[test]
 fn spans_that_follow_a_trace_that_was_kept_are_cut_at_its_limit() {
     let world = dropping(tail("error"));
@@ -257,7 +257,7 @@ fn spans_that_follow_a_trace_that_was_kept_are_cut_at_its_limit() {
     check_sums(&world.handle);
 }
 
-/// Two roots of one trace, both open when their time is over, and each with a child that has ended.
+/// Two roots of one trace, both open at their maximum age, and each with an ended child.
 fn two_parts(trace_id: u128) -> [Span; 2] {
     let trace_id = TraceId::from(trace_id);
     let parent =
@@ -269,8 +269,8 @@ fn two_parts(trace_id: u128) -> [Span; 2] {
     parts
 }
 
-/// One part of a trace was kept, and another one is held: what ends below that one late is a part
-/// of it, and brings all of it.
+/// One part of a trace was kept, and another is held. A span that ends late below the held part
+/// joins it, and keeps it whole.
 #[test]
 fn a_late_child_that_fails_brings_its_own_part_of_a_trace_that_was_kept() {
     let world = dropping(tail("error"));
@@ -287,8 +287,8 @@ fn a_late_child_that_fails_brings_its_own_part_of_a_trace_that_was_kept() {
     check_sums(&world.handle);
 }
 
-/// Both parts were kept, by policies of different budgets: a late child follows its own, for its
-/// reason and of its budget.
+/// Both parts were kept, by policies with different budgets. A late child follows its own part,
+/// with that part's reason and budget.
 #[test]
 fn a_late_child_follows_the_part_that_it_is_of() {
     let world = dropping(tail("error(bytes=1000,bytes_burst=10000),slow:1s()"));
@@ -316,7 +316,7 @@ fn a_late_child_follows_the_part_that_it_is_of() {
     check_sums(&world.handle);
 }
 
-/// Both parts are held: a late child is with its own.
+/// Both parts are held. A late child joins its own.
 #[test]
 fn a_late_child_that_fails_brings_the_part_that_it_is_of() {
     for fails in 0..2 {
@@ -335,8 +335,8 @@ fn a_late_child_that_fails_brings_the_part_that_it_is_of() {
     }
 }
 
-/// A warning that no policy wants makes a trace worth no more than others: one that failed does not
-/// make room for it.
+/// A warning that no policy matches does not raise a trace's priority: a failed trace is not
+/// evicted in its favour.
 #[test]
 fn warnings_that_no_policy_wants_are_worth_no_room() {
     for (policies, outlives) in [("error", true), ("error:warn()", false)] {
@@ -360,8 +360,8 @@ fn warnings_that_no_policy_wants_are_worth_no_room() {
     }
 }
 
-/// Fills a small ring with the traces of ten roots that failed, for whom the policy has no budget
-/// left, and of as many ordinary ones as it takes. All are open.
+/// Fills a small ring with the traces of ten failed roots, for which the policy has no budget left,
+/// and with as many ordinary ones as it takes. All are open.
 fn fill_the_ring(world: &World) -> [Vec<Span>; 2] {
     request(true);
     let failing: Vec<_> = (0..10).map(|_| root()).collect();
@@ -373,7 +373,8 @@ fn fill_the_ring(world: &World) -> [Vec<Span>; 2] {
     [failing, ordinary]
 }
 
-/// A trace that is not held takes no room at its end, which others would have to make.
+/// A trace that will not be held needs no memory in the ring at its end, so no other trace is
+/// evicted.
 #[test]
 fn a_trace_that_goes_at_once_takes_nobody_s_room() {
     let tail = tail("error(traces=0.001,burst=1)").with_ring_bytes(64 << 10).with_hold(Nanos::ZERO);
@@ -390,8 +391,8 @@ fn a_trace_that_goes_at_once_takes_nobody_s_room() {
     check_sums(&world.handle);
 }
 
-/// Traces that the shutdown puts to the policies are not held, and take no room from those whose
-/// turn comes.
+/// Traces that the shutdown puts to the policies are not held, so they do not evict the traces
+/// after them.
 #[test]
 fn nobody_makes_room_at_the_shutdown() {
     let tail = tail("error(traces=0.001,burst=1)").with_ring_bytes(64 << 10);

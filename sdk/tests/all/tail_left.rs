@@ -1,6 +1,6 @@
-//! Roots whose handles live on after they were left for the last time: they end in the past, as
-//! spans of connections and of tasks that somebody still holds do. What is put to the policies is
-//! late then, and the time has gone on for all others.
+//! Roots whose handles live on after their last exit, like spans of connections and of tasks that
+//! are still held. They end in the past: they reach the policies late, while time has advanced for
+//! all others.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tracing::{Span, error, info_span};
 use crate::support::{World, world};
 use crate::tail::{check_sums, request, requests, tail};
 
-/// Its traces wait for their roots for as long as these take.
+/// A world whose traces wait for their roots however long these take.
 fn dropping(policies: &str) -> World {
     world(|builder| {
         let builder = builder.with_sampler("never".parse().unwrap()).with_tail(tail(policies));
@@ -17,7 +17,7 @@ fn dropping(policies: &str) -> World {
     })
 }
 
-/// Roots that are left now, and whose handles are held.
+/// Roots that are exited now, and whose handles are held.
 fn left(number: usize, fail: bool) -> Vec<Span> {
     let one = || {
         let root = info_span!("left");
@@ -31,7 +31,7 @@ fn inside(world: &World, f: impl FnOnce()) {
     tracing::dispatcher::with_default(&world.dispatch, f);
 }
 
-/// Their time is over when they come; that of the others is not.
+/// Their hold is over when they end; the hold of the others is not.
 #[test]
 fn a_root_that_was_left_long_ago_takes_no_time_from_others() {
     let world = dropping("error");
@@ -46,7 +46,7 @@ fn a_root_that_was_left_long_ago_takes_no_time_from_others() {
     check_sums(&world.handle);
 }
 
-/// The published worst case holds for the time in which traces are kept, wherever their roots
+/// The documented worst case applies to the time at which traces are kept, whenever their roots
 /// ended.
 #[test]
 fn roots_that_were_left_long_ago_do_not_fill_a_budget_up() {
@@ -64,7 +64,7 @@ fn roots_that_were_left_long_ago_do_not_fill_a_budget_up() {
     check_sums(&world.handle);
 }
 
-/// A threshold that has the calls it needs stays, though a root comes that was left before them.
+/// A threshold with enough calls stays, even if a root comes that was exited before those calls.
 #[test]
 fn a_root_that_was_left_long_ago_does_not_forget_durations() {
     let world = dropping("slow:p99()");
@@ -75,8 +75,8 @@ fn a_root_that_was_left_long_ago_does_not_forget_durations() {
         world.clock.advance(Duration::from_secs(3_600));
         let usual = |micros: u64| root().in_scope(|| world.clock.advance(Duration::from_micros(micros)));
         (0..512).for_each(|call| usual(500 + call));
-        // The first is a generation of its own. The 512th after it is one of those at which
-        // thresholds are computed, and the 768th.
+        // The first is a generation of its own. Thresholds are computed at the 512th and the 768th
+        // call after it, among others.
         drop(early);
         (0..256).for_each(|call| usual(500 + call));
         usual(1_000_000);

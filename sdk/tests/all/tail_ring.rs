@@ -1,4 +1,4 @@
-//! Traces in the ring that keeps what ended: which one goes first, when, and how it is found.
+//! The ring of ended traces: which trace is evicted first, when, and how a trace is found.
 
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
@@ -13,12 +13,12 @@ use tracing::{error, info_span};
 use crate::support::{TIMEOUT, World, one, world};
 use crate::tail::{check_sums, dropping, names, reason, request, requests, tail};
 
-/// A small ring; the first error uses the budget up, so that others stay in the ring.
+/// A small ring. The first error uses up the budget, so that the others stay in the ring.
 fn small() -> World {
     dropping(tail("error(traces=1,burst=1)").with_ring_bytes(64 << 10))
 }
 
-/// Requests that end one after the other, within the time for which they are held.
+/// Requests that end one after the other, within the hold.
 fn in_turn(world: &World, number: usize, fail: bool) -> Vec<TraceId> {
     let one = || {
         world.clock.advance(Duration::from_micros(100));
@@ -27,7 +27,7 @@ fn in_turn(world: &World, number: usize, fail: bool) -> Vec<TraceId> {
     tracing::dispatcher::with_default(&world.dispatch, || (0..number).map(|_| one()).collect())
 }
 
-/// Whether each of these is still there. It is not, after that.
+/// Whether each of these is still in the ring. Finding a trace removes it.
 fn found(world: &World, ids: &[TraceId]) -> Vec<bool> {
     ids.iter().map(|id| world.handle.keep(*id)).collect()
 }
@@ -56,7 +56,7 @@ fn ordinary_traces_do_not_take_the_room_of_marked_ones() {
     check_sums(&world.handle);
 }
 
-/// The other way round, marked ones that come take the room of ordinary ones.
+/// The other way round, new traces with an error evict ordinary ones.
 #[test]
 fn marked_traces_take_the_room_of_ordinary_ones() {
     let world = small();
@@ -67,7 +67,7 @@ fn marked_traces_take_the_room_of_ordinary_ones() {
     check_sums(&world.handle);
 }
 
-/// Whatever its value, a trace stays for its time and no longer.
+/// A trace stays for exactly the hold, with an error or without.
 #[test]
 fn a_trace_is_held_for_its_time() {
     for fail in [false, true] {
@@ -94,14 +94,14 @@ fn a_trace_takes_a_quarter_of_the_ring() {
         error!("failed");
     });
     let cut = world.handle.stats().tail.spans_given_up.cut;
-    // Records are smaller with words of 32 bits.
+    // Records are smaller with 32-bit words.
     let most = if cfg!(target_pointer_width = "64") { 2_000 } else { 2_100 };
     assert!((300..most).contains(&spans.len()), "{}", spans.len());
     assert_eq!(spans.len() as u64 + cut, 5_001, "the root is not cut");
     check_sums(&world.handle);
 }
 
-/// An open trace in which nothing was seen makes room for marked ones only.
+/// An open trace without an error is evicted only for traces with one.
 #[test]
 fn ordinary_traces_do_not_take_the_room_of_open_ones() {
     let world = small();
@@ -118,19 +118,20 @@ fn ordinary_traces_do_not_take_the_room_of_open_ones() {
     check_sums(&world.handle);
 }
 
-/// Waits until open traces have left their slots for their age: what ends then is late.
+/// Waits until open traces have left their slots at their maximum age. Spans that end after that
+/// are late.
 pub(crate) fn all_leave(world: &World) {
     all_leave_but(world, 0);
 }
 
-/// As [`all_leave`], where this number of traces stays.
+/// As [`all_leave`], but this number of traces stays.
 pub(crate) fn all_leave_but(world: &World, stay: u64) {
     world.clock.advance(Duration::from_secs(31));
     for _ in 0..1_000 {
         if world.handle.stats().tail.traces_open == stay {
             return;
         }
-        // The exporter's thread looks for old traces when there is something to do.
+        // The exporter's thread looks for old traces only when it has work.
         assert!(world.handle.keep(request(false)));
         world.handle.flush(TIMEOUT).unwrap();
         std::thread::sleep(Duration::from_millis(5));
@@ -138,7 +139,7 @@ pub(crate) fn all_leave_but(world: &World, stay: u64) {
     panic!("{:?}", world.handle.stats());
 }
 
-/// A late child asks the policies again if it is worse than its trace, and only then.
+/// The policies are asked again for a late child only if it is worse than its trace.
 #[test]
 fn a_late_child_that_is_no_worse_asks_nobody() {
     let world = dropping(tail("error(traces=0.001,burst=1)"));
@@ -157,7 +158,8 @@ fn a_late_child_that_is_no_worse_asks_nobody() {
     check_sums(&world.handle);
 }
 
-/// Late children are held as far as there is room; the exported root says how many are missing.
+/// Late children are held as far as memory allows. The exported root has the number of missing
+/// ones.
 #[test]
 fn a_late_child_without_room_is_counted() {
     let world = small();
@@ -180,8 +182,7 @@ fn a_late_child_without_room_is_counted() {
     check_sums(&world.handle);
 }
 
-/// The bounds of a trace hold for late children as for others: a number of spans, and a quarter of
-/// the ring.
+/// The bounds of a trace include late children: its number of spans, and a quarter of the ring.
 #[test]
 fn late_children_are_as_many_as_others() {
     for (ring_bytes, spans, bytes) in [(32 << 20, 10_000, 32 << 20), (256 << 10, 2_000, 128 << 10)] {
@@ -202,12 +203,12 @@ fn late_children_are_as_many_as_others() {
     }
 }
 
-/// A late child that fails finds room for itself as any span does, at the expense of what is worth
-/// less.
+/// A late child that fails evicts traces of lower priority, as any span does.
 #[test]
 fn a_late_child_that_fails_takes_the_room_of_ordinary_traces() {
     let world = dropping(tail("error").with_ring_bytes(64 << 10));
-    // Of the last shard: of traces of one age, those of the first ones make room first.
+    // An id of the last shard: among traces of the same age, those of the first shards are evicted
+    // first.
     let id = TraceId::from(15);
     let parent = SpanContext::new(id, SpanId::from(1), TraceFlags::default(), true, TraceState::default());
     let spans = tracing::dispatcher::with_default(&world.dispatch, || {
@@ -228,7 +229,7 @@ fn a_late_child_that_fails_takes_the_room_of_ordinary_traces() {
     check_sums(&world.handle);
 }
 
-/// A root that is the part of another process's trace, which that one dropped.
+/// A root that is a part of another process's trace, which that process dropped.
 pub(crate) fn part(trace_id: TraceId, name: &str) {
     let parent =
         SpanContext::new(trace_id, SpanId::from(1), TraceFlags::default(), true, TraceState::default());
@@ -253,7 +254,7 @@ fn all_parts_of_a_trace_are_kept_together() {
     check_sums(&world.handle);
 }
 
-/// Parts whose roots are open when the trace is asked for follow the part that is there.
+/// Parts whose roots are open when the trace is requested are kept with the held part.
 #[test]
 fn parts_of_a_trace_that_are_open_follow_the_one_that_is_held() {
     let world = dropping(tail("error"));
@@ -268,7 +269,7 @@ fn parts_of_a_trace_that_are_open_follow_the_one_that_is_held() {
         part(id, "first");
         assert!(world.handle.keep(id));
         drop(open);
-        // In time no more.
+        // Too late.
         world.clock.advance(Duration::from_secs(31));
         part(id, "second");
     });
@@ -278,8 +279,8 @@ fn parts_of_a_trace_that_are_open_follow_the_one_that_is_held() {
     check_sums(&world.handle);
 }
 
-/// A trace that was asked for before it came is kept, if it comes within the age that an open trace
-/// may have.
+/// A trace that was requested before it ended is kept if it ends within the maximum age of an open
+/// trace.
 #[test]
 fn an_ask_is_remembered_for_the_age_of_a_trace() {
     for (seconds, comes) in [(30, true), (31, false)] {
@@ -296,7 +297,7 @@ fn an_ask_is_remembered_for_the_age_of_a_trace() {
     }
 }
 
-/// The time counts from the last ask.
+/// The time counts from the last request.
 #[test]
 fn an_ask_that_is_repeated_is_remembered_anew() {
     let world = dropping(tail("error"));
@@ -313,8 +314,8 @@ fn an_ask_that_is_repeated_is_remembered_anew() {
     check_sums(&world.handle);
 }
 
-/// Two parts of one trace, and late children of the one whose root is open: that root tells of
-/// those for which there was no room.
+/// Two parts of one trace, and late children of the part whose root is open. That root has the
+/// number of children that were cut.
 #[test]
 fn late_children_that_are_cut_are_told_of() {
     let world = small();
@@ -341,11 +342,12 @@ fn late_children_that_are_cut_are_told_of() {
     check_sums(&world.handle);
 }
 
-/// A trace that was looked at is as old as before: one that came meanwhile stays longer.
+/// A trace that a function has examined keeps its age, so a trace that ended in the meantime stays
+/// longer.
 #[test]
 fn a_trace_that_comes_back_has_its_place() {
     let world = dropping(tail("error"));
-    // Of one shard, as their last three bits say.
+    // Both are in one shard, by the last three bits of their ids.
     let (older, younger) = (TraceId::from(8), TraceId::from(16));
     tracing::dispatcher::with_default(&world.dispatch, || {
         part(older, "first");
@@ -364,7 +366,7 @@ fn a_trace_that_comes_back_has_its_place() {
     check_sums(&world.handle);
 }
 
-/// Traces that are kept after it do not make a trace's late children lose it.
+/// Late children find their kept trace even after others were kept.
 #[test]
 fn late_children_find_their_trace_after_others() {
     let world = dropping(tail("error()"));
@@ -385,8 +387,8 @@ fn late_children_find_their_trace_after_others() {
     check_sums(&world.handle);
 }
 
-/// A late child that makes its trace worse when the budget is used up: the trace is refused, and
-/// given up for that.
+/// A late child makes its trace worse after the budget is used up. The trace is refused, and given
+/// up for that reason.
 #[test]
 fn a_trace_that_is_refused_for_a_late_child_says_so() {
     let world = dropping(tail("error(traces=0.001,burst=1)"));
@@ -407,8 +409,8 @@ fn a_trace_that_is_refused_for_a_late_child_says_so() {
     check_sums(&world.handle);
 }
 
-/// Where all that is open is marked, nothing of it is given up for the rest; nor is a trace that
-/// the head keeps.
+/// If all open traces have errors, none of them is evicted for another; nor is a trace that the
+/// head sampler keeps.
 #[test]
 fn marked_traces_do_not_take_the_room_of_open_ones_that_are_worth_as_much() {
     let world = dropping(tail("error()").with_ring_bytes(64 << 10));
@@ -434,7 +436,7 @@ fn marked_traces_do_not_take_the_room_of_open_ones_that_are_worth_as_much() {
     check_sums(&world.handle);
 }
 
-/// A loop's length is no other shape, however long it is: what encloses it ends last.
+/// Loops of any length have the same shape, although the span around the loop ends last.
 #[test]
 fn long_loops_are_not_odd() {
     let world = dropping(tail("odd()"));
@@ -449,7 +451,7 @@ fn long_loops_are_not_odd() {
     check_sums(&world.handle);
 }
 
-/// The order of calls is no part of a shape.
+/// The order of calls is not part of a shape.
 #[test]
 fn calls_in_another_order_are_not_odd() {
     let world = dropping(tail("odd"));
@@ -468,8 +470,8 @@ fn calls_in_another_order_are_not_odd() {
     assert_eq!(names(&spans), ["a", "b", "root"]);
 }
 
-/// The slot has memory then, and room for it, before its trace has a header. A trace that leaves
-/// for its age has no root to bring one.
+/// The slot has allocated memory before the recorded trace has a header. A trace that leaves at its
+/// maximum age has no root to bring one.
 #[test]
 fn a_recorded_trace_takes_the_slot_of_a_kept_one() {
     let world = crate::support::world(|builder| {
@@ -482,7 +484,7 @@ fn a_recorded_trace_takes_the_slot_of_a_kept_one() {
         drop(kept);
         let _recorded = info_span!("root").entered();
         info_span!("step").in_scope(|| ());
-        // Its age shows at the tick after the one that notes its time.
+        // The age takes effect at the tick after the one that stores the trace's time.
         for _ in 0..3 {
             world.clock.advance(Duration::from_secs(1));
             world.handle.flush(TIMEOUT).unwrap();
@@ -493,8 +495,8 @@ fn a_recorded_trace_takes_the_slot_of_a_kept_one() {
     assert_eq!(names(&spans).len(), 6, "its step was odd, and its root came late");
 }
 
-/// Traces from before the clock was set back lie ahead of it: they are held no longer than others,
-/// and none behind them.
+/// Traces from before the clock was set back have times in the future. They are held no longer than
+/// others, and do not hold back those after them.
 #[test]
 fn traces_from_before_the_clock_was_set_back_leave() {
     let world = dropping(tail("error"));
@@ -511,7 +513,7 @@ fn traces_from_before_the_clock_was_set_back_leave() {
     check_sums(&world.handle);
 }
 
-/// The same of an ask: its time is over.
+/// The same for a request: its time is over.
 #[test]
 fn asks_from_before_the_clock_was_set_back_are_forgotten() {
     let world = dropping(tail("error"));
@@ -524,7 +526,7 @@ fn asks_from_before_the_clock_was_set_back_are_forgotten() {
     assert!(spans.is_empty());
 }
 
-/// The slot that its trace has left is another one's, which gathers spans there.
+/// Another trace has taken the slot that the late child's trace has left, and gathers spans there.
 #[test]
 fn a_late_child_is_not_with_the_trace_that_has_its_slot() {
     let world = dropping(tail("error()"));
@@ -533,7 +535,7 @@ fn a_late_child_is_not_with_the_trace_that_has_its_slot() {
         let step = || info_span!("step").in_scope(|| ());
         first.in_scope(step);
         all_leave(&world);
-        // One of these has the slot.
+        // One of these takes the slot.
         let others: Vec<_> = (0..100).map(|_| info_span!("other")).collect();
         others.iter().for_each(|other| (0..5).for_each(|_| other.in_scope(step)));
         first.in_scope(step);
@@ -541,14 +543,14 @@ fn a_late_child_is_not_with_the_trace_that_has_its_slot() {
         drop(others);
         drop(first);
     });
-    // Others were kept by hand.
+    // Other traces were kept through the handle.
     let kept: Vec<_> = spans.into_iter().filter(|span| reason(span).as_deref() == Some("error")).collect();
     assert_eq!(names(&kept), [&["other"; 100][..], &["step"; 500]].concat());
     assert_eq!(world.handle.stats().tail.spans_held, 3, "those of the first");
     check_sums(&world.handle);
 }
 
-/// A span that nobody was inside of, dropped while a panic passes.
+/// A span that was never entered, dropped while a panic unwinds.
 #[test]
 fn a_child_that_a_panic_drops_marks_its_trace() {
     let world = dropping(tail("error"));
@@ -565,7 +567,7 @@ fn a_child_that_a_panic_drops_marks_its_trace() {
     assert_eq!(spans.len(), 7);
 }
 
-/// Tells of each batch.
+/// Reports each batch.
 #[derive(Debug)]
 struct Tells(Sender<usize>);
 
@@ -576,7 +578,8 @@ impl SpanExporter for Tells {
     }
 }
 
-/// A trace that the head keeps sends parts ahead while its root is open, as without policies.
+/// A trace that the head sampler keeps is exported in parts while its root is open, as without
+/// policies.
 #[test]
 fn a_kept_trace_that_grows_leaves_in_parts() {
     let (tells, told) = mpsc::channel();

@@ -1,5 +1,5 @@
-//! Outcomes of local roots where traces are kept late: whose error it is, how long a root took, and
-//! who is told.
+//! Outcomes of local roots with late keeping: which root an error counts for, how long a root took,
+//! and what is reported.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +13,7 @@ use crate::support::{TIMEOUT, World, one, start, world};
 use crate::tail::{check_sums, dropping, names, request, requests, tail};
 use crate::tail_ring::all_leave;
 
-/// A dropped root ends when it is last left, whether it is recorded or not, as a kept one does.
+/// A dropped root ends at its last exit, recorded or not, as a kept one does.
 #[test]
 fn a_root_takes_as_long_whatever_becomes_of_it() {
     for (sampler, provisional) in
@@ -35,9 +35,9 @@ fn a_root_takes_as_long_whatever_becomes_of_it() {
     }
 }
 
-/// A root that code on the OpenTelemetry API ends at another time takes until then, for the
-/// policies and the totals as for whoever sees its span; whoever decided about its trace, and
-/// though its handle lives on.
+/// If code on the OpenTelemetry API ends a root with another time, that is its end for the policies
+/// and the totals as in the exported span. This holds whether it was kept or dropped, and even if
+/// its handle lives on.
 #[test]
 fn a_root_that_is_ended_by_hand_takes_until_then() {
     for sampler in ["always", "never"] {
@@ -73,8 +73,8 @@ fn a_root_that_is_ended_by_hand_takes_until_then() {
     }
 }
 
-/// OpenTelemetry, "End": what is recorded on a span after its end is ignored, and makes no error of
-/// it.
+/// OpenTelemetry, "End": what is recorded on a span after its end is ignored. So it does not count
+/// as an error.
 #[test]
 fn an_error_after_an_end_by_hand_is_none() {
     for (sampler, exported) in [("always", 1), ("never", 0)] {
@@ -92,8 +92,8 @@ fn an_error_after_an_end_by_hand_is_none() {
     }
 }
 
-/// A trace that was kept for its age becomes an exemplar when its root follows it: until then it
-/// has no duration.
+/// A trace that was kept at its maximum age becomes an exemplar when its root follows. Until then
+/// it has no duration.
 #[test]
 fn a_trace_that_was_kept_for_its_age_is_an_exemplar() {
     let world = dropping(tail("error()"));
@@ -114,8 +114,8 @@ fn a_trace_that_was_kept_for_its_age_is_an_exemplar() {
     assert_eq!(found, [(expected.0, expected.1, 40_000_000_000)]);
 }
 
-/// An exemplar is there to be looked up: a trace that the queue sheds is none, and neither is one
-/// that comes after the shutdown.
+/// An exemplar must lead to an exported trace, so a trace that the queue sheds is not one, nor is
+/// one after the shutdown.
 #[test]
 fn a_trace_that_is_shed_is_no_exemplar() {
     for sampler in ["always", "never"] {
@@ -140,7 +140,7 @@ fn a_trace_that_is_shed_is_no_exemplar() {
     }
 }
 
-/// A request that is polled inside of another one's span: its error is its own.
+/// A request is polled inside another's span. Its error counts for its own root.
 #[test]
 fn an_error_counts_for_the_root_that_it_is_below() {
     let world = dropping(tail("error").with_provisional(Provisional::Never));
@@ -156,8 +156,8 @@ fn an_error_counts_for_the_root_that_it_is_below() {
     assert_eq!(seen, [("around", 0), ("other", 1)]);
 }
 
-/// The decision about a span that faces outward waits as a root's does, and what is recorded
-/// meanwhile is the error of the root above.
+/// The decision on a span with `otel.kind` waits as a root's does. An error recorded meanwhile
+/// counts for the root above.
 #[test]
 fn an_error_of_an_unused_span_below_a_dropped_root_is_missed() {
     let calls: [fn() -> Span; 2] =
@@ -177,8 +177,8 @@ fn an_error_of_an_unused_span_below_a_dropped_root_is_missed() {
     }
 }
 
-/// The decision waits for a parent that the root may get. An error that is recorded meanwhile goes
-/// with the root's fields if it is dropped, and is counted all the same.
+/// The decision waits because the root may still get a parent. If the root is dropped, an error
+/// recorded meanwhile is discarded with its fields, and still counted.
 #[test]
 fn an_error_from_before_a_root_is_dropped_is_missed() {
     let early: [fn(&Span); 3] = [
@@ -199,8 +199,7 @@ fn an_error_from_before_a_root_is_dropped_is_missed() {
     }
 }
 
-/// Where contexts are off, callees are told nothing of a dropped trace: recorded or not makes no
-/// difference to them.
+/// With contexts off, callees receive nothing about a dropped trace, recorded or not.
 #[test]
 fn without_contexts_nobody_is_told_of_a_recorded_trace() {
     for provisional in [Provisional::Never, Provisional::Always] {
@@ -230,14 +229,14 @@ fn an_error_by_the_api_marks_an_open_trace() {
         child.in_scope(|| {
             Context::current().span().set_status(opentelemetry::trace::Status::error("refused"));
         });
-        // Its child is open, so that only the mark says so.
+        // The child is open, so only the mark shows the error.
         drop(root);
         drop(child);
     });
     assert_eq!(names(&spans), ["child", "root"]);
 }
 
-/// The errors that were seen in a recorded trace of one root.
+/// The number of errors seen in a recorded trace of one root.
 fn errors(change: impl FnOnce(Builder) -> Builder, root: impl FnOnce()) -> u64 {
     let world =
         world(|builder| change(builder.with_sampler("never".parse().unwrap()).with_tail(tail("error"))));
@@ -248,7 +247,7 @@ fn errors(change: impl FnOnce(Builder) -> Builder, root: impl FnOnce()) -> u64 {
     errors
 }
 
-/// A limit on what is recorded is none on what is seen, and neither is a status that is Ok.
+/// Errors are seen even if a limit keeps them out of the record, or the status is Ok.
 #[test]
 fn errors_that_are_not_recorded_are_seen() {
     let limited = |builder: Builder| {

@@ -1,5 +1,5 @@
-//! The warnings about policies, which a service's own subscriber hears. They come from a thread of
-//! ours, so the subscriber is the process's, and the process one of its own.
+//! Warnings about policies, as a service's own subscriber receives them. They come from a thread of
+//! the SDK, so the subscriber must be the global one, in a separate process.
 
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use tracing_subscriber::{Layer, Registry};
 use crate::support::{Collector, TIMEOUT};
 use crate::tail::{requests, tail};
 
-/// Set in the other process, to the name of what it does.
+/// Set in the other process to the name of its task.
 const VARIABLE: &str = "ASTRACER_TEST_WARNINGS";
 
 #[derive(Clone, Debug, Default)]
@@ -40,7 +40,7 @@ impl<S: Subscriber> Layer<S> for Warnings {
     }
 }
 
-/// A layer that is right on the service's own threads alone.
+/// A layer that works only on the service's own threads, and panics on others.
 struct AtHome(std::thread::ThreadId);
 
 impl<S: Subscriber> Layer<S> for AtHome {
@@ -51,7 +51,7 @@ impl<S: Subscriber> Layer<S> for AtHome {
     }
 }
 
-/// The other process. Returns at once in this one.
+/// The other process's part. Does nothing in an ordinary run.
 #[test]
 fn process() {
     let heard = match std::env::var(VARIABLE).as_deref() {
@@ -70,8 +70,8 @@ fn builder() -> Builder {
         .with_exporter(Collector::default())
 }
 
-/// A policy is switched off, the ShouldSample is asked by others, and the parameters file is no
-/// good.
+/// Provokes three warnings: a policy is switched off, another SDK uses the `ShouldSample`, and the
+/// parameters file is not valid.
 fn panic_at_warnings() -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("astracer.toml");
@@ -86,8 +86,8 @@ fn panic_at_warnings() -> Vec<String> {
     assert_eq!(is_kept.decision, SamplingDecision::Drop);
     std::fs::write(&path, "version = 3\n[ratio]\nprobability = 2.0\n").unwrap();
     for heard in 1.. {
-        // They come from the exporter's thread and from that which watches the file, each some time
-        // after the other.
+        // The warnings come from the exporter's thread and from the thread that watches the file,
+        // at different times.
         requests(1, true);
         astracer.handle.flush(TIMEOUT).unwrap();
         if warnings.0.lock().unwrap().len() == 3 {
@@ -118,7 +118,7 @@ fn warn() -> Vec<String> {
     requests(15, false);
     let look = || {
         for _ in 0..40 {
-            // The exporter's thread warns when there is something to do.
+            // The exporter's thread warns only when it has work.
             requests(1, true);
             astracer.handle.flush(TIMEOUT).unwrap();
             std::thread::sleep(Duration::from_millis(5));
@@ -147,8 +147,7 @@ fn a_service_is_warned_once_that_a_policy_was_switched_off() {
     assert!(heard.contains("policy=\\\"panics\\\" panics=16 slow=0"), "{heard}");
 }
 
-/// A subscriber that panics on threads of ours costs the warnings that it did not want, and not the
-/// threads.
+/// If a subscriber panics on the SDK's threads, the warnings are lost, but the threads continue.
 #[test]
 fn a_service_that_panics_at_warnings_is_traced_all_the_same() {
     let heard = heard("panics");

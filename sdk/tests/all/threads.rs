@@ -14,7 +14,7 @@ use tracing::{Instrument as _, info, info_span};
 
 use crate::support::{TIMEOUT, draw, one, world};
 
-/// The lines of a drawing; traces of different threads leave in any order.
+/// The lines of a drawing, sorted: traces of different threads leave in any order.
 fn sorted(drawn: &str) -> Vec<&str> {
     let mut lines: Vec<_> = drawn.lines().collect();
     lines.sort_unstable();
@@ -56,7 +56,7 @@ fn threads_record_into_one_trace_at_once() {
     }
 }
 
-/// Two threads enter a new root at the same moment: the sampler is asked once.
+/// Two threads enter a new root at the same moment. The sampler decides once.
 #[test]
 fn a_root_that_two_threads_enter_at_once_is_decided_once() {
     const ROUNDS: u64 = 200;
@@ -157,9 +157,9 @@ fn a_dropped_trace_stays_dropped_on_another_thread() {
     assert_eq!((stats.roots_kept, stats.roots_dropped), (1, 1));
 }
 
-/// The documented price of exclusive mode: a span that does not exist carries nothing to another
-/// thread. Spans below a dropped root are only counted while a thread is inside of them. The
-/// sampler is asked about roots alone.
+/// The documented price of exclusive mode: a disabled span carries nothing to another thread. Spans
+/// below a dropped root are only counted while a thread is inside them, and the sampler decides on
+/// roots only.
 #[test]
 fn spans_below_a_dropped_root_may_be_left_in_any_order() {
     for mode in [ContextMode::Off, ContextMode::Ids, ContextMode::Recording] {
@@ -207,7 +207,7 @@ pub(crate) fn in_exclusive_mode_a_refused_span_s_task_begins_a_trace() {
     assert_eq!(sorted(&draw(&spans)), ["begins", "kept"]);
 }
 
-/// Two subscribers give the same ids to different spans.
+/// Two subscribers use the same ids for different spans.
 #[test]
 fn clones_on_two_subscribers_tell_their_spans_apart() {
     for mode in [ContextMode::Off, ContextMode::Ids, ContextMode::Recording] {
@@ -233,7 +233,7 @@ fn clones_on_two_subscribers_tell_their_spans_apart() {
         let spans = world.exported();
         assert!(draw(&spans).starts_with(expected), "{mode:?}\n{}", draw(&spans));
         assert_eq!(one(&spans, "b.child").events.events.len(), 1);
-        // There is one exporter, and one shutdown.
+        // Both share one exporter and one shutdown.
         open.in_scope(|| ());
         world.handle.shutdown(TIMEOUT).unwrap();
         drop(open);
@@ -242,8 +242,8 @@ fn clones_on_two_subscribers_tell_their_spans_apart() {
     }
 }
 
-/// OpenTelemetry's context belongs to the thread, not to a subscriber; without it, each knows its
-/// own spans only.
+/// OpenTelemetry's context belongs to the thread, not to a subscriber. Without it, each subscriber
+/// sees only its own spans.
 #[test]
 fn two_subscribers_do_not_see_each_other() {
     let never = "never".parse().unwrap();
@@ -258,7 +258,8 @@ fn two_subscribers_do_not_see_each_other() {
         let _dropped = info_span!("dropped").entered();
         let scoped = inner.run(|| {
             let _root = info_span!("root").entered();
-            // Not refused, for the innermost span is another layer's; but dropped.
+            // The span is not disabled, because the innermost span is another layer's, but it is
+            // dropped.
             outer.run(|| info_span!("below the dropped one").in_scope(|| ()));
             info_span!("child").in_scope(|| ());
         });
@@ -293,7 +294,7 @@ fn fields_whose_formatting_traces_do_not_deadlock() {
     assert!(event.is_some_and(|event| event.attributes.iter().any(|pair| pair.value.as_str() == "chatty")));
 }
 
-/// A panic in the caller's formatting code is the caller's; the layer goes on.
+/// A panic in the caller's formatting code reaches the caller, and the layer continues.
 #[test]
 fn a_panic_while_formatting_leaves_the_layer_in_order() {
     struct Panics;
@@ -312,8 +313,8 @@ fn a_panic_while_formatting_leaves_the_layer_in_order() {
     assert_eq!(draw(&spans), "root\n  * kept level=\"INFO\" target=\"tests::threads\"\n");
 }
 
-/// `set_parent` on one thread while another enters the span for the first time: the answer is true,
-/// either way.
+/// `set_parent` on one thread while another enters the span for the first time. The result is true
+/// to what happens, either way.
 #[test]
 fn set_parent_tells_the_truth_while_another_thread_enters() {
     use astracer_sdk::OpenTelemetrySpanExt as _;
@@ -371,8 +372,8 @@ fn set_parent_tells_the_truth_while_another_thread_enters() {
     }
 }
 
-/// Tables are made where they stay, not on the stack of the thread that first needs them: musl
-/// gives a thread 128 KiB.
+/// Tables are built in place on the heap, not on the stack of the thread that first needs them:
+/// musl gives a thread 128 KiB.
 #[test]
 fn a_thread_needs_little_stack() {
     const STACK: usize = 64 << 10;

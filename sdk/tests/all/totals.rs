@@ -1,4 +1,4 @@
-//! Exact totals beside what is kept: heartbeats, metrics, and the cap on bytes.
+//! Exact totals next to the kept traces: heartbeats, metrics, and the byte cap.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -19,14 +19,15 @@ fn roots(world: &World, name: &str, count: usize) {
     });
 }
 
-/// Exports that the cap refuses in part: the flush says so.
+/// Runs `f`, of whose spans the cap refuses a part: the flush reports it. Returns the exported
+/// spans.
 fn run(world: &World, f: impl FnOnce()) -> Vec<SpanData> {
     tracing::dispatcher::with_default(&world.dispatch, f);
     assert!(world.handle.flush(TIMEOUT).is_err());
     world.collector.spans()
 }
 
-/// By key: seen and kept.
+/// (seen, kept) by key.
 fn totals(heartbeats: &[&SpanData]) -> BTreeMap<String, (i64, i64)> {
     let events = heartbeats.iter().flat_map(|span| &span.events.events);
     let of = |event: &opentelemetry::trace::Event| {
@@ -57,20 +58,20 @@ fn a_heartbeat_has_the_exact_counts_of_each_key() {
     world.handle.shutdown(TIMEOUT).unwrap();
     let spans = world.collector.spans();
     let heartbeats: Vec<&SpanData> = spans.iter().filter(|span| span.name == "astracer.heartbeat").collect();
-    // 252 keys, a hundred a span.
+    // 252 keys, a hundred per span.
     assert_eq!(heartbeats.len(), 3);
     assert!(heartbeats.iter().all(|span| span.status == Status::Unset && span.events.events.len() <= 100));
     let totals = totals(&heartbeats);
     assert_eq!((totals.len(), totals["a"], totals["b"]), (252, (50, 2), (1, 1)));
-    // They are no traces of the service.
+    // Heartbeats are not counted as the service's traces.
     let stats = world.handle.stats();
     assert_eq!((stats.roots_kept + stats.roots_dropped, stats.spans_exported), (301, stats.spans_made));
     assert_eq!(world.handle.heartbeat_spans(), (3, 0));
     assert_eq!(spans.len() as u64, stats.spans_exported + 3);
 }
 
-/// A root with a name of one letter takes 61 bytes: ids of 18 and 10, the name of 3, the kind of 2,
-/// two times of 9 each, a status of 2, flags of 6, and 2 for the field that it is.
+/// A root with a one-letter name takes 61 bytes: ids of 18 and 10, the name of 3, the kind of 2,
+/// two times of 9 each, a status of 2, flags of 6, and 2 for the tag and length of the span itself.
 #[test]
 fn the_cap_on_bytes_refuses_whole_traces_and_counts_them() {
     let world = world(|builder| {
@@ -109,8 +110,8 @@ fn a_key_s_bytes_are_capped_apart() {
     assert_eq!(names, ["a", "a", "b", "b", "c"]);
 }
 
-/// Kept by the head, by a policy, by hand: each stands for its duration. One that is dropped does
-/// not.
+/// Traces kept by the head sampler, by a policy or through the handle are exemplars of their
+/// duration. A dropped trace is not.
 #[test]
 fn kept_traces_are_exemplars_of_durations() {
     let world = world(|builder| {

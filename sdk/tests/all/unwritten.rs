@@ -1,5 +1,5 @@
-//! Spans of a kept trace of which nothing is recorded at first but that they began: their records
-//! are written late, and nobody can tell.
+//! Spans of a kept trace for which only the beginning is recorded at first. Their records are
+//! written late, without any visible difference.
 
 use std::sync::Barrier;
 use std::sync::mpsc::channel;
@@ -47,7 +47,7 @@ fn what_comes_late_is_recorded() {
     assert_eq!(one(&spans, "follows").links.links[0].span_context.span_id(), linked);
 }
 
-/// Whether a span's record is written when it begins, as that of one with attributes, or later.
+/// Whether a span's record is written when it begins, as for a span with attributes, or later.
 #[test]
 fn spans_leave_in_the_order_in_which_they_began() {
     let world = world(|builder| builder);
@@ -71,7 +71,7 @@ fn spans_leave_in_the_order_in_which_they_began() {
         let span = one(&spans, name);
         span.end_time.duration_since(span.start_time).unwrap().as_millis()
     };
-    // `d` is never left, so it ends when it is closed.
+    // `d` is never exited, so it ends when it is closed.
     assert_eq!(["a", "b", "c", "d", "e"].map(lasted), [7, 6, 3, 4, 1]);
 }
 
@@ -106,9 +106,9 @@ fn each_span_has_the_thread_that_it_began_on() {
     assert_ne!(thread("root"), thread("there"));
 }
 
-/// From a span's start to when it is last left, as in tracing-opentelemetry: whether it has a
-/// record from the start, from in between, or only when it ends. Threads that are inside at the
-/// same time count once.
+/// Busy and idle time run from a span's start to its last exit, as in tracing-opentelemetry,
+/// whether the record is written at the start, in between, or at the end. Threads that are inside
+/// at the same time count once.
 #[test]
 fn busy_and_idle_times_are_those_of_the_stock_layer() {
     let world = world(|builder| builder.with_tracked_inactivity(true));
@@ -159,7 +159,7 @@ fn busy_and_idle_times_are_those_of_the_stock_layer() {
     assert_eq!(times("root"), [3_333_343, 0]);
 }
 
-/// A registry gives the id of a span that has ended to another one; our subscriber gives the place.
+/// A registry reuses the id of an ended span; our subscriber reuses the table entry.
 #[test]
 fn the_context_of_an_ended_span_changes_no_other() {
     let spans = world(|builder| builder).run(|| {
@@ -196,7 +196,7 @@ fn open_spans_are_counted_once_when_the_layer_is_shut_down() {
     assert_eq!((handle.stats().spans_lost.total(), handle.stats().spans_made), (7, 7));
 }
 
-/// A span gets its record, by its context, while another thread ends it.
+/// A span's record is written through its context while another thread ends the span.
 #[test]
 fn a_span_that_ends_while_it_is_written_has_one_record() {
     const TRACES: usize = 2_000;
@@ -226,8 +226,8 @@ fn a_span_that_ends_while_it_is_written_has_one_record() {
     assert_eq!(spans.len(), 2 * TRACES);
 }
 
-/// A filter on the layer hides a root that was begun inside of a span of ours: the subscriber does
-/// not know that what begins below belongs to our trace, which may leave first.
+/// A filter on the layer hides a root that began inside one of our spans. For spans below that root
+/// the registry holds the hidden root, not our span, so our trace may leave before they end.
 #[test]
 fn a_span_that_outlives_its_trace_is_exported_in_it() {
     let world = world(|builder| builder);
@@ -238,7 +238,7 @@ fn a_span_that_outlives_its_trace_is_exported_in_it() {
         let hidden = info_span!(parent: None, "hidden").entered();
         let late = info_span!("late");
         drop((hidden, root));
-        // Its place is taken again.
+        // This root takes the slot.
         let other = info_span!("other").entered();
         drop(late);
         drop(other);
@@ -250,7 +250,7 @@ fn a_span_that_outlives_its_trace_is_exported_in_it() {
     assert_eq!(world.handle.stats().spans_lost.total(), 0);
 }
 
-/// The layer's clones on other subscribers are shut down with it.
+/// A shutdown applies to the layer's clones on other subscribers too.
 #[test]
 fn open_spans_of_another_subscriber_are_counted_when_they_end() {
     let world = world(|builder| builder);
@@ -265,8 +265,8 @@ fn open_spans_of_another_subscriber_are_counted_when_they_end() {
     });
 }
 
-/// A root that ends without having been entered is decided about when it ends, and leaves nothing
-/// to the next span that has its id.
+/// A root that was never entered is decided when it ends, and leaves nothing to the next span with
+/// its id.
 #[test]
 fn a_root_that_nobody_enters_leaves_no_context_behind() {
     for mode in [ContextMode::Ids, ContextMode::Recording] {
@@ -281,7 +281,7 @@ fn a_root_that_nobody_enters_leaves_no_context_behind() {
             let first = info_span!("first");
             first.set_parent(Context::new().with_remote_span_context(remote)).unwrap();
             drop(first);
-            // One of these has its place.
+            // One of these reuses the entry.
             for _ in 0..10 {
                 let inside = info_span!("next").in_scope(|| Context::current().span().span_context().clone());
                 assert_ne!(inside.trace_id(), TraceId::from(7));

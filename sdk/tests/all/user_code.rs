@@ -1,5 +1,5 @@
-//! Code of the service that runs inside the layer: keys, generators of ids, policies, exporters.
-//! Where it panics or traces itself, the service goes on and so does the layer.
+//! User code that runs inside the layer: keys, id generators, policies, exporters. If it panics or
+//! traces, the service and the layer continue.
 
 use std::panic::panic_any;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -37,13 +37,14 @@ fn a_key_that_panics_is_replaced_by_the_name() {
     }
 }
 
-/// A key that begins spans through the OpenTelemetry API, whose sampler asks for their keys.
+/// A key function that begins spans through the OpenTelemetry API, whose sampler calls the key
+/// function again.
 #[test]
 fn a_key_that_traces_by_the_api_ends() {
     static PROVIDER: OnceLock<SdkTracerProvider> = OnceLock::new();
     static CALLS: AtomicU64 = AtomicU64::new(0);
     let key = Key::custom(|root, key| {
-        // Before the stack overflows.
+        // Fails the test before the stack overflows.
         assert!(CALLS.fetch_add(1, Ordering::Relaxed) < 100);
         if let Some(provider) = PROVIDER.get() {
             (0..3).for_each(|_| _ = provider.tracer("key").start("in the key"));
@@ -75,7 +76,7 @@ impl IdGenerator for PanicsOnce {
     }
 }
 
-/// On a thread of its own, so that one that never ends is seen.
+/// On a separate thread, so that the test notices one that never ends.
 #[test]
 fn a_generator_of_ids_that_panics_does_not_stop_the_service() {
     for with_fields in [false, true] {
@@ -98,7 +99,7 @@ fn a_generator_of_ids_that_panics_does_not_stop_the_service() {
     }
 }
 
-/// Fails at everything.
+/// An exporter that fails in every call.
 #[derive(Debug)]
 struct Fails;
 
@@ -131,7 +132,7 @@ fn flush_and_shutdown_tell_of_the_exporter_s_errors() {
     assert_eq!((stats.spans_exported, stats.spans_lost.export_failed), (0, 1));
 }
 
-/// Tells when it is dropped: when the thread that it lives on ends.
+/// Reports its drop, which happens when the exporter's thread ends.
 #[derive(Debug)]
 struct TellsOfItsEnd(Mutex<std::sync::mpsc::Sender<()>>);
 
@@ -156,7 +157,7 @@ fn the_exporter_s_thread_ends_when_all_is_dropped() {
     ended.recv_timeout(TIMEOUT).expect("the thread stays");
 }
 
-/// A context that someone kept is still a context when the layer is gone.
+/// A stored context stays usable when the layer is gone.
 #[test]
 fn a_context_outlives_the_layer() {
     let kept = {
@@ -171,7 +172,7 @@ fn a_context_outlives_the_layer() {
     assert!(kept.span().span_context().is_valid() && !kept.span().is_recording());
 }
 
-/// An export that lasts until the test is over.
+/// An export that lasts until the test ends.
 #[derive(Debug)]
 struct Hangs(Mutex<Receiver<()>>);
 
@@ -182,7 +183,7 @@ impl SpanExporter for Hangs {
     }
 }
 
-/// Asks the handle at each event.
+/// Calls the handle at each event.
 struct Asks(fn(&Handle), Handle);
 
 impl<S: tracing::Subscriber> Layer<S> for Asks {
@@ -191,8 +192,7 @@ impl<S: tracing::Subscriber> Layer<S> for Asks {
     }
 }
 
-/// Layers may ask the handle while `tracing` tells them of something, even if an export is under
-/// way and the subscriber is a scoped one.
+/// A layer may call the handle inside `on_event`, even during an export and on a scoped subscriber.
 #[test]
 fn a_layer_may_ask_the_handle_in_an_event() {
     let asks: [fn(&Handle); 3] = [
@@ -213,7 +213,7 @@ fn a_layer_may_ask_the_handle_in_an_event() {
     }
 }
 
-/// Panics when it is dropped.
+/// Panics in its drop.
 struct PanicsInDrop;
 
 impl Drop for PanicsInDrop {
@@ -226,8 +226,8 @@ fn panic_with_it() -> ! {
     panic_any(PanicsInDrop)
 }
 
-/// Two requests, each with a call below it, on a thread of its own: a panic that gets through, and
-/// one that leaves somebody waiting, are seen.
+/// Two requests, each with a call below it, on a separate thread. The test notices a panic that
+/// passes through the layer, and one that leaves a thread waiting.
 fn requests(world: World) -> World {
     let (sender, ended) = channel();
     std::thread::spawn(move || {
@@ -325,13 +325,13 @@ impl SpanExporter for PanicsIn {
 fn an_exporter_may_panic_with_what_panics_when_it_is_dropped() {
     for call in [Call::Export, Call::Flush, Call::ShutDown] {
         let exporter = PanicsIn(call, AtomicUsize::new(0));
-        // No batch leaves before the flush, which has to hear of its fate, however long this thread
-        // is kept from running.
+        // No batch leaves before the flush, which must report its outcome, however long this thread
+        // is not scheduled.
         let world = world(|builder| builder.with_exporter(exporter).with_batch_delay(TIMEOUT));
         let world = requests(world);
         let flushed = world.handle.flush(TIMEOUT);
         assert_eq!(flushed.is_err(), call != Call::ShutDown, "{call:?}: {flushed:?}");
-        // Its thread goes on.
+        // The exporter's thread continues.
         let world = requests(world);
         world.handle.flush(TIMEOUT).unwrap();
         let down = world.handle.shutdown(TIMEOUT);
@@ -343,7 +343,7 @@ fn an_exporter_may_panic_with_what_panics_when_it_is_dropped() {
     }
 }
 
-/// Traces in each call.
+/// An id generator that traces in each call.
 #[derive(Debug, Default)]
 struct IdsTrace(AtomicU64);
 
@@ -386,7 +386,7 @@ impl IdGenerator for Zeros {
     }
 }
 
-/// Two traces whose ids were none would be one at the backend.
+/// A backend would merge two traces with the invalid id 0.
 #[test]
 fn ids_that_are_none_are_replaced() {
     let world = requests(world(|builder| builder.with_id_generator(Zeros)));
@@ -395,7 +395,7 @@ fn ids_that_are_none_are_replaced() {
     assert!(spans.iter().all(|span| span.span_context.is_valid()));
 }
 
-/// Counts more than there is, by more than a number holds.
+/// Reports more spans than there are, so many that their sum overflows.
 #[derive(Debug)]
 struct CountsAnything;
 

@@ -1,5 +1,4 @@
-//! Spans below a dropped root, visible and disabled. Each test has its line in
-//! docs/tracing-layer.md.
+//! Spans below a dropped root, visible and disabled. Each test has a row in docs/tracing-layer.md.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +16,7 @@ use crate::support::{DocumentRow, World, draw, one, world};
 use crate::tail::{check_sums, dropping, tail};
 use crate::tail_ring::all_leave;
 
-/// Another layer, with the spans that it is told of and the span around each event.
+/// Another layer. It collects its spans, and the current span at each event.
 #[derive(Clone, Default)]
 struct Other(Arc<Mutex<Seen>>);
 
@@ -38,8 +37,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Other {
     }
 }
 
-/// A layer that keeps the first of two roots, and another one beside it. `f` gets a kept span,
-/// inside of a dropped root.
+/// Our layer, which keeps the first of two roots, with another layer beside it. Calls `f` with a
+/// kept span, inside a dropped root.
 fn below_dropped(dropped_spans: DroppedSpans, f: impl FnOnce(&World, &Span)) -> (World, Other) {
     let world =
         world(|builder| builder.with_sampler("every:2".parse().unwrap()).with_dropped_spans(dropped_spans));
@@ -68,8 +67,8 @@ fn a_span_exists_for_other_layers_or_for_nobody() {
     }
 }
 
-/// A `Vec` has the highest interest of its layers: then `tracing` asks nobody any more whether a
-/// span is to exist.
+/// A `Vec` of layers has the highest interest of its layers, after which `tracing` does not ask
+/// whether a span is enabled.
 #[test]
 fn in_a_vec_another_layer_makes_the_spans_visible() {
     let span = tracing::subscriber::with_default(Registry::default(), || info_span!("plain"));
@@ -128,7 +127,7 @@ fn each_refusal_is_counted_whatever_else_would_have_refused() {
     for (dropped_spans, expected) in [(DroppedSpans::Visible, 0), (DroppedSpans::Disabled, 3)] {
         let world =
             world(|builder| builder.with_sampler("never".parse().unwrap()).with_dropped_spans(dropped_spans));
-        // A filter below our layer is asked after it.
+        // `tracing` asks this filter after our layer, because it is below ours.
         let subscriber = Registry::default().with(LevelFilter::INFO).with(world.astracer.layer.clone());
         tracing::dispatcher::with_default(&Dispatch::new(subscriber), || {
             let _dropped = info_span!("dropped").entered();
@@ -140,7 +139,7 @@ fn each_refusal_is_counted_whatever_else_would_have_refused() {
     }
 }
 
-/// The rows of the document's table: of visible spans, of disabled ones.
+/// The rows of the document's table: subject, visible spans, disabled spans, test.
 pub(crate) const ROWS: &[DocumentRow] = &[
     (
         "a span below a dropped root",
@@ -180,8 +179,7 @@ pub(crate) const ROWS: &[DocumentRow] = &[
     ),
 ];
 
-/// A per-layer filter that lets nothing through while spans are left must not leave the thread
-/// inside them.
+/// If a per-layer filter turns off while spans are exited, the thread must not remain inside them.
 #[test]
 fn a_filter_may_change_while_spans_are_entered() {
     for dropped_spans in [DroppedSpans::Visible, DroppedSpans::Disabled] {
@@ -213,7 +211,7 @@ fn a_filter_may_change_while_spans_are_entered() {
     }
 }
 
-/// A stack that begins without a layer, as where tracing is switched on later.
+/// A stack that starts without a layer, as when tracing is switched on later.
 #[test]
 fn a_layer_may_come_by_reload() {
     let world = world(|builder| builder);
@@ -227,7 +225,8 @@ fn a_layer_may_come_by_reload() {
     assert_eq!(draw(&world.exported()), "after\n");
 }
 
-/// Registries give the same ids. A layer that comes by reload is not told on which it is.
+/// Registries use the same ids. A layer that is set by reload does not learn which registry it is
+/// on.
 #[test]
 fn layers_that_come_by_reload_tell_their_spans_apart() {
     let world = world(|builder| builder);
@@ -252,8 +251,7 @@ fn layers_that_come_by_reload_tell_their_spans_apart() {
     assert_eq!(draw(&world.exported()), "a\n  child\nb\n  child\n");
 }
 
-/// Spans end while the layer is away, and it does not hear of it. Others have their places when it
-/// is back.
+/// Spans end unnoticed while the layer is away. When it is back, other spans have their ids.
 #[test]
 fn a_layer_that_goes_and_comes_back_by_reload_records_all_that_begins() {
     const SPANS: usize = 100;
@@ -263,7 +261,7 @@ fn a_layer_that_goes_and_comes_back_by_reload_records_all_that_begins() {
     tracing::dispatcher::with_default(&dispatch, || {
         handle.reload(Some(world.astracer.layer.clone())).unwrap();
         let open: Vec<_> = (0..SPANS).map(|_| info_span!("open")).collect();
-        // Decided.
+        // The sampler decides on them here.
         open.iter().for_each(|span| span.in_scope(|| ()));
         handle.reload(None).unwrap();
         drop(open);
@@ -272,15 +270,15 @@ fn a_layer_that_goes_and_comes_back_by_reload_records_all_that_begins() {
     });
     let spans = world.exported();
     assert_eq!(spans.iter().filter(|span| span.name == "later").count(), SPANS);
-    // Nobody told of the ends of those that were open.
+    // The layer never received the ends of the spans that were open.
     let stats = world.handle.stats();
     assert_eq!((stats.spans_lost.open_spans, stats.spans_lost.total()), (SPANS as u64, SPANS as u64));
     assert_eq!((stats.spans_open, stats.traces_open), (0, 0));
 }
 
-/// Nobody ends the recorded traces that were open then. One in which nothing has ended gives its
-/// slot back at once, for there is nothing that policies could look at; another one at the age that
-/// ends all traces.
+/// The layer never receives the ends of recorded traces that were open. A trace without an ended
+/// span gives its slot back at once, since policies have nothing to examine; another leaves at the
+/// maximum age.
 #[test]
 fn a_layer_that_goes_by_reload_leaves_no_slots_taken() {
     const TRACES: usize = 100;
@@ -303,8 +301,8 @@ fn a_layer_that_goes_by_reload_leaves_no_slots_taken() {
     check_sums(&world.handle);
 }
 
-/// The thread leaves the span when the layer that entered it is gone, and another one is there, or
-/// none.
+/// The thread exits the span when the layer that entered it is gone, with another layer in its
+/// place or with none.
 #[test]
 fn a_layer_that_is_replaced_inside_of_a_span_leaves_nothing_behind() {
     for is_away in [false, true] {
@@ -327,9 +325,9 @@ fn a_layer_that_is_replaced_inside_of_a_span_leaves_nothing_behind() {
     }
 }
 
-/// Spans that a thread enters and leaves in any order, in kept and in dropped traces, while the
-/// layer is replaced, leave it as it was: no context is current, and the next trace begins there as
-/// the first of all. In a dropped trace, spans rely on the context that the outermost one has
+/// A thread enters and exits spans of kept and dropped traces in any order while the layer is
+/// replaced. Afterwards the thread is as before: no context is current, and the next trace begins
+/// as the first one did. In a dropped trace, spans rely on the context that the outermost one has
 /// attached.
 #[test]
 fn a_layer_that_is_replaced_at_any_time_leaves_nothing_behind() {

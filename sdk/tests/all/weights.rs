@@ -1,8 +1,8 @@
 //! Threshold, randomness and flags between processes, as headers.
 //!
-//! Expectations are the specification's ("TraceState: Probability Sampling", "General
-//! requirements"; W3C Trace Context level 2), and what the SDKs of Python and JavaScript sent and
-//! received: see `interop` in tests/data/README.md.
+//! The expected values come from the specification ("TraceState: Probability Sampling", "General
+//! requirements"; W3C Trace Context level 2), and from what the SDKs of Python and JavaScript sent
+//! and received: see `interop` in tests/data/README.md.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
@@ -23,7 +23,7 @@ use crate::support::{World, one, world};
 
 type Headers = HashMap<String, String>;
 
-/// `traceparent` of this trace, with its flags.
+/// The `traceparent` of this trace with these flags.
 fn parent(trace_id: u128, flags: u8) -> String {
     format!("00-{trace_id:032x}-00000000000000aa-{flags:02x}")
 }
@@ -36,13 +36,13 @@ fn headers(parent: &str, state: &str) -> Headers {
     headers
 }
 
-/// The flags and the trace state of headers; `-` for an empty one.
+/// The flags and the trace state in headers; `-` for an empty trace state.
 fn sent(headers: &Headers) -> (String, String) {
     let state = headers.get("tracestate").filter(|state| !state.is_empty());
     (headers["traceparent"][53..].to_owned(), state.map_or("-", |state| state).to_owned())
 }
 
-/// The headers that a service sends from within a root, called with these headers.
+/// The headers that a service sends from within a root, when it is called with `received`.
 fn call(world: &World, received: &dyn Extractor) -> Headers {
     let propagator = world.astracer.propagator();
     let mut sent = Headers::new();
@@ -55,7 +55,7 @@ fn call(world: &World, received: &dyn Extractor) -> Headers {
     sent
 }
 
-/// Ids that count: not random.
+/// Ascending ids, which are not random.
 #[derive(Debug)]
 struct Counting(Mutex<u128>);
 
@@ -75,23 +75,22 @@ impl IdGenerator for Counting {
 fn a_parent_s_threshold_goes_on_unless_the_flag_contradicts_it() {
     let high = 0xff_ffff_ffff_ffffu128;
     for (trace_id, flags, received, sent_on) in [
-        // R >= T and sampled, or R < T and not.
+        // Consistent: R >= T and sampled, or R < T and not sampled.
         (high, 3, "ot=th:c", "ot=th:c"),
         (high, 1, "ot=th:c", "ot=th:c"),
         (0xc0_0000_0000_0000, 3, "ot=th:c", "ot=th:c"),
         (0xbf_ffff_ffff_ffff, 2, "ot=th:c", "ot=th:c"),
-        // The contrary: the weight is unknown, all else stays.
+        // Contradictory: the weight is unknown, so the threshold is erased. Everything else stays.
         (0xbf_ffff_ffff_ffff, 3, "ot=th:c", "-"),
         (high, 2, "ot=th:c", "-"),
         (1, 3, "a=1,ot=th:c;k:v;p:8,b=2", "ot=k:v;p:8,a=1,b=2"),
-        // The explicit randomness counts, not the id's.
+        // Explicit randomness has precedence over the id's.
         (1, 3, "ot=th:8;rv:80000000000000", "ot=th:8;rv:80000000000000"),
         (high, 3, "ot=th:8;rv:7fffffffffffff", "ot=rv:7fffffffffffff"),
-        // No threshold: none goes out.
+        // Without a threshold, none is sent.
         (high, 3, "-", "-"),
         (high, 3, "ot=rv:00000000000001", "ot=rv:00000000000001"),
-        // A malformed threshold or randomness says nothing, and is passed on to whoever may know
-        // better.
+        // A malformed threshold or randomness is ignored, and passed on unchanged.
         (1, 3, "ot=th:C;k:v", "ot=th:C;k:v"),
         (high, 3, "ot=th:c;rv:1", "ot=th:c;rv:1"),
         (1, 3, "ot=th:8;th:0", "ot=th:8;th:0"),
@@ -109,8 +108,8 @@ fn a_parent_s_threshold_goes_on_unless_the_flag_contradicts_it() {
     }
 }
 
-/// The rightmost of 32 members gives way to ours, as W3C's "Mutating the tracestate Field" says;
-/// without one of ours, all stay. Of more than 32 the first 32 are read.
+/// The rightmost of 32 members is dropped for ours, by W3C's "Mutating the tracestate Field".
+/// Without one of ours, all stay. Of more than 32 members, the first 32 are read.
 #[test]
 fn thirty_two_members_travel() {
     let members: Vec<String> = (0..40).map(|n| format!("k{n}=v{n}")).collect();
@@ -126,8 +125,8 @@ fn thirty_two_members_travel() {
     assert_eq!(sent(&call(&decides, &headers(&high, &full))).1, expected);
 }
 
-/// A member that our threshold would make too long gives up foreign sub-keys, and never keeps a
-/// threshold that is not true.
+/// If our threshold makes the member too long, foreign sub-keys are dropped. The received threshold
+/// is never kept if it is not true.
 #[test]
 fn a_threshold_that_does_not_hold_is_not_left_for_want_of_room() {
     let world = world(|builder| {
@@ -135,7 +134,7 @@ fn a_threshold_that_does_not_hold_is_not_left_for_want_of_room() {
     });
     let long = format!("ot=th:0;x:{};y:1", "z".repeat(245));
     let state = sent(&call(&world, &headers(&parent(u128::from(u64::MAX), 3), &long))).1;
-    // (1 - 0.3) * 16^4 is 45875.2: b333.
+    // (1 - 0.3) * 16^4 is 45875.2, in hexadecimal b333.
     assert_eq!(state, format!("ot=th:b333;x:{}", "z".repeat(245)));
 }
 
@@ -214,7 +213,7 @@ fn a_kept_root_says_how_it_was_decided_if_asked() {
     }
 }
 
-/// A quarter of randomness is kept, so each kept root stands for four.
+/// A quarter of the randomness is kept, so each kept root represents four.
 #[test]
 fn the_adjusted_count_is_the_reciprocal_of_the_probability() {
     let world = world(|builder| {
@@ -234,7 +233,7 @@ fn stock(sampler: impl opentelemetry_sdk::trace::ShouldSample + 'static) -> SdkT
     SdkTracerProvider::builder().with_sampler(sampler).build()
 }
 
-/// The headers of a root of the stock SDK, with its own propagator.
+/// The headers of a root of the stock SDK, written by its own propagator.
 fn stock_root(provider: &SdkTracerProvider, parent: &Context) -> (SpanContext, Headers) {
     let span = provider.tracer("stock").start_with_context("root", parent);
     let ids = span.span_context().clone();
@@ -253,7 +252,7 @@ fn the_stock_sdk_as_parent_is_honoured() {
         let world = world(|builder| builder.with_sampler("never".parse().unwrap()));
         let sent = call(&world, &headers);
         assert_eq!(sent["traceparent"][3..35], ids.trace_id().to_string());
-        // The stock SDK says nothing of its ratio: the weight is unknown, and none is written.
+        // The stock SDK does not send its ratio, so the weight is unknown and none is written.
         assert_eq!(self::sent(&sent), (format!("0{}", u8::from(ids.is_sampled())), "-".to_owned()));
         assert_eq!(world.exported().len(), if ids.is_sampled() { 2 } else { 0 });
         kept += u32::from(ids.is_sampled());
@@ -261,8 +260,8 @@ fn the_stock_sdk_as_parent_is_honoured() {
     assert!((1..50).contains(&kept), "{kept}");
 }
 
-/// With its own sampler the stock SDK follows the flag and passes the trace state on; with ours it
-/// also erases a threshold that the flag contradicts. Its propagator clears the flag `random`.
+/// With its own sampler, the stock SDK follows the flag and passes the trace state on. With ours it
+/// also erases a threshold that contradicts the flag. Its propagator clears the flag `random`.
 #[test]
 fn the_stock_sdk_as_child_follows() {
     let ours = |builder: astracer_sdk::Builder| builder.with_sampler("ratio:0.5".parse().unwrap());
@@ -287,8 +286,8 @@ fn the_stock_sdk_as_child_follows() {
     assert_eq!(sent(&headers), ("01".to_owned(), "a=1".to_owned()));
 }
 
-/// Headers that the SDKs of Python and JavaScript sent: their decision holds here, and their weight
-/// goes on.
+/// Headers that the SDKs of Python and JavaScript sent: their decision is followed here, and their
+/// weight is passed on.
 #[test]
 fn other_languages_as_parents_are_honoured() {
     let mut roots = 0;
@@ -310,7 +309,7 @@ fn other_languages_as_parents_are_honoured() {
 }
 
 /// Headers that our service sent, and the results in those SDKs: the same decision and the same
-/// weight, but for the contradictions that the table marks.
+/// weight, except for the contradictions marked in the table.
 #[test]
 fn other_languages_as_children_agree() {
     let mut children = 0;
@@ -320,12 +319,12 @@ fn other_languages_as_children_agree() {
         };
         let world = world(|builder| builder.with_sampler("never".parse().unwrap()));
         let (flags, state) = sent(&call(&world, &headers(parent, state)));
-        // The order of sub-keys is free.
+        // Sub-keys may be in any order.
         let value = |state: &str| OtMember::of(state.trim_matches('-')).unwrap().value();
         let ours = (flags == "03" || flags == "01", value(&state));
         let theirs = (kept == "true", value(sent_on));
-        // The others follow the threshold instead of the flag, and keep it: the specification wants
-        // it erased.
+        // If flag and threshold contradict each other, the other SDKs follow the threshold and keep
+        // it. The specification requires erasing it.
         let contradicted = language.ends_with('!');
         assert_eq!(ours == theirs, !contradicted, "{line}: {ours:?}");
         children += 1;

@@ -50,7 +50,7 @@ fn a_parent_is_the_one_that_is_attached_and_cannot_be_set() {
     assert_eq!((stats.parents_kept, stats.parents_dropped, stats.roots_dropped), (1, 1, 1));
 }
 
-/// Counts the times that it is formatted.
+/// Counts how often it is formatted.
 struct Formatted<'a>(&'a Cell<u32>);
 
 impl fmt::Display for Formatted<'_> {
@@ -91,7 +91,7 @@ fn the_key_has_the_name_of_a_field() {
     assert_eq!(draw(&spans), "a\nb\n");
 }
 
-/// Allocations of one dropped root with fields, once everything is warm.
+/// Allocations of one dropped root with fields, after a warm-up.
 fn allocations(mode: ContextMode, key: Key) -> u64 {
     let world = world(|builder| {
         at_once(builder.with_sampler("never".parse().unwrap()))

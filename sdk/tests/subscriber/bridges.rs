@@ -1,5 +1,5 @@
-//! OpenTelemetry's metrics and logs, which tracing-opentelemetry's `MetricsLayer` and
-//! opentelemetry-appender-tracing's bridge make of events, on the subscriber.
+//! OpenTelemetry metrics and logs from events, by tracing-opentelemetry's `MetricsLayer` and
+//! opentelemetry-appender-tracing's bridge, on our subscriber.
 
 use std::cell::RefCell;
 use std::fmt::Debug;
@@ -27,11 +27,11 @@ use crate::stacks::{tells_the_same, watch};
 use crate::support::{draw, one, world};
 
 thread_local! {
-    /// Writes what the stack that runs has collected.
+    /// Writes what the running stack has collected.
     static WRITE: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
 }
 
-/// Requests with events that are metrics, and some that are not.
+/// Requests with events, some of which are metrics.
 fn requests() {
     for (route, rows) in [("/a", 3_u64), ("/b", 5), ("/a", 8)] {
         let request = info_span!("request", route, late = Empty).entered();
@@ -119,8 +119,8 @@ fn metrics_count_what_they_count_on_a_registry() {
         .with_filter(filter_fn(|metadata| metadata.fields().field("route").is_some())));
 }
 
-/// The layer's own filter refuses all spans: for itself only. Events below a dropped root are
-/// counted as well.
+/// The metrics layer's own filter refuses all spans, for itself only. Events below a dropped root
+/// are counted too.
 #[test]
 fn metrics_are_exact_and_traces_whole_whatever_is_dropped() {
     for (sampler, dropped_spans, kept) in [
@@ -187,7 +187,7 @@ where
     bridge
 }
 
-/// With the attributes of the spans around them, which the bridge keeps in the spans' extensions.
+/// The bridge keeps the attributes of spans in their extensions, and adds them to the logs inside.
 #[test]
 fn logs_say_what_they_say_on_a_registry() {
     tells_the_same!("alone", write_requests, |page| logs(page));
@@ -195,7 +195,7 @@ fn logs_say_what_they_say_on_a_registry() {
     tells_the_same!("beside others", write_requests, |page| watch("all", page), logs(page));
 }
 
-/// A log record has the ids of the span that it was made in, sampled or not as the trace is.
+/// A log record has the ids of its span, and the sampled flag of its trace.
 #[test]
 fn logs_have_the_ids_of_their_spans() {
     for context in [ContextMode::Off, ContextMode::Ids, ContextMode::Recording] {
@@ -230,7 +230,7 @@ fn logs_have_the_ids_of_their_spans() {
         }
         assert_eq!(contexts[..3], [None, Some(ids("root")), Some(ids("child"))], "{context:?}");
         let [Some(root), Some(child)] = contexts[3..] else { panic!("{contexts:?}") };
-        // Below a dropped root the root's ids stand for all.
+        // Below a dropped root all records have the root's ids.
         assert_eq!(root, child);
         assert!(root.0 != ids("root").0 && root.0 != TraceId::INVALID && !root.2, "{root:?}");
     }

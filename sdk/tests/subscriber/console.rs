@@ -1,9 +1,8 @@
-//! tokio-console's layer on the subscriber.
+//! tokio-console's layer on our subscriber.
 //!
-//! `console_subscriber::ConsoleLayer` cannot be built without `--cfg tokio_unstable` for the whole
-//! build, so its calls are ported here from console-subscriber 0.5.0 (MIT licence): what it looks
-//! up, keeps in extensions and counts, and not what it sends. The spans and events are those that
-//! tokio emits.
+//! `console_subscriber::ConsoleLayer` can only be built with `--cfg tokio_unstable` for the whole
+//! build. So its calls are ported from console-subscriber 0.5.0 (MIT licence): look-ups, extensions
+//! and counts, but not what it sends. The spans and events are those that tokio emits.
 
 use std::cell::RefCell;
 use std::fmt::Debug;
@@ -31,7 +30,7 @@ enum Kind {
     AsyncOp,
 }
 
-/// By the callsites' names, as `ConsoleLayer::register_callsite` sorts them.
+/// Sorts callsites by name, as `ConsoleLayer::register_callsite` does.
 fn kind(metadata: &Metadata<'_>) -> Option<Kind> {
     match (metadata.name(), metadata.target()) {
         ("runtime.spawn", _) | ("task", "tokio::task") => Some(Kind::Task),
@@ -41,12 +40,12 @@ fn kind(metadata: &Metadata<'_>) -> Option<Kind> {
     }
 }
 
-/// A task, a resource or an operation on one. The original has a type for each, in the extensions
-/// of its span too.
+/// The counts of a task, a resource or an operation, in the extensions of its span. The original
+/// has one type for each.
 #[derive(Debug)]
 struct Stats {
     kind: Kind,
-    /// The name of the task, the resource's type, the operation's source.
+    /// The task's name, the resource's type, or the operation's source.
     name: String,
     parent: Option<String>,
     inherits: bool,
@@ -65,11 +64,12 @@ struct Counts {
 }
 
 thread_local! {
-    /// As `current_spans`: the original copies the registry's stack, which it cannot read.
+    /// The thread's spans, like `current_spans`: the original copies the registry's stack, which it
+    /// cannot read.
     static STACK: RefCell<Vec<Id>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Writes what it has counted for a span when that ends.
+/// Writes the counts of a span when it ends.
 struct Console(Page);
 
 fn console(page: &Page) -> Console {
@@ -101,7 +101,7 @@ impl Visit for Values {
     }
 }
 
-/// As `first_entered`: the innermost span of this kind that the thread is inside of.
+/// The innermost span of this kind that the thread has entered, like `first_entered`.
 fn innermost<S>(wanted: Kind, cx: &Context<'_, S>) -> Option<Id>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -157,7 +157,7 @@ where
         let values = Values::of(|visit| event.record(visit));
         match event.metadata().target() {
             "tokio::task::waker" => {
-                // It knows the task by its span's id, as a number.
+                // The event identifies the task by its span's id, as a number.
                 let Some(Ok(id)) = values.get("task.id").map(str::parse) else { return };
                 let id = Id::from_u64(id);
                 let is_inside = STACK.with_borrow(|stack| stack.contains(&id));
@@ -209,7 +209,8 @@ where
     }
 }
 
-/// As `state_update`: of the innermost one, and of a resource's parent that inherits it.
+/// Updates the innermost span of this kind, and a resource's parent if it inherits, like
+/// `state_update`.
 fn update<S>(kind: Kind, values: &Values, cx: &Context<'_, S>)
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -235,8 +236,8 @@ fn wake(op: &str, task: &Span) {
     trace!(target: "tokio::task::waker", op, task.id = id);
 }
 
-/// Two tasks that wait for a mutex, which has a semaphore, in the order in which tokio emits it.
-/// The second one is woken by the first, on another thread than it was polled on.
+/// Two tasks wait for a mutex, which contains a semaphore. Spans and events are in tokio's order.
+/// The first task wakes the second, on another thread than the second was polled on.
 fn tasks() {
     let tasks = [task("first"), task("second")];
     let mutex = trace_span!(
@@ -298,8 +299,7 @@ fn a_console_sees_the_same_tasks() {
     );
 }
 
-/// By hand: what the layer counts, and that nothing of it is in the traces, if spans of the runtime
-/// are not to be.
+/// Expected counts by hand. None of the runtime's spans is in the traces, if a filter hides them.
 #[test]
 fn a_console_counts_what_happened_and_traces_have_none_of_it() {
     let world = world(|builder| builder);

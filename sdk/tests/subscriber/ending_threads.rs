@@ -1,5 +1,5 @@
 //! Threads that trace while their thread-local values are dropped. A registry panics then, which
-//! ends the process.
+//! aborts the process.
 
 use std::cell::RefCell;
 use std::thread;
@@ -14,7 +14,7 @@ use tracing::{Callsite, Dispatch, info_span};
 
 use crate::support::{one, world};
 
-/// Traces when a thread's values are dropped.
+/// Traces in its drop at the end of a thread.
 struct Last(Option<Box<dyn FnOnce()>>);
 
 impl Drop for Last {
@@ -27,8 +27,7 @@ impl Drop for Last {
 
 thread_local!(static LAST: RefCell<Last> = const { RefCell::new(Last(None)) });
 
-/// The values that a thread has used when it ends, after the one that traces then, and so is
-/// dropped before that one.
+/// Thread-locals that a thread used after [`Last`], and that are therefore dropped before it.
 #[derive(Clone, Copy, Debug)]
 enum Used {
     Nothing,
@@ -44,7 +43,7 @@ fn a_thread_that_ends_may_trace() {
             let world = world(|builder| builder.with_context_mode(mode));
             let dispatch = world.dispatch.clone();
             thread::spawn(move || {
-                // The first value that is used is dropped last.
+                // The value that is used first is dropped last.
                 LAST.with(|_| ());
                 let earlier = with_default(&dispatch, || info_span!(parent: None, "earlier"));
                 let own = dispatch.clone();
@@ -69,7 +68,7 @@ fn a_thread_that_ends_may_trace() {
     }
 }
 
-/// `tracing`'s own thread-local may be gone as well: its macros then find no scoped subscriber.
+/// `tracing`'s own thread-local may be gone too, after which its macros find no scoped subscriber.
 fn trace_by(dispatch: &Dispatch, earlier: &tracing::Span) {
     earlier.in_scope(|| ());
     let begin = |callsite: &'static dyn Callsite, parent: Option<&Id>| {
@@ -91,9 +90,9 @@ fn trace_by(dispatch: &Dispatch, earlier: &tracing::Span) {
     dispatch.try_close(last);
 }
 
-/// A worker that is inside of a span until it ends: a thread-local value holds the guard, and is
-/// dropped after the thread's stack of spans. The handles that the thread has for children are not
-/// lost with it.
+/// A worker stays inside a span until its thread ends: a thread-local holds the guard, and is
+/// dropped after the thread's stack of spans. The handles that the thread reserved for children
+/// must not be lost with the stack.
 #[test]
 fn a_thread_may_be_inside_of_a_span_until_it_ends() {
     thread_local!(static WORKER: RefCell<Vec<tracing::span::EnteredSpan>> = const { RefCell::new(Vec::new()) });

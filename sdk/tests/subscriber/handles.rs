@@ -1,4 +1,5 @@
-//! Ids and handles: one span ends once, when its last handle is gone, and a stale id is nobody's.
+//! Ids and handles: a span ends once, when its last handle is dropped, and a stale id refers to no
+//! span.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -23,7 +24,7 @@ fn no_id_is_given_twice() {
     });
 }
 
-/// Calls of code that keeps an id after its span has ended.
+/// The calls of code that keeps an id after its span has ended.
 fn misuse(dispatch: &Dispatch, stale: &Id) {
     dispatch.enter(stale);
     info!("inside of a span that has ended");
@@ -40,7 +41,7 @@ fn a_stale_id_does_nothing_to_the_span_in_its_place() {
         let root = info_span!("root");
         let stale = info_span!("ended").id().unwrap();
         misuse(&world.dispatch, &stale);
-        // It has the place of the one that ended.
+        // This span reuses the entry of the ended one.
         let next = info_span!(parent: &root, "next");
         misuse(&world.dispatch, &stale);
         let orphan = info_span!(parent: stale.clone(), "orphan");
@@ -74,7 +75,7 @@ fn a_long_chain_ends_with_its_last_span() {
     assert_eq!(spans.last().unwrap().name, "root");
 }
 
-/// A registry searches the thread's stack at each enter, and takes minutes for this.
+/// A registry searches the thread's stack at each entry, and takes minutes for this.
 #[test]
 fn a_long_chain_of_entered_spans_takes_its_length() {
     const LENGTH: usize = 100_000;
@@ -123,8 +124,9 @@ fn the_last_of_many_handles_ends_a_span_once() {
     }
 }
 
-/// Children begin inside of a parent on one thread, more than the handles that it takes at once,
-/// and end on another, before the parent is left and after: the parent ends with the last of all.
+/// Children begin inside a parent on one thread, more than the handles that the thread reserves at
+/// once. They end on another thread, before and after the parent is exited. The parent ends with
+/// the last of them.
 #[test]
 fn children_that_end_on_another_thread_hold_their_parent() {
     const CHILDREN: usize = 200;
@@ -134,7 +136,7 @@ fn children_that_end_on_another_thread_hold_their_parent() {
             let root = info_span!("root");
             let entered = root.enter();
             let mut children: Vec<Span> = (0..CHILDREN).map(|_| info_span!("child")).collect();
-            // Handles that are put back are used again.
+            // Returned handles are reused.
             for _ in 0..CHILDREN {
                 drop(info_span!("short"));
             }
@@ -163,9 +165,9 @@ fn children_that_end_on_another_thread_hold_their_parent() {
     }
 }
 
-/// A guard that is leaked keeps the span open, once a child has begun inside. A thread that ends
-/// lets go of what it has for children; if there is no other handle by then, the span stays open,
-/// is counted, and the spans below leave when the trace is old.
+/// A leaked guard keeps the span open once a child has begun inside. A thread that ends drops the
+/// handles that it reserved for children. If no other handle is left then, the span stays open and
+/// is counted, and the spans below it leave at the trace's maximum age.
 #[test]
 fn a_leaked_guard_keeps_a_span_open() {
     for is_dropped_inside in [false, true] {
@@ -193,7 +195,7 @@ fn a_leaked_guard_keeps_a_span_open() {
     }
 }
 
-/// On a registry an entered span is not held by the thread that is inside of it.
+/// On a registry, a thread does not hold the spans that it has entered.
 #[test]
 fn a_leaked_guard_keeps_no_span_of_a_registry_open() {
     let world = world(|builder| builder);
@@ -209,8 +211,7 @@ fn a_leaked_guard_keeps_no_span_of_a_registry_open() {
     assert_eq!(draw(&world.exported()), "root\n  child\n");
 }
 
-/// The service's own formatting panics while a child begins: the child never was, and holds
-/// nothing.
+/// The service's formatting panics while a child begins. The child never exists, and holds nothing.
 #[test]
 fn a_child_whose_fields_panic_holds_no_parent() {
     struct Panics;
@@ -229,7 +230,7 @@ fn a_child_whose_fields_panic_holds_no_parent() {
     assert_eq!(world.handle.stats().spans_open, 0);
 }
 
-/// Notes the spans that begin and end.
+/// Collects the spans that begin and end.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<Vec<(bool, u64)>>>);
 
@@ -250,8 +251,8 @@ fn a_filter_is_told_of_each_end_once() {
     is_told_of_each_end_once(&seen, world.astracer.subscriber().with_filter(seen.clone()).into());
 }
 
-/// As a service does that chooses its subscriber when it starts. One in a box is not told which it
-/// is a part of.
+/// A service that chooses its subscriber at start boxes its layers. A boxed layer does not learn
+/// which subscriber it is in.
 #[test]
 fn a_filter_in_a_box_is_told_of_each_end_once() {
     let world = world(|builder| builder);
@@ -261,7 +262,7 @@ fn a_filter_in_a_box_is_told_of_each_end_once() {
     is_told_of_each_end_once(&seen, boxed.into());
 }
 
-/// One that is shared serves under one dispatcher, and then under another.
+/// A shared layer serves under one dispatcher, and then under another.
 #[test]
 fn a_filter_that_is_shared_is_told_of_each_end_once_by_each_dispatcher() {
     let world = world(|builder| builder);
@@ -285,14 +286,14 @@ fn is_told_of_each_end_once(seen: &Seen, dispatch: Dispatch) {
     });
     let [root, child, leaf] = ids[..] else { panic!("{ids:?}") };
     let mut seen = seen.0.lock().unwrap().clone();
-    // The end of a parent is told before that of the child whose end it follows from: nothing runs
-    // after the filters have heard of the child's.
+    // Sorted, because a parent's end is reported before that of the child that causes it: nothing
+    // runs after the filters have received the child's.
     seen.sort();
     let expected = [(false, root), (false, child), (false, leaf), (true, root), (true, child), (true, leaf)];
     assert_eq!(seen, expected);
 }
 
-/// Panics when it is told of the end of this span.
+/// Panics when it receives the end of this span.
 struct PanicsAt(Arc<Mutex<Option<Id>>>);
 
 impl Layer<AstracerSubscriber> for PanicsAt {
@@ -302,8 +303,8 @@ impl Layer<AstracerSubscriber> for PanicsAt {
     }
 }
 
-/// The panic is the service's; the spans above end all the same, also those of the thread that goes
-/// on.
+/// The panic reaches the service. The spans above still end, including those of the thread that
+/// continues.
 #[test]
 fn a_filter_that_panics_at_an_end_keeps_no_span_open() {
     let world = world(|builder| builder);
@@ -325,7 +326,7 @@ fn a_filter_that_panics_at_an_end_keeps_no_span_open() {
     assert_eq!(world.handle.stats().spans_open, 0);
 }
 
-/// The last handle of the span is the thread's own, which it lets go of when it leaves.
+/// The last handle of the span is the thread's own, which is dropped at the exit.
 #[test]
 fn a_filter_that_panics_when_a_span_is_left_leaves_no_context() {
     let world = world(|builder| builder);
@@ -344,8 +345,7 @@ fn a_filter_that_panics_when_a_span_is_left_leaves_no_context() {
     assert_eq!(draw(&world.exported()), "root\n  child\n");
 }
 
-/// A span that begins inside of another on one subscriber does not hold spans of another
-/// subscriber.
+/// A span that begins inside another one holds only spans of its own subscriber.
 #[test]
 fn subscribers_on_one_thread_keep_their_spans_apart() {
     let world = world(|builder| builder);
@@ -368,7 +368,7 @@ fn a_span_is_current_where_it_was_entered_last() {
     let world = world(|builder| builder.with_open_bytes_max(0));
     tracing::dispatcher::with_default(&world.dispatch, || {
         assert!(Span::current().is_none());
-        // Without an entry, and without one above.
+        // A span without an entry, and without a span above.
         let lost = info_span!("lost").entered();
         let current = Span::current();
         assert_eq!(current.id(), lost.id());
@@ -380,8 +380,8 @@ fn a_span_is_current_where_it_was_entered_last() {
     assert_eq!(world.handle.stats().spans_lost.open_spans, 1);
 }
 
-/// As on a registry: what a task does that was spawned inside of a local root without room is in
-/// that root's trace, which is dropped.
+/// As on a registry: if a local root found no entry, a task spawned inside it stays in that root's
+/// trace, which is dropped.
 #[test]
 fn a_task_stays_in_the_dropped_trace_of_a_root_without_room() {
     for base in [false, true] {
@@ -396,7 +396,7 @@ fn a_task_stays_in_the_dropped_trace_of_a_root_without_room() {
             };
             let thread = || tracing::dispatcher::with_default(dispatch, work);
             std::thread::scope(|scope| scope.spawn(thread).join().unwrap());
-            // There is no place for what it records.
+            // The span has no record for this value.
             task.record("late", 1);
             task.in_scope(|| info!("inside"));
         });
@@ -406,8 +406,8 @@ fn a_task_stays_in_the_dropped_trace_of_a_root_without_room() {
     }
 }
 
-/// As on a registry, too: a span that begins where telemetry is suppressed is the current one
-/// inside.
+/// Also as on a registry: a span that begins where telemetry is suppressed is current inside
+/// itself.
 #[test]
 fn a_suppressed_span_is_current_inside() {
     let world = world(|builder| builder);
@@ -422,8 +422,8 @@ fn a_suppressed_span_is_current_inside() {
     assert_eq!(spans.len(), 1);
 }
 
-/// Below a dropped root neither spans nor events exist; a client's span does, since it tells others
-/// of the decision.
+/// Below a dropped root neither spans nor events exist, except for a client's span, which passes
+/// the decision on.
 #[test]
 fn below_a_dropped_root_everything_is_refused() {
     let world = world(|builder| {

@@ -1,5 +1,5 @@
-//! The subscriber with other layers, which it takes on as our layer on a registry, and under global
-//! filters, alone.
+//! Our subscriber with other layers, compared with our layer on a registry, and our subscriber
+//! alone under global filters.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -22,7 +22,7 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
 
 use crate::support::{Collector, draw, world};
 
-/// Keeps what is written to it.
+/// Collects the text written to it.
 #[derive(Clone, Default)]
 pub(crate) struct Page(Arc<Mutex<Vec<u8>>>);
 
@@ -57,7 +57,7 @@ where
     fmt::layer().with_writer(page.clone()).with_ansi(false).without_time().with_target(false)
 }
 
-/// Spans in spans, recorded late, on another thread, with an explicit parent.
+/// Nested spans, late records, another thread, and an explicit parent.
 fn work() {
     let _root = info_span!("root", n = 1, late = tracing::field::Empty).entered();
     info!("in the root");
@@ -78,7 +78,7 @@ fn work() {
     trace_span!("quiet").in_scope(|| info!("in a span that filters may hide"));
 }
 
-/// Runs the work, and returns the text of the logs and the exported trees.
+/// Runs the work. Returns the text of the logs and the exported trees.
 fn seen(
     astracer: &Astracer,
     collector: &Collector,
@@ -90,8 +90,7 @@ fn seen(
     (page.text(), trees(&collector.spans()))
 }
 
-/// The exported trees in the order of their texts: traces of different threads are exported in any
-/// order.
+/// The exported trees, sorted as texts: traces of different threads are exported in any order.
 pub(crate) fn trees(spans: &[SpanData]) -> String {
     let mut traces: HashMap<TraceId, Vec<SpanData>> = HashMap::new();
     for span in spans {
@@ -102,8 +101,8 @@ pub(crate) fn trees(spans: &[SpanData]) -> String {
     drawn.concat()
 }
 
-/// A stack on the subscriber and the same on a registry with the layer tell the same, in every
-/// combination of filters.
+/// The same layers give the same results on the subscriber and on a registry with our layer, in
+/// every combination of filters.
 #[test]
 fn a_stack_on_the_subscriber_is_the_stack_on_a_registry() {
     macro_rules! check {
@@ -140,7 +139,7 @@ fn a_stack_on_the_subscriber_is_the_stack_on_a_registry() {
     check!("two logs", |page| logs(page).with_filter(LevelFilter::INFO), logs(page));
 }
 
-/// `EnvFilter` looks no spans up, also where its directives name spans and fields.
+/// `EnvFilter` does not look up spans, even if its directives name spans and fields.
 #[test]
 fn an_env_filter_holds_on_the_subscriber_alone() {
     let world = world(|builder| builder);
@@ -158,7 +157,7 @@ fn an_env_filter_holds_on_the_subscriber_alone() {
     assert_eq!(world.handle.stats().spans_open, 0);
 }
 
-/// Spans that have no place in traces have ids of their own too, by which a filter knows them.
+/// Spans outside of traces have ids of their own too, so that a filter can tell them apart.
 #[test]
 fn an_env_filter_forgets_spans_of_suppressed_telemetry_one_by_one() {
     let world = world(|builder| builder);
@@ -174,15 +173,15 @@ fn an_env_filter_forgets_spans_of_suppressed_telemetry_one_by_one() {
     });
 }
 
-/// The service's log is as long with the SDK switched off as with it.
+/// The service's log has the same lines with the SDK switched off.
 #[test]
 fn a_level_holds_for_layers_when_the_sdk_is_off() {
     let spans = || [tracing::debug_span!("detail"), info_span!("work")].map(|span| span.metadata().unwrap());
     let [detail, work] = with_default(tracing_subscriber::registry(), spans);
     let world = world(|builder| builder.with_enabled(false));
     let subscriber = world.astracer.subscriber().with_max_level(LevelFilter::INFO);
-    // Asked directly: `tracing` asks all dispatchers of the process together, and other tests have
-    // some.
+    // Asked directly: `tracing` combines the answers of all dispatchers of the process, and other
+    // tests have some.
     let dispatch = tracing::Dispatch::new(subscriber.with(logs(&Page::default())));
     assert!(dispatch.register_callsite(detail).is_never());
     assert!(dispatch.register_callsite(work).is_always());
@@ -240,7 +239,7 @@ fn the_stock_layer_records_over_the_subscriber() {
     assert_eq!(stock.len(), 4);
 }
 
-/// Looks spans up wherever a layer may.
+/// Looks up spans in each callback where a layer may.
 #[derive(Clone, Default)]
 struct Curious(Arc<Mutex<Vec<String>>>);
 

@@ -1,7 +1,7 @@
-//! The tests of the layer, with the subscriber as the base, and tests of the subscriber alone.
+//! The tests of the layer with our subscriber as the base, and tests of the subscriber alone.
 
 #![cfg(feature = "enabled")]
-// The rows of the document's tables are tests of the layer, and used there.
+// The rows of the document's tables are used only in the other binary.
 #![allow(dead_code)]
 
 pub(crate) const BASE: support::Base = support::Base::Subscriber;

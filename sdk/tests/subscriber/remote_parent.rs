@@ -20,7 +20,7 @@ use crate::support::{TIMEOUT, World, one, world};
 
 const PARENT: &str = "00-0000000000000000000000000000002a-000000000000002b-01";
 
-/// Begins one span when it is called, and one in its future.
+/// A service that begins one span when it is called, and one in its future.
 #[derive(Clone)]
 struct Shop;
 
@@ -73,7 +73,7 @@ fn a_request_without_a_caller_begins_a_trace() {
     let world = world(|builder| builder.with_start(Start::AtOnce));
     let layer = RemoteParentLayer::new(world.astracer.propagator());
     for header in ["x-unrelated", "traceparent"] {
-        // A header that cannot be read counts for none.
+        // A header that cannot be parsed is ignored.
         let request = Request::builder().header(header, "nonsense").body(()).unwrap();
         tracing::dispatcher::with_default(&world.dispatch, || serve(request, &layer));
     }
@@ -86,7 +86,7 @@ fn request(headers: &[(&str, &str)]) -> Request<()> {
     headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)).body(()).unwrap()
 }
 
-/// B3, of OpenTelemetry's propagators API: either form is read, whichever is written.
+/// OpenTelemetry's propagators API on B3: both forms are read, whichever is written.
 #[test]
 fn a_caller_that_writes_the_other_form_of_b3_is_heard() {
     let several: &[(&str, &str)] = &[
@@ -115,8 +115,8 @@ fn a_caller_that_writes_the_other_form_of_b3_is_heard() {
     }
 }
 
-/// One caller that writes several formats: what the later ones say counts. W3C Trace Context cannot
-/// say that a decision is left to the callee, and says "not sampled" then.
+/// One caller writes several formats; the later ones have precedence. W3C Trace Context cannot
+/// leave the decision to the callee, and says "not sampled" instead.
 #[test]
 fn a_decision_in_another_format_counts_where_b3_leaves_it_open() {
     const IDS: &str = "0000000000000000000000000000002a-000000000000002b";
@@ -173,15 +173,15 @@ fn several_baggage_headers_are_one_list() {
     assert_eq!(seen(&[("baggage", "a=1"), ("baggage", "b=2, c=3")]), "a=1,b=2,c=3");
     assert_eq!(seen(&[("baggage", "a=1"), ("baggage", "a=2")]), "a=2");
     assert_eq!(seen(&[("baggage", "a=1")]), "a=1");
-    // A list that would be longer than the specification's limit for all is not read, and takes no
-    // other away.
+    // A header with a list above the specification's limit is ignored, without an effect on the
+    // others.
     let long = format!("long={}", "x".repeat(8_192));
     assert_eq!(seen(&[("baggage", "a=1"), ("baggage", &long), ("baggage", "b=2")]), "a=1,b=2");
     let _around = Context::new().with_baggage([opentelemetry::KeyValue::new("around", 1)]).attach();
     assert_eq!(seen(&[("baggage", &long), ("baggage", &long)]), "around=1");
 }
 
-/// Answers with what it sees.
+/// Responds with the result of its function, called inside the request.
 struct Look<F>(F);
 
 impl<F: Fn() -> String> Service<Request<()>> for Look<F> {

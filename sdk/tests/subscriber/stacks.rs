@@ -1,5 +1,5 @@
-//! Other layers are told on the subscriber what a plain registry tells them, whatever is dropped,
-//! and so are they on our layer.
+//! Other layers receive the same calls on our subscriber and on our layer as on a plain registry,
+//! whatever is dropped.
 //!
 //! The stacks of filters are those of tracing-subscriber's own tests: `layer_filters`,
 //! `env_filter`, `reload`, `option`, `vec`.
@@ -24,7 +24,7 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
 use crate::layers::{Page, trees};
 use crate::support::world;
 
-/// All ways in which spans are dropped.
+/// All combinations in which spans are dropped or kept.
 pub(crate) const CASES: [(DroppedSpans, &str); 6] = [
     (DroppedSpans::Visible, "always"),
     (DroppedSpans::Visible, "never"),
@@ -34,15 +34,15 @@ pub(crate) const CASES: [(DroppedSpans, &str); 6] = [
     (DroppedSpans::Disabled, "every:2"),
 ];
 
-/// Runs `run` in a stack, and returns the text that its layers wrote.
+/// Runs `run` in a stack. Returns the text that its layers wrote.
 pub(crate) fn told(stack: impl Into<Dispatch>, page: &Page, run: fn()) -> String {
     tracing::dispatcher::with_default(&stack.into(), run);
     page.text()
 }
 
 /// Fails unless layers write the same over a plain registry, over our layer on one, and over our
-/// subscriber. Where spans of a dropped trace are disabled for all, the plain registry knows more
-/// than the other two, which still agree.
+/// subscriber. If the spans of a dropped trace are disabled for all layers, the plain registry has
+/// more spans than the other two, which must still agree.
 macro_rules! tells_the_same {
     ($name:expr, $run:expr, |$page:ident| $($layer:expr),+) => {{
         let page = $crate::layers::Page::default();
@@ -73,8 +73,8 @@ macro_rules! tells_the_same {
 }
 pub(crate) use tells_the_same;
 
-/// Spans in spans, with fields recorded late, left out of order, entered twice and on another
-/// thread, with explicit parents and with none; events in all of them.
+/// Nested spans with late fields, exited out of order, entered twice and on another thread, with
+/// explicit parents and without; events in all of them.
 fn service() {
     let request = info_span!(target: "service", "request", user = "a", n = 1, late = Empty).entered();
     info!(target: "service", answer = 42, enable = true, "began");
@@ -115,7 +115,7 @@ fn service() {
     }
 }
 
-/// Writes down what it is told, with the spans around it, the innermost first.
+/// Writes down the calls that it receives, each with the spans around it, innermost first.
 pub(crate) struct Watch {
     name: &'static str,
     page: Page,
@@ -125,7 +125,7 @@ pub(crate) fn watch(name: &'static str, page: &Page) -> Watch {
     Watch { name, page: page.clone() }
 }
 
-/// The fields of a span, in its extensions.
+/// The fields of a span, stored in its extensions.
 struct Fields(String);
 
 #[derive(Default)]
@@ -143,7 +143,7 @@ fn text(record: impl FnOnce(&mut dyn Visit)) -> String {
     text.0
 }
 
-/// The names of spans, the innermost first.
+/// The names of spans, innermost first.
 fn names<'a, R: LookupSpan<'a>>(scope: Option<Scope<'a, R>>) -> String {
     scope.into_iter().flatten().map(|span| format!(" {}", span.name())).collect()
 }
@@ -161,7 +161,7 @@ where
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, cx: Context<'_, S>) {
         let fields = text(|visit| attributes.record(visit));
         self.write("new", cx.span_scope(id), &fields);
-        // Two of these layers may be told of one span.
+        // `replace` rather than `insert`: two of these layers may see the same span.
         cx.span(id).unwrap().extensions_mut().replace(Fields(fields));
     }
 
@@ -200,7 +200,7 @@ where
     }
 }
 
-/// Lets events through that have `enable = true`.
+/// Lets only events with `enable = true` through.
 struct EnabledEvents;
 
 impl<S> Filter<S> for EnabledEvents {
@@ -289,7 +289,7 @@ fn filters_that_look_at_spans_hold() {
 }
 
 thread_local! {
-    /// Changes the filter of the stack that runs.
+    /// Changes the filter of the running stack.
     static RELOAD: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
 }
 
@@ -338,7 +338,7 @@ fn span_traces_are_the_same() {
         let inner = debug_span!(target: "store", parent: &outer, "inner", table = "t");
         outer.record("late", "now");
         let trace = inner.in_scope(SpanTrace::capture);
-        // It holds the spans.
+        // The span trace holds the spans.
         drop((outer, inner));
         info!(status = ?trace.status(), %trace, "on the thread");
         let dispatch = tracing::dispatcher::get_default(Clone::clone);
@@ -356,8 +356,8 @@ fn span_traces_are_the_same() {
     );
 }
 
-/// Calls what tracing-flame calls, and writes the stacks of its samples. (Its last release is of
-/// 2022.)
+/// Makes tracing-flame's calls, and writes the stacks of its samples. (tracing-flame itself was
+/// last released in 2022.)
 struct Flame(Page);
 
 impl<S> Layer<S> for Flame
@@ -401,7 +401,7 @@ fn layers_and_filters_are_found_in_the_stack() {
     assert!(dispatch.downcast_ref::<Registry>().is_some());
 }
 
-/// Filters on the subscriber alone let through what they let through over our layer on a registry.
+/// Filters directly on our subscriber let the same spans through as over our layer on a registry.
 #[test]
 fn filters_hold_on_the_subscriber_alone() {
     macro_rules! check {

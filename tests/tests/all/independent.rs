@@ -1,6 +1,6 @@
 //! The scores of real recordings, computed by code that shares nothing with ours: it reads the
-//! archive's lines with serde_json, joins with hash maps, keeps complete lists of durations, and
-//! writes call trees as text.
+//! archive's lines with serde_json, joins them with hash maps, keeps complete lists of durations,
+//! and writes call trees as text.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -18,7 +18,7 @@ struct Span {
     bytes: usize,
 }
 
-/// Traces by the 16 digits of their id.
+/// Traces by the 16 hexadecimal digits of their id.
 type Traces = BTreeMap<String, Vec<Span>>;
 
 fn load(path: &str) -> Traces {
@@ -61,7 +61,7 @@ fn span(line: &str) -> Span {
         Some(both) => (text(both)[..16].to_owned(), text(both)),
         None => (text(&value["i"]), text(&value["s"])),
     };
-    // Ids in the names of the repository's recordings consist of digits only.
+    // In the names of the repository's recordings, ids consist of decimal digits only.
     let mut name = String::new();
     for piece in text(&value["d"]).split_inclusive(|c: char| !c.is_ascii_digit()) {
         let digits = piece.trim_end_matches(|c: char| !c.is_ascii_digit());

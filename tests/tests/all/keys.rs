@@ -1,6 +1,6 @@
-//! Keys from recording to service: a service is recorded, its keys are derived from the recording
-//! and written to a parameters file, and the service, run again with this file, applies the
-//! parameters of each key.
+//! Keys from a recording to a service. A service is recorded, its keys are derived from the
+//! recording and written to a parameters file, and the service, run again with this file, applies
+//! the parameters of each key.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,7 +22,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{IdGenerator, SdkTracerProvider};
 use tracing_subscriber::layer::SubscriberExt as _;
 
-/// The lowest randomness, so that a trace is kept only if its probability is 1; ids ascend.
+/// Ascending ids with the lowest randomness, so that a trace is kept only if its probability is 1.
 #[derive(Debug, Default)]
 struct Unlucky(Arc<AtomicU64>);
 
@@ -55,8 +55,8 @@ fn service(builder: Builder, folder: &Path) -> Astracer {
         .expect("good settings")
 }
 
-/// Roots with fields of each type, on the span and on the resource, set once and twice, with ids to
-/// fold, and with text that resembles a part of a key. Each root occurs twice.
+/// Creates roots with fields of each type, on the span and on the resource, set once and twice,
+/// with ids to fold, and with text that resembles a part of a key. Each root occurs twice.
 fn serve(astracer: &Astracer) {
     let subscriber = tracing_subscriber::registry().with(astracer.layer.clone());
     tracing::subscriber::with_default(subscriber, || {
@@ -110,7 +110,7 @@ const KEYS: [&str; 9] = [
     "name+tenant+size+service.name",
 ];
 
-/// Parameters that keep all calls of these keys, and the first of every other key.
+/// Parameters that keep all calls of these keys, and the first call of every other key.
 fn file(keys: &[String], rule: &KeyRule) -> String {
     let bump = |minimum| Bump::new(0.0, minimum, Nanos::from_secs(3600)).expect("in range");
     let all = |config: PerKey<Bump>, key: &String| config.with_override(key, bump(Probability::ONE));
@@ -118,7 +118,7 @@ fn file(keys: &[String], rule: &KeyRule) -> String {
     Parameters { key: rule.clone(), ..Parameters::new(Config::Bump(config)) }.to_string()
 }
 
-/// Runs the service with a file and returns (key, seen, kept) for each key.
+/// Runs the service with a parameters file. Returns (key, seen, kept) for each key.
 fn run(file: &str) -> Vec<(String, u64, u64)> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("astracer.toml");
@@ -148,7 +148,7 @@ fn every_override_of_a_file_made_from_a_recording_matches_in_the_service() {
     }
 }
 
-/// Spans made through OpenTelemetry's own API reach the sampler by another path.
+/// Spans created through OpenTelemetry's API reach the sampler by another path.
 #[test]
 fn spans_of_the_open_telemetry_api_have_the_same_keys() {
     let attributes = || {

@@ -1,4 +1,4 @@
-//! Tests across crates, in one binary.
+//! Tests that need several crates, in one binary.
 
 mod independent;
 mod keys;
@@ -18,12 +18,12 @@ use astracer_recording::source::{self, Options};
 use astracer_samplers::Template;
 use astracer_tuner::names::NameFolding;
 
-/// A file in the repository.
+/// The path of a file in the repository.
 fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// Reads a recording in the repository as the command line does.
+/// Reads a recording in the repository as the command-line tool does.
 fn read(path: &str) -> Recording {
     let mut folding = NameFolding::new(Template::default());
     let mut intake = Intake::new(Keep::default()).rename_with(|raw, out| folding.fold(raw, out));

@@ -1,4 +1,4 @@
-//! The worked example of docs/metrics.md: every expected number was computed there by hand.
+//! The worked example of docs/metrics.md. Every expected number was computed there by hand.
 
 use astracer_tuner::score::{Reference, Score, Tally};
 use astracer_tuner::{Grouping, Workload};

@@ -1,8 +1,8 @@
 //! Popular middleware, with the real crates on both sides of a call: two processes, one trace.
 //!
-//! The second process is this binary again, running only [`service::process`]: it listens on a free
-//! port, prints it, serves until its input ends, and then prints what it exported. The exports of
-//! both processes are compared with those of tracing-opentelemetry's own layer.
+//! The second process is this binary again, running only [`service::process`]. It listens on a free
+//! port, prints the port, serves until its input ends, and then prints its exported spans. The
+//! exports of both processes are compared with those of tracing-opentelemetry's own layer.
 
 mod client;
 mod grpc;
@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use telemetry::{Kind, Telemetry, lines};
 
-/// A middleware for services, and one for their clients.
+/// Middleware for a service and for its client.
 #[derive(Clone, Copy, Debug)]
 enum Pair {
     /// axum-tracing-opentelemetry, called through tower-otel on a hyper client.
@@ -39,7 +39,7 @@ const PAIRS: [Pair; 5] = [
     Pair::TowerOtelGrpc,
 ];
 
-/// The exports of the caller's process and of the service: one call of two orders, in one trace.
+/// The exported spans of the caller and of the service, for two orders in one trace.
 fn call(
     pair: Pair,
     [caller, callee]: [Kind; 2],
@@ -57,8 +57,8 @@ fn text<'a>(span: &'a Value, key: &str) -> &'a str {
     span[key].as_str().unwrap_or_default()
 }
 
-/// One trace, whole: a root, all others below a span that is there, and the callee's below the
-/// caller's.
+/// Checks that the spans form one complete trace: one root, every other span below an exported
+/// span, and the service's spans below the caller's.
 #[track_caller]
 fn assert_one_trace([own, theirs]: &[Vec<Value>; 2], state: &str, case: &str) {
     assert!(!own.is_empty() && !theirs.is_empty(), "{case}: {own:?} {theirs:?}");
@@ -82,7 +82,8 @@ fn assert_one_trace([own, theirs]: &[Vec<Value>; 2], state: &str, case: &str) {
     }
 }
 
-/// The caller keeps everything, and the service respects that although its own sampler would not.
+/// The caller keeps everything. The service follows that decision although its own sampler drops
+/// everything.
 #[test]
 fn kept_traces_are_as_with_the_stock_layer() {
     for pair in PAIRS {
@@ -105,8 +106,8 @@ fn kept_traces_are_as_with_the_stock_layer() {
     }
 }
 
-/// The caller drops everything, and the service respects that although its own sampler would keep
-/// it.
+/// The caller drops everything. The service follows that decision although its own sampler keeps
+/// everything.
 #[test]
 fn dropped_traces_are_dropped_on_both_sides() {
     for pair in PAIRS {
@@ -117,8 +118,8 @@ fn dropped_traces_are_dropped_on_both_sides() {
     }
 }
 
-/// A weight is propagated: one of two traces is kept, as the ids determine, with `th:8` on every
-/// span of it. Runs with each layer on either side.
+/// The weight is propagated. A trace of high randomness is kept with `th:8` on each of its spans,
+/// and one of low randomness is dropped, with each combination of layers.
 #[test]
 fn weights_travel_with_the_trace() {
     let mixed = [

@@ -1,4 +1,4 @@
-//! Totals of all local roots, as a server gets them that speaks OTLP.
+//! Totals of all local roots, as an OTLP server receives them.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -19,7 +19,8 @@ use tracing_subscriber::layer::SubscriberExt as _;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Answers each request with this status; gives paths and bodies.
+/// A server that responds to each request with `status`, and passes on each request's path and
+/// body.
 fn serve(status: u16) -> (SocketAddr, mpsc::Receiver<(String, Vec<u8>)>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -90,8 +91,8 @@ fn totals_of_all_roots_arrive_with_exemplars_that_name_kept_traces() {
         for call in 0..100 {
             let root = if call % 4 == 0 { info_span!("GET /a") } else { info_span!("GET /b") };
             root.in_scope(|| {
-                // Calls of different lengths, by a clock: a sleep is as much longer as the machine
-                // is busy.
+                // Calls take different times by spinning: a sleep would take longer on a busy
+                // machine.
                 let began = Instant::now();
                 while began.elapsed() < Duration::from_micros(call) {
                     std::hint::spin_loop();
@@ -124,12 +125,12 @@ fn totals_of_all_roots_arrive_with_exemplars_that_name_kept_traces() {
     assert_eq!((text(&b.attributes), b.count), (("http.route", "GET /b"), 75));
     assert!(a.start_time_unix_nano > 0 && a.start_time_unix_nano < a.time_unix_nano);
     let (min, max, sum) = (b.min.unwrap(), b.max.unwrap(), b.sum.unwrap());
-    // The last call lasts 99 us by this test's clock; the layer reads another one.
+    // The last call takes at least 99 us by this test's clock; the layer reads another clock.
     assert!(max >= 98e-6 && min <= max && sum >= max && sum <= 75.0 * max, "{b:?}");
     let positive = b.positive.as_ref().unwrap();
     assert_eq!(positive.bucket_counts.iter().sum::<u64>() + b.zero_count, 75);
-    // The bounds of the data model: the last bucket in use ends at the maximum or above, and begins
-    // below it.
+    // Bounds by OpenTelemetry's data model: the last used bucket begins below the maximum and ends
+    // at or above it.
     let bound = |index: i32| 2_f64.powf(f64::from(index) * 2_f64.powi(-b.scale));
     let last = positive.offset + positive.bucket_counts.len() as i32 - 1;
     assert!(bound(last) < max * 1.000_001 && max < bound(last + 1) * 1.000_001, "{b:?}");
@@ -138,10 +139,11 @@ fn totals_of_all_roots_arrive_with_exemplars_that_name_kept_traces() {
     let [exemplar] = &a.exemplars[..] else { panic!("{a:?}") };
     assert_eq!(exemplar.trace_id, kept[0].span_context.trace_id().to_bytes());
     assert_eq!(exemplar.span_id, kept[0].span_context.span_id().to_bytes());
-    assert!(b.exemplars.is_empty(), "nothing of it was kept");
+    assert!(b.exemplars.is_empty(), "no trace of this key was kept");
 }
 
-/// A server takes another start for a reset, and counts all from the beginning again.
+/// A server takes a new start time for a reset of the counters, so all requests must have the same
+/// one.
 #[test]
 fn all_requests_begin_at_one_time() {
     let (address, requests) = serve(200);
@@ -182,7 +184,7 @@ fn a_server_that_refuses_is_told_of() {
         .unwrap();
     let none = metrics(&astracer, address).start().unwrap();
     assert_eq!(none.stop(), None);
-    assert!(requests.try_recv().is_err(), "nothing was counted, and nothing is sent");
+    assert!(requests.try_recv().is_err(), "without counts nothing is sent");
     let running = metrics(&astracer, address).start().unwrap();
     let dispatch = tracing_subscriber::registry().with(astracer.layer.clone());
     tracing::subscriber::with_default(dispatch, || info_span!("root").in_scope(|| ()));

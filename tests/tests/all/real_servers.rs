@@ -2,7 +2,7 @@
 //!
 //! `cargo xtask e2e` installs and starts the servers, passes their addresses to these tests, and
 //! runs them; a plain `cargo test` counts them as ignored. The tests of a server are in the module
-//! of its name.
+//! with its name.
 
 mod collector;
 mod http;
@@ -20,18 +20,18 @@ use astracer_model::sink::Record;
 use astracer_model::span::Resource;
 use astracer_model::{Format, Problem, Sink, Span};
 
-/// Servers store spans in the background, so they are polled until they have them or this time is
-/// over.
+/// Servers store spans in the background, so they are polled for at most this time.
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
 
-/// A fact about a server, set by the CI step: an address, a file, a program.
+/// An address, a file or a program that `cargo xtask e2e` passes in an environment variable.
 fn told(name: &str) -> String {
     let name = format!("ASTRACER_E2E_{name}");
-    std::env::var(&name).unwrap_or_else(|_| panic!("{name} is not set; run these tests by `cargo xtask e2e`"))
+    std::env::var(&name)
+        .unwrap_or_else(|_| panic!("{name} is not set: run these tests with `cargo xtask e2e`"))
 }
 
-/// Polls until there is a satisfactory answer.
+/// Polls until `ask` succeeds. Panics with its last error after [`PATIENCE`].
 #[track_caller]
 fn eventually<T>(what: &str, mut ask: impl FnMut() -> Result<T, String>) -> T {
     let start = Instant::now();
@@ -64,7 +64,7 @@ impl Sink for Kept {
     }
 }
 
-/// The spans of a text, sorted by id.
+/// The spans of a text, sorted by id. Fails the test if the reader reports a problem.
 #[track_caller]
 fn read(format: Format, text: &[u8]) -> Vec<Span<'static>> {
     let mut kept = Kept::default();
@@ -73,7 +73,7 @@ fn read(format: Format, text: &[u8]) -> Vec<Span<'static>> {
     in_order(kept.spans)
 }
 
-/// Spans sorted by id, with attributes sorted by name: servers preserve neither order.
+/// Sorts spans by id and attributes by name: servers preserve neither order.
 fn in_order(mut spans: Vec<Span<'static>>) -> Vec<Span<'static>> {
     for span in &mut spans {
         span.attributes.sort_by(|a, b| a.key.cmp(&b.key));
@@ -89,7 +89,7 @@ fn in_order(mut spans: Vec<Span<'static>>) -> Vec<Span<'static>> {
     spans
 }
 
-/// The result of reading back our own writer's output.
+/// Writes spans with our writer, and reads them back.
 fn through(format: Format, spans: &[Span<'_>]) -> Vec<Span<'static>> {
     let mut text = Vec::new();
     let mut writer = astracer_formats::writer(format, Box::new(&mut text)).expect("the format is written");
@@ -99,12 +99,12 @@ fn through(format: Format, spans: &[Span<'_>]) -> Vec<Span<'static>> {
     read(format, &text)
 }
 
-/// Compares field by field, so that a failure shows the span.
+/// Compares span by span, so that a failure shows only the one that differs.
 #[track_caller]
 fn assert_same(found: &[Span<'_>], expected: &[Span<'_>]) {
     assert_eq!(found.len(), expected.len());
     for (found, expected) in found.iter().zip(expected) {
-        // NaN does not equal itself but prints the same.
+        // Compares the printed forms, because NaN does not equal itself.
         assert_eq!(format!("{found:#?}"), format!("{expected:#?}"));
     }
 }

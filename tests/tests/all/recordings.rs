@@ -1,10 +1,11 @@
 //! The contents of the repository's recordings, and the results of the paper's parameters on them.
-//! The numbers were published with the recordings.
+//! The expected numbers were published with the recordings.
 
 use astracer_recording::recording::Recording;
 use astracer_tuner::{Candidate, Draw, Evaluator, Grouping, Inspection, Stop, Workload};
 
-/// (traces, spans, roots, functions, the most frequent root and its share in percent).
+/// `expected` is (traces, spans, roots, functions, the most frequent root, and its share in
+/// percent).
 #[track_caller]
 fn check(path: &str, expected: (u64, u64, usize, usize, &str, f64)) -> Recording {
     let recording = crate::read(path);

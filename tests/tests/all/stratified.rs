@@ -1,4 +1,5 @@
-//! Stratified randomness on recorded traffic: counts by weight are more exact, and not biased.
+//! Stratified randomness on recorded traffic: counts by weight are more exact than with independent
+//! randomness, and still unbiased.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -27,9 +28,9 @@ impl Random {
 const SEEDS: u64 = 24;
 
 struct Errors {
-    /// The mean over roots of the relative root mean square error of their counts.
+    /// Mean over roots of the relative root mean square error of their counts.
     rmse: f64,
-    /// The relative error of the mean of all roots' counts, in its standard deviations.
+    /// Relative error of the mean total count, in standard deviations of that mean.
     bias: f64,
 }
 
@@ -67,8 +68,8 @@ fn errors(workload: &Workload, sampler: &Sampler, stratified: bool) -> Errors {
     Errors { rmse: rmse.sum::<f64>() / present, bias: mean / (variance / SEEDS as f64).sqrt().max(1e-9) }
 }
 
-/// Root counts by weight have at most 0.6 of the error that they have with independent randomness:
-/// the geometric mean over samplers, on each recording.
+/// Root counts by weight have at most 0.6 times the error of independent randomness: the geometric
+/// mean over samplers, on each recording.
 #[test]
 fn root_counts_are_more_exact_and_not_biased() {
     for path in [
@@ -88,8 +89,8 @@ fn root_counts_are_more_exact_and_not_biased() {
                 Sampler::with_limits(&text.parse::<Config>().expect(text), Limits::single_threaded());
             let [independent, stratified] = [false, true].map(|kind| errors(&workload, &sampler, kind));
             println!("{path} {text}: {:.4} independent, {:.4} stratified", independent.rmse, stratified.rmse);
-            // The bias is a mean of 24: by Student's t with 23 degrees of freedom beyond 5 once in
-            // 20,000.
+            // The bias is a mean of 24 values. By Student's t with 23 degrees of freedom it exceeds
+            // 5 once in 20,000 runs.
             for errors in [&independent, &stratified] {
                 assert!(errors.bias.abs() < 5.0, "{path} {text}: {} standard deviations", errors.bias);
             }
@@ -101,7 +102,7 @@ fn root_counts_are_more_exact_and_not_biased() {
     }
 }
 
-/// Keeps what is exported.
+/// Collects exported spans.
 #[derive(Clone, Debug, Default)]
 struct Collector(Arc<Mutex<Vec<SpanData>>>);
 
@@ -112,9 +113,8 @@ impl SpanExporter for Collector {
     }
 }
 
-/// Traces that begin in a service carry their randomness as `rv`, by which they were kept, and a
-/// share of them is kept to within a logarithm of their number. A trace that began elsewhere keeps
-/// its own.
+/// Traces that begin in a service carry their randomness as `rv`, by which they were kept. The
+/// number kept of each key differs from its share by at most a logarithm of the number of calls.
 #[test]
 fn a_service_spreads_its_roots_evenly_and_says_so() {
     const ROOTS: usize = 1_000;
@@ -138,8 +138,8 @@ fn a_service_spreads_its_roots_evenly_and_says_so() {
     });
     astracer.handle.shutdown(Duration::from_secs(60)).expect("everything is exported");
     let spans = collector.0.lock().expect("no test panics here");
-    // See `any_share_of_a_keys_traces_is_kept_to_within_a_logarithm`; independent randomness would
-    // be within 14 of 250 two times of three.
+    // The bound of `any_share_of_a_keys_traces_is_kept_to_within_a_logarithm`. With independent
+    // randomness the number would be within 14 of 250 two times out of three.
     let bound = 3.0 + (1.0 / 1.618_034_f64.ln() + 1.0 / 2f64.ln()) * (ROOTS as f64).ln();
     for name in ["root", "with a field"] {
         let kept = spans.iter().filter(|span| span.name == name).count() as f64;

@@ -1,5 +1,5 @@
-//! `--tail` of `evaluate` keeps what a service keeps: the same traces, replayed from a recording
-//! and made by the layer.
+//! `evaluate --tail` keeps exactly the traces that a service keeps: the same traces are replayed
+//! from a recording, and created through the layer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,8 +24,7 @@ use opentelemetry_sdk::trace::{IdGenerator, InMemorySpanExporter};
 use tracing::{Span, info_span};
 use tracing_subscriber::layer::SubscriberExt as _;
 
-/// A trace: when it begins and for how long, ns; its key; its children, each with its `code` and
-/// whether it fails, and with a child.
+/// A trace to create. `start` and `duration` are in ns.
 #[derive(Clone, Debug)]
 struct Made {
     start: u64,
@@ -50,7 +49,7 @@ enum Code {
     Text(&'static str),
 }
 
-/// splitmix64.
+/// SplitMix64.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -155,7 +154,8 @@ pub(crate) fn replayed(recording: &Recording, tail: &Tail) -> BTreeSet<u64> {
     kept.into_iter().map(|id| id.0 as u64).collect()
 }
 
-/// Trace ids by number, none of which is recorded by chance.
+/// Ascending trace ids. Their randomness never divides by 1,024, so none is recorded as one of the
+/// share that `Provisional::Armed` always records.
 #[derive(Debug, Default)]
 pub(crate) struct Ids(AtomicU64, AtomicU64);
 
@@ -198,7 +198,7 @@ fn served(traces: &[Made], tail: &Tail) -> BTreeSet<u64> {
             for child in &of.children {
                 let span = spans.next().unwrap();
                 if child.fails {
-                    // Where the trace is not recorded, an error is seen inside of its root.
+                    // If the trace is not recorded, an error is seen only inside its root.
                     root.in_scope(|| span.record("otel.status_code", "ERROR"));
                 }
                 if child.below.is_some() {
@@ -252,8 +252,8 @@ fn served(traces: &[Made], tail: &Tail) -> BTreeSet<u64> {
 
 #[test]
 fn a_replay_keeps_what_a_service_keeps() {
-    // Some of the policies want nothing of the first ones; a budget has time to come back in the
-    // last.
+    // In the first two sets some policies match nothing. The gaps of the third set are long enough
+    // for a budget to refill.
     let mut kept = 0;
     for (seed, number, gap) in [(1, 400, 2_000_000), (2, 600, 1_000_000), (3, 1_000, 400_000_000)] {
         let traces = made(&mut Random(seed), number, gap);

@@ -1,5 +1,5 @@
-//! `--tail` of `evaluate` keeps what a service keeps of traces whose root is open for longer than
-//! the service waits for it.
+//! `evaluate --tail` keeps exactly the traces that a service keeps, for traces whose root stays
+//! open longer than the service's maximum trace age.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::tail_replay::{Ids, Random, go_to, replayed};
 const SECOND: u64 = 1_000_000_000;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A trace: when it begins and for how long, ns; its key; whether its root fails; its children.
+/// A trace to create. `start` and `duration` are in ns; `fails` is the root's status.
 #[derive(Clone, Debug)]
 struct Made {
     start: u64,
@@ -37,7 +37,7 @@ struct Made {
     children: Vec<Child>,
 }
 
-/// A child that begins with the root, and ends when it has lasted for that time.
+/// A child that begins with the root. `duration` is in ns.
 #[derive(Clone, Debug)]
 struct Child {
     duration: u64,
@@ -46,8 +46,8 @@ struct Child {
     fails: bool,
 }
 
-/// Most are open for long, and ends lie close to the age and to the end of the time for which a
-/// trace is held.
+/// Most traces stay open for long. Their ends lie close to the maximum age of a trace and to the
+/// end of the hold.
 fn made(random: &mut Random, number: usize, gap: u64) -> Vec<Made> {
     let mut start = 1_000;
     let mut of_trace = |_| {
@@ -111,11 +111,11 @@ enum Event {
     Begins,
     ChildEnds(usize),
     RootEnds,
-    /// Old traces are looked for, and those whose time is over.
+    /// The service hands over aged traces and discards those whose hold is over.
     Upkeep,
 }
 
-/// The numbers of the traces that a service keeps, whose thread looks after each event.
+/// The numbers of the traces that a service keeps. Its upkeep runs after each event.
 fn served(traces: &[Made], tail: &Tail) -> BTreeSet<u64> {
     let (clock, hand) = Clock::manual(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000));
     let exporter = InMemorySpanExporter::default();
@@ -150,7 +150,7 @@ fn served(traces: &[Made], tail: &Tail) -> BTreeSet<u64> {
         for &(at, number, event) in &events {
             go_to(&hand, &mut now, at);
             let of = &traces[number];
-            // Where the trace is not recorded, an error is seen inside of its root.
+            // If the trace is not recorded, an error is seen only inside its root.
             let fail = |root: &Span, span: &Span| {
                 root.in_scope(|| {
                     span.record("otel.status_code", "ERROR");
@@ -179,7 +179,7 @@ fn served(traces: &[Made], tail: &Tail) -> BTreeSet<u64> {
                     if of.fails {
                         fail(&root, &root);
                     }
-                    // A root ends when it was last left.
+                    // A root's end is the time at which it was last exited.
                     root.in_scope(|| ());
                 }
                 Event::Upkeep => {}
@@ -192,8 +192,8 @@ fn served(traces: &[Made], tail: &Tail) -> BTreeSet<u64> {
     spans.iter().map(|span| number(span.span_context.trace_id())).collect()
 }
 
-/// A child of 1 s, another one that fails at 50 s, and the root of 60 s: at 30 s nothing has
-/// failed, and nothing is slow.
+/// A root of 60 s has a child of 1 s and another that fails at 50 s. At the maximum age of 30 s
+/// nothing has failed yet, and the root is not slow.
 #[test]
 fn what_fails_after_the_age_of_a_trace_is_late() {
     let child = |seconds, fails| Child { duration: seconds * SECOND, name: "call", code: 200, fails };
@@ -209,7 +209,8 @@ fn what_fails_after_the_age_of_a_trace_is_late() {
     };
     assert_eq!(kept(&long, "error(),slow:45s()"), 0);
     assert_eq!(kept(&long, "slow:20s()"), 1);
-    // It is told of, and is none where the failing span follows a trace that was kept.
+    // Such an error is counted as late, unless a policy kept the trace before and the failing span
+    // joined it.
     let late = |policies: &str| {
         let tail = policies.parse::<Tail>().unwrap().with_provisional(Provisional::Always);
         let recording = recording(&long, &tail);
@@ -223,7 +224,7 @@ fn what_fails_after_the_age_of_a_trace_is_late() {
     };
     assert_eq!(late("error(),slow:45s()"), [1.0, 0.0, 0.0]);
     assert_eq!(late("slow:20s()"), [0.0, 1.0, 0.0]);
-    // It joins the trace while that is held, or nothing has ended before.
+    // The failing span joins the trace while it is held, or if no span had ended before.
     assert_eq!(kept(&of(vec![child(1, false), child(31, true)]), "error()"), 1);
     assert_eq!(kept(&of(vec![child(50, true)]), "error()"), 1);
 }

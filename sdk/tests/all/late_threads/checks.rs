@@ -1,4 +1,4 @@
-//! The comparison of a program with its model, after each round and at the end.
+//! Compares a program with its model, after each round and at the end.
 
 use std::sync::atomic::Ordering;
 
@@ -8,8 +8,8 @@ use super::model::{KEYS, Seen, calls};
 use super::service::Service;
 use super::{Own, POLICIES, SLOW, Setup};
 
-/// Made = exported + lost + open + waiting + held + given up. Only the exporter's thread is at
-/// work, so that it holds sooner or later.
+/// Made = exported + lost + open + waiting + held + given up. Only the exporter's thread still
+/// runs, so the sums agree sooner or later.
 pub(super) fn check_law(service: &Service) -> Result<Stats, String> {
     let mut last = None;
     for _ in 0..100_000 {
@@ -29,11 +29,11 @@ pub(super) fn check_law(service: &Service) -> Result<Stats, String> {
     Err(format!("the sums do not hold: {last:?}"))
 }
 
-/// Traces and bytes that each policy has kept so far, with the time.
+/// A time, and the traces and bytes that each policy has kept until then.
 pub(super) type Kept = (u64, Vec<(u64, u64)>);
 
-/// The published worst case, in each interval of rounds. A clock that is set back has no such
-/// intervals.
+/// Checks the documented worst case in each interval of rounds. It does not apply if the clock is
+/// set back.
 pub(super) fn check_budgets(setup: &Setup, kept: &[Kept]) -> Result<(), String> {
     if setup.sets_back {
         return Ok(());
@@ -47,7 +47,7 @@ pub(super) fn check_budgets(setup: &Setup, kept: &[Kept]) -> Result<(), String> 
                     |of: Option<(u64, u64)>| of.map(|(rate, burst)| burst as f64 + rate as f64 * seconds);
                 let (traces, bytes) = (kept[policy].0 - before.0, kept[policy].1 - before.1);
                 let keys = setup.budget.key_traces.map(|(rate, burst)| {
-                    // Those of the functions' own traces too.
+                    // Traces of the policy's own function have two more keys.
                     (KEYS.len() as f64 + 2.0) * (burst as f64 + rate as f64 * seconds)
                 });
                 let is_over =
@@ -66,7 +66,7 @@ pub(super) fn check_budgets(setup: &Setup, kept: &[Kept]) -> Result<(), String> 
     Ok(())
 }
 
-/// All roots are counted, exactly.
+/// Checks that the roots of each key are counted exactly.
 pub(super) fn check_calls(service: &Service) -> Result<(), String> {
     let (setup, handle) = (&service.setup, &service.astracer.handle);
     if setup.shutdown.is_some() {
@@ -99,7 +99,7 @@ pub(super) fn check_calls(service: &Service) -> Result<(), String> {
     Ok(())
 }
 
-/// Which traces were exported, and what of them.
+/// Checks which traces were exported, with which spans and reasons.
 pub(super) fn check_exported(service: &Service, seen: &Seen, stats: &Stats) -> Result<(), String> {
     let setup = &service.setup;
     let traces = service.traces.lock().unwrap();
@@ -110,7 +110,7 @@ pub(super) fn check_exported(service: &Service, seen: &Seen, stats: &Stats) -> R
         let asked = trace.asked.load(Ordering::Relaxed);
         let made = trace.made.load(Ordering::Relaxed);
         let Some(exported) = seen.of.get(&trace.number) else {
-            // A function that is switched off wants nothing.
+            // A function that was switched off matches nothing.
             let is_wanted = trace.is_wanted && setup.own != Own::Panics;
             if failed || is_slow || is_wanted || asked {
                 missing += 1;
@@ -128,7 +128,7 @@ pub(super) fn check_exported(service: &Service, seen: &Seen, stats: &Stats) -> R
         }
         let is_right = match exported.reason.as_deref() {
             None | Some("hand") => true,
-            // A span that ends late follows the other parts of its trace.
+            // A span that ends late follows another part of its trace.
             Some(_) if setup.ages && trace.is_shared => true,
             Some("error") => failed,
             Some("slow") => is_slow || setup.ages,

@@ -1,5 +1,5 @@
-//! The slow model beside the random programs of threads: what each trace went through, and the
-//! counts that follow.
+//! The slow model of random programs of threads: the history of each trace, and the counts that
+//! follow from it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,32 +11,32 @@ use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 
 pub(crate) const KEYS: [&str; 4] = ["GET /a", "GET /b", "job", "poll"];
 
-/// Ids of traces of which other processes have parts: from 1 on.
+/// Trace ids from 1 to this are shared with other processes, which have parts of these traces.
 pub(crate) const SHARED_IDS: u128 = 8;
 
-/// Nobody has left it yet.
+/// The value of `last_exit` before the first exit.
 const NEVER: u64 = u64::MAX;
 
-/// A trace, by what its program did.
+/// A trace, as its program's steps determine it.
 #[derive(Debug)]
 pub(crate) struct Trace {
     pub(crate) number: u64,
     pub(crate) key: usize,
     pub(crate) began: u64,
-    /// It has the attribute that the function and the policy of an attribute look for.
+    /// It has the attribute that the own function and the attribute policy match.
     pub(crate) is_wanted: bool,
-    /// Others may have its id: they are parts of one trace.
+    /// Other traces may have its id; together they are parts of one trace.
     pub(crate) is_shared: bool,
     pub(crate) id: Mutex<Option<TraceId>>,
     pub(crate) made: AtomicU64,
-    /// An error was made that is seen whoever records it; or one that is seen if the trace is
-    /// recorded.
+    /// `failed`: an error that is seen in any case. `failed_if_recorded`: one that is seen only if
+    /// the trace is recorded.
     pub(crate) failed: AtomicBool,
     pub(crate) failed_if_recorded: AtomicBool,
-    /// It was asked for while it was open.
+    /// The program called `Handle::keep` for it while it was open.
     pub(crate) asked: AtomicBool,
     last_exit: AtomicU64,
-    /// Handles of its spans, the root's among them: the root ends after its children.
+    /// Handles of its spans, the root's included. The root ends after its children.
     handles: AtomicU64,
     closed: AtomicU64,
 }
@@ -79,8 +79,8 @@ impl Trace {
         self.closed.load(Ordering::Relaxed) != NEVER
     }
 
-    /// The root's, from its beginning until it was last left; or until it was let go of, if nobody
-    /// was inside.
+    /// The root's duration, from its beginning to its last exit, or to its last handle's drop if it
+    /// was never entered.
     pub(crate) fn duration(&self) -> u64 {
         let left = self.last_exit.load(Ordering::Relaxed);
         let end = if left == NEVER { self.closed.load(Ordering::Relaxed) } else { left };
@@ -88,11 +88,11 @@ impl Trace {
     }
 }
 
-/// Calls of a key.
+/// The counts of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Calls {
     pub(crate) calls: u64,
-    /// Those seen for sure, and those that may be.
+    /// The least and the greatest possible number.
     pub(crate) errors: (u64, u64),
     pub(crate) nanos: u128,
 }
@@ -115,7 +115,7 @@ pub(crate) fn calls(traces: &[Arc<Trace>]) -> [Calls; KEYS.len()] {
 pub(crate) struct Exported {
     pub(crate) spans: u64,
     pub(crate) has_root: bool,
-    /// `None`: kept by the head sampler.
+    /// `None` if the head sampler kept it.
     pub(crate) reason: Option<String>,
     pub(crate) cut: u64,
 }
@@ -124,13 +124,13 @@ pub(crate) struct Exported {
 pub(crate) struct Seen {
     pub(crate) of: HashMap<u64, Exported>,
     pub(crate) spans: u64,
-    /// Traces of a policy's function, which are of one span, that were kept by hand.
+    /// Single-span traces of a policy's own function that were kept through the handle.
     pub(crate) inside_by_hand: u64,
     ids: std::collections::HashSet<[u8; 8]>,
     pub(crate) lies: Vec<String>,
 }
 
-/// Looks at each exported span.
+/// Checks each exported span.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Checker(pub(crate) Arc<Mutex<Seen>>);
 
@@ -156,7 +156,7 @@ impl Seen {
         let number = match value("request") {
             Some(Value::I64(number)) => number as u64,
             Some(Value::String(text)) => text.as_str().parse().unwrap_or(0),
-            // Made by a policy's function.
+            // A span of a policy's own function.
             _ => {
                 self.inside_by_hand += u64::from(reason.as_deref() == Some("hand"));
                 return;
@@ -179,7 +179,7 @@ impl Seen {
             _ => 0,
         };
         let mut trace = known.unwrap_or_else(|| Exported { reason: reason.clone(), ..Exported::default() });
-        // A span that ends late follows the last part of its trace that was kept.
+        // A span that ends late follows the last kept part of its trace.
         let is_shared = u128::from_be_bytes(span.span_context.trace_id().to_bytes()) <= SHARED_IDS;
         if trace.reason != reason && !is_shared || trace.has_root && is_root {
             self.lies.push(format!("request {number}: {trace:?}, and then {reason:?}, {is_root}"));

@@ -1,4 +1,4 @@
-//! The service that the programs of threads run in, and their steps.
+//! The service in which the random programs run, and their steps.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,15 +29,15 @@ pub(super) struct Service {
     hand: ManualClock,
     now: AtomicU64,
     pub(super) traces: Mutex<Vec<Arc<Trace>>>,
-    /// Children that any thread may go on with.
+    /// Children that any thread may continue with.
     pub(super) places: [Mutex<Option<Held>>; 16],
     numbers: AtomicU64,
     pub(super) closed: AtomicBool,
     late: Late,
 }
 
-/// The handle that the policy's function asks: from when the SDK is there until the program ends,
-/// since both own each other.
+/// The handle that the policy's own function calls. It is set after the SDK is built and cleared
+/// when the program ends, since the function and the SDK own each other.
 pub(super) type Late = Arc<Mutex<Option<astracer_sdk::Handle>>>;
 
 pub(super) fn wants(own: Own, handle: &Late, calls: &AtomicU64, trace: &TailTrace<'_>) -> bool {
@@ -52,7 +52,7 @@ pub(super) fn wants(own: Own, handle: &Late, calls: &AtomicU64, trace: &TailTrac
             if let Some(handle) = handle {
                 let _ = handle.stats();
                 let _ = (handle.outcomes(), handle.why(trace.trace_id()));
-                // A registry that is a thread's own would never end it.
+                // On a thread's own registry this span would never end.
                 if matches!(crate::BASE, Base::Subscriber) {
                     info_span!(parent: None, "inside").in_scope(|| error!("inside"));
                 }
@@ -67,7 +67,7 @@ pub(super) fn wants(own: Own, handle: &Late, calls: &AtomicU64, trace: &TailTrac
 
 pub(super) fn service(setup: Setup) -> (Service, Checker) {
     let (clock, hand) = Clock::manual(start());
-    // So that it can be set back.
+    // Leaves time to set the clock back.
     hand.advance(Duration::from_secs(7_200));
     let (checker, late, count) = (Checker::default(), Late::default(), AtomicU64::new(0));
     let (own, known) = (setup.own, late.clone());
@@ -126,13 +126,14 @@ impl Service {
     fn root(&self, random: &mut Random) -> Held {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let (key, is_wanted) = (random.below(KEYS.len()), random.one_in(12));
-        // The part of another process's trace, which that one dropped: several have the same id.
+        // A part of another process's trace, which that process dropped. Several parts have the
+        // same id.
         let shared = random.one_in(8).then(|| TraceId::from(1 + random.below(SHARED_IDS as usize) as u128));
         let parent =
             |id| SpanContext::new(id, SpanId::from(1), TraceFlags::default(), true, TraceState::default());
         let trace = Arc::new(Trace::new(number, key, self.now(), (is_wanted, shared.is_some())));
         let remote = shared.map(|id| Context::new().with_remote_span_context(parent(id)).attach());
-        // One macro for each, since a name is a callsite's.
+        // One macro call per name, because a callsite has a fixed name.
         let span = match key {
             0 => root!(number, is_wanted, "GET /a"),
             1 => root!(number, is_wanted, "GET /b"),
@@ -147,7 +148,7 @@ impl Service {
         Held { span, trace }
     }
 
-    /// A child of the span: of the one that the thread is inside of, or of one that is named.
+    /// Begins a child of the span, with the current span or an explicit one as its parent.
     fn child(&self, above: &Held, random: &mut Random, by_name: bool) -> Option<Held> {
         let (number, text) = (above.trace.number, "x".repeat(random.one_of(&[0, 10, 10, 300])));
         let span = match (by_name, random.one_in(20)) {
@@ -168,17 +169,18 @@ impl Service {
     }
 
     pub(super) fn let_go(&self, Held { span, trace }: Held) {
-        // Before: whoever lets go of the last handle ends the root.
+        // Before the drop: the thread that drops the last handle ends the root.
         trace.dropped(self.now());
         drop(span);
     }
 
-    /// Whether an event below a dropped root is disabled, as nobody else is there to see it.
+    /// Whether events below a dropped root are disabled, because no other layer receives them.
     fn hides_events(&self) -> bool {
         matches!((crate::BASE, self.setup.dropped), (Base::Subscriber, DroppedSpans::Disabled))
     }
 
-    /// Something goes wrong inside of a span, on a thread that is inside of the root too, or not.
+    /// Causes an error inside a span. `is_inside_root` says whether the thread is inside the root
+    /// too.
     fn fail(&self, held: &Held, random: &mut Random, is_inside_root: bool) {
         let (trace, sure) = (&held.trace, &held.trace.failed);
         let (is_sure, span) = (is_inside_root, &held.span);
@@ -206,7 +208,7 @@ impl Service {
         trace.failed_if_recorded.store(true, Ordering::Relaxed);
     }
 
-    /// Inside of a root.
+    /// Random steps inside a root.
     fn inside(&self, root: &Held, random: &mut Random) {
         let panics = random.one_in(25);
         let ended = catch_unwind(AssertUnwindSafe(|| {
@@ -246,7 +248,7 @@ impl Service {
         root.trace.root_left(self.now());
     }
 
-    /// Asks for the trace itself, which is open.
+    /// Calls `Handle::keep` for the open trace itself.
     fn ask(&self, root: &Held, random: &mut Random) {
         let id = *root.trace.id.lock().unwrap();
         if let Some(id) = id.filter(|_| random.one_in(6)) {
@@ -301,7 +303,7 @@ impl Service {
         }
     }
 
-    /// Asks, flushes and steers, as others do meanwhile.
+    /// Reads statistics, flushes and changes settings, concurrently with the other threads.
     fn meddle(&self, random: &mut Random) {
         let handle = &self.astracer.handle;
         match random.below(8) {
@@ -330,7 +332,7 @@ impl Service {
         }
     }
 
-    /// Between rounds.
+    /// Advances the clock between rounds.
     pub(super) fn pass_time(&self, random: &mut Random) {
         let millis = random.one_of(&[0, 1, 1, 20, 20, 50, 100, 700, 3_000]);
         let mut nanos = Duration::from_millis(millis);

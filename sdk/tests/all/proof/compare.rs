@@ -1,5 +1,5 @@
-//! Observable outcome of a program in a form that two layers share: ids are replaced by the order
-//! of their first appearance.
+//! The observable outcome of a program in a form that two layers can be compared by: ids are
+//! replaced by the order of their first appearance.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, SystemTime};
@@ -28,7 +28,7 @@ impl Mention {
     }
 }
 
-/// A context, as code of the service sees it, and as callees learn of it by its headers.
+/// A context as the service's code sees it, which must agree with the headers that callees receive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     ids: Mention,
@@ -51,7 +51,7 @@ impl Seen {
         Seen { ids, remote: own.is_remote(), state, tenant }
     }
 
-    /// Reads `traceparent`.
+    /// Parses a `traceparent`.
     pub(crate) fn parse(parent: Option<&str>) -> Mention {
         let Some(parent) = parent else { return Mention::NONE };
         let part = |range: std::ops::Range<usize>| u128::from_str_radix(&parent[range], 16).unwrap();
@@ -71,9 +71,9 @@ const REASON: &str = "sampling.reason";
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Record {
     pub(crate) name: String,
-    /// Empty: internal.
+    /// Empty for internal spans.
     pub(crate) kind: String,
-    /// Steps.
+    /// In steps, as is `end`.
     pub(crate) start: u64,
     pub(crate) end: Option<u64>,
     pub(crate) ids: Mention,
@@ -84,12 +84,12 @@ pub(crate) struct Record {
     pub(crate) attributes: BTreeMap<String, String>,
     pub(crate) events: Vec<(String, BTreeMap<String, String>)>,
     pub(crate) links: Vec<Link>,
-    /// It had an event of level ERROR, whatever its status: the reference's own, which no export
-    /// says.
+    /// The span had an event of level ERROR, whatever its status. Only the reference knows it,
+    /// since exported spans do not show it.
     pub(crate) error_events: Unsaid<bool>,
 }
 
-/// Equal to any other.
+/// A value that is equal to any other, so that it is not compared.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Unsaid<T>(pub(crate) T);
 
@@ -124,22 +124,22 @@ impl Record {
         }
     }
 
-    /// An error was seen in it.
+    /// Whether the span has an error, by its status or by an event.
     pub(crate) fn failed(&self) -> bool {
         self.error_events.0 || matches!(self.status, Status::Error { .. })
     }
 
-    /// The steps until its end, from a time on.
+    /// Steps from `since` to the span's end.
     pub(crate) fn duration(&self, since: u64) -> u64 {
         self.end.unwrap_or(since) - since
     }
 
-    /// Whether the other one is below it.
+    /// Whether this span is the parent of `other`.
     pub(crate) fn is_above(&self, other: &Record) -> bool {
         other.parent.is_some_and(|parent| parent.span == self.ids.span)
     }
 
-    /// As it is exported where its trace is kept late.
+    /// The span as it is exported if its trace is kept late.
     pub(crate) fn kept_late(mut self, reason: &str) -> Record {
         self.attributes.insert(REASON.to_owned(), reason.to_owned());
         self.attributes.insert("sampler.adjusted_count".to_owned(), "0".to_owned());
@@ -150,8 +150,9 @@ impl Record {
         self.attributes.contains_key(REASON)
     }
 
-    /// `Ok` is final, and of two errors the later counts (OpenTelemetry specification, "Set
-    /// Status"), but for one without a description.
+    /// Sets the status unless the present one has precedence. `Ok` is final, and of two errors the
+    /// later counts (OpenTelemetry specification, "Set Status"), unless only the earlier has a
+    /// description.
     pub(crate) fn raise(&mut self, status: &Status) {
         let rank = |status: &Status| match status {
             Status::Unset => 0,
@@ -170,7 +171,7 @@ impl Record {
             u64::try_from(nanos / step.as_nanos()).unwrap()
         };
         let own = &span.span_context;
-        // A parent is mentioned by its id alone, and is of the same trace.
+        // Exported spans have only the id of their parent, which is of the same trace.
         let parent = Mention { trace: own.trace_id(), span: span.parent_span_id, sampled: true };
         let kind = match span.span_kind {
             SpanKind::Internal => String::new(),
@@ -205,7 +206,7 @@ fn pairs(attributes: &[KeyValue]) -> BTreeMap<String, String> {
     given.map(|pair| (pair.key.to_string(), pair.value.to_string())).collect()
 }
 
-/// The times that are compared.
+/// Which times are compared.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Times {
     None,
@@ -213,14 +214,14 @@ pub(crate) enum Times {
     StartAndEnd,
 }
 
-/// Names ids by the order in which they come.
+/// Numbers ids in the order of their first appearance.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     traces: HashMap<TraceId, usize>,
     spans: HashMap<SpanId, usize>,
 }
 
-/// A span's names: its trace's, its own, and whether it is sampled.
+/// The numbers of a trace and a span, and whether the span is sampled.
 type Name = (usize, usize, bool);
 
 #[derive(Debug, PartialEq)]
@@ -241,8 +242,8 @@ pub(crate) enum NamedAnswer {
 }
 
 impl Names {
-    /// Of spans that are not sampled, only the trace is compared: services below drop it by the
-    /// flag, and no span of that id is exported.
+    /// The numbers of ids. Of unsampled spans only the trace is compared: callees drop the trace by
+    /// the flag, and no span with that id is exported.
     fn of(&mut self, ids: Mention) -> Name {
         let Mention { trace, span, sampled } = ids;
         if trace == TraceId::INVALID {
@@ -257,13 +258,13 @@ impl Names {
         (trace, *self.spans.entry(span).or_insert(next), true)
     }
 
-    /// Of spans that are exported though they are not sampled.
+    /// The numbers of a span that is exported although it is not sampled.
     fn of_late(&mut self, ids: Mention) -> Name {
         let (trace, span, _) = self.of(Mention { sampled: true, ..ids });
         (trace, span, ids.sampled)
     }
 
-    /// A step's line, with names for ids.
+    /// A step's outcome with numbers for ids.
     pub(crate) fn line(&mut self, line: &Line) -> (NamedSeen, NamedAnswer) {
         let current = self.seen(&line.current);
         let answer = match &line.answer {
@@ -278,12 +279,13 @@ impl Names {
 
     fn seen(&mut self, seen: &Seen) -> NamedSeen {
         let Seen { ids, remote, state, tenant } = seen;
-        // A dropped trace has no baggage of its own: callees get that of where the call is made.
+        // A dropped trace has no baggage of its own: callees receive the baggage of the place where
+        // the call is made.
         let tenant = tenant.clone().filter(|_| ids.sampled || ids.trace == TraceId::INVALID);
         NamedSeen { ids: self.of(*ids), remote: *remote && ids.sampled, state: state.clone(), tenant }
     }
 
-    /// A line for each record, in the order in which the spans began; with their times.
+    /// One line per record with its times, in the order in which the spans began.
     pub(crate) fn records(&mut self, records: &mut [Record], times: Times) -> Vec<String> {
         records.sort_by_key(|record| record.start);
         let time = |record: &Record| match times {
@@ -297,7 +299,7 @@ impl Names {
     fn record(&mut self, record: &Record) -> String {
         let Record { name, kind, parent_is_remote, state, status, .. } = record;
         let (own, parent) = if record.is_late() {
-            // The flag of a parent is not exported.
+            // A parent's sampled flag is not exported.
             let parent = record.parent.map(|parent| self.of_late(Mention { sampled: false, ..parent }));
             (self.of_late(record.ids), parent)
         } else {
@@ -312,16 +314,17 @@ impl Names {
     }
 }
 
-/// Compares where spans are lost because there is no room for them. What is left must not lie:
-/// spans of one trace of ours are of one trace of the reference's, whatever becomes of the rest.
+/// Compares programs in which bounds lose spans. The remaining spans must still be true: spans of
+/// one trace of ours are in one trace of the reference's, whatever was lost.
 #[derive(Debug, Default)]
 pub(crate) struct Cramped {
-    /// The reference's trace of each of ours.
+    /// The reference's trace for each of ours.
     traces: HashMap<TraceId, TraceId>,
     pub(crate) exported: u64,
-    /// The reference's spans so far: a trace that is held may leave in a later program than there.
+    /// The reference's spans so far. A held trace may be exported in a later program than by the
+    /// reference.
     expected: Vec<Record>,
-    /// The starts of spans that were exported.
+    /// The starts of exported spans.
     seen: HashSet<u64>,
 }
 
@@ -349,8 +352,8 @@ impl Cramped {
         Ok(())
     }
 
-    /// Each exported span is one of the reference's, with no attribute that it does not have, below
-    /// one that is above it there.
+    /// Checks that each exported span is one of the reference's, has no other attributes, and has
+    /// one of its ancestors there as its parent.
     pub(crate) fn compare_records(&mut self, got: &[Record], expected: Vec<Record>) -> Result<(), String> {
         self.exported += got.len() as u64;
         self.expected.extend(expected);
@@ -361,7 +364,7 @@ impl Cramped {
     }
 
     fn compare_with(&mut self, got: &[Record], expected: &[Record]) -> Result<(), String> {
-        // Spans begin one by one.
+        // Spans begin one at a time, so the start identifies a span.
         let by_start: HashMap<u64, &Record> = expected.iter().map(|record| (record.start, record)).collect();
         let by_id: HashMap<SpanId, &Record> =
             expected.iter().map(|record| (record.ids.span, record)).collect();
@@ -377,7 +380,7 @@ impl Cramped {
             let is_late = record.is_late();
             let sampled = |ids: Mention| Mention { sampled: ids.sampled || is_late, ..ids };
             self.compare(sampled(record.ids), sampled(expected.ids))?;
-            // The reasons may differ, and cut spans are counted.
+            // The reason may differ, and the number of cut spans is added.
             let is_part = |(key, value): (&String, &String)| {
                 is_late && key.starts_with("sampl") || expected.attributes.get(key) == Some(value)
             };

@@ -1,4 +1,4 @@
-//! Runs a program, one step at a time, each on its thread.
+//! Runs a program one step at a time, each step on its thread.
 
 use std::pin::Pin;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -20,17 +20,17 @@ use super::program::{CONTEXTS, Cx, FUTURES, Mark, Op, Parent, SPANS, Step, THREA
 use super::setup::Counts;
 use super::world::World;
 
-/// Observable outcome of one step.
+/// The observable outcome of one step.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
-    /// The context that is current on the thread afterwards.
+    /// The thread's current context after the step.
     pub(crate) current: Seen,
     pub(crate) answer: Answer,
-    /// Where traces are kept late.
+    /// Present in programs with late keeping.
     pub(crate) counts: Option<Counts>,
 }
 
-/// The answer of an operation.
+/// The result of an operation.
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
     Nothing,
@@ -57,20 +57,20 @@ struct Worker {
 /// State shared by the threads.
 struct Places {
     world: Arc<World>,
-    /// Handles, with the subscriber that each belongs to.
+    /// Handles, each with its subscriber.
     spans: Mutex<[(Option<Span>, usize); SPANS]>,
-    /// The steps at which these spans began, which tell them apart: after a shutdown spans share an
+    /// The step at which each span began. It identifies the span: after a shutdown, spans share an
     /// id.
     began: Mutex<[i64; SPANS]>,
     contexts: Mutex<[Context; CONTEXTS]>,
     futures: Mutex<[Option<Spawned>; FUTURES]>,
-    /// The future to be polled by the one that is polled next.
+    /// The future that the next polled one polls inside itself.
     inner: Mutex<Option<usize>>,
-    /// The context that was current inside the future that was polled last.
+    /// The current context inside the future that was polled last.
     inside: Mutex<Option<Seen>>,
 }
 
-/// A future, with the subscriber that its span belongs to.
+/// A future with the subscriber of its span.
 struct Spawned {
     future: Pin<Box<Instrumented<Request>>>,
     subscriber: usize,
@@ -78,8 +78,8 @@ struct Spawned {
     began: i64,
 }
 
-/// A request that takes three polls. It begins a span at its first, and is inside of it at each: so
-/// is a future that awaits another instrumented one.
+/// A request that takes three polls. At the first it begins a span, and at each it enters that
+/// span, like a future that awaits another instrumented one.
 struct Request {
     places: Arc<Places>,
     polls: u32,
@@ -107,7 +107,7 @@ impl Future for Request {
     }
 }
 
-/// A span that a thread is inside of.
+/// A span that a thread has entered.
 struct Inside {
     entered: EnteredSpan,
     subscriber: usize,
@@ -118,7 +118,7 @@ struct Inside {
 #[derive(Default)]
 struct Local {
     entered: Vec<Inside>,
-    /// With the ids of the span in the context.
+    /// Guards of attached contexts, each with the ids of the span in its context.
     attached: Vec<(ContextGuard, SpanContext)>,
 }
 
@@ -138,17 +138,17 @@ impl Driver {
         Driver { workers, world }
     }
 
-    /// Runs the steps, and then ends all that they left open, thread by thread. Without the steps
-    /// that only end things, the lines are one for each step.
+    /// Runs the steps, and then ends everything that they left open, thread by thread. There is one
+    /// line per step; the steps that only end things have none.
     ///
     /// # Errors
     ///
-    /// If a step panicked; its thread is gone.
+    /// If a step panicked. Its thread has then ended.
     pub(crate) fn run(&self, steps: &[Step]) -> Result<Vec<Line>, String> {
         let mut lines = Vec::with_capacity(steps.len());
         let mut rest = steps;
         while let Some(first) = rest.first() {
-            // Steps of one thread go there together.
+            // Consecutive steps of one thread are sent to it together.
             let count = rest.iter().take_while(|step| step.thread == first.thread).count();
             let ops = rest[..count].iter().map(|step| step.op.clone()).collect();
             lines.extend(self.workers[first.thread].run(ops)?);
@@ -172,7 +172,7 @@ impl Driver {
     }
 }
 
-/// The largest number of open ones on the thread.
+/// An upper bound on how many the thread has open.
 fn depth(steps: &[Step], thread: usize, opens: impl Fn(&Op) -> bool) -> usize {
     steps.iter().filter(|step| step.thread == thread && opens(&step.op)).count()
 }
@@ -219,12 +219,13 @@ impl Places {
         self.inside(owner, || drop(old));
     }
 
-    /// The registry closes spans by way of the current subscriber.
+    /// The registry closes spans through the current subscriber, so the span's own one must be
+    /// current.
     fn inside<T>(&self, subscriber: usize, f: impl FnOnce() -> T) -> T {
         with_default(&self.world.dispatches[subscriber], f)
     }
 
-    /// Polls the future in a place, unless it is being polled.
+    /// Polls the future in a place, unless it is already being polled.
     fn poll(&self, place: usize) {
         let Some(mut spawned) = self.futures.lock().unwrap()[place].take() else { return };
         let mut waker = task::Context::from_waker(Waker::noop());
@@ -277,21 +278,22 @@ impl Places {
 }
 
 impl Local {
-    /// Whether a dropped span may rely on a context that was attached by hand, above another one:
+    /// Whether a dropped span may rely on a context that was attached by hand above another one:
     /// the one difference between layer and reference that a program could show (`differences.rs`).
-    /// Where spans are lost, the ids of the two differ, so that they say nothing.
+    /// If spans are lost, the two have different ids, so the ids do not decide it.
     fn is_relied_on(&self, at: usize, is_cramped: bool) -> bool {
         let ids = &self.attached[at].1;
         at > 0 && !self.entered.is_empty() && (is_cramped || ids.is_valid() && !ids.is_sampled())
     }
 
-    /// Whether the thread is inside of the span, and has entered another one after it.
+    /// Whether the thread has entered the span, and another one after it.
     fn is_around(&self, began: i64, subscriber: usize) -> bool {
         let mut inside = self.entered.iter().rev().filter(|inside| inside.subscriber == subscriber);
         inside.next().is_some_and(|last| last.began != began) && inside.any(|other| other.began == began)
     }
 
-    /// As for a span that is entered: a future enters its own, and begins another one inside.
+    /// The same condition as for entering a span: a future enters its own span, and begins another
+    /// one inside.
     fn may_poll(&self, places: &Places, place: usize) -> bool {
         let is_around = |spawned: &Spawned| self.is_around(spawned.began, spawned.subscriber);
         places.world.may_reenter() || !places.futures.lock().unwrap()[place].as_ref().is_some_and(is_around)
@@ -303,7 +305,7 @@ impl Local {
         let mut answer = Answer::Nothing;
         match op {
             Op::New { span, template, parent, subscriber } => {
-                // Dropped before, so that its end is a step of its own in time.
+                // Dropped first, so that the old span's end has a step of its own.
                 places.put(span, None, subscriber);
                 let parent = Of::new(places, parent, subscriber);
                 let new = places.inside(subscriber, || begin(template, &parent, now));
@@ -346,7 +348,7 @@ impl Local {
                 parent.drop(places);
             }
             Op::Follows { span, from } => {
-                // Ids mean something to their own subscriber only.
+                // Ids have a meaning only for their own subscriber.
                 if let (Some((span, subscriber)), Some((other, owner))) =
                     (places.span(span), places.span(from))
                 {
@@ -368,7 +370,7 @@ impl Local {
                 places.with(span, |span| {
                     context = world.context(span);
                     if !world.has_contexts {
-                        // With contexts switched off, baggage is nobody's.
+                        // With contexts switched off, the layer does not manage baggage.
                         context = context.with_cleared_baggage();
                     }
                     answer = Answer::Context(world.seen(&context));
@@ -418,7 +420,7 @@ impl Local {
                 }
             }
             Op::Poll { future, inside } if self.may_poll(places, future) => {
-                // Inside of the outer one the thread is inside of that one's spans too.
+                // While the outer future is polled, the thread has entered that future's spans too.
                 let is_inside = |other: i64| self.entered.iter().any(|inside| inside.began == other);
                 let outer = places.began_of(future);
                 let may = |began| world.may_reenter() || (Some(began) != outer && !is_inside(began));
@@ -445,14 +447,15 @@ impl Local {
     }
 }
 
-/// A parent, held while it is named.
+/// A parent's id, with a handle that keeps the span open while the id is used.
 struct Of {
     parent: Option<Option<tracing::Id>>,
     held: Option<(Span, usize)>,
 }
 
 impl Of {
-    /// For what begins on this subscriber. A parent on another one is none.
+    /// The parent for what begins on this subscriber. A parent on another subscriber counts as
+    /// none.
     fn new(places: &Places, parent: Parent, subscriber: usize) -> Self {
         match parent {
             Parent::Contextual => Of { parent: None, held: None },

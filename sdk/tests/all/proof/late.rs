@@ -1,9 +1,8 @@
-//! The reference's part for traces that are kept late: what became of each local root, by lists and
-//! maps.
+//! The reference's model of late keeping: the history of each local root, in lists and maps.
 //!
-//! Every local root of a kept or a recorded trace has a part, which is never used again. Room and
-//! time are without end here; programs in which they are not are compared by
-//! [`Cramped`](super::compare::Cramped).
+//! Every local root of a kept or a recorded trace has a part, which is never reused. Memory and
+//! time are unlimited here; [`Cramped`](super::compare::Cramped) compares programs in which they
+//! are limited.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -13,7 +12,7 @@ use opentelemetry::TraceId;
 use super::compare::Record;
 use super::setup::{Counts, KeyCounts, LateSetup};
 
-/// Spans of one local root's trace.
+/// The spans of one local root.
 #[derive(Debug)]
 struct Part {
     key: String,
@@ -21,12 +20,12 @@ struct Part {
     began: u64,
     /// An error was seen.
     failed: bool,
-    /// Spans that have ended, with whether each is the local root.
+    /// Ended spans, and whether each is the local root.
     gathered: Vec<(Record, bool)>,
     is_recorded: bool,
-    /// Its spans no longer gather.
+    /// The part was handed over, so later spans do not join it here.
     has_left: bool,
-    /// The first policy that wanted it when its budget was used up, if there was one.
+    /// A policy matched the part but had no budget left.
     was_refused: bool,
     duration: u64,
 }
@@ -35,7 +34,7 @@ struct Part {
 struct Key {
     counts: KeyCounts,
     is_armed: bool,
-    /// Roots that were recorded because they were among the first.
+    /// Roots that were recorded because they were among the key's first.
     early: u64,
 }
 
@@ -43,12 +42,13 @@ struct Key {
 pub(crate) struct Late {
     setup: LateSetup,
     parts: Vec<Part>,
-    /// Parts in the ring: those in which nothing was seen, and those in which something was; in the
-    /// order of their ends.
+    /// Parts in the ring, in the order of their ends: first those without an error, then those with
+    /// one.
     held: [Vec<usize>; 2],
-    /// Parts that were kept, and why.
+    /// Parts that were kept, each with the reason.
     kept: Vec<(usize, &'static str)>,
-    /// Traces that were asked for, and how often in vain: all their parts that come are kept.
+    /// Traces requested by `Handle::keep`, and the number of requests that found nothing. Every
+    /// part of these that comes later is kept.
     wanted: Vec<(TraceId, u64)>,
     keys: BTreeMap<String, Key>,
     shapes: HashSet<(String, Vec<Vec<String>>)>,
@@ -56,7 +56,7 @@ pub(crate) struct Late {
     pub(crate) is_closed: bool,
 }
 
-/// The first roots of a key, and no budget.
+/// The number of first roots of a key that are recorded.
 const EARLY: u64 = 16;
 
 impl Late {
@@ -74,8 +74,8 @@ impl Late {
         }
     }
 
-    /// A local root is decided. Returns its part, and whether it is recorded, if it is not simply
-    /// dropped.
+    /// A local root is decided. Returns its part and whether it is recorded, or `None` if it is
+    /// simply dropped.
     pub(crate) fn decided(
         &mut self,
         key: &str,
@@ -118,7 +118,7 @@ impl Late {
         part.failed |= !part.has_left;
     }
 
-    /// A root ends: dropped, kept or recorded.
+    /// A root ends, whether dropped, kept or recorded.
     pub(crate) fn count(&mut self, key: &str, duration: u64, is_error: bool, is_recorded: bool) {
         let is_slow = self.setup.policies.iter().any(|policy| policy.is_slow(duration));
         let key = self.keys.entry(key.to_owned()).or_default();
@@ -140,7 +140,7 @@ impl Late {
         }
     }
 
-    /// A span of a recorded trace ends. Returns what is exported.
+    /// A span of a recorded trace ends. Returns the exported spans.
     pub(crate) fn end_recorded(&mut self, at: usize, record: Record, is_root: bool) -> Vec<Record> {
         let is_error = record.failed();
         self.mark_if(at, is_error);
@@ -172,7 +172,7 @@ impl Late {
         key.is_armed |= is_error;
     }
 
-    /// The root has ended, or will not be waited for.
+    /// The root has ended, or is no longer waited for.
     fn end_part(&mut self, at: usize) -> Vec<Record> {
         let part = &mut self.parts[at];
         part.has_left = true;
@@ -232,7 +232,7 @@ impl Late {
         self.counts.given_up[reason].1 += roots;
     }
 
-    /// The reason of the first policy that wants the part and has budget left.
+    /// The reason of the first policy that matches the part and has budget left.
     fn decide(&mut self, at: usize) -> Option<&'static str> {
         let part = &self.parts[at];
         let shape = (part.key.clone(), shape(&part.gathered));
@@ -264,7 +264,8 @@ impl Late {
         gathered.into_iter().map(|(record, _)| record.kept_late(reason)).collect()
     }
 
-    /// Whether a part's trace was kept, or may still be: otherwise what its root tells is missed.
+    /// Whether a part's trace was kept or still may be. Otherwise an error that its root reports
+    /// counts as missed.
     fn is_there(&self, at: usize) -> bool {
         !self.is_closed && (self.is_held(at) || self.is_kept(self.parts[at].trace))
     }
@@ -277,14 +278,14 @@ impl Late {
         self.kept.iter().any(|(kept, _)| self.parts[*kept].trace == trace)
     }
 
-    /// A span ends when its trace's spans no longer gather: it goes where they are.
+    /// A span ends after its part was handed over. It follows the part's spans.
     fn end_late(&mut self, at: usize, record: Record, is_error: bool, is_root: bool) -> Vec<Record> {
         if self.is_closed {
             self.give_up_spans(Counts::SHUT_DOWN, 1, u64::from(is_root));
             return Vec::new();
         }
-        // Its own part, wherever that is. Of one that was given up, what ends follows the last that
-        // was kept.
+        // A span follows its own part. If that part was given up, the span follows the trace's last
+        // kept part.
         let is_own = |(kept, _): &&(usize, &str)| *kept == at;
         let is_of_trace = |(kept, _): &&(usize, &str)| self.parts[*kept].trace == self.parts[at].trace;
         let latest = || self.kept.iter().rev().find(is_of_trace).filter(|_| !self.is_held(at));
@@ -302,7 +303,8 @@ impl Late {
             self.counts.held.0 += 1;
             return Vec::new();
         }
-        // Something worse was seen than before, or it is the root: the policies are asked again.
+        // The policies are asked again if this is the root, or if the span has an error and the
+        // part had none before.
         self.unhold(at);
         let part = &mut self.parts[at];
         if is_root {
@@ -323,7 +325,7 @@ impl Late {
         rows.iter().find_map(|row| self.held[*row].iter().rev().find(of_trace).copied())
     }
 
-    /// Someone asks for a trace. Returns whether it was there, and what is exported.
+    /// `Handle::keep`. Returns whether the trace was found, and the exported spans.
     pub(crate) fn keep(&mut self, trace: TraceId) -> (bool, Vec<Record>) {
         let mut exported = Vec::new();
         while let Some(at) = self.find(trace, [1, 0]) {
@@ -341,8 +343,8 @@ impl Late {
         (is_there, exported)
     }
 
-    /// Someone asks for all traces with a span of this name. Returns their number, and what is
-    /// exported.
+    /// `Handle::keep_where` for all traces with a span of this name. Returns their number, and the
+    /// exported spans.
     pub(crate) fn keep_where(&mut self, name: &str) -> (u64, Vec<Record>) {
         let has_it = |part: &Part| part.gathered.iter().any(|(record, _)| record.name == name);
         let all: Vec<usize> = self.held.concat().into_iter().filter(|at| has_it(&self.parts[*at])).collect();
@@ -359,8 +361,7 @@ impl Late {
         self.keys.values_mut().for_each(|key| key.is_armed = true);
     }
 
-    /// The shutdown: what is recorded of open traces goes to the policies, and the rest is given
-    /// up.
+    /// The shutdown puts the recorded spans of open traces to the policies, and gives up the rest.
     pub(crate) fn shut_down(&mut self, now: u64) -> Vec<Record> {
         let mut exported = Vec::new();
         for at in 0..self.parts.len() {
@@ -383,14 +384,14 @@ impl Late {
         Counts { traces_open: open.count() as u64, ..self.counts.clone() }
     }
 
-    /// By key, of roots that ended.
+    /// The counts of ended roots by key.
     pub(crate) fn outcomes(&self) -> BTreeMap<String, KeyCounts> {
         let ended = self.keys.iter().filter(|(_, key)| key.counts.calls > 0);
         ended.map(|(name, key)| (name.clone(), key.counts)).collect()
     }
 }
 
-/// The names from a span up to the first of its ancestors that is there.
+/// The names from a span up to its topmost recorded ancestor.
 fn path<'a>(mut record: &'a Record, gathered: &'a [(Record, bool)]) -> Vec<String> {
     let mut names = vec![record.name.clone()];
     while let Some((above, _)) = gathered.iter().find(|(other, _)| other.is_above(record)) {

@@ -1,30 +1,30 @@
 //! Random programs: what services do to spans, as a list of steps, each on one of a few threads.
 //!
-//! A program is data. A step whose span or context is not there does nothing, so every part of a
-//! program is a program, and one that fails is made smaller by leaving steps out.
+//! A program is data. A step whose span or context does not exist does nothing. So every subset of
+//! a program's steps is a program too, and a failing program is reduced by leaving out steps.
 
 use std::fmt;
 
 /// Threads of a program.
 pub(crate) const THREADS: usize = 3;
-/// Places that hold a handle of a span.
+/// Places for span handles.
 pub(crate) const SPANS: usize = 6;
-/// Places that hold a context.
+/// Places for contexts.
 pub(crate) const CONTEXTS: usize = 3;
-/// Places that hold a future.
+/// Places for futures.
 pub(crate) const FUTURES: usize = 2;
 
-/// One operation, on one thread.
+/// One operation on one thread.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Step {
     pub(crate) thread: usize,
     pub(crate) op: Op,
 }
 
-/// An operation. Numbers are places: of spans, or of contexts.
+/// An operation. Numbers are places of spans, contexts or futures.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Op {
-    /// A span begins; a handle that was in the place is dropped.
+    /// Begins a span. A handle in the same place is dropped.
     New {
         span: usize,
         template: Template,
@@ -32,14 +32,14 @@ pub(crate) enum Op {
         subscriber: usize,
     },
     Enter(usize),
-    /// The thread leaves a span that it has entered: the last, the one before it, and so on.
+    /// The thread exits a span that it has entered: 0 is the last one, 1 the one before, and so on.
     Exit(usize),
     Clone {
         from: usize,
         to: usize,
     },
     Drop(usize),
-    /// The handle is forgotten: the span never ends.
+    /// Forgets the handle, so that the span never ends.
     Leak(usize),
     Record(usize),
     Event {
@@ -55,13 +55,14 @@ pub(crate) enum Op {
         span: usize,
         parent: Cx,
     },
-    /// Asks a span for its context, and keeps it.
+    /// Reads a span's context, and stores it.
     Context {
         span: usize,
         to: usize,
     },
     Attach(Cx),
-    /// The thread detaches a context that it has attached: the last, the one before it, and so on.
+    /// The thread detaches a context that it has attached: 0 is the last one, 1 the one before, and
+    /// so on.
     Detach(usize),
     SetAttribute(usize),
     SetStatus(usize, Mark),
@@ -69,33 +70,33 @@ pub(crate) enum Op {
     AddLink(usize),
     /// Sets an attribute on the span of the current context.
     SetOnCurrent,
-    /// Sets an attribute on the span of a context that was kept, perhaps after the span has ended.
+    /// Sets an attribute on the span of a stored context, perhaps after the span has ended.
     SetOnContext(usize),
-    /// A future is made, with a span that it is entered with; one that was in the place is dropped.
+    /// Creates a future instrumented with a span. A future in the same place is dropped.
     Spawn {
         future: usize,
         span: usize,
     },
-    /// The thread polls a future, which polls another one.
+    /// The thread polls a future, which may poll another one.
     Poll {
         future: usize,
         inside: Option<usize>,
     },
-    /// A future is dropped, whether it has come to its end or not.
+    /// Drops a future, finished or not.
     Cancel(usize),
-    /// Someone asks for the trace of a context that was kept.
+    /// Calls `Handle::keep` for the trace of a stored context.
     Keep(usize),
-    /// Someone asks for all traces of one kind.
+    /// Calls `Handle::keep_where` for all traces of one kind.
     KeepWhere,
-    /// All keys are armed.
+    /// Arms all keys.
     Arm,
     Flush,
     Shutdown,
 }
 
 impl Op {
-    /// A name recorded late is taken, events go to the span entered last, and `Ok` is final from
-    /// the beginning.
+    /// Whether ours differs from tracing-opentelemetry on purpose here: a name recorded late is
+    /// used, events belong to the span entered last, and `Ok` is final from the beginning.
     fn is_meant_to_differ(&self) -> bool {
         matches!(self, Op::Record(_) | Op::Event { parent: Parent::Contextual, .. } | Op::SetStatus(..))
     }
@@ -123,13 +124,13 @@ pub(crate) enum Cx {
     Remote {
         sampled: bool,
     },
-    /// One that was kept.
+    /// A stored one.
     Kept(usize),
     /// The current one, with a tenant in its baggage.
     Tenant(u8),
 }
 
-/// A place in the code where spans begin.
+/// A callsite of spans.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Template {
     Plain,
@@ -151,7 +152,7 @@ const TEMPLATES: [Template; 7] = [
     Template::DebugFields,
 ];
 
-/// Pseudorandom numbers that stay the same from release to release: splitmix64.
+/// Pseudorandom numbers that stay the same from release to release: SplitMix64.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -168,7 +169,7 @@ impl Random {
         word ^ (word >> 31)
     }
 
-    /// Below `end`, which is at least 1.
+    /// A number below `end`, which is at least 1.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
@@ -178,24 +179,24 @@ impl Random {
     }
 }
 
-/// The sort of program to make.
+/// The kind of program to generate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     /// Subscribers that spans may belong to.
     pub(crate) subscribers: usize,
-    /// Whether handles are forgotten.
+    /// Handles may be leaked.
     pub(crate) leaks: bool,
-    /// Only what ours is not meant to do in another way than tracing-opentelemetry.
+    /// Only operations in which ours does not differ from tracing-opentelemetry on purpose.
     pub(crate) parity: bool,
     /// The layer may be shut down.
     pub(crate) shutdown: bool,
-    /// Parents may be set.
+    /// `set_parent` may be called.
     pub(crate) set_parent: bool,
-    /// Traces are kept late.
+    /// Operations of late keeping occur.
     pub(crate) late: bool,
 }
 
-/// Makes programs in which most steps do something: it follows which places are filled.
+/// Generates programs in which most steps have an effect, by tracking which places are filled.
 struct Generator<'a> {
     random: &'a mut Random,
     shape: Shape,
@@ -205,7 +206,7 @@ struct Generator<'a> {
     attached: [usize; THREADS],
 }
 
-/// A program of 5 to 40 steps.
+/// Generates a program of 5 to 40 steps.
 pub(crate) fn generate(random: &mut Random, shape: Shape) -> Vec<Step> {
     let length = 5 + random.below(36);
     let mut generator = Generator {
@@ -314,7 +315,7 @@ impl Generator<'_> {
         self.random.below(self.shape.subscribers)
     }
 
-    /// A place that was filled.
+    /// A random filled place.
     fn span(&mut self) -> Option<usize> {
         let filled = self.spans.iter().filter(|filled| **filled).count();
         if filled == 0 {
@@ -343,8 +344,7 @@ impl Generator<'_> {
     }
 }
 
-/// The smallest part of `steps` that was found for which `fails` still says so: chunks are left
-/// out, then single steps.
+/// Reduces `steps` while `fails` still returns true: leaves out chunks first, then single steps.
 pub(crate) fn shrink(mut steps: Vec<Step>, fails: &mut dyn FnMut(&[Step]) -> bool) -> Vec<Step> {
     let mut chunk = steps.len().div_ceil(2).max(1);
     loop {

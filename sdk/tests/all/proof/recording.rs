@@ -1,4 +1,5 @@
-//! Fields of the reference's spans, and a span as the OpenTelemetry API sees it.
+//! The fields of the reference's spans, and a span of the reference as the OpenTelemetry API sees
+//! it.
 
 use std::fmt;
 use std::sync::{Mutex, Weak};
@@ -11,7 +12,7 @@ use tracing::field::{Field, Visit};
 use super::compare::Record;
 use super::reference::Book;
 
-/// Takes the fields of spans and events.
+/// Visits the fields of spans and events.
 pub(crate) struct Fields<'a> {
     pub(crate) record: &'a mut Record,
 }

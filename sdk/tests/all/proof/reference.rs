@@ -1,18 +1,18 @@
 //! The reference: the layer's documented behaviour, written to be read.
 //!
-//! Every span that ever began has an entry in one list, behind one lock. Entries are never used
-//! again. Each entry knows the context that it began in, and from that alone follow its parent, its
-//! trace and its decision:
+//! Every span that ever began has an entry in one list, behind one lock. Entries are never reused.
+//! Each entry stores the context that it began in, which alone determines its parent, its trace and
+//! its decision:
 //!
 //! - A span's parent is the span of the context that it begins in: the current one, that of an
 //!   explicit parent, the one given to `set_parent`, or none. (With [`ContextMode::Off`] the
 //!   current one is that of the span entered last.)
-//! - Until a span starts, its parent may change. It starts when it is entered, asked for its
-//!   context, followed from, or ends, or a span begins below it. Then its parent's decision is its
-//!   own; without a parent the sampler is asked.
+//! - Until a span starts, its parent may change. It starts when it is entered, when its context is
+//!   read, when another span follows from it, when a span begins below it, or when it ends. Then it
+//!   takes its parent's decision; without a parent the sampler decides.
 //! - While a thread is inside a span, the span's own context is current, whatever is current around
 //!   it.
-//! - Kept spans are exported when they end; they end when they were last left.
+//! - Kept spans are exported when they end. Their end time is their last exit.
 //!
 //! It is slow, and allocates for everything.
 
@@ -33,7 +33,7 @@ use super::recording::{Fields, Recording};
 use super::rules::{Kind, Rules, is_outward};
 use super::setup::{LateSetup, Made};
 
-/// The layer, on one subscriber.
+/// The reference layer on one subscriber.
 #[derive(Clone)]
 pub(crate) struct Reference {
     book: Shared,
@@ -49,7 +49,7 @@ pub(crate) struct Book {
     entries: Vec<Entry>,
     /// Open spans, by subscriber and id.
     open: HashMap<(usize, u64), usize>,
-    /// The spans that each thread is inside of, with their subscribers.
+    /// The spans that each thread has entered, each with its subscriber.
     inside: HashMap<ThreadId, Vec<(usize, usize)>>,
     asked: u64,
     last_id: u64,
@@ -57,27 +57,27 @@ pub(crate) struct Book {
     /// Nothing more is recorded, and spans that end are lost.
     pub(crate) is_shut_down: bool,
     lost: u64,
-    /// `None` unless traces are kept late.
+    /// `None` without late keeping.
     pub(crate) late: Option<Late>,
 }
 
 struct Entry {
     place: Place,
-    /// The context that it begins in.
+    /// The context that the span begins in.
     base: Context,
-    /// It is below a dropped root, and keeps to it.
+    /// The span is below a dropped root and stays in that root's trace.
     bound: bool,
-    /// The kept span of this layer that it began below, if it was given no other parent: it counts
-    /// as made though it has not started.
+    /// The kept span of this layer that it began below, unless it was given another parent. With
+    /// it, the span counts as made even before it starts.
     below: Option<usize>,
-    /// Its parent is a dropped span of ours, unless it is given another one.
+    /// The parent is a dropped span of ours, unless the span is given another one.
     below_dropped: bool,
     /// The key of a local root whose end is counted.
     key: Option<String>,
-    /// Where traces are kept late: its trace's part, if it is kept or recorded, and whether it is
+    /// With late keeping: the part of its trace, if that is kept or recorded, and whether it is
     /// recorded.
     part: Option<(usize, bool)>,
-    /// An error was seen below it, a dropped root.
+    /// An error was seen below this dropped root.
     failed: bool,
     was_entered: bool,
     last_left: Option<u64>,
@@ -99,22 +99,22 @@ impl Entry {
 enum Above {
     None,
     Kept(usize),
-    /// A dropped one, to which the new one is bound.
+    /// A dropped span that binds the new one to its trace.
     Binding,
-    /// A dropped one, to which it is not.
+    /// A dropped span that does not bind the new one.
     Dropped,
 }
 
-/// The span that a context is current for.
+/// The span to which a current context belongs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Owner {
     Entry(usize),
-    /// tracing-opentelemetry takes a span of another subscriber for this one if they have the same
-    /// id.
+    /// tracing-opentelemetry identifies the span by the id alone, and mistakes a span of another
+    /// subscriber with the same id for this one.
     Id(u64),
 }
 
-/// Trace that a span belongs to, as far as the reference knows.
+/// The trace that a span belongs to, as far as it is decided.
 #[derive(Clone)]
 enum Place {
     NotStarted,
@@ -128,7 +128,7 @@ thread_local! {
 }
 
 impl Reference {
-    /// One layer for each subscriber.
+    /// Creates one layer for each subscriber.
     pub(crate) fn new(rules: Rules, subscribers: usize, late: Option<LateSetup>) -> (Vec<Reference>, Shared) {
         let book = Arc::new(Mutex::new(Book {
             rules,
@@ -154,12 +154,12 @@ impl Reference {
         self.lock().open.get(&(self.subscriber, id.into_u64())).copied()
     }
 
-    // --- The methods of the extension trait.
+    // The methods of the extension trait.
 
     pub(crate) fn set_parent(&self, id: &tracing::Id, parent: Context) -> Result<(), ()> {
         let kind = self.lock().rules.kind;
         let Some(at) = self.find(id) else {
-            // A filter hides it.
+            // A filter hides the span.
             return if kind.is_ours() { Err(()) } else { Ok(()) };
         };
         let mut book = self.lock();
@@ -203,7 +203,7 @@ impl Reference {
         }
     }
 
-    /// The span's place in its trace is settled.
+    /// Starts the span: settles its trace and decision.
     fn start(&self, at: usize) {
         let mut book = self.lock();
         let entry = &book.entries[at];
@@ -215,7 +215,7 @@ impl Reference {
         let is_late = book.is_shut_down && book.entries[at].below.is_none();
         let keep = !is_late && if parent.is_valid() { parent.is_sampled() } else { book.ask() };
         let trace = if parent.is_valid() { parent.trace_id() } else { TraceId::from(u128::from(book.id())) };
-        // A span that is bound to a dropped root has its context.
+        // A span bound to a dropped root has that root's context.
         let is_bound = book.entries[at].bound;
         let is_recorded = !is_late && book.place_in_part((self.subscriber, at), trace, keep);
         let span = if is_bound { parent.span_id() } else { SpanId::from(book.id()) };
@@ -241,7 +241,7 @@ impl Reference {
     /// The context that a new span begins in, and the span of this layer that it begins below.
     fn surroundings(&self, attributes: &tracing::span::Attributes<'_>) -> (Context, Above) {
         if let Some(parent) = attributes.parent() {
-            // A parent that a filter hides from the layer is none.
+            // A parent that a filter hides from the layer counts as none.
             let Some(at) = self.find(parent) else { return (Context::new(), Above::None) };
             self.start(at);
             let book = self.lock();
@@ -250,7 +250,7 @@ impl Reference {
                 Place::Kept(context) => (context.clone(), Above::Kept(at)),
                 Place::Dropped(context) => {
                     let parent = &book.entries[at];
-                    // The gate learns what became of a span when it is entered.
+                    // The gate learns a span's decision only when the span is entered.
                     let is_known = parent.bound || (parent.was_entered && !book.rules.refuses);
                     let is_known = is_known || book.rules.kind != Kind::Gate;
                     let binds = book.rules.kind.binds(attributes);
@@ -299,7 +299,7 @@ impl Book {
         inside.iter().rev().find(|(owner, _)| *owner == subscriber).map(|(_, at)| *at)
     }
 
-    /// The spans of kept traces that began.
+    /// The number of spans of kept traces that began.
     fn made(&self) -> u64 {
         self.entries.iter().filter(|entry| entry.is_made()).count() as u64
     }
@@ -309,7 +309,7 @@ impl Book {
         Made { made: self.made(), open: self.open(), lost: self.lost }
     }
 
-    /// Those of them that have not ended.
+    /// The number of spans of kept traces that have not ended.
     fn open(&self) -> u64 {
         self.open.values().filter(|at| self.entries[**at].is_made()).count() as u64
     }
@@ -322,12 +322,12 @@ impl Book {
         }
     }
 
-    /// Changes what is recorded of a span that is open, and not dropped.
+    /// Changes the record of a span that is open and not dropped.
     pub(crate) fn change(&mut self, at: usize, f: impl FnOnce(&mut Record)) {
         let entry = &mut self.entries[at];
         if entry.record.end.is_none() && !matches!(entry.place, Place::Dropped(_)) {
             f(&mut entry.record);
-            // An error marks its trace at once, if the span has started.
+            // An error marks its trace at once if the span has started.
             if let (Some((part, _)), Some(late)) = (entry.part, &mut self.late)
                 && entry.record.failed()
             {
@@ -336,14 +336,14 @@ impl Book {
         }
     }
 
-    /// Where traces are kept late: a span that starts gets its place in a part. Returns whether it
-    /// is recorded.
+    /// With late keeping, assigns a span that starts to a part. Returns whether it is recorded.
     fn place_in_part(&mut self, (subscriber, at): (usize, usize), trace: TraceId, keep: bool) -> bool {
         let Some(late) = &mut self.late else { return false };
         let entry = &self.entries[at];
         let part = match entry.below {
             Some(above) => self.entries[above].part,
-            // It is no local root, or one whose parent was dropped here: that one's end is counted.
+            // The span is not a local root, or its parent was dropped here and that parent's end is
+            // counted.
             None if entry.bound || entry.below_dropped => None,
             None => {
                 let key = key_of(&entry.record.name);
@@ -352,7 +352,7 @@ impl Book {
                 part
             }
         };
-        // An error from before the span started is seen as it starts.
+        // An error from before the start is seen at the start.
         if self.entries[at].record.failed() {
             match part {
                 Some((part, _)) => late.mark(part),
@@ -365,8 +365,8 @@ impl Book {
         part.is_some_and(|(_, is_recorded)| is_recorded)
     }
 
-    /// An error below the dropped root of this trace: it is seen if the thread is inside of that
-    /// root.
+    /// Marks the dropped root of this trace as failed. An error below it is seen only if the thread
+    /// is inside the root.
     fn fail_dropped_root(&mut self, subscriber: usize, trace: TraceId) {
         let inside = self.inside.get(&std::thread::current().id()).into_iter().flatten().rev();
         let is_root = |entry: &Entry| entry.key.is_some() && matches!(entry.place, Place::Dropped(_));
@@ -379,7 +379,7 @@ impl Book {
         }
     }
 
-    /// A span ends where traces are kept late. Returns what is exported.
+    /// With late keeping, ends a span. Returns the exported spans.
     fn end_late(&mut self, at: usize) -> Vec<Record> {
         let Some(late) = &mut self.late else { return Vec::new() };
         let entry = &self.entries[at];
@@ -418,7 +418,7 @@ impl Book {
     }
 }
 
-/// The key of a root: its name, with a star for a number of three digits or more.
+/// The key of a root: its name, with a star in place of a number of three or more digits.
 fn key_of(name: &str) -> String {
     let number = name.strip_prefix("renamed ").filter(|number| number.len() >= 3);
     number.map_or(name.to_owned(), |_| "renamed *".to_owned())
@@ -439,7 +439,7 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
         if !book.rules.refuses || is_known || (metadata.is_span() && is_outward(metadata)) {
             return true;
         }
-        // The span that the thread entered last, of all subscribers.
+        // The span that the thread entered last, over all subscribers.
         let last = book.inside.get(&std::thread::current().id()).and_then(|inside| inside.last());
         !last.is_some_and(|(owner, at)| {
             *owner == self.subscriber && matches!(book.entries[*at].place, Place::Dropped(_))

@@ -1,4 +1,4 @@
-//! The layers that the reference stands for, and where they differ.
+//! The layers that the reference can stand for, and their differences.
 
 use astracer_sdk::ContextMode;
 
@@ -10,23 +10,24 @@ pub(crate) struct Rules {
     pub(crate) at_once: bool,
     /// Spans below a dropped root do not exist, unless they have a field `otel.kind`.
     pub(crate) refuses: bool,
-    /// Of traces that begin here, the first of each `keep_every` is kept; 0: none.
+    /// The sampler keeps the first of every `keep_every` traces that begin here, or none if this is
+    /// 0.
     pub(crate) keep_every: u64,
     pub(crate) kind: Kind,
 }
 
-/// The layers that the reference stands for. They differ in what the extension trait says of a span
-/// that is bound to the dropped root above it.
+/// The layers that the reference can stand for. They differ in what the extension trait does with a
+/// span bound to the dropped root above it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Kind {
-    /// Ours: its parent cannot be set, and its context is the dropped trace's.
+    /// Our layer: the span's parent cannot be set, and its context is the dropped trace's.
     Layer,
-    /// The same, and the subscriber disables events where it disables spans.
+    /// Our subscriber: as the layer, and it disables events where it disables spans.
     Subscriber,
-    /// tracing-opentelemetry's: no span is bound.
+    /// tracing-opentelemetry: no span is bound.
     Stock,
-    /// The gate before tracing-opentelemetry's, which knows nothing of the span: its parent is set
-    /// without effect, its context is empty, and no span is linked to it.
+    /// The gate around tracing-opentelemetry, which never sees the span: setting its parent has no
+    /// effect, its context is empty, and no span is linked to it.
     Gate,
 }
 
@@ -46,7 +47,7 @@ impl Kind {
     }
 }
 
-/// Whether spans like this one speak with other processes.
+/// Whether spans of this callsite communicate with other processes.
 pub(crate) fn is_outward(metadata: &tracing::Metadata<'_>) -> bool {
     metadata.fields().iter().any(|field| field.name() == "otel.kind")
 }

@@ -1,4 +1,4 @@
-//! The settings that programs run with, and the counts that are compared.
+//! The settings of programs, and the counts that are compared.
 
 use std::time::Duration;
 
@@ -10,17 +10,18 @@ pub(crate) struct Setup {
     pub(crate) dropped_spans: DroppedSpans,
     pub(crate) context: ContextMode,
     pub(crate) start: Start,
-    /// The stock extension trait is called, by feature `bridge`.
+    /// Calls the stock extension trait, through the feature `bridge`.
     pub(crate) bridge: bool,
-    /// Of traces that begin here, the first of each `keep_every` is kept; 0: none.
+    /// The sampler keeps the first of every `keep_every` traces that begin here, or none if this is
+    /// 0.
     pub(crate) keep_every: u64,
     pub(crate) subscribers: usize,
     pub(crate) filter: Filter,
-    /// Bounds that cost no spans: only when they leave depends on them.
+    /// Bounds that lose no spans, and only affect when they are exported.
     pub(crate) waiting: Waiting,
-    /// Bounds that cost spans.
+    /// Bounds that lose spans.
     pub(crate) room: Option<Room>,
-    /// Traces are kept late.
+    /// Late keeping, if it is on.
     pub(crate) late: Option<LateSetup>,
 }
 
@@ -30,32 +31,32 @@ impl Setup {
     }
 }
 
-/// The policies that traces are kept late by.
+/// The settings of late keeping.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LateSetup {
     pub(crate) provisional: Provisional,
     pub(crate) policies: &'static [LatePolicy],
-    /// Traces that no policy keeps stay until someone asks for them; else they go at once.
+    /// Whether traces that no policy keeps are held. Otherwise they are given up at once.
     pub(crate) holds: bool,
-    /// The time for which they stay, if it is no more than a program.
+    /// The hold in steps, if it is shorter than a program.
     pub(crate) steps: Option<u32>,
     pub(crate) ring_bytes: usize,
 }
 
 impl LateSetup {
-    /// Whether traces are given up, sooner or later, that the reference keeps.
+    /// Whether the ring is so small that it gives up traces that the reference keeps.
     pub(crate) fn is_cramped(&self) -> bool {
         self.ring_bytes < 1 << 20
     }
 }
 
-/// A policy, as text and as the reference knows it.
+/// A policy, as text and as the reference models it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LatePolicy {
     pub(crate) text: &'static str,
     /// The reason on the spans that it keeps.
     pub(crate) name: &'static str,
-    /// Traces that it may keep, in all.
+    /// Traces that it may keep in total.
     pub(crate) budget: Option<u64>,
     /// A root that takes more steps is slow.
     pub(crate) slow: Option<u64>,
@@ -67,14 +68,14 @@ impl LatePolicy {
     }
 }
 
-/// Counts of recorded traces: those of `Stats`, as the reference counts them.
+/// Counts of recorded traces, as in `Stats`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Counts {
     /// Spans and traces in the ring.
     pub(crate) held: (u64, u64),
     /// Spans and traces by reason, in the order of `GivenUpTraces`.
     pub(crate) given_up: [(u64, u64); 6],
-    /// By policy: kept, refused.
+    /// By policy: (kept, refused).
     pub(crate) policies: Vec<(u64, u64)>,
     pub(crate) kept_by_hand: u64,
     pub(crate) not_there: u64,
@@ -82,7 +83,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Places among the reasons.
+    /// Indices into `given_up`.
     pub(crate) const LATE: usize = 4;
     pub(crate) const SHUT_DOWN: usize = 5;
 }
@@ -114,20 +115,20 @@ pub(crate) struct Room {
 /// Counts of the spans of kept traces.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Made {
-    /// Those that began.
+    /// Spans that began.
     pub(crate) made: u64,
-    /// Those that have not ended.
+    /// Spans that have not ended.
     pub(crate) open: u64,
-    /// Those that ended after the shutdown.
+    /// Spans that ended after the shutdown.
     pub(crate) lost: u64,
 }
 
-/// A filter for spans below the level INFO.
+/// A filter that hides spans below the level INFO.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Filter {
     None,
-    /// Of the layer alone: other layers see the spans.
+    /// On our layer: other layers see the spans.
     OnLayer,
-    /// Of the whole subscriber.
+    /// On the whole subscriber.
     Beside,
 }

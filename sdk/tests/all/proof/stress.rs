@@ -1,9 +1,9 @@
-//! Threads at once: what must hold in whatever order things happen.
+//! Concurrent threads: what must hold whatever the order of events.
 //!
-//! Each trace has a number, which every one of its spans carries as an attribute, from where it is
-//! made. So there is no order to know: inside any span the current trace is always that of its
-//! number, every exported span lies in the trace of its number, below a span that exists, once; and
-//! the counts add up.
+//! Each trace has a number, which every one of its spans carries as an attribute. So the checks
+//! need no knowledge of the order: inside any span the current trace is the one with that span's
+//! number; every exported span is in the trace of its number, below a span that exists, and is
+//! exported once; and the counts add up.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,16 +24,16 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use super::program::Random;
 use crate::support::{Base, TIMEOUT, start};
 
-/// The traces of the numbers that are in use.
+/// The traces by number.
 #[derive(Debug, Default)]
 struct Traces {
     of: HashMap<u64, Trace>,
-    /// The oldest first: those of long ago are forgotten, so that a long run takes no more memory
-    /// than a short one.
+    /// Numbers, oldest first. Old ones are dropped, so that a long run takes no more memory than a
+    /// short one.
     order: VecDeque<u64>,
     lies: Vec<String>,
     exported: u64,
-    /// The local roots among them.
+    /// Local roots among the exported spans.
     roots: u64,
 }
 
@@ -43,11 +43,11 @@ struct Trace {
     spans: HashSet<SpanId>,
 }
 
-/// More than are ever open.
+/// More traces than are ever open.
 const TRACES_MAX: usize = 200_000;
 
 impl Traces {
-    /// The number's trace is this one, now and whenever it is asked about.
+    /// Checks that the number's trace has this id, now and whenever it is checked again.
     fn check(&mut self, number: u64, id: TraceId, place: &str) -> &mut Trace {
         if !self.of.contains_key(&number) {
             self.order.push_back(number);
@@ -65,7 +65,7 @@ impl Traces {
     }
 }
 
-/// Compares what it gets with what is known.
+/// An exporter that compares spans with the known traces.
 #[derive(Clone, Debug, Default)]
 struct Checker(Arc<Mutex<Traces>>);
 
@@ -78,7 +78,7 @@ impl SpanExporter for Checker {
             let request = span.attributes.iter().find(|pair| pair.key.as_str() == "request");
             let number = match request.map(|pair| &pair.value) {
                 Some(Value::I64(number)) => Some(*number),
-                // tracing-opentelemetry writes unsigned numbers as texts.
+                // tracing-opentelemetry writes unsigned numbers as strings.
                 Some(Value::String(text)) => text.as_str().parse().ok(),
                 _ => None,
             };
@@ -115,22 +115,22 @@ struct Handle {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) base: Base,
-    /// tracing-opentelemetry behind the gate, with our sampler, in place of our layer.
+    /// Uses tracing-opentelemetry behind the gate, with our sampler, instead of our layer.
     pub(crate) gate: bool,
     pub(crate) dropped_spans: DroppedSpans,
     pub(crate) context: ContextMode,
     pub(crate) sampler: &'static str,
     pub(crate) threads: usize,
-    /// Spans whose handles any thread may use, drop or replace.
+    /// Places with spans whose handles any thread may use, drop or replace.
     pub(crate) places: usize,
-    /// Rounds of each thread, if time does not end them before.
+    /// Rounds of each thread, unless the run's time ends first.
     pub(crate) rounds: u64,
-    /// One handle of this many is leaked; 0: none.
+    /// One handle in this many is leaked, or none if this is 0.
     pub(crate) leak_one_in: u64,
-    /// The time that passes with each round of a thread.
+    /// The clock's advance with each round of a thread.
     pub(crate) round: Duration,
-    /// Policies by which dropped traces are kept late; all of them are recorded. Some events are
-    /// errors then.
+    /// Policies for late keeping. With them every dropped trace is recorded, and some events are
+    /// errors.
     pub(crate) late: Option<&'static str>,
 }
 
@@ -142,23 +142,23 @@ struct Service {
     clock: ManualClock,
     astracer: Astracer,
     numbers: AtomicU64,
-    /// Handles that nobody lets go of before the counts are checked. They are let go of then: a
-    /// span holds its subscriber, and a long run would keep all of them.
+    /// Leaked handles. They are dropped after the counts are checked, because a span holds its
+    /// subscriber: a long run would otherwise keep all subscribers in memory.
     leaked: Mutex<Vec<Handle>>,
-    /// Handles that another one took the place of.
+    /// Handles that another one replaced.
     replaced: AtomicU64,
     stop: AtomicBool,
 }
 
-/// The state of a run at its end.
+/// The state at the end of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) stats: Stats,
     pub(crate) leaked: u64,
 }
 
-/// Runs a load, and checks all that must hold; `until` ends it before its rounds are over. It is
-/// `seen` what the counts are now and then.
+/// Runs a load and checks everything that must hold. `until` ends it before its rounds are over.
+/// `seen` receives the counts now and then.
 pub(crate) fn run(seed: u64, load: Load, until: Option<Instant>, seen: &mut dyn FnMut(&Stats)) -> Outcome {
     let (clock, hand) = Clock::manual(start());
     let checker = Checker::default();
@@ -172,7 +172,7 @@ pub(crate) fn run(seed: u64, load: Load, until: Option<Instant>, seen: &mut dyn 
         .with_dropped_spans(load.dropped_spans)
         .with_context_mode(load.context)
         .with_clock(clock)
-        // So that eight threads do not fill the queue while the exporter compares.
+        // So large that eight threads do not fill it while the exporter compares.
         .with_queue_bytes_max(256 << 20)
         .with_exporter(checker.clone())
         .build()
@@ -230,7 +230,8 @@ pub(crate) fn run(seed: u64, load: Load, until: Option<Instant>, seen: &mut dyn 
     assert!(traces.lies.is_empty(), "seed {seed}, {load:?}:\n{}", traces.lies.join("\n"));
     let leaked = service.leaked.lock().unwrap().len() as u64;
     if load.gate {
-        // The registry holds leaked spans open, and about one span in 100,000 that threads share.
+        // The registry holds leaked spans open, and fails to close about one in 100,000 spans
+        // shared between threads.
         let open = stats.roots_kept.checked_sub(traces.roots);
         assert!(
             open.is_some_and(|open| open <= leaked + 20),
@@ -243,9 +244,9 @@ pub(crate) fn run(seed: u64, load: Load, until: Option<Instant>, seen: &mut dyn 
     Outcome { stats, leaked }
 }
 
-/// Flushes, for as long as spans are exported meanwhile. The threads may leave the exporter's
-/// thread so little of a loaded machine that nearly all spans wait when they end, some hundred
-/// thousand of them, and no fixed time is enough for those.
+/// Flushes again while the exporter makes progress. On a loaded machine the threads may leave the
+/// exporter's thread so little time that several hundred thousand spans wait at their end. No fixed
+/// timeout is enough for those.
 fn flush_while_it_proceeds(Astracer { handle, .. }: &Astracer, seed: u64) {
     let mut before = handle.stats().spans_exported;
     while let Err(error) = handle.flush(TIMEOUT) {
@@ -256,9 +257,9 @@ fn flush_while_it_proceeds(Astracer { handle, .. }: &Astracer, seed: u64) {
     }
 }
 
-/// Made = exported + lost + open + held + given up, for spans and for traces, when nothing waits
-/// but what has ended in traces that are neither kept nor given up yet: the registry never ends
-/// some of those, and a flush does not decide them.
+/// Checks made = exported + lost + open + held + given up, for spans and for traces. Only ended
+/// spans of undecided traces may wait: the registry never ends the roots of some of these, and a
+/// flush does not decide them.
 fn check(stats: &Stats, exported: u64, seed: u64) {
     let Stats { spans_made, spans_exported, spans_open, spans_waiting, .. } = *stats;
     assert_eq!(spans_exported, exported, "seed {seed}");
@@ -323,10 +324,10 @@ impl Service {
             }
             9 | 10 => {
                 if !inside.is_empty() {
-                    // Mostly the last.
+                    // Mostly the last one.
                     let back = if random.one_in(4) { random.below(inside.len()) } else { 0 };
                     let id = inside[inside.len() - 1 - back].0.id();
-                    // A span that was entered twice is left where it was entered last.
+                    // A span that was entered twice exits its last entry.
                     if let Some(at) = inside.iter().rposition(|(span, _)| span.id() == id) {
                         drop(inside.remove(at));
                     }
@@ -344,13 +345,13 @@ impl Service {
         }
     }
 
-    /// A handle of the span in a place: it stays there too.
+    /// A clone of the handle in a place.
     fn take(&self, place: &Mutex<Option<Handle>>) -> Option<Handle> {
         let handle = place.lock().unwrap().clone();
         handle.filter(|handle| !handle.span.is_disabled())
     }
 
-    /// The handle that was in the place is dropped, or forgotten.
+    /// Stores a handle. The previous one is dropped or leaked.
     fn put(&self, place: &Mutex<Option<Handle>>, handle: Handle) {
         let old = place.lock().unwrap().replace(handle);
         if self.load.leak_one_in != 0
@@ -362,7 +363,7 @@ impl Service {
         }
     }
 
-    /// The current context is of the trace of the span that the thread entered last.
+    /// Checks that the current context is in the trace of the span that the thread entered last.
     fn look(&self, inside: &[(EnteredSpan, u64)]) {
         if self.load.context == ContextMode::Off {
             return;

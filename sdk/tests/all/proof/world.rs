@@ -1,5 +1,5 @@
-//! Subscribers with a layer on them, and what a program needs of it: ours, tracing-opentelemetry's,
-//! or the reference.
+//! The subscribers that a program runs on, with one interface: with our layer,
+//! tracing-opentelemetry's, or the reference.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +31,7 @@ use super::rules::{Kind, Rules};
 use super::setup::{Counts, Filter, KeyCounts, Made, Room, Setup, Waiting};
 use crate::support::{Base, Collector, TIMEOUT, start};
 
-/// Ids of which none is recorded for being one of 1,024.
+/// Ids of which none belongs to the share of 1 in 1,024 that is always recorded.
 #[derive(Debug, Default)]
 struct UnluckyIds(RandomIdGenerator);
 
@@ -45,15 +45,15 @@ impl IdGenerator for UnluckyIds {
     }
 }
 
-/// The time that passes with each step.
+/// The clock's advance with each step.
 const STEP: Duration = Duration::from_micros(1);
 
 pub(crate) struct World {
     pub(crate) dispatches: Vec<Dispatch>,
     pub(crate) subject: Subject,
-    /// Spans have contexts.
+    /// Whether spans have contexts.
     pub(crate) has_contexts: bool,
-    /// There is too little room.
+    /// Whether bounds lose spans.
     pub(crate) is_cramped: bool,
     propagator: TextMapCompositePropagator,
     steps: AtomicU64,
@@ -113,7 +113,7 @@ impl World {
         let dispatch = |_| match (base, setup.filter) {
             (Base::Registry, filter) => on_registry!(astracer.layer.clone(), filter),
             (Base::Subscriber, Filter::None) => Dispatch::new(astracer.subscriber()),
-            // As a setting, and as a filter of its own.
+            // The filter is once a setting of the subscriber, and once a filter of its own.
             (Base::Subscriber, _) if setup.bridge => {
                 Dispatch::new(astracer.subscriber().with_max_level(LevelFilter::INFO))
             }
@@ -132,7 +132,8 @@ impl World {
         }
     }
 
-    /// tracing-opentelemetry, with a sampler that asks as ours does, behind a gate or without one.
+    /// tracing-opentelemetry, with a sampler that decides at the same times as ours, behind a gate
+    /// or without one.
     pub(crate) fn stock(setup: Setup, with_gate: bool) -> World {
         let collector = Collector::default();
         let provider = SdkTracerProvider::builder()
@@ -181,19 +182,19 @@ impl World {
         }
     }
 
-    /// Time passes.
+    /// Advances the clock by one step. Returns the number of steps so far.
     pub(crate) fn tick(&self) -> u64 {
         let now = self.steps.fetch_add(1, Ordering::Relaxed) + 1;
         match &self.subject {
             Subject::Ours { clock, .. } => clock.advance(STEP),
             Subject::Reference { book } => book.lock().unwrap().now = now,
-            // It has the machine's clock.
+            // It uses the machine's clock.
             Subject::Stock { .. } => {}
         }
         now
     }
 
-    /// The context as it is seen in the process, and in the headers of a call.
+    /// The context as the process sees it, checked against the headers of a call.
     pub(crate) fn seen(&self, context: &Context) -> Seen {
         let mut headers = Headers::default();
         self.propagator.inject_context(context, &mut headers);
@@ -201,7 +202,7 @@ impl World {
         Seen::of(context, (ids, headers.0.remove("tracestate").unwrap_or_default()))
     }
 
-    /// The spans exported since this was last called.
+    /// The spans exported since the last call.
     pub(crate) fn take_exported(&self) -> Vec<Record> {
         match &self.subject {
             Subject::Ours { astracer, collector, .. } => {
@@ -220,7 +221,7 @@ impl World {
         }
     }
 
-    /// The spans of kept traces, as the reference counts them.
+    /// The counts of spans of kept traces, by the reference.
     pub(crate) fn made(&self) -> Made {
         match &self.subject {
             Subject::Reference { book } => book.lock().unwrap().counts(),
@@ -228,8 +229,8 @@ impl World {
         }
     }
 
-    /// The counts of recorded traces, and that every span and every trace is in one place. `None`
-    /// where none is recorded.
+    /// The counts of recorded traces, after a check that every span and every trace is counted in
+    /// one state. `None` without late keeping.
     pub(crate) fn counts(&self) -> Option<Counts> {
         match &self.subject {
             Subject::Reference { book } => book.lock().unwrap().late.as_ref().map(Late::counts),
@@ -290,7 +291,7 @@ impl World {
         }
     }
 
-    /// Asks for a trace; returns 1 if it was there.
+    /// Calls `Handle::keep`. Returns 1 if the trace was found.
     pub(crate) fn keep(&self, trace: TraceId) -> u64 {
         if trace == TraceId::INVALID {
             return 0;
@@ -302,7 +303,7 @@ impl World {
         }
     }
 
-    /// Asks for all traces that are held and have a client's span; returns their number.
+    /// Keeps all held traces with a client's span. Returns their number.
     pub(crate) fn keep_where(&self) -> u64 {
         match &self.subject {
             Subject::Reference { book } => book.lock().unwrap().keep_where("client"),
@@ -321,8 +322,8 @@ impl World {
         }
     }
 
-    /// Exact accounting, after a flush: what was made and has ended was exported, unless the layer
-    /// was shut down before.
+    /// Checks exact accounting after a flush: every span that was made and has ended was exported,
+    /// unless the layer was shut down before.
     pub(crate) fn account(&self, expected: Made) -> Result<(), String> {
         let Made { made, open, lost } = expected;
         let Subject::Ours { astracer, .. } = &self.subject else { return Ok(()) };
@@ -333,7 +334,7 @@ impl World {
         let Stats { tail, .. } = &stats;
         let late = tail.spans_held + tail.spans_given_up.total();
         let traces = traces + tail.traces_held + tail.traces_given_up.total();
-        // Spans of an open recorded trace wait, until its root ends.
+        // Spans of an open recorded trace wait until its root ends.
         let gathered = stats.spans_waiting;
         if tail.traces_open == 0 && gathered > 0 {
             return Err(format!("{gathered} wait for nothing\n{stats:?}"));
@@ -345,8 +346,8 @@ impl World {
         if is_exact && stats.traces_open <= open { Ok(()) } else { Err(format!("{expected:?}\n{stats:?}")) }
     }
 
-    /// The policy of `Stats`, whatever was lost: every span of a kept trace is in one place, and
-    /// `exported` of them were exported.
+    /// Checks the sums of `Stats` even if spans were lost: every span of a kept trace is counted in
+    /// one state, and `exported` of them were exported.
     pub(crate) fn account_whatever_was_lost(&self, exported: u64) -> Result<(), String> {
         let Subject::Ours { astracer, .. } = &self.subject else { return Ok(()) };
         let stats = astracer.handle.stats();
@@ -363,7 +364,7 @@ impl World {
         }
     }
 
-    /// tracing-opentelemetry waits for itself for ever, if a span follows from itself.
+    /// tracing-opentelemetry deadlocks if a span follows from itself.
     pub(crate) fn may_follow(&self, span: &Span, other: &Span) -> bool {
         match &self.subject {
             Subject::Ours { .. } => true,
@@ -374,9 +375,9 @@ impl World {
         }
     }
 
-    /// Whether a thread may enter a span again from inside of another one: a new span then holds
-    /// the last but one in a registry, and the last in our subscriber, which shows in the end of a
-    /// span that was never entered.
+    /// Whether a thread may enter a span again from inside another one. A new span then holds the
+    /// last span but one in a registry, and the last one in our subscriber, which shows in the end
+    /// of a span that was never entered.
     pub(crate) fn may_reenter(&self) -> bool {
         match &self.subject {
             Subject::Ours { base, .. } => matches!(base, Base::Registry),
@@ -399,7 +400,7 @@ impl World {
         }
     }
 
-    // --- The methods of the extension trait.
+    // The methods of the extension trait.
 
     pub(crate) fn set_parent(&self, span: &Span, parent: Context) -> Result<(), String> {
         match &self.subject {
@@ -483,7 +484,7 @@ fn change(span: &Span, f: impl FnOnce(&mut Record)) {
     with_reference(span, |layer, id| layer.change(id, f));
 }
 
-/// A subscriber with the layer `make`, of whatever type the filter asks for.
+/// A subscriber with the layer `$make`, generic over the subscriber type that the filter requires.
 macro_rules! on_registry {
     ($make:expr, $filter:expr) => {
         match $filter {
@@ -497,7 +498,7 @@ macro_rules! on_registry {
 }
 use on_registry;
 
-/// Sees all spans, so that a filter of the other layer alone does not make them disappear.
+/// A layer without a filter: with it, a filter on the other layer alone does not disable spans.
 struct Idle;
 
 impl<S: Subscriber> Layer<S> for Idle {}
@@ -513,7 +514,7 @@ where
         .with_tracked_inactivity(false)
 }
 
-/// Keeps every nth trace that begins here, and follows parents.
+/// Keeps every nth trace that begins here, and follows parents' decisions.
 #[derive(Clone, Debug)]
 struct Every {
     n: u64,

@@ -1,4 +1,4 @@
-//! Counts as OpenTelemetry metrics: whatever reader asks, they never fall.
+//! Counts as OpenTelemetry metrics, which never fall, whatever reader collects them.
 
 use astracer_samplers::{Limits, Nanos};
 use opentelemetry::metrics::MeterProvider as _;
@@ -40,17 +40,16 @@ fn counts_are_metrics() {
     assert_eq!(found["astracer.roots b dropped sampler"], 0);
     assert_eq!(found["astracer.keys.overflowed "], 0);
     assert!(found.contains_key("astracer.spans exported"));
-    // The meter does not keep the layer alive, and reads nothing once it is gone.
+    // The meter does not keep the layer alive, and reports nothing once the layer is gone.
     drop(world);
     provider.force_flush().unwrap();
 }
 
-/// A provider with a reader of each temporality.
+/// A provider with one reader of each temporality.
 struct Readers {
     provider: SdkMeterProvider,
     exporters: [InMemoryMetricExporter; 2],
-    /// By name and attributes: the sum of all that came as a difference, and the last that came as
-    /// a whole.
+    /// By name and attributes: the sum of all deltas, and the last cumulative value.
     found: [BTreeMap<String, u64>; 2],
 }
 
@@ -68,7 +67,7 @@ impl Readers {
         Readers { provider, exporters, found: Default::default() }
     }
 
-    /// Collects, and adds up. Nothing falls.
+    /// Collects and adds up. Fails the test if a value falls.
     fn collect(&mut self) {
         self.provider.force_flush().unwrap();
         for (place, (exporter, found)) in self.exporters.iter().zip(&mut self.found).enumerate() {
@@ -101,7 +100,7 @@ impl Readers {
         [0, 1].map(|place| self.found[place].iter().filter(is_of).map(|(_, value)| value).sum())
     }
 
-    /// The roots that each reader was told of.
+    /// The number of roots that each reader received.
     fn roots(&self) -> [u64; 2] {
         self.sum("astracer.roots ")
     }
@@ -116,8 +115,8 @@ fn named(number: usize) -> String {
     format!("key {}{}{}", letter(number / 400), letter(number / 20), letter(number))
 }
 
-/// Keys come and overtake those that are told apart; each root is told of once, in whichever
-/// series.
+/// Only the most frequent keys have a series of their own, and new keys overtake them. Each root is
+/// reported once, in one series or the other.
 #[test]
 fn sums_of_keys_never_fall_when_others_overtake_them() {
     let world = world(|builder| builder.with_sampler("bucket:capacity=2,rate=1".parse().unwrap()));
@@ -125,7 +124,7 @@ fn sums_of_keys_never_fall_when_others_overtake_them() {
     (0..400).for_each(|key| roots(&world, &named(key), 1 + usize::from(key < 300)));
     readers.collect();
     assert_eq!(readers.roots(), [700; 2]);
-    // The last hundred are the first now.
+    // The last hundred keys become the most frequent.
     (300..400).for_each(|key| roots(&world, &named(key), 5));
     readers.collect();
     assert_eq!(readers.roots(), [1_200; 2]);
@@ -134,7 +133,7 @@ fn sums_of_keys_never_fall_when_others_overtake_them() {
     assert_eq!(readers.roots(), [3_900; 2]);
 }
 
-/// Keys give their records up to others, and come back with counts that begin at 0.
+/// Keys lose their records to others, and return with counts from 0.
 #[test]
 fn sums_of_keys_never_fall_when_records_are_given_up() {
     let limits = Limits::default().with_keys(100).with_idle(Nanos::from_secs(60));
@@ -156,7 +155,7 @@ fn sums_of_keys_never_fall_when_records_are_given_up() {
     assert_eq!(readers.of_key("a"), [38; 2]);
 }
 
-/// A sampler of another kind has a table of its own.
+/// A sampler of another kind has a new table.
 #[test]
 fn sums_never_fall_when_the_sampler_is_replaced() {
     let world = world(|builder| builder.with_sampler("bucket:capacity=2,rate=1".parse().unwrap()));

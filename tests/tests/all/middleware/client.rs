@@ -1,4 +1,4 @@
-//! The caller: requests two orders in sequence, inside its own span.
+//! The caller, which requests two orders in sequence inside its own span.
 
 use astracer_examples::texts::Texts;
 use http::Uri;
@@ -13,7 +13,7 @@ use tracing::{Instrument as _, Level, info_span};
 use super::telemetry::Telemetry;
 use super::{Pair, grpc};
 
-/// Runs the client, and returns when it is gone completely.
+/// Runs the client. All its tasks have ended when this returns.
 pub(crate) fn run(telemetry: &Telemetry, pair: Pair, port: u16) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     tracing::dispatcher::with_default(&telemetry.dispatch, || {

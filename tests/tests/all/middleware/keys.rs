@@ -1,5 +1,4 @@
-//! Keys with attributes that middleware puts on its spans: they reach the sampler, which counts and
-//! keeps by them.
+//! Keys with attributes that middleware sets on its spans: the sampler counts and decides by them.
 
 use std::collections::BTreeMap;
 

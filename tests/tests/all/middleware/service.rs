@@ -1,4 +1,4 @@
-//! The service and its process.
+//! The service, which runs in a process of its own.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -16,14 +16,14 @@ use tracing::{Level, info, info_span};
 use super::telemetry::Telemetry;
 use super::{PAIRS, Pair, grpc};
 
-/// Set for this binary when it runs as the service: the pair, the layer and the sampler.
+/// Set if this binary runs as the service: the pair, the layer and the sampler.
 const VARIABLE: &str = "ASTRACER_TEST_SERVICE";
 
-/// Prefixes of the service's output lines, which distinguish them from the test harness's.
+/// Prefixes of the service's output lines, to tell them from the test harness's output.
 const PORT: &str = "astracer-test-port ";
 const SPANS: &str = "astracer-test-spans ";
 
-/// The service's process, seen from outside.
+/// The service's process, as its parent sees it.
 pub(crate) struct Process {
     child: Child,
     input: ChildStdin,
@@ -65,17 +65,19 @@ fn said(output: &mut impl std::io::BufRead, what: &str) -> String {
     lines
         .filter_map(|line| Some(line.split_once(what)?.1.to_owned()))
         .next()
-        .expect("the service says it before it ends")
+        .expect("the service prints this line before it ends")
 }
 
-/// Writes to the parent process. The print macros would be captured by the test harness.
+/// Writes a line to the parent process. The test harness would capture the print macros' output.
 fn say(what: &str, text: &str) {
-    #[allow(clippy::disallowed_methods, reason = "a test prints for the process that started it")]
+    #[allow(clippy::disallowed_methods, reason = "the parent process reads this output")]
     let mut output = std::io::stdout();
-    writeln!(output, "{what}{text}").and_then(|()| output.flush()).expect("the parent listens");
+    writeln!(output, "{what}{text}")
+        .and_then(|()| output.flush())
+        .expect("the parent reads this process's output");
 }
 
-/// The service itself, if this process was started as the service.
+/// Runs as the service if this process was started for that. Otherwise does nothing.
 #[test]
 fn process() {
     let Ok(task) = std::env::var(VARIABLE) else { return };
@@ -88,11 +90,11 @@ fn process() {
     say(SPANS, &Value::Array(telemetry.finish()).to_string());
 }
 
-/// Serves on a free port until the input ends and every connection is done.
+/// Serves on a free port until the input ends and every connection is closed.
 ///
-/// The middleware ends a request's span when it has polled the end of the response's body, which
-/// may be after the caller has its answer and ends the input. The caller closes its connections
-/// first, so waiting for them ends.
+/// The middleware ends a request's span when it has polled the end of the response's body. By then
+/// the caller may already have its response and have closed this process's input. The caller closes
+/// its connections first, so waiting for them terminates.
 fn serve(router: Router) {
     let (end, ended) = oneshot::channel();
     std::thread::spawn(move || {
@@ -146,7 +148,7 @@ async fn order(Path(id): Path<String>) -> String {
     look_up(&id)
 }
 
-/// The work that every service does for an order.
+/// The work of every service for an order.
 pub(crate) fn look_up(id: &str) -> String {
     let _span = info_span!("look up", id).entered();
     info!(found = true, "looked up");

@@ -1,4 +1,4 @@
-//! A process's telemetry: ours, the stock layer's, or the stock layer's behind the gate.
+//! The telemetry of a process: our layer, the stock layer, or the stock layer behind the gate.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ use tracing_subscriber::Registry;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 
-/// The layer of a process.
+/// The layer of a process. Exclusive layers hide dropped spans from other layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Stock,
@@ -45,7 +45,7 @@ impl FromStr for Kind {
     }
 }
 
-/// Keeps exported spans.
+/// Collects exported spans.
 #[derive(Clone, Debug, Default)]
 struct Collector(Arc<Mutex<Vec<SpanData>>>);
 
@@ -56,10 +56,10 @@ impl SpanExporter for Collector {
     }
 }
 
-/// Ascending ids whose traces have high or low randomness, so that a ratio keeps all or none. Span
-/// ids contain the process's number, so that two processes never make the same. Traces are numbered
-/// apart from spans: some middleware records the trace's id, and layers may ask for the two in
-/// either order.
+/// Ascending ids whose traces all have high or low randomness, so that a ratio keeps all or none.
+/// Span ids contain the process id, so that two processes never use the same one. Traces are
+/// numbered separately from spans: some middleware records the trace id, and layers request the two
+/// ids in either order.
 #[derive(Debug)]
 struct Ids {
     next_trace: AtomicU64,
@@ -89,7 +89,7 @@ pub(crate) struct Telemetry {
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Telemetry {
-    /// `sampler` is a sampler, optionally followed by `high` or `low`: the randomness of the
+    /// `sampler` is a sampler's text, optionally followed by `high` or `low`: the randomness of the
     /// traces.
     pub(crate) fn new(kind: Kind, sampler: &str) -> Self {
         Telemetry::with_key(kind, sampler, Key::default())
@@ -116,7 +116,7 @@ impl Telemetry {
             .with_exporter(collector.clone())
             .build()
             .expect("a layer");
-        // The spans of hyper and h2 themselves are not of interest.
+        // Excludes the spans of hyper and h2.
         let ours = env!("CARGO_CRATE_NAME");
         let targets = Targets::new()
             .with_target("otel", LevelFilter::TRACE)
@@ -152,7 +152,7 @@ impl Telemetry {
         Telemetry { dispatch, handle: astracer.handle, collector, provider }
     }
 
-    /// All exported spans.
+    /// Shuts down and returns all exported spans.
     pub(crate) fn finish(&self) -> Vec<Value> {
         if let Some(provider) = &self.provider {
             provider.shutdown().expect("a shutdown in time");
@@ -162,7 +162,7 @@ impl Telemetry {
     }
 }
 
-/// A span in a form that can be passed between processes.
+/// A span as JSON, to pass between processes.
 fn span(span: &SpanData) -> Value {
     let pairs = |attributes: &[opentelemetry::KeyValue]| -> BTreeMap<String, String> {
         attributes.iter().map(|pair| (pair.key.to_string(), pair.value.as_str().into_owned())).collect()
@@ -182,7 +182,7 @@ fn span(span: &SpanData) -> Value {
     })
 }
 
-/// The same spans with the service's port replaced by 0.
+/// Replaces the service's port by 0, so that runs can be compared.
 pub(crate) fn without_port(spans: Vec<Value>, port: u16) -> Vec<Value> {
     let text = Value::Array(spans).to_string();
     let text = text.replace(&format!(":{port}"), ":0").replace(&format!("\"{port}\""), "\"0\"");
@@ -192,7 +192,7 @@ pub(crate) fn without_port(spans: Vec<Value>, port: u16) -> Vec<Value> {
     }
 }
 
-/// Attributes that differ from run to run.
+/// Attributes whose values differ from run to run.
 const VARIES: [&str; 6] = [
     "busy_ns",
     "idle_ns",
@@ -202,8 +202,7 @@ const VARIES: [&str; 6] = [
     "rpc.grpc.response.metadata.date",
 ];
 
-/// One line per span, without ids and times, in an order that does not depend on the order of
-/// export.
+/// One line per span, without ids and times, sorted so that the order of export does not matter.
 pub(crate) fn lines(spans: &[Value]) -> Vec<String> {
     let mut lines: Vec<String> = spans
         .iter()
@@ -213,7 +212,7 @@ pub(crate) fn lines(spans: &[Value]) -> Vec<String> {
             for key in VARIES {
                 attributes.as_object_mut().and_then(|attributes| attributes.get_mut(key)).map(Value::take);
             }
-            // axum-otel's event has the milliseconds that the answer took: 0, except on a busy
+            // axum-otel's event has the response's latency in milliseconds: 0, except on a busy
             // machine.
             let mut events = span["events"].clone();
             for event in events.as_array_mut().into_iter().flatten() {

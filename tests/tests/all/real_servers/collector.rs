@@ -1,4 +1,5 @@
-//! The Collector: spans sent over OTLP and as Zipkin's, read back from the file that it writes.
+//! The Collector: spans sent over OTLP and in Zipkin's format, read back from the file that it
+//! writes.
 
 mod metrics;
 
@@ -10,7 +11,7 @@ use astracer_model::{Format, Span, TraceId};
 use super::recordings::{Ids, RECORDINGS, ids, send};
 use super::{assert_same, eventually, read, service, told};
 
-/// The spans of these traces in the Collector's file, once there are this many.
+/// The spans of these traces in the Collector's file, once there are at least `spans`.
 fn spans(traces: &BTreeSet<TraceId>, spans: usize) -> Vec<Span<'static>> {
     eventually("collector", || {
         let text = std::fs::read(told("COLLECTOR_FILE")).map_err(|error| error.to_string())?;

@@ -1,10 +1,10 @@
-//! HTTP requests to servers.
+//! HTTP requests to the servers.
 
 use http_body_util::{BodyExt, Empty};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 
-/// Sends a GET request; returns status and body.
+/// Sends a GET request and returns the status and the body.
 pub(super) fn get(address: &str, path: &str) -> Result<(u16, Vec<u8>), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
@@ -18,7 +18,7 @@ pub(super) fn get(address: &str, path: &str) -> Result<(u16, Vec<u8>), String> {
     })
 }
 
-/// Sends a GET request for something that must exist.
+/// Sends a GET request and returns the body; any status but 200 is an error.
 pub(super) fn get_found(address: &str, path: &str) -> Result<Vec<u8>, String> {
     match get(address, path)? {
         (200, body) => Ok(body),

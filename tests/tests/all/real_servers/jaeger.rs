@@ -5,7 +5,7 @@ use astracer_model::{Format, Span, TraceId};
 
 use super::{assert_same, eventually, http, read, recordings, service, shop, told};
 
-/// The spans of a trace, once there are this many.
+/// The spans of a trace, once there are at least `spans`.
 fn trace(id: TraceId, spans: usize) -> Vec<Span<'static>> {
     let server = told("JAEGER_QUERY");
     eventually("jaeger", || {

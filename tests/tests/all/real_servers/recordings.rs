@@ -1,4 +1,4 @@
-//! Real recordings, sent by the command line tool.
+//! Real recordings, sent with the command-line tool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -24,14 +24,14 @@ fn astracer(args: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
-/// The ids of a recording's spans, with their traces.
+/// The ids of a recording's spans, each with its trace.
 pub(super) fn ids(recording: &str) -> Ids {
     let path = repository(recording);
     let lines = astracer(&["convert", path.to_str().expect("UTF-8"), "-"]);
     read(Format::OtlpJson, &lines).iter().map(|span| (span.trace_id, span.span_id)).collect()
 }
 
-/// Sends a recording; every span must be accepted.
+/// Sends a recording, checks that no span is rejected, and returns the number of accepted spans.
 #[track_caller]
 pub(super) fn send(recording: &str, to: &str) -> u64 {
     let path = repository(recording);

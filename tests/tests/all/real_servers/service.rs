@@ -13,7 +13,7 @@ use opentelemetry::{Array, InstrumentationScope, KeyValue, Value};
 use opentelemetry_sdk::Resource;
 use tracing_subscriber::layer::SubscriberExt;
 
-/// Exports spans, and keeps them for comparison.
+/// Exports spans, and keeps a copy for comparison.
 #[derive(Debug)]
 struct Tee {
     on: Box<dyn Destination>,
@@ -54,7 +54,7 @@ fn process(
         .expect("good settings")
 }
 
-/// Serves one request in two processes; returns the spans passed to the exporters, in order.
+/// Serves one request in two processes. Returns the spans passed to the exporters, in order.
 pub(super) fn serve(connect: impl Fn() -> Box<dyn Destination>) -> Vec<Span<'static>> {
     let kept = Arc::default();
     let (front, back) = (process("front", connect(), &kept), process("back", connect(), &kept));

@@ -8,11 +8,11 @@ use crate::repository;
 
 /// The largest share of bytes to keep.
 const SIZE_MAX: f64 = 0.05;
-/// One of these routes is rare, and one fails sometimes.
+/// All routes of the shop. Reports are rare, and some orders fail.
 const ROUTES: [&str; 5] =
     ["GET /products/{id}", "GET /reports/{month}", "POST /orders/{id}", "GET /search", "GET /categories"];
 
-/// Runs the shop twice, the second time with the tuned parameters and this export.
+/// Runs the shop twice, the second time with the tuned parameters and this export target.
 pub(super) fn record_tune_and_run(export: &str) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
@@ -28,13 +28,13 @@ pub(super) fn record_tune_and_run(export: &str) {
     assert!(kept > 0.0 && kept < 4.0 * SIZE_MAX * all, "{kept} of {all} spans");
 }
 
-/// Returns true if an answer names all routes.
+/// Returns the missing routes as an error, unless the response names all of them.
 pub(super) fn all_routes(answer: &str, spelled: fn(&str) -> String) -> Result<(), String> {
     let missing: Vec<_> = ROUTES.iter().filter(|route| !answer.contains(&spelled(route))).collect();
     if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?} not in {answer}")) }
 }
 
-/// Runs the shop without losses; returns the number of exported spans.
+/// Runs the shop, checks that nothing is lost, and returns the number of exported spans.
 fn spans_exported(options: &[&str]) -> f64 {
     let text = run(&told("SHOP"), &[&["--requests", "10000", "--connections", "4"], options].concat());
     let before = |what: &str| {

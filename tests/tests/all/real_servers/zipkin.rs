@@ -1,11 +1,11 @@
-//! Zipkin: spans sent by its own exporter, read back through its API.
+//! Zipkin: spans sent by our Zipkin exporter, read back through Zipkin's API.
 
 use astracer_exporters::Zipkin;
 use astracer_model::{Format, Span, TraceId};
 
 use super::{assert_same, eventually, http, in_order, read, recordings, service, shop, through, told};
 
-/// The spans of a trace, once there are this many.
+/// The spans of a trace, once there are exactly `spans`.
 fn trace(id: TraceId, spans: usize) -> Vec<Span<'static>> {
     let server = told("ZIPKIN_HTTP");
     eventually("zipkin", || {
@@ -26,7 +26,7 @@ fn every_field_of_a_trace_through_two_processes_is_read_back() {
         let zipkin = Zipkin::builder().with_endpoint(format!("http://{server}/api/v2/spans"));
         Box::new(zipkin.build().expect("good settings"))
     });
-    // The losses of Zipkin's format are tested in the formats crate.
+    // Zipkin's format loses some fields; the formats crate tests which.
     let expected = in_order(through(Format::ZipkinJson, &sent));
     assert_same(&trace(sent[0].trace_id, sent.len()), &expected);
     for service in ["front", "back"] {
@@ -48,7 +48,7 @@ fn a_service_that_was_recorded_and_tuned_is_seen_with_all_its_routes() {
     shop::record_tune_and_run(&format!("zipkin=http://{server}"));
     eventually("zipkin", || {
         let names = http::get_found(&server, "/api/v2/spans?serviceName=shop")?;
-        // Zipkin's names are in lower case.
+        // Zipkin returns names in lower case.
         shop::all_routes(&String::from_utf8_lossy(&names), str::to_lowercase)
     });
 }

@@ -1,4 +1,4 @@
-//! The totals of all local roots, sent to the Collector, and read back as it understood them.
+//! Totals of all local roots, sent to the Collector and read back from the file that it writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -12,10 +12,11 @@ use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::real_servers::{eventually, told};
 
-/// The points of each metric of a service, by name, of its last request.
+/// The metrics of one request by name, each with its data points.
 type Points = BTreeMap<String, (Value, Vec<Value>)>;
 
-/// The metrics of this service that the Collector wrote: one set for each request.
+/// The metrics that the Collector wrote for this service, one set per request, once there are at
+/// least `least`.
 fn requests(service: &str, least: usize) -> Vec<Points> {
     eventually("collector", || {
         let text = std::fs::read_to_string(told("COLLECTOR_FILE") + "-metrics")
@@ -40,7 +41,7 @@ fn points(resource: &Value) -> Points {
     metrics.iter().map(of).collect()
 }
 
-/// Numbers of 64 bits are texts in OTLP's JSON; those that are 0 are left out.
+/// OTLP's JSON writes 64-bit numbers as strings, and omits zeros.
 fn number(value: &Value) -> u64 {
     value.as_str().map_or(0, |text| text.parse().unwrap())
 }
@@ -51,8 +52,8 @@ fn key(point: &Value) -> &str {
     attributes[0]["value"]["stringValue"].as_str().unwrap()
 }
 
-/// As OpenTelemetry's data model has it: a bucket for each index from the offset on, of durations
-/// in (base^i, base^(i + 1)].
+/// Checks a point against OpenTelemetry's data model: the bucket of index i holds durations in
+/// (base^i, base^(i + 1)], and the first bucket's index is the offset.
 fn check_histogram(point: &Value) {
     let count = number(&point["count"]);
     let scale = point["scale"].as_i64().unwrap_or(0);
@@ -72,7 +73,7 @@ fn check_histogram(point: &Value) {
 }
 
 fn run(protocol: Protocol, server: &str) {
-    // The server may have been here before.
+    // The file may have metrics of earlier runs, so the service's name is unique.
     let service = format!("metrics-{protocol:?}-{}", std::process::id());
     let spans = InMemorySpanExporter::default();
     let tail: Tail = "error()".parse().unwrap();
@@ -95,8 +96,8 @@ fn run(protocol: Protocol, server: &str) {
     let request = |call: u64| {
         let root = if call.is_multiple_of(4) { info_span!("GET /a") } else { info_span!("GET /b") };
         root.in_scope(|| {
-            // Requests of different lengths, by a clock: a sleep is as much longer as the machine
-            // is busy.
+            // Requests take different times by spinning: a sleep would take longer on a busy
+            // machine.
             let (began, lasts) = (Instant::now(), Duration::from_micros(call % 300));
             while began.elapsed() < lasts {
                 std::hint::spin_loop();
@@ -108,7 +109,7 @@ fn run(protocol: Protocol, server: &str) {
     };
     tracing::subscriber::with_default(dispatch, || {
         (0..500).for_each(request);
-        // A part is sent before the rest is counted.
+        // One request arrives before the rest is counted, so that points accumulate.
         let sent = requests(&service, 1).len();
         (500..1_000).for_each(request);
         requests(&service, sent + 1);
@@ -122,7 +123,7 @@ fn run(protocol: Protocol, server: &str) {
         .map(|span| (span.span_context.trace_id().to_string(), span.span_context.span_id().to_string()))
         .collect();
 
-    // The last one has all: requests are in order, and points cumulative.
+    // Requests are in order and points are cumulative, so the last request has all calls.
     let last_of = |requests: Vec<Points>| {
         let calls = |points: &Points| {
             points["http.server.request.duration"].1.iter().map(|point| number(&point["count"])).sum::<u64>()
