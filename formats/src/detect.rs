@@ -55,7 +55,7 @@ pub fn detect(prefix: &[u8], complete: bool) -> Detection {
         return Detection::Format(Format::OtlpProto);
     }
     if is_binary(text) {
-        return Detection::Other("binary data of no known kind".to_owned());
+        return Detection::Other("binary data in an unknown format".to_owned());
     }
     let line = text.split(|&byte| byte == b'\n').next().unwrap_or(text);
     if nezha_csv::is_header(line) {
@@ -65,8 +65,7 @@ pub fn detect(prefix: &[u8], complete: bool) -> Detection {
         return found;
     }
     let separators = line.iter().filter(|&&byte| matches!(byte, b',' | b'\t')).count();
-    let kind =
-        if separators >= 2 { "a table whose columns are not those of spans" } else { "text, not traces" };
+    let kind = if separators >= 2 { "a table without span columns" } else { "text, not traces" };
     Detection::Other(kind.to_owned())
 }
 

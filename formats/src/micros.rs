@@ -13,7 +13,7 @@ pub(super) fn instant(cursor: &mut Cursor<'_>) -> Result<Option<UnixNanos>, Faul
         None => Ok(None),
         Some(nanos) => match u64::try_from(nanos) {
             Ok(nanos) => Ok(Some(UnixNanos(nanos))),
-            Err(_) => cursor.fault_at(at, "not a time in microseconds since 1970"),
+            Err(_) => cursor.fault_at(at, "expected microseconds since 1970"),
         },
     }
 }
@@ -42,7 +42,7 @@ fn nanos(cursor: &mut Cursor<'_>) -> Result<Option<i128>, Fault> {
     match text.parse::<f64>() {
         // The conversion saturates at the largest integer, which no time reaches.
         Ok(micros) if micros.is_finite() => Ok(Some((micros * 1_000.0).round() as i128)),
-        _ => cursor.fault_at(at, "not a number of microseconds"),
+        _ => cursor.fault_at(at, "expected a number of microseconds"),
     }
 }
 

@@ -39,7 +39,7 @@ pub fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mu
             Line::Whole(bytes) => bytes,
             Line::End => return,
             Line::TooLong => {
-                let detail = format!("a row of more than {} bytes", limits.record_bytes_max);
+                let detail = format!("row longer than {} bytes", limits.record_bytes_max);
                 sink.problem(Problem::over(Limit::RecordBytes, place.clone(), detail));
                 to_line_end(&mut window);
                 continue;
@@ -131,7 +131,7 @@ impl Rows {
             return Ok(None);
         }
         let Some(columns) = &self.columns else {
-            return Err("no header before it that names TraceID, SpanID and StartTimeUnixNano".to_owned());
+            return Err("row before any header with TraceID, SpanID and StartTimeUnixNano".to_owned());
         };
         self.cells.split(line)?;
         let cells = &self.cells;
@@ -169,7 +169,7 @@ impl Rows {
 
 fn bad(column: &str, text: &str) -> String {
     let shown: String = text.chars().take(40).collect();
-    format!("{column} is '{shown}'")
+    format!("invalid {column} '{shown}'")
 }
 
 fn time(text: &str) -> Option<UnixNanos> {
@@ -266,13 +266,13 @@ impl Cells {
         self.reader.reset();
         let (first, consumed, written, ended) = self.reader.read_record(line, &mut self.text, &mut self.ends);
         if first != ReadRecordResult::InputEmpty || consumed < line.len() {
-            return Err("a line's end inside a row".to_owned());
+            return Err("line break inside a row".to_owned());
         }
         // Empty input tells the parser that the row is complete.
         let (last, _, _, ended_last) =
             self.reader.read_record(&[], &mut self.text[written..], &mut self.ends[ended..]);
         if last != ReadRecordResult::Record {
-            return Err("a quote is not closed".to_owned());
+            return Err("unclosed quote".to_owned());
         }
         self.count = ended + ended_last;
         Ok(())

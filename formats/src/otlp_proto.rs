@@ -185,19 +185,19 @@ impl Reader<'_> {
                 1 => 8,
                 2 => self.varint()?,
                 5 => 4,
-                _ => return self.broken(start, end, "not a field"),
+                _ => return self.broken(start, end, "invalid field"),
             };
             if tag >> 3 == 0 {
-                return self.broken(start, end, "not a field");
+                return self.broken(start, end, "invalid field");
             }
             let rest = end.map_or(u64::MAX, |end| end.saturating_sub(self.window.place().0));
             if len > rest {
-                return self.broken(start, end, "a field that is longer than its message");
+                return self.broken(start, end, "field longer than its message");
             }
             if tag != u64::from(REQUEST_TAG) {
                 self.skip(len)?;
             } else if len > self.limits.record_bytes_max as u64 {
-                let detail = format!("longer than {} bytes", self.limits.record_bytes_max);
+                let detail = format!("record longer than {} bytes", self.limits.record_bytes_max);
                 let place = Place { byte: self.window.place().0, ..self.units.place.clone() };
                 self.units.sink.problem(Problem::over(Limit::RecordBytes, place, detail));
                 self.skip(len)?;
@@ -253,7 +253,7 @@ impl Reader<'_> {
             }
             None if bytes.len() < 10 && bytes.iter().all(|byte| byte & 0x80 != 0) => self.truncated(),
             None => {
-                self.problem(ProblemKind::BadRecord, "not a number");
+                self.problem(ProblemKind::BadRecord, "invalid varint");
                 Err(Over)
             }
         }
@@ -262,7 +262,7 @@ impl Reader<'_> {
     fn truncated<T>(&mut self) -> Result<T, Over> {
         self.window.advance(self.window.bytes().len());
         if !self.window.is_cut_by_error() {
-            self.problem(ProblemKind::Truncated, "ends inside a message");
+            self.problem(ProblemKind::Truncated, "incomplete protobuf message");
         }
         Err(Over)
     }

@@ -71,7 +71,7 @@ fn report(cursor: &mut Cursor<'_>, out: &mut Out<'_>, shared: &mut Shared) -> Re
                 let text = first(cursor)?;
                 ids = metadata(&text);
                 if ids.is_none() {
-                    return cursor.fault_at(at, "X-Trace is not a version, a task's id and an event's id");
+                    return cursor.fault_at(at, "invalid X-Trace: expected the hexadecimal digits of a version, a task id and an event id");
                 }
             }
             "Edge" => each(cursor, |cursor, text| match SpanId::from_hex(&text) {
@@ -80,7 +80,7 @@ fn report(cursor: &mut Cursor<'_>, out: &mut Out<'_>, shared: &mut Shared) -> Re
                     Ok(())
                 }
                 Some(_) => Ok(()),
-                None => cursor.fault_at(cursor.at(), "an Edge is not a hexadecimal event id"),
+                None => cursor.fault_at(cursor.at(), "invalid Edge: expected a hexadecimal event id"),
             })?,
             "Timestamp" => {
                 let at = cursor.at();
@@ -88,7 +88,7 @@ fn report(cursor: &mut Cursor<'_>, out: &mut Out<'_>, shared: &mut Shared) -> Re
                 time = timestamp(&text);
                 if time.is_none() && !text.is_empty() {
                     return cursor
-                        .fault_at(at, "Timestamp is not a time in seconds or milliseconds since 1970");
+                        .fault_at(at, "invalid Timestamp: expected seconds or milliseconds since 1970");
                 }
             }
             "Label" => label = first(cursor)?,
@@ -111,7 +111,7 @@ fn report(cursor: &mut Cursor<'_>, out: &mut Out<'_>, shared: &mut Shared) -> Re
         Ok(())
     })?;
     let Some((trace_id, span_id)) = ids else {
-        return cursor.fault_at(begin, "a report needs an X-Trace id");
+        return cursor.fault_at(begin, "report without an X-Trace id");
     };
     let class = class.rsplit('.').next().unwrap_or_default();
     let service = if agent.is_empty() { class } else { &agent };

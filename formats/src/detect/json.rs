@@ -20,7 +20,7 @@ pub(super) fn scan(text: &[u8], complete: bool) -> Detection {
     }
     let reason = match scan.first_keys.as_slice() {
         [] => "text or JSON without spans".to_owned(),
-        keys => format!("JSON, but not of traces (keys {})", keys.join(", ")),
+        keys => format!("JSON without traces (first keys: {})", keys.join(", ")),
     };
     other_or_open(reason, complete || scan.a_record_ended)
 }

@@ -56,11 +56,14 @@ pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut 
         (Some(Id::Wide { high, low }), ..) => (high, low),
         (None, Some(Id::Narrow(trace)), Some(Id::Narrow(span_id))) => (trace, span_id),
         (None, None, Some(Id::Narrow(span_id))) => (0, span_id),
-        (None, _, None) => return cursor.fault_at(begin, "a span needs an 'a' or an 's'"),
-        _ => return cursor.fault_at(begin, "an 'a' has 32 hexadecimal digits, 'i' and 's' have up to 16"),
+        (None, _, None) => return cursor.fault_at(begin, "span without an id: expected a member 'a' or 's'"),
+        _ => {
+            return cursor
+                .fault_at(begin, "invalid id: 'a' must have 32 hexadecimal digits, 'i' and 's' at most 16");
+        }
     };
     if span_id == 0 {
-        return cursor.fault_at(begin, "a span's id is not zero");
+        return cursor.fault_at(begin, "the span id is zero");
     }
     let (mut parents, mut links) = (Parents::new(), Vec::new());
     for cause in causes {
@@ -116,7 +119,7 @@ fn id(cursor: &mut Cursor<'_>) -> Result<Option<Id>, Fault> {
         Scalar::Number(digits) => digits.parse().map(|number: i64| Id::Narrow(number as u64)).ok(),
         Scalar::Bool(_) => None,
     };
-    id.map_or_else(|| cursor.fault_at(at, "not an id"), |id| Ok(Some(id)))
+    id.map_or_else(|| cursor.fault_at(at, "invalid id"), |id| Ok(Some(id)))
 }
 
 fn parse_hex(text: &str) -> Option<Id> {
@@ -134,7 +137,7 @@ fn time(cursor: &mut Cursor<'_>) -> Result<Option<UnixNanos>, Fault> {
     match cursor.u64()? {
         0 => Ok(None),
         millis => match UnixNanos::from_millis(millis) {
-            None => cursor.fault_at(at, "the time lies outside the years 1970 to 2554"),
+            None => cursor.fault_at(at, "the time is outside the years 1970 to 2554"),
             time => Ok(time),
         },
     }

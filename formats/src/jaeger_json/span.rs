@@ -72,7 +72,7 @@ pub(super) fn read<'a>(
         Ok(())
     })?;
     let (Some(trace_id), Some(span_id)) = (trace_id, span_id) else {
-        return cursor.fault_at(begin, "a span needs a traceID and a spanID");
+        return cursor.fault_at(begin, "span without a traceID or a spanID");
     };
     (span.trace_id, span.span_id) = (trace_id.id, span_id.id);
     let foreign = trace_id.foreign | span_id.foreign | refer(&mut span, &references, parent_id);
@@ -93,7 +93,7 @@ pub(super) fn read<'a>(
         Some(resource) => span.resource = resource,
         None if process_id.is_empty() || !context.whole => {}
         None => {
-            let detail = format!("span {} names a process that its trace has not", span.span_id);
+            let detail = format!("span {} refers to a process that its trace does not define", span.span_id);
             out.problem_at(ProblemKind::BadRecord, cursor.text(), begin, &detail);
         }
     }
@@ -170,7 +170,7 @@ fn times(
     let (Some(begin), Some(duration)) = (start, duration) else { return Ok((start, None)) };
     match micros::end(begin, duration) {
         Some(end) => Ok((start, Some(end))),
-        None => cursor.fault_at(duration_at, "the span would end outside the years 1970 to 2554"),
+        None => cursor.fault_at(duration_at, "the span's end is outside the years 1970 to 2554"),
     }
 }
 

@@ -273,7 +273,7 @@ impl<'a> Cursor<'a> {
         let whole = at;
         let mut good = digits(&mut at);
         if leading_zero && at > whole + 1 {
-            return self.fault("not a number");
+            return self.fault("invalid number");
         }
         if good && bytes.get(at) == Some(&b'.') {
             at += 1;
@@ -286,7 +286,7 @@ impl<'a> Cursor<'a> {
         }
         if !good {
             self.at = at;
-            return self.fault("not a number");
+            return self.fault("invalid number");
         }
         self.at = at;
         Ok(&self.text[start..at])
@@ -345,7 +345,7 @@ impl<'a> Cursor<'a> {
                 };
                 return match char::from_u32(code) {
                     Some(char) => Ok(char),
-                    None => self.fault_at(start, "half of a surrogate pair"),
+                    None => self.fault_at(start, "unpaired surrogate in a string"),
                 };
             }
             Some(b'"') => '"',
@@ -387,7 +387,7 @@ impl<'a> Cursor<'a> {
     pub(crate) fn u64(&mut self) -> Result<u64, Fault> {
         let (start, negative, magnitude) = self.integer()?;
         if negative && magnitude != 0 {
-            return self.fault_at(start, "expected a number that is not negative");
+            return self.fault_at(start, "expected a non-negative number");
         }
         Ok(magnitude)
     }
@@ -563,7 +563,7 @@ impl<'a> Cursor<'a> {
         let word = self.string()?;
         match word.parse() {
             Ok(value) => Ok(number(value)),
-            Err(_) => name(&word).map_or_else(|| self.fault_at(start, "unknown name"), Ok),
+            Err(_) => name(&word).map_or_else(|| self.fault_at(start, "unknown enum name"), Ok),
         }
     }
 }

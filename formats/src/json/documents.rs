@@ -357,7 +357,7 @@ impl Documents<'_, '_> {
                 Ok(())
             }
             Extent::TooLong(scanner, at) => {
-                let detail = format!("longer than {} bytes", self.limits.record_bytes_max);
+                let detail = format!("record longer than {} bytes", self.limits.record_bytes_max);
                 let place = self.window.place();
                 // A resource may be over the limit while its spans are not: those before the limit
                 // are used.

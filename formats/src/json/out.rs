@@ -7,7 +7,7 @@ use astracer_model::problem::{Limit, Place, Problem, ProblemKind};
 use astracer_model::sink::{Record, Sink};
 use astracer_model::span::Span;
 
-pub(super) const INSIDE_A_VALUE: &str = "ends inside a value";
+pub(super) const INSIDE_A_VALUE: &str = "incomplete JSON value";
 
 pub(super) const TOO_DEEP: &str = "nested too deeply";
 

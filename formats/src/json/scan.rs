@@ -221,7 +221,7 @@ fn scalar_end(bytes: &[u8], at: usize) -> Scan {
     match bytes[at..].iter().position(|byte| !part(byte)) {
         Some(len) if len <= NUMBER_BYTES_MAX => Scan::Done(at + len),
         None if bytes.len() - at <= NUMBER_BYTES_MAX => Scan::More(at),
-        _ => Scan::Bad(at, "a number of thousands of digits"),
+        _ => Scan::Bad(at, "a number longer than 4096 bytes"),
     }
 }
 

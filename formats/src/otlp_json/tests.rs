@@ -377,8 +377,8 @@ fn request_of_two() -> String {
     write(&[1, 2].map(|id| Span { span_id: SpanId(id), ..Span::default() })).trim_end().to_owned()
 }
 
-const NO_TRACE_ID: &str = "bad record: not a trace id: OTLP's have 32 hexadecimal digits";
-const NO_SPAN_ID: &str = "bad record: not a span id: OTLP's have 16 hexadecimal digits";
+const NO_TRACE_ID: &str = "bad record: invalid trace id: OTLP requires 32 hexadecimal digits";
+const NO_SPAN_ID: &str = "bad record: invalid span id: OTLP requires 16 hexadecimal digits";
 
 #[test]
 fn bad_spans_are_named_with_their_place() {
@@ -393,23 +393,23 @@ fn bad_spans_are_named_with_their_place() {
         (r#""spanId":"abc""#, r#""abc""#, NO_SPAN_ID),
         (r#""parentSpanId":"5b8efff79803810""#, r#""5b8ef"#, NO_SPAN_ID),
         (r#""links":[{"spanId":"5b8efff7980381030"}]"#, r#""5b8ef"#, NO_SPAN_ID),
-        (r#""spanId":"""#, r#"{"spanId":"0000000000000001""#, "bad record: a span without an id"),
+        (r#""spanId":"""#, r#"{"spanId":"0000000000000001""#, "bad record: span without an id"),
         (r#""name":7"#, "7", "bad record: expected a string"),
-        (r#""kind":"SPAN_KIND_OTHER""#, r#""SPAN_KIND_OTHER""#, "bad record: unknown name"),
-        (r#""startTimeUnixNano":-1"#, "-1", "bad record: expected a number that is not negative"),
+        (r#""kind":"SPAN_KIND_OTHER""#, r#""SPAN_KIND_OTHER""#, "bad record: unknown enum name"),
+        (r#""startTimeUnixNano":-1"#, "-1", "bad record: expected a non-negative number"),
         (r#""endTimeUnixNano":"18446744073709551616""#, r#""184"#, "bad record: number out of range"),
         (r#""flags":4294967296"#, "4294967296", "bad record: number out of range"),
         (r#""attributes":{}"#, "{}", "bad record: expected a list"),
         (r#""events":[{"name":"a"},7]"#, "7", "bad record: expected an object"),
-        (r#""attributes":[{"key":"a","value":{"bytesValue":"*"}}]"#, r#""*""#, "bad record: not base64"),
+        (r#""attributes":[{"key":"a","value":{"bytesValue":"*"}}]"#, r#""*""#, "bad record: invalid base64"),
         (
             r#""attributes":[{"key":"a","value":{"boolValue":1}}]"#,
             "1}}",
             "bad record: expected true or false",
         ),
-        (r#""name":"\ud800""#, "\\ud800", "bad record: half of a surrogate pair"),
+        (r#""name":"\ud800""#, "\\ud800", "bad record: unpaired surrogate in a string"),
         (r#""name":01"#, "01}", "bad record: expected a string"),
-        (r#""flags":01"#, "01}", "bad record: not a number"),
+        (r#""flags":01"#, "01}", "bad record: invalid number"),
         (r#""name" "x""#, r#""x""#, "bad record: expected ':'"),
         (r#""name":"x"]"#, "]}", "bad record: expected ',' or '}'"),
     ] {
@@ -453,7 +453,7 @@ fn a_request_cut_off_anywhere_gives_the_spans_before_the_cut() {
         let before =
             whole.records.iter().filter(|(bytes, _, start)| *start as usize + bytes.len() <= end).count();
         assert_eq!(kept.spans.len(), before, "cut at {end}");
-        assert_eq!(kept.problems, [format!("f:1 (byte {end}): ends too early: ends inside a value")]);
+        assert_eq!(kept.problems, [format!("f:1 (byte {end}): ends too early: incomplete JSON value")]);
     }
 }
 

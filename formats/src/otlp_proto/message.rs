@@ -104,7 +104,7 @@ pub(super) fn span<'a>(
         }
     }
     if span.span_id == SpanId::ZERO {
-        return Err(Fault { at: message.at, why: Why::Bad("a span without an id") });
+        return Err(Fault { at: message.at, why: Why::Bad("span without an id") });
     }
     if parent != SpanId::ZERO {
         span.parents.push(parent);
@@ -242,12 +242,13 @@ impl Depth {
 }
 
 fn trace_id(field: &Field<'_>) -> Result<TraceId, Fault> {
-    id(field, "not a trace id: OTLP's have 16 bytes")
+    id(field, "invalid trace id: OTLP requires 16 bytes")
         .map(|bytes| TraceId(bytes.map_or(0, u128::from_be_bytes)))
 }
 
 fn span_id(field: &Field<'_>) -> Result<SpanId, Fault> {
-    id(field, "not a span id: OTLP's have 8 bytes").map(|bytes| SpanId(bytes.map_or(0, u64::from_be_bytes)))
+    id(field, "invalid span id: OTLP requires 8 bytes")
+        .map(|bytes| SpanId(bytes.map_or(0, u64::from_be_bytes)))
 }
 
 /// The bytes of an id; an empty field is no id.

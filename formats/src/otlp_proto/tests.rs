@@ -478,17 +478,17 @@ fn check_span(second: &[u8], at: usize, problem: &str) {
 
 #[test]
 fn bad_spans_are_named_with_their_place() {
-    check_span(&[], 0, "bad record: a span without an id");
-    check_span(&[0x0a, 8, 1, 2, 3, 4, 5, 6, 7, 8], 2, "bad record: not a trace id: OTLP's have 16 bytes");
-    check_span(&[0x22, 3, 1, 2, 3], 2, "bad record: not a span id: OTLP's have 8 bytes");
-    check_span(&[0x0a, 200, 1, 2], 0, "bad record: a field that is longer than its message");
+    check_span(&[], 0, "bad record: span without an id");
+    check_span(&[0x0a, 8, 1, 2, 3, 4, 5, 6, 7, 8], 2, "bad record: invalid trace id: OTLP requires 16 bytes");
+    check_span(&[0x22, 3, 1, 2, 3], 2, "bad record: invalid span id: OTLP requires 8 bytes");
+    check_span(&[0x0a, 200, 1, 2], 0, "bad record: field longer than its message");
     check_span(&[0x30, 1, 0x2a, 2, 0xc3, 0x28], 4, "bad record: invalid UTF-8");
-    check_span(&[0x28, 1], 0, "bad record: a field of another type");
-    check_span(&[0x30, 1, 0x03], 2, "bad record: not a field");
+    check_span(&[0x28, 1], 0, "bad record: field of an unexpected type");
+    check_span(&[0x30, 1, 0x03], 2, "bad record: invalid field");
     check_span(&[0x39, 1, 2], 3, "bad record: the message ends inside a field");
     check_span(&[0x30, 0x80], 2, "bad record: the message ends inside a field");
-    check_span(&[[0x30].as_slice(), &[0xff; 11]].concat(), 1, "bad record: not a number");
-    check_span(&[0x4a, 2, 0x12, 5], 2, "bad record: a field that is longer than its message");
+    check_span(&[[0x30].as_slice(), &[0xff; 11]].concat(), 1, "bad record: invalid varint");
+    check_span(&[0x4a, 2, 0x12, 5], 2, "bad record: field longer than its message");
 }
 
 #[test]
@@ -538,7 +538,11 @@ fn a_unit_over_the_limit_is_stepped_over() {
         let kept = read_with(&bytes, &limits);
         assert_eq!(kept.spans, [small(1), small(3)]);
         assert_eq!(kept.problems.len(), 1);
-        assert!(kept.problems[0].ends_with("is over a limit: longer than 500 bytes"), "{:?}", kept.problems);
+        assert!(
+            kept.problems[0].ends_with("is over a limit: record longer than 500 bytes"),
+            "{:?}",
+            kept.problems
+        );
     }
 }
 
@@ -567,10 +571,10 @@ fn a_broken_request_in_a_frame_is_stepped_over_and_a_bare_one_ends_reading() {
     framed.extend(in_varints(&[request(&[small(2)])]));
     let kept = read(&framed);
     assert_eq!(kept.spans, [small(1), small(2)]);
-    assert_eq!(kept.problems, [format!("f (byte {byte}): bad record: not a field")]);
+    assert_eq!(kept.problems, [format!("f (byte {byte}): bad record: invalid field")]);
     let kept = read(&broken);
     assert_eq!(kept.spans, [small(1)]);
-    assert_eq!(kept.problems, [format!("f (byte {}): bad record: not a field", broken.len() - 4)]);
+    assert_eq!(kept.problems, [format!("f (byte {}): bad record: invalid field", broken.len() - 4)]);
 }
 
 #[test]
@@ -587,7 +591,10 @@ fn a_request_cut_off_anywhere_gives_the_spans_before_the_cut() {
             assert_eq!(kept.spans.len(), before, "cut at {end}");
             // A cut between two requests is not a problem.
             if !kept.problems.is_empty() {
-                assert_eq!(kept.problems, [format!("f (byte {end}): ends too early: ends inside a message")]);
+                assert_eq!(
+                    kept.problems,
+                    [format!("f (byte {end}): ends too early: incomplete protobuf message")]
+                );
             }
         }
     }

@@ -88,7 +88,7 @@ impl<'a> Endpoint<'a> {
                     cursor.peek();
                     let at = cursor.at();
                     endpoint.port =
-                        u16::try_from(cursor.u64()?).or_else(|_| cursor.fault_at(at, "not a port"))?;
+                        u16::try_from(cursor.u64()?).or_else(|_| cursor.fault_at(at, "invalid port"))?;
                 }
                 _ => drop(cursor.skip()?),
             }

@@ -26,7 +26,7 @@ pub(super) struct Shared {
 }
 
 /// The fault of a span with members of the v1 format, which are not read.
-const OLDER_FORMAT: &str = "a span of Zipkin's v1 format";
+const OLDER_FORMAT: &str = "span in Zipkin's v1 format, which is not supported";
 
 /// Namespaces of attributes that describe a resource.
 const RESOURCE_NAMESPACES: &[&str] =
@@ -69,11 +69,11 @@ pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut 
         return cursor.fault_at(begin, OLDER_FORMAT);
     }
     if span.trace_id == TraceId::ZERO || span.span_id == SpanId::ZERO {
-        return cursor.fault_at(begin, "a span needs a traceId and an id");
+        return cursor.fault_at(begin, "span without a traceId or an id");
     }
     if let (Some(start), Some(duration)) = (span.start, duration) {
         let Some(end) = micros::end(start, duration) else {
-            return cursor.fault_at(duration_at, "the span would end outside the years 1970 to 2554");
+            return cursor.fault_at(duration_at, "the span's end is outside the years 1970 to 2554");
         };
         span.end = Some(end);
     }
@@ -98,7 +98,7 @@ fn id<T>(cursor: &mut Cursor<'_>, hex: impl FnOnce(&str) -> Option<T>) -> Result
     if text.is_empty() {
         return Ok(None);
     }
-    hex(&text).map_or_else(|| cursor.fault_at(at, "not an id"), |id| Ok(Some(id)))
+    hex(&text).map_or_else(|| cursor.fault_at(at, "invalid id"), |id| Ok(Some(id)))
 }
 
 fn kind(cursor: &mut Cursor<'_>) -> Result<SpanKind, Fault> {
