@@ -1,4 +1,4 @@
-//! The kinds of loss, and those of one span.
+//! The kinds of loss, and a set of them for one span.
 
 use astracer_model::span::{Link, Span};
 use astracer_model::time::UnixNanos;
@@ -35,9 +35,9 @@ losses! {
     TraceId "trace_id" "trace id truncated to its low 64 bits",
     /// A time was truncated to the format's unit.
     TimePrecision "time_precision" "time truncated to the format's unit (milliseconds or microseconds)",
-    /// A start that the format reads as no start.
+    /// A start time that the format cannot represent.
     Start "start" "start omitted: the format cannot represent it",
-    /// An end without a start, before it, or too close after it.
+    /// An end without a start, before the start, or too close after it.
     End "end" "end omitted or moved: the format cannot represent the duration",
     /// The type of an attribute: number, Boolean, list, map or bytes.
     AttributeType "attribute_type" "attribute converted to text: the format lacks its type",
@@ -59,7 +59,7 @@ losses! {
     LinkDetails "link_details" "attributes, tracestate or flags of a link, or the high half of its trace id",
     /// Trace flags.
     Flags "flags" "trace flags",
-    /// The mark of the server's half of a shared id.
+    /// The mark of the server's half of an id that client and server share.
     Shared "shared" "mark of a span id shared by client and server",
     /// The mark of a span whose parent did not wait for it (OpenTracing's FOLLOWS_FROM).
     Follows "follows" "mark of a span whose parent did not wait for it (FOLLOWS_FROM)",
@@ -107,8 +107,8 @@ impl Found {
         self.add_if(Loss::DroppedCounts, resource.dropped_attributes != 0 || scope.dropped_attributes != 0);
     }
 
-    /// Returns true if a resource attribute is the service's name, for a format that has one
-    /// textual name. `named` states whether a name was seen before.
+    /// Returns true if a resource attribute is the service's name. For formats that have one
+    /// textual name. `named` is true if an earlier attribute was the name.
     pub(super) fn service_name(&mut self, attribute: &Attribute<'_>, named: &mut bool) -> bool {
         let is_name = attribute.key == "service.name";
         if is_name {

@@ -1,11 +1,11 @@
-//! Times and durations in whole microseconds, as Jaeger and Zipkin write them.
+//! Times and durations in microseconds, as Jaeger and Zipkin write them.
 
 use std::borrow::Cow;
 
 use super::json::{Cursor, Fault, Scalar};
 use astracer_model::time::UnixNanos;
 
-/// Reads an instant; `null` is no instant.
+/// Reads an instant; `null` means no instant.
 pub(super) fn instant(cursor: &mut Cursor<'_>) -> Result<Option<UnixNanos>, Fault> {
     cursor.peek();
     let at = cursor.at();
@@ -18,8 +18,8 @@ pub(super) fn instant(cursor: &mut Cursor<'_>) -> Result<Option<UnixNanos>, Faul
     }
 }
 
-/// Reads a duration in nanoseconds; `null` is no duration. A clock that stepped back can make it
-/// negative.
+/// Reads a duration in nanoseconds; `null` means no duration. It is negative if the clock stepped
+/// back.
 pub(super) fn duration(cursor: &mut Cursor<'_>) -> Result<Option<i128>, Fault> {
     nanos(cursor)
 }

@@ -47,7 +47,7 @@ fn lists_and_envelopes_are_looked_into() {
     check(format!("[{OTLP}]").as_bytes(), Some(Format::OtlpJson));
 }
 
-/// Those of Jaeger's and Tempo's query APIs.
+/// Responses of Jaeger's and Tempo's query APIs.
 #[test]
 fn answers_of_otlp_are_looked_into() {
     let batches = r#"{"batches":[{"resource":{"attributes":[]},"scopeSpans":[{"spans":[]}]}]}"#;
@@ -79,7 +79,7 @@ fn a_telling_key_may_come_late() {
     check(zipkin.as_bytes(), Some(Format::ZipkinJson));
 
     let cut = &jaeger.as_bytes()[..2000];
-    assert!(matches!(detect(cut, false), Detection::Open(_)), "more of the file may tell");
+    assert!(matches!(detect(cut, false), Detection::Open(_)), "the rest of the file may decide");
     assert!(matches!(detect(cut, true), Detection::Other(_)));
 }
 

@@ -185,7 +185,7 @@ fn some_tags_are_fields() {
             r#"{"key":"otel.status_code","value":"ERROR"},{"key":"otel.status_description","value":"d"}"#,
             " Error(d)",
         ),
-        // The tag `error` is the truth about errors, wherever it stands.
+        // The tag `error` decides, wherever it is in the list.
         (r#"{"key":"error","type":"bool","value":true},{"key":"otel.status_code","value":"OK"}"#, " Error()"),
         (
             r#"{"key":"otel.status_code","value":"UNSET"},{"key":"error","value":"true"},{"key":"otel.status_description","value":"d"}"#,

@@ -25,11 +25,11 @@ pub(crate) enum Why {
     TooDeep,
     /// The text ends.
     End,
-    /// Nothing is wrong, but the sink asked to stop.
+    /// The sink asked to stop; the text is valid so far.
     Stopped,
 }
 
-/// A value that is neither list nor object.
+/// A value that is neither a list nor an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Scalar<'a> {
     Null,
@@ -40,7 +40,7 @@ pub(crate) enum Scalar<'a> {
 }
 
 /// Replaces each byte of invalid UTF-8. Inside a string the character is an error, so it never
-/// reaches a span, and records without invalid bytes are not affected by their neighbours.
+/// reaches a span, and invalid bytes do not affect neighbouring records.
 pub(super) const SUBSTITUTE: char = '\x1a';
 
 /// A position in a text.
@@ -55,7 +55,7 @@ pub(crate) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// A cursor at the start of a text that is nested `depth` lists and objects deep.
+    /// Makes a cursor at the start of a text that is inside `depth` lists and objects.
     pub(crate) fn new(text: &'a str, depth: usize, nesting_max: usize) -> Self {
         Self { text, at: 0, depth, depth_max: nesting_max.min(NESTING_HARD_MAX), raw: text.as_bytes() }
     }
@@ -244,7 +244,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads a value that is neither list nor object.
+    /// Reads a value that is neither a list nor an object.
     pub(crate) fn scalar(&mut self) -> Result<Scalar<'a>, Fault> {
         match self.peek() {
             Some(b'"') => self.string().map(Scalar::String),
@@ -376,7 +376,7 @@ impl<'a> Cursor<'a> {
         Ok(code)
     }
 
-    /// Reads a string; `null` is an empty one.
+    /// Reads a string; `null` is an empty string.
     #[inline]
     pub(crate) fn text_or_null(&mut self) -> Result<Cow<'a, str>, Fault> {
         if self.null()? { Ok(Cow::Borrowed("")) } else { self.string() }
@@ -446,8 +446,8 @@ impl<'a> Cursor<'a> {
         Ok((start, negative, magnitude))
     }
 
-    /// Reads a short unsigned integer that is not in quotes, the most frequent form. For any other
-    /// form the cursor stays.
+    /// Reads a short unsigned integer without quotes, which is the most frequent form. For any
+    /// other form the cursor does not move.
     #[inline]
     pub(crate) fn plain_number(&mut self) -> Option<u64> {
         if !matches!(self.peek(), Some(b'0'..=b'9')) {
@@ -472,7 +472,8 @@ impl<'a> Cursor<'a> {
         Some(number)
     }
 
-    /// Reads integers near the limit of 64 bits, and those with a fraction or an exponent.
+    /// Reads integers near the limit of 64 bits, and integers written with a fraction or an
+    /// exponent.
     #[cold]
     #[inline(never)]
     fn integer_slow(&mut self) -> Result<(bool, u64), Fault> {
@@ -495,8 +496,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A valid number, bare or quoted, and its end. The cursor stays at the start if the number is
-    /// invalid.
+    /// A valid number, bare or quoted, and its end. If the number is invalid, the cursor stays at
+    /// the start.
     fn number_or_quoted(&mut self) -> Result<(&'a str, usize), Fault> {
         let start = self.at;
         if self.text.as_bytes().get(start) != Some(&b'"') {

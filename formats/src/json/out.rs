@@ -17,7 +17,7 @@ pub(crate) struct Out<'s> {
     place: Place,
     /// Byte and line of the start of the cursor's text.
     text_place: (u64, u64),
-    /// The text offset up to which lines were counted, and the line there.
+    /// A text offset, and the line there. Lines have been counted up to it.
     counted: (usize, u64),
 }
 
@@ -79,8 +79,8 @@ impl<'s> Out<'s> {
         self.sink.stopped()
     }
 
-    /// Reads a list whose elements are separate records: one that cannot be read is reported and
-    /// skipped. `null` is an empty list.
+    /// Reads a list whose elements are separate records: an element that cannot be read is reported
+    /// and skipped. `null` is an empty list.
     ///
     /// # Errors
     ///

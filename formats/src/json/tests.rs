@@ -1,7 +1,7 @@
 //! Realistic files: the spans and problems read from each.
 //!
 //! Each file is read in pieces of several sizes, line by line where possible, and as a stream. A
-//! span is rendered as `line:byte name`, a problem as people see it.
+//! span is rendered as `line:byte name`, and a problem as it is displayed.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;
@@ -104,7 +104,7 @@ fn check_as(layout: Layout, limits: &Limits, input: &[u8], expected: &str, line_
     }
 }
 
-/// Checks a file that yields the same as lines and as a stream.
+/// Checks a file that yields the same when read as lines and as a stream.
 #[track_caller]
 fn check(input: impl AsRef<[u8]>, expected: &str) {
     check_as(LISTS, &Limits::default(), input.as_ref(), expected, &[0, 1000]);
@@ -354,7 +354,7 @@ fn deep_nesting_of_documents_is_a_limit() {
     let mut sink = Lines::default();
     read(&mut input.as_bytes(), LISTS, &limits, &mut sink, Pieces::default());
     assert_eq!(sink.text, "f:1 (byte 256): is over a limit: nested too deeply\n2:1000011 a\n");
-    // As deep as nothing at all.
+    // Brackets as deep as the file, without any document.
     let limits = Limits { nesting_max: 0, ..Limits::default() };
     check_as(
         LISTS,

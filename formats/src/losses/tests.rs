@@ -34,7 +34,7 @@ fn read_back(format: Format, span: &Span<'_>) -> Span<'static> {
     sorted(kept.spans.pop().expect("a span"))
 }
 
-/// No format guarantees an order of attributes.
+/// Attributes are sorted because no format guarantees their order.
 fn sorted(mut span: Span<'static>) -> Span<'static> {
     let mut resource = Resource::clone(&span.resource);
     resource.attributes.sort_by(|a, b| a.key.cmp(&b.key));

@@ -385,7 +385,8 @@ fn bad_spans_are_named_with_their_place() {
     for (member, at, problem) in [
         (r#""traceId":"xyz""#, r#""xyz""#, NO_TRACE_ID),
         (r#""traceId":"abc""#, r#""abc""#, NO_TRACE_ID),
-        // A 64-bit id, an id with a digit too many, and one of 16 bytes with another letter.
+        // A 64-bit id, an id with a digit too many, and one of 16 bytes with a character that is
+        // not hexadecimal.
         (r#""traceId":"5b8efff798038103""#, r#""5b8ef"#, NO_TRACE_ID),
         (r#""traceId":"5b8efff798038103d269b633813fc60c0""#, r#""5b8ef"#, NO_TRACE_ID),
         (r#""traceId":"5b8efff798038103d269b633813fc60g""#, r#""5b8ef"#, NO_TRACE_ID),
@@ -457,8 +458,9 @@ fn a_request_cut_off_anywhere_gives_the_spans_before_the_cut() {
     }
 }
 
-/// Requests of four spans in two resources, whose members stand in the orders that recorders write:
-/// resource and scope before the spans or behind, schema URLs or none, on one line or on many.
+/// Requests of four spans in two resources, whose members are in the orders that recorders write:
+/// resource and scope before the spans or after them, with or without schema URLs, on one line or
+/// on many.
 fn layouts() -> Vec<String> {
     let mut layouts = Vec::new();
     for (resource_first, schema) in
@@ -481,7 +483,7 @@ fn layouts() -> Vec<String> {
             order(resource.to_owned(), format!(r#""scopeSpans":[{scope}]"#))
         };
         let line = format!(r#"{{"resourceSpans":[{},{}]}}"#, unit([1, 2]), unit([3, 4]));
-        // No string of it has these characters.
+        // None of its strings contains these characters.
         layouts.push(line.replace('{', "{\n").replace(',', ",\n  ").replace("}]", "}\n]"));
         layouts.push(line);
     }
@@ -570,7 +572,7 @@ fn a_mark_is_only_what_the_writer_writes() {
 proptest! {
     #![proptest_config(cases(50))]
 
-    /// On any input: no panic, and no span twice.
+    /// On any input: no panic, and no span is delivered twice.
     #[test]
     fn mangled_requests_are_read_without_panic(
         spans in spans(),

@@ -204,8 +204,8 @@ fn attributes(attributes: &[Attribute<'_>]) -> Vec<proto::KeyValue> {
     attributes.iter().map(one).collect()
 }
 
-/// The message of a span, whose further parents and shared id are marked as the OTLP JSON writer
-/// marks them.
+/// The message of a span. Further parents and a shared id are marked as the OTLP JSON writer marks
+/// them.
 fn span_message(span: &Span<'_>) -> proto::Span {
     let id = |id: SpanId| id.0.to_be_bytes().to_vec();
     let mut own_attributes = attributes(&span.attributes);
@@ -306,7 +306,7 @@ proptest! {
         }
     }
 
-    /// Byte for byte the output of prost, in the order of the field numbers.
+    /// The output equals prost's byte for byte, in the order of the field numbers.
     #[test]
     fn a_span_is_written_as_prost_writes_it(spans in spans()) {
         for span in &spans {

@@ -1,4 +1,4 @@
-//! Protobuf's wire format: iteration over the fields of a message.
+//! Protobuf's wire format: iterates over the fields of a message.
 
 use crate::varint;
 
@@ -21,7 +21,7 @@ pub(super) enum Why {
     TooDeep,
     /// The unit is truncated, which is reported elsewhere.
     Cut,
-    /// Nothing is wrong, but the sink asked to stop.
+    /// The sink asked to stop; the bytes are valid so far.
     Stopped,
 }
 

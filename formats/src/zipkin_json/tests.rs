@@ -51,7 +51,7 @@ fn ids_kind_and_flags() {
         r#"1:0 a/1 <2 <3 <4 ""
            2:83 a/1 "" {astracer.parents="3,x"}"#,
     );
-    // Zeros are no parent, as in Zipkin's own model.
+    // A parent of zeros means no parent, as in Zipkin's own model.
     check(
         r#"{"traceId":"a","id":"1","parentId":"0000000000000000"}
         {"traceId":"a","id":"1","tags":{"astracer.parents":"3,0"}}"#,
@@ -224,7 +224,7 @@ fn bad_spans_are_problems_at_their_byte_and_their_neighbours_come() {
     );
 }
 
-/// Zipkin's v1 format has the service with each annotation. Its spans without tags have no
+/// Zipkin's v1 format has the service in each annotation. Its spans without tags have no
 /// `binaryAnnotations`.
 #[test]
 fn spans_of_the_older_format_are_told_from_others() {
@@ -233,7 +233,7 @@ fn spans_of_the_older_format_are_told_from_others() {
         format!(r#"[{{"traceId":"a","id":"1","name":"get","timestamp":1,"duration":5,{annotations}}}]"#),
         "f:1 (byte 1): bad record: span in Zipkin's v1 format, which is not supported",
     );
-    // Members that only the newer format has say more, as for Zipkin itself.
+    // Members that only the newer format has take precedence, as for Zipkin itself.
     check_span(
         &format!(r#"{annotations},"localEndpoint":{{"serviceName":"b"}}"#),
         r#" @1000 "cs" of {service.name="b"}"#,

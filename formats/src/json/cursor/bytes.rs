@@ -24,8 +24,8 @@ impl Cursor<'_> {
         self.id(16, SpanId::from_hex, bytes, wrong)
     }
 
-    /// An id of another length was cut or made by other rules: taken as it is, it would join spans
-    /// that do not belong together.
+    /// Rejects ids of another length. Such an id was truncated or made by other rules, and using it
+    /// would join unrelated spans.
     fn id<T: Default>(
         &mut self,
         digits: usize,
