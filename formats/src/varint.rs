@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn boundaries() {
-        // Each size's smallest and largest value, and the encoding of 300 from protobuf's
+        // The smallest and largest value of each size, and the encoding of 300 from protobuf's
         // documentation.
         for bits in 0..64 {
             for value in [1u64 << bits, (1u64 << bits) - 1, u64::MAX >> bits] {

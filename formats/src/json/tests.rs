@@ -354,7 +354,7 @@ fn deep_nesting_of_documents_is_a_limit() {
     let mut sink = Lines::default();
     read(&mut input.as_bytes(), LISTS, &limits, &mut sink, Pieces::default());
     assert_eq!(sink.text, "f:1 (byte 256): is over a limit: nested too deeply\n2:1000011 a\n");
-    // Brackets as deep as the file, without any document.
+    // With a limit of 0, no document may be opened.
     let limits = Limits { nesting_max: 0, ..Limits::default() };
     check_as(
         LISTS,

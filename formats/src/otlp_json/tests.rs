@@ -363,7 +363,7 @@ fn logs_and_metrics_are_no_spans() {
 
 #[track_caller]
 fn check_problem(request: &str, at: &str, problem: &str) {
-    // Broken requests between good ones, which must come through.
+    // The broken request is between good ones, which must be read.
     let good = request_of_two();
     let input = format!("{good}\n{request}\n{good}\n");
     let kept = read(&input);

@@ -85,7 +85,7 @@ pub struct HistogramPoint {
 pub struct MetricExemplar {
     /// The measurement.
     pub value: f64,
-    /// Its time.
+    /// The time of the measurement.
     pub time: UnixNanos,
     /// The trace.
     pub trace_id: TraceId,
