@@ -27,8 +27,8 @@ fn sample(name: &str) -> Kept {
 fn write(spans: &[Span<'_>]) -> String {
     let mut out = Vec::new();
     let mut writer = crate::writer(Format::OtlpJson, Box::new(&mut out)).expect("there is a writer");
-    writer.trace(spans).expect("memory can be written to");
-    writer.finish().expect("memory can be written to");
+    writer.trace(spans).expect("writing to memory succeeds");
+    writer.finish().expect("writing to memory succeeds");
     drop(writer);
     String::from_utf8(out).expect("JSON is text")
 }

@@ -436,14 +436,14 @@ fn old_versions_and_unknown_fields() {
     let mut library = request(&[small(1)]).resource_spans[0].scope_spans[0].clone();
     library.scope = Some(proto::Scope { name: "l".to_owned(), ..proto::Scope::default() });
     unit.extend([0xc2, 0x3e]);
-    library.encode_length_delimited(&mut unit).expect("memory can be written to");
+    library.encode_length_delimited(&mut unit).expect("writing to memory succeeds");
     // Field 99 in each wire type.
     unit.extend([0x98, 0x06, 0x01]);
     unit.extend([0x99, 0x06, 1, 2, 3, 4, 5, 6, 7, 8]);
     unit.extend([0x9a, 0x06, 2, 9, 9]);
     unit.extend([0x9d, 0x06, 1, 2, 3, 4]);
     let mut bytes = vec![0x0a];
-    prost::encode_length_delimiter(unit.len(), &mut bytes).expect("memory can be written to");
+    prost::encode_length_delimiter(unit.len(), &mut bytes).expect("writing to memory succeeds");
     bytes.extend(&unit);
     bytes.extend([0x98, 0x06, 0x01, 0x9a, 0x06, 2, 9, 9, 0x99, 0x06, 1, 2, 3, 4, 5, 6, 7, 8]);
     let kept = read(&bytes);
@@ -456,18 +456,18 @@ fn old_versions_and_unknown_fields() {
 fn check_span(second: &[u8], at: usize, problem: &str) {
     let group = |span: &[u8]| {
         let mut group = vec![0x12];
-        prost::encode_length_delimiter(span.len(), &mut group).expect("memory can be written to");
+        prost::encode_length_delimiter(span.len(), &mut group).expect("writing to memory succeeds");
         [&group, span].concat()
     };
     let [first, third] = [1, 3].map(|id| group(&span_message(&small(id)).encode_to_vec()));
     let second = group(second);
     let scope = group(&[first.clone(), second, third].concat());
     let mut unit = vec![0x0a];
-    prost::encode_length_delimiter(scope.len(), &mut unit).expect("memory can be written to");
+    prost::encode_length_delimiter(scope.len(), &mut unit).expect("writing to memory succeeds");
     let unit = [unit, scope].concat();
     let next = in_varints(&[request(&[small(4)])]);
     let mut bytes = Vec::new();
-    prost::encode_length_delimiter(unit.len(), &mut bytes).expect("memory can be written to");
+    prost::encode_length_delimiter(unit.len(), &mut bytes).expect("writing to memory succeeds");
     // Length, tag and length of the unit, of the scope's spans, the first span, and tag and length
     // of the second.
     let byte = bytes.len() + 2 + 2 + first.len() + 2 + at;
@@ -509,16 +509,16 @@ fn nesting_is_bounded() {
     let mut value = Vec::new();
     for _ in 0..4_000 {
         let mut list = vec![0x0a];
-        prost::encode_length_delimiter(value.len(), &mut list).expect("memory can be written to");
+        prost::encode_length_delimiter(value.len(), &mut list).expect("writing to memory succeeds");
         list.append(&mut value);
         value = vec![0x2a];
-        prost::encode_length_delimiter(list.len(), &mut value).expect("memory can be written to");
+        prost::encode_length_delimiter(list.len(), &mut value).expect("writing to memory succeeds");
         value.append(&mut list);
     }
     let mut bytes = value;
     for tag in [0x12, 0x4a, 0x12, 0x12, 0x0a] {
         let mut outer = vec![tag];
-        prost::encode_length_delimiter(bytes.len(), &mut outer).expect("memory can be written to");
+        prost::encode_length_delimiter(bytes.len(), &mut outer).expect("writing to memory succeeds");
         outer.append(&mut bytes);
         bytes = outer;
     }
@@ -565,7 +565,7 @@ fn hostile_lengths_do_not_ask_for_memory() {
 fn a_broken_request_in_a_frame_is_stepped_over_and_a_bare_one_ends_reading() {
     let broken = [request(&[small(1)]).encode_to_vec(), vec![0x0f, 1, 2, 3]].concat();
     let mut framed = Vec::new();
-    prost::encode_length_delimiter(broken.len(), &mut framed).expect("memory can be written to");
+    prost::encode_length_delimiter(broken.len(), &mut framed).expect("writing to memory succeeds");
     let byte = framed.len() + broken.len() - 4;
     framed.extend(&broken);
     framed.extend(in_varints(&[request(&[small(2)])]));

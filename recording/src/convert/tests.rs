@@ -8,11 +8,11 @@ use astracer_model::ids::{SpanId, TraceId};
 
 fn convert(from: Format, text: &str, to: Format) -> (String, Converted) {
     let mut out = Vec::new();
-    let mut converter = Converter::new(to, Box::new(&mut out)).expect("the format is written");
+    let mut converter = Converter::new(to, Box::new(&mut out)).expect("the format has a writer");
     let file = "f".into();
     converter.file(&file, from);
     astracer_formats::read(from, &mut text.as_bytes(), &file, &Limits::default(), &mut converter);
-    let converted = converter.finish().expect("memory takes everything");
+    let converted = converter.finish().expect("writing to memory succeeds");
     (String::from_utf8(out).expect("text"), converted)
 }
 
@@ -100,7 +100,7 @@ fn a_chain_without_a_trace_takes_work_in_proportion_to_its_spans() {
     let polls = |lines: String| {
         let polls = std::cell::Cell::new(0);
         let mut converter =
-            Converter::new(Format::OtlpJson, Box::new(io::sink())).expect("the format is written");
+            Converter::new(Format::OtlpJson, Box::new(io::sink())).expect("the format has a writer");
         converter = converter.stop_when(|| {
             polls.set(polls.get() + 1);
             false
@@ -216,7 +216,7 @@ fn an_output_that_fails_ends_the_reading() {
         }
     }
     let spans: String = (1..=10_000).map(|id| format!("{{\"traceId\":\"1\",\"id\":\"{id:x}\"}}\n")).collect();
-    let mut converter = Converter::new(Format::OtlpJson, Box::new(Full)).expect("the format is written");
+    let mut converter = Converter::new(Format::OtlpJson, Box::new(Full)).expect("the format has a writer");
     astracer_formats::read(
         Format::ZipkinJson,
         &mut spans.as_bytes(),

@@ -52,9 +52,9 @@ fn in_order(mut spans: Vec<Span<'static>>) -> Vec<Span<'static>> {
 
 fn convert(path: &Path, to: Format) -> (Vec<u8>, Converted) {
     let mut out = Vec::new();
-    let mut converter = Converter::new(to, Box::new(&mut out)).expect("the format is written");
+    let mut converter = Converter::new(to, Box::new(&mut out)).expect("the format has a writer");
     source::read(path, &Options::default(), &mut converter).expect("there are traces");
-    let converted = converter.finish().expect("memory takes everything");
+    let converted = converter.finish().expect("writing to memory succeeds");
     (out, converted)
 }
 
