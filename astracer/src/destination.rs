@@ -146,9 +146,9 @@ mod tests {
         partly.message = "too old".to_owned();
         let outcomes = [
             (Outcome::delivered(partly), "partially_rejected", "the destination rejected 1 spans: too old"),
-            (lost(ErrorKind::Forbidden), "rejected", "the server does not allow it"),
-            (lost(ErrorKind::Unavailable), "expired", "not available"),
-            (lost(ErrorKind::TooLarge), "too_large", "larger than the limit"),
+            (lost(ErrorKind::Forbidden), "rejected", "the server denied access"),
+            (lost(ErrorKind::Unavailable), "expired", "unavailable"),
+            (lost(ErrorKind::TooLarge), "too_large", "exceeds the size limit"),
             (lost(ErrorKind::Full), "spool_full", "the limit on the size"),
             (lost(ErrorKind::File), "export_failed", "could not be written"),
         ];

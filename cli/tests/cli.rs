@@ -398,7 +398,11 @@ fn a_record_over_the_limit_is_named_with_the_option_that_raises_it() {
     let kept = text.lines().find_map(|line| line.split(" traces, ").next()?.parse::<u64>().ok());
     assert!(kept.is_some_and(|kept| kept > 40 && kept < 60), "{text}");
     let strict = ["inspect", "-", "--record-max", "4KB", "--strict"];
-    failure(&run_with_input(&strict, &json), 1, &["longer than 4000 bytes; raise the limit with --record"]);
+    failure(
+        &run_with_input(&strict, &json),
+        1,
+        &["record longer than 4000 bytes; raise the limit with --record"],
+    );
     assert!(success(&run_with_input(&["inspect", "-"], &json)).contains("100 traces"));
     // A bomb whose first span is longer than what may be expanded.
     let folder = outputs::Folder::new("expanded");

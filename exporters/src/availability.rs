@@ -1,9 +1,9 @@
-//! Availability of one destination, shared by every batch that goes there.
+//! The availability of one destination, shared by every batch that is sent to it.
 //!
-//! A failure that may pass stops the traffic: requests wait until the delay of [`Retry`], or the
-//! time that the server asked for, has passed. Then one request goes first, as a probe, that of the
-//! batch that came first of those that wait; the others wait for its outcome. So a server that
-//! asked for silence gets it, and one that returns is not met by all batches at once.
+//! A retryable failure pauses all traffic: requests wait until the delay of [`Retry`], or the time
+//! that the server asked for, has passed. Then one request is sent as a probe, and the others wait
+//! for its outcome. The probe is the request of the oldest waiting call. So a server that asks for
+//! a pause gets it, and a server that recovers does not receive all waiting batches at once.
 //!
 //! [`Backoff`] is the state machine, without a clock and without a lock. [`Availability`] adds
 //! both, and the waiting.
@@ -19,19 +19,19 @@ use crate::counts::Counter;
 use crate::error::{ErrorKind, ExportError};
 use crate::retry::Retry;
 
-/// State of a destination. Times count from any fixed origin.
+/// The state of a destination. Times count from any fixed origin.
 #[derive(Debug, Default)]
 struct Backoff {
-    /// Failures in a row.
+    /// Consecutive failures.
     failures: u32,
-    /// No request leaves before this time, unless `cause` is `None`.
+    /// While `cause` is set, no request is sent before this time.
     resume_at: Duration,
     /// The last failure; `None` while the destination is believed to be up.
     cause: Option<ExportError>,
-    /// A probe is under way.
+    /// A probe is in progress.
     is_probing: bool,
-    /// Counts the changes between up and down, and the probes: results of requests that left before
-    /// are stale.
+    /// Incremented on each change between up and down, and for each probe. A result is stale if its
+    /// request was sent in an earlier generation.
     generation: u64,
 }
 
@@ -41,7 +41,7 @@ struct Permit {
     generation: u64,
 }
 
-/// Answer to a request for a permit.
+/// The answer to a call that asks for a permit.
 #[derive(Debug, PartialEq, Eq)]
 enum Turn {
     Send(Permit),
@@ -66,9 +66,9 @@ impl Backoff {
         Turn::Send(Permit { generation: self.generation })
     }
 
-    /// The destination answered; the answer may have been a refusal for good. One to a request that
-    /// left before the last failure says nothing of the time since, and ends no pause that the
-    /// server asked for.
+    /// The destination answered, possibly with a permanent rejection. If the request was sent
+    /// before the last failure, its answer is stale: it does not end a pause that the server asked
+    /// for.
     fn answered(&mut self, permit: &Permit) {
         if self.cause.is_some() && permit.generation == self.generation {
             *self = Backoff { generation: self.generation + 1, ..Backoff::default() };
@@ -76,9 +76,9 @@ impl Backoff {
     }
 
     fn failed(&mut self, permit: &Permit, error: &ExportError, now: Duration, retry: &Retry, chance: u32) {
-        // Requests that were under way together fail together: that is one failure. Only the
-        // server's wish counts twice, and a probe that left before it says nothing of the time
-        // since.
+        // Requests that were in progress at the same time fail at the same time: that is one
+        // failure, so only the first counts. But if the server asks for a longer pause, the pause
+        // is extended, and a probe that was sent before that becomes stale.
         if permit.generation != self.generation {
             let asked = error.retry_after().map_or(Duration::ZERO, |asked| now.saturating_add(asked));
             if self.cause.is_some() && self.resume_at < asked {
@@ -96,12 +96,12 @@ impl Backoff {
         self.generation += 1;
     }
 
-    /// Returns true within the time that the server asked for.
+    /// Returns true during a pause that the server asked for.
     fn is_wished(&self, now: Duration) -> bool {
         now < self.resume_at && self.cause.as_ref().is_some_and(|cause| cause.retry_after().is_some())
     }
 
-    /// The request ended without a result: its sender panicked.
+    /// The request ended without a result because its sender panicked.
     fn abandoned(&mut self, permit: &Permit) {
         if permit.generation == self.generation {
             self.is_probing = false;
@@ -109,9 +109,9 @@ impl Backoff {
     }
 }
 
-/// A clock, and a way to sleep on it. Tests move the time by hand.
+/// A clock that callers can sleep on. Tests advance it by hand.
 pub(crate) trait Time: Send + Sync + Debug {
-    /// Time since any fixed origin.
+    /// The time since any fixed origin.
     fn now(&self) -> Duration;
 
     /// Waits for a notification, at most until `until`.
@@ -143,7 +143,7 @@ impl Time for Monotonic {
         changed.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Every hasher of the standard library starts with random keys.
+    /// Each hasher of the standard library starts with random keys.
     fn chance(&self) -> u32 {
         RandomState::new().build_hasher().finish() as u32
     }
@@ -153,14 +153,14 @@ impl Time for Monotonic {
 struct State {
     backoff: Backoff,
     is_closed: bool,
-    /// The numbers of calls that wait for their turn. One whose request is under way cannot go
-    /// first.
+    /// The numbers of the calls that wait for a permit. A call whose request is in progress is not
+    /// among them, so it cannot become the probe.
     waiting: BTreeSet<u64>,
     next_call: u64,
 }
 
-/// A call under way, which may wait. While the destination is down, the lowest number of those that
-/// wait is tried first.
+/// A call in progress, which may wait. While the destination is down, the waiting call with the
+/// lowest number sends the probe.
 struct Call<'a, T: Time> {
     number: u64,
     of: &'a Availability<T>,
@@ -183,7 +183,7 @@ pub(crate) struct Availability<T = Monotonic> {
     time: T,
 }
 
-/// A permit that tells the state if its holder ends without a result.
+/// A permit that ends the probe if its holder panics before it has a result.
 struct Held<'a, T: Time> {
     permit: Permit,
     of: &'a Availability<T>,
@@ -191,7 +191,7 @@ struct Held<'a, T: Time> {
 
 impl<T: Time> Drop for Held<'_, T> {
     fn drop(&mut self) {
-        // After a result this changes nothing: the generation has moved on, or there was no probe.
+        // After a result this changes nothing: the generation has advanced, or there was no probe.
         self.of.lock().backoff.abandoned(&self.permit);
         self.of.changed.notify_all();
     }
@@ -212,7 +212,7 @@ impl<T: Time> Availability<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends every wait. Requests under way go on.
+    /// Ends every wait. Requests in progress continue.
     pub(crate) fn close(&self) {
         self.lock().is_closed = true;
         self.changed.notify_all();
@@ -222,7 +222,7 @@ impl<T: Time> Availability<T> {
         self.lock().is_closed
     }
 
-    /// Time until the next request may leave; zero while the destination is up.
+    /// The time until the next request may be sent; zero while the destination is up.
     pub(crate) fn retry_in(&self) -> Duration {
         let state = self.lock();
         if state.backoff.cause.is_none() {
@@ -231,13 +231,13 @@ impl<T: Time> Availability<T> {
         state.backoff.resume_at.saturating_sub(self.time.now())
     }
 
-    /// Age at which a batch that is sent now is given up.
+    /// The time at which a batch that is sent now is given up.
     pub(crate) fn deadline(&self) -> Duration {
         self.time.now().saturating_add(self.retry.max_age())
     }
 
-    /// Calls `attempt` until it succeeds, fails for good, or the deadline or the limit of attempts
-    /// is reached.
+    /// Calls `attempt` until it succeeds, fails permanently, or reaches the deadline or the limit
+    /// on attempts.
     pub(crate) fn send<R>(
         &self,
         deadline: Duration,
@@ -262,8 +262,8 @@ impl<T: Time> Availability<T> {
         }
     }
 
-    /// Calls `attempt` once if a request may leave now; else returns the failure that the
-    /// destination recovers from.
+    /// Calls `attempt` once if a request may be sent now. Otherwise returns the failure that caused
+    /// the current pause.
     pub(crate) fn send_once<R>(
         &self,
         attempt: impl FnOnce() -> Result<R, ExportError>,
@@ -289,7 +289,8 @@ impl<T: Time> Availability<T> {
         let mut state = self.lock();
         match &result {
             Err(error) if error.may_retry() => {
-                // It has its place among those that wait before any of them hears of the failure.
+                // The call joins the queue before any waiting call can see the failure, so it keeps
+                // its position.
                 state.waiting.extend(call.map(|call| call.number));
                 let (now, chance) = (self.time.now(), self.time.chance());
                 state.backoff.failed(&held.permit, error, now, &self.retry, chance);
@@ -310,25 +311,26 @@ impl<T: Time> Availability<T> {
         Call { number, of: self }
     }
 
-    /// Waits for a permit. The error is the reason of the wait that took too long, or the
-    /// shutdown's.
+    /// Waits for a permit. The error is the cause of a wait that reached the deadline, or the
+    /// shutdown.
     fn wait_for_permit(&self, call: &Call<'_, T>, deadline: Duration) -> Result<Held<'_, T>, ExportError> {
         let mut state = self.lock();
         loop {
             let cause = |state: &State| state.backoff.cause.clone();
             if state.is_closed {
                 return Err(match cause(&state) {
-                    // It came in time: the advice for later ones is none for it.
+                    // The batch came before the shutdown, so the advice for late spans does not
+                    // apply.
                     Some(error) => {
-                        let detail = format!("while waiting to send again: {error}");
+                        let detail = format!("during a retry: {error}");
                         ExportError::new(ErrorKind::ShutDown, error.target(), detail).with_remedy("")
                     }
                     None => ExportError::new(ErrorKind::ShutDown, "", ""),
                 });
             }
             let now = self.time.now();
-            // A policy without waiting would lose what was never sent, for as long as others fail.
-            // What the server asked for holds.
+            // Without waiting, a batch would be lost unsent whenever others fail. So it is sent
+            // anyway, except during a pause that the server asked for.
             if self.retry.max_age().is_zero() && !state.backoff.is_wished(now) {
                 let permit = Permit { generation: state.backoff.generation };
                 state.waiting.remove(&call.number);

@@ -3,9 +3,9 @@
 use std::fmt::Debug;
 use std::time::SystemTime;
 
-/// Says what time it is.
+/// Provides the current time.
 pub trait Clock: Send + Sync + Debug {
-    /// Now.
+    /// Returns the current time.
     fn now(&self) -> SystemTime;
 }
 

@@ -1,16 +1,16 @@
 //! Compression of requests.
 
-/// Compression of requests' bodies.
+/// The compression of request bodies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     #[default]
     None,
-    /// With gzip, which every server reads.
+    /// gzip, which every server supports.
     #[cfg(feature = "gzip")]
     Gzip,
-    /// With zstd, which OpenTelemetry's collector reads: smaller and faster than gzip.
+    /// zstd, which OpenTelemetry's Collector supports. It is smaller and faster than gzip.
     #[cfg(feature = "zstd")]
     Zstd,
 }

@@ -1,8 +1,8 @@
-//! Settings that can't be used.
+//! The error for invalid settings.
 
 use std::fmt;
 
-/// A setting that can't be used.
+/// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     setting: String,
@@ -14,7 +14,7 @@ impl ConfigError {
         ConfigError { setting: setting.to_owned(), reason: reason.into() }
     }
 
-    /// The variable, or the builder's function.
+    /// The name of the environment variable or the builder's function.
     pub fn setting(&self) -> &str {
         &self.setting
     }

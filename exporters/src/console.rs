@@ -1,4 +1,4 @@
-//! Traces as trees, for people: 80 columns, one span a line.
+//! Draws traces as trees for people: 80 columns, one span per line.
 //!
 //! ```text
 //! trace 0102030405060708090a0b0c0d0e0f10  shop  3 spans, 1 failed, kept late: error
@@ -8,8 +8,9 @@
 //!       deadlock
 //! ```
 //!
-//! The bars show when each span ran within the trace. A failed span has a `!`, and what is said of
-//! the failure below it. A trace whose spans come in several calls is drawn in as many parts.
+//! The bars show when each span ran within the trace. A failed span has a `!`, and its status
+//! message is on the line below it. If the spans of a trace arrive in several calls, each call is
+//! drawn separately.
 
 use std::fmt;
 use std::io::{IsTerminal, Write};
@@ -29,17 +30,18 @@ mod tree;
 use text::{clip, duration};
 use tree::{Row, rows};
 
-/// Columns of a line, as far as characters are one column wide.
+/// The width of a line, assuming that each character is one column wide.
 const COLUMNS: usize = 80;
 const BAR: usize = 24;
 const DURATION: usize = 9;
-/// Columns left for the tree and the name: one is for the mark of failure, three are gaps.
+/// The columns for the tree and the name. Of the other four, one is for the failure mark and three
+/// are gaps.
 const NAME: usize = COLUMNS - BAR - DURATION - 4;
 
-/// Spans of a trace that are drawn; the others are counted.
+/// The number of spans of a trace that are drawn; the rest are counted.
 const SPANS_MAX: usize = 1_000;
 
-/// Draws traces on a terminal, or whatever else can be written to.
+/// Draws traces on a terminal or any other writer.
 pub struct Console {
     state: Mutex<State>,
     paint: Paint,
@@ -58,7 +60,7 @@ impl fmt::Debug for Console {
 }
 
 impl Console {
-    /// Without colours.
+    /// Makes a console without colours.
     pub fn plain(out: impl Write + Send + 'static) -> Self {
         Console {
             state: Mutex::new(State { out: Box::new(out), ended: false }),
@@ -67,8 +69,8 @@ impl Console {
         }
     }
 
-    /// With colours if `out` is a terminal, and the environment does not set `NO_COLOR`
-    /// (<https://no-color.org>).
+    /// Makes a console with colours if `out` is a terminal and the environment does not set
+    /// `NO_COLOR` (<https://no-color.org>).
     pub fn colored(out: impl Write + IsTerminal + Send + 'static) -> Self {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let paint = Paint { colors: wanted && out.is_terminal() };
@@ -112,7 +114,7 @@ impl Destination for Console {
     }
 }
 
-/// Spans by trace, in the order in which traces come first.
+/// Groups spans by trace, in order of the first span of each.
 fn traces<'s, 'a>(spans: &'s [Span<'a>]) -> Vec<Vec<&'s Span<'a>>> {
     let mut places = std::collections::HashMap::<TraceId, usize>::new();
     let mut traces: Vec<Vec<_>> = Vec::new();
@@ -144,7 +146,7 @@ fn draw(out: &mut String, spans: &[&Span<'_>], paint: Paint) {
     }
     line(out, &paint.bold(&heading));
     let start = spans.iter().filter_map(|span| span.start).min().unwrap_or_default().0;
-    // An end may lie before its start, where a clock was set back.
+    // After a clock was set back, an end may be before its start.
     let end = spans.iter().filter_map(|span| span.end.max(span.start)).max().unwrap_or_default().0;
     let time = Range { start, end };
     let rows = rows(spans);
@@ -157,8 +159,9 @@ fn draw(out: &mut String, spans: &[&Span<'_>], paint: Paint) {
     out.push('\n');
 }
 
-/// The reason for which a trace was kept that the head sampler had dropped. Its spans stand for
-/// none; others may have an attribute of that name from the service.
+/// The reason why a trace was kept late, that is, after the head sampler had dropped it. Only spans
+/// with an adjusted count of 0 are considered, because the service may set an attribute of the same
+/// name on others.
 fn kept_late<'s>(spans: &'s [&Span<'_>]) -> Option<&'s str> {
     let stands_for_none = |span: &Span<'_>| {
         let mut counts = span.attributes.iter().filter(|attribute| attribute.key == "sampler.adjusted_count");
@@ -186,20 +189,20 @@ fn draw_span(out: &mut String, span: &Span<'_>, row: &Row, time: &Range, paint: 
     }
 }
 
-/// Appends a line, without blanks at its end.
+/// Appends a line without trailing blanks.
 fn line(out: &mut String, text: &str) {
     out.push_str(text.trim_end());
     out.push('\n');
 }
 
-/// From the first start to the last end, in nanoseconds.
+/// The time from the first start to the last end, in nanoseconds.
 struct Range {
     start: u64,
     end: u64,
 }
 
 impl Range {
-    /// When a span ran: at least one block, so that nothing is invisible.
+    /// The bar of a span: at least one block, so that every span is visible.
     fn bar(&self, span: &Span<'_>) -> String {
         let (Some(start), Some(end)) = (span.start, span.end) else { return String::new() };
         let length = u128::from((self.end - self.start).max(1));
@@ -210,14 +213,14 @@ impl Range {
     }
 }
 
-/// Colours, if they are wanted.
+/// Adds colours, if they are enabled.
 #[derive(Clone, Copy, Debug)]
 struct Paint {
     colors: bool,
 }
 
 impl Paint {
-    /// With the codes of ECMA-48, "select graphic rendition".
+    /// Wraps text in the codes of ECMA-48, "select graphic rendition".
     fn with(self, code: &str, text: &str) -> String {
         if self.colors && !text.is_empty() {
             format!("\u{1b}[{code}m{text}\u{1b}[0m")

@@ -1,4 +1,4 @@
-//! OpenTelemetry's `SpanData` as the model's spans, which borrow its text.
+//! Converts OpenTelemetry's `SpanData` to the model's spans, which borrow its text.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,13 +16,14 @@ const HAS_IS_REMOTE: u32 = 0x100;
 /// OTLP's flag "the other span was remote".
 const IS_REMOTE: u32 = 0x200;
 
-/// The spans of a batch, with what emitted them.
+/// Converts the spans of a batch, all from the same resource.
 pub fn spans<'a>(batch: &'a [SpanData], resource: &Arc<Resource>) -> Vec<Span<'a>> {
     let mut scopes = Scopes::default();
     batch.iter().map(|data| span(data, resource, scopes.get(&data.instrumentation_scope))).collect()
 }
 
-/// A resource, its attributes in the order of their keys: OpenTelemetry keeps them in none.
+/// Converts a resource. Its attributes are sorted by key, because OpenTelemetry keeps them in
+/// arbitrary order.
 pub fn resource(resource: &opentelemetry_sdk::Resource) -> Resource {
     let attribute = |(key, of): (&opentelemetry::Key, &OtelValue)| {
         Attribute { key: Cow::Borrowed(key.as_str()), value: value(of) }.into_owned()
@@ -36,14 +37,14 @@ pub fn resource(resource: &opentelemetry_sdk::Resource) -> Resource {
     }
 }
 
-/// Scopes that were met in a batch. Most batches have one, so the last is looked at first.
+/// The scopes converted so far in a batch. Most batches have one, so the last is checked first.
 #[derive(Default)]
 struct Scopes<'a> {
     known: Vec<(&'a InstrumentationScope, Arc<Scope>)>,
     last: usize,
 }
 
-/// More scopes than these are not remembered: a new one is made for each span.
+/// The number of scopes that are remembered. Beyond it, a scope is converted for each span.
 const SCOPES_MAX: usize = 256;
 
 impl<'a> Scopes<'a> {
@@ -152,7 +153,7 @@ fn flags(context: &SpanContext, is_remote: bool) -> u32 {
     u32::from(context.trace_flags().to_u8()) | HAS_IS_REMOTE | if is_remote { IS_REMOTE } else { 0 }
 }
 
-/// Times before 1970 are those of a clock that was never set.
+/// A time before 1970 comes from a clock that was never set, and becomes 1970.
 fn nanos(time: SystemTime) -> UnixNanos {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixNanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
@@ -173,7 +174,7 @@ fn value(of: &OtelValue) -> Value<'_> {
         OtelValue::F64(value) => Value::Double(*value),
         OtelValue::String(text) => text.as_str().into(),
         OtelValue::Array(items) => array(items),
-        // Whatever types OpenTelemetry adds, it can print.
+        // Any type that OpenTelemetry adds later can be printed.
         other => Value::String(Cow::Owned(other.to_string())),
     }
 }

@@ -9,7 +9,7 @@ use astracer_model::Span;
 use crate::error::{ErrorKind, ExportError};
 
 /// Counts since the start. They are read one by one, so during an export they may differ by the
-/// spans under way.
+/// spans in progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -20,12 +20,12 @@ pub struct Counts {
     pub rejected: u64,
     /// Spans that were given up, or whose outcome is unknown.
     pub lost: Lost,
-    /// Requests that were sent again.
+    /// Requests that were retries.
     pub retries: u64,
-    /// The last failure, while requests wait for the destination to come back.
+    /// The last failure, while requests wait for the destination to recover.
     pub waiting: Option<ExportError>,
-    /// The destination's last message in an answer of success, if there was one: why it rejected
-    /// spans, or a warning.
+    /// The last message in a successful response of the destination: why it rejected spans, or a
+    /// warning. Empty if there was none.
     pub message: String,
 }
 
@@ -61,7 +61,7 @@ impl Lost {
     }
 }
 
-/// Spans that a destination answered for.
+/// The spans that a destination accepted or rejected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Delivery {
@@ -69,7 +69,7 @@ pub struct Delivery {
     pub accepted: u64,
     /// Spans that the destination rejected.
     pub rejected: u64,
-    /// The destination's message: the reason of rejections, or a warning.
+    /// The destination's message: why it rejected spans, or a warning.
     pub message: String,
 }
 
@@ -106,7 +106,7 @@ impl fmt::Display for Counts {
     }
 }
 
-/// Handle to the counts of a destination. Clones share the counts.
+/// A handle to the counts of a destination. Clones share the counts.
 #[derive(Clone, Debug, Default)]
 pub struct Counter(Arc<Cells>);
 
@@ -147,7 +147,7 @@ impl Counter {
         }
     }
 
-    /// Counts spans that the destination answered for. For implementations of
+    /// Counts spans that the destination accepted or rejected. For implementations of
     /// [`Destination`](crate::Destination).
     pub fn deliver(&self, delivery: &Delivery) {
         self.0.sent.fetch_add(delivery.accepted, Ordering::Relaxed);
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(counts.lost.of(ErrorKind::TimedOut), 3);
         assert_eq!(counts.to_string(), "7 spans sent, 2 rejected, 7 lost (timed_out 3, forbidden 4)");
         assert_eq!(Counts::default().to_string(), "0 spans sent, 0 rejected, 0 lost");
-        // The last message stays.
+        // An empty message does not replace the last one.
         counter.deliver(&Delivery { message: "odd".to_owned(), ..Delivery::default() });
         counter.deliver(&Delivery::default());
         assert_eq!(counter.read().message, "odd");

@@ -1,4 +1,4 @@
-//! Interface of every destination.
+//! The interface of every destination.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use astracer_model::Span;
 use crate::counts::{Counter, Delivery, Lost};
 use crate::error::ExportError;
 
-/// A destination for spans. Calls block until the spans have arrived or are given up.
+/// A destination for spans. Calls block until the spans are delivered or given up.
 pub trait Destination: Send + Sync + Debug {
     /// Sends spans, of any number of traces in any order, in as many requests as needed. The
-    /// outcome accounts for each.
+    /// outcome accounts for each span.
     fn deliver(&self, spans: &[Span<'_>]) -> Outcome;
 
     /// Sends spans as [`deliver`](Self::deliver) does.
@@ -25,41 +25,41 @@ pub trait Destination: Send + Sync + Debug {
 
     /// Sends spans once, without waiting for a destination that is down. A request takes at most
     /// `timeout`, and at most the destination's own limit. Spans that a retry could still deliver
-    /// are left to the caller: they are not counted.
+    /// are left to the caller and not counted.
     ///
-    /// By default this is [`deliver`](Self::deliver), for destinations that know no retries.
+    /// By default this is [`deliver`](Self::deliver), for destinations without retries.
     fn try_send(&self, spans: &[Span<'_>], timeout: Duration) -> Attempt {
         let _ = timeout;
         Attempt { outcome: self.deliver(spans), settled: spans.len(), retry_in: Duration::ZERO }
     }
 
-    /// Returns a handle to the counts since the start, which outlives the destination.
+    /// Returns a handle to the counts since the start. It outlives the destination.
     fn counter(&self) -> Counter;
 
-    /// Returns the number of calls that this destination does best at the same time: more than one
-    /// where each waits for an answer.
+    /// Returns the best number of concurrent calls. It is more than one if each call waits for a
+    /// response.
     fn in_flight(&self) -> usize {
         1
     }
 
-    /// Makes what was accepted durable where that is this side's matter: files and a spool are
-    /// synced. A spool may still hold spans then, which its destination has not taken.
+    /// Makes accepted spans durable if this process stores them: files and a spool are synced. A
+    /// spool may still contain spans that its destination has not accepted.
     ///
     /// # Errors
     ///
-    /// If that failed.
+    /// If syncing failed.
     fn flush(&self) -> Result<(), ExportError> {
         Ok(())
     }
 
-    /// Looks for the cause of a failed send, possibly with a connection of its own, and returns an
-    /// error that says more. For tools: nothing here calls it.
+    /// Looks for the cause of a failed send, possibly with a connection of its own, and returns a
+    /// more specific error. For tools; nothing in this crate calls it.
     fn diagnose(&self, error: ExportError) -> ExportError {
         error
     }
 
-    /// Shuts down within `timeout`. Waits between attempts end; spans sent later are lost, and
-    /// counted.
+    /// Shuts down within `timeout`. Waits between attempts end. Spans that are sent later are lost,
+    /// and counted as lost.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ pub trait Destination: Send + Sync + Debug {
     fn shut_down(&self, timeout: Duration) -> Result<(), ExportError>;
 }
 
-/// Outcome of a call: each span is accepted, rejected or lost.
+/// The outcome of a call: each span is accepted, rejected or lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Spans that were accepted and rejected.
@@ -101,22 +101,22 @@ impl Outcome {
     ///
     /// # Errors
     ///
-    /// The outcome's own.
+    /// The outcome's own error.
     pub fn into_result(self) -> Result<Delivery, ExportError> {
         self.error.map_or(Ok(self.delivery), Err)
     }
 }
 
-/// Outcome of [`Destination::try_send`].
+/// The outcome of [`Destination::try_send`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attempt {
-    /// The outcome of the settled spans. Its error may also be the reason why the others are left
-    /// to the caller.
+    /// The outcome of the settled spans. Its error may also be the reason why the other spans are
+    /// left to the caller.
     pub outcome: Outcome,
-    /// Leading spans of the call whose outcome is final: accepted, rejected, or lost and counted.
-    /// The others were not delivered, and may be sent again.
+    /// The number of leading spans of the call whose outcome is final: accepted, rejected, or lost
+    /// and counted. The others were not delivered and may be sent again.
     pub settled: usize,
-    /// Time until the next attempt can succeed; zero if it is unknown.
+    /// The time until the next attempt can succeed; zero if it is unknown.
     pub retry_in: Duration,
 }
 

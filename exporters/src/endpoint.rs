@@ -1,4 +1,4 @@
-//! Endpoints as messages show them.
+//! Endpoints in the form shown in messages.
 
 use http::Uri;
 

@@ -1,4 +1,4 @@
-//! Errors that say what to do.
+//! Errors that tell the operator what to do.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -25,7 +25,7 @@ macro_rules! error_kinds {
                 match self { $(Self::$name => $slug,)* }
             }
 
-            /// A phrase for people.
+            /// A short description for people.
             pub fn describe(self) -> &'static str {
                 match self { $(Self::$name => $says,)* }
             }
@@ -40,82 +40,82 @@ macro_rules! error_kinds {
 
 error_kinds! {
     /// The connection was refused.
-    NothingListens "nothing_listens" "nothing listens there"
-        "start the server, or correct host and port (OTLP: usually 4317 for gRPC and 4318 for HTTP; Zipkin: 9411)",
+    NothingListens "nothing_listens" "no server listens on this port"
+        "start the server, or correct host and port (usually 4317 for OTLP/gRPC, 4318 for OTLP/HTTP, 9411 for Zipkin)",
     /// The host's name could not be resolved.
-    UnknownHost "unknown_host" "the host's name is not known"
-        "correct the name in the endpoint, or this machine's name service",
-    /// The connection could not be made, or broke before the answer.
-    ConnectionLost "connection_lost" "the connection could not be made or broke"
-        "look at the network between here and there, and into the server's log",
-    /// There was no answer in time.
-    TimedOut "timed_out" "no answer came in time"
-        "look whether the server is overloaded, or allow more time",
+    UnknownHost "unknown_host" "the host name cannot be resolved"
+        "correct the name in the endpoint, or check this machine's DNS settings",
+    /// The connection could not be made, or broke before the response.
+    ConnectionLost "connection_lost" "the connection failed or was lost"
+        "check the network to the server, and the server's log",
+    /// There was no response in time.
+    TimedOut "timed_out" "the server did not answer in time"
+        "check whether the server is overloaded, or raise the timeout",
     /// The server's certificate was not accepted.
     UntrustedCertificate "untrusted_certificate" "the server's certificate is not trusted"
-        "name the file with the certificate of its authority (OTEL_EXPORTER_OTLP_CERTIFICATE for OTLP), and use a host \
-         name that the certificate is for",
-    /// The server asked for a client certificate, or refused ours.
-    ClientCertificate "client_certificate" "the server does not accept our client certificate"
-        "name the files with a certificate that the server trusts and its key (OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE \
+        "set the file of the CA certificate (OTEL_EXPORTER_OTLP_CERTIFICATE for OTLP), and use a host name that the \
+         certificate covers",
+    /// The server asked for a client certificate, or rejected ours.
+    ClientCertificate "client_certificate" "the server requires a client certificate that it trusts"
+        "set the files of a certificate that the server trusts and of its key (OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE \
          and OTEL_EXPORTER_OTLP_CLIENT_KEY for OTLP)",
-    /// TLS was spoken to a port that does not speak it.
-    PlainServer "plain_server" "TLS was spoken to a server that does not answer in TLS"
-        "write http:// in place of https:// in the endpoint, or use the server's TLS port",
-    /// Plain text was sent to a port that speaks TLS.
-    TlsServer "tls_server" "plain text was spoken to a server that wants TLS"
-        "write https:// in place of http:// in the endpoint",
-    /// HTTP/1.1 was spoken to a gRPC port.
-    GrpcPort "grpc_port" "HTTP was spoken to a gRPC port"
+    /// The endpoint says https, but the port does not speak TLS.
+    PlainServer "plain_server" "the server does not use TLS on this port"
+        "use http:// instead of https:// in the endpoint, or use the server's TLS port",
+    /// The endpoint says http, but the port speaks TLS.
+    TlsServer "tls_server" "the server requires TLS on this port"
+        "use https:// instead of http:// in the endpoint",
+    /// An HTTP/1.1 request was sent to a gRPC port.
+    GrpcPort "grpc_port" "an HTTP request was sent to a gRPC port"
         "use the protocol `grpc`, or the server's HTTP port (usually 4318)",
-    /// gRPC was spoken to an HTTP port.
-    HttpPort "http_port" "gRPC was spoken to a port that does not speak it"
+    /// A gRPC request was sent to an HTTP port.
+    HttpPort "http_port" "a gRPC request was sent to a port that does not speak gRPC"
         "use the protocol `http/protobuf`, or the server's gRPC port (usually 4317)",
-    /// 404 or 405, or a gRPC service that is not there.
-    WrongPath "wrong_path" "the server knows no such path"
+    /// 404 or 405, or an unknown gRPC service.
+    WrongPath "wrong_path" "the server does not know this path"
         "correct the path: /v1/traces is appended to OTEL_EXPORTER_OTLP_ENDPOINT but not to \
-         OTEL_EXPORTER_OTLP_TRACES_ENDPOINT; Zipkin's is /api/v2/spans",
-    /// 400: the server could not read the request.
-    BadRequest "bad_request" "the server could not make sense of the request"
-        "look whether it is a server for this protocol and version",
+         OTEL_EXPORTER_OTLP_TRACES_ENDPOINT; for Zipkin it is /api/v2/spans",
+    /// 400 and other 4xx: the server rejected the request.
+    BadRequest "bad_request" "the server rejected the request as invalid"
+        "check that it is a server for this protocol and version",
     /// 401.
-    Unauthenticated "unauthenticated" "the server wants to know who we are"
-        "set the header that it asks for (OTEL_EXPORTER_OTLP_HEADERS for OTLP)",
+    Unauthenticated "unauthenticated" "the server requires authentication"
+        "set the header that it expects (OTEL_EXPORTER_OTLP_HEADERS for OTLP)",
     /// 403.
-    Forbidden "forbidden" "the server does not allow it"
-        "look whether the token may write traces, to this tenant",
+    Forbidden "forbidden" "the server denied access"
+        "check that the token may write traces to this tenant",
     /// 413, or a gRPC message over the server's limit; or one span larger than our own limit.
-    TooLarge "too_large" "the request is larger than the limit"
-        "send less at a time: lower the limit on requests' bytes here, or raise the server's",
+    TooLarge "too_large" "the request exceeds the size limit"
+        "lower the request size limit of this exporter, or raise the server's",
     /// 415.
-    UnsupportedMedia "unsupported_media" "the server does not take this encoding"
-        "use another protocol (http/protobuf, http/json) or no compression",
-    /// 429, or resources exhausted, and retries did not help.
-    Throttled "throttled" "the server asks for less"
+    UnsupportedMedia "unsupported_media" "the server does not support this encoding"
+        "use another protocol (http/protobuf, http/json), or turn compression off",
+    /// 429, or gRPC's "resource exhausted", and retries did not help.
+    Throttled "throttled" "the server throttles requests"
         "keep fewer traces, or raise the server's limit",
-    /// 502, 503, 504: not now, and retries did not help.
-    Unavailable "unavailable" "the server, or one behind it, is not available"
-        "wait until it is up; look into its log",
+    /// 502, 503 or 504, and retries did not help.
+    Unavailable "unavailable" "the server, or one behind it, is unavailable"
+        "wait until it is up, and check its log",
     /// Other 5xx.
     ServerFailed "server_failed" "the server failed"
-        "look into its log",
-    /// An answer that makes no sense.
-    UnexpectedAnswer "unexpected_answer" "the answer makes no sense"
-        "look whether the endpoint leads to a server for traces",
+        "check the server's log",
+    /// A response that is not valid.
+    UnexpectedAnswer "unexpected_answer" "the response is not valid"
+        "check that the endpoint is a server for traces",
     /// A file could not be written.
     File "file" "the file could not be written"
-        "look whether the folder is there, may be written to, and its disk has room",
-    /// The limit on the bytes of all files is reached.
-    Full "full" "the limit on the size of all files is reached"
-        "raise the limit, remove files, or let the oldest be deleted",
-    /// They waited in the spool for longer than its limit on age.
-    Expired "expired" "the spans waited for longer than the spool's limit on age"
-        "find out why the destination did not take them, or raise the limit",
-    /// The spool's disk returned other bytes than were written.
-    Damaged "damaged" "the disk has damaged what the spool held"
-        "check the disk; `astracer spool verify` names the places",
-    /// Spans came after the shutdown, or it cut their export off.
-    ShutDown "shut_down" "the exporter is shut down"
+        "check that the folder exists and is writable, and that its disk has free space",
+    /// The limit on the total size of all files is reached.
+    Full "full" "the limit on the total size is reached"
+        "raise the limit, remove files, or allow the oldest to be deleted",
+    /// The spans waited in the spool for longer than its age limit.
+    Expired "expired" "the spans exceeded the spool's age limit"
+        "find out why the destination did not accept them, or raise the limit",
+    /// The spool's disk returned different bytes than were written.
+    Damaged "damaged" "spooled data was damaged on disk"
+        "check the disk; `astracer spool verify` lists the damaged places",
+    /// The spans came after the shutdown, or it interrupted their export.
+    ShutDown "shut_down" "the exporter has been shut down"
         "shut the exporter down after the last span",
 }
 
@@ -125,8 +125,8 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// The reason why spans could not be delivered: kind, place and remedy. Displays as one line in
-/// which nothing of a server's answer acts on a terminal.
+/// The reason why spans could not be delivered: kind, target and remedy. It displays as one line,
+/// and a server's text in it is escaped so that it cannot control a terminal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportError {
     kind: ErrorKind,
@@ -138,8 +138,8 @@ pub struct ExportError {
 }
 
 impl ExportError {
-    /// Creates an error at `target` (an endpoint, a file) with the text of the system or the
-    /// server.
+    /// Creates an error at `target` (an endpoint or a file), with the text of the operating system
+    /// or the server as its detail.
     pub fn new(kind: ErrorKind, target: impl Into<String>, detail: impl Into<String>) -> Self {
         let remedy = Cow::Borrowed(kind.remedy());
         ExportError {
@@ -157,14 +157,14 @@ impl ExportError {
         Self::new(ErrorKind::File, target, error.to_string())
     }
 
-    /// The same error as one that may pass, by itself or in the time that the server asked for.
+    /// Marks the error as retryable, after the pause that the server asked for, if any.
     #[cfg(feature = "_send")]
     pub(crate) fn retryable(mut self, retry_after: Option<Duration>) -> Self {
         (self.may_retry, self.retry_after) = (true, retry_after);
         self
     }
 
-    /// The same error with other advice than its kind's, or none.
+    /// Replaces the advice of the error's kind; an empty text removes it.
     #[cfg(feature = "_send")]
     pub(crate) fn with_remedy(mut self, remedy: &'static str) -> Self {
         self.remedy = Cow::Borrowed(remedy);
@@ -176,27 +176,27 @@ impl ExportError {
         self.kind
     }
 
-    /// Returns the place: an endpoint or a file.
+    /// Returns the target: an endpoint or a file.
     pub fn target(&self) -> &str {
         &self.target
     }
 
-    /// Returns the text of the system or the server.
+    /// Returns the text of the operating system or the server.
     pub fn detail(&self) -> &str {
         &self.detail
     }
 
-    /// Returns the remedy: advice for the operator. It is empty where there is none.
+    /// Returns the remedy: advice for the operator. It is empty if there is none.
     pub fn remedy(&self) -> &str {
         &self.remedy
     }
 
-    /// True if the same request may succeed later: nothing was wrong with it.
+    /// True if the same request may succeed later, because nothing was wrong with it.
     pub fn may_retry(&self) -> bool {
         self.may_retry
     }
 
-    /// Returns the time that the server asked to wait.
+    /// Returns how long the server asked to wait.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
@@ -232,8 +232,8 @@ mod tests {
     fn what_a_server_answers_stays_within_its_line() {
         let error = ExportError::new(ErrorKind::BadRequest, "a\u{202e}b", "no\nfaked line\u{1b}[2J");
         let text = error.to_string();
-        assert!(text.starts_with("a\\u{202e}b: the server could not"), "{text}");
-        assert!(text.contains(" (no\\nfaked line\\u{1b}[2J); look"), "{text}");
+        assert!(text.starts_with("a\\u{202e}b: the server rejected"), "{text}");
+        assert!(text.contains(" (no\\nfaked line\\u{1b}[2J); check"), "{text}");
         assert_eq!(error.detail(), "no\nfaked line\u{1b}[2J");
     }
 }

@@ -1,4 +1,4 @@
-//! Any destination as an exporter of OpenTelemetry's SDK.
+//! Adapts any destination to an exporter of OpenTelemetry's SDK.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,11 @@ use crate::convert;
 use crate::counts::Counter;
 use crate::destination::{Destination, Outcome};
 
-/// Hands finished spans to a [`Destination`].
+/// Passes finished spans to a [`Destination`].
 ///
-/// Spans carry the resource of the tracer provider; before that is known, one with a service name
-/// of `unknown_service`. An export waits for the destination, on the thread that polls it.
+/// Spans have the resource of the tracer provider. Until that is known, they have a resource with
+/// the service name `unknown_service`. An export blocks the thread that polls it until the
+/// destination is done.
 #[derive(Debug)]
 pub struct Exporter<D> {
     destination: D,
@@ -37,8 +38,7 @@ impl<D: Destination> Exporter<D> {
         self.destination.deliver(&convert::spans(batch, &self.resource))
     }
 
-    /// Returns a handle to the counts of spans by outcome, which can be kept when the exporter is
-    /// given away.
+    /// Returns a handle to the counts of spans by outcome. Keep it if the exporter is moved away.
     pub fn counter(&self) -> Counter {
         self.destination.counter()
     }

@@ -1,17 +1,18 @@
-//! Files of OTLP JSON lines, as the collector's file exporter writes them: what `astracer tune`
-//! reads.
+//! Files of OTLP JSON lines, in the format of the Collector's file exporter. `astracer tune` reads
+//! them.
 //!
-//! A folder holds `traces-00000001.jsonl` and so on. The last one is being written; it gives way to
-//! the next when it is large or old enough. A new process begins a new file, so what another left
-//! behind is never written to.
+//! A folder contains `traces-00000001.jsonl` and so on. Only the last file is written to. When it
+//! is large or old enough, the next file is begun. A new process begins a new file, so it never
+//! writes to the files of another process.
 //!
-//! # What a crash leaves
+//! # After a crash
 //!
-//! Each call writes its lines with one write to the operating system, before it returns: what was
-//! sent survives the end of this process. What survives the end of the machine is a matter of
-//! [`Fsync`]. The line that was being written may be torn; the model's reader reports it and keeps
-//! what stands before. A write that fails is taken back by cutting the file to where it began, so
-//! that no torn line stands between whole ones; if even that fails, a new file is begun.
+//! Each call writes its lines with one write to the operating system before it returns, so
+//! everything that was sent survives the end of the process. [`Fsync`] determines what survives a
+//! crash of the machine. The line that was being written may be torn; the reader reports it and
+//! keeps everything before it. A write that fails is undone by truncating the file to its previous
+//! length, so that no torn line is followed by whole ones. If the truncation fails too, a new file
+//! is begun.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,58 +33,58 @@ mod open;
 use folder::Folder;
 use open::OpenFile;
 
-/// A line has no more spans than this, so that no reader has to hold a giant.
+/// The maximum number of spans per line, so that no reader has to hold an enormous line.
 const SPANS_PER_LINE_MAX: usize = 1 << 12;
 
-/// Memory for a line that is kept for the next one.
+/// The buffer capacity that is kept from line to line.
 const BUFFER_BYTES_KEPT: usize = 4 << 20;
 
-/// Compression of files.
+/// The compression of files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Compression {
-    /// As they are.
+    /// No compression.
     #[default]
     None,
-    /// With gzip, named `.jsonl.gz`. Each call's lines are a member of their own, so that the file
-    /// is whole after each call.
+    /// gzip, with the extension `.jsonl.gz`. Each call's lines are a separate member, so the file
+    /// is complete after each call.
     #[cfg(feature = "gzip")]
     Gzip {
-        /// From 1 (fast) to 9 (small); 6 is gzip's own choice.
+        /// From 1 (fast) to 9 (small); gzip's default is 6.
         level: u32,
     },
-    /// With zstd, named `.jsonl.zst`. Each call's lines are a block that can be read without those
-    /// behind it.
+    /// zstd, with the extension `.jsonl.zst`. Each call's lines are a block that can be read
+    /// without the blocks after it.
     #[cfg(feature = "zstd")]
     Zstd {
-        /// From 1 (fast) to 22 (small); 3 is zstd's own choice.
+        /// From 1 (fast) to 22 (small); zstd's default is 3.
         level: i32,
     },
 }
 
-/// When files are written through to the disk.
+/// When files are synced to the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fsync {
-    /// Never: that is left to the operating system.
+    /// Never; the operating system decides.
     Never,
-    /// When a file is complete, and on [`flush`](Destination::flush) and shutdown: a crash of the
-    /// machine may cost what was written to the last file.
+    /// When a file is complete, and on [`flush`](Destination::flush) and shutdown. A crash of the
+    /// machine may lose the content of the last file.
     #[default]
     Closing,
-    /// On each call: a crash of the machine costs nothing of what a call returned for. This is
+    /// On each call. A crash of the machine loses nothing for which a call has returned. This is
     /// slow.
     Each,
 }
 
-/// Reaction to the limit on the size of all files together.
+/// The reaction to the limit on the total size of all files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WhenFull {
     /// Delete the oldest files.
     #[default]
     DeleteOldest,
-    /// Keep what is there, and lose what comes as [`ErrorKind::Full`].
+    /// Keep the files. New spans are lost as [`ErrorKind::Full`].
     Refuse,
 }
 
@@ -107,15 +108,15 @@ struct Settings {
 }
 
 impl FilesBuilder {
-    /// Sets the prefix of names; `traces` by default. Files of the folder with this prefix count
-    /// towards the total, and are deleted when they are the oldest.
+    /// Sets the prefix of file names; `traces` by default. All files with this prefix in the folder
+    /// count towards the total size, and the oldest of them may be deleted.
     pub fn with_prefix(mut self, prefix: &str) -> Self {
         self.prefix = prefix.to_owned();
         self
     }
 
-    /// Sets the bytes of a file, as stored; 100 MiB by default. A line that would make it larger
-    /// goes to the next file. A compressed file may be larger by the lines of one call.
+    /// Sets the maximum size of a file in bytes, as stored; 100 MiB by default. A line that would
+    /// exceed it goes to the next file. A compressed file may exceed it by the lines of one call.
     pub fn with_rotate_bytes(mut self, bytes: u64) -> Self {
         self.settings.rotate_bytes = bytes;
         self
@@ -127,7 +128,7 @@ impl FilesBuilder {
         self
     }
 
-    /// Limits the bytes of all files together, as stored; 1 GiB by default. They are never
+    /// Limits the total size of all files in bytes, as stored; 1 GiB by default. It is never
     /// exceeded.
     pub fn with_total_bytes_max(mut self, bytes: u64) -> Self {
         self.settings.total_bytes_max = bytes;
@@ -140,7 +141,7 @@ impl FilesBuilder {
         self
     }
 
-    /// Sets when files are written through to the disk.
+    /// Sets when files are synced to the disk.
     pub fn with_fsync(mut self, fsync: Fsync) -> Self {
         self.settings.fsync = fsync;
         self
@@ -152,13 +153,13 @@ impl FilesBuilder {
         self
     }
 
-    /// Sets the clock by which files age.
+    /// Sets the clock that determines the age of files.
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Creates the folder if it is not there, and reads its content. The first write creates the
+    /// Creates the folder if it does not exist, and lists its files. The first write creates the
     /// first file.
     ///
     /// # Errors
@@ -205,20 +206,20 @@ pub struct Files {
 struct State {
     folder: Folder,
     file: Option<OpenFile>,
-    /// When `file` was begun.
+    /// The time at which `file` was begun.
     opened: SystemTime,
-    /// Spans in `file`.
+    /// The number of spans in `file`.
     spans_written: u64,
-    /// Spans in files that somebody removed while they were being written.
+    /// The number of spans in files that somebody removed while they were being written.
     spans_removed: u64,
     buffer: Vec<u8>,
-    /// The failure to complete a file that gave way, of which nobody has been told.
+    /// The failure to complete an earlier file, which the next flush or shutdown reports.
     unfinished: Option<ExportError>,
     ended: bool,
 }
 
 impl Files {
-    /// Files in this folder.
+    /// Makes a builder for files in this folder.
     pub fn builder(folder: impl AsRef<Path>) -> FilesBuilder {
         FilesBuilder {
             folder: folder.as_ref().to_owned(),
@@ -235,7 +236,7 @@ impl Files {
         }
     }
 
-    /// The bytes of all files, as stored.
+    /// Returns the total size of all files in bytes, as stored.
     pub fn total_bytes(&self) -> u64 {
         self.lock().total_bytes()
     }
@@ -245,23 +246,23 @@ impl Files {
         self.lock().folder.path().to_owned()
     }
 
-    /// Returns spans in files that somebody removed while they were being written.
+    /// Returns the number of spans in files that somebody removed while they were being written.
     pub fn spans_removed(&self) -> u64 {
         let mut state = self.lock();
         state.forget_removed();
         state.spans_removed
     }
 
-    /// Files that were deleted to make room.
+    /// Returns the number of files that were deleted to free space.
     pub fn files_deleted(&self) -> u64 {
         self.lock().folder.deleted()
     }
 
-    /// Appends whole lines of OTLP JSON that hold `spans` spans, all or none.
+    /// Appends whole lines of OTLP JSON that contain `spans` spans: all of them or none.
     ///
     /// # Errors
     ///
-    /// If the lines are not in a file: nothing of them is then.
+    /// If the lines could not be written. The file then contains none of them.
     pub fn write_lines(&self, lines: &[u8], spans: u64) -> Result<(), ExportError> {
         let now = self.clock.now();
         let mut state = self.lock();
@@ -307,8 +308,7 @@ impl Destination for Files {
         self.counter.clone()
     }
 
-    /// Writes the last file through to the disk. Reports, too, that one before it could not be
-    /// completed.
+    /// Syncs the last file to the disk. Also reports an earlier file that could not be completed.
     fn flush(&self) -> Result<(), ExportError> {
         let mut state = self.lock();
         let State { file, folder, .. } = &mut *state;
@@ -319,7 +319,7 @@ impl Destination for Files {
         state.unfinished.take().map_or(Ok(()), Err).and(synced)
     }
 
-    /// Completes the last file. The timeout is not looked at: a disk can't be hurried.
+    /// Completes the last file. The timeout is ignored, because a disk write cannot be interrupted.
     fn shut_down(&self, _timeout: Duration) -> Result<(), ExportError> {
         let mut state = self.lock();
         state.ended = true;
@@ -330,7 +330,7 @@ impl Destination for Files {
 
 impl Drop for Files {
     fn drop(&mut self) {
-        // There is nobody left to tell.
+        // On drop an error cannot be reported to anyone.
         let _ = self.lock().close(&self.settings);
     }
 }
@@ -343,7 +343,7 @@ impl State {
     /// Writes a line.
     fn write(&mut self, spans: &[Span<'_>], settings: &Settings, now: SystemTime) -> Result<(), ExportError> {
         let mut line = std::mem::take(&mut self.buffer);
-        // A vector can always be written to.
+        // Writing to a vector cannot fail.
         let _: io::Result<()> = write_request(&mut line, spans);
         let written = self.append(&line, settings, now);
         line.clear();
@@ -376,7 +376,8 @@ impl State {
                 *opened = now;
                 let created = OpenFile::create(folder, settings.compression)?;
                 if settings.fsync == Fsync::Each {
-                    // Lines under a name that is not on the disk would be lost with the machine.
+                    // Sync the folder too: if the file's name were lost with the machine, so would
+                    // be its lines.
                     folder.sync();
                 }
                 file.insert(created)
@@ -388,19 +389,19 @@ impl State {
             _ => Ok(()),
         });
         if written.is_err() && file.bytes() == 0 {
-            // No empty file stays behind.
+            // Leave no empty file behind.
             self.file = None;
             self.folder.discard();
         } else if written.is_err() && !file.is_sound() {
-            // Its content is good up to a torn end.
+            // The content is valid up to its torn end.
             let broken = self.file.take().map_or(0, |file| file.bytes_on_disk());
             self.folder.completed(broken);
         }
         written
     }
 
-    /// Begins a new file if somebody has removed the one being written: its name is gone, and with
-    /// it what it holds.
+    /// Begins a new file if somebody has removed the current one. Its name is gone, and with it its
+    /// content.
     fn forget_removed(&mut self) {
         if self.file.as_ref().is_some_and(|_| !self.folder.has_current()) {
             self.file = None;
@@ -408,7 +409,7 @@ impl State {
         }
     }
 
-    /// True if the file is to give way before this many bytes.
+    /// True if a new file must be begun before this many bytes are written.
     fn is_over(&mut self, bytes: u64, settings: &Settings, now: SystemTime) -> bool {
         let Some(file) = &self.file else { return false };
         let too_large = match settings.compression {
@@ -418,7 +419,7 @@ impl State {
             #[cfg(feature = "zstd")]
             Compression::Zstd { .. } => file.bytes() >= settings.rotate_bytes,
         };
-        // A clock that was set back starts the age anew.
+        // If the clock was set back, the age starts again at zero.
         let age = now.duration_since(self.opened).unwrap_or_else(|_| {
             self.opened = now;
             Duration::ZERO
@@ -426,11 +427,11 @@ impl State {
         file.bytes() > 0 && (too_large || settings.rotate_age.is_some_and(|limit| age >= limit))
     }
 
-    /// Sees that there is room for this many bytes below the total.
+    /// Frees space for this many bytes within the limit on the total size.
     fn make_room(&mut self, bytes: u64, settings: &Settings) -> Result<(), ExportError> {
         let full = |state: &Self| {
             let detail = format!(
-                "{} of at most {} bytes are used, and {bytes} more are needed",
+                "{} of {} bytes are used; {bytes} more are needed",
                 state.total_bytes(),
                 settings.total_bytes_max
             );
@@ -449,15 +450,15 @@ impl State {
         }
         while !fits(self) {
             if !self.folder.delete_oldest()? {
-                // Only the file being written is left.
+                // Only the current file is left.
                 self.give_way(settings);
             }
         }
         Ok(())
     }
 
-    /// Completes the file before the next. That this fails is no reason to refuse the lines that
-    /// come: the next flush tells.
+    /// Completes the current file, so that the next write begins a new one. A failure is no reason
+    /// to reject the new lines; the next flush reports it.
     fn give_way(&mut self, settings: &Settings) {
         if let Err(error) = self.close(settings) {
             self.unfinished.get_or_insert(error);
@@ -483,7 +484,7 @@ mod tests {
     use super::open::tests::{Small, Unsynced};
     use super::*;
 
-    /// Behind a torn line that could not be taken back, nothing may be written.
+    /// After a torn line that could not be undone, nothing may be written.
     #[test]
     fn a_file_that_broke_gives_way_to_the_next() {
         let folder = tempfile::tempdir().unwrap();
@@ -491,7 +492,7 @@ mod tests {
         let spans = [Span { span_id: astracer_model::SpanId(1), ..Span::default() }];
         let mut line = Vec::new();
         write_request(&mut line, &spans).unwrap();
-        // Room for one line, and 10 bytes of the next.
+        // Space for one line and 10 bytes of the next.
         let disk = Small(Arc::default(), line.len() + 10, true);
         {
             let mut state = files.lock();
@@ -501,7 +502,7 @@ mod tests {
         }
         files.send(&spans).unwrap();
         assert_eq!(files.send(&spans).unwrap_err().kind(), ErrorKind::File);
-        // The torn bytes are there, and count.
+        // The torn bytes are on disk and count.
         let torn = line.len() as u64 + 10;
         assert_eq!((disk.0.lock().unwrap().len() as u64, files.total_bytes()), (torn, torn));
         files.send(&spans).unwrap();
@@ -511,7 +512,7 @@ mod tests {
         assert_eq!((counts.sent, counts.lost.of(ErrorKind::File)), (2, 1));
     }
 
-    /// Lines that were refused are not in the file, or a sender that tries again has them twice.
+    /// Rejected lines must not be in the file, otherwise a sender that retries writes them twice.
     #[test]
     fn lines_that_could_not_be_synced_are_taken_back() {
         let kinds = [Compression::None, Compression::Gzip { level: 6 }, Compression::Zstd { level: 3 }];
@@ -531,15 +532,14 @@ mod tests {
             disk.fail();
             assert_eq!(files.write_lines(b"second\n", 1).unwrap_err().kind(), ErrorKind::File);
             assert_eq!((disk.held(), files.total_bytes()), (before.clone(), before.len() as u64));
-            // Nothing more is trusted to that file.
+            // Nothing more is written to that file.
             files.write_lines(b"third\n", 1).unwrap();
             assert_eq!(disk.held(), before);
             assert!(folder.path().join(format!("traces-00000002.{ending}")).exists());
         }
     }
 
-    /// The next file takes them, and the error is not about them: whoever asks for durability is
-    /// told.
+    /// The next file takes the lines. The error is not about them, so flush reports it.
     #[test]
     fn lines_are_not_refused_for_the_file_before_them() {
         let folder = tempfile::tempdir().unwrap();
@@ -587,7 +587,7 @@ mod tests {
         files.send(&spans).unwrap();
         assert!(folder.path().join("traces-00000002.jsonl").exists());
         assert_eq!(files.spans_removed(), 1);
-        // Without the folder, nothing is taken.
+        // Without the folder, nothing is accepted.
         std::fs::remove_dir_all(folder.path()).unwrap();
         assert_eq!(files.send(&spans).unwrap_err().kind(), ErrorKind::File);
         assert_eq!(files.spans_removed(), 2);

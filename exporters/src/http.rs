@@ -1,4 +1,4 @@
-//! Requests over HTTP/1.1, by ureq, and the meaning of their failures.
+//! Requests over HTTP/1.1 with ureq, and the classification of their failures.
 
 use std::fmt;
 use std::io::{self, Read as _};
@@ -15,17 +15,17 @@ use crate::error::{ErrorKind, ExportError};
 use crate::probe::{Peer, Speaks, says_tls};
 use crate::sending::Sending;
 
-/// More of an answer is not read: it says what was rejected, or why.
+/// The maximum length of a response that is read. It is only a message about rejections or errors.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
 
-/// A smaller body is in the socket before a server can close it.
+/// Bodies of at most this size are in the socket's buffer before a server can close the connection.
 const HEAD_FIRST_BYTES: usize = 16 << 10;
 
-/// For a proxy that lets nothing through.
+/// The advice for a proxy that rejects the connection.
 const PROXY_REMEDY: &str =
-    "look at the proxy that HTTPS_PROXY, HTTP_PROXY or ALL_PROXY names, or name the server in NO_PROXY";
+    "check the proxy set in HTTPS_PROXY, HTTP_PROXY or ALL_PROXY, or add the server to NO_PROXY";
 
-/// The form of requests to one endpoint, and the connections to it.
+/// The settings of requests to one endpoint, and its connections.
 pub(crate) struct Client {
     agent: Agent,
     uri: Uri,
@@ -34,14 +34,14 @@ pub(crate) struct Client {
     peer: Peer,
 }
 
-/// Without headers and password, which are secrets.
+/// Omits headers and the password, which are secrets.
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("uri", &self.target()).finish_non_exhaustive()
     }
 }
 
-/// An answer that says the request was accepted.
+/// A successful response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) json: bool,
@@ -56,11 +56,11 @@ impl Answer {
 }
 
 impl Client {
-    /// A client of one endpoint. Nothing is sent yet.
+    /// Makes a client of one endpoint. Nothing is sent yet.
     ///
     /// # Errors
     ///
-    /// If certificates or a key can't be used; the text says why.
+    /// If certificates or a key are invalid; the text says why.
     pub(crate) fn new(
         uri: Uri,
         headers: Vec<(HeaderName, HeaderValue)>,
@@ -68,14 +68,15 @@ impl Client {
     ) -> Result<Self, String> {
         let config = Agent::config_builder()
             .http_status_as_error(false)
-            // A redirect would lose the method or the headers: it is told as what it is.
+            // A redirect would lose the method or the headers, so it is reported instead of
+            // followed.
             .max_redirects(0)
             .max_redirects_will_error(false)
             .user_agent(concat!("astracer/", env!("CARGO_PKG_VERSION")))
-            // The largest write to the socket.
+            // The size of the largest write to the socket.
             .output_buffer_size(128 << 10)
             .input_buffer_size(8 << 10);
-        // A proxy that `HTTP_PROXY` and the like name cannot reach this machine's own servers.
+        // A proxy from `HTTP_PROXY` and similar variables cannot reach servers on this machine.
         let config = if is_loopback(uri.host().unwrap_or_default()) { config.proxy(None) } else { config };
         let peer = Peer::new(&uri, Speaks::Http1);
         #[cfg(feature = "tls")]
@@ -88,19 +89,19 @@ impl Client {
         Ok(Client { agent: config.build().new_agent(), uri, headers, compression: sending.compression, peer })
     }
 
-    /// Returns the endpoint without its password, as errors name it.
+    /// Returns the endpoint without its password, as shown in errors.
     pub(crate) fn target(&self) -> String {
         shown(&self.uri)
     }
 
-    /// Opens a connection to find the cause of a failure that does not name it.
+    /// Opens a connection to find the cause of an unclear failure.
     pub(crate) fn diagnose(&self, error: ExportError) -> ExportError {
         self.peer.diagnose(error)
     }
 
-    /// Makes a body ready to be sent, possibly more than once.
+    /// Compresses a body, which may be sent more than once.
     pub(crate) fn pack(&self, body: Vec<u8>) -> Vec<u8> {
-        // Neither can fail in memory.
+        // Compression in memory cannot fail.
         match self.compression {
             Compression::None => body,
             #[cfg(feature = "gzip")]
@@ -110,16 +111,18 @@ impl Client {
         }
     }
 
-    /// Sends a packed body once. A server that refuses a large one by its head may close before it
-    /// has read the body, and its answer is not seen; where that can be, the head goes alone then,
-    /// and the body if the server wants it.
+    /// Sends a packed body once. A server that rejects a large request by its head may close the
+    /// connection before it has read the body, and its response is then lost. If a large body fails
+    /// like this, the head is sent again alone (`Expect: 100-continue`), and the body only if the
+    /// server asks for it.
     pub(crate) fn post(&self, body: &[u8], media: &str, timeout: Duration) -> Result<Answer, ExportError> {
         let begun = Instant::now();
         let left = || timeout.saturating_sub(begun.elapsed());
         let sent = match self.send(body, media, timeout, false) {
             Err(error) if body.len() > HEAD_FIRST_BYTES && is_cut_off(&error) && !left().is_zero() => {
                 match self.send(body, media, left(), true) {
-                    // One that does not take part in this says nothing about the request.
+                    // The server does not support `Expect`, so this response says nothing about the
+                    // request.
                     Ok(answer) if answer.status() == StatusCode::EXPECTATION_FAILED => Err(error),
                     again => again,
                 }
@@ -168,23 +171,24 @@ impl Client {
         let mut body = Vec::new();
         let read = response.body_mut().as_reader().take(ANSWER_BYTES_MAX).read_to_end(&mut body);
         if (200..300).contains(&status) {
-            // The spans were taken: what can't be read of the answer says nothing against that.
+            // The spans were accepted, even if the response cannot be read.
             let _ = read;
             return Ok(Answer { json, body });
         }
         let said = printable(&body, json);
         let detail = match status {
-            300..400 => format!("HTTP {status}, to {location}"),
+            300..400 => format!("HTTP {status}, redirect to {location}"),
             _ if said.is_empty() => format!("HTTP {status}"),
             _ => format!("HTTP {status}: {said}"),
         };
         let kind = if status == 400 && says_tls(&body) { ErrorKind::TlsServer } else { kind(status) };
         let error = ExportError::new(kind, self.target(), detail);
-        // Those that OTLP's specification calls retryable. Any may ask for a time.
+        // The statuses that OTLP's specification calls retryable. Any of them may contain a
+        // `Retry-After`.
         Err(if matches!(status, 429 | 502..=504) { error.retryable(retry_after) } else { error })
     }
 
-    /// Returns the cause of a request without an answer.
+    /// Classifies a request that got no response.
     fn explain(&self, error: &ureq::Error) -> ExportError {
         let of = |kind| ExportError::new(kind, self.target(), error.to_string());
         let lost = || of(ErrorKind::ConnectionLost).retryable(None);
@@ -209,18 +213,18 @@ impl Client {
                 None => lost(),
             },
             ureq::Error::Io(_) | ureq::Error::ConnectionFailed => lost(),
-            // ureq's text alone has the status. Nothing of the request has reached the server.
+            // Only ureq's text contains the status. The request has not reached the server.
             ureq::Error::ConnectProxyFailed(why) => match first_number(why) {
                 Some(408 | 429 | 500..) | None => lost(),
                 Some(_) => of(ErrorKind::UnexpectedAnswer).with_remedy(PROXY_REMEDY),
             },
-            // The port may speak another protocol: `diagnose` tells.
+            // The port may speak another protocol; `diagnose` finds out.
             _ => of(ErrorKind::UnexpectedAnswer),
         }
     }
 }
 
-/// True if the connection ended while the request was sent.
+/// True if the connection was closed while the request was sent.
 fn is_cut_off(error: &ureq::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
     let ureq::Error::Io(error) = error else { return false };
@@ -232,13 +236,13 @@ fn first_number(text: &str) -> Option<u16> {
     text.split(|char: char| !char.is_ascii_digit()).find_map(|digits| digits.parse().ok())
 }
 
-/// True for names and addresses of this machine itself.
+/// True for names and addresses of this machine.
 fn is_loopback(host: &str) -> bool {
     let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
     host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// Returns the kind of failure that a status stands for.
+/// Returns the kind of failure for a status.
 pub(crate) fn kind(status: u16) -> ErrorKind {
     match status {
         401 => ErrorKind::Unauthenticated,
@@ -262,7 +266,7 @@ fn gzip(body: &[u8]) -> io::Result<Vec<u8>> {
     encoder.finish()
 }
 
-/// `Retry-After`: seconds, or a date.
+/// Parses `Retry-After`: a number of seconds, or a date.
 fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
     if let Ok(seconds) = value.trim().parse() {
         return Some(Duration::from_secs(seconds));
@@ -271,7 +275,7 @@ fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
     Some(date.duration_since(now).unwrap_or_default())
 }
 
-/// Returns the part of an answer that is shown: its first line, if it is text.
+/// Returns the part of a response that is shown: its first line, if it is text.
 fn printable(body: &[u8], json: bool) -> String {
     const CHARS_MAX: usize = 200;
     let Ok(text) = str::from_utf8(body) else { return String::new() };
@@ -304,8 +308,8 @@ mod tests {
         client.unwrap().explain(error)
     }
 
-    /// A proxy answers for a server that it cannot reach, which is an outage like any other, and no
-    /// answer of the server's.
+    /// A proxy that cannot reach the server responds instead of it. That is an outage, not a
+    /// response of the server.
     #[test]
     fn a_proxy_without_a_way_to_the_server_is_an_outage() {
         let refused = |why: &str| explained(&ureq::Error::ConnectProxyFailed(why.to_owned()));
@@ -316,7 +320,7 @@ mod tests {
         for error in [refused("proxy server did not respond"), explained(&ureq::Error::ConnectionFailed)] {
             assert!(error.may_retry() && error.kind() == ErrorKind::ConnectionLost, "{error:?}");
         }
-        // The proxy does not let us through, whenever we ask.
+        // The proxy rejects our requests permanently.
         for status in [400, 401, 403, 407] {
             let error = refused(&format!("proxy server responded {status}/{status}"));
             assert!(!error.may_retry() && error.to_string().contains("HTTPS_PROXY"), "{error}");

@@ -1,7 +1,8 @@
 //! Destinations of kept spans: OTLP, Zipkin, files and the console.
 //!
-//! This crate has no queue (a batch processor, or astracer-sdk's own worker, decides what to send
-//! when), samples nothing and does not print: the console writes to a writer that the caller gives.
+//! This crate has no queue: a batch processor, or the worker of astracer-sdk, decides what to send
+//! and when. It does not sample, and it prints nothing: the console writes to a writer given by the
+//! caller.
 //!
 //! ```text
 //! SpanData -> Exporter -- model::Span --> Destination -> wire, file, terminal
@@ -9,12 +10,12 @@
 //!                                          recording; sends, counts, and says what to do about an error)
 //! ```
 //!
-//! Each [`Destination`] works while its caller waits, and [`Exporter`] with it: it is made for the
-//! thread of a batch processor, and blocks the executor of an asynchronous one. Beyond the batch
-//! that it is given it holds one request.
+//! Calls to a [`Destination`], and thus to [`Exporter`], block until they are done. They are meant
+//! for the thread of a batch processor, and would block the executor of an asynchronous one. A call
+//! holds one request in memory, in addition to the caller's batch.
 //!
 //! Spans are counted by outcome and reason: see [`Counts`]. An [`ExportError`] names the failure,
-//! its place and a remedy.
+//! its target and a remedy.
 //!
 //! ```
 //! # #[cfg(feature = "file")]
@@ -40,13 +41,13 @@
 //! None is on by default:
 //!
 //! - `otlp-http`: OTLP over HTTP/1.1, in protobuf or JSON, without an asynchronous runtime.
-//! - `otlp-grpc`: OTLP over gRPC; brings tonic, and tokio on a thread of its own.
+//! - `otlp-grpc`: OTLP over gRPC; uses tonic, with tokio on a thread of its own.
 //! - `zipkin`: Zipkin v2 JSON.
 //! - `file`: rotating files of OTLP JSON lines.
 //! - `console`: traces as trees, on a terminal.
-//! - `gzip`, `zstd`: compression of requests; `zstd` also of files.
-//! - `tls`: https for whichever of these there is, with rustls and ring, the system's root
-//!   certificates or given ones.
+//! - `gzip`, `zstd`: compression of requests and files.
+//! - `tls`: https for all of these, with rustls and ring, and the system's or given root
+//!   certificates.
 //! - `spool`: [`Spooled`], a spool on disk before any destination.
 //! - `full`: all of them.
 
@@ -88,7 +89,7 @@ mod tls;
 #[cfg(feature = "zipkin")]
 mod zipkin;
 
-/// The spans of the model, for implementations of [`Destination`].
+/// The model's spans, for implementations of [`Destination`].
 pub use astracer_model::Span;
 /// The spool, for its settings.
 #[cfg(feature = "spool")]
@@ -125,7 +126,7 @@ pub use spooled::{DrainOrder, SpoolMode, Spooled, SpooledBuilder};
 #[cfg(feature = "zipkin")]
 pub use zipkin::{Zipkin, ZipkinBuilder};
 
-/// The reason to give where TLS is asked for and not there.
+/// The error text if TLS is needed but not compiled in.
 #[cfg(all(feature = "_send", not(feature = "tls")))]
 const NO_TLS: &str = "this program was built without the feature `tls` of astracer-exporters";
 #[cfg(all(feature = "_send", feature = "tls"))]

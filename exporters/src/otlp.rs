@@ -1,8 +1,8 @@
-//! OTLP: gRPC by tonic, HTTP by ureq, and requests encoded straight from spans.
+//! OTLP: gRPC with tonic, HTTP with ureq, and requests encoded directly from spans.
 //!
-//! opentelemetry-otlp builds a tree of messages from each batch, for each attempt, and only logs
-//! what a server says it rejected. Here a request is encoded once, without messages in between, and
-//! what was rejected is counted.
+//! opentelemetry-otlp builds a tree of messages from each batch for each attempt, and only logs the
+//! spans that a server rejects. Here a request is encoded once, without intermediate messages, and
+//! rejected spans are counted.
 
 use std::time::Duration;
 
@@ -42,8 +42,8 @@ pub use metrics::{OtlpMetrics, OtlpMetricsBuilder};
 
 /// Sends spans to a server that speaks OTLP.
 ///
-/// A call sends one request, or several if it is too large for one; it ends when all are answered,
-/// given up, or out of time.
+/// A call sends one request, or several if the spans do not fit into one. It returns when all
+/// requests have been answered, given up, or timed out.
 #[derive(Debug)]
 pub struct Otlp {
     wire: Wire,
@@ -58,7 +58,7 @@ enum Wire {
     Grpc(grpc::Client),
 }
 
-/// A body that is ready to be sent.
+/// An encoded and compressed request.
 enum Packed {
     #[cfg(feature = "otlp-http")]
     Body(Vec<u8>),
@@ -67,7 +67,7 @@ enum Packed {
 }
 
 impl Otlp {
-    /// Settings, all at their defaults. [`OtlpBuilder::with_environment`] reads
+    /// Makes a builder with default settings. [`OtlpBuilder::with_environment`] reads
     /// `OTEL_EXPORTER_OTLP_*`.
     pub fn builder() -> OtlpBuilder {
         OtlpBuilder::default()
@@ -101,7 +101,7 @@ impl Wire {
             Protocol::Grpc => Ok(Wire::Grpc(grpc::Client::new(uri, headers, builder)?)),
             #[cfg(not(all(feature = "otlp-http", feature = "otlp-grpc")))]
             _ => {
-                let reason = "this program was built without that protocol: it needs the feature `otlp-http` or \
+                let reason = "this program was built without this protocol: enable the feature `otlp-http` or \
                               `otlp-grpc` of astracer-exporters";
                 Err(ConfigError::new("protocol", reason))
             }
@@ -125,7 +125,7 @@ impl crate::requests::Wire for Wire {
         match self {
             #[cfg(feature = "otlp-http")]
             Wire::Http { json: true, .. } => {
-                // A vector can always be written to.
+                // Writing to a vector cannot fail.
                 let _: std::io::Result<()> = otlp_json::write_request(out, spans);
             }
             _ => otlp_proto::write_request(out, spans),
@@ -152,12 +152,12 @@ impl crate::requests::Wire for Wire {
             #[cfg(feature = "otlp-grpc")]
             (Wire::Grpc(client), Packed::Message(message)) => {
                 let answer = client.call(message.clone(), timeout)?;
-                // One that can't be read rejects nothing: the status says that the spans were
-                // taken.
+                // If the response cannot be decoded, no span counts as rejected: the status says
+                // that the spans were accepted.
                 let all = Delivery { accepted: spans as u64, ..Delivery::default() };
                 Ok(response::of_proto(&answer, spans).unwrap_or(all))
             }
-            // Each wire is given what it packed.
+            // Each wire receives only what it packed itself.
             #[cfg(all(feature = "otlp-http", feature = "otlp-grpc"))]
             _ => Ok(Delivery::default()),
         }
@@ -181,7 +181,7 @@ impl Destination for Otlp {
         IN_FLIGHT
     }
 
-    /// Asks the server's port which protocol it speaks, and shakes hands in TLS.
+    /// Probes which protocol the server's port speaks, and performs a TLS handshake.
     fn diagnose(&self, error: ExportError) -> ExportError {
         match &self.wire {
             #[cfg(feature = "otlp-http")]
@@ -191,7 +191,7 @@ impl Destination for Otlp {
         }
     }
 
-    /// Ends the waits between attempts. A request under way ends within its own timeout.
+    /// Ends the waits between attempts. A request in progress ends within its own timeout.
     fn shut_down(&self, _timeout: Duration) -> Result<(), ExportError> {
         self.requests.availability.close();
         Ok(())

@@ -1,10 +1,10 @@
-//! Diagnosis of a port, asked for by a tool after a request failed for an unclear reason.
+//! Diagnoses a port. Tools ask for it after a request failed for an unclear reason.
 //!
-//! The probe connects, sends the beginning of HTTP/2 and reads the first bytes of the answer. A
-//! server of HTTP/2 without TLS (gRPC) answers with its settings; one of HTTP/1.1 with a refusal;
-//! one of TLS with an alert, or, as Go's does, with a line of HTTP that says so. With TLS, the
-//! handshake is tried first: a server that refuses our certificate reports it after the handshake,
-//! when the failure of the request that is under way hides it.
+//! The probe connects, sends the beginning of HTTP/2 and reads the first bytes of the response. An
+//! HTTP/2 server without TLS (gRPC) responds with its settings, and an HTTP/1.1 server with an
+//! error. A TLS server responds with an alert or, if it is Go's, with a line of HTTP that says so.
+//! If the endpoint uses TLS, the handshake is tried first: a server that rejects our certificate
+//! reports this only after the handshake, and the failure of a concurrent request would hide it.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -14,13 +14,13 @@ use http::uri::Uri;
 
 use crate::error::{ErrorKind, ExportError};
 
-/// A protocol, below TLS if there is TLS.
+/// A protocol, below TLS if TLS is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Speaks {
     Http1,
     Http2,
     Tls,
-    /// Another protocol, or no answer in time.
+    /// Another protocol, or no response in time.
     Unknown,
 }
 
@@ -29,7 +29,7 @@ pub(crate) enum Speaks {
 pub(crate) struct Peer {
     host: String,
     port: u16,
-    /// The protocol that we speak.
+    /// The protocol that this client speaks.
     own: Speaks,
     #[cfg(feature = "tls")]
     tls: Option<std::sync::Arc<rustls::ClientConfig>>,
@@ -40,7 +40,7 @@ pub(crate) struct Peer {
 /// HTTP/2's connection preface (RFC 9113, section 3.4), and an empty frame of settings (6.5).
 const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// Time limit of each step.
+/// The time limit of each step.
 const STEP: Duration = Duration::from_secs(1);
 
 impl Peer {
@@ -50,7 +50,7 @@ impl Peer {
         Peer { host, port: uri.port_u16().unwrap_or(port), own, tls: None }
     }
 
-    /// Speaks TLS to the peer.
+    /// Uses TLS for the peer.
     #[cfg(feature = "tls")]
     pub(crate) fn over_tls(self, tls: std::sync::Arc<rustls::ClientConfig>) -> Self {
         Peer { tls: Some(tls), ..self }
@@ -93,7 +93,7 @@ fn connect(address: SocketAddr) -> Option<TcpStream> {
     Some(stream)
 }
 
-/// Sends the beginning of HTTP/2 and classifies the answer.
+/// Sends the beginning of HTTP/2 and classifies the response.
 fn say_hello(address: SocketAddr) -> Speaks {
     let Some(mut stream) = connect(address) else { return Speaks::Unknown };
     if stream.write_all(HELLO).is_err() {
@@ -106,7 +106,7 @@ fn say_hello(address: SocketAddr) -> Speaks {
             Ok(0) | Err(_) => break,
             Ok(count) => answer.extend_from_slice(&part[..count]),
         }
-        // Only a text may say more in its next bytes.
+        // Only a text may need its following bytes to be classified.
         if speaks(&answer) != Speaks::Unknown && !answer.starts_with(b"HTTP/") {
             break;
         }
@@ -116,10 +116,10 @@ fn say_hello(address: SocketAddr) -> Speaks {
 
 fn speaks(answer: &[u8]) -> Speaks {
     match answer {
-        // A record of type alert, of whatever version of TLS.
+        // A record of type alert, of any version of TLS.
         [0x15, 3, _, ..] => Speaks::Tls,
-        // A frame's type is its fourth byte: settings, or the farewell of a server that did not
-        // like ours.
+        // The fourth byte is the frame's type: SETTINGS, or the GOAWAY of a server that rejected
+        // ours.
         [_, _, _, 4 | 7, ..] if answer.len() >= 9 => Speaks::Http2,
         _ if answer.starts_with(b"HTTP/") && says_tls(answer) => Speaks::Tls,
         _ if answer.starts_with(b"HTTP/") => Speaks::Http1,
@@ -127,7 +127,7 @@ fn speaks(answer: &[u8]) -> Speaks {
     }
 }
 
-/// Returns true for the answers of Go's servers and nginx to plain HTTP on a port of HTTPS.
+/// Returns true for the responses of Go's servers and nginx to plain HTTP on an HTTPS port.
 pub(crate) fn says_tls(text: &[u8]) -> bool {
     let text = String::from_utf8_lossy(text);
     text.contains("HTTP request to an HTTPS server")

@@ -1,4 +1,5 @@
-//! Spans in requests: encoded once, split when too large, sent and counted.
+//! Sends spans in requests: encodes them once, splits requests that are too large, and counts the
+//! outcomes.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,48 +12,48 @@ use crate::destination::{Attempt, Outcome};
 use crate::error::{ErrorKind, ExportError};
 use crate::sending::Sending;
 
-/// Encoding and transport of requests.
+/// The encoding and transport of requests.
 pub(crate) trait Wire {
     /// A body that can be sent more than once.
     type Packed;
 
-    /// Returns the endpoint, as errors name it.
+    /// Returns the endpoint, as shown in errors.
     fn target(&self) -> String;
 
     /// Appends a request with these spans.
     fn encode(&self, spans: &[Span<'_>], out: &mut Vec<u8>);
 
-    /// Compresses what was encoded.
+    /// Compresses an encoded request.
     fn pack(&self, body: Vec<u8>) -> Self::Packed;
 
     /// Sends a request of `spans` spans once.
     fn post(&self, body: &Self::Packed, spans: usize, timeout: Duration) -> Result<Delivery, ExportError>;
 }
 
-/// State that every destination of requests has.
+/// The state that every request-based destination has.
 #[derive(Debug)]
 pub(crate) struct Requests {
     timeout: Duration,
     bytes_max: usize,
-    /// Size of the last request: the capacity for the next one.
+    /// The size of the last request, as a hint for the capacity of the next one.
     last_bytes: AtomicUsize,
     pub(crate) counter: Counter,
     pub(crate) availability: Availability,
 }
 
-/// A call under way.
+/// A call in progress.
 struct Call<'c, W> {
     wire: &'c W,
     /// Our own limit, or one byte less than the smallest request of this call that the server found
     /// too large.
     bytes_max: usize,
-    /// Time at which the call is given up; `None` if it is one attempt without waiting.
+    /// The time at which the call is given up; `None` for a single attempt without waiting.
     deadline: Option<Duration>,
-    /// Limit on the time of one attempt.
+    /// The time limit of one attempt.
     timeout: Duration,
     outcome: Outcome,
     settled: usize,
-    /// It came after the shutdown.
+    /// True if the call came after the shutdown.
     is_late: bool,
 }
 
@@ -68,7 +69,7 @@ impl Requests {
         }
     }
 
-    /// Sends spans with retries. One failed request does not keep the others from being sent.
+    /// Sends spans with retries. A failed request does not prevent the others from being sent.
     pub(crate) fn deliver<W: Wire>(&self, wire: &W, spans: &[Span<'_>]) -> Outcome {
         self.call(wire, spans, Some(self.availability.deadline()), self.timeout).outcome
     }
@@ -96,7 +97,7 @@ impl Requests {
         Attempt { outcome: call.outcome, settled: call.settled, retry_in }
     }
 
-    /// Returns false if the call ends here: the remaining spans are left to the caller.
+    /// Returns false if the call ends here and the remaining spans are left to the caller.
     fn send_some<W: Wire>(&self, call: &mut Call<'_, W>, spans: &[Span<'_>]) -> bool {
         let last = self.last_bytes.load(Ordering::Relaxed);
         let mut body = Vec::with_capacity(last + last / 4);
@@ -105,7 +106,7 @@ impl Requests {
         let bytes = body.len();
         let sent = if bytes > call.bytes_max {
             drop(body);
-            let detail = format!("one span takes {bytes} of at most {} bytes", call.bytes_max);
+            let detail = format!("one span takes {bytes} bytes; the limit is {}", call.bytes_max);
             Err(ExportError::new(ErrorKind::TooLarge, call.wire.target(), detail))
         } else {
             self.send_body(call, body, spans.len())
@@ -120,15 +121,15 @@ impl Requests {
             Err(error) => error,
         };
         if error.kind() == ErrorKind::TooLarge {
-            // A server that takes nothing gets few requests this way, not one for each span.
+            // Lowering the limit avoids one request per span to a server that rejects everything.
             call.bytes_max = call.bytes_max.min(bytes.saturating_sub(1));
             if spans.len() > 1 {
                 let (first, second) = spans.split_at(spans.len() / 2);
                 return self.send_some(call, first) && self.send_some(call, second);
             }
         }
-        // Spans that a shutdown keeps from being sent are the caller's too: a spool keeps them for
-        // the next process.
+        // Spans that a shutdown prevents from being sent are also left to the caller, so that a
+        // spool keeps them for the next process.
         if call.deadline.is_none() && (error.may_retry() || error.kind() == ErrorKind::ShutDown) {
             call.outcome.error.get_or_insert(error);
             return false;
@@ -164,7 +165,8 @@ mod tests {
 
     use super::*;
 
-    /// A request is its spans' names; the server's answer is made of the number of spans.
+    /// A request consists of its spans' names. The closure makes the server's response from the
+    /// number of spans.
     struct Answers<F>(F);
 
     impl<F: Fn(u64) -> Result<Delivery, ExportError>> Wire for Answers<F> {
@@ -187,13 +189,13 @@ mod tests {
         }
     }
 
-    /// The advice to shut down later is for spans that came after the shutdown.
+    /// The advice to shut down later is only for spans that came after the shutdown.
     #[test]
     fn a_call_that_the_shutdown_cuts_off_was_there_in_time() {
         let requests = Requests::new(&Sending::new(4));
         let spans = ["a", "b"].map(|name| Span { name: name.into(), ..Span::default() });
         let error = |requests: &Requests| {
-            // A server whose limit a request exceeds while the shutdown comes.
+            // A server with a size limit, which the request exceeds during the shutdown.
             let server = Answers(|_| {
                 requests.availability.close();
                 Err(ExportError::new(ErrorKind::TooLarge, "t", ""))
@@ -202,14 +204,14 @@ mod tests {
             assert_eq!(outcome.lost.of(ErrorKind::ShutDown), 2);
             outcome.error.unwrap().to_string()
         };
-        assert_eq!(error(&requests), "t: the exporter is shut down");
+        assert_eq!(error(&requests), "t: the exporter has been shut down");
         assert_eq!(
             error(&requests),
-            "t: the exporter is shut down; shut the exporter down after the last span"
+            "t: the exporter has been shut down; shut the exporter down after the last span"
         );
     }
 
-    /// The error that ends an attempt does not hide why a span before it was lost.
+    /// The error that ends an attempt must not hide why an earlier span was lost.
     #[test]
     fn the_error_of_an_attempt_is_that_of_its_first_loss() {
         let requests = Requests::new(&Sending::new(4));

@@ -1,17 +1,17 @@
-//! Policy of retries: delays between attempts, and the age at which a batch is given up.
+//! The retry policy: delays between attempts, and the age at which a batch is given up.
 
 use std::time::Duration;
 
-/// When a failed request is sent again.
+/// Determines when a failed request is sent again.
 ///
-/// The delay before the second attempt is [`with_initial_delay`](Retry::with_initial_delay); it
-/// doubles with each further failure up to [`with_max_delay`](Retry::with_max_delay). Each delay is
-/// drawn uniformly from its upper half, so that clients that failed together do not return
-/// together. A server that names a time (HTTP's `Retry-After`, gRPC's `RetryInfo`) is waited for,
-/// however long that is. Attempts end when the batch is older than
+/// The delay before the second attempt is [`with_initial_delay`](Retry::with_initial_delay). It
+/// doubles with each further failure, up to [`with_max_delay`](Retry::with_max_delay). Each delay
+/// is drawn uniformly from its upper half, so that clients that failed at the same time do not
+/// retry at the same time. If the server asks for a pause (HTTP's `Retry-After`, gRPC's
+/// `RetryInfo`), the delay is at least that long. Attempts end when the batch is older than
 /// [`with_max_age`](Retry::with_max_age).
 ///
-/// A server may have taken a batch whose answer was lost, so a retry delivers *at least once*.
+/// A server may have accepted a batch whose response was lost, so a retry delivers *at least once*.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Retry {
@@ -34,8 +34,8 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// Sends each batch once, at once: also while others fail, but not within the time that the
-    /// server asked for.
+    /// Sends each batch once and immediately, even while others fail, except during a pause that
+    /// the server asked for.
     pub const NEVER: Retry = Retry {
         max_attempts: 1,
         initial_delay: Duration::ZERO,
@@ -49,21 +49,21 @@ impl Retry {
         self
     }
 
-    /// Sets the longest delay that is not the server's wish; 30 s by default.
+    /// Sets the longest delay, unless the server asks for a longer pause; 30 s by default.
     pub fn with_max_delay(mut self, delay: Duration) -> Self {
         self.max_delay = delay;
         self
     }
 
     /// Sets the age at which a batch is given up, counted from the call that sends it; 5 minutes by
-    /// default. The queue before the exporter should hold the traffic of that time. With zero there
-    /// is no waiting: each batch is sent once, or not at all, as with [`Retry::NEVER`].
+    /// default. The queue before the exporter should be able to hold the traffic of that time. With
+    /// zero there is no waiting: each batch is sent at most once, as with [`Retry::NEVER`].
     pub fn with_max_age(mut self, age: Duration) -> Self {
         self.max_age = age;
         self
     }
 
-    /// Limits the attempts for one request, the first included; unlimited by default.
+    /// Limits the attempts for one request, including the first; unlimited by default.
     pub fn with_max_attempts(mut self, attempts: u32) -> Self {
         self.max_attempts = attempts.max(1);
         self
@@ -77,8 +77,8 @@ impl Retry {
         self.max_attempts
     }
 
-    /// Delay after `failures` failures in a row, from 1. `asked` is the server's wish, `chance` a
-    /// uniform random number.
+    /// The delay after `failures` consecutive failures, from 1. `asked` is the pause that the
+    /// server asked for, and `chance` is a uniform random number.
     pub(crate) fn delay(&self, failures: u32, asked: Option<Duration>, chance: u32) -> Duration {
         let factor = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
         let half = self.initial_delay.saturating_mul(factor).min(self.max_delay) / 2;

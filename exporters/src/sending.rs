@@ -1,4 +1,4 @@
-//! Settings of every destination that sends requests, and the builders' methods for them.
+//! The settings of every request-based destination, and the builders' methods for them.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) struct Sending {
 }
 
 impl Sending {
-    /// Returns the defaults, with the protocol's own limit on a request.
+    /// Returns the defaults, with the protocol's limit on the size of a request.
     pub(crate) fn new(request_bytes_max: usize) -> Self {
         Sending {
             compression: Compression::None,
@@ -31,45 +31,45 @@ impl Sending {
         }
     }
 
-    /// Reads a timeout in milliseconds from a variable, 0 for none.
+    /// Reads a timeout in milliseconds from a variable; 0 means no limit.
     pub(crate) fn read_timeout(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
         self.timeout = milliseconds(name, value)?;
         Ok(())
     }
 
-    /// Reads `OTEL_BSP_EXPORT_TIMEOUT`, the time that a batch may take with all its retries.
+    /// Reads `OTEL_BSP_EXPORT_TIMEOUT`, the time limit of a batch including all its retries.
     pub(crate) fn read_batch_timeout(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
         self.retry = self.retry.with_max_age(milliseconds(name, value)?);
         Ok(())
     }
 }
 
-/// Requests under way at the same time that a service gains by: with one, its exporter's thread
-/// waits for each answer.
+/// The number of concurrent requests that a service benefits from. With one, its exporter's thread
+/// waits for each response.
 pub(crate) const IN_FLIGHT: usize = 4;
-/// The batch processor's limit on an export, which an exporter with retries has to keep.
+/// The batch processor's limit on an export, which an exporter with retries must observe.
 pub(crate) const BATCH_TIMEOUT: &str = "OTEL_BSP_EXPORT_TIMEOUT";
 
-/// The duration that stands for none, which is OpenTelemetry's own example: seven weeks.
+/// The duration used for "no limit", which is OpenTelemetry's own example: seven weeks.
 const NO_LIMIT: u64 = u32::MAX as u64;
 
 fn milliseconds(name: &str, value: &str) -> Result<Duration, ConfigError> {
-    let reason = || format!("`{value}` must be a number of milliseconds, or 0 for no limit");
+    let reason = || format!("invalid timeout `{value}`: use milliseconds, or 0 for no limit");
     let millis = value.parse().map_err(|_| ConfigError::new(name, reason()))?;
     Ok(Duration::from_millis(if millis == 0 { NO_LIMIT } else { millis }))
 }
 
-/// Methods of a builder with a field `sending`. The argument is the end of the sentence on the
-/// limit of a request.
+/// Methods of a builder with a field `sending`. The argument completes the documentation of the
+/// limit on a request.
 macro_rules! setters {
     ($request_bytes_max:literal) => {
-        /// Compresses requests. None by default.
+        /// Sets the compression of requests; none by default.
         pub fn with_compression(mut self, compression: $crate::Compression) -> Self {
             self.sending.compression = compression;
             self
         }
 
-        /// Limits the time of one attempt. 10 s by default.
+        /// Limits the time of one attempt; 10 s by default.
         pub fn with_timeout(mut self, timeout: std::time::Duration) -> Self {
             self.sending.timeout = timeout;
             self
@@ -81,7 +81,7 @@ macro_rules! setters {
             self
         }
 
-        /// Limits the bytes of a request before compression.
+        /// Limits the size of a request in bytes, before compression.
         #[doc = $request_bytes_max]
         /// Larger calls are split, and so are requests that the server finds too large. A single
         /// span above the limit is lost as [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge).

@@ -1,4 +1,5 @@
-//! A destination behind a spool on disk: spans that it cannot take now survive the process.
+//! A destination behind a spool on disk. Spans that the destination cannot accept now survive the
+//! process.
 //!
 //! ```text
 //! send -- up, nothing waits --> destination
@@ -6,9 +7,9 @@
 //!                                                   \--> dead letters, if they are refused for good
 //! ```
 //!
-//! Spans are delivered at least once: a crash, or an answer that is lost, repeats a record. All
-//! counts are in the destination's own [`Counter`], to which the spool adds what it loses itself:
-//! `made = sent + rejected + lost + pending`.
+//! Spans are delivered at least once: after a crash, or if a response is lost, a record is sent
+//! again. All counts are in the destination's own [`Counter`], to which the spool adds its own
+//! losses: `made = sent + rejected + lost + pending`.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,21 +32,22 @@ use crate::error::{ErrorKind, ExportError};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SpoolMode {
-    /// When the destination does not take them at once: it is down, slow or refusing.
+    /// When the destination does not accept them immediately because it is down, slow or rejecting.
     #[default]
     Overflow,
-    /// Always: spans are on disk when [`Destination::send`] returns.
+    /// Always. Spans are on disk when [`Destination::send`] returns.
     Durable,
 }
 
-/// Which spans go first while the spool is drained.
+/// Which spans are sent first while the spool is drained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DrainOrder {
-    /// The oldest: new spans queue up behind them.
+    /// The oldest. New spans queue up behind them.
     #[default]
     OldFirst,
-    /// The newest: new spans go straight to the destination while the spool drains beside them.
+    /// The newest. New spans go directly to the destination while the spool is drained
+    /// concurrently.
     NewFirst,
 }
 
@@ -62,21 +64,21 @@ pub struct SpooledBuilder {
 }
 
 impl SpooledBuilder {
-    /// Sets when spans go through the spool. On overflow by default.
+    /// Sets when spans go through the spool; [`SpoolMode::Overflow`] by default.
     pub fn with_mode(mut self, mode: SpoolMode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Sets which spans go first. The oldest by default.
+    /// Sets which spans are sent first; the oldest by default.
     pub fn with_order(mut self, order: DrainOrder) -> Self {
         self.order = order;
         self
     }
 
-    /// Limits the time of a request that goes straight to the destination; 1 s by default. A
-    /// destination that is slower gets its spans from the spool, at its own pace, and the caller is
-    /// not held up. It may then get a request twice.
+    /// Limits the time of a request that goes directly to the destination; 1 s by default. If the
+    /// destination is slower, the spans go to the spool and the caller is not blocked any longer.
+    /// The destination may then receive the request twice.
     pub fn with_direct_timeout(mut self, timeout: Duration) -> Self {
         self.direct_timeout = timeout;
         self
@@ -88,7 +90,7 @@ impl SpooledBuilder {
         self
     }
 
-    /// Sets the clock by which records age.
+    /// Sets the clock that determines the age of records.
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
@@ -98,7 +100,7 @@ impl SpooledBuilder {
     ///
     /// # Errors
     ///
-    /// If another process uses the folder, or it cannot be read or written.
+    /// If another process uses the folder, or the folder cannot be read or written.
     pub fn open(self, destination: impl Destination + 'static) -> Result<Spooled, ExportError> {
         let target = self.folder.display().to_string();
         let failed = |error: std::io::Error| match error.kind() {
@@ -112,7 +114,7 @@ impl SpooledBuilder {
         let run = {
             let shared = Arc::clone(&shared);
             move || {
-                // A destination's own spans are no part of the service's traces.
+                // The destination's own spans are not part of the service's traces.
                 let _suppressed = Context::enter_telemetry_suppressed_scope();
                 shared.run();
             }
@@ -141,7 +143,7 @@ impl Spooled {
         }
     }
 
-    /// Returns the spans that wait in the spool.
+    /// Returns the number of spans that wait in the spool.
     pub fn pending(&self) -> u64 {
         self.shared.lock().counts().pending
     }
@@ -151,17 +153,19 @@ impl Spooled {
         self.shared.lock().counts()
     }
 
-    /// Appends an encoded request of `spans` spans to the spool. The formats are OTLP's, JSON (also
-    /// in lines) and protobuf.
+    /// Appends an encoded request of `spans` spans to the spool. The formats are OTLP in JSON (also
+    /// in lines) and in protobuf.
     ///
     /// # Errors
     ///
-    /// If it is not in the spool: its spans are the caller's then, and not counted as lost.
+    /// If the request could not be appended. Its spans are left to the caller and not counted as
+    /// lost.
     pub fn append(&self, format: Format, spans: u64, request: &[u8]) -> Result<(), ExportError> {
         self.shared.append(kind_of(format), spans, request)
     }
 
-    /// Waits until the spool is empty; returns the spans that wait when `timeout` is over.
+    /// Waits until the spool is empty, at most for `timeout`. Returns the number of spans that
+    /// still wait.
     pub fn drain(&self, timeout: Duration) -> u64 {
         let begun = Instant::now();
         let mut state = self.shared.lock();
@@ -185,7 +189,8 @@ impl Destination for Spooled {
         self.shared.counter.clone()
     }
 
-    /// Records are appended one after the other; only what passes the spool by waits for answers.
+    /// Records are appended one after the other. Only requests that bypass the spool wait for
+    /// responses.
     fn in_flight(&self) -> usize {
         match self.shared.mode {
             SpoolMode::Durable => 1,
@@ -204,17 +209,17 @@ impl Destination for Spooled {
         self.shared.destination.diagnose(error)
     }
 
-    /// Drains as much as the destination takes within `timeout`, and syncs the rest, which the next
-    /// process sends. A pause that ends in time is waited for; a destination that takes nothing
-    /// after it is not.
+    /// Drains as much as the destination accepts within `timeout`, and syncs the rest, which the
+    /// next process sends. A pause that ends within the timeout is waited for. If the destination
+    /// accepts nothing after it, the wait ends.
     fn shut_down(&self, timeout: Duration) -> Result<(), ExportError> {
         let begun = Instant::now();
         let shared = &self.shared;
         let mut state = shared.lock();
         state.is_closed = true;
         shared.changed.notify_all();
-        // The number of the last pause, and what waited then: between two of them, a destination
-        // that is there takes something.
+        // The number of the last pause, and the spans that waited then. Between two pauses, a
+        // destination that is up accepts something.
         let mut last_pause = None;
         loop {
             let (pending, left) = (state.counts().pending, timeout.saturating_sub(begun.elapsed()));
@@ -242,8 +247,8 @@ impl Drop for Spooled {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         (state.is_closed, state.is_ended) = (true, true);
-        // A request may be under way for as long as its timeout. The folder is not held for it: the
-        // record is sent again.
+        // A request may be in progress for as long as its timeout. The folder is released without
+        // waiting for it; the record is sent again by the next process.
         state.seen = state.counts();
         state.spool = None;
         self.shared.changed.notify_all();
@@ -254,7 +259,7 @@ struct Shared {
     destination: Box<dyn Destination>,
     counter: Counter,
     state: Mutex<State>,
-    /// The spool got a record, was drained, or is to end.
+    /// Notified when the spool got a record, was drained, or is to end.
     changed: Condvar,
     mode: SpoolMode,
     order: DrainOrder,
@@ -270,20 +275,20 @@ impl fmt::Debug for Shared {
 }
 
 struct State {
-    /// `None` after the drop of [`Spooled`], while a request is still under way: the folder is free
-    /// then.
+    /// `None` after the drop of [`Spooled`] while a request is still in progress. The folder is
+    /// released then.
     spool: Option<Spool>,
-    /// The spool's counts up to which its losses are in the counter.
+    /// The spool's counts at the time when its losses were last added to the counter.
     seen: SpoolCounts,
-    /// No more spans are taken.
+    /// True if no more spans are accepted.
     is_closed: bool,
-    /// The drain thread is to end.
+    /// True if the drain thread should end.
     is_ended: bool,
-    /// The drain thread waits until then for the destination to come back.
+    /// The time until which the drain thread waits for the destination to recover.
     paused_until: Option<Instant>,
-    /// Such waits since the start.
+    /// The number of such waits since the start.
     pauses: u64,
-    /// Failed reads in a row.
+    /// Consecutive failed reads.
     read_failures: u32,
 }
 
@@ -309,15 +314,15 @@ enum Next {
     Go,
     /// There is nothing to send.
     Idle,
-    /// The destination cannot take more for this long.
+    /// The destination cannot accept more for this long.
     Wait(Duration),
 }
 
-/// Wait after a failure that does not say how long it lasts.
+/// The wait after a failure of unknown duration.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Stands for pauses that are longer than a clock can tell.
+/// Used for pauses that end beyond the range of the clock.
 const LONG: Duration = Duration::from_secs(365 * 86_400);
-/// Failed reads after which a segment is given up.
+/// The number of failed reads after which a segment is skipped.
 const READ_FAILURES_MAX: u32 = 3;
 
 fn kind_of(format: Format) -> u32 {
@@ -388,7 +393,7 @@ impl Shared {
             return outcome;
         }
         if outcome.lost.total() == 0 {
-            // The error is that of the spans that now go to the spool.
+            // The error belongs to the spans that now go to the spool.
             outcome.error = None;
         }
         let mut body = Vec::new();
@@ -444,13 +449,13 @@ impl Shared {
             self.changed.notify_all();
             match next {
                 Next::Go => {}
-                // A record may have come since the step looked.
+                // A record may have been appended since the step looked.
                 Next::Idle => {
                     let idle = |state: &mut State| state.counts().pending == 0 && !state.is_ended;
                     drop(self.changed.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner));
                 }
                 Next::Wait(time) => {
-                    // A pause without an end that a clock can tell is one of a year.
+                    // A pause that ends beyond the range of the clock is shortened to a year.
                     let now = Instant::now();
                     let end = now.checked_add(time).unwrap_or(now + LONG);
                     (state.paused_until, state.pauses) = (Some(end), state.pauses + 1);
@@ -462,11 +467,11 @@ impl Shared {
         }
     }
 
-    /// A step in which the destination may panic: the record stays in the spool.
+    /// Catches panics of the destination; the record stays in the spool.
     fn caught_step(&self) -> Next {
         catch_unwind(AssertUnwindSafe(|| self.step())).unwrap_or_else(|payload| {
-            // The payload is the destination's too, and may panic when it is dropped; what it
-            // panics with then is not dropped.
+            // The payload comes from the destination and may itself panic when it is dropped. The
+            // payload of that second panic is leaked.
             let _ = catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(std::mem::forget);
             Next::Wait(PAUSE)
         })
@@ -486,7 +491,7 @@ impl Shared {
             && let Some(spool) = &mut state.spool
         {
             spool.skip_segment();
-            // The next one has attempts of its own.
+            // The next segment has its own attempts.
             state.read_failures = 0;
         }
         self.note_losses(&mut state);
@@ -498,7 +503,7 @@ impl Shared {
         };
         let spans = decode(&record);
         if spans.len() != record.spans as usize {
-            let reason = format!("{} of {} spans can be decoded", spans.len(), record.spans);
+            let reason = format!("only {} of {} spans can be decoded", spans.len(), record.spans);
             self.counter.lose(ErrorKind::Damaged, u64::from(record.spans - record.settled));
             self.lock().settle(&record, Outcome::Rejected(&reason));
             return Next::Go;
@@ -510,8 +515,8 @@ impl Shared {
         let (done, reason) = (record.settled + settled, error.map(|error| error.to_string()));
         let outcome = match &reason {
             Some(reason) => {
-                // Those that the destination did not answer for: an error that ends the attempt has
-                // none.
+                // The spans that were settled without being accepted or rejected, that is, lost.
+                // The error that ends an attempt loses none.
                 let answered = u32::try_from(delivery.accepted + delivery.rejected).unwrap_or(u32::MAX);
                 let rejected = settled.saturating_sub(answered);
                 Outcome::PartlyRejected { settled: done, rejected, reason }

@@ -1,4 +1,4 @@
-//! TLS: certificates to trust and to show, and the meaning of failed handshakes.
+//! TLS: root and client certificates, and the classification of failed handshakes.
 
 use std::error::Error;
 use std::io::{self, Read as _};
@@ -15,22 +15,22 @@ use crate::error::{ErrorKind, ExportError};
 /// Certificates and a key, as the text of PEM files.
 #[derive(Clone, Default)]
 pub(crate) struct Tls {
-    /// The authorities to trust, in place of the system's.
+    /// The certificate authorities to trust instead of the system's.
     pub(crate) roots: Option<Vec<u8>>,
-    /// Our own chain of certificates, our own first, and its key.
+    /// Our certificate chain, our own certificate first, and its key.
     pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl std::fmt::Debug for Tls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Never the key.
+        // Never shows the key.
         let Tls { roots, client } = self;
         let (roots, client) = (roots.is_some(), client.is_some());
         f.debug_struct("Tls").field("own_roots", &roots).field("client_certificate", &client).finish()
     }
 }
 
-/// Everything parsed, and found to fit together.
+/// The parsed certificates and key.
 struct Parsed {
     roots: Vec<CertificateDer<'static>>,
     client: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
@@ -43,7 +43,7 @@ impl Tls {
             None => rustls_native_certs::load_native_certs().certs,
         };
         if roots.is_empty() {
-            return Err("this system has no root certificates: name a file of them".to_owned());
+            return Err("this system has no root certificates: set a file of CA certificates".to_owned());
         }
         let client = match &self.client {
             None => None,
@@ -51,15 +51,15 @@ impl Tls {
                 let chain = certificates(chain, "the file of the client certificate")?;
                 let key = PrivateKeyDer::from_pem_slice(key);
                 let key =
-                    key.map_err(|error| format!("the file of the client's key can't be read: {error}"))?;
+                    key.map_err(|error| format!("cannot read the file of the client's key: {error}"))?;
                 Some((chain, key))
             }
         };
         Ok(Parsed { roots, client })
     }
 
-    /// Returns a client's configuration. Errors are found here that clients would find, or panic
-    /// of, when they connect.
+    /// Returns a client configuration. This finds errors that clients would otherwise find, or
+    /// panic on, when they connect.
     pub(crate) fn client_config(&self) -> Result<Arc<ClientConfig>, String> {
         let Parsed { roots, client } = self.parse()?;
         let mut store = RootCertStore::empty();
@@ -72,12 +72,12 @@ impl Tls {
             None => builder.with_no_client_auth(),
             Some((chain, key)) => builder
                 .with_client_auth_cert(chain, key)
-                .map_err(|error| format!("the client's certificate and key can't be used: {error}"))?,
+                .map_err(|error| format!("invalid client certificate or key: {error}"))?,
         };
         Ok(Arc::new(config))
     }
 
-    /// For requests over HTTP/1.1.
+    /// Returns the configuration for HTTP/1.1 requests.
     #[cfg(feature = "_http")]
     pub(crate) fn for_http(&self) -> Result<ureq::tls::TlsConfig, String> {
         use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig, TlsProvider};
@@ -100,7 +100,7 @@ impl Tls {
         Ok(config.build())
     }
 
-    /// For gRPC.
+    /// Returns the configuration for gRPC.
     #[cfg(feature = "otlp-grpc")]
     pub(crate) fn for_grpc(&self) -> tonic::transport::ClientTlsConfig {
         use tonic::transport::{Certificate, ClientTlsConfig, Identity};
@@ -122,30 +122,30 @@ fn provider() -> Arc<CryptoProvider> {
 fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match all {
-        Ok(all) if all.is_empty() => Err(format!("{what} holds no certificate")),
+        Ok(all) if all.is_empty() => Err(format!("{what} contains no certificate")),
         Ok(all) => Ok(all),
-        Err(error) => Err(format!("{what} can't be read: {error}")),
+        Err(error) => Err(format!("cannot read {what}: {error}")),
     }
 }
 
-/// The failure of TLS that an error of a connection stands for, if it does.
+/// Returns the TLS error inside an I/O error, if there is one.
 pub(crate) fn of_io(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref().and_then(|inside| of_error(inside))
 }
 
-/// The same for any error and what caused it.
+/// Returns the TLS error among an error and its causes, if there is one.
 pub(crate) fn of_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
     if let Some(found) = error.downcast_ref() {
         return Some(found);
     }
     match error.downcast_ref::<io::Error>() {
-        // `source` of an I/O error passes over what is inside of it.
+        // `source` of an I/O error skips the error inside it.
         Some(io) => of_io(io),
         None => of_error(error.source()?),
     }
 }
 
-/// Shakes hands and listens, as a request would; the failure of TLS if that is how it ends.
+/// Performs a handshake and reads, as a request would. Returns the TLS error if it fails with one.
 pub(crate) fn probe(config: &Arc<ClientConfig>, host: &str, mut stream: TcpStream) -> Option<rustls::Error> {
     let name = ServerName::try_from(host.to_owned()).ok()?;
     let mut connection = match ClientConnection::new(Arc::clone(config), name) {
@@ -156,10 +156,10 @@ pub(crate) fn probe(config: &Arc<ClientConfig>, host: &str, mut stream: TcpStrea
     read.err().and_then(|error| of_io(&error).cloned())
 }
 
-/// For a certificate that is out of its time.
-const TIME_REMEDY: &str = "renew the server's certificate, or set this machine's clock";
+/// The advice for a certificate that is expired or not yet valid.
+const TIME_REMEDY: &str = "renew the server's certificate, or correct this machine's clock";
 
-/// Returns the failure that a failed handshake stands for.
+/// Classifies a failed handshake.
 pub(crate) fn explain(target: &str, error: &rustls::Error) -> ExportError {
     use AlertDescription as Alert;
     use rustls::Error as Tls;
@@ -179,7 +179,7 @@ pub(crate) fn explain(target: &str, error: &rustls::Error) -> ExportError {
             | Alert::HandshakeFailure
             | Alert::DecryptError,
         ) => ErrorKind::ClientCertificate,
-        // Of a server that starts or ends: nothing was wrong with what we sent.
+        // Sent by a server that is starting or shutting down. Nothing was wrong with our request.
         Tls::AlertReceived(Alert::InternalError | Alert::UserCanceled) => ErrorKind::ConnectionLost,
         _ => ErrorKind::UnexpectedAnswer,
     };
@@ -194,7 +194,7 @@ pub(crate) fn explain(target: &str, error: &rustls::Error) -> ExportError {
     );
     let error = ExportError::new(kind, target, format!("TLS: {error}"));
     match kind {
-        // It is renewed one day, or our clock is set.
+        // Retry, because the certificate may be renewed or the clock corrected.
         _ if of_time => error.retryable(None).with_remedy(TIME_REMEDY),
         ErrorKind::ConnectionLost => error.retryable(None),
         _ => error,
@@ -222,8 +222,8 @@ mod tests {
         }
     }
 
-    /// It is renewed, or a clock that began in 1970 is set: what waits in a spool became dead
-    /// letters.
+    /// The certificate may be renewed, or a clock that started in 1970 may be set. Without retries,
+    /// spooled spans became dead letters.
     #[test]
     fn a_certificate_out_of_its_time_may_be_good_later() {
         let now = UnixTime::since_unix_epoch(Duration::ZERO);

@@ -1,5 +1,5 @@
-//! Zipkin v2 JSON, after OpenTelemetry's "OpenTelemetry to Zipkin" transformation. [`write_span`]
-//! lists the parts of a span that Zipkin cannot hold.
+//! Zipkin v2 JSON, following OpenTelemetry's "OpenTelemetry to Zipkin" transformation.
+//! [`write_span`] lists the parts of a span that Zipkin cannot represent.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::sending::{BATCH_TIMEOUT, IN_FLIGHT, Sending, setters};
 const ENDPOINT: &str = "OTEL_EXPORTER_ZIPKIN_ENDPOINT";
 const TIMEOUT: &str = "OTEL_EXPORTER_ZIPKIN_TIMEOUT";
 
-/// Settings of [`Zipkin`], from [`Zipkin::builder`]. Zipkin's server takes gzip.
+/// Settings of [`Zipkin`], from [`Zipkin::builder`]. Zipkin's server supports gzip.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ZipkinBuilder {
@@ -30,7 +30,7 @@ pub struct ZipkinBuilder {
 }
 
 impl ZipkinBuilder {
-    /// The URL that takes spans; `http://localhost:9411/api/v2/spans` if it is not set.
+    /// Sets the URL that accepts spans; `http://localhost:9411/api/v2/spans` by default.
     pub fn with_endpoint(mut self, url: impl Into<String>) -> Self {
         (self.endpoint, self.endpoint_setting) = (url.into(), "endpoint");
         self
@@ -43,9 +43,9 @@ impl ZipkinBuilder {
         self.with_variables(|name| std::env::var(name).ok())
     }
 
-    /// Reads `OTEL_EXPORTER_ZIPKIN_ENDPOINT`, `OTEL_EXPORTER_ZIPKIN_TIMEOUT` (milliseconds, one
-    /// attempt) and `OTEL_BSP_EXPORT_TIMEOUT` (milliseconds, all attempts), of which 0 is no limit.
-    /// They override earlier settings.
+    /// Reads `OTEL_EXPORTER_ZIPKIN_ENDPOINT`, `OTEL_EXPORTER_ZIPKIN_TIMEOUT` (milliseconds, for one
+    /// attempt) and `OTEL_BSP_EXPORT_TIMEOUT` (milliseconds, for all attempts). A timeout of 0
+    /// means no limit. They override earlier settings.
     pub fn with_variables(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
         let get = |name: &str| {
             variable(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
@@ -66,11 +66,11 @@ impl ZipkinBuilder {
         self
     }
 
-    /// Makes the destination. Nothing is sent, and the server need not be there yet.
+    /// Makes the destination. Nothing is sent, and the server need not be running yet.
     ///
     /// # Errors
     ///
-    /// If a setting or variable can't be used, or the program was built without what it asks for.
+    /// If a setting or variable is invalid, or needs a feature that the program was built without.
     pub fn build(self) -> Result<Zipkin, ConfigError> {
         if let Some(fault) = self.fault {
             return Err(fault);
@@ -79,13 +79,13 @@ impl ZipkinBuilder {
         let uri: Uri = self
             .endpoint
             .parse()
-            .map_err(|error| wrong(format!("`{}` is no URL: {error}", self.endpoint)))?;
+            .map_err(|error| wrong(format!("invalid URL `{}`: {error}", self.endpoint)))?;
         match uri.scheme_str() {
             Some("http") => {}
             Some("https") if cfg!(feature = "tls") => {}
             Some("https") => return Err(wrong(crate::NO_TLS.to_owned())),
             _ => {
-                let reason = format!("`{0}` has no scheme: write http://{0} or https://{0}", self.endpoint);
+                let reason = format!("`{0}` has no scheme: use http://{0} or https://{0}", self.endpoint);
                 return Err(wrong(reason));
             }
         }
@@ -96,7 +96,7 @@ impl ZipkinBuilder {
     }
 }
 
-/// Sends spans to a server that takes Zipkin's JSON.
+/// Sends spans to a server that accepts Zipkin's JSON.
 #[derive(Debug)]
 pub struct Zipkin {
     wire: Json,
@@ -107,7 +107,7 @@ pub struct Zipkin {
 struct Json(Client);
 
 impl Zipkin {
-    /// Settings, all at their defaults.
+    /// Makes a builder with default settings.
     pub fn builder() -> ZipkinBuilder {
         ZipkinBuilder {
             endpoint: "http://localhost:9411/api/v2/spans".to_owned(),
@@ -160,12 +160,12 @@ impl Destination for Zipkin {
         IN_FLIGHT
     }
 
-    /// Asks the server's port which protocol it speaks, and shakes hands in TLS.
+    /// Probes which protocol the server's port speaks, and performs a TLS handshake.
     fn diagnose(&self, error: ExportError) -> ExportError {
         self.wire.0.diagnose(error)
     }
 
-    /// Ends the waits between attempts. A request under way ends within its own timeout.
+    /// Ends the waits between attempts. A request in progress ends within its own timeout.
     fn shut_down(&self, _timeout: Duration) -> Result<(), ExportError> {
         self.requests.availability.close();
         Ok(())

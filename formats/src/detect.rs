@@ -1,8 +1,8 @@
-//! Detection of a file's format from its first bytes, whatever its name is.
+//! Detects the format of a file from its first bytes, regardless of its name.
 //!
-//! The prefix is scanned for the few keys, columns or tags that distinguish the formats, in a way
-//! that a truncated or damaged record does not confuse; nothing is parsed twice. A file of no known
-//! format gets a reason that a person can act on.
+//! The prefix is scanned for the few keys, columns or tags that distinguish the formats. The scan
+//! tolerates truncated and damaged records, and nothing is parsed twice. For a file in an unknown
+//! format, the result is a reason that a user can act on.
 
 use astracer_model::Format;
 
@@ -18,21 +18,21 @@ pub enum Detection {
     Format(Format),
     /// The file contains something else, described here; the detection may be wrong.
     Other(String),
-    /// The file contains no traces as it stands, whatever its format is said to be: it is empty, or
-    /// packed in a way that is not opened.
+    /// The file contains no traces as it is, whatever its format: it is empty, or packed in a way
+    /// that is not supported.
     Unusable(String),
     /// The prefix is inconclusive. If no further bytes follow, the file is something else,
     /// described here.
     Open(String),
 }
 
-/// The number of later lines that are tried if the first line is damaged.
+/// The number of further lines that are tried if the first line is damaged.
 const RESTARTS_MAX: usize = 16;
 
-/// Detects the format from the first bytes of a file. `complete` states that these are all the
-/// bytes of the file.
+/// Detects the format from the first bytes of a file. `complete` is true if these are all the bytes
+/// of the file.
 ///
-/// 64 KiB are enough for nearly every file, because a record's keys stand near its start.
+/// 64 KiB are enough for nearly every file, because the keys of a record come near its start.
 pub fn detect(prefix: &[u8], complete: bool) -> Detection {
     if prefix.is_empty() {
         return Detection::Unusable("empty".to_owned());
@@ -55,7 +55,7 @@ pub fn detect(prefix: &[u8], complete: bool) -> Detection {
         return Detection::Format(Format::OtlpProto);
     }
     if is_binary(text) {
-        return Detection::Other("binary data of no known kind".to_owned());
+        return Detection::Other("binary data in an unknown format".to_owned());
     }
     let line = text.split(|&byte| byte == b'\n').next().unwrap_or(text);
     if nezha_csv::is_header(line) {
@@ -65,8 +65,7 @@ pub fn detect(prefix: &[u8], complete: bool) -> Detection {
         return found;
     }
     let separators = line.iter().filter(|&&byte| matches!(byte, b',' | b'\t')).count();
-    let kind =
-        if separators >= 2 { "a table whose columns are not those of spans" } else { "text, not traces" };
+    let kind = if separators >= 2 { "a table without span columns" } else { "text, not traces" };
     Detection::Other(kind.to_owned())
 }
 

@@ -10,7 +10,7 @@ use astracer_model::sink::{Record, Sink};
 use astracer_model::span::{Span, SpanKind, Status};
 use astracer_model::value::{Attribute, Value};
 
-/// A format's `read`.
+/// The `read` function of a format.
 pub(super) type Read = fn(&mut dyn BufRead, &Arc<str>, &Limits, &mut dyn Sink);
 
 /// Everything read from one file.
@@ -58,8 +58,8 @@ pub(super) fn check(read: Read, input: &[u8], expected: &str) {
     assert_eq!(lines, expected);
 }
 
-/// A span in one line. Fields that are empty, zero or unset are omitted; a link into the span's own
-/// trace has no trace id.
+/// Renders a span in one line. Fields that are empty, zero or unset are omitted, and so is the
+/// trace id of a link into the span's own trace.
 pub(super) fn draw(span: &Span<'_>) -> String {
     let mut text = format!("{:x}/{:x}", span.trace_id.0, span.span_id.0);
     for parent in span.parents.iter() {

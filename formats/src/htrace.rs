@@ -8,18 +8,18 @@
 //! | HTrace 4 | HTrace 3 | HTrace 2 and 3.0 | here |
 //! |---|---|---|---|
 //! | `a`, 128 bits | `i`, `s` | `TraceID`, `SpanID`, signed decimals | ids: the high half of `a` is the trace's, the low half the span's |
-//! | `p`, a list | `p` | `ParentID`, `0x74ace` for none | parents; in HTrace 4 a parent of another trace is a link |
+//! | `p`, a list | `p` | `ParentID`, `0x74ace` for none | parents; in HTrace 4 a parent in another trace is a link |
 //! | `b`, `e` in milliseconds | `b`, `e` | `Start`, `Stop` | start and end, unknown if missing or 0 |
 //! | `d` | `d` | `Description` | name |
 //! | `r`, the tracer | `r`, the process | | `service.name` of the resource |
 //! | `n` | `n` | `Annotations` | attributes |
 //! | `t`: `t` in milliseconds, `m` | `t` | | events |
 //!
-//! Notes whose names are those that OpenTelemetry gives to its fields in other formats
-//! (`span.kind`, `otel.status_code`, ...) become these fields.
+//! A note that has the name of an OpenTelemetry field in non-OTLP formats (`span.kind`,
+//! `otel.status_code`, ...) becomes that field.
 //!
 //! HTrace omits empty and zero fields. An `i` of zeros means that the recorder did not know the
-//! trace, for example for a data node's part of a write pipeline: such a span belongs to the trace
+//! trace, for example in a data node's part of a write pipeline. Such a span belongs to the trace
 //! of its parent.
 
 use std::io::BufRead;
@@ -40,7 +40,7 @@ pub use write::write_span;
 /// The parent id of a span without a parent, up to HTrace 3.0.
 const ROOT_PARENT: u64 = 0x74ace;
 
-/// Each span is a unit, whether spans follow each other or form a list.
+/// Each span is a unit, whether spans are consecutive or in a list.
 const LAYOUT: Layout =
     Layout { lists: &[], wrappers: &[], unit_keys: &[], bare_list: true, unit_is_record: true, others: &[] };
 

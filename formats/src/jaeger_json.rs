@@ -1,5 +1,5 @@
-//! Jaeger's JSON: the answers of its query API, the downloads of its UI, and the files that its UI
-//! accepts.
+//! Jaeger's JSON: the responses of its query API, the downloads of its UI, and the files that its
+//! UI accepts.
 //!
 //! The reader accepts `{"data": [...]}`, a bare list of traces, a single trace, and any sequence of
 //! these.
@@ -8,22 +8,22 @@
 //!
 //! | Jaeger | here |
 //! |---|---|
-//! | `references` of type `CHILD_OF` in the same trace, in order; without any, `parentSpanID`; without that, the first `FOLLOWS_FROM` in the same trace | parents; the last sets `follows` |
-//! | all other references | links; those of type `CHILD_OF` carry the attribute `opentracing.ref_type` = `child_of` |
+//! | `references` of type `CHILD_OF` in the same trace, in order; without any, `parentSpanID`; without that, the first `FOLLOWS_FROM` in the same trace | parents; the last case sets `follows` |
+//! | all other references | links; those of type `CHILD_OF` have the attribute `opentracing.ref_type` = `child_of` |
 //! | `startTime`, `duration` in microseconds | start, end |
 //! | tag `span.kind` | kind |
 //! | tag `error` (true), else `otel.status_code`; `otel.status_description` | status |
 //! | tags `otel.scope.name`, `otel.scope.version`, or their older names `otel.library.*` | scope |
 //! | tag `w3c.tracestate`; tags `otel.dropped_*_count` | tracestate; the counts of discarded items |
-//! | tag `astracer.shared` (true), as our writer keeps it | shared |
-//! | other `tags` | attributes: `binary` as bytes; a value that does not match its type is kept as text |
+//! | tag `astracer.shared` (true), which our writer adds | shared |
+//! | other `tags` | attributes: `binary` as bytes; a value that does not match its type stays text |
 //! | `logs` | events, named by the field `event` |
 //! | `process`, else the trace's process `processID` | resource: `serviceName` as `service.name`, tags as attributes |
 //! | `flags` | bit 0 is the sampled flag; if others are set, all are kept in the attribute `jaeger.flags` |
 //! | `warnings` | attribute `@jaeger@warnings`, where Jaeger 2 keeps them |
 //!
-//! A `FOLLOWS_FROM` is a parent if no other reference names one, because Jaeger's own model of a
-//! span (`ParentSpanID`) has the same rule. Process tags keep their names (`hostname`,
+//! A `FOLLOWS_FROM` is a parent if no other reference names one, because Jaeger's own span model
+//! (`ParentSpanID`) has the same rule. Process tags keep their names (`hostname`,
 //! `jaeger.version`). Warnings about a whole trace are not kept.
 //!
 //! The UI accepts ids that are not hexadecimal numbers of the right size, and some tools write
@@ -66,9 +66,9 @@ const SAMPLED: u32 = 1;
 const FLAGS: &str = "jaeger.flags";
 /// The attribute in which Jaeger 2 keeps a span's warnings.
 const WARNINGS: &str = "@jaeger@warnings";
-/// The warning that our writer puts on a span with an invented start.
+/// The warning that our writer puts on a span whose start is made up.
 const NO_START: &str = "astracer: no start was recorded";
-/// The warning that our writer puts on a span with an invented end.
+/// The warning that our writer puts on a span whose end is made up.
 const NO_END: &str = "astracer: no end was recorded";
 
 /// Traces are units: elements of `data`, elements of a list, or single objects.

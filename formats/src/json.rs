@@ -1,4 +1,4 @@
-//! Shared parts of the JSON readers: they find the records of a file without holding the file in
+//! Shared parts of the JSON readers. They find the records of a file without holding the file in
 //! memory, and parse them.
 //!
 //! ```text
@@ -16,11 +16,11 @@
 //!
 //! # Broken input
 //!
-//! A unit whose brackets match is skipped if its content cannot be read, and so is a record inside
-//! it ([`Out::records`]). If brackets do not match, everything good before that point still counts,
-//! and reading resumes where a document can begin: at the next line in a file with one document per
-//! line, else at a line that starts with an opening bracket, or between `}` and `{`. Each of these
-//! is one problem with its line, byte and reason.
+//! If the brackets of a unit match but its content cannot be read, the unit is skipped. The same
+//! applies to a record inside it ([`Out::records`]). If brackets do not match, everything valid
+//! before that point still counts, and reading resumes where a document can begin: at the next line
+//! in a file with one document per line, else at a line that starts with an opening bracket, or
+//! between `}` and `{`. Each of these is one problem with its line, byte and reason.
 //!
 //! Skipped values are checked only for matching brackets and terminated strings: members that no
 //! reader knows are not checked for invalid escapes or invalid UTF-8. A span's record contains
@@ -44,6 +44,6 @@ use layout::Counts;
 pub(crate) use layout::Layout;
 pub(crate) use out::Out;
 
-/// Values nested deeper than this are refused whatever the configured limit is, because the readers
+/// Values nested deeper than this are rejected whatever the configured limit, because the readers
 /// recurse.
 const NESTING_HARD_MAX: usize = 256;

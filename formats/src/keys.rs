@@ -1,15 +1,16 @@
-//! Detection of repeated keys in one object.
+//! Detects repeated keys in one object.
 
 use std::collections::HashSet;
 
 use rapidhash::fast::RandomState;
 use smallvec::SmallVec;
 
-/// The keys of one object. A 64-bit filter answers most lookups. Only if the filter matches are the
-/// keys compared one by one; for the few keys of an object that is faster than hashing them.
+/// The keys of one object. A 64-bit filter recognises most new keys at once. Only if the filter
+/// matches are the keys compared one by one, which for the few keys of an object is faster than
+/// hashing them.
 #[derive(Default)]
 pub(super) struct Keys<'k> {
-    /// One bit for each filter value of a key that was inserted.
+    /// The filter: one bit for each filter value of an inserted key.
     looks: u64,
     few: SmallVec<[&'k str; 32]>,
     many: Option<HashSet<&'k str, RandomState>>,
@@ -42,8 +43,8 @@ impl<'k> Keys<'k> {
     }
 }
 
-/// A number below 64 that is equal for equal keys and rarely equal for others: the length and two
-/// bytes of the key, mixed by multiplication (2^64 divided by the golden ratio).
+/// A number below 64 that is equal for equal keys and rarely equal for others: the key's length and
+/// two of its bytes, mixed by multiplication (2^64 divided by the golden ratio).
 #[inline]
 fn look(key: &str) -> u32 {
     let byte = |at: usize| u64::from(key.as_bytes().get(at).copied().unwrap_or(0));

@@ -1,8 +1,8 @@
 //! Readers and writers of trace formats: OTLP (JSON, protobuf), Jaeger, Zipkin v2, HTrace, Nezha's
 //! CSV and X-Trace.
 //!
-//! A reader takes one uncompressed stream of a known [`Format`] and hands spans and problems to a
-//! [`Sink`]. This crate opens no file and no archive, joins no traces, and prints nothing.
+//! A reader takes one uncompressed stream in a known [`Format`] and passes spans and problems to a
+//! [`Sink`]. This crate opens no files or archives, joins no traces, and prints nothing.
 //!
 //! ```text
 //! bytes -> detect -> read(format) -> Sink
@@ -11,10 +11,10 @@
 //!
 //! # Guarantees of a reader
 //!
-//! A reader never gives up and never hides. A record that cannot be read becomes a
+//! A bad record never ends the reading and is never hidden. A record that cannot be read becomes a
 //! [`Problem`](astracer_model::Problem) with its file, line, byte and reason, and the records
-//! around it still come. Readers stream: they hold one buffer and the largest single record, not
-//! the file.
+//! around it are still delivered. Readers stream: they hold one buffer and the largest single
+//! record in memory, not the file.
 
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
@@ -46,10 +46,10 @@ pub mod zipkin_json;
 /// Bounds on the memory and stack that reading one record may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of the largest single record (a span, a batch of one resource, a trace object) that is
+    /// The size in bytes of the largest record (a span, the spans of one resource, a trace) that is
     /// buffered.
     pub record_bytes_max: usize,
-    /// Nesting of JSON objects and lists, and of protobuf messages.
+    /// The nesting depth of JSON objects and lists, and of protobuf messages.
     pub nesting_max: usize,
 }
 
@@ -60,9 +60,10 @@ impl Default for Limits {
     }
 }
 
-/// Reads one uncompressed stream of this format to its end, handing spans and problems to `sink`.
+/// Reads one uncompressed stream in this format to its end, and passes spans and problems to
+/// `sink`.
 ///
-/// `file` is the name that places and problems carry.
+/// `file` is the file name in places and problems.
 pub fn read(format: Format, input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mut dyn Sink) {
     match format {
         Format::OtlpJson => otlp_json::read(input, file, limits, sink),
@@ -75,7 +76,7 @@ pub fn read(format: Format, input: &mut dyn BufRead, file: &Arc<str>, limits: &L
     }
 }
 
-/// A writer of this format; `None` if the format can only be read.
+/// Makes a writer of this format; `None` if the format can only be read.
 pub fn writer<'w>(format: Format, out: Box<dyn Write + 'w>) -> Option<Box<dyn TraceWriter + 'w>> {
     match format {
         Format::OtlpJson => Some(Box::new(otlp_json::Writer::new(out))),
@@ -89,17 +90,17 @@ pub fn writer<'w>(format: Format, out: Box<dyn Write + 'w>) -> Option<Box<dyn Tr
 
 /// Writes traces in some format.
 pub trait TraceWriter {
-    /// Writes one trace, whose spans come in any order. Output is buffered.
+    /// Writes one trace, whose spans may be in any order. Output is buffered.
     ///
     /// # Errors
     ///
-    /// If the output can't be written to.
+    /// If the output cannot be written.
     fn trace(&mut self, spans: &[Span<'_>]) -> io::Result<()>;
 
-    /// Ends the file and flushes it. To be called once, behind the last trace.
+    /// Ends the file and flushes it. Call it once, after the last trace.
     ///
     /// # Errors
     ///
-    /// If the output can't be written to.
+    /// If the output cannot be written.
     fn finish(&mut self) -> io::Result<()>;
 }

@@ -1,4 +1,4 @@
-//! The kinds of loss, and those of one span.
+//! The kinds of loss, and a set of them for one span.
 
 use astracer_model::span::{Link, Span};
 use astracer_model::time::UnixNanos;
@@ -32,43 +32,43 @@ macro_rules! losses {
 
 losses! {
     /// The upper half of a trace id.
-    TraceId "trace_id" "trace id cut to its low 64 bits",
+    TraceId "trace_id" "trace id truncated to its low 64 bits",
     /// A time was truncated to the format's unit.
-    TimePrecision "time_precision" "time cut to the format's unit (milliseconds or microseconds)",
-    /// A start that the format reads as no start.
-    Start "start" "start left out: the format has no such time",
-    /// An end without a start, before it, or too close after it.
-    End "end" "end left out or moved: the format has only durations, or none so short",
+    TimePrecision "time_precision" "time truncated to the format's unit (milliseconds or microseconds)",
+    /// A start time that the format cannot represent.
+    Start "start" "start omitted: the format cannot represent it",
+    /// An end without a start, before the start, or too close after it.
+    End "end" "end omitted or moved: the format cannot represent the duration",
     /// The type of an attribute: number, Boolean, list, map or bytes.
-    AttributeType "attribute_type" "attribute became text: the format has no such type",
+    AttributeType "attribute_type" "attribute converted to text: the format lacks its type",
     /// Repeated attributes after the first with the same name.
-    AttributeRepeated "attribute_repeated" "attribute left out: its name is taken",
+    AttributeRepeated "attribute_repeated" "attribute omitted: another one has the same name",
     /// An attribute that the format would misread.
-    AttributeLeftOut "attribute_left_out" "attribute left out: the format would take it for something else",
+    AttributeLeftOut "attribute_left_out" "attribute omitted: the format would misread it",
     /// An attribute moved between span, scope and resource.
-    AttributeMoved "attribute_moved" "attribute of a resource or scope became the span's, or the reverse",
+    AttributeMoved "attribute_moved" "attribute moved between span, scope and resource",
     /// An attribute whose name the format uses for a field.
-    ReservedName "reserved_name" "attribute under a name that the format has a meaning for",
+    ReservedName "reserved_name" "attribute with a name that the format reserves",
     /// Parts of an event other than its name and time.
-    EventDetails "event_details" "attributes of an event",
+    EventDetails "event_details" "attributes of an event, or the count of dropped ones",
     /// A link.
-    Link "link" "link left out",
+    Link "link" "link omitted",
     /// A link into the span's own trace, which the format reads as a parent.
-    LinkAsParent "link_as_parent" "link became a parent",
+    LinkAsParent "link_as_parent" "link converted to a parent",
     /// Parts of a link other than the ids of the other span.
-    LinkDetails "link_details" "attributes, tracestate or flags of a link, or half of its trace id",
+    LinkDetails "link_details" "attributes, tracestate or flags of a link, or the high half of its trace id",
     /// Trace flags.
-    Flags "flags" "flags of a span",
-    /// The mark of the server's half of a shared id.
-    Shared "shared" "that client and server share the span's id",
+    Flags "flags" "trace flags",
+    /// The mark of the server's half of an id that client and server share.
+    Shared "shared" "mark of a span id shared by client and server",
     /// The mark of a span whose parent did not wait for it (OpenTracing's FOLLOWS_FROM).
-    Follows "follows" "that the span's parent did not wait for it (FOLLOWS_FROM)",
+    Follows "follows" "mark of a span whose parent did not wait for it (FOLLOWS_FROM)",
     /// The number of attributes that the SDK discarded from a resource or scope.
-    DroppedCounts "dropped_counts" "counts of attributes that resource or scope dropped",
+    DroppedCounts "dropped_counts" "count of dropped attributes of a resource or scope",
     /// The schema of a resource or scope.
     SchemaUrl "schema_url" "schema URL",
     /// A resource without a service name.
-    ServiceName "service_name" "resource without a service name: it was given one",
+    ServiceName "service_name" "resource without a service name: a default was written",
 }
 
 /// The losses of one span, as a bit set.
@@ -107,8 +107,8 @@ impl Found {
         self.add_if(Loss::DroppedCounts, resource.dropped_attributes != 0 || scope.dropped_attributes != 0);
     }
 
-    /// Returns true if a resource attribute is the service's name, for a format that has one
-    /// textual name. `named` states whether a name was seen before.
+    /// Returns true if a resource attribute is the service's name. For formats that have one
+    /// textual name. `named` is true if an earlier attribute was the name.
     pub(super) fn service_name(&mut self, attribute: &Attribute<'_>, named: &mut bool) -> bool {
         let is_name = attribute.key == "service.name";
         if is_name {

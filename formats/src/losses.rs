@@ -1,7 +1,8 @@
 //! Losses: the parts of a span that a format cannot represent.
 //!
-//! Each writable format computes them beside its writer, span by span, without writing. Everything
-//! that is not reported as lost is unchanged when the text is read again.
+//! Next to its writer, each writable format has a function that computes the losses of a span
+//! without writing it. Everything that is not reported as lost is unchanged when the text is read
+//! again.
 
 use astracer_model::Format;
 use astracer_model::span::Span;
@@ -17,7 +18,7 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// Counts the losses of a span in `format`. A format without a writer loses nothing.
+    /// Counts the losses of a span in `format`. A format without a writer has no losses.
     pub fn count(&mut self, format: Format, span: &Span<'_>) {
         let mut found = Found::default();
         match format {

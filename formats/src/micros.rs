@@ -1,11 +1,11 @@
-//! Times and durations in whole microseconds, as Jaeger and Zipkin write them.
+//! Times and durations in microseconds, as Jaeger and Zipkin write them.
 
 use std::borrow::Cow;
 
 use super::json::{Cursor, Fault, Scalar};
 use astracer_model::time::UnixNanos;
 
-/// Reads an instant; `null` is no instant.
+/// Reads an instant; `null` means no instant.
 pub(super) fn instant(cursor: &mut Cursor<'_>) -> Result<Option<UnixNanos>, Fault> {
     cursor.peek();
     let at = cursor.at();
@@ -13,13 +13,13 @@ pub(super) fn instant(cursor: &mut Cursor<'_>) -> Result<Option<UnixNanos>, Faul
         None => Ok(None),
         Some(nanos) => match u64::try_from(nanos) {
             Ok(nanos) => Ok(Some(UnixNanos(nanos))),
-            Err(_) => cursor.fault_at(at, "not a time in microseconds since 1970"),
+            Err(_) => cursor.fault_at(at, "expected microseconds since 1970"),
         },
     }
 }
 
-/// Reads a duration in nanoseconds; `null` is no duration. A clock that stepped back can make it
-/// negative.
+/// Reads a duration in nanoseconds; `null` means no duration. It is negative if the clock stepped
+/// back.
 pub(super) fn duration(cursor: &mut Cursor<'_>) -> Result<Option<i128>, Fault> {
     nanos(cursor)
 }
@@ -42,7 +42,7 @@ fn nanos(cursor: &mut Cursor<'_>) -> Result<Option<i128>, Fault> {
     match text.parse::<f64>() {
         // The conversion saturates at the largest integer, which no time reaches.
         Ok(micros) if micros.is_finite() => Ok(Some((micros * 1_000.0).round() as i128)),
-        _ => cursor.fault_at(at, "not a number of microseconds"),
+        _ => cursor.fault_at(at, "expected a number of microseconds"),
     }
 }
 

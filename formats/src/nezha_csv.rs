@@ -2,7 +2,7 @@
 //!
 //! The columns are `TraceID`, `SpanID`, `ParentID`, `PodName`, `OperationName`,
 //! `StartTimeUnixNano`, `EndTimeUnixNano` and `Duration` (in microseconds), in the order given by
-//! the header. The parent of a root is the word `root`. The service of a pod is the pod's name
+//! the header. A root has the word `root` as its parent. The service of a pod is the pod's name
 //! without its last two parts: `ts-order-service-6f6cfc45b-h5m2n` belongs to `ts-order-service`.
 //!
 //! A row is one line. Cells may be quoted but contain no line break, so a stray quote spoils only
@@ -39,7 +39,7 @@ pub fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mu
             Line::Whole(bytes) => bytes,
             Line::End => return,
             Line::TooLong => {
-                let detail = format!("a row of more than {} bytes", limits.record_bytes_max);
+                let detail = format!("row longer than {} bytes", limits.record_bytes_max);
                 sink.problem(Problem::over(Limit::RecordBytes, place.clone(), detail));
                 to_line_end(&mut window);
                 continue;
@@ -60,8 +60,8 @@ pub fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mu
 
 /// Returns true if a line names the columns that every span needs.
 pub(super) fn is_header(line: &[u8]) -> bool {
-    // The parser's tables take longer than all else that is done with a small file which is none of
-    // ours.
+    // Counting the commas first is cheaper: setting up the parser's tables would dominate the
+    // detection of small files in other formats.
     let has_columns = memchr::memchr_iter(b',', line).nth(Columns::NEEDED - 2).is_some();
     has_columns && Columns::of_header(without_end(line), &mut Cells::default()).is_some()
 }
@@ -131,7 +131,7 @@ impl Rows {
             return Ok(None);
         }
         let Some(columns) = &self.columns else {
-            return Err("no header before it that names TraceID, SpanID and StartTimeUnixNano".to_owned());
+            return Err("row before any header with TraceID, SpanID and StartTimeUnixNano".to_owned());
         };
         self.cells.split(line)?;
         let cells = &self.cells;
@@ -161,7 +161,7 @@ impl Rows {
         }))
     }
 
-    /// The first column of a repeated header.
+    /// The first column of the header, by which a repeated header is recognised.
     fn first_column(&self) -> &[u8] {
         self.columns.as_ref().map_or(b"", |columns| &columns.first)
     }
@@ -169,7 +169,7 @@ impl Rows {
 
 fn bad(column: &str, text: &str) -> String {
     let shown: String = text.chars().take(40).collect();
-    format!("{column} is '{shown}'")
+    format!("invalid {column} '{shown}'")
 }
 
 fn time(text: &str) -> Option<UnixNanos> {
@@ -185,7 +185,8 @@ fn resource_of_pod(pod: &str) -> Resource {
     if pod.is_empty() {
         return Resource::default();
     }
-    // The deployment's name, followed by the parts of the replica set and of the pod.
+    // A pod's name is the deployment's name, followed by a part for the replica set and one for the
+    // pod.
     let service = pod.rsplitn(3, '-').nth(2).unwrap_or(pod);
     let mut resource = Resource::service(service);
     resource.attributes.push(Attribute::new("k8s.pod.name", pod).into_owned());
@@ -213,7 +214,7 @@ struct Columns {
 }
 
 impl Columns {
-    /// In the order of [`Column`].
+    /// In the order of [`Column`]'s variants.
     const NAMES: [&'static str; 8] = [
         "TraceID",
         "SpanID",
@@ -259,20 +260,20 @@ impl Cells {
         if std::str::from_utf8(line).is_err() {
             return Err("invalid UTF-8".to_owned());
         }
-        // A row has at most as much text as its line, and at most as many cells as bytes.
+        // A row has at most as much text as its line, and at most one more cell than commas.
         self.text.resize(self.text.len().max(line.len()), 0);
         let cells = memchr::memchr_iter(b',', line).count() + 2;
         self.ends.resize(self.ends.len().max(cells), 0);
         self.reader.reset();
         let (first, consumed, written, ended) = self.reader.read_record(line, &mut self.text, &mut self.ends);
         if first != ReadRecordResult::InputEmpty || consumed < line.len() {
-            return Err("a line's end inside a row".to_owned());
+            return Err("line break inside a row".to_owned());
         }
         // Empty input tells the parser that the row is complete.
         let (last, _, _, ended_last) =
             self.reader.read_record(&[], &mut self.text[written..], &mut self.ends[ended..]);
         if last != ReadRecordResult::Record {
-            return Err("a quote is not closed".to_owned());
+            return Err("unclosed quote".to_owned());
         }
         self.count = ended + ended_last;
         Ok(())

@@ -1,4 +1,4 @@
-//! OpenTelemetry's fields in formats that can only carry them as tags.
+//! OpenTelemetry's fields as tags, for formats that cannot represent them otherwise.
 //!
 //! The names follow OpenTelemetry's "transformation to non-OTLP formats" and the Jaeger and Zipkin
 //! translations of its Collector. Writers put the fields into tags; readers restore them.
@@ -62,10 +62,11 @@ fn status_from_word(word: &str) -> Option<Status> {
 }
 
 /// Moves tags into the fields they describe: scope, status, tracestate, counts of discarded items,
-/// and the kind if it is not known otherwise. The format handles the tag `error`. Tags with invalid
-/// values stay tags, and so does the older name or version of a scope beside another newer one.
+/// and the kind if it is otherwise unknown. Each format handles the tag `error` itself. Tags with
+/// invalid values stay tags. So does the older name or version of a scope if it differs from the
+/// newer one.
 ///
-/// Returns the tags that stated the scope's name and its version.
+/// Returns which tags contained the scope's name, and which its version.
 pub(super) fn lift(span: &mut Span<'_>, scopes: &mut Reuse<Scope>) -> [ScopeTags; 2] {
     let mut scope = [const { Cow::Borrowed("") }; 4];
     let mut attributes = std::mem::take(&mut span.attributes);
@@ -98,7 +99,7 @@ pub(super) fn lift(span: &mut Span<'_>, scopes: &mut Reuse<Scope>) -> [ScopeTags
     [name_tags, version_tags]
 }
 
-/// The newer text if there is one, else the older. Of two that differ the older becomes an
+/// The newer text if there is one, else the older. If both exist and differ, the older becomes an
 /// attribute again.
 fn one_of<'a>(
     newer: Cow<'a, str>,

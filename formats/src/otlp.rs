@@ -1,12 +1,12 @@
 //! Shared parts of OTLP's two encodings.
 //!
-//! An OTLP span has one parent, and no id that client and server share. The writers encode what a
-//! [`Span`] has beyond that in a form that every OTLP reader accepts, and from which our readers
-//! restore the same span:
+//! An OTLP span has only one parent, and cannot express that client and server share an id. The
+//! writers encode these parts of a [`Span`] in a form that every OTLP reader accepts, and from
+//! which our readers restore the same span:
 //!
 //! - The first parent is the span's `parent_span_id`. Each further parent is a link to a span of
-//!   the same trace, with the attribute `astracer.parent` = true and no other.
-//! - The server's half of a shared id has the attribute `astracer.shared` = true, as its last.
+//!   the same trace with the single attribute `astracer.parent` = true.
+//! - The server's half of a shared id has `astracer.shared` = true as its last attribute.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,15 +27,16 @@ pub(super) const PARENT_KEY: &str = "astracer.parent";
 /// Marks the server's half of a shared id.
 pub(super) const SHARED_KEY: &str = "astracer.shared";
 
-/// Records the one loss of OTLP: the first instant of 1970, which means "unset" there.
+/// Records the losses of OTLP: the first instant of 1970, which means "unset" there, and the
+/// FOLLOWS_FROM mark.
 pub(super) fn losses(span: &Span<'_>, found: &mut Found) {
     found.add_if(Loss::Start, span.start == Some(UnixNanos(0)));
     found.add_if(Loss::End, span.end == Some(UnixNanos(0)));
     found.add_if(Loss::Follows, span.follows);
 }
 
-/// Restores a span as read: marked links become parents, and the attribute becomes the `shared`
-/// field.
+/// Restores the fields of a span as read: marked links become parents, and the attribute becomes
+/// the `shared` field.
 pub(super) fn unmark(span: &mut Span<'_>) {
     if !span.links.is_empty() {
         let (trace_id, parents) = (span.trace_id, &mut span.parents);
@@ -59,7 +60,7 @@ pub(super) fn linked_parents<'s>(span: &'s Span<'_>) -> impl Iterator<Item = Spa
 }
 
 /// Groups spans by a shared resource or scope, in order of first occurrence. Equal values in
-/// different allocations count as one group if they are adjacent; otherwise they are not compared.
+/// different allocations form one group only if they are adjacent, because others are not compared.
 pub(super) fn groups<'s, 'a: 's, T: PartialEq + 's>(
     spans: impl Iterator<Item = &'s Span<'a>>,
     shared: impl Fn(&'s Span<'a>) -> &'s Arc<T>,
@@ -69,7 +70,7 @@ pub(super) fn groups<'s, 'a: 's, T: PartialEq + 's>(
     let mut last = 0;
     for span in spans {
         let shared: &T = shared(span);
-        // Most spans share with the previous one.
+        // Most spans share theirs with the previous span.
         if !groups.get(last).is_some_and(|(group, _)| std::ptr::eq(*group, shared)) {
             last = *by_address.entry(std::ptr::from_ref(shared)).or_insert_with(|| {
                 if groups.get(last).is_some_and(|(group, _)| *group == shared) {

@@ -1,14 +1,14 @@
 //! OTLP export requests as JSON: one per file, one per line, or consecutive.
 //!
 //! The reader accepts the encoding of the OTLP specification (hexadecimal ids, lower camel case,
-//! numbers for enums, 64-bit integers in strings), protobuf's own JSON mapping, and the variants
-//! that recorders wrote: ids in base64, snake case, names for enums, bare numbers, `null`, the
-//! `instrumentationLibrarySpans` of versions before 0.15, and the wrappers of the query APIs of
-//! Jaeger (`{"result": ...}`) and Tempo (`{"batches": ...}`, `{"trace": ...}`). Requests with logs,
-//! metrics or profiles are skipped.
+//! numbers for enums, 64-bit integers in strings) and protobuf's own JSON mapping. It also accepts
+//! the variants that recorders wrote: ids in base64, snake case, names for enums, bare numbers,
+//! `null`, the `instrumentationLibrarySpans` of versions before 0.15, and the wrappers of the query
+//! APIs of Jaeger (`{"result": ...}`) and Tempo (`{"batches": ...}`, `{"trace": ...}`). Requests
+//! with logs, metrics or profiles are skipped.
 //!
 //! The writer writes one request per line. A span's further parents are links with the attribute
-//! `astracer.parent` = true; the server's half of an id that client and server share has the
+//! `astracer.parent` = true. The server's half of an id that client and server share has the
 //! attribute `astracer.shared` = true.
 
 use std::io::BufRead;
@@ -69,8 +69,8 @@ const SPANS: &[&str] = &["spans"];
 /// Reads the spans of one resource after another.
 ///
 /// A span is delivered with its resource and scope, but these may follow it in the file, and their
-/// schema URLs usually do. Each object is therefore read twice: first everything but its spans, as
-/// far as needed, then the spans.
+/// schema URLs usually do. Each object is therefore read twice: first everything except its spans,
+/// as far as needed, then the spans.
 #[derive(Default)]
 struct Units {
     resources: Reuse<Resource>,

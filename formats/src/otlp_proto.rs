@@ -3,17 +3,17 @@
 //!
 //! A bare request fills its file; protobuf defines consecutive bare requests as one. Otherwise each
 //! request is preceded by its length, as a varint or, as the Collector's file exporter writes it,
-//! in four bytes, most significant first. The first bytes of a file determine the framing.
+//! as four bytes in big-endian order. The framing is determined from the first bytes of a file.
 //!
-//! Reading proceeds by the spans of one resource, so memory is bounded by the largest of these.
-//! Every message has a known length, and a broken one is skipped, whether it is a span, the spans
-//! of a scope, or those of a resource. Only a bare request with broken fields of its own leaves no
-//! position to continue from.
+//! The reader proceeds by the spans of one resource, so memory is bounded by the largest of these.
+//! Every message has a known length, so a broken one can be skipped, whether it is a span, the
+//! spans of a scope, or those of a resource. Only if a bare request has broken fields of its own is
+//! there no position to continue from.
 //!
 //! The writer precedes each request with its length as a varint.
 //!
 //! Places have no line. A span's further parents are links with the attribute `astracer.parent` =
-//! true; the server's half of an id that client and server share has the attribute
+//! true. The server's half of an id that client and server share has the attribute
 //! `astracer.shared` = true.
 
 use std::io::{self, BufRead};
@@ -61,7 +61,7 @@ pub fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mu
             scopes: Reuse::default(),
         },
     };
-    // The reader has reported the reason of an early end.
+    // An early end was already reported by the reader.
     let _ = reader.run();
     if let Some(error) = reader.window.take_error() {
         let kind = match error.kind() {
@@ -81,7 +81,7 @@ enum Framing {
 }
 
 impl Framing {
-    /// Picks the framing that explains the longest prefix of these bytes.
+    /// Picks the framing under which the longest prefix of these bytes is valid.
     fn of(prefix: &[u8]) -> Self {
         let mut best = Self::Bare;
         for other in [Self::Varint, Self::Word] {
@@ -126,7 +126,7 @@ impl Framing {
 
 /// The tag of a request's field 1, the spans of a resource.
 const REQUEST_TAG: u8 = 1 << 3 | LEN;
-/// Tags with which the spans of a resource may start; the last is the first byte of field 1000's
+/// Tags with which the spans of a resource may start. The last is the first byte of field 1000's
 /// tag.
 const UNIT_TAGS: [u8; 4] = [1 << 3 | LEN, 2 << 3 | LEN, 3 << 3 | LEN, 0xc2];
 /// The prefix from which the framing is determined.
@@ -185,19 +185,19 @@ impl Reader<'_> {
                 1 => 8,
                 2 => self.varint()?,
                 5 => 4,
-                _ => return self.broken(start, end, "not a field"),
+                _ => return self.broken(start, end, "invalid field"),
             };
             if tag >> 3 == 0 {
-                return self.broken(start, end, "not a field");
+                return self.broken(start, end, "invalid field");
             }
             let rest = end.map_or(u64::MAX, |end| end.saturating_sub(self.window.place().0));
             if len > rest {
-                return self.broken(start, end, "a field that is longer than its message");
+                return self.broken(start, end, "field longer than its message");
             }
             if tag != u64::from(REQUEST_TAG) {
                 self.skip(len)?;
             } else if len > self.limits.record_bytes_max as u64 {
-                let detail = format!("longer than {} bytes", self.limits.record_bytes_max);
+                let detail = format!("record longer than {} bytes", self.limits.record_bytes_max);
                 let place = Place { byte: self.window.place().0, ..self.units.place.clone() };
                 self.units.sink.problem(Problem::over(Limit::RecordBytes, place, detail));
                 self.skip(len)?;
@@ -253,7 +253,7 @@ impl Reader<'_> {
             }
             None if bytes.len() < 10 && bytes.iter().all(|byte| byte & 0x80 != 0) => self.truncated(),
             None => {
-                self.problem(ProblemKind::BadRecord, "not a number");
+                self.problem(ProblemKind::BadRecord, "invalid varint");
                 Err(Over)
             }
         }
@@ -262,7 +262,7 @@ impl Reader<'_> {
     fn truncated<T>(&mut self) -> Result<T, Over> {
         self.window.advance(self.window.bytes().len());
         if !self.window.is_cut_by_error() {
-            self.problem(ProblemKind::Truncated, "ends inside a message");
+            self.problem(ProblemKind::Truncated, "incomplete protobuf message");
         }
         Err(Over)
     }
@@ -319,7 +319,7 @@ impl Units<'_> {
         stopped
     }
 
-    /// Reads the groups of a resource's spans, or the spans of one group, and skips broken ones.
+    /// Reads the groups of a resource's spans, or the spans of one group. Broken ones are skipped.
     fn groups<'a>(
         &mut self,
         message: Bytes<'a>,

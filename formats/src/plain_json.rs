@@ -65,7 +65,7 @@ pub(super) fn write_integer(out: &mut Vec<u8>, number: impl Into<i128>) {
 }
 
 /// Appends a number with its decimal point; NaN and infinities become strings, as in protobuf's
-/// JSON.
+/// JSON mapping.
 pub(super) fn write_double(out: &mut Vec<u8>, number: f64) {
     let _ = write::double(out, number);
 }

@@ -1,4 +1,4 @@
-//! A cache of resources and scopes by their source text, so that a million spans share a few
+//! A cache of resources and scopes, keyed by their source text, so that a million spans share a few
 //! allocations.
 
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rapidhash::fast::RandomState;
 
-/// Bytes of cached keys. When they are used up, the cache is cleared.
+/// The total size of the cached keys in bytes. The cache is cleared when it would exceed this size.
 const BYTES_MAX: usize = 4 << 20;
 
 /// Maps source text or bytes to the value made from them.
@@ -35,7 +35,7 @@ impl<T> Reuse<T> {
         }
     }
 
-    /// Like [`get_or_make`](Self::get_or_make), for a `make` that can fail.
+    /// Like [`get_or_make`](Self::get_or_make), but `make` can fail.
     pub(super) fn try_get_or_make<E>(
         &mut self,
         parts: &[impl AsRef<[u8]>],

@@ -1,10 +1,11 @@
-//! Protobuf's varints: seven bits per byte, the lowest first; all bytes but the last have the
+//! Protobuf's varints: seven bits per byte, the lowest first; all bytes except the last have the
 //! highest bit set.
 //!
-//! `prost` has the same in its encoding module, which is hidden from its documentation and reads
-//! only from a `Buf`; the readers here need the size of a varint in a slice that may be truncated.
+//! `prost` has the same functions in its encoding module, but that is hidden from its documentation
+//! and reads only from a `Buf`. The readers here need the size of a varint in a slice that may be
+//! truncated.
 
-/// The most bytes that a varint takes.
+/// The maximum size of a varint.
 pub(crate) const BYTES_MAX: usize = 10;
 
 /// A varint and its size; `None` if it does not end within ten bytes or the slice.
@@ -56,7 +57,7 @@ mod tests {
 
     #[test]
     fn boundaries() {
-        // Each size's smallest and largest value, and the encoding of 300 from protobuf's
+        // The smallest and largest value of each size, and the encoding of 300 from protobuf's
         // documentation.
         for bits in 0..64 {
             for value in [1u64 << bits, (1u64 << bits) - 1, u64::MAX >> bits] {

@@ -31,7 +31,7 @@ impl<'r> Window<'r> {
         }
     }
 
-    /// The bytes in memory that are not consumed.
+    /// The bytes in memory that have not been consumed.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..]
     }
@@ -60,8 +60,8 @@ impl<'r> Window<'r> {
         if self.ended {
             return false;
         }
-        // Consumed bytes are discarded only when they are the larger part, so that each byte moves
-        // about once.
+        // Consumed bytes are discarded only when they make up more than half of the buffer, so that
+        // each byte moves about once.
         if self.start > self.buffer.len() / 2 {
             self.buffer.drain(..self.start);
             self.start = 0;
@@ -87,7 +87,7 @@ impl<'r> Window<'r> {
         self.buffer.len() > before
     }
 
-    /// Reads until `len` bytes are in memory; returns false if not a single byte could be added.
+    /// Reads until `len` bytes are in memory; returns false if no byte could be added.
     pub(super) fn reach(&mut self, len: usize) -> bool {
         let before = self.bytes().len();
         while self.bytes().len() < len && self.more() {}

@@ -1,22 +1,22 @@
-//! X-Trace reports as JSON, as Brown University's X-Trace server stores and hands out executions
+//! X-Trace reports as JSON, as Brown University's X-Trace server stores and serves executions
 //! (Fonseca et al., "X-Trace: A Pervasive Network Tracing Framework", NSDI 2007).
 //!
-//! Read are a list of executions (`{"id": ..., "reports": [...]}`), and executions that follow each
-//! other. A report is an event; here it is a span without duration, whose parents are all the
-//! events that it followed.
+//! The reader accepts a list of executions (`{"id": ..., "reports": [...]}`), and consecutive
+//! executions. A report is an event. Here it becomes a span without duration, whose parents are all
+//! the events that it followed.
 //!
-//! # How reports map to spans
+//! # Mapping
 //!
 //! | X-Trace | here |
 //! |---|---|
 //! | `X-Trace`: a version byte, the task's id, the event's id, as hexadecimal digits | trace id, span id |
-//! | `Edge`, without `0000000000000000`, which stands for none | parents |
-//! | `Timestamp`: seconds, or milliseconds if there are more than 100,000,000,000 of them | start and end |
+//! | `Edge`, except `0000000000000000`, which means no event | parents |
+//! | `Timestamp`: milliseconds if it is at least 100,000,000,000, otherwise seconds | start and end |
 //! | `Label`, else `Operation`, else the last part of `Class` | name |
 //! | `Agent`, else the last part of `Class` | resource: `service.name` |
 //! | `Host`, `ProcessID` | resource: `host.name`, `xtrace.process` |
 //! | `ThreadID`, `ThreadName` | attributes `thread.id`, `thread.name` |
-//! | everything else | attributes of the same names, lists of one element as that element |
+//! | everything else | attributes of the same names; a list of one element becomes that element |
 
 use std::borrow::Cow;
 use std::io::BufRead;
@@ -32,11 +32,11 @@ use astracer_model::span::{Parents, Resource, Scope, Span};
 use astracer_model::time::UnixNanos;
 use astracer_model::value::{Attribute, Value};
 
-/// Executions are units, in lists or by themselves.
+/// Executions are units, in lists or on their own.
 const LAYOUT: Layout =
     Layout { lists: &[], wrappers: &[], unit_keys: &[], bare_list: true, unit_is_record: false, others: &[] };
 
-/// Timestamps from here on are milliseconds: as seconds they lie in the year 5138.
+/// Timestamps from here on are milliseconds. As seconds they would be in the year 5138.
 const MILLISECONDS_FROM: u64 = 100_000_000_000;
 
 /// Reads one file of this format to its end.
@@ -71,7 +71,7 @@ fn report(cursor: &mut Cursor<'_>, out: &mut Out<'_>, shared: &mut Shared) -> Re
                 let text = first(cursor)?;
                 ids = metadata(&text);
                 if ids.is_none() {
-                    return cursor.fault_at(at, "X-Trace is not a version, a task's id and an event's id");
+                    return cursor.fault_at(at, "invalid X-Trace: expected the hexadecimal digits of a version, a task id and an event id");
                 }
             }
             "Edge" => each(cursor, |cursor, text| match SpanId::from_hex(&text) {
@@ -80,7 +80,7 @@ fn report(cursor: &mut Cursor<'_>, out: &mut Out<'_>, shared: &mut Shared) -> Re
                     Ok(())
                 }
                 Some(_) => Ok(()),
-                None => cursor.fault_at(cursor.at(), "an Edge is not a hexadecimal event id"),
+                None => cursor.fault_at(cursor.at(), "invalid Edge: expected a hexadecimal event id"),
             })?,
             "Timestamp" => {
                 let at = cursor.at();
@@ -88,7 +88,7 @@ fn report(cursor: &mut Cursor<'_>, out: &mut Out<'_>, shared: &mut Shared) -> Re
                 time = timestamp(&text);
                 if time.is_none() && !text.is_empty() {
                     return cursor
-                        .fault_at(at, "Timestamp is not a time in seconds or milliseconds since 1970");
+                        .fault_at(at, "invalid Timestamp: expected seconds or milliseconds since 1970");
                 }
             }
             "Label" => label = first(cursor)?,
@@ -111,7 +111,7 @@ fn report(cursor: &mut Cursor<'_>, out: &mut Out<'_>, shared: &mut Shared) -> Re
         Ok(())
     })?;
     let Some((trace_id, span_id)) = ids else {
-        return cursor.fault_at(begin, "a report needs an X-Trace id");
+        return cursor.fault_at(begin, "report without an X-Trace id");
     };
     let class = class.rsplit('.').next().unwrap_or_default();
     let service = if agent.is_empty() { class } else { &agent };
@@ -138,7 +138,7 @@ fn attribute<'a>(key: &'static str, text: Cow<'a, str>) -> Attribute<'a> {
     Attribute { key: Cow::Borrowed(key), value: Value::String(text) }
 }
 
-/// Calls `take` with each text of a list; one text counts as a list of itself.
+/// Calls `take` with each text of a list; a single text counts as a list of one.
 fn each<'a>(
     cursor: &mut Cursor<'a>,
     mut take: impl FnMut(&mut Cursor<'a>, Cow<'a, str>) -> Result<(), Fault>,
@@ -153,7 +153,7 @@ fn each<'a>(
     take(cursor, text)
 }
 
-/// A text, or a number as its digits; empty for `null`.
+/// Reads a text, or a number as its digits; `null` is empty.
 fn text<'a>(cursor: &mut Cursor<'a>) -> Result<Cow<'a, str>, Fault> {
     Ok(match cursor.scalar()? {
         Scalar::String(text) => text,
@@ -162,7 +162,7 @@ fn text<'a>(cursor: &mut Cursor<'a>) -> Result<Cow<'a, str>, Fault> {
     })
 }
 
-/// The first text of a list, empty if there is none.
+/// Reads the first text of a list; empty if the list is empty.
 fn first<'a>(cursor: &mut Cursor<'a>) -> Result<Cow<'a, str>, Fault> {
     let mut found = None;
     each(cursor, |_, text| {
@@ -172,7 +172,8 @@ fn first<'a>(cursor: &mut Cursor<'a>) -> Result<Cow<'a, str>, Fault> {
     Ok(found.unwrap_or_default())
 }
 
-/// Any value; a list of one element as that element, an empty list as nothing.
+/// Reads any value. A list of one element is read as that element, and an empty list as an empty
+/// value.
 fn value<'a>(cursor: &mut Cursor<'a>) -> Result<Value<'a>, Fault> {
     Ok(match plain_json::read_value(cursor)? {
         Value::Array(mut items) if items.len() < 2 => items.pop().unwrap_or_default(),
@@ -180,9 +181,9 @@ fn value<'a>(cursor: &mut Cursor<'a>) -> Result<Value<'a>, Fault> {
     })
 }
 
-/// The ids of X-Trace metadata. The low two bits of the first byte tell the length of the task's id
-/// (4, 8, 12 or 20 bytes), bit 3 that of the event's (4 bytes, or 8 if set); options may follow. Of
-/// task ids longer than 16 bytes the last 16 are kept.
+/// The ids of X-Trace metadata. The low two bits of the first byte give the length of the task's id
+/// (4, 8, 12 or 20 bytes), and bit 3 gives that of the event's id (4 bytes, or 8 if set); options
+/// may follow. Of a task id longer than 16 bytes, only the last 16 are kept.
 fn metadata(text: &str) -> Option<(TraceId, SpanId)> {
     let version = u8::from_str_radix(text.get(..2)?, 16).ok()?;
     let task_digits = 2 * [4, 8, 12, 20][usize::from(version & 3)];
@@ -194,7 +195,7 @@ fn metadata(text: &str) -> Option<(TraceId, SpanId)> {
     Some((trace_id, span_id))
 }
 
-/// Reads a decimal number of seconds or milliseconds without rounding, to the nanosecond.
+/// Reads a decimal number of seconds or milliseconds without rounding, with nanosecond precision.
 fn timestamp(text: &str) -> Option<UnixNanos> {
     let (whole, fraction) = text.trim().split_once('.').unwrap_or((text.trim(), ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,14 +1,14 @@
-//! Mutations that hurt parsers: long numbers, deep nesting, cut input.
+//! Mutations that are hard on parsers: long numbers, deep nesting, truncated input.
 //!
-//! proptest chooses the mutations and makes a failing list of them smaller. The mutations
-//! themselves are ours, because no library has them: random bytes do not get past the first token
-//! of a trace format, and libFuzzer, which learns the formats by itself, needs a nightly compiler
-//! and minutes.
+//! proptest chooses the mutations and shrinks a failing list of them. The mutations themselves are
+//! written here because no library has them: random bytes do not get past the first token of a
+//! trace format, and libFuzzer, which learns the formats by itself, needs a nightly compiler and
+//! minutes.
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-/// A part of an input: a start, and a length that is short more often than long.
+/// A part of an input: a start, and a length that is more often short than long.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     start: Index,
@@ -21,9 +21,9 @@ pub(crate) struct Part {
 pub(crate) enum Mutation {
     /// Flips one bit.
     FlipBit { at: Index, bit: u8 },
-    /// Overwrites one byte with one that parsers care about.
+    /// Overwrites one byte with a byte that is special to parsers.
     SetByte { at: Index, byte: u8 },
-    /// Cuts the end off.
+    /// Truncates the input.
     Truncate { at: Index },
     /// Removes a part.
     Remove { part: Part },
@@ -33,16 +33,16 @@ pub(crate) enum Mutation {
     Splice { part: Part, seed: Index, from: Part },
     /// Replaces a number.
     Number { at: Index, digits: Vec<u8> },
-    /// Wraps a value in levels of lists or objects. With fewer `closed` than `open`, some are left
+    /// Wraps a value in nested lists or objects. If `closed` is less than `open`, some are left
     /// open.
     Nest { at: Index, length: usize, bracket: usize, open: usize, closed: usize },
-    /// Makes a part the content of protobuf's length-delimited fields, one inside the other.
+    /// Makes a part the content of nested length-delimited fields of protobuf.
     NestFields { part: Part, field: u8, levels: usize },
-    /// Inserts a word that formats give a meaning to.
+    /// Inserts a word that has a meaning in some format.
     Word { at: Index, word: &'static [u8] },
 }
 
-/// Bytes that parsers care about.
+/// Bytes that are special to parsers.
 const BYTES: &[u8] = b"\0\n\r\"\\{}[]:,|;- 09aAzZ\x7f\x80\xc0\xe2\xff";
 
 const WORDS: &[&[u8]] = &[
@@ -66,7 +66,7 @@ const WORDS: &[&[u8]] = &[
     b"\x0a\x00",
 ];
 
-/// Numbers around the edges of the integers and of floating point.
+/// Numbers around the limits of integers and floating point.
 const NUMBERS: &[&str] = &[
     "0",
     "-0",
@@ -221,7 +221,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether 5000 single mutations of `seed` reach a state.
+    /// Checks that some of 5000 single mutations of `seed` reach a state.
     #[track_caller]
     fn check_reaches(seed: &[u8], reached: impl Fn(&Mutation, &[u8]) -> bool) {
         let mut runner = TestRunner::deterministic();

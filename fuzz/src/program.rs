@@ -1,5 +1,4 @@
-//! The program of a target: libFuzzer's under `cfg(fuzzing)`, otherwise one that runs the files it
-//! is given.
+//! The program of a target: libFuzzer's under `cfg(fuzzing)`, otherwise one that runs given files.
 
 use std::fs;
 use std::io;
@@ -28,8 +27,8 @@ macro_rules! program {
     };
 }
 
-/// Runs a target on each file named on the command line. With `--write FOLDER` it writes the inputs
-/// of an ordinary test run into that folder instead, for `cargo xtask fuzz-work`.
+/// Runs a target on each file named on the command line. With `--write FOLDER` it instead writes
+/// the inputs of an ordinary test run into that folder, for `cargo xtask fuzz-work`.
 #[allow(clippy::print_stderr, reason = "a tool for the terminal")]
 pub fn run_files(target: Target) -> ExitCode {
     let mut files = std::env::args_os().skip(1).peekable();

@@ -1,9 +1,8 @@
-//! Fuzzing as an ordinary test: runs a target on seeds, on prefixes of them and on mutations of
-//! them.
+//! Fuzzing as an ordinary test: runs a target on seeds, their prefixes and mutations of them.
 //!
-//! proptest generates the mutations from a fixed seed and makes the first failing list of them
-//! smaller. A target that hangs, overflows the stack or eats all memory cannot be caught: its input
-//! is then in the file `fuzz-NAME-running` in the scratch folder.
+//! proptest generates the mutations from a fixed seed and shrinks the first failing list of them. A
+//! target that hangs, overflows the stack or exhausts memory cannot be caught. Its input is then in
+//! the file `fuzz-NAME-running` in the scratch folder.
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -19,28 +18,30 @@ use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner
 
 use crate::mutation::{Mutation, any_mutation};
 
-/// Inputs are cut to this length.
+/// Inputs are truncated to this length.
 const INPUT_BYTES_MAX: usize = 64 << 10;
-/// One input may take so much processor time: a hundred times what the slowest takes, and less than
-/// 64 KiB take where each byte meets each other. Not instructions, which not every machine counts
-/// (`cargo xtask fuzz-work` limits those); other processes do not count either.
+/// The processor time that one input may take: a hundred times what the slowest takes, and less
+/// than a quadratic algorithm takes for 64 KiB. Processor time is unaffected by other processes.
+/// Instructions are not counted here because not every machine can (`cargo xtask fuzz-work` limits
+/// those).
 const WORK_MAX: Duration = Duration::from_secs(4);
 
-/// Settings of a replay.
+/// The settings of a replay.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Seed of the random choice of mutations.
+    /// The seed of the random choice of mutations.
     pub seed: u64,
-    /// Number of mutated inputs.
+    /// The number of mutated inputs.
     pub rounds: u32,
-    /// Folder for the file of a failing input.
+    /// The folder for the file of a failing input.
     pub scratch: PathBuf,
     /// The processor time that one input may take.
     pub work_max: Duration,
 }
 
 impl Options {
-    /// A quick run, or the values of `ASTRACER_FUZZ_ROUNDS` and `ASTRACER_FUZZ_SEED`.
+    /// The settings of a quick run, with the values of `ASTRACER_FUZZ_ROUNDS` and
+    /// `ASTRACER_FUZZ_SEED` if they are set.
     pub fn from_env(scratch: &Path) -> Self {
         let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
         Self {
@@ -57,14 +58,14 @@ impl Options {
 pub struct Failure {
     /// The panic's message.
     pub message: String,
-    /// The seed, and the mutations of it.
+    /// The seed, and the mutations applied to it.
     pub origin: String,
-    /// The file that holds the input.
+    /// The file that contains the input.
     pub file: PathBuf,
 }
 
-/// Runs `target` on the files of the folder `seeds`, on prefixes of them and on mutations. Returns
-/// the number of inputs.
+/// Runs `target` on the files of the folder `seeds`, on their prefixes and on mutations of them.
+/// Returns the number of inputs.
 ///
 /// # Errors
 ///
@@ -72,7 +73,7 @@ pub struct Failure {
 ///
 /// # Panics
 ///
-/// If there are no seeds, or files cannot be read or written: that is the test's own failure.
+/// If there are no seeds, or files cannot be read or written.
 pub fn replay(name: &str, target: fn(&[u8]), seeds: &Path, options: &Options) -> Result<usize, Failure> {
     let seeds = load(seeds);
     let running = options.scratch.join(format!("fuzz-{name}-running"));
@@ -115,11 +116,11 @@ pub fn replay(name: &str, target: fn(&[u8]), seeds: &Path, options: &Options) ->
     }
 }
 
-/// The inputs of a replay, in its order.
+/// Returns the inputs of a replay, in its order.
 ///
 /// # Panics
 ///
-/// As [`replay`] does if there are no seeds.
+/// If there are no seeds, like [`replay`].
 pub fn inputs(seeds: &Path, options: &Options) -> Vec<Vec<u8>> {
     let seeds = load(seeds);
     let inputs = RefCell::new(prefixes(&seeds).map(|(_, input)| input.to_vec()).collect::<Vec<_>>());
@@ -132,7 +133,8 @@ pub fn inputs(seeds: &Path, options: &Options) -> Vec<Vec<u8>> {
     inputs.into_inner()
 }
 
-/// Each seed whole, all prefixes of a short one, about 100 of a long one; with the seed's name.
+/// Each seed, complete and as prefixes: all prefixes of a short seed, about 100 of a long one. Each
+/// with the seed's name.
 fn prefixes(seeds: &[(String, Vec<u8>)]) -> impl Iterator<Item = (&str, &[u8])> {
     seeds.iter().flat_map(|(name, seed)| {
         let lengths = (0..seed.len()).step_by(1 + seed.len() / 100);
@@ -159,14 +161,14 @@ fn runner(options: &Options) -> TestRunner {
     seed[..8].copy_from_slice(&options.seed.to_le_bytes());
     let config = Config {
         cases: options.rounds,
-        // A failing input becomes a file in the seeds, not a line in a file of proptest's.
+        // A failing input becomes a file in the seeds, not a line in proptest's regression file.
         failure_persistence: None,
         ..Config::default()
     };
     TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed))
 }
 
-/// Names and contents, in the order of the names: a folder's own order differs between machines.
+/// Names and contents, sorted by name, because the order of a folder differs between machines.
 fn load(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut seeds: Vec<(String, Vec<u8>)> = entries
@@ -176,19 +178,19 @@ fn load(folder: &Path) -> Vec<(String, Vec<u8>)> {
             (name, fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
         })
         .collect();
-    assert!(!seeds.is_empty(), "{} holds no seeds", folder.display());
+    assert!(!seeds.is_empty(), "{} contains no seeds", folder.display());
     seeds.sort();
     seeds
 }
 
-/// The processor time of this thread; always 0 where the kernel does not tell it.
+/// The processor time of this thread; always 0 if the kernel does not report it.
 fn worked() -> Duration {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     Duration::from_nanos(text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0))
 }
 
-/// Writes the input that the target is about to get. The file stays open: creating it for each
-/// input takes longer than most targets.
+/// Writes the next input to the file before the target gets it. The file stays open, because
+/// creating it for each input takes longer than most targets.
 fn note(file: &mut File, input: &[u8]) -> io::Result<()> {
     file.seek(SeekFrom::Start(0))?;
     file.write_all(input)?;

@@ -7,12 +7,12 @@ mod source;
 
 use astracer_model::Format;
 
-/// A named function from any bytes to nothing, which panics if a promise is broken.
+/// A named function that takes any bytes and panics if a guarantee is broken.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Also the name of its program and of its folder of seeds.
+    /// The name of the target, of its program and of its folder of seeds.
     pub name: &'static str,
-    /// Runs it once.
+    /// Runs the target on one input.
     pub run: fn(&[u8]),
 }
 
@@ -38,7 +38,7 @@ pub const ALL: &[Target] = &[
 ///
 /// # Panics
 ///
-/// If there is none: names are written in programs and tests, not by users.
+/// If there is no such target. Names come from programs and tests, not from users.
 pub fn named(name: &str) -> Target {
     *ALL.iter().find(|target| target.name == name).expect("a target of this name is in the list")
 }

@@ -1,4 +1,4 @@
-//! Common parts of HTTP's and gRPC's answers.
+//! Common parts of HTTP and gRPC responses.
 
 use std::error::Error;
 
@@ -11,12 +11,12 @@ use crate::counts::Refusal;
 
 pub(crate) type Body = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
 
-/// A request that was refused as a whole.
+/// A request that was rejected as a whole.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Refused {
     pub(crate) reason: Refusal,
     pub(crate) message: String,
-    /// It could be taken as it is, but not by a receiver that ends.
+    /// True if nothing is wrong with the request, but the receiver is shutting down.
     pub(crate) is_cut_off: bool,
 }
 
@@ -25,29 +25,29 @@ impl Refused {
         Self { reason, message: message.into(), is_cut_off: false }
     }
 
-    /// A request that the receiver's end cuts off. Its sender is to send it again: to the next
-    /// receiver.
+    /// A request that was cut off because the receiver is shutting down. Its sender should send it
+    /// again, to the next receiver.
     pub(crate) fn cut_off() -> Self {
-        let message = "the receiver ended before the request had arrived";
+        let message = "the receiver is shutting down and had not received the whole request; send it again";
         Self { is_cut_off: true, ..Self::new(Refusal::Incomplete, message) }
     }
 }
 
-/// The part of a recorded request that could not be read.
+/// The rejected part of a recorded request.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Partial {
     pub(crate) rejected: u64,
     pub(crate) message: String,
 }
 
-/// Senders are asked to wait for this time when there is no room.
+/// The time that senders are asked to wait when there is no capacity.
 pub(crate) const RETRY_AFTER_SECONDS: u64 = 30;
 
 pub(crate) fn whole(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// OTLP's answer to a request that was recorded, at least in part.
+/// OTLP's response to a request that was recorded, at least in part.
 pub(crate) fn export_response(Partial { rejected, message }: &Partial) -> ExportResponse {
     let rejected_spans = i64::try_from(*rejected).unwrap_or(i64::MAX);
     let partial = PartialSuccess { rejected_spans, error_message: message.clone() };

@@ -1,4 +1,4 @@
-//! Bodies: read within limits, and decompressed within limits.
+//! Reads and decompresses bodies within limits.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -12,7 +12,7 @@ use crate::clients::{Client, Held};
 use crate::counts::Refusal;
 use crate::shared::Shared;
 
-/// A body that was read, with its share of the receiver's memory.
+/// A body in memory, with the memory permits it holds.
 pub(crate) struct Bytes<'c> {
     pub(crate) bytes: Vec<u8>,
     _held: Held<'c>,
@@ -57,15 +57,15 @@ pub(crate) async fn read<'c>(
     tokio::time::timeout(shared.limits.arrival_timeout, whole).await.unwrap_or_else(|_| Err(late()))
 }
 
-/// Bytes of a refused body that are read and thrown away.
+/// The maximum number of bytes of a rejected body that are read and discarded.
 const DISCARDED_BYTES_MAX: u64 = 64 << 20;
 
-/// Time for the next of these bytes: a sender that stands still is answered.
+/// The maximum wait for the next of these bytes. A sender that stalls gets its response then.
 const DISCARD_PAUSE: Duration = Duration::from_secs(1);
 
-/// Reads what is left of the body of a request over HTTP/1 that is refused: with unread bytes, the
-/// end of a connection discards the answer, and a sender that writes all before it reads never
-/// knows.
+/// Reads the rest of the body of a rejected HTTP/1 request. If a connection is closed with unread
+/// bytes, TCP discards the response, so a sender that writes everything before it reads would never
+/// see it.
 pub(crate) async fn discard(shared: &Shared, body: &mut Incoming) {
     if body.size_hint().lower() > DISCARDED_BYTES_MAX {
         return;
@@ -85,7 +85,7 @@ pub(crate) async fn discard(shared: &Shared, body: &mut Incoming) {
     let _ = tokio::time::timeout(shared.limits.arrival_timeout, rest).await;
 }
 
-/// Undoes a compression by its name in HTTP and gRPC.
+/// Decompresses bytes; `encoding` is the name of the compression in HTTP and gRPC.
 pub(crate) fn decompress<'b>(
     bytes: &'b [u8],
     encoding: &str,
@@ -97,13 +97,12 @@ pub(crate) fn decompress<'b>(
         "gzip" => Box::new(flate2::read::MultiGzDecoder::new(bytes)),
         "zstd" => Box::new(zstd::stream::read::Decoder::with_buffer(bytes).map_err(|error| bad(&error))?),
         _ => {
-            let message =
-                format!("compression {encoding:?} is not known; known are gzip, deflate, zstd and none");
+            let message = format!("unsupported compression {encoding:?}: use gzip, deflate, zstd or none");
             return Err(Refused::new(Refusal::Unsupported, message));
         }
     };
     let mut whole = Vec::new();
-    // One byte more than the limit tells what is too large from what just fits.
+    // One byte more than the limit distinguishes a body that is too large from one that just fits.
     let read = (&mut decoder).take(bytes_max as u64 + 1).read_to_end(&mut whole);
     read.map_err(|error| bad(&error))?;
     if whole.len() > bytes_max { Err(too_large(bytes_max)) } else { Ok(Cow::Owned(whole)) }
@@ -114,5 +113,5 @@ pub(crate) fn too_large(bytes_max: usize) -> Refused {
 }
 
 fn bad(error: &std::io::Error) -> Refused {
-    Refused::new(Refusal::Bad, format!("can't be decompressed: {error}"))
+    Refused::new(Refusal::Bad, format!("the body cannot be decompressed: {error}"))
 }

@@ -1,7 +1,7 @@
-//! The memory for bodies: that of all, and the share of each client.
+//! The memory for request bodies: a total, and a share for each client.
 //!
-//! A client is an address; of IPv6 the network of 64 bits, since a host may have any number of
-//! addresses in it.
+//! A client is an IPv4 address, or an IPv6 network of 64 bits, because a host may have any number
+//! of addresses in it.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -14,21 +14,21 @@ use crate::Limits;
 use crate::answer::Refused;
 use crate::counts::Refusal;
 
-/// Bytes of bodies are counted in these units.
+/// Body bytes are counted in units of this size.
 const UNIT: usize = 16 << 10;
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The memory that bodies may still take.
+/// The memory that is left for bodies.
 #[derive(Debug)]
 pub(crate) struct BodyMemory {
     of_all: Semaphore,
     of_each: usize,
-    /// Time to wait for memory that other bodies hold.
+    /// The time to wait for memory that other bodies hold.
     patience: Duration,
     clients: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
 }
 
-/// A client with a connection.
+/// A client with an open connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Client(Arc<Place>);
 
@@ -43,7 +43,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut clients = self.memory.clients();
         self.share = None;
-        // The last connection of this client: nobody holds its share but the map.
+        // This was the client's last connection: only the map still holds its share.
         if clients.get(&self.address).is_some_and(|share| Arc::strong_count(share) == 1) {
             clients.remove(&self.address);
         }
@@ -56,7 +56,7 @@ impl BodyMemory {
     }
 
     fn with_patience(limits: &Limits, patience: Duration) -> Arc<Self> {
-        // One whole request fits in any case.
+        // One whole request always fits.
         let units = |bytes: usize| (bytes.max(limits.message_bytes) / UNIT + 2).min(Semaphore::MAX_PERMITS);
         let of_each = (limits.body_bytes as f64 * limits.client_share) as usize;
         Arc::new(BodyMemory {
@@ -71,7 +71,7 @@ impl BodyMemory {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The client of a new connection.
+    /// Returns the client of a new connection.
     pub(crate) fn client(self: &Arc<Self>, address: IpAddr) -> Client {
         let address = network(address);
         let new = || Arc::new(Semaphore::new(self.of_each));
@@ -80,7 +80,7 @@ impl BodyMemory {
     }
 }
 
-/// The client that has an address.
+/// The client that an address belongs to.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
@@ -96,17 +96,17 @@ pub(crate) struct Held<'c> {
 }
 
 impl<'c> Held<'c> {
-    /// Takes more, so that all of `bytes` are covered. A body takes what has arrived, not what it
-    /// announced: a slow sender holds little.
+    /// Acquires more memory, so that all of `bytes` are covered. A body acquires memory for the
+    /// bytes that have arrived, not for its announced length, so a slow sender holds little.
     pub(crate) async fn grow(&mut self, client: &'c Client, bytes: usize) -> Result<(), Refused> {
         let Some(share) = &client.0.share else { return Ok(()) };
         let (memory, units) = (&client.0.memory, bytes.div_ceil(UNIT));
         if !take(&mut self.of_client, share, units, memory.patience).await {
-            let message = "too many bytes of requests from this address are being read";
+            let message = "too many request bytes from this address are being read; retry later";
             return Err(Refused::new(Refusal::NoRoom, message));
         }
         if !take(&mut self.of_all, &memory.of_all, units, memory.patience).await {
-            return Err(Refused::new(Refusal::NoRoom, "too many requests are being read"));
+            return Err(Refused::new(Refusal::NoRoom, "too many requests are being read; retry later"));
         }
         Ok(())
     }
@@ -149,7 +149,7 @@ mod tests {
         let memory = BodyMemory::with_patience(&limits.with_client_share(0.5), Duration::from_millis(1));
         let greedy = memory.client("192.0.2.1".parse().unwrap());
         let other = memory.client("192.0.2.2".parse().unwrap());
-        // The same host under another of its addresses.
+        // The same host with another of its addresses.
         let again = memory.client("::ffff:192.0.2.1".parse().unwrap());
         let (mut first, mut second, mut third) = (Held::default(), Held::default(), Held::default());
         assert_eq!(refused(first.grow(&greedy, 3 << 20).await), None);
@@ -157,7 +157,7 @@ mod tests {
         assert!(says.contains("this address"), "{says}");
         drop(second);
         assert_eq!(refused(third.grow(&other, 4 << 20).await), None);
-        // All together are full, though this client is not.
+        // The total is used up, although this client's share is not.
         let third_client = memory.client("2001:db8::1".parse().unwrap());
         let mut fourth = Held::default();
         let says = refused(fourth.grow(&third_client, 2 << 20).await).unwrap();

@@ -1,4 +1,4 @@
-//! The open connections: which are idle, and which one makes room for a new one.
+//! Tracks the open connections: which are idle, and which one to end for a new one.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::Limits;
 
-/// Open connections.
+/// The open connections.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     state: Mutex<State>,
@@ -24,19 +24,19 @@ struct State {
 
 #[derive(Debug)]
 struct Entry {
-    /// The client as [`clients::network`](crate::clients::network) names it.
+    /// The client, as returned by [`clients::network`](crate::clients::network).
     client: IpAddr,
-    /// Requests under way.
+    /// The number of requests in progress.
     requests: usize,
     had_request: bool,
-    /// Time of the last change of `requests`.
+    /// The time of the last change of `requests`.
     since: Instant,
-    /// Asks the connection to end.
+    /// Tells the connection to end.
     end: Arc<Notify>,
     is_ending: bool,
 }
 
-/// A connection's place among the open ones, until it is dropped.
+/// A handle to an open connection, which is removed when all handles are dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection(Arc<Place>);
 
@@ -53,7 +53,7 @@ impl Drop for Place {
     }
 }
 
-/// A request under way on a connection.
+/// A request in progress on a connection.
 #[derive(Debug)]
 pub(crate) struct Busy(Connection);
 
@@ -68,9 +68,9 @@ impl Connections {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a connection. At the limit, [one](State::make_room) is asked to end; returns `None` if
-    /// there is none that may. The new one is counted at once, so one that ends slowly may be above
-    /// the limit for a moment.
+    /// Adds a connection. At the limit, [another one](State::make_room) is told to end; returns
+    /// `None` if none may be ended. The new connection counts immediately, so while the other one
+    /// ends, the limit may be exceeded for a moment.
     pub(crate) fn add(self: &Arc<Self>, limits: &Limits, client: IpAddr, now: Instant) -> Option<Connection> {
         let mut state = self.lock();
         let staying = state.staying().count();
@@ -93,7 +93,7 @@ impl Connections {
         Some(Connection(Arc::new(Place { all: Arc::clone(self), id, end })))
     }
 
-    /// Asks the connection that has been idle for longest to end, where the system has no place for
+    /// Ends the connection that has been idle for longest. Called when the system cannot accept
     /// another one.
     pub(crate) fn end_idle(&self) {
         let mut state = self.lock();
@@ -121,9 +121,10 @@ impl State {
         }
     }
 
-    /// Asks a connection to end: the one that has been idle for longest. If all are busy, a client
-    /// with more than its share loses its longest request to one with less, since any number of
-    /// requests may be slow on purpose.
+    /// Tells a connection to end: the one that has been idle for longest. If all are busy, and one
+    /// client has more than its share of connections, a new client with less than its share takes
+    /// the place of that client's longest request. Otherwise one client could block all others with
+    /// deliberately slow requests.
     fn make_room(&mut self, limits: &Limits, client: IpAddr) -> bool {
         let found = self.longest(|entry| entry.requests == 0).or_else(|| {
             let mut of_each: HashMap<IpAddr, usize> = HashMap::new();
@@ -146,7 +147,7 @@ impl Connection {
         Some(change(entry))
     }
 
-    /// Notes that a request is under way until the value is dropped.
+    /// Marks a request as in progress until the returned value is dropped.
     pub(crate) fn busy(&self) -> Busy {
         self.change(|entry| {
             entry.requests += 1;
@@ -155,19 +156,20 @@ impl Connection {
         Busy(self.clone())
     }
 
-    /// Returns true while a request is under way.
+    /// Returns true while a request is in progress.
     pub(crate) fn is_busy(&self) -> bool {
         self.0.all.lock().open.get(&self.0.id).is_some_and(|entry| entry.requests > 0)
     }
 
-    /// Returns when the connection is to end: it makes room for another, or was idle for too long.
+    /// Waits until the connection should end: to free its place, or because it was idle for too
+    /// long.
     pub(crate) async fn ended(&self, limits: &Limits) {
         loop {
             let left = self.idle_left(limits);
             if left.is_some_and(|left| left.is_zero()) {
                 return;
             }
-            // A busy connection is looked at again when it could have been idle for long enough.
+            // A busy connection is checked again when it could have been idle for long enough.
             let wait = left.unwrap_or_else(|| limits.idle_timeout.min(limits.arrival_timeout));
             tokio::select! {
                 () = self.0.end.notified() => return,
@@ -176,7 +178,7 @@ impl Connection {
         }
     }
 
-    /// Returns the time for which the connection may still be idle; `None` if it is busy.
+    /// Returns how much longer the connection may be idle; `None` if it is busy.
     fn idle_left(&self, limits: &Limits) -> Option<Duration> {
         let state = self.0.all.lock();
         let entry = state.open.get(&self.0.id)?;
@@ -200,7 +202,7 @@ mod tests {
         let second = all.add(&limits, client, at(1)).unwrap();
         let _third = all.add(&limits, client, at(2)).unwrap();
         let busy = first.busy();
-        // The first is busy: the second, idle since then, is asked to end.
+        // The first is busy, so the second, which is idle, is told to end.
         let _fourth = all.add(&limits, client, at(3)).unwrap();
         let ends = |connection: &Connection| all.lock().open[&connection.0.id].is_ending;
         assert_eq!((ends(&first), ends(&second)), (false, true));

@@ -1,4 +1,4 @@
-//! Browsers' cross-origin requests (Fetch standard, "HTTP-CORS protocol"), for origins that the
+//! Cross-origin requests of browsers (Fetch standard, "HTTP-CORS protocol"), for origins that the
 //! operator allows.
 
 use hyper::header::{
@@ -9,10 +9,11 @@ use hyper::{Response, StatusCode};
 
 use crate::answer::{Body, whole};
 
-/// Seconds for which a browser may remember a preflight's answer: the longest that browsers take.
+/// The seconds for which a browser may cache a preflight response. Browsers allow no more than
+/// this.
 const MAX_AGE_SECONDS: u64 = 7_200;
 
-/// Returns the origin to allow: that of the request if it is among `origins`, or any if `*` is.
+/// Returns the origin to allow: the request's origin if it is in `origins`, or if `*` is.
 pub(crate) fn allowed(origins: &[String], headers: &HeaderMap) -> Option<HeaderValue> {
     let origin = headers.get(ORIGIN)?;
     origins
@@ -21,7 +22,7 @@ pub(crate) fn allowed(origins: &[String], headers: &HeaderMap) -> Option<HeaderV
         .then(|| origin.clone())
 }
 
-/// The answer to a preflight: the request may come, with the headers that it asks for.
+/// The response to a preflight: allows the request, with the headers that it asks for.
 pub(crate) fn preflight(origin: &HeaderValue, asked: &HeaderMap) -> Response<Body> {
     let mut response = Response::new(whole(""));
     *response.status_mut() = StatusCode::NO_CONTENT;
@@ -35,7 +36,7 @@ pub(crate) fn preflight(origin: &HeaderValue, asked: &HeaderMap) -> Response<Bod
     response
 }
 
-/// Lets the page at `origin` read the answer.
+/// Allows the page at `origin` to read the response.
 pub(crate) fn allow(headers: &mut HeaderMap, origin: HeaderValue) {
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers.insert(VARY, HeaderValue::from_static("origin"));

@@ -1,23 +1,23 @@
-//! Counts of received and refused requests.
+//! Counts of received and rejected requests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Why a request was refused as a whole.
+/// The reason why a request was rejected as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Nothing in it could be read.
+    /// No span in it could be read.
     Bad,
-    /// It is over the limit on a message's bytes.
+    /// It exceeds the size limit of a message.
     TooLarge,
-    /// It is of a type or compression that is not known here.
+    /// Its content type or compression is not supported.
     Unsupported,
-    /// It asked for something other than traces.
+    /// Its path is not the one for traces.
     WrongPath,
-    /// It did not arrive whole, or not in time.
+    /// It did not arrive completely, or not in time.
     Incomplete,
-    /// The files are full, or can't be written; or the memory for bodies, or its client's share of
-    /// it, was used up for too long.
+    /// The files or the spool are full or cannot be written, or the memory for bodies (the total,
+    /// or the client's share) was used up for too long.
     NoRoom,
 }
 
@@ -26,7 +26,7 @@ impl Refusal {
     pub const ALL: &'static [Self] =
         &[Self::Bad, Self::TooLarge, Self::Unsupported, Self::WrongPath, Self::Incomplete, Self::NoRoom];
 
-    /// A stable name for machines.
+    /// A stable, machine-readable name.
     pub fn slug(self) -> &'static str {
         match self {
             Self::Bad => "bad",
@@ -39,22 +39,22 @@ impl Refusal {
     }
 }
 
-/// Numbers since the start.
+/// Counts since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Received {
-    /// Requests that were recorded, as a whole or in part.
+    /// Requests that were recorded, completely or in part.
     pub requests: u64,
-    /// Spans in files.
+    /// Spans written to files.
     pub spans: u64,
     /// Spans, or groups of them, that could not be read in requests that were otherwise recorded.
     pub rejected: u64,
-    /// Requests refused, by reason, in the order of [`Refusal::ALL`].
+    /// Rejected requests by reason, in the order of [`Refusal::ALL`].
     refused: [u64; Refusal::ALL.len()],
 }
 
 impl Received {
-    /// Requests refused for one reason.
+    /// Returns the number of requests rejected for one reason.
     pub fn refused(&self, reason: Refusal) -> u64 {
         self.refused[reason as usize]
     }

@@ -1,4 +1,4 @@
-//! Changes that the operator should know of.
+//! State changes that the operator should know about.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,18 +8,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// Requests are refused from now on, for this reason.
+    /// Requests are rejected from now on, for this reason.
     Refusing(String),
-    /// Requests are taken again, after this many were refused.
+    /// Requests are accepted again, after this many were rejected.
     Taking(u64),
-    /// Every connection is busy at the limit: a new one was turned away.
+    /// All connections up to the limit are busy, and a new one was turned away.
     ConnectionsFull,
-    /// The system gave no new connection for the first time, for this reason: mostly for lack of
-    /// file handles.
+    /// The system failed to accept a connection for the first time, with this error. The usual
+    /// cause is the open-file limit.
     NotAccepted(String),
 }
 
-/// Events that nobody has taken yet. Newer ones are left out if nobody takes them.
+/// The maximum number of events that wait to be taken. Newer ones are dropped.
 const EVENTS_MAX: usize = 64;
 
 #[derive(Debug, Default)]
@@ -28,12 +28,12 @@ pub(crate) struct Events(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Event>,
-    /// Requests refused since the last one was taken.
+    /// Requests rejected since the last accepted one.
     refused: u64,
-    /// A connection was turned away since the last one was taken in.
+    /// True if a connection was turned away since the last accepted one.
     is_full: bool,
-    /// The system gave no connection. That is told once, for at the limit every other one may be
-    /// lost.
+    /// True if the system has failed to accept a connection. This is reported once, because at the
+    /// limit every second accept may fail.
     is_stuck: bool,
 }
 

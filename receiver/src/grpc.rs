@@ -1,4 +1,4 @@
-//! OTLP over gRPC: one unary method, framed by tonic behind the receiver's own limits.
+//! OTLP over gRPC: one unary method. tonic handles the framing, within the receiver's own limits.
 
 use std::future::{Ready, ready};
 use std::time::Duration;
@@ -25,10 +25,10 @@ use crate::shared::Shared;
 
 const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
-/// A flag for compression and the length of the message.
+/// The compression flag and the length of the message.
 const FRAME_HEAD_BYTES: usize = 1 + 4;
 
-/// True for a request that speaks gRPC.
+/// Returns true for a gRPC request.
 pub(crate) fn is_grpc<B>(request: &Request<B>) -> bool {
     text(request.headers(), &CONTENT_TYPE).starts_with("application/grpc")
 }
@@ -49,7 +49,7 @@ async fn take(
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Refused> {
     if request.uri().path() != METHOD {
-        let message = format!("only traces are received here, not {}", request.uri().path());
+        let message = format!("unknown method {}: this receiver accepts only traces", request.uri().path());
         return Err(Refused::new(Refusal::WrongPath, message));
     }
     let bytes_max = shared.limits.message_bytes;
@@ -64,7 +64,7 @@ async fn take(
     let service = Service { shared, is_asked: &mut is_asked };
     let response = grpc.unary(service, Request::from_parts(head, Full::new(Bytes::from(bytes)))).await;
     if !is_asked {
-        // The frame or its compression was not to tonic's liking: the answer is tonic's.
+        // tonic rejected the frame or its compression, and made the response.
         let code = Status::from_header_map(response.headers()).map_or(Code::Internal, |status| status.code());
         shared.counts.refused(match code {
             Code::OutOfRange | Code::ResourceExhausted => Refusal::TooLarge,
@@ -103,7 +103,7 @@ fn status(refused: &Refused) -> Status {
         Refusal::Bad => Status::invalid_argument(message),
         Refusal::Incomplete if refused.is_cut_off => Status::unavailable(message),
         Refusal::Incomplete => Status::deadline_exceeded(message),
-        // Without details that ask for a retry, a sender gives the request up.
+        // Senders do not retry this code unless its details ask for it.
         Refusal::TooLarge => Status::resource_exhausted(message),
         Refusal::Unsupported | Refusal::WrongPath => Status::unimplemented(message),
         Refusal::NoRoom => {

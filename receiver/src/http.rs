@@ -18,7 +18,7 @@ use crate::{body, cors};
 
 const PATH: &str = "/v1/traces";
 
-/// A form that requests and answers have.
+/// An encoding of requests and responses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Protobuf,
@@ -63,15 +63,17 @@ async fn answer_to_any(shared: &Shared, client: &Client, request: Request<Incomi
     let announced = incoming.size_hint().lower();
     let form = Form::of(&head.headers);
     let recorded = if head.uri.path() != PATH {
-        let message =
-            format!("this is an OTLP receiver for traces: POST {PATH}, or gRPC; not {}", head.uri.path());
+        let message = format!(
+            "unknown path {}: this receiver accepts traces as POST {PATH}, or over gRPC",
+            head.uri.path()
+        );
         Err(Refused::new(Refusal::WrongPath, message))
     } else if head.method != Method::POST {
         Err(Refused::new(Refusal::WrongPath, ""))
     } else {
         take(shared, client, form, &head.headers, &mut incoming).await
     };
-    // A sender that asks whether to send sends nothing before it is told.
+    // A sender that uses `Expect: 100-continue` sends no body until it is told to.
     let left = incoming.size_hint().lower();
     let is_asking = head.headers.contains_key(EXPECT) && left > 0 && left == announced;
     if let Err(refused) = &recorded
@@ -81,7 +83,7 @@ async fn answer_to_any(shared: &Shared, client: &Client, request: Request<Incomi
     {
         body::discard(shared, &mut incoming).await;
     }
-    // A sender whose type is not known gets the answer that people can read.
+    // A sender of an unknown type gets the response that people can read.
     let form = form.unwrap_or(Form::Json);
     match recorded {
         Ok(partial) => success(form, &partial),
@@ -106,9 +108,8 @@ async fn take(
 ) -> Recorded {
     let Some(form) = form else {
         let found = text(headers, &CONTENT_TYPE);
-        let message = format!(
-            "content type {found:?} is not known; known are application/x-protobuf and application/json"
-        );
+        let message =
+            format!("unsupported content type {found:?}: use application/x-protobuf or application/json");
         return Err(Refused::new(Refusal::Unsupported, message));
     };
     let bytes_max = shared.limits.message_bytes;
@@ -117,8 +118,8 @@ async fn take(
     match form {
         Form::Protobuf => record(shared, &bytes, Format::OtlpProto),
         Form::Json if bytes.trim_ascii_start().starts_with(b"{") => record(shared, &bytes, Format::OtlpJson),
-        // Files may hold a list of requests, or none. A sender of that has a mistake, and is to
-        // know.
+        // Files may contain a list of requests, or none. In a request body that is a mistake, which
+        // the sender should see.
         Form::Json => Err(Refused::new(Refusal::Bad, "the body is not a JSON object")),
     }
 }
@@ -133,7 +134,7 @@ fn success(form: Form, partial: &Partial) -> Response<Body> {
 }
 
 fn failure(form: Form, refused: &Refused) -> Response<Body> {
-    // The codes of google.rpc.Status are gRPC's.
+    // The codes of google.rpc.Status are those of gRPC.
     let (status, code) = match refused.reason {
         Refusal::Bad => (StatusCode::BAD_REQUEST, 3),
         Refusal::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, 8),
@@ -164,7 +165,7 @@ fn with(status: StatusCode, form: Form, body: Body) -> Response<Body> {
     response
 }
 
-/// The text of a header; empty if it is missing or no text.
+/// The text of a header; empty if it is missing or not text.
 pub(crate) fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> &'h str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }

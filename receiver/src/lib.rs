@@ -1,25 +1,25 @@
-//! A receiver of OTLP that writes what it gets to files: how users of any language record a
-//! workload.
+//! An OTLP receiver that writes requests to files. It records the workload of services in any
+//! language.
 //!
-//! Each address takes everything: gRPC and HTTP, told apart by the first bytes of a connection;
-//! protobuf and JSON; plain, gzip, deflate and zstd. So 4317 and 4318 are a matter of what senders
-//! expect.
+//! Each address accepts everything: gRPC and HTTP, distinguished by the first bytes of a
+//! connection; protobuf and JSON; uncompressed, gzip, deflate and zstd. So it does not matter to
+//! the receiver whether senders use port 4317 or 4318.
 //!
 //! ```text
 //! connection -> http (HTTP's answers) -+-> body (limits, decompression) -> record (text of spans) -+-> Files
 //!               grpc (tonic's framing) +                                                           +-> Spooled
 //! ```
 //!
-//! A request is answered when its lines are written: what was answered with success is in a file.
-//! Spans are not decoded into objects on the way; a request's text is made from its bytes in one
-//! pass.
+//! A request is answered after its lines have been written, so an acknowledged request is in a
+//! file. Spans are not decoded into objects on the way: the text of a request is made from its
+//! bytes in one pass.
 //!
 //! # Limits
 //!
-//! Connections, bodies and times are limited (see [`Limits`]). Refused requests are counted by
-//! reason in [`Received`], and [`Receiver::events`] tells when the receiver begins and stops to
-//! refuse. When the files reach their own limit or cannot be written, requests are answered so that
-//! senders try again later.
+//! Connections, bodies and times are limited (see [`Limits`]). Rejected requests are counted by
+//! reason in [`Received`], and [`Receiver::events`] reports when the receiver starts and stops
+//! rejecting. When the files reach their own limit or cannot be written, the response asks senders
+//! to retry later.
 
 use std::fmt;
 use std::fs::File;
@@ -54,7 +54,7 @@ pub use events::Event;
 pub use limits::Limits;
 pub use recording::Recording;
 
-/// Error of [`Receiver::start`].
+/// The error of [`Receiver::start`].
 #[derive(Debug)]
 pub struct StartError {
     address: Option<SocketAddr>,
@@ -62,8 +62,8 @@ pub struct StartError {
 }
 
 impl StartError {
-    /// Returns the address that cannot be listened on; `None` if the recording's folder is the
-    /// problem.
+    /// Returns the address that cannot be listened on; `None` if the problem is the recording's
+    /// folder.
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
     }
@@ -91,18 +91,18 @@ pub struct Receiver {
     shared: Arc<shared::Shared>,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
-    /// The folder, locked for as long as the receiver writes to it.
+    /// A lock of the folder, held for as long as the receiver writes to it.
     _lock: Option<FileLock>,
 }
 
-/// Finds out whether a folder can be written, and locks it against a second receiver.
+/// Checks that a folder can be written, and locks it against a second receiver.
 fn lock(folder: &Path) -> io::Result<Option<FileLock>> {
     let in_folder =
         |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", folder.to_string_lossy()));
     let probe = folder.join(".astracer-probe");
     File::create(&probe).and_then(|_| std::fs::remove_file(&probe)).map_err(in_folder)?;
-    // A lock of the folder itself leaves no file among the recordings. Where folders cannot be
-    // opened, there is none.
+    // Locking the folder itself leaves no lock file among the recordings. On systems where folders
+    // cannot be opened, there is no lock.
     let Ok(file) = File::open(folder) else { return Ok(None) };
     match FileLock::take(file) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -113,13 +113,13 @@ fn lock(folder: &Path) -> io::Result<Option<FileLock>> {
 }
 
 impl Receiver {
-    /// Listens on each address (port 0 is any free one) and records to files, and to a spool if
+    /// Listens on each address (port 0 selects a free port) and records to files, and to a spool if
     /// there is one.
     ///
     /// # Errors
     ///
-    /// If an address can't be listened on, the folder can't be written, or another receiver writes
-    /// to it.
+    /// If an address cannot be listened on, the folder cannot be written, or another receiver
+    /// writes to it.
     pub fn start(
         addresses: &[SocketAddr],
         limits: Limits,
@@ -151,7 +151,7 @@ impl Receiver {
         Ok(Self { addresses, shared, stop, thread: Some(thread), _lock: lock })
     }
 
-    /// Where it listens, in the order of the addresses that were asked for.
+    /// Returns the addresses it listens on, in the order in which they were given.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -161,52 +161,52 @@ impl Receiver {
         self.shared.counts.read()
     }
 
-    /// Returns what changed since the last call: when requests began to be refused, and when that
-    /// was over.
+    /// Returns the state changes since the last call, such as when requests began to be rejected
+    /// and when that ended.
     pub fn events(&self) -> Vec<Event> {
         self.shared.events.take()
     }
 
-    /// Bytes of all files, as stored.
+    /// Returns the total size of all files in bytes, as stored.
     pub fn total_bytes(&self) -> u64 {
         self.shared.files.total_bytes()
     }
 
-    /// Returns spans that were acknowledged, and whose file was then removed by somebody while it
-    /// was being written.
+    /// Returns the number of acknowledged spans whose file somebody removed while it was being
+    /// written.
     pub fn spans_removed(&self) -> u64 {
         self.shared.files.spans_removed()
     }
 
-    /// Returns the counts of spans that were passed on, and the number that wait in the spool;
+    /// Returns the counts of forwarded spans, and the number of spans that wait in the spool;
     /// `None` for a receiver that does not forward.
     pub fn forwarded(&self) -> Option<(Forwarded, u64)> {
         self.shared.forward.as_ref().map(|spool| (spool.counter().read(), spool.pending()))
     }
 
-    /// Passes on what waits in the spool, for `timeout` at most; returns the spans that still wait.
-    /// They stay on disk.
+    /// Forwards what waits in the spool, for at most `timeout`. Returns the number of spans that
+    /// still wait; they stay on disk.
     pub fn drain(&self, timeout: Duration) -> u64 {
         self.shared.forward.as_ref().map_or(0, |spool| spool.drain(timeout))
     }
 
-    /// Takes no new connections and requests, answers those that are under way (for some seconds at
-    /// most, and as long as they go on arriving), and completes the last file. All counts are final
-    /// then, but for what waits in the spool, which [`drain`](Self::drain) still passes on.
+    /// Stops accepting connections and requests, answers requests in progress (for at most some
+    /// seconds, and only while they keep arriving), and completes the last file. All counts are
+    /// final then, except for the spans in the spool, which [`drain`](Self::drain) still forwards.
     ///
     /// # Errors
     ///
-    /// If the last file can't be completed.
+    /// If the last file cannot be completed.
     pub fn end(&mut self) -> Result<(), ExportError> {
         self.end_thread();
         self.shared.files.shut_down(Duration::ZERO)
     }
 
-    /// [Ends](Self::end) it, syncs the spool, and returns the counts.
+    /// [Ends](Self::end) the receiver, syncs the spool, and returns the counts.
     ///
     /// # Errors
     ///
-    /// If the last file can't be completed, or the spool can't be synced.
+    /// If the last file cannot be completed, or the spool cannot be synced.
     pub fn stop(mut self) -> Result<Received, ExportError> {
         let ended = self.end();
         let spooled = self.shared.forward.as_ref().map_or(Ok(()), |spool| spool.shut_down(Duration::ZERO));
@@ -215,7 +215,7 @@ impl Receiver {
     }
 
     fn end_thread(&mut self) {
-        // Nobody listens any more if the thread has ended, which then is what is wanted.
+        // An error means that the thread has already ended, which is the goal.
         let _ = self.stop.send(true);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

@@ -1,4 +1,4 @@
-//! From a request's bytes to lines in a file.
+//! Turns the bytes of a request into lines of a file.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,13 +13,13 @@ use crate::counts::Refusal;
 use crate::shared::Shared;
 use astracer_exporters::ErrorKind;
 
-/// A line has no more spans than this, so that no reader has to hold a giant.
+/// The maximum number of spans per line, so that no reader has to hold an enormous line.
 const SPANS_PER_LINE_MAX: usize = 1 << 12;
 
-/// The outcome of a request: recorded, at least in part, or refused.
+/// The outcome of a request: recorded, at least in part, or rejected.
 pub(crate) type Recorded = Result<Partial, Refused>;
 
-/// Writes the spans of a request to the files, and counts them.
+/// Writes the spans of a request to the files (and to the spool, if there is one) and counts them.
 pub(crate) fn record(shared: &Shared, bytes: &[u8], format: Format) -> Recorded {
     let mut lines = Lines::default();
     let limits = Limits { record_bytes_max: shared.limits.message_bytes, ..Limits::default() };
@@ -29,9 +29,10 @@ pub(crate) fn record(shared: &Shared, bytes: &[u8], format: Format) -> Recorded 
         return Err(Refused::new(Refusal::Bad, lines.message));
     }
     if lines.spans > 0 {
-        // The place that refused a request last is asked first: while one is full, or cannot be
-        // written, senders try again, and the other place would have each try. Where it has a
-        // request that the first one then takes, that is delivered at least once.
+        // The output that rejected the last request is tried first. While one output is full or
+        // cannot be written, senders retry, and otherwise the other output would store each retry.
+        // If the second output fails after the first has succeeded, the retry is stored twice in
+        // the first: delivery is at least once.
         let (files, spool) = (|| write(shared, &lines), || pass_on(shared, bytes, format, &lines));
         if shared.are_files_first.load(Ordering::Relaxed) {
             files().and_then(|()| spool())?;
@@ -50,7 +51,7 @@ fn write(shared: &Shared, lines: &Lines) -> Result<(), Refused> {
         let what = if error.kind() == ErrorKind::Full {
             "the recording is full"
         } else {
-            "the recording can't be written"
+            "the recording cannot be written"
         };
         shared.are_files_first.store(true, Ordering::Relaxed);
         shared.events.refused(&error.to_string());
@@ -58,10 +59,10 @@ fn write(shared: &Shared, lines: &Lines) -> Result<(), Refused> {
     })
 }
 
-/// Appends the request to the spool of a receiver that forwards.
+/// Appends the request to the spool, if the receiver forwards.
 fn pass_on(shared: &Shared, bytes: &[u8], format: Format, lines: &Lines) -> Result<(), Refused> {
     let Some(spool) = &shared.forward else { return Ok(()) };
-    // Of a request with bad parts, only the good ones are passed on.
+    // If a request has bad parts, only the good spans are forwarded.
     let appended = match lines.rejected {
         0 => spool.append(format, lines.spans, bytes),
         _ => spool.append(Format::OtlpJson, lines.spans, &lines.text),
@@ -69,7 +70,7 @@ fn pass_on(shared: &Shared, bytes: &[u8], format: Format, lines: &Lines) -> Resu
     appended.map_err(|error| {
         shared.are_files_first.store(false, Ordering::Relaxed);
         shared.events.refused(&error.to_string());
-        Refused::new(Refusal::NoRoom, "the spool is full or can't be written")
+        Refused::new(Refusal::NoRoom, "the spool is full or cannot be written")
     })
 }
 

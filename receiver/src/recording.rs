@@ -1,8 +1,8 @@
-//! The places where requests go.
+//! The outputs of a receiver.
 
 use astracer_exporters::{Files, Spooled};
 
-/// Places for the spans of requests, and the web pages that may send some.
+/// The outputs for the spans of requests, and the origins of web pages that may send requests.
 #[derive(Debug)]
 #[must_use]
 pub struct Recording {
@@ -18,15 +18,15 @@ impl From<Files> for Recording {
 }
 
 impl Recording {
-    /// Also passes the spans on, through a spool. A request is answered when it is in the spool and
-    /// in the files.
+    /// Also forwards the spans, through a spool. A request is acknowledged when it is in the spool
+    /// and in the files.
     pub fn with_forward(mut self, spool: Spooled) -> Self {
         self.forward = Some(spool);
         self
     }
 
-    /// Lets web pages of these origins send traces, such as `https://shop.example`; `*` stands for
-    /// any.
+    /// Allows web pages of these origins, such as `https://shop.example`, to send traces; `*`
+    /// allows any origin.
     pub fn with_origins(mut self, origins: impl Into<Vec<String>>) -> Self {
         self.origins = origins.into();
         self

@@ -1,4 +1,4 @@
-//! Connections: accepted up to a limit, served, and ended.
+//! Accepts connections up to a limit, serves them, and ends them.
 
 use std::convert::Infallible;
 use std::net::TcpListener;
@@ -20,10 +20,10 @@ use crate::counts::{Counts, Refusal};
 use crate::shared::{STANDSTILL, Shared};
 use crate::{grpc, http};
 
-/// Time for requests under way to end.
+/// The time that requests in progress have to end at shutdown.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Pause after a failed accept, mostly for lack of file handles.
+/// The pause after a failed accept. The usual cause is the open-file limit.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// Serves until told to stop.
@@ -34,7 +34,7 @@ pub(crate) async fn run(listeners: Vec<TcpListener>, shared: Arc<Shared>) {
         accepting.spawn(accept(listener, Arc::clone(&shared)));
     }
     shared.stopped().await;
-    // Each gives back when its connections have ended.
+    // Each task ends when its connections have ended.
     let _ = tokio::time::timeout(GRACE, async { while accepting.join_next().await.is_some() {} }).await;
 }
 
@@ -51,7 +51,7 @@ async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>) {
                 let connection =
                     shared.connections.add(&shared.limits, clients::network(peer.ip()), Instant::now());
                 shared.events.connection(connection.is_some());
-                // A connection that finds no place is closed at once: its sender tries again.
+                // A connection without a place is closed at once, and its sender retries.
                 if let Some(connection) = connection {
                     let client = shared.body_memory.client(peer.ip());
                     let place = (connection, client);
@@ -59,7 +59,8 @@ async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>) {
                 }
             }
             Err(error) => {
-                // Idle connections may hold the handles for minutes, and new files need some too.
+                // Idle connections may hold file handles for minutes, and new files need handles
+                // too.
                 shared.connections.end_idle();
                 shared.events.not_accepted(&error);
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -71,7 +72,7 @@ async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>) {
 }
 
 async fn serve(stream: TcpStream, shared: Arc<Shared>, (place, client): (Connection, Client)) {
-    // Answers are small, and wanted at once.
+    // Responses are small and should be sent immediately.
     let _ = stream.set_nodelay(true);
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(shared.limits.arrival_timeout);
@@ -79,7 +80,7 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>, (place, client): (Connect
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
-        // A peer that vanished without a word is noticed.
+        // Detects a peer that vanished without closing the connection.
         .keep_alive_interval(Some(shared.limits.arrival_timeout))
         .keep_alive_timeout(shared.limits.arrival_timeout)
         .initial_stream_window_size(WINDOW_BYTES)
@@ -102,13 +103,14 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>, (place, client): (Connect
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     tokio::select! {
-        // A sender that broke off has noticed by itself.
+        // The connection ended by itself; its sender knows about it.
         _ = connection.as_mut() => return,
         () = shared.stopped() => {}
         () = place.ended(&limits) => {}
     }
     connection.as_mut().graceful_shutdown();
-    // Half of a head, or HTTP/2 that does not answer, has nothing to end.
+    // A connection with an incomplete head, or an unresponsive HTTP/2 peer, has no request to wait
+    // for.
     let idle = async {
         loop {
             tokio::time::sleep(STANDSTILL).await;
@@ -123,7 +125,7 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>, (place, client): (Connect
     }
 }
 
-/// A request under way, which counts as incomplete if its connection ends first.
+/// A request in progress, which counts as incomplete if its connection ends first.
 struct Unanswered<'c>(&'c Counts);
 
 impl Drop for Unanswered<'_> {
@@ -132,8 +134,9 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-/// Requests of one connection at a time: its share of the receiver.
+/// The maximum number of concurrent requests on one connection, so that it cannot monopolise the
+/// receiver.
 const STREAMS_MAX: u32 = 16;
 
-/// Bytes that a sender may send ahead: a batch of the usual size.
+/// The flow-control window: enough for a batch of the usual size.
 const WINDOW_BYTES: u32 = 1 << 20;

@@ -1,4 +1,4 @@
-//! State of all connections.
+//! The state shared by all connections.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,23 +13,23 @@ use crate::events::Events;
 use crate::{Limits, Recording};
 use astracer_exporters::{Files, Spooled};
 
-/// At the end of the receiver, the time for connections without a request under way, and for the
-/// next bytes of one: a sender that stands still is not waited for.
+/// At shutdown, the wait for connections without a request in progress, and for the next bytes of a
+/// request. A sender that stalls for longer is not waited for.
 pub(crate) const STANDSTILL: Duration = Duration::from_millis(250);
 
-/// Limits, outputs and counts, which all connections have in common.
+/// The limits, outputs and counts that all connections share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) files: Files,
     pub(crate) forward: Option<Spooled>,
-    /// The files, and not the spool, were the last to refuse a request.
+    /// True if the last request was rejected by the files, false if by the spool.
     pub(crate) are_files_first: AtomicBool,
-    /// Origins of web pages that may send traces.
+    /// The origins of web pages that may send traces.
     pub(crate) origins: Vec<String>,
     pub(crate) counts: Counts,
     pub(crate) events: Events,
-    /// The name that problems carry as their file.
+    /// The file name in problems.
     pub(crate) file: Arc<str>,
     pub(crate) body_memory: Arc<BodyMemory>,
     pub(crate) connections: Arc<Connections>,
@@ -54,13 +54,13 @@ impl Shared {
         }
     }
 
-    /// Returns when the receiver is told to stop.
+    /// Waits until the receiver is told to stop.
     pub(crate) async fn stopped(&self) {
         let _ = self.stopped.clone().wait_for(|stopped| *stopped).await;
     }
 
-    /// Returns when the receiver ends, and a sender that has sent nothing meanwhile is not waited
-    /// for any longer.
+    /// Waits until the receiver is told to stop, and then for the time that a stalled sender is
+    /// waited for.
     pub(crate) async fn standstill(&self) {
         self.stopped().await;
         tokio::time::sleep(STANDSTILL).await;

@@ -1,10 +1,10 @@
 //! Conversion between formats: a [`Sink`] that writes the spans it receives.
 //!
-//! Spans are written as they arrive if the output's format allows it; memory is then constant,
-//! whatever the input's size. Two cases need more. Jaeger's JSON keeps a trace in one piece, so the
-//! text of all spans waits for the end. HTrace 3 has spans that know their parent but not their
-//! trace: those wait, and for each other span read from HTrace its id and trace are kept (16
-//! bytes).
+//! If the output format allows it, spans are written as they arrive, in constant memory whatever
+//! the size of the input. Two cases need more memory. Jaeger's JSON keeps each trace in one piece,
+//! so the text of all spans is held until the end. HTrace 3 has spans that know their parent but
+//! not their trace: these are held, and the id and trace of every other HTrace span are remembered
+//! (16 bytes each).
 //!
 //! Nothing is joined, renamed or dropped: duplicates, orphans and irregular times come out
 //! unchanged.
@@ -66,7 +66,7 @@ enum Output<'w> {
     Spans(Box<dyn TraceWriter + 'w>),
     /// Requests with spans of any traces, which share resources and scopes.
     Batches { writer: Box<dyn TraceWriter + 'w>, batch: Vec<Span<'static>>, spans_max: usize },
-    /// Like `Batches`, written by this module, which needs no copy of the spans.
+    /// Like `Batches`, but this module writes the requests itself, which saves copying the spans.
     Requests(Requests<'w>),
     /// Complete traces.
     Traces { writer: jaeger_json::Writer<'w>, traces: Traces },
@@ -82,7 +82,7 @@ impl fmt::Debug for Converter<'_> {
 }
 
 impl<'w> Converter<'w> {
-    /// A converter that writes to `out`; `None` if the format can only be read.
+    /// Makes a converter that writes to `out`; `None` if the format can only be read.
     pub fn new(to: Format, out: Box<dyn Write + 'w>) -> Option<Self> {
         let out = match to {
             Format::OtlpJson => Output::Requests(Requests::new(out, Request::Json(Default::default()))),
@@ -107,7 +107,8 @@ impl<'w> Converter<'w> {
         }
     }
 
-    /// A converter that passes batches of spans to `writer`, whose format has the losses of `to`.
+    /// Makes a converter that passes batches of spans to `writer`. Losses are counted as for the
+    /// format `to`.
     pub fn to_writer(to: Format, writer: Box<dyn TraceWriter + 'w>) -> Self {
         Self::with(to, Output::Batches { writer, batch: Vec::new(), spans_max: REQUEST_SPANS })
     }
@@ -139,13 +140,13 @@ impl<'w> Converter<'w> {
         self
     }
 
-    /// Writes the spans that waited for the end, and finishes the output.
+    /// Writes the spans that were held until the end, and finishes the output.
     ///
     /// # Errors
     ///
     /// If the output could not be written, now or earlier.
     pub fn finish(mut self) -> io::Result<Converted> {
-        // After a stop, only the work in progress is finished.
+        // After a stop, held spans are discarded and only the output is finished.
         let waiting = if self.stopped() { Traceless::default() } else { std::mem::take(&mut self.traceless) };
         let mut pulse = Pulse::of(self.stop.take());
         for (span, place, found) in waiting.resolve(&mut pulse) {

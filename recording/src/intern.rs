@@ -1,11 +1,11 @@
-//! Interned names.
+//! Interned names: each distinct name is stored once and has a number.
 
 use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
 use rapidhash::fast::RandomState;
 
-/// A name in an [`Interner`]. Within one interner, equal symbols are equal names.
+/// The number of a name in an [`Interner`]. Within one interner, equal symbols mean equal names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Symbol(pub u32);
 
@@ -25,7 +25,7 @@ pub struct Interner {
 }
 
 impl Interner {
-    /// The symbol of a name, added if it is new.
+    /// Returns the symbol of a name, and adds the name if it is new.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! Recorded traces in memory, and the files they come from.
+//! Reads recordings (files, folders, archives) into memory, and converts them between formats.
 //!
 //! ```text
 //! files -> source (folders, tar, gz, xz, zst) -> astracer_formats (one reader each) -> Sink
@@ -6,7 +6,7 @@
 //!                                    traces and problems <- join <- Recording's intake -+- or Converter -> file
 //! ```
 //!
-//! This crate knows nothing about scores or servers, has no clock, and prints nothing.
+//! This crate computes no scores, does no networking, reads no clock and prints nothing.
 
 pub mod convert;
 pub mod intern;

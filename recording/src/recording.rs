@@ -1,8 +1,8 @@
-//! A recording in memory, in compact form: traces whose spans know their parents.
+//! A recording in memory, in compact form: traces whose spans are linked to their parents.
 //!
 //! [`Intake`] receives spans in any order and from any number of files; [`Intake::finish`] joins
 //! them into traces. A span takes [`Recording::BYTES_PER_SPAN`] bytes, plus its share of names and
-//! of traces; attributes, events and links are kept only on request ([`Keep::full`]).
+//! traces. Attributes, events and links are kept only on request ([`Keep::full`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ use labels::Labels;
 pub use intake::{Intake, Keep, Skipped};
 pub use view::{SpanView, TraceView};
 
-/// No span, in tables of span indices.
+/// Marks "no span" in tables of span indices.
 const NONE: u32 = u32::MAX;
-/// No time, in the columns of a [`SpanRow`].
+/// Marks "no time" in the columns of a [`SpanRow`].
 const NO_TIME: u64 = u64::MAX;
 
 /// The fixed part of one span. Text is in the interners.
@@ -38,7 +38,7 @@ struct SpanRow {
     parent_id: SpanId,
     start: u64,
     end: u64,
-    /// A hash of the record's bytes, which identifies a span that was written twice.
+    /// A hash of the record's bytes, which detects spans that were written twice.
     record_hash: u64,
     byte: u64,
     trace: u32,
@@ -73,24 +73,24 @@ pub struct Recording {
     services: Interner,
     labels: Labels,
     files: Vec<Arc<str>>,
-    /// The format of each of `files`, where the reader said it.
+    /// The format of each of `files`, if the reader reported it.
     formats: Vec<Option<Format>>,
     spans: Vec<SpanRow>,
     /// Parents after the first, for spans with several.
     more_parents: HashMap<u32, Box<[SpanId]>>,
-    /// For each span its set in `labels`; empty if [`Keep::labels`] names no attribute.
+    /// The set in `labels` of each span; empty if [`Keep::labels`] names no attribute.
     span_labels: Vec<Symbol>,
     /// Texts that `span_trace_states` refers to.
     trace_states: Interner,
-    /// Whether a span's tracestate states a sampling threshold.
+    /// True if any span's tracestate contains a sampling threshold.
     states_thresholds: bool,
-    /// For each span its tracestate; empty unless [`Keep::trace_states`].
+    /// The tracestate of each span; empty unless [`Keep::trace_states`] is set.
     span_trace_states: Vec<Symbol>,
     /// Complete spans, parallel to `spans`; empty unless [`Keep::full`] is set.
     full: Vec<Span<'static>>,
     /// Span indices, grouped by trace and ordered by start within a trace.
     order: Vec<u32>,
-    /// Ordered by start of the root.
+    /// Trace rows, ordered by the start of their root.
     traces: Vec<TraceRow>,
     problems: Problems,
     skipped: Vec<Skipped>,
@@ -101,12 +101,12 @@ impl Recording {
     /// The size of a span in a recording, excluding names and traces.
     pub const BYTES_PER_SPAN: usize = size_of::<SpanRow>() + size_of::<u32>();
 
-    /// Traces by the start of their root; equal starts keep the order of the input.
+    /// All traces, ordered by the start of their root; equal starts keep the order of the input.
     pub fn traces(&self) -> impl ExactSizeIterator<Item = TraceView<'_>> {
         self.traces.iter().map(|row| TraceView::new(self, row))
     }
 
-    /// A span by its [index](SpanView::index).
+    /// The span with this [index](SpanView::index).
     ///
     /// # Panics
     ///
@@ -136,18 +136,21 @@ impl Recording {
         &self.services
     }
 
-    /// The attributes whose values were kept, in the order of [`Keep::labels`].
+    /// The attributes whose values were kept, from the span or its resource, in the order of
+    /// [`Keep::labels`].
     pub fn label_keys(&self) -> &[String] {
         self.labels.keys().0
     }
 
-    /// The attributes whose values were kept of spans alone, in the order of [`Keep::own_labels`].
+    /// The attributes whose values were kept from the span only, in the order of
+    /// [`Keep::own_labels`].
     pub fn own_label_keys(&self) -> &[String] {
         self.labels.keys().1
     }
 
-    /// The values of these attributes, the spans' own behind the others, in a set that
-    /// [`SpanView::label_symbol`] refers to; `None` where a span has none.
+    /// The values in the set with this symbol (see [`SpanView::label_symbol`]): one for each of
+    /// [`Self::label_keys`], then one for each of [`Self::own_label_keys`]. `None` if the span
+    /// lacks the attribute.
     pub fn label_values(&self, set: Symbol) -> impl ExactSizeIterator<Item = Option<&str>> {
         self.labels.values(set)
     }
@@ -157,8 +160,8 @@ impl Recording {
         &self.files
     }
 
-    /// True if a span's tracestate states a sampling threshold (`ot=th`), whether or not
-    /// tracestates were kept: some traces stand for several.
+    /// True if any span's tracestate contains a sampling threshold (`ot=th`), even if tracestates
+    /// were not kept. Some traces then represent several.
     pub fn states_thresholds(&self) -> bool {
         self.states_thresholds
     }
@@ -168,7 +171,7 @@ impl Recording {
         &self.problems
     }
 
-    /// The first files without traces, and the number of all of them.
+    /// The first skipped files, and the number of all of them.
     pub fn skipped(&self) -> (&[Skipped], u64) {
         (&self.skipped, self.skipped.len() as u64 + self.skipped_more)
     }

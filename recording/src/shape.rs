@@ -1,8 +1,8 @@
 //! Call trees: the shapes of traces.
 //!
-//! The shape of a span is its name and the multiset of its children's shapes: children that ran in
-//! another order, or at other times, have the same shape. A span with several parents belongs to
-//! its first. A trace with several tops (roots, orphans) is a multiset of trees.
+//! The shape of a span is its name and the multiset of its children's shapes, so the order and the
+//! times of the children do not matter. A span with several parents belongs to the first. A trace
+//! with several tops (roots, orphans) is a multiset of trees.
 
 use std::hash::BuildHasher;
 
@@ -13,24 +13,24 @@ use crate::intern::Symbol;
 use crate::recording::TraceView;
 use crate::stop::Pulse;
 
-/// A shape in a set of [`Shapes`]; equal ids are equal shapes.
+/// A shape in a set of [`Shapes`]. Equal ids mean equal shapes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShapeId(pub u32);
 
-/// The name of the node above the tops of a trace with several.
+/// The name of the node above the tops of a trace that has several.
 const FOREST: u32 = u32::MAX;
 
 /// A set of shapes, each stored once: equal subtrees share one node.
 #[derive(Clone, Debug, Default)]
 pub struct Shapes {
     table: HashTable<u32>,
-    /// For each node its name, and the end of its children in `children`.
+    /// The name of each node, and the end of its children in `children`.
     nodes: Vec<(u32, u32)>,
     children: Vec<u32>,
     hasher: RandomState,
 }
 
-/// Buffers of [`Shapes::of_trace`], reused from trace to trace.
+/// Buffers of [`Shapes::of_trace`], reused between traces.
 #[derive(Clone, Debug, Default)]
 pub struct Scratch {
     /// Sorted span indices, to find a span's position in its trace.
@@ -42,8 +42,8 @@ pub struct Scratch {
 }
 
 impl Shapes {
-    /// The shape of a trace; `None` if the work is to stop, which a trace of millions of spans
-    /// takes a while for.
+    /// The shape of a trace. `None` if `pulse` stopped the work, which is polled because a trace
+    /// can have millions of spans.
     pub fn of_trace(
         &mut self,
         trace: TraceView<'_>,
@@ -83,7 +83,8 @@ impl Shapes {
         ready.clear();
         ready.extend((0..len as u32).filter(|&at| waiting[at as usize] == 0));
         let names: Vec<Symbol> = trace.spans().map(|span| span.name_symbol()).collect();
-        // From the leaves upwards, without recursion, because a trace can be a million spans deep.
+        // Works from the leaves upwards instead of recursing, because a trace can be a million
+        // spans deep.
         while let Some(at) = ready.pop() {
             let mut own = std::mem::take(&mut shapes[at as usize]);
             let shape = self.node(names[at as usize].0, &mut own);
@@ -247,8 +248,8 @@ mod tests {
             (4, 1, 0, "b"),
         ]);
         assert_eq!(ids[0], ids[1]);
-        // An orphan alone has the shape of a root: orphanhood is a problem, not a property of the
-        // shape.
+        // A lone orphan has the shape of a root: being an orphan is a problem of the recording, not
+        // a property of the shape.
         assert_eq!(ids[2], ids[3]);
         assert_eq!(shapes.name(ids[0]), None);
         assert_eq!(shapes.children(ids[0]).len(), 2);

@@ -1,8 +1,8 @@
 //! Sources of recordings: files, folders, archives and compressed streams.
 //!
-//! [`read`] walks a folder in sorted order, opens tar archives and gz, xz and zst streams however
-//! they are nested, detects the format of each contained file, and passes the file to that format's
-//! reader. Nothing is written to disk: names inside archives are only labels.
+//! [`read`] walks a folder in sorted order and opens tar archives and gz, xz and zst streams,
+//! however they are nested. It detects the format of each contained file and passes the file to
+//! that format's reader. Nothing is written to disk: names inside archives are only labels.
 //!
 //! ```text
 //! path -> walk -> unpack -> detect -> astracer_formats::read -> Sink
@@ -39,8 +39,9 @@ pub struct Limits {
     /// Bytes after decompression, over the whole source. Reading stops at the limit. Uncompressed
     /// files do not count.
     pub expanded_bytes_max: u64,
-    /// Bounds on one record. The nesting limit applies to archives in archives too, which are never
-    /// opened deeper than 8 levels, because each open decompressor holds its window.
+    /// Bounds on one record. The nesting limit also applies to archives in archives. These are
+    /// never opened deeper than 8 levels, because each open decompressor holds its window in
+    /// memory.
     pub records: astracer_formats::Limits,
 }
 
@@ -67,7 +68,7 @@ pub struct Options {
 pub struct Summary {
     /// The files with traces, in the order read.
     pub files: Vec<FileSummary>,
-    /// Bytes read as stored, before decompression.
+    /// Bytes read, before decompression.
     pub stored_bytes: u64,
 }
 
@@ -79,7 +80,7 @@ pub struct FileSummary {
     pub name: Arc<str>,
     /// The format, detected or given.
     pub format: Format,
-    /// The size of the part that was read, after decompression.
+    /// Bytes read, after decompression.
     pub expanded_bytes: u64,
     /// The number of spans read from the file.
     pub spans: u64,
@@ -87,19 +88,21 @@ pub struct FileSummary {
 
 /// Reads a file, a folder or an archive to its end; `-` is the standard input.
 ///
-/// Files without traces are [skipped](Sink::skipped) with a reason. Hidden files are skipped, and
-/// so are links to something that is read anyway. A file that cannot be read, ends early or exceeds
-/// a limit is a [`Problem`](astracer_model::Problem), reported after the good spans before it.
+/// Files without traces are [skipped](Sink::skipped) with a reason, and so are hidden files and
+/// links to something that is read anyway. A file that cannot be read, ends early or exceeds a
+/// limit is a [`Problem`](astracer_model::Problem), which is reported after the valid spans before
+/// it.
 ///
 /// # Errors
 ///
-/// If the path does not exist or cannot be opened, or if nothing in it is a trace file.
+/// If the path does not exist or cannot be opened, or if it contains no trace file.
 pub fn read(path: &Path, options: &Options, sink: &mut dyn Sink) -> Result<Summary, SourceError> {
     read_unless(path, options, None, sink)
 }
 
-/// The same, which also ends soon after `stop` is true while it waits for the standard input or a
-/// pipe. The sink is to be [stopped](Sink::stopped) then too: what was read ends there.
+/// Like [`read`], but also ends soon after `stop` returns true while it waits for the standard
+/// input or a pipe. The sink should report [stopped](Sink::stopped) then too, because the data read
+/// so far ends there.
 ///
 /// # Errors
 ///
@@ -154,8 +157,8 @@ fn read_unless(
                     Ok(file) => unpack.input(Box::new(file), &label::of_path(&path)),
                     Err(error) => unpack.unreadable(&label::of_path(&path), 0, &error),
                 }
-                // Only the first bytes of a skipped file are read, but progress displays expect all
-                // of them.
+                // A skipped file is read only at its beginning, but progress displays expect all of
+                // its bytes.
                 stored.set(stored.get().max(before + bytes));
             }
             Found::Skipped { path, reason } => unpack.skip(&label::of_path(&path), &reason),
@@ -175,8 +178,8 @@ fn finish(unpack: Unpack<'_>, path: &Path) -> Result<Summary, SourceError> {
 }
 
 /// The number of bytes that [`read`] will report as [progress](Sink::progress) for a path: the
-/// stored sizes of its files. `None` if it is unknown beforehand, as for the standard input and
-/// pipes.
+/// stored sizes of its files. `None` if the size is unknown in advance, as for the standard input
+/// and pipes.
 pub fn stored_size(path: &Path) -> Option<u64> {
     if is_standard_input(path) {
         return None;
@@ -192,7 +195,7 @@ fn is_standard_input(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// The reason why a source yielded nothing.
+/// The reason why a source yielded no traces.
 #[derive(Debug)]
 pub struct SourceError(Kind);
 
@@ -226,7 +229,7 @@ impl fmt::Display for SourceError {
                 write!(f, "'{path}' does not exist; check the path, or use '-' for the standard input")
             }
             Kind::Open { path, error } => {
-                write!(f, "can't open '{}': {error}; check its permissions", escaped(path))
+                write!(f, "can't open '{}': {error}; check the path and its permissions", escaped(path))
             }
             Kind::Unrecognised { path, first_refusal } => {
                 write!(f, "no traces in '{}'", escaped(path))?;
@@ -235,11 +238,15 @@ impl fmt::Display for SourceError {
                 if name == escaped(path) {
                     write!(f, ": {reason}")?;
                 } else {
-                    write!(f, "; the first file left out is '{name}': {reason}")?;
+                    write!(f, "; the first skipped file is '{name}': {reason}")?;
                 }
                 if *format_may_help {
                     let names: Vec<_> = Format::ALL.iter().map(|format| format.name()).collect();
-                    write!(f, "; if it holds traces, name their format with --format: {}", names.join(", "))?;
+                    write!(
+                        f,
+                        "; if it does contain traces, name their format with --format: {}",
+                        names.join(", ")
+                    )?;
                 }
                 Ok(())
             }

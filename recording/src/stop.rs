@@ -1,15 +1,16 @@
-//! Asks during long work whether to stop, and sorts in steps between which that is asked.
+//! Lets long work be stopped: a counter that polls a stop condition, and a sort that can be
+//! interrupted.
 //!
-//! A loop over a recording takes a [`Pulse`] and counts its units of work on it. The caller decides
-//! when to stop: a flag, a deadline, or a test that counts.
+//! A loop over a recording takes a [`Pulse`] and counts its units of work on it. The caller
+//! provides the condition: a flag, a deadline, or a counter in tests.
 
-/// Units of work between two questions. A unit takes less than a microsecond, so a question comes
-/// every few milliseconds.
+/// Units of work between two polls. A unit takes less than a microsecond, so the condition is
+/// polled every few milliseconds.
 const STRIDE: u32 = 4096;
-/// Values that are sorted at once: a few milliseconds of work.
+/// The number of values sorted without a poll: a few milliseconds of work.
 const SORTED_AT_ONCE: usize = 1 << 14;
 
-/// Counts work and asks at every 4,096th unit of it whether to stop.
+/// Counts units of work, and polls every 4,096 units whether to stop.
 #[derive(Default)]
 pub struct Pulse<'c> {
     stop: Option<Box<dyn Fn() -> bool + 'c>>,
@@ -27,28 +28,28 @@ impl std::fmt::Debug for Pulse<'_> {
 }
 
 impl<'c> Pulse<'c> {
-    /// Ends the work soon after `stop` returned true.
+    /// Makes a pulse that stops the work soon after `stop` returns true.
     pub fn new(stop: impl Fn() -> bool + 'c) -> Self {
         Self::of(Some(Box::new(stop)))
     }
 
-    /// Never stops if there is nothing to ask.
+    /// Makes a pulse that never stops if `stop` is `None`.
     pub(crate) fn of(stop: Option<Box<dyn Fn() -> bool + 'c>>) -> Self {
         Self { stop, ..Self::default() }
     }
 
-    /// For work that nobody stops.
+    /// Makes a pulse for work that cannot be stopped.
     pub fn never() -> Self {
         Self::default()
     }
 
-    /// Counts one unit of work. Returns true once the work is to stop.
+    /// Counts one unit of work. Returns true once the work should stop.
     #[inline]
     pub fn stopped(&mut self) -> bool {
         self.stopped_after(1)
     }
 
-    /// Counts several units of work. Returns true once the work is to stop.
+    /// Counts several units of work. Returns true once the work should stop.
     #[inline]
     pub fn stopped_after(&mut self, units: usize) -> bool {
         self.work = self.work.saturating_add(u32::try_from(units).unwrap_or(u32::MAX));
@@ -64,12 +65,12 @@ impl<'c> Pulse<'c> {
         self.stopped |= self.stop.as_ref().is_some_and(|stop| stop());
     }
 
-    /// Sorts by a key; equal keys keep their order. Returns false if the work is to stop: the
-    /// values are then in any order, but all there.
+    /// Sorts by a key; equal keys keep their order. Returns false if the work should stop: the
+    /// values are then all present, but in any order.
     ///
-    /// The standard library's sort cannot be stopped, and takes seconds for millions of values. So
-    /// parts are sorted by it, and merged step by step where they overlap; the copy takes as much
-    /// memory as the values do there. Values that are in order already are left alone.
+    /// The standard library's sort cannot be interrupted and takes seconds for millions of values.
+    /// This function uses it on chunks, then merges the chunks step by step where they overlap. The
+    /// merge buffer is as large as the overlap. Values that are already in order are not touched.
     pub fn sort_by_key<T: Copy, K: Ord>(&mut self, values: &mut [T], key: impl Fn(&T) -> K) -> bool {
         if values.is_sorted_by_key(&key) {
             return !self.stopped_after(values.len());
@@ -86,7 +87,7 @@ impl<'c> Pulse<'c> {
             for pair in values.chunks_mut(2 * run) {
                 let (left, right) = pair.split_at(run.min(pair.len()));
                 let (Some(last), Some(first)) = (left.last(), right.first()) else { continue };
-                // Values that come before all of the other run, or after it, are in their places.
+                // Values before or after the whole other run are already in place.
                 let begin = left.partition_point(|value| key(value) <= key(first));
                 let end = right.partition_point(|value| key(value) < key(last));
                 let overlap = begin..left.len() + end;
@@ -94,7 +95,7 @@ impl<'c> Pulse<'c> {
                 merged.clear();
                 merged.reserve_exact(overlap.len());
                 while let (Some(first), Some(second)) = (left.first(), right.first()) {
-                    // The left run came first.
+                    // On equal keys the left run wins, which keeps the sort stable.
                     if key(second) < key(first) {
                         merged.push(*second);
                         right = &right[1..];
@@ -134,19 +135,19 @@ mod tests {
         });
         let first = (1..20_000).find(|_| pulse.stopped());
         assert_eq!((first, asked.get()), (Some(2 * STRIDE), 2));
-        assert!(pulse.stopped(), "what was stopped stays so");
+        assert!(pulse.stopped(), "a stop is permanent");
         assert!(!Pulse::never().stopped_after(usize::MAX));
     }
 
-    /// Against the standard library's stable sort, at lengths around those of parts and of merged
-    /// runs.
+    /// Compares with the standard library's stable sort, at lengths around those of chunks and
+    /// merged runs.
     #[test]
     fn sorting_in_steps_is_sorting() {
         for len in
             [0, 1, 2, SORTED_AT_ONCE, SORTED_AT_ONCE + 1, 2 * SORTED_AT_ONCE + 1, 5 * SORTED_AT_ONCE + 7]
         {
-            // Far from their places, a few places from them, all in order but for the first, and
-            // parts that meet in equal keys.
+            // Keys far out of order, slightly out of order, in order except for the first, and in
+            // chunks that meet at equal keys.
             let far = |at: usize| at * 7919 % 1000;
             let keys: [&dyn Fn(usize) -> usize; 4] =
                 [&far, &|at| at + far(at) / 50, &|at| if at == 0 { len } else { at }, &|at| {

@@ -1,4 +1,4 @@
-//! The position behind the last settled record, kept in a small file of two slots.
+//! The position after the last settled record, stored in a small file with two slots.
 
 use std::io;
 
@@ -14,11 +14,11 @@ const CONTENT_BYTES: usize = 32;
 pub(crate) struct Position {
     pub(crate) segment: u64,
     pub(crate) offset: u64,
-    /// Spans of the log before this position: their outcome is final.
+    /// The number of spans of the log before this position, whose outcome is final.
     pub(crate) settled: u64,
 }
 
-/// The file. A slot that is torn by a crash leaves the other one, which is one record older.
+/// The open file. If a crash tears one slot, the other one is intact and one record older.
 #[derive(Debug)]
 pub(crate) struct Cursor {
     file: Box<dyn DiskFile>,
@@ -34,8 +34,8 @@ impl Cursor {
         Ok((Cursor { file, sequence }, newest.map(|(_, position)| position)))
     }
 
-    /// Writes a position over the older slot. After an error the next one goes there too: the other
-    /// may be the only good one.
+    /// Overwrites the older slot with a position. After an error the next write goes to the same
+    /// slot, because the other one may be the only intact one.
     pub(crate) fn write(&mut self, position: &Position) -> io::Result<()> {
         let sequence = self.sequence + 1;
         let Position { segment, offset, settled } = *position;
@@ -48,7 +48,7 @@ impl Cursor {
     }
 }
 
-/// Returns the position in a folder that is only looked at.
+/// Returns the position without changing anything in the folder.
 pub(crate) fn peek(disk: &dyn Disk) -> io::Result<Option<Position>> {
     if !disk.contains(NAME) {
         return Ok(None);

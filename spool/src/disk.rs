@@ -1,4 +1,4 @@
-//! Access to the files of a spool, behind a trait so that tests can make every operation fail.
+//! Access to the files of a spool, through a trait, so that tests can make every operation fail.
 
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions};
@@ -23,21 +23,21 @@ pub trait Disk: Send + Debug {
     /// If the folder cannot be read.
     fn list(&self) -> io::Result<Vec<String>>;
 
-    /// Creates a file that is not there.
+    /// Creates a new file.
     ///
     /// # Errors
     ///
-    /// If it is there or cannot be created.
+    /// If the file exists or cannot be created.
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
 
-    /// Opens a file to read and write.
+    /// Opens a file for reading and writing.
     ///
     /// # Errors
     ///
     /// If it cannot be opened.
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
 
-    /// Returns true if the file is still in the folder: an open file may have been removed.
+    /// Returns true if the file is in the folder. An open file may have been removed.
     fn contains(&self, name: &str) -> bool;
 
     /// Removes a file.
@@ -51,7 +51,7 @@ pub trait Disk: Send + Debug {
     ///
     /// # Errors
     ///
-    /// If that fails.
+    /// If the folder cannot be synced.
     fn sync(&self) -> io::Result<()>;
 }
 
@@ -61,10 +61,11 @@ pub trait DiskFile: Send + Debug {
     ///
     /// # Errors
     ///
-    /// If it cannot be read.
+    /// If the length cannot be read.
     fn bytes(&mut self) -> io::Result<u64>;
 
-    /// Reads at an offset until `buffer` is full or the file ends; returns the bytes read.
+    /// Reads at an offset until `buffer` is full or the file ends; returns the number of bytes
+    /// read.
     ///
     /// # Errors
     ///
@@ -75,10 +76,10 @@ pub trait DiskFile: Send + Debug {
     ///
     /// # Errors
     ///
-    /// If writing fails; some bytes may be written then.
+    /// If writing fails. Some of the bytes may have been written.
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Writes two parts at an offset, one behind the other.
+    /// Writes two consecutive parts at an offset.
     ///
     /// # Errors
     ///
@@ -87,18 +88,18 @@ pub trait DiskFile: Send + Debug {
         self.write_at(offset, &parts.concat())
     }
 
-    /// Cuts the file to a length.
+    /// Truncates the file to a length.
     ///
     /// # Errors
     ///
-    /// If that fails.
+    /// If truncating fails.
     fn cut(&mut self, bytes: u64) -> io::Result<()>;
 
     /// Makes the content durable.
     ///
     /// # Errors
     ///
-    /// If that fails; the content's state is unknown then.
+    /// If syncing fails. It is then unknown which content is durable.
     fn sync(&mut self) -> io::Result<()>;
 }
 
@@ -107,21 +108,21 @@ pub trait DiskFile: Send + Debug {
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Opens a folder, and makes it if it is not there.
+    /// Opens a folder, and creates it if it does not exist.
     ///
     /// # Errors
     ///
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub fn create(path: &Path) -> io::Result<Self> {
         fs::create_dir_all(path)?;
         Ok(Folder(path.to_owned()))
     }
 
-    /// Opens a folder that is there.
+    /// Opens an existing folder.
     ///
     /// # Errors
     ///
-    /// If it is not there.
+    /// If it does not exist or cannot be read.
     pub fn open(path: &Path) -> io::Result<Self> {
         fs::read_dir(path)?;
         Ok(Folder(path.to_owned()))
@@ -159,7 +160,7 @@ impl Disk for Folder {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // Folders cannot be opened on every system; where they cannot, there is nothing to sync.
+        // On systems where folders cannot be opened, there is nothing to sync.
         File::open(&self.0).map_or(Ok(()), |folder| folder.sync_all())
     }
 }
@@ -192,7 +193,7 @@ impl DiskFile for File {
         self.seek(SeekFrom::Start(offset))?;
         let mut slices = parts.map(IoSlice::new);
         let mut left = &mut slices[..];
-        // Empty slices at the front would look like a file that takes nothing.
+        // Empty slices at the front would make a write of zero bytes look like an error.
         IoSlice::advance_slices(&mut left, 0);
         while !left.is_empty() {
             match self.write_vectored(left) {

@@ -1,14 +1,14 @@
-//! Headers of segments and frames. The crate's documentation has the layout.
+//! The headers of segments and frames. The crate's documentation has the layout.
 
 use crc32fast::Hasher;
 
 const MAGIC: [u8; 8] = *b"astspool";
 const VERSION: u32 = 1;
-/// First bytes of every frame: a frame behind damage is found by them.
+/// The first bytes of every frame, by which a frame after damage is found.
 pub(crate) const MARKER: [u8; 4] = *b"fram";
 
 pub(crate) const HEADER_BYTES: usize = 40;
-/// Both copies of a segment's header.
+/// The size of both copies of a segment's header.
 pub(crate) const SEGMENT_START: u64 = 2 * HEADER_BYTES as u64;
 pub(crate) const FRAME_HEADER_BYTES: u64 = HEADER_BYTES as u64;
 
@@ -35,7 +35,7 @@ pub(crate) fn crc(salt: u32, bytes: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// Copies fields into a header and closes it with their checksum.
+/// Copies fields into a header and appends their checksum.
 fn pack(fields: &[&[u8]], salt: u32) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     let mut at = 0;
@@ -120,13 +120,13 @@ impl FrameHeader {
         })
     }
 
-    /// Returns the bytes of header and payload.
+    /// Returns the size of header and payload in bytes.
     pub(crate) fn frame_bytes(&self) -> u64 {
         FRAME_HEADER_BYTES + u64::from(self.payload_bytes)
     }
 
-    /// True if its append failed, and it could not be removed: the next segment begins with the
-    /// spans that it claims.
+    /// True if the append of this frame failed and the frame could not be removed. The next segment
+    /// then begins with the spans that this frame claims.
     pub(crate) fn was_refused(&self, spans_before_next: Option<u64>) -> bool {
         self.spans > 0 && spans_before_next.is_some_and(|next| self.spans_before >= next)
     }
@@ -153,11 +153,11 @@ mod tests {
         expected.extend_from_slice(&crc(7, &expected).to_le_bytes());
         assert_eq!(bytes[..], expected[..]);
         assert_eq!(FrameHeader::decode(&bytes, 7), Some(header));
-        // Of another segment.
+        // The salt of another segment.
         assert_eq!(FrameHeader::decode(&bytes, 8), None);
     }
 
-    /// "123456789" is the check value of CRC-32/ISO-HDLC in the catalogue of parametrised CRC
+    /// The check value of CRC-32/ISO-HDLC for "123456789", from the catalogue of parametrised CRC
     /// algorithms.
     #[test]
     fn the_checksum_is_crc_32() {

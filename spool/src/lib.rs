@@ -1,21 +1,21 @@
 //! An append-only segmented log on disk: a queue of records that survives the process.
 //!
-//! A record is a payload of bytes with the number of spans that it holds and the time when it was
-//! appended. [`Spool`] appends records at one end and hands them out at the other, in order and at
-//! least once. It has limits on bytes and age, keeps rejected records in a dead-letter log, and
-//! counts every span whose record it had to give up.
+//! A record is a payload of bytes, with its number of spans and the time when it was appended.
+//! [`Spool`] appends records at one end and returns them at the other, in order and at least once.
+//! It has limits on size and age, keeps rejected records in a dead-letter log, and counts every
+//! span whose record it had to give up.
 //!
-//! Nothing here knows a trace format, a network, a clock or a thread: times are arguments, and the
-//! caller drives it.
+//! This crate knows no trace format, and uses no network, clock or thread: times are arguments, and
+//! the caller drives it.
 //!
 //! # Files
 //!
 //! | name | content |
 //! |---|---|
 //! | `lock` | empty; locked by the one process that uses the folder |
-//! | `cursor` | the position behind the last settled record, in two slots |
-//! | `live-00000001.seg` and so on | segments of records that wait |
-//! | `dead-00000001.seg` and so on | segments of records that were rejected, with the reason |
+//! | `cursor` | the position after the last settled record, in two slots |
+//! | `live-00000001.seg` and so on | segments of waiting records |
+//! | `dead-00000001.seg` and so on | segments of rejected records, with the reason |
 //!
 //! # Format, version 1
 //!
@@ -27,13 +27,13 @@
 //! |---|---|---|
 //! | 0 | 8 | `astspool` |
 //! | 8 | 4 | version: 1 |
-//! | 12 | 4 | salt: random, so that no payload can hold a valid frame of its own segment |
+//! | 12 | 4 | salt: random, so that no payload can contain a valid frame of its own segment |
 //! | 16 | 8 | number of the segment, as in its name |
 //! | 24 | 8 | spans appended to the log before this segment |
 //! | 32 | 4 | zero |
 //! | 36 | 4 | checksum of bytes 0 to 35 |
 //!
-//! Frames follow, each a header of 40 bytes and a payload:
+//! Frames follow, each with a header of 40 bytes and a payload:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -41,25 +41,25 @@
 //! | 4 | 4 | bytes of the payload |
 //! | 8 | 8 | time of the append, in nanoseconds since 1970 |
 //! | 16 | 4 | spans of the record |
-//! | 20 | 4 | kind: the user's own |
+//! | 20 | 4 | kind: defined by the user of the spool |
 //! | 24 | 8 | spans appended to the log before this record |
-//! | 32 | 4 | checksum of the payload, from the salt |
-//! | 36 | 4 | checksum of bytes 0 to 35, from the salt |
+//! | 32 | 4 | checksum of the payload, seeded with the salt |
+//! | 36 | 4 | checksum of bytes 0 to 35, seeded with the salt |
 //!
 //! The payload of a dead letter begins with the reason: its length in 2 bytes, then the text.
 //!
-//! The cursor has two slots of 64 bytes, written in turn: sequence number, number of the segment,
-//! offset in it, settled spans (8 bytes each), and the checksum of these 32 bytes.
+//! The cursor has two slots of 64 bytes, written alternately: sequence number, number of the
+//! segment, offset in it, settled spans (8 bytes each), and the checksum of these 32 bytes.
 //!
 //! # Damage
 //!
-//! A frame that was being written when the machine stopped fails its checksum; [`Spool::open`] cuts
-//! such a tail. Damage between good frames is skipped by looking for the next valid header. Every
-//! header says how many spans came before it, so the loss is known exactly. The only loss without a
-//! number is that of a tail: bytes are reported then.
+//! A frame that was being written when the machine stopped fails its checksum; [`Spool::open`]
+//! truncates such a tail. Damage between good frames is skipped by searching for the next valid
+//! header. Every header states how many spans came before it, so the number of lost spans is known
+//! exactly. Only for a damaged tail is it unknown; then the number of bytes is reported.
 //!
-//! The cursor is not synced. After a crash of the machine, some records may be handed out again,
-//! never skipped.
+//! The cursor is not synced. After a crash of the machine, some records may be returned again, but
+//! none is skipped.
 
 mod cursor;
 mod disk;

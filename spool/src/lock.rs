@@ -1,9 +1,9 @@
-//! A file that one process at a time may hold.
+//! A lock on a file that one process at a time can hold.
 
 use std::fs::File;
 use std::io;
 
-/// A lock of a file or of a folder that was opened, held until it is dropped.
+/// A lock on an open file or folder, held until it is dropped.
 #[derive(Debug)]
 pub struct FileLock(File);
 
@@ -12,8 +12,8 @@ impl FileLock {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::WouldBlock`] if it is locked already, by this process or another; else the
-    /// system's error.
+    /// [`io::ErrorKind::WouldBlock`] if this process or another has already locked it; otherwise
+    /// the system's error.
     pub fn take(file: File) -> io::Result<Self> {
         match fs4::FileExt::try_lock(&file) {
             Ok(()) => Ok(FileLock(file)),
@@ -25,10 +25,10 @@ impl FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        // The lock is the open file's, and the file stays open after its handle is dropped while a
-        // copy of the handle is: a child that this process has forked holds a copy until it begins
-        // its own program. The next user would find the folder locked. If unlocking fails, closing
-        // the file unlocks it.
+        // The lock belongs to the open file, which stays open after this handle is dropped as long
+        // as a copy of the handle exists. A child that this process has forked holds a copy until
+        // it executes its own program, so without unlocking, the next user would find the folder
+        // locked. If unlocking fails, closing the file releases the lock.
         let _ = fs4::FileExt::unlock(&self.0);
     }
 }
@@ -42,7 +42,7 @@ mod tests {
         let path = tempfile::NamedTempFile::new().unwrap();
         let take = || FileLock::take(path.reopen().unwrap());
         let lock = take().unwrap();
-        // As a forked child holds it.
+        // A copy as a forked child holds it.
         let _copy = lock.0.try_clone().unwrap();
         assert_eq!(take().unwrap_err().kind(), io::ErrorKind::WouldBlock);
         drop(lock);

@@ -1,19 +1,19 @@
-//! Frames of a segment, one after the other, and the way past damage.
+//! Scans the frames of a segment and skips damage.
 
 use std::io;
 
 use crate::disk::DiskFile;
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, HEADER_BYTES, MARKER};
 
-/// Bytes read at a time while looking for the next frame.
+/// The number of bytes read at a time during the search for the next frame.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// The next thing in a segment.
+/// The result of a look at one position of a segment.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// A frame with a valid header that lies within the segment. Its payload is unchecked.
+    /// A frame with a valid header that lies within the segment. Its payload has not been checked.
     Frame(FrameHeader),
-    /// No frame begins here; the next one does at this offset.
+    /// No frame begins here; the next one begins at this offset.
     Damage { next: u64 },
     /// No frame begins here or later.
     Torn,
@@ -21,7 +21,7 @@ pub(crate) enum Found {
     End,
 }
 
-/// Looks at the bytes at `offset` of a segment of `bytes` bytes.
+/// Looks at the bytes at `offset` of a segment that is `bytes` long.
 pub(crate) fn look(file: &mut dyn DiskFile, offset: u64, bytes: u64, salt: u32) -> io::Result<Found> {
     if offset >= bytes {
         return Ok(Found::End);
@@ -29,8 +29,8 @@ pub(crate) fn look(file: &mut dyn DiskFile, offset: u64, bytes: u64, salt: u32) 
     if let Some(header) = header_at(file, offset, bytes, salt)? {
         return Ok(Found::Frame(header));
     }
-    // Each byte is looked at once, and a candidate costs one header: the search is linear in the
-    // segment.
+    // The search is linear in the segment: each byte is searched once, and a candidate costs one
+    // header.
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut at = offset + 1;
     while at < bytes {
@@ -45,7 +45,7 @@ pub(crate) fn look(file: &mut dyn DiskFile, offset: u64, bytes: u64, salt: u32) 
         if read < MARKER.len() {
             break;
         }
-        // A marker may lie across the boundary.
+        // A marker may cross the boundary between chunks.
         at += (read - (MARKER.len() - 1)) as u64;
     }
     Ok(Found::Torn)

@@ -1,4 +1,4 @@
-//! Segments of one log: appended to at the end, read at any position, removed from the front.
+//! The segments of one log: appended to at the end, read at any position, removed from the front.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
@@ -9,7 +9,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, SEGMENT_START, SegmentHeader, crc};
 use crate::scan::{Found, look};
 
-/// Bytes of a frame's payload with the facts about it.
+/// The payload and metadata of a frame to append.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry<'p> {
     pub(crate) kind: u32,
@@ -28,12 +28,12 @@ pub(crate) struct Durability {
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) number: u64,
-    /// `None` if both copies of the header are damaged: no frame can be checked then.
+    /// `None` if both copies of the header are damaged, in which case no frame can be checked.
     pub(crate) header: Option<SegmentHeader>,
-    /// Bytes up to which whole frames were written.
+    /// The length up to which whole frames were written.
     pub(crate) bytes: u64,
     file: Box<dyn DiskFile>,
-    /// Its bytes and its name are durable.
+    /// True if the content and the name are durable.
     is_synced: bool,
 }
 
@@ -42,14 +42,14 @@ pub(crate) struct Segment {
 pub(crate) struct Series {
     prefix: &'static str,
     pub(crate) segments: VecDeque<Segment>,
-    /// The last segment may be appended to.
+    /// True if the last segment may be appended to.
     is_open: bool,
     pub(crate) next_number: u64,
-    /// Spans ever appended.
+    /// The number of spans ever appended.
     pub(crate) spans_total: u64,
     segment_bytes: u64,
     durability: Durability,
-    /// Bytes cut from the end of the last segment when the series was opened.
+    /// The number of bytes that were truncated from the last segment when the series was opened.
     pub(crate) torn_bytes: u64,
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn read_header(file: &mut dyn DiskFile, number: u64) -> io::Result<Op
 }
 
 impl Series {
-    /// Opens the segments that are there. A torn tail of the last one is cut; appends go to a new
+    /// Opens the existing segments. A torn tail of the last one is truncated. Appends go to a new
     /// segment.
     pub(crate) fn open(
         disk: &dyn Disk,
@@ -96,10 +96,10 @@ impl Series {
             let mut file = disk.open(&file_name(prefix, number))?;
             let (bytes, header) = (file.bytes()?, read_header(&mut *file, number)?);
             series.next_number = number + 1;
-            // Nobody knows what a former process has synced.
+            // It is unknown what a former process has synced.
             series.segments.push_back(Segment { number, header, bytes, file, is_synced: false });
         }
-        // The spans of the log are those before the last readable segment, and those in it.
+        // The spans of the log are the spans before the last readable segment plus the spans in it.
         if let Some(index) = series.segments.iter().rposition(|segment| segment.header.is_some()) {
             let is_last = index + 1 == series.segments.len();
             let (end, spans_total) = find_end(&mut series.segments[index])?;
@@ -114,17 +114,17 @@ impl Series {
         Ok(series)
     }
 
-    /// Returns the bytes of all segments.
+    /// Returns the total size of all segments in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.bytes).sum()
     }
 
-    /// Returns the bytes of a segment that has nothing but this payload.
+    /// Returns the size of a segment with only this payload.
     pub(crate) fn bytes_alone(payload: usize) -> u64 {
         SEGMENT_START + FRAME_HEADER_BYTES + payload as u64
     }
 
-    /// Returns the bytes that an append of this payload adds.
+    /// Returns the number of bytes that an append of this payload adds.
     pub(crate) fn bytes_for(&self, payload: usize) -> u64 {
         let frame = FRAME_HEADER_BYTES + payload as u64;
         let fits = |last: &Segment| last.bytes == SEGMENT_START || last.bytes + frame <= self.segment_bytes;
@@ -132,13 +132,14 @@ impl Series {
         if is_appended { frame } else { SEGMENT_START + frame }
     }
 
-    /// Appends a frame. After an error nothing of it is left, or nothing that is in the way.
+    /// Appends a frame. After an error, either nothing of it is left, or what is left cannot be
+    /// mistaken for a valid frame of later spans.
     pub(crate) fn append(&mut self, disk: &dyn Disk, entry: &Entry<'_>) -> io::Result<()> {
         let frame_bytes = FRAME_HEADER_BYTES + entry.payload.len() as u64;
         if self.is_open
             && let Some(last) = self.segments.back_mut()
         {
-            // A file that somebody removed would take bytes and lose them.
+            // Bytes written to a file that somebody removed would be lost.
             if !disk.contains(&file_name(self.prefix, last.number)) {
                 (self.is_open, last.is_synced) = (false, true);
             } else if last.bytes > SEGMENT_START && last.bytes + frame_bytes > self.segment_bytes {
@@ -150,8 +151,8 @@ impl Series {
         }
         if !self.is_open {
             if self.durability.each_segment {
-                // A segment that was sealed before it was full has had no sync. A sync that failed
-                // above has been told.
+                // A segment that was sealed before it was full has not been synced. If a sync
+                // failed above, its error was returned.
                 let _ = self.sync(disk);
             }
             self.begin_segment(disk)?;
@@ -171,14 +172,15 @@ impl Series {
             payload_crc: crc(*salt, entry.payload),
         };
         if let Err(error) = file.write_both_at(*bytes, [&header.encode(*salt), entry.payload]) {
-            // A part that cannot be cut is skipped as damage, if nothing is written over it.
+            // If a partial frame cannot be truncated, the segment is closed, and readers skip the
+            // rest as damage.
             self.is_open = file.cut(*bytes).is_ok();
             return Err(error);
         }
         if self.durability.each_append
             && let Err(error) = file.sync()
         {
-            // The kernel may have dropped the pages: nothing more is trusted to this file.
+            // The kernel may have dropped the dirty pages, so nothing more is written to this file.
             let is_empty = *bytes == SEGMENT_START;
             let _ = file.cut(*bytes);
             self.is_open = false;
@@ -197,18 +199,18 @@ impl Series {
         let name = file_name(self.prefix, number);
         let mut file = disk.create(&name)?;
         self.next_number += 1;
-        // Every hasher of the standard library starts with random keys.
+        // Each hasher of the standard library starts with random keys.
         let salt = RandomState::new().build_hasher().finish() as u32;
         let header = SegmentHeader { salt, number, spans_before: self.spans_total };
         let begun = file
             .write_at(0, &header.encode())
             .and_then(|()| if self.durability.each_append { disk.sync() } else { Ok(()) });
         if let Err(error) = begun {
-            // No empty file stays behind.
+            // Leave no empty file behind.
             let _ = disk.remove(&name);
             return Err(error);
         }
-        // With each append, the header is durable as soon as the first frame is.
+        // If each append is synced, the header becomes durable with the first frame.
         let is_synced = self.durability.each_append;
         self.segments.push_back(Segment {
             number,
@@ -221,18 +223,19 @@ impl Series {
         Ok(())
     }
 
-    /// Returns the first segment with at least this number.
+    /// Returns the first segment whose number is at least this.
     pub(crate) fn at_or_after(&self, number: u64) -> Option<&Segment> {
         self.segments.iter().find(|segment| segment.number >= number)
     }
 
-    /// Returns the next segment's count of spans before it; the series' total if there is none
-    /// whose header is whole.
+    /// Returns the number of spans before the next segment; if no later segment has an intact
+    /// header, the series' total.
     pub(crate) fn spans_before_next(&self, number: u64) -> u64 {
         self.begin_of_next(number).unwrap_or(self.spans_total)
     }
 
-    /// The same; `None` if there is no such segment.
+    /// Returns the number of spans before the next segment; `None` if no later segment has an
+    /// intact header.
     pub(crate) fn begin_of_next(&self, number: u64) -> Option<u64> {
         let mut later = self.segments.iter().filter(|segment| segment.number > number);
         later.find_map(|segment| segment.header).map(|header| header.spans_before)
@@ -268,7 +271,7 @@ impl Series {
         self.segments.back().is_some_and(|segment| segment.number == number)
     }
 
-    /// Ends the last segment: the next append begins a new one.
+    /// Ends the last segment, so that the next append begins a new one.
     pub(crate) fn seal(&mut self) {
         self.is_open = false;
     }
@@ -285,7 +288,7 @@ impl Series {
         }
     }
 
-    /// Syncs all segments and their names, as far as they were not yet.
+    /// Syncs all segments and their names that are not synced yet.
     pub(crate) fn sync(&mut self, disk: &dyn Disk) -> io::Result<()> {
         if self.segments.iter().all(|segment| segment.is_synced) {
             return Ok(());
@@ -299,7 +302,8 @@ impl Series {
     }
 }
 
-/// Returns the end of the last whole frame of a segment, and the spans of the log up to there.
+/// Returns the end of the last whole frame of a segment, and the number of spans of the log up to
+/// there.
 fn find_end(segment: &mut Segment) -> io::Result<(u64, u64)> {
     let Some(SegmentHeader { salt, spans_before, .. }) = segment.header else {
         return Ok((segment.bytes, 0));
@@ -308,7 +312,7 @@ fn find_end(segment: &mut Segment) -> io::Result<(u64, u64)> {
     loop {
         match look(&mut *segment.file, offset, segment.bytes, salt)? {
             Found::Frame(header) => {
-                // The last payload is the one that a crash can have torn.
+                // Only the last payload can have been torn by a crash.
                 let end = offset + header.frame_bytes();
                 if end == segment.bytes && read_payload(&mut *segment.file, offset, &header, salt)?.is_none()
                 {

@@ -1,4 +1,4 @@
-//! The queue over the log: limits, the head, and counts of every outcome.
+//! The queue on top of the log: limits, the head, and counts of every outcome.
 
 use std::fmt;
 use std::io;
@@ -10,31 +10,31 @@ use crate::frame::SEGMENT_START;
 use crate::scan::Found;
 use crate::series::{Durability, Entry, Series};
 
-/// When the disk is asked to make data durable.
+/// When appended data is synced to the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Sync {
-    /// Never: a crash of the machine may cost everything that the system has not written by itself.
+    /// Never. A crash of the machine may lose everything that the system has not written by itself.
     Never,
-    /// When a segment is full: a crash of the machine may cost the last segment.
+    /// When a segment is full. A crash of the machine may lose the last segment.
     #[default]
     Segment,
-    /// On each append: a crash of the machine costs nothing that was appended.
+    /// On each append. A crash of the machine loses nothing that was appended.
     Append,
 }
 
-/// Reaction to an append at the limit on bytes.
+/// The reaction to an append at the size limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WhenFull {
-    /// The new record is refused.
+    /// The new record is rejected.
     #[default]
     Refuse,
     /// The oldest segment is removed; its spans are counted in [`Counts::dropped`].
     DropOldest,
 }
 
-/// Limits of a spool.
+/// The settings of a spool.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Settings {
@@ -60,37 +60,40 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Begins a new segment at this size; 8 MiB by default. Space is freed by whole segments.
+    /// Sets the size at which a new segment is begun; 8 MiB by default. Space is freed in whole
+    /// segments.
     pub fn with_segment_bytes(mut self, bytes: u64) -> Self {
         self.segment_bytes = bytes;
         self
     }
 
-    /// Limits the bytes of all segments that wait; 1 GiB by default.
+    /// Limits the total size of the waiting segments; 1 GiB by default.
     pub fn with_max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = bytes;
         self
     }
 
-    /// Limits the age of a record; a day by default. Older ones are counted in [`Counts::expired`].
+    /// Limits the age of a record; a day by default. Older records are counted in
+    /// [`Counts::expired`].
     pub fn with_max_age(mut self, age: Duration) -> Self {
         self.max_age = age;
         self
     }
 
-    /// Limits the bytes of dead letters; 64 MiB by default. The oldest segment of them makes room.
+    /// Limits the total size of dead letters; 64 MiB by default. At the limit, their oldest segment
+    /// is removed.
     pub fn with_dead_letter_bytes(mut self, bytes: u64) -> Self {
         self.dead_letter_bytes = bytes;
         self
     }
 
-    /// Sets what happens when the limit on bytes is reached.
+    /// Sets the reaction to an append at the size limit.
     pub fn with_when_full(mut self, when_full: WhenFull) -> Self {
         self.when_full = when_full;
         self
     }
 
-    /// Sets when data is made durable.
+    /// Sets when appended data is synced to the disk.
     pub fn with_sync(mut self, sync: Sync) -> Self {
         self.sync = sync;
         self
@@ -101,7 +104,7 @@ impl Settings {
     }
 }
 
-/// Names a record while it is at the head.
+/// Identifies a record while it is at the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordId {
     segment: u64,
@@ -111,39 +114,40 @@ pub struct RecordId {
 /// A record at the head of the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Its name, for [`Spool::settle`].
+    /// The record's identifier, for [`Spool::settle`].
     pub id: RecordId,
-    /// The user's own kind.
+    /// The kind, defined by the user of the spool.
     pub kind: u32,
-    /// Time of the append, in nanoseconds since 1970.
+    /// The time of the append, in nanoseconds since 1970.
     pub time_ns: u64,
-    /// Spans in the payload.
+    /// The number of spans in the payload.
     pub spans: u32,
-    /// Leading spans of the payload that are settled already.
+    /// The number of leading spans of the payload that are already settled.
     pub settled: u32,
     /// The bytes that were appended.
     pub payload: Vec<u8>,
 }
 
-/// Outcome of an attempt to deliver the head.
+/// The outcome of an attempt to deliver the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome<'r> {
-    /// The record is done.
+    /// The whole record was delivered.
     Delivered,
-    /// The rest of the record will never be taken: it goes to the dead letters, with this reason.
+    /// The rest of the record was permanently rejected: it goes to the dead letters, with this
+    /// reason.
     Rejected(&'r str),
-    /// This many leading spans of the payload are done, earlier attempts included. The record stays
-    /// at the head unless that is all of them.
+    /// This many leading spans of the payload are settled, including those of earlier attempts. The
+    /// record stays at the head until all of them are.
     Partly(u32),
-    /// The same, but some of the spans that this attempt has done will never be taken, if
-    /// `rejected` is not 0: the record goes to the dead letters for them.
+    /// Like [`Outcome::Partly`], but some of the spans that this attempt has settled were
+    /// permanently rejected. If `rejected` is not 0, the record goes to the dead letters.
     PartlyRejected {
-        /// Leading spans of the payload that are done, earlier attempts included.
+        /// The number of leading spans of the payload that are settled, including earlier attempts.
         settled: u32,
-        /// Of those that were not done before, the spans that were rejected.
+        /// The number of rejected spans among those that this attempt has settled.
         rejected: u32,
-        /// The reason for that.
+        /// The reason for the rejection.
         reason: &'r str,
     },
 }
@@ -159,38 +163,37 @@ pub struct Counts {
     pub found: u64,
     /// Spans appended.
     pub appended: u64,
-    /// Spans delivered, with those that the destination rejected in an answer of success: nobody
-    /// knows which they are.
+    /// Spans delivered. This includes spans that the destination rejected in a successful response,
+    /// because it does not say which they are.
     pub delivered: u64,
-    /// Spans rejected for good.
+    /// Spans permanently rejected.
     pub rejected: u64,
     /// Spans given up because of their age.
     pub expired: u64,
-    /// Spans in frames that the disk has damaged or lost.
+    /// Spans in frames that were damaged or lost on disk.
     pub damaged: u64,
-    /// Spans in segments removed to make room.
+    /// Spans in segments that were removed to free space.
     pub dropped: u64,
     /// Spans that wait.
     pub pending: u64,
-    /// Rejected spans that could not be stored as dead letters, or were removed from there to make
-    /// room.
+    /// Rejected spans that could not be stored as dead letters, or whose dead letters were removed
+    /// to free space.
     pub dead_letters_lost: u64,
-    /// Failed operations of the disk whose effect is limited to duplicates or to space that is not
-    /// freed.
+    /// Failed disk operations whose only effect is duplicates or space that is not freed.
     pub disk_errors: u64,
 }
 
-/// State found by [`Spool::open`].
+/// The state found by [`Spool::open`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recovered {
-    /// Spans that wait.
+    /// The number of waiting spans.
     pub spans: u64,
-    /// Bytes of an unfinished frame, which were cut.
+    /// The number of bytes of an unfinished frame that were truncated.
     pub torn_bytes: u64,
 }
 
-/// Why a record was not appended. The spool is as before.
+/// The reason why a record was not appended. The spool is unchanged.
 #[derive(Debug)]
 pub struct AppendError {
     full: Option<(u64, u64)>,
@@ -198,7 +201,7 @@ pub struct AppendError {
 }
 
 impl AppendError {
-    /// True if the limit on bytes is reached.
+    /// True if the size limit is reached.
     pub fn is_full(&self) -> bool {
         self.full.is_some()
     }
@@ -207,7 +210,7 @@ impl AppendError {
 impl fmt::Display for AppendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.full, &self.io) {
-            (Some((used, max)), _) => write!(f, "{used} of at most {max} bytes are used"),
+            (Some((used, max)), _) => write!(f, "{used} of {max} bytes are used"),
             (_, Some(error)) => error.fmt(f),
             _ => f.write_str("the record cannot be appended"),
         }
@@ -220,7 +223,7 @@ impl std::error::Error for AppendError {
     }
 }
 
-/// The record that was handed out last.
+/// The record that was returned last.
 #[derive(Clone, Copy, Debug)]
 struct Head {
     id: RecordId,
@@ -229,7 +232,8 @@ struct Head {
     time_ns: u64,
     spans: u32,
     settled: u32,
-    /// Its segment was removed to make room: it is done if it was delivered, else dropped.
+    /// True if the head's segment was removed to free space. The record then counts as delivered if
+    /// its delivery succeeds, otherwise as dropped.
     is_orphan: bool,
 }
 
@@ -256,11 +260,12 @@ impl fmt::Debug for Locked {
 }
 
 impl Spool {
-    /// Opens the spool in a folder, and cuts what a crash has left unfinished.
+    /// Opens the spool in a folder, and truncates what a crash has left unfinished.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::WouldBlock`] if another process uses it; else if the disk fails.
+    /// [`io::ErrorKind::WouldBlock`] if another process uses the folder; otherwise the disk's
+    /// error.
     pub fn open(disk: impl Disk + 'static, settings: Settings) -> io::Result<(Self, Recovered)> {
         let disk: Box<dyn Disk> = Box::new(disk);
         let lock = disk.lock()?;
@@ -269,26 +274,25 @@ impl Spool {
         let (cursor, position) = Cursor::open(&*disk)?;
         let is_known = position.is_some();
         let mut position = position.unwrap_or_default();
-        // Settled records may have been lost from the log's end, together with their number.
+        // Settled records may have been lost from the end of the log, and their count with them.
         live.spans_total = live.spans_total.max(position.settled);
         match live.at_or_after(position.segment) {
             Some(segment) if segment.number == position.segment => {}
-            // The cursor's segment is gone, or there never was one: begin at the first that is
-            // there.
+            // The cursor's segment is gone or never existed: begin at the first existing segment.
             Some(segment) => {
                 position.segment = segment.number;
                 position.offset = SEGMENT_START;
                 let before = match segment.header {
                     Some(header) => header.spans_before,
-                    // Without cursor and header, nobody knows how many spans the segment has: none
-                    // are claimed.
+                    // Without cursor and header, the number of spans in the segment is unknown, so
+                    // none are claimed.
                     None if !is_known => live.spans_before_next(segment.number),
                     None => 0,
                 };
                 position.settled = position.settled.max(before);
             }
-            // All are gone: new ones come behind the position, or their first records would be
-            // taken for settled.
+            // All segments are gone. New ones must come after the position, otherwise their first
+            // records would count as settled.
             None => {
                 let is_begun = position.offset > SEGMENT_START;
                 live.next_number = live.next_number.max(position.segment + u64::from(is_begun));
@@ -311,7 +315,7 @@ impl Spool {
         self.counts
     }
 
-    /// Returns the bytes of all segments that wait.
+    /// Returns the total size of the waiting segments in bytes.
     pub fn bytes(&self) -> u64 {
         self.live.bytes()
     }
@@ -320,11 +324,11 @@ impl Spool {
     ///
     /// # Errors
     ///
-    /// If the limit on bytes is reached or the disk fails. Nothing is appended then.
+    /// If the size limit is reached or the disk fails. Nothing has been appended then.
     pub fn append(&mut self, kind: u32, time_ns: u64, spans: u32, payload: &[u8]) -> Result<(), AppendError> {
         let max_bytes = self.settings.max_bytes;
         let full = |live: &Series| AppendError { full: Some((live.bytes(), max_bytes)), io: None };
-        // Nothing that waits is dropped for what could not be appended even then.
+        // A record that can never fit must not evict others.
         if Series::bytes_alone(payload.len()) > max_bytes {
             return Err(full(&self.live));
         }
@@ -347,7 +351,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Makes what was appended durable, whatever [`Settings::with_sync`] says.
+    /// Syncs everything that was appended, whatever [`Settings::with_sync`] says.
     ///
     /// # Errors
     ///
@@ -357,13 +361,13 @@ impl Spool {
     }
 
     /// Returns the oldest record, or `None` if there is none. It stays at the head until
-    /// [`settle`](Self::settle) is called; records that are too old or damaged are passed over, and
+    /// [`settle`](Self::settle) is called. Records that are too old or damaged are skipped, and
     /// counted.
     ///
     /// # Errors
     ///
-    /// If the disk cannot be read. [`skip_segment`](Self::skip_segment) gives the unreadable part
-    /// up.
+    /// If the disk cannot be read. [`skip_segment`](Self::skip_segment) then gives up the
+    /// unreadable part.
     pub fn peek(&mut self, now_ns: u64) -> io::Result<Option<Record>> {
         if let Some(orphan) = self.head.take_if(|head| head.is_orphan) {
             let left = u64::from(orphan.spans - orphan.settled);
@@ -373,7 +377,8 @@ impl Spool {
         let settled = self.position.settled;
         let head = self.find_head(now_ns);
         if self.position.settled != settled {
-            // Records that were given up are not found again by the next process.
+            // The cursor is written so that the next process does not find the skipped records
+            // again.
             self.write_cursor();
         }
         head
@@ -400,7 +405,7 @@ impl Spool {
                 self.advance(end, self.position.settled);
                 continue;
             }
-            // Whatever lies between the last settled span and this record was damaged.
+            // Everything between the last settled span and this record was damaged.
             self.give_up_until(header.spans_before, |counts| &mut counts.damaged);
             let id = RecordId { segment, offset };
             let after = header.spans_before + u64::from(header.spans);
@@ -411,7 +416,7 @@ impl Spool {
                 continue;
             }
             let max_age = u64::try_from(self.settings.max_age.as_nanos()).unwrap_or(u64::MAX);
-            // A clock that was set back makes no record older.
+            // If the clock was set back, no record counts as older.
             if now_ns.saturating_sub(header.time_ns) > max_age {
                 self.give_up_until(after, |counts| &mut counts.expired);
                 self.advance(end, after);
@@ -428,7 +433,7 @@ impl Spool {
         }
     }
 
-    /// Notes the outcome of the record at the head. Another record's is ignored.
+    /// Records the outcome of the record at the head. A call for any other record is ignored.
     pub fn settle(&mut self, record: &Record, outcome: Outcome<'_>) {
         let Some(head) = self.head.filter(|head| head.id == record.id) else { return };
         let left = head.spans - head.settled;
@@ -459,13 +464,13 @@ impl Spool {
         if done == left {
             self.advance(head.end, self.position.settled);
         } else {
-            // The attempt is over: from here on the record may be dropped like any other.
+            // The attempt is over, so the record may now be dropped like any other.
             self.head = None;
         }
         self.write_cursor();
     }
 
-    /// Gives up the rest of the segment at the head, which cannot be read. Its spans count as
+    /// Gives up the rest of the segment at the head because it cannot be read. Its spans count as
     /// damaged.
     pub fn skip_segment(&mut self) {
         if self.live.is_last(self.position.segment) {
@@ -479,14 +484,14 @@ impl Spool {
         self.write_cursor();
     }
 
-    /// Moves the position behind a record.
+    /// Moves the position past a record.
     fn advance(&mut self, offset: u64, settled: u64) {
         self.position.offset = offset;
         self.position.settled = settled;
         self.head = None;
     }
 
-    /// Counts the spans up to `spans` of the log as lost.
+    /// Counts the spans up to number `spans` of the log as lost.
     fn give_up_until(&mut self, spans: u64, reason: impl FnOnce(&mut Counts) -> &mut u64) {
         let lost = spans.saturating_sub(self.position.settled);
         *reason(&mut self.counts) += lost;
@@ -494,13 +499,13 @@ impl Spool {
         self.position.settled += lost;
     }
 
-    /// Moves to the next segment and removes the ones before it; false if this is the last one.
+    /// Moves to the next segment and removes the segments before it; false if this is the last one.
     fn next_segment(&mut self) -> bool {
         let before_next = self.live.spans_before_next(self.position.segment);
         let next =
             self.live.at_or_after(self.position.segment.saturating_add(1)).map(|segment| segment.number);
         let Some(next) = next else {
-            // The end of the log. What its last segment should hold and does not was damaged.
+            // The end of the log. Spans missing from its last segment were damaged.
             self.give_up_until(self.live.spans_total, |counts| &mut counts.damaged);
             return false;
         };
@@ -546,7 +551,7 @@ impl Spool {
         }
         let until = self.live.spans_before_next(number).max(self.position.settled);
         let mut lost = until - self.position.settled;
-        // The outcome of a record that is being delivered decides about its own spans.
+        // The spans of a record that is being delivered are counted by its outcome.
         if let Some(head) = self.head.as_mut().filter(|head| head.id.segment == number && !head.is_orphan) {
             lost -= u64::from(head.spans - head.settled);
             head.is_orphan = true;
@@ -558,8 +563,8 @@ impl Spool {
         self.remove_settled_segments();
     }
 
-    /// Stores a record of which some spans were rejected, with the reason. The payload is whole,
-    /// with those that were taken.
+    /// Stores a record with rejected spans in the dead letters, with the reason. The payload is
+    /// complete, including the spans that were accepted.
     fn bury(&mut self, head: &Head, spans: u32, payload: &[u8], reason: &str) {
         let mut end = reason.len().min(usize::from(u16::MAX));
         while !reason.is_char_boundary(end) {
@@ -570,7 +575,7 @@ impl Spool {
         letter.extend_from_slice(payload);
         let is_over =
             |dead: &Series| dead.bytes() + dead.bytes_for(letter.len()) > self.settings.dead_letter_bytes;
-        // None is removed for one that has no room even alone.
+        // A letter that does not fit even alone must not evict others.
         let may_fit = Series::bytes_alone(letter.len()) <= self.settings.dead_letter_bytes;
         while may_fit && is_over(&self.dead) {
             let Some(first) = self.dead.segments.front() else { break };

@@ -1,4 +1,4 @@
-//! A disk in memory whose failures tests control.
+//! A disk in memory whose failures are controlled by tests.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::disk::{Disk, DiskFile};
 
-/// A disk in memory. Clones are the same disk.
+/// A disk in memory. Clones share its content.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryDisk(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
     files: BTreeMap<String, Content>,
-    /// Bytes that all files together may have; `None` is unlimited.
+    /// The maximum total size of all files; `None` is unlimited.
     capacity: Option<usize>,
     fails_reads: bool,
     fails_writes: bool,
@@ -25,9 +25,9 @@ struct State {
 #[derive(Clone, Debug, Default)]
 struct Content {
     bytes: Vec<u8>,
-    /// Bytes that survive a loss of power, if the name does.
+    /// The number of bytes that survive a power loss, if the name does.
     synced: usize,
-    /// The folder was synced since the file was created.
+    /// True if the folder was synced after the file was created.
     has_name: bool,
 }
 
@@ -36,7 +36,7 @@ impl MemoryDisk {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Limits the bytes of all files together.
+    /// Limits the total size of all files.
     pub fn set_capacity(&self, bytes: Option<usize>) {
         self.state().capacity = bytes;
     }
@@ -56,7 +56,7 @@ impl MemoryDisk {
         self.state().fails_syncs = fails;
     }
 
-    /// Makes cuts fail.
+    /// Makes truncations fail.
     pub fn fail_cuts(&self, fails: bool) {
         self.state().fails_cuts = fails;
     }
@@ -71,9 +71,9 @@ impl MemoryDisk {
         self.state().files.insert(name.to_owned(), Content { synced: bytes.len(), bytes, has_name: true });
     }
 
-    /// Returns a copy of this disk after a loss of power: `kept` returns the bytes that survive of
-    /// a file, between those that were synced and all. Without a synced name none are, and a file
-    /// of which none survive is gone.
+    /// Returns a copy of this disk after a power loss. For each file, `kept` receives the number of
+    /// synced bytes and of all bytes, and returns how many survive. If the file's name was not
+    /// synced, none of its bytes count as synced, and the file is gone if none survive.
     pub fn after_power_loss(&self, mut kept: impl FnMut(usize, usize) -> usize) -> Self {
         let state = self.state();
         let files = state.files.iter().filter_map(|(name, content)| {
@@ -90,7 +90,7 @@ impl MemoryDisk {
 impl Disk for MemoryDisk {
     fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
         let lock = Arc::clone(&self.state().lock);
-        // The disk's own, and this one.
+        // One reference is the disk's own, and one is this clone.
         if Arc::strong_count(&lock) > 2 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(Box::new(lock)) }
     }
 

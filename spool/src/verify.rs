@@ -1,4 +1,4 @@
-//! A check of every frame of a spool that no process holds. Nothing is changed.
+//! Checks every frame of a spool that no process uses. Nothing is changed.
 
 use std::io;
 
@@ -8,68 +8,68 @@ use crate::frame::{FrameHeader, SEGMENT_START};
 use crate::scan::{Found, look};
 use crate::series::{file_name, numbers, read_header, read_payload};
 
-/// State of a spool.
+/// The state of a spool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// Segments of records that wait, oldest first.
+    /// The segments of waiting records, oldest first.
     pub live: Vec<SegmentReport>,
-    /// Segments of dead letters, oldest first.
+    /// The segments of dead letters, oldest first.
     pub dead: Vec<SegmentReport>,
-    /// Spans in good frames behind the cursor that are not settled.
+    /// The number of unsettled spans in good frames after the cursor.
     pub pending_spans: u64,
-    /// Records in good frames behind the cursor.
+    /// The number of records in good frames after the cursor.
     pub pending_records: u64,
-    /// Time of the oldest of these records, in nanoseconds since 1970.
+    /// The time of the oldest of these records, in nanoseconds since 1970.
     pub oldest_ns: Option<u64>,
-    /// Reasons of the dead letters, with their numbers of spans, most frequent first.
+    /// The reasons of the dead letters, with their numbers of spans, most frequent first.
     pub reasons: Vec<(String, u64)>,
 }
 
 impl Report {
-    /// Iterates over damage with the file that has it.
+    /// Iterates over the damaged parts, each with the name of its file.
     pub fn damage(&self) -> impl Iterator<Item = (&str, &Damage)> {
         let all = self.live.iter().chain(&self.dead);
         all.flat_map(|segment| segment.damage.iter().map(|damage| (&*segment.name, damage)))
     }
 }
 
-/// State of one segment.
+/// The state of one segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SegmentReport {
-    /// Name of the file.
+    /// The name of the file.
     pub name: String,
-    /// Its length.
+    /// The length of the file in bytes.
     pub bytes: u64,
-    /// Good records, settled or not.
+    /// The number of good records, settled or not.
     pub records: u64,
-    /// Their spans.
+    /// The number of spans in good records.
     pub spans: u64,
-    /// Parts that hold no good frame.
+    /// The parts without a good frame.
     pub damage: Vec<Damage>,
 }
 
-/// A part of a file that holds no good frame.
+/// A part of a file without a good frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Damage {
-    /// First byte.
+    /// The offset of the first byte.
     pub offset: u64,
-    /// Length.
+    /// The length in bytes.
     pub bytes: u64,
     /// Description of the damage.
     pub description: &'static str,
 }
 
-/// Different reasons of dead letters that are listed.
+/// The maximum number of different reasons that are listed.
 const REASONS_MAX: usize = 100;
 
 /// Reads every frame of a spool.
 ///
 /// # Errors
 ///
-/// [`io::ErrorKind::WouldBlock`] if a process uses the spool; else if it cannot be read.
+/// [`io::ErrorKind::WouldBlock`] if a process uses the spool; otherwise the error of reading it.
 pub fn verify(disk: &dyn Disk) -> io::Result<Report> {
     let _lock = disk.lock()?;
     let position = cursor::peek(disk)?.unwrap_or_default();
@@ -85,7 +85,7 @@ pub fn verify(disk: &dyn Disk) -> io::Result<Report> {
         let segment = segment(disk, "live", number, |offset, frame, _| {
             let is_behind = (number, offset) >= (position.segment, position.offset);
             if is_behind && !frame.was_refused(next) {
-                // Of the first, a part may be settled.
+                // The first record may be partly settled.
                 let after = frame.spans_before + u64::from(frame.spans);
                 report.pending_spans += after.saturating_sub(position.settled.max(frame.spans_before));
                 report.pending_records += 1;
@@ -128,7 +128,7 @@ fn segment(
     let bytes = file.bytes()?;
     let mut report = SegmentReport { name, bytes, ..SegmentReport::default() };
     let Some(header) = read_header(&mut *file, number)? else {
-        report.damage.push(Damage { offset: 0, bytes, description: "the segment's header is damaged" });
+        report.damage.push(Damage { offset: 0, bytes, description: "damaged segment header" });
         return Ok(report);
     };
     let mut offset = SEGMENT_START;
@@ -144,7 +144,7 @@ fn segment(
                     None => report.damage.push(Damage {
                         offset,
                         bytes: frame.frame_bytes(),
-                        description: "a payload does not match its checksum",
+                        description: "payload does not match its checksum",
                     }),
                 }
                 offset += frame.frame_bytes();
@@ -153,16 +153,12 @@ fn segment(
                 report.damage.push(Damage {
                     offset,
                     bytes: next - offset,
-                    description: "no frame begins here",
+                    description: "no valid frame begins here",
                 });
                 offset = next;
             }
             Found::Torn => {
-                report.damage.push(Damage {
-                    offset,
-                    bytes: bytes - offset,
-                    description: "an unfinished frame",
-                });
+                report.damage.push(Damage { offset, bytes: bytes - offset, description: "unfinished frame" });
                 return Ok(report);
             }
             Found::End => return Ok(report),

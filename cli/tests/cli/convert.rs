@@ -24,7 +24,7 @@ fn what_the_format_can_not_hold_is_counted() {
     let notes = String::from_utf8_lossy(&output.stderr);
     assert!(
         notes.contains(
-            "not held by htrace: time cut to the format's unit (milliseconds or microseconds) (1 span)"
+            "not held by htrace: time truncated to the format's unit (milliseconds or microseconds) (1 span)"
         ),
         "{notes}"
     );

@@ -201,7 +201,10 @@ fn a_drain_tells_what_the_server_says() {
     let dir = folder.path().to_str().expect("UTF-8");
     let text = success(&run(&["spool", "drain", dir, "--to", &format!("otlp+http://{address}")]));
     assert!(text.contains("6 spans accepted"), "{text}");
-    assert!(text.contains("the server says: <html>Log in</html> (no answer of OTLP; look whether"), "{text}");
+    assert!(
+        text.contains("the server says: <html>Log in</html> (not an OTLP response; check that"),
+        "{text}"
+    );
 }
 
 /// A folder of recordings, for example: it stays as it is.
@@ -261,7 +264,7 @@ fn a_span_that_is_too_large_is_lost_each_time() {
     let url = format!("otlp+http://{address}");
     for _ in 0..2 {
         let output = run(&["send", input.path(), "--to", &url, "--resume", note.path()]);
-        failure(&output, 1, &["larger than the limit", "does not count the last 2 spans"]);
+        failure(&output, 1, &["exceeds the size limit", "does not count the last 2 spans"]);
     }
 }
 

@@ -285,7 +285,7 @@ fn servers_that_are_not_there_are_named_with_what_to_do() {
     failure(
         &run(&["send", recording.path(), "--to", &url]),
         1,
-        &["nothing listens", "0 spans accepted so far"],
+        &["no server listens", "0 spans accepted so far"],
     );
 }
 

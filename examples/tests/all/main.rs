@@ -57,7 +57,7 @@ fn an_example_without_a_server_says_what_was_lost() {
         "{text}"
     );
     assert!(text.contains("last error: the exporter missed the deadline: 0 spans waiting, "), "{text}");
-    assert!(text.contains("nothing listens there"), "{text}");
+    assert!(text.contains("no server listens on this port"), "{text}");
 }
 
 #[test]

@@ -40,8 +40,8 @@ fn availability(retry: Retry) -> (Availability<Jumping>, Jumping) {
     (Availability::with_time(retry, Counter::default(), time.clone()), time)
 }
 
-/// Sends one batch to a server that fails as `error` says until `up_at`; returns the attempts'
-/// times in ms.
+/// Sends one batch to a server that fails with `error` until `up_at`; returns the times of the
+/// attempts in ms.
 fn outage(
     availability: &Availability<Jumping>,
     time: &Jumping,
@@ -56,7 +56,7 @@ fn outage(
     (sent.map_err(|error| error.kind()), times)
 }
 
-/// Issue: 503 for 4 s lost everything, since attempts ended after 1.1 s.
+/// Issue: 503 for 4 s lost everything, because attempts ended after 1.1 s.
 #[test]
 fn a_batch_outlasts_an_outage_that_is_shorter_than_its_age() {
     let (availability, time) = availability(Retry::default());
@@ -74,12 +74,12 @@ fn a_batch_is_given_up_at_its_age() {
     let (sent, times) = outage(&availability, &time, Duration::MAX, &busy(None));
     assert_eq!(sent, Err(ErrorKind::Unavailable));
     assert_eq!(time.now(), SECOND * 300);
-    // At 0, 1, 3, 7, 15, 31 s, then each 30 s up to 271 s.
+    // At 0, 1, 3, 7, 15 and 31 s, then every 30 s up to 271 s.
     assert!(times.len() == 14 && times.iter().all(|&time| time < 300_000), "{times:?}");
 }
 
-/// Issue: a Retry-After longer than the timeout dropped each batch at once, and the next was sent
-/// at once.
+/// Issue: if Retry-After was longer than the timeout, each batch was dropped at once, and the next
+/// one was sent at once.
 #[test]
 fn the_time_that_a_server_asks_for_holds_for_every_batch() {
     let (availability, time) = availability(Retry::default());
@@ -89,8 +89,8 @@ fn the_time_that_a_server_asks_for_holds_for_every_batch() {
         let begun = time.now();
         let (sent, times) = outage(&availability, &time, up_at, &error);
         assert_eq!(sent, Err(ErrorKind::Unavailable));
-        // The first batch finds out; the second sends nothing. Both are held for as long as they
-        // may be.
+        // The first batch gets the response; the second is not sent. Both are held until their
+        // deadline.
         assert_eq!(times.len(), usize::from(begun.is_zero()), "{times:?}");
         assert_eq!(time.now(), begun + SECOND * 300);
     }
@@ -111,7 +111,7 @@ fn the_reason_of_waiting_is_visible() {
     assert_eq!((counter.read().waiting, counter.read().retries), (None, 1));
 }
 
-/// Without delays there is no wait in which the age would be seen.
+/// Without delays there is no wait in which the age would be checked.
 #[test]
 fn no_attempt_begins_after_the_age_though_there_is_no_delay() {
     let none = Retry::default().with_initial_delay(Duration::ZERO).with_max_age(SECOND);
@@ -131,7 +131,7 @@ fn attempts_can_be_limited() {
     let (availability, time) = availability(Retry::default().with_max_attempts(3));
     let (sent, times) = outage(&availability, &time, Duration::MAX, &busy(None));
     assert_eq!((sent, times.len()), (Err(ErrorKind::Unavailable), 3));
-    // A permanent error ends them at once, and tells that the server is there.
+    // A permanent error ends the attempts at once, and shows that the server is up.
     let (sent, _) =
         outage(&availability, &time, Duration::MAX, &ExportError::new(ErrorKind::Forbidden, "", ""));
     assert_eq!((sent, availability.retry_in()), (Err(ErrorKind::Forbidden), Duration::ZERO));
@@ -153,11 +153,11 @@ fn one_attempt_is_not_followed_by_another() {
 fn one_probe_is_under_way_while_the_server_is_down() {
     let retry = Retry::default();
     let mut backoff = Backoff::default();
-    // While it is up, any number of requests is under way.
+    // While the server is up, any number of requests may be in progress.
     let Turn::Send(first) = backoff.turn(Duration::ZERO) else { panic!() };
     let Turn::Send(second) = backoff.turn(Duration::ZERO) else { panic!() };
     backoff.failed(&first, &busy(None), Duration::ZERO, &retry, u32::MAX);
-    // The second failed together with the first.
+    // The second failed at the same time as the first.
     backoff.failed(&second, &busy(None), Duration::ZERO, &retry, u32::MAX);
     assert_eq!((backoff.failures, backoff.turn(Duration::ZERO)), (1, Turn::At(SECOND)));
     let Turn::Send(probe) = backoff.turn(SECOND) else { panic!() };
@@ -167,7 +167,7 @@ fn one_probe_is_under_way_while_the_server_is_down() {
     let Turn::Send(probe) = backoff.turn(SECOND) else { panic!() };
     backoff.failed(&probe, &busy(None), SECOND, &retry, u32::MAX);
     assert_eq!(backoff.turn(SECOND), Turn::At(SECOND * 3));
-    // A late failure of an old request only carries the server's wish.
+    // A late failure of an old request only extends the pause.
     backoff.failed(&first, &busy(Some(SECOND * 60)), SECOND, &retry, u32::MAX);
     assert_eq!((backoff.failures, backoff.turn(SECOND * 3)), (2, Turn::At(SECOND * 61)));
     let Turn::Send(probe) = backoff.turn(SECOND * 61) else { panic!() };
@@ -178,8 +178,8 @@ fn one_probe_is_under_way_while_the_server_is_down() {
     );
 }
 
-/// Requests that left together: one was asked to wait, another was taken. The wish holds, and the
-/// failures go on to count.
+/// Two requests were sent at the same time: one was asked to wait, the other was accepted. The
+/// pause holds, and failures continue to be counted.
 #[test]
 fn a_success_that_left_before_the_failure_ends_no_pause() {
     let retry = Retry::default();
@@ -196,7 +196,8 @@ fn a_success_that_left_before_the_failure_ends_no_pause() {
     assert!(matches!(backoff.turn(SECOND * 60), Turn::Send(_)));
 }
 
-/// A probe that left before the server asked for a pause ends it no more than any other request.
+/// A probe that was sent before the server asked for a pause must not end it, like any other
+/// request.
 #[test]
 fn a_probe_that_left_before_a_wish_ends_no_pause() {
     let retry = Retry::default();
@@ -212,7 +213,7 @@ fn a_probe_that_left_before_a_wish_ends_no_pause() {
     assert_eq!(backoff.turn(SECOND * 61), Turn::AfterProbe);
 }
 
-/// The same through the requests themselves, with what the counter tells.
+/// The same with actual calls, and with the cause that the counter shows.
 #[test]
 fn a_late_success_leaves_the_reason_of_waiting_visible() {
     let (availability, _) = availability(Retry::default());
@@ -227,8 +228,8 @@ fn a_late_success_leaves_the_reason_of_waiting_visible() {
     assert_eq!(waiting.map(|error| error.kind()), Some(ErrorKind::Unavailable));
 }
 
-/// Without retries there is no waiting for another's probe. Only where the server asked for a time
-/// is nothing sent in it.
+/// Without retries, a call does not wait for another call's probe. Only during a pause that the
+/// server asked for is nothing sent.
 #[test]
 fn without_retries_each_batch_is_tried_once() {
     let (availability, time) = availability(Retry::NEVER);
@@ -242,7 +243,7 @@ fn without_retries_each_batch_is_tried_once() {
     };
     assert_eq!(try_one(Err(busy(None))), (Err(ErrorKind::Unavailable), 1));
     let nested = availability.send(availability.deadline(), || {
-        // The one around this one is under way, and came first.
+        // The enclosing call is in progress, and came first.
         assert_eq!(try_one(Err(busy(None))), (Err(ErrorKind::Unavailable), 1));
         Ok(())
     });
@@ -271,12 +272,12 @@ fn the_shutdown_ends_a_wait() {
     let error = waits.join().unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ShutDown);
     assert!(error.detail().contains("busy"), "{error}");
-    // It was there in time: advice for those that come after the shutdown is none for it.
+    // The batch came before the shutdown, so the advice for late spans does not apply.
     assert!(!error.to_string().contains("after the last span"), "{error}");
 }
 
-/// A request that hangs is no first of those that wait: until it ended, nobody else was tried
-/// again.
+/// A request that hangs must not count as the first waiting call. It did, and nobody else retried
+/// until it ended.
 #[test]
 fn a_request_under_way_does_not_keep_others_from_being_tried_again() {
     let (availability, time) = availability(Retry::default().with_max_age(SECOND * 5));
@@ -292,8 +293,7 @@ fn a_request_under_way_does_not_keep_others_from_being_tried_again() {
     assert_eq!((sent, times), (Ok(()), vec![0, 1_000]));
 }
 
-/// Several batches are in flight when the destination fails: the one that came first is sent again
-/// first.
+/// Several batches are in flight when the destination fails: the oldest is sent again first.
 #[test]
 fn retries_are_in_the_order_of_the_batches() {
     let retry = Retry::default().with_initial_delay(Duration::from_millis(200));
@@ -304,8 +304,8 @@ fn retries_are_in_the_order_of_the_batches() {
         for number in 0..3 {
             let (availability, order, failing) = (&availability, &order, &failing);
             scope.spawn(move || {
-                // Calls begin in the order of their numbers, and their first attempts fail
-                // together.
+                // Calls begin in the order of their numbers, and their first attempts fail at the
+                // same time.
                 while availability.lock().next_call < number {
                     thread::yield_now();
                 }

@@ -54,8 +54,8 @@ fn drawn(spans: &[Span<'_>]) -> String {
 
 #[test]
 fn a_trace_is_drawn_as_a_tree() {
-    // Children end before their parents, so they come first; of two at a time, the first to start
-    // stands first.
+    // Children end before their parents, so they come first. Of two siblings, the one that starts
+    // first is drawn first.
     let spans = [
         span(5, 4, "read page", (4_500, 5_000)),
         failed(span(4, 1, "SELECT orders", (4_000, 10_000)), "deadlock: transaction 7 was chosen"),
@@ -78,8 +78,8 @@ GET /orders/{id}                               12.0 ms  ████████
     assert_eq!(drawn(&spans), expected);
 }
 
-/// A service may have an attribute of that name itself: a span that was kept late also stands for
-/// none.
+/// A service may itself set an attribute of that name. Spans that were kept late also have an
+/// adjusted count of 0.
 #[test]
 fn a_trace_that_was_kept_late_says_why() {
     use astracer_model::value::Attribute;
@@ -122,7 +122,7 @@ another                                        20.0 µs  ███████�
 #[test]
 fn long_names_deep_traces_and_circles_fit() {
     let mut spans: Vec<_> = (1..=5_000).map(|id| span(id, id - 1, &"n".repeat(100), (0, 1))).collect();
-    // Two that are each other's parents, and one that is its own.
+    // Two spans that are each other's parents, and one that is its own.
     spans.push(span(6_001, 6_002, "a", (0, 1)));
     spans.push(span(6_002, 6_001, "b", (0, 1)));
     spans.push(span(6_003, 6_003, "c", (0, 1)));
@@ -164,8 +164,8 @@ fn what_cannot_be_written_is_lost_by_name() {
     assert_eq!((counts.lost.of(ErrorKind::File), counts.lost.of(ErrorKind::ShutDown)), (1, 1));
 }
 
-/// The clock was set back while the second span ran: its end lies before its start, and before that
-/// of the whole.
+/// The clock was set back while the second span ran, so it ends before its start and before the
+/// start of the trace.
 #[test]
 fn a_span_that_ends_before_it_starts_is_drawn() {
     let text =

@@ -1,12 +1,12 @@
-//! Text that fits, and durations that are read at a glance.
+//! Text clipped to a width, and short durations.
 
 use astracer_model::text::escaped;
 
-/// Text in at most `columns` characters, `…` for what is cut off. Characters that could tell a
-/// terminal to do things are written as escapes.
+/// Clips text to `columns` characters, with `…` in place of the rest. Characters that could control
+/// a terminal are escaped.
 pub(super) fn clip(text: &str, columns: usize) -> String {
-    // An escape has more characters than what it stands for, so that no more of the text is shown
-    // than these.
+    // An escape is longer than the character it replaces, so at most `columns + 1` characters are
+    // needed.
     let end = text.char_indices().nth(columns + 1).map_or(text.len(), |(end, _)| end);
     let text = escaped(&text[..end]);
     if text.chars().count() <= columns {
@@ -19,7 +19,7 @@ pub(super) fn clip(text: &str, columns: usize) -> String {
     clipped
 }
 
-/// Nanoseconds with three digits and a unit.
+/// A duration with three digits and a unit.
 pub(super) fn duration(nanos: u64) -> String {
     const UNITS: [(f64, &str); 3] = [(1e3, "\u{b5}s"), (1e6, "ms"), (1e9, "s")];
     if nanos < 1_000 {
@@ -27,7 +27,7 @@ pub(super) fn duration(nanos: u64) -> String {
     }
     for (nanos_per, unit) in UNITS {
         let value = nanos as f64 / nanos_per;
-        // A number that is rounded to 1000 belongs to the next unit.
+        // A number that rounds to 1000 belongs to the next unit.
         for (below, digits) in [(9.995, 2), (99.95, 1), (999.5, 0)] {
             if value < below {
                 return format!("{value:.digits$} {unit}");
@@ -66,7 +66,7 @@ mod tests {
         assert_eq!(clip("abcd", 3), "ab\u{2026}");
         assert_eq!(clip("\u{e9}\u{e9}\u{e9}\u{e9}", 2), "\u{e9}\u{2026}");
         assert_eq!(clip("a\u{1b}[31mb\n", 20), "a\\u{1b}[31mb\\n");
-        // An override of direction, which would turn the rest of the line around.
+        // A direction override, which would reverse the rest of the line.
         assert_eq!(clip("user\u{202e}nimda", 20), "user\\u{202e}nimda");
         assert_eq!(clip("\u{202e}abc", 6), "\\u{20\u{2026}");
         assert_eq!(clip("\u{200b}", 8), "\\u{200b}");

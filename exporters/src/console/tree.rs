@@ -1,25 +1,25 @@
-//! The order of spans in a drawing, and the lines that lead to them.
+//! The order of spans in a drawing, and the lines that connect them.
 
 use std::collections::HashMap;
 
 use astracer_model::{Span, SpanId};
 
-/// A span's line.
+/// The line of a span.
 #[derive(Debug)]
 pub(super) struct Row {
-    /// Its place in the trace.
+    /// The index of the span in the trace.
     pub(super) span: usize,
-    /// Text before its name.
+    /// The text before the span's name.
     pub(super) lead: String,
-    /// Text before a line below its name.
+    /// The text before a line below the span's name.
     pub(super) below: String,
 }
 
-/// Deeper spans are drawn as deep as this.
+/// The maximum indentation; deeper spans are drawn at this depth.
 const DEPTH_MAX: usize = 8;
 
-/// Spans parent before child, those of one parent by start. A span whose parent is not among them
-/// is a root, and so is the first of spans that are each other's parents.
+/// Orders spans parent before child, and siblings by start. A span whose parent is missing is a
+/// root, and so is the first span of a cycle.
 pub(super) fn rows(spans: &[&Span<'_>]) -> Vec<Row> {
     let places: HashMap<SpanId, usize> =
         spans.iter().enumerate().map(|(place, span)| (span.span_id, place)).collect();
@@ -42,9 +42,11 @@ pub(super) fn rows(spans: &[&Span<'_>]) -> Vec<Row> {
     rows
 }
 
-/// Draws what is below a root and not drawn yet. Traces may be deep: this does not recurse.
+/// Draws everything below a root that is not drawn yet. It does not recurse, because traces may be
+/// deep.
 fn walk(root: usize, children: &[Vec<usize>], drawn: &mut [bool], rows: &mut Vec<Row>) {
-    // Each span with the lines that pass it, its depth, and whether it is its parent's last.
+    // Each entry is a span, the lines that pass it, its depth, and whether it is its parent's last
+    // child.
     let mut open = vec![(root, String::new(), 0, true)];
     while let Some((span, passing, depth, last)) = open.pop() {
         if std::mem::replace(&mut drawn[span], true) {

@@ -1,4 +1,4 @@
-//! The folder: names with numbers, and how large the complete files are.
+//! The folder: numbered file names, and the sizes of the complete files.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{ErrorKind, ExportError};
 
-/// Endings of names. Files of each kind count, whichever is written now.
+/// The file extensions. Files of each kind count, whatever is written now.
 const EXTENSIONS: [&str; 3] = ["jsonl", "jsonl.gz", "jsonl.zst"];
 
-/// Files that other processes may have made since the folder was looked at.
+/// The number of names that are tried. Other processes may have created files since the folder was
+/// listed.
 const TAKEN_MAX: u32 = 1_000;
 
-/// A file that is complete.
+/// A complete file.
 #[derive(Debug)]
 struct Complete {
     path: PathBuf,
@@ -26,7 +27,7 @@ pub(super) struct Folder {
     path: PathBuf,
     prefix: String,
     extension: &'static str,
-    /// Oldest first.
+    /// Complete files, oldest first.
     complete: VecDeque<Complete>,
     complete_bytes: u64,
     last_number: u64,
@@ -39,7 +40,7 @@ impl Folder {
     pub(super) fn open(path: PathBuf, prefix: &str, extension: &'static str) -> Result<Self, ExportError> {
         let failed = |error: io::Error| ExportError::file(path.display().to_string(), &error);
         if prefix.is_empty() || prefix.contains(['/', '\\']) {
-            let detail = format!("`{prefix}` can't begin the name of a file");
+            let detail = format!("invalid file name prefix `{prefix}`");
             return Err(ExportError::new(ErrorKind::File, path.display().to_string(), detail));
         }
         fs::create_dir_all(&path).map_err(failed)?;
@@ -73,7 +74,7 @@ impl Folder {
         self.path.display().to_string()
     }
 
-    /// The bytes of the complete files.
+    /// The total size of the complete files in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.complete_bytes
     }
@@ -82,7 +83,7 @@ impl Folder {
         self.deleted
     }
 
-    /// Makes the next file.
+    /// Creates the next file.
     pub(super) fn create(&mut self) -> Result<(File, &Path), ExportError> {
         for _ in 0..TAKEN_MAX {
             self.last_number += 1;
@@ -95,7 +96,7 @@ impl Folder {
                 Err(error) => return Err(ExportError::file(self.current.display().to_string(), &error)),
             }
         }
-        let detail = format!("{TAKEN_MAX} names in a row are taken");
+        let detail = format!("the next {TAKEN_MAX} file names are taken");
         Err(ExportError::new(ErrorKind::File, self.target(), detail))
     }
 
@@ -103,18 +104,18 @@ impl Folder {
         &self.path
     }
 
-    /// True if the file created last is still there.
+    /// True if the file created last still exists.
     pub(super) fn has_current(&self) -> bool {
         self.current.exists()
     }
 
     /// Removes the file created last, which is empty.
     pub(super) fn discard(&mut self) {
-        // Its number is not used again, so a file that stays is in nobody's way.
+        // The number is not used again, so a file that cannot be removed does no harm.
         let _ = fs::remove_file(std::mem::take(&mut self.current));
     }
 
-    /// Takes note that the file created last is complete.
+    /// Records that the file created last is complete.
     pub(super) fn completed(&mut self, bytes: u64) {
         self.complete_bytes += bytes;
         self.complete.push_back(Complete { path: std::mem::take(&mut self.current), bytes });
@@ -139,14 +140,14 @@ impl Folder {
         Ok(true)
     }
 
-    /// Writes the names of new files through to the disk. Where folders can't be opened, there is
-    /// nothing to do.
+    /// Syncs the names of new files to the disk. Does nothing on systems where folders cannot be
+    /// opened.
     pub(super) fn sync(&self) {
         let _ = File::open(&self.path).and_then(|folder| folder.sync_all());
     }
 }
 
-/// The number in a name that we could have given.
+/// The number in a file name, if this module could have made the name.
 fn number(name: &str, prefix: &str) -> Option<u64> {
     let (digits, extension) = name.strip_prefix(prefix)?.strip_prefix('-')?.split_once('.')?;
     let ours = EXTENSIONS.contains(&extension) && digits.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! The file that is being written.
+//! The file that is currently written.
 
 use std::fmt;
 use std::fs::File;
@@ -11,11 +11,11 @@ use super::Compression;
 use super::folder::Folder;
 use crate::error::ExportError;
 
-/// Operations of a file; tests have one whose disk is full.
+/// The operations of a file. Tests implement them with a full disk.
 pub(super) trait Disk: Write + Send {
-    /// Cuts the file to this length, at which the next write begins.
+    /// Truncates the file to this length, at which the next write begins.
     fn cut(&mut self, bytes: u64) -> io::Result<()>;
-    /// Writes through to the disk.
+    /// Syncs the content to the disk.
     fn sync(&mut self) -> io::Result<()>;
 }
 
@@ -30,14 +30,14 @@ impl Disk for File {
     }
 }
 
-/// A file, and how many bytes it took.
+/// A file with the number of bytes written to it.
 struct Counted {
     disk: Box<dyn Disk>,
     bytes: u64,
 }
 
 impl Counted {
-    /// Cuts the file to what was written well; false if it could not be.
+    /// Truncates the file to this length; false if that failed.
     fn cut(&mut self, bytes: u64) -> bool {
         let cut = self.disk.cut(bytes).is_ok();
         if cut {
@@ -71,7 +71,7 @@ enum Body {
 pub(super) struct OpenFile {
     body: Body,
     path: String,
-    /// Up to here it holds whole lines.
+    /// The length up to which the file contains whole lines.
     good_bytes: u64,
     sound: bool,
 }
@@ -88,7 +88,7 @@ impl fmt::Debug for OpenFile {
 }
 
 impl OpenFile {
-    /// Makes the folder's next file.
+    /// Creates the folder's next file.
     pub(super) fn create(folder: &mut Folder, compression: Compression) -> Result<Self, ExportError> {
         let (file, path) = folder.create()?;
         Self::on(Box::new(file), path.display().to_string(), compression)
@@ -113,12 +113,12 @@ impl OpenFile {
         Ok(OpenFile { body, path, good_bytes: 0, sound: true })
     }
 
-    /// The bytes that were written well.
+    /// The number of bytes in whole lines.
     pub(super) fn bytes(&self) -> u64 {
         self.good_bytes
     }
 
-    /// All bytes, those of a torn end too.
+    /// The number of all bytes, including a torn end.
     pub(super) fn bytes_on_disk(&self) -> u64 {
         match &self.body {
             Body::Plain(counted) => counted.bytes,
@@ -129,12 +129,12 @@ impl OpenFile {
         }
     }
 
-    /// False if nothing may be written behind what stands there.
+    /// False if nothing may be appended to the file any more.
     pub(super) fn is_sound(&self) -> bool {
         self.sound
     }
 
-    /// Appends lines, which then are the operating system's.
+    /// Appends lines and passes them to the operating system.
     pub(super) fn write(&mut self, lines: &[u8]) -> Result<(), ExportError> {
         let written = match &mut self.body {
             Body::Plain(counted) => counted.write_all(lines),
@@ -155,13 +155,13 @@ impl OpenFile {
         }
     }
 
-    /// Takes back what was written of lines that failed.
+    /// Undoes a failed write by truncating the file.
     fn take_back(&mut self) {
         self.sound = match &mut self.body {
             Body::Plain(counted) => counted.cut(self.good_bytes),
             #[cfg(feature = "gzip")]
             Body::Gzip(counted, _) => counted.cut(self.good_bytes),
-            // The encoder has gone on, and the blocks behind would refer to the one that is
+            // The encoder's state has advanced: later blocks would refer to the block that is now
             // missing.
             #[cfg(feature = "zstd")]
             Body::Zstd(encoder) => {
@@ -171,8 +171,8 @@ impl OpenFile {
         };
     }
 
-    /// Writes what was written so far through to the disk; if that fails, takes back what stands
-    /// behind `before`, and ends the file: the system may have dropped what it held of it.
+    /// Syncs the file. If that fails, truncates the file to `before` and ends it, because the
+    /// operating system may have dropped the unwritten pages.
     pub(super) fn sync_or_take_back(&mut self, before: u64) -> Result<(), ExportError> {
         self.sync().inspect_err(|_| {
             self.good_bytes = before;
@@ -181,7 +181,7 @@ impl OpenFile {
         })
     }
 
-    /// Writes what was written so far through to the disk.
+    /// Syncs everything written so far to the disk.
     pub(super) fn sync(&mut self) -> Result<(), ExportError> {
         let synced = match &mut self.body {
             Body::Plain(counted) => counted.disk.sync(),
@@ -193,7 +193,7 @@ impl OpenFile {
         synced.map_err(|error| ExportError::file(&*self.path, &error))
     }
 
-    /// Completes the file; says how many bytes it has.
+    /// Completes the file and returns its size in bytes.
     pub(super) fn close(self, sync: bool) -> (u64, Result<(), ExportError>) {
         let before = self.bytes_on_disk();
         let finished = match self.body {
@@ -211,7 +211,7 @@ impl OpenFile {
     }
 }
 
-/// Lines as a gzip member.
+/// Compresses lines to a gzip member.
 #[cfg(feature = "gzip")]
 fn member(lines: &[u8], level: flate2::Compression) -> io::Result<Vec<u8>> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), level);
@@ -219,15 +219,15 @@ fn member(lines: &[u8], level: flate2::Compression) -> io::Result<Vec<u8>> {
     encoder.finish()
 }
 
-/// The largest gzip member that `bytes` can compress to: some bytes more in each block that is
-/// stored, header and trailer.
+/// An upper bound on the size of a gzip member for `bytes` bytes: a few more bytes per stored
+/// block, header and trailer.
 #[cfg(feature = "gzip")]
 pub(super) fn gzip_bound(bytes: u64) -> u64 {
     bytes + (bytes >> 7) + 1024
 }
 
-/// The largest zstd frame that `bytes` can compress to: an eighth of a per cent more in each block,
-/// plus the frame's header.
+/// An upper bound on the size of a zstd frame for `bytes` bytes: an eighth of a per cent more per
+/// block, plus the frame's header.
 #[cfg(feature = "zstd")]
 pub(super) fn zstd_bound(bytes: u64) -> u64 {
     bytes + (bytes >> 7) + 1024
@@ -240,7 +240,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A disk that takes only so much; if true stands last, what was written can't be taken back.
+    /// A disk of limited size. If the last field is true, truncation fails.
     #[derive(Clone, Default)]
     pub(in crate::file) struct Small(
         pub(in crate::file) Arc<Mutex<Vec<u8>>>,
@@ -279,7 +279,7 @@ pub(super) mod tests {
         }
     }
 
-    /// A disk that takes everything, and whose syncs fail once it is told so.
+    /// A disk of unlimited size whose syncs fail after a call of `fail`.
     #[derive(Clone)]
     pub(in crate::file) struct Unsynced(Small, Arc<AtomicBool>);
 
@@ -333,7 +333,7 @@ pub(super) mod tests {
         assert_eq!(&*disk.0.lock().unwrap(), b"first\n3rd\n");
     }
 
-    /// A torn member in the middle would hide the members behind it.
+    /// A torn member in the middle would hide the members after it.
     #[test]
     fn a_gzip_member_that_does_not_fit_is_taken_back() {
         let level = flate2::Compression::new(6);

@@ -1,10 +1,10 @@
-//! gRPC's framing of messages that are encoded already.
+//! A gRPC codec for messages that are already encoded.
 
 use bytes::{Buf as _, BufMut as _, Bytes};
 use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-/// Messages that are encoded already.
+/// Passes encoded messages through unchanged.
 #[derive(Clone, Copy, Debug)]
 pub struct Encoded;
 

@@ -1,4 +1,4 @@
-//! Settings of OTLP, from code and from `OTEL_EXPORTER_OTLP_*`.
+//! The settings of OTLP, from code and from `OTEL_EXPORTER_OTLP_*`.
 
 use std::str::FromStr;
 use std::{fmt, fs};
@@ -27,7 +27,8 @@ pub enum Protocol {
 impl FromStr for Protocol {
     type Err = UnknownProtocol;
 
-    /// Reads a name in any case, as OpenTelemetry has it of values of its variables.
+    /// Parses a name in upper or lower case, as OpenTelemetry specifies for the values of its
+    /// variables.
     fn from_str(name: &str) -> Result<Self, UnknownProtocol> {
         match name.to_ascii_lowercase().as_str() {
             "grpc" => Ok(Protocol::Grpc),
@@ -52,9 +53,9 @@ impl std::error::Error for UnknownProtocol {}
 
 #[derive(Clone, Debug)]
 enum Endpoint {
-    /// To which HTTP appends the path for traces.
+    /// HTTP appends the path for traces.
     Base(String),
-    /// Used as it is.
+    /// Used unchanged.
     Exact(String),
 }
 
@@ -96,7 +97,7 @@ impl Default for OtlpBuilder {
 /// Headers of each request.
 pub(super) type Headers = Vec<(HeaderName, HeaderValue)>;
 
-/// The kind of data that is sent, with its own endpoint.
+/// The kind of data that is sent; each has its own endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
     Traces,
@@ -104,7 +105,7 @@ pub(super) enum Signal {
 }
 
 impl Signal {
-    /// The variables for this signal only, and those for all signals.
+    /// The prefixes of the variables for this signal only, and of those for all signals.
     fn prefixes(self) -> [&'static str; 2] {
         match self {
             Signal::Traces => ["OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_"],
@@ -112,7 +113,7 @@ impl Signal {
         }
     }
 
-    /// The path over HTTP, behind a base.
+    /// The path that HTTP appends to a base URL.
     fn path(self) -> &'static str {
         match self {
             Signal::Traces => "/v1/traces",
@@ -130,15 +131,15 @@ impl OtlpBuilder {
         self
     }
 
-    /// The server: `http://host:port` or `https://host:port`. Over HTTP, `/v1/traces` is appended.
-    /// If it is not set, that is `http://localhost:4318`, or port 4317 for gRPC.
+    /// Sets the server: `http://host:port` or `https://host:port`. Over HTTP, `/v1/traces` is
+    /// appended. Defaults to `http://localhost:4318`, or port 4317 for gRPC.
     pub fn with_endpoint(mut self, base: impl Into<String>) -> Self {
         self.endpoint = Some(Endpoint::Base(base.into()));
         self.endpoint_setting = "endpoint".to_owned();
         self
     }
 
-    /// The URL for traces, which is used as it is.
+    /// Sets the URL for traces, which is used unchanged.
     pub fn with_traces_endpoint(self, url: impl Into<String>) -> Self {
         self.with_exact_endpoint("traces_endpoint", url.into())
     }
@@ -166,7 +167,7 @@ impl OtlpBuilder {
 
     setters!("4 MiB by default, the limit of most gRPC servers.");
 
-    /// The certificates to show to the server, our own first, and the key of that one, both in PEM.
+    /// Sets the client certificate chain, our own certificate first, and its key, both in PEM.
     #[cfg(feature = "tls")]
     pub fn with_client_certificate(mut self, chain: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.sending.tls.client = Some((chain.into(), key.into()));
@@ -179,12 +180,12 @@ impl OtlpBuilder {
     }
 
     /// Reads
-    /// `OTEL_EXPORTER_OTLP_{ENDPOINT, PROTOCOL, HEADERS, TIMEOUT, COMPRESSION, INSECURE, CERTIFICATE, CLIENT_CERTIFICATE, CLIENT_KEY}`,
-    /// each with `TRACES_` in it before the one without, as OpenTelemetry's "Protocol exporter"
-    /// specifies, and `OTEL_BSP_EXPORT_TIMEOUT`. They override earlier settings. `TIMEOUT` limits
-    /// one attempt, `OTEL_BSP_EXPORT_TIMEOUT` the age of a batch with all its attempts; 0 is no
-    /// limit on either. `COMPRESSION` may also be `zstd`. [`build`](OtlpBuilder::build) fails with
-    /// the first variable that cannot be used.
+    /// `OTEL_EXPORTER_OTLP_{ENDPOINT, PROTOCOL, HEADERS, TIMEOUT, COMPRESSION, INSECURE, CERTIFICATE, CLIENT_CERTIFICATE, CLIENT_KEY}`
+    /// and `OTEL_BSP_EXPORT_TIMEOUT`. As OpenTelemetry's "Protocol exporter" specifies, a variable
+    /// with `TRACES_` in its name takes precedence over the one without. All of them override
+    /// earlier settings. `TIMEOUT` limits one attempt, and `OTEL_BSP_EXPORT_TIMEOUT` the age of a
+    /// batch with all its attempts; 0 means no limit for either. `COMPRESSION` may also be `zstd`.
+    /// [`build`](OtlpBuilder::build) fails with the first invalid variable.
     pub fn with_variables(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
         let prefixes = self.signal.prefixes();
         let get = |name: &str| -> Option<(String, String)> {
@@ -219,7 +220,12 @@ impl OtlpBuilder {
             self.insecure = match value.to_ascii_lowercase().as_str() {
                 "true" => true,
                 "false" => false,
-                _ => return Err(ConfigError::new(&name, format!("`{value}` is neither true nor false"))),
+                _ => {
+                    return Err(ConfigError::new(
+                        &name,
+                        format!("invalid boolean `{value}`: use true or false"),
+                    ));
+                }
             };
         }
         if let Some((name, value)) = get("HEADERS") {
@@ -263,7 +269,7 @@ impl OtlpBuilder {
             }
             match fs::read(&path) {
                 Ok(bytes) => Ok(Some((name, bytes))),
-                Err(error) => Err(ConfigError::new(&name, format!("`{path}` can't be read: {error}"))),
+                Err(error) => Err(ConfigError::new(&name, format!("cannot read `{path}`: {error}"))),
             }
         };
         let (roots, chain, key) = (file("CERTIFICATE")?, file("CLIENT_CERTIFICATE")?, file("CLIENT_KEY")?);
@@ -288,17 +294,17 @@ impl OtlpBuilder {
         Ok(())
     }
 
-    /// Makes the destination. Nothing is sent, and the server need not be there yet.
+    /// Makes the destination. Nothing is sent, and the server need not be running yet.
     ///
     /// # Errors
     ///
-    /// If a setting or variable can't be used, or the program was built without what it asks for.
+    /// If a setting or variable is invalid, or needs a feature that the program was built without.
     pub fn build(self) -> Result<Otlp, ConfigError> {
         let (builder, uri, headers) = self.checked()?;
         Otlp::new(builder, uri, headers)
     }
 
-    /// The settings with the parsed endpoint and headers, if all can be used.
+    /// Validates the settings, and parses the endpoint and headers.
     pub(super) fn checked(mut self) -> Result<(Self, Uri, Headers), ConfigError> {
         if let Some(fault) = self.fault.take() {
             return Err(fault);
@@ -313,17 +319,16 @@ impl OtlpBuilder {
 
     fn headers(&self) -> Result<Headers, String> {
         let header = |(name, value): &(String, String)| {
-            let parsed =
-                HeaderName::from_str(name).map_err(|_| format!("`{name}` is not the name of a header"))?;
-            // The value may be a secret.
+            let parsed = HeaderName::from_str(name).map_err(|_| format!("invalid header name `{name}`"))?;
+            // The value may be a secret, so errors do not show it.
             let value = HeaderValue::from_str(value)
-                .map_err(|_| format!("the value of `{name}` can't be in a header"))?;
+                .map_err(|_| format!("the value of header `{name}` has characters that are not allowed"))?;
             Ok((parsed, value))
         };
         self.headers.iter().map(header).collect()
     }
 
-    /// Where requests go.
+    /// The URL to which requests are sent.
     fn uri(&self) -> Result<Uri, String> {
         let grpc = self.protocol == Protocol::Grpc;
         let (text, exact) = match &self.endpoint {
@@ -334,33 +339,34 @@ impl OtlpBuilder {
         };
         let text = match text.contains("://") {
             true => text.to_owned(),
-            // OpenTelemetry gives gRPC's endpoints without a scheme this meaning.
+            // OpenTelemetry specifies this for gRPC endpoints without a scheme.
             false if grpc => format!("{}://{text}", if self.insecure { "http" } else { "https" }),
-            false => return Err(format!("`{text}` has no scheme: write http://{text} or https://{text}")),
+            false => return Err(format!("`{text}` has no scheme: use http://{text} or https://{text}")),
         };
         let mut parts =
-            text.parse::<Uri>().map_err(|error| format!("`{text}` is no URL: {error}"))?.into_parts();
+            text.parse::<Uri>().map_err(|error| format!("invalid URL `{text}`: {error}"))?.into_parts();
         let scheme = parts.scheme.as_ref().map_or("", |scheme| scheme.as_str());
         if !matches!(scheme, "http" | "https") {
-            return Err(format!("`{scheme}` is not spoken here: use http or https"));
+            return Err(format!("unsupported scheme `{scheme}`: use http or https"));
         }
         let path = parts.path_and_query.as_ref().map_or("/", PathAndQuery::as_str);
         let path = match (grpc, exact) {
             (false, false) => format!("{}{}", path.trim_end_matches('/'), self.signal.path()),
             _ => path.to_owned(),
         };
-        parts.path_and_query = Some(path.parse().map_err(|error| format!("`{text}` is no URL: {error}"))?);
-        Uri::from_parts(parts).map_err(|error| format!("`{text}` is no URL: {error}"))
+        parts.path_and_query = Some(path.parse().map_err(|error| format!("invalid URL `{text}`: {error}"))?);
+        Uri::from_parts(parts).map_err(|error| format!("invalid URL `{text}`: {error}"))
     }
 }
 
-/// `name=value,name=value`, values percent-encoded as in W3C Baggage.
+/// Parses `name=value,name=value`, with values percent-encoded as in W3C Baggage.
 fn header_list(text: &str) -> Result<Vec<(String, String)>, String> {
     let header = |part: &str| {
-        let (name, value) =
-            part.split_once('=').ok_or_else(|| "a header is not of the form name=value".to_owned())?;
+        let (name, value) = part
+            .split_once('=')
+            .ok_or_else(|| "a header lacks '=': use name=value, separated by commas".to_owned())?;
         let value = percent_decode_str(value.trim()).decode_utf8();
-        let value = value.map_err(|_| format!("the value of `{}` is no UTF-8", name.trim()))?;
+        let value = value.map_err(|_| format!("the value of header `{}` is not UTF-8", name.trim()))?;
         Ok((name.trim().to_owned(), value.into_owned()))
     };
     text.split(',').filter(|part| !part.trim().is_empty()).map(header).collect()

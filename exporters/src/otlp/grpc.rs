@@ -1,8 +1,8 @@
 //! OTLP over gRPC.
 //!
-//! tonic's connection lives on a thread of its own, with tokio's smallest runtime: callers need
-//! none, and the connection is looked after between calls. A call hands its message over and waits
-//! for the answer.
+//! tonic's connection lives on a thread of its own with a single-threaded tokio runtime. So callers
+//! need no runtime, and the connection is maintained between calls. A call passes its message to
+//! that thread and waits for the response.
 
 use std::error::Error;
 use std::fmt;
@@ -39,7 +39,7 @@ fn method(signal: Signal) -> PathAndQuery {
 
 /// A connection to a server, made when it is first needed.
 pub(super) struct Client {
-    /// Not longer than there are callers: each waits for its answer.
+    /// Unbounded, but never longer than the number of callers, because each waits for its response.
     jobs: jobs::UnboundedSender<Job>,
     uri: Uri,
     peer: Peer,
@@ -51,9 +51,9 @@ struct Job {
     answer: mpsc::SyncSender<Result<Bytes, Status>>,
 }
 
-/// The connection for calls. HTTP/2 takes one that went dead without a word for alive until TCP
-/// gives it up, which is after a quarter of an hour: a call that got no answer, while no other did,
-/// makes a new one.
+/// The connection for calls. HTTP/2 keeps a silently dead connection until TCP gives up, which
+/// takes a quarter of an hour. So a new connection is made after a call got no response, if no
+/// other call got one meanwhile.
 struct Line {
     endpoint: Endpoint,
     compression: Option<CompressionEncoding>,
@@ -62,9 +62,9 @@ struct Line {
 
 struct LineState {
     grpc: tonic::client::Grpc<Channel>,
-    /// Connections so far.
+    /// The number of connections made so far.
     connections: u64,
-    /// Answers so far, over whichever of them.
+    /// The number of responses so far, over all connections.
     answers: u64,
 }
 
@@ -82,8 +82,8 @@ impl Client {
     ) -> Result<Self, ConfigError> {
         let endpoint = Endpoint::from(uri.clone())
             .connect_timeout(builder.sending.timeout)
-            // Windows as large as a request: it is not held up for the server's permission to go
-            // on.
+            // The flow-control windows are as large as a request, so that a request does not wait
+            // for window updates.
             .initial_connection_window_size(1 << 20)
             .initial_stream_window_size(1 << 20)
             .user_agent(concat!("astracer/", env!("CARGO_PKG_VERSION")));
@@ -111,17 +111,17 @@ impl Client {
         let (sender, mut receiver) = jobs::unbounded_channel::<Job>();
         let method = method(builder.signal());
         let work = async move {
-            // Ends when the client is gone.
+            // Ends when the client is dropped.
             let line = Arc::new(Line::new(endpoint, compression));
             while let Some(job) = receiver.recv().await {
                 tokio::spawn(job.run(Arc::clone(&line), method.clone(), metadata.clone()));
             }
         };
         let run = move || {
-            // HTTP/2 makes spans. Recorded, those of each export would be exported by the next, for
-            // ever.
+            // The HTTP/2 implementation creates spans. If they were recorded, each export would
+            // produce spans for the next export, without end.
             let _suppressed = Context::enter_telemetry_suppressed_scope();
-            // Connections end, and trace that, when it is dropped: before the guard.
+            // The runtime must be dropped before the guard: connections create spans when they end.
             let runtime = runtime;
             runtime.block_on(work);
         };
@@ -134,7 +134,7 @@ impl Client {
         shown(&self.uri)
     }
 
-    /// Opens a connection to find the cause of a failure that does not name it.
+    /// Opens a connection to find the cause of an unclear failure.
     pub(super) fn diagnose(&self, error: ExportError) -> ExportError {
         self.peer.diagnose(error)
     }
@@ -144,14 +144,14 @@ impl Client {
         let (answer, answered) = mpsc::sync_channel(1);
         let job = Job { message, timeout, answer };
         let gone =
-            || ExportError::new(ErrorKind::UnexpectedAnswer, self.target(), "the thread for gRPC ended");
+            || ExportError::new(ErrorKind::UnexpectedAnswer, self.target(), "the gRPC thread has ended");
         self.jobs.send(job).map_err(|_| gone())?;
-        // The thread watches the time.
+        // The other thread enforces the timeout.
         let result = answered.recv().map_err(|_| gone())?;
         result.map_err(|status| self.explain(&status))
     }
 
-    /// Returns the cause of a failed call.
+    /// Classifies a failed call.
     fn explain(&self, status: &Status) -> ExportError {
         let message = status.message();
         let retry_after = status.get_details_retry_info().and_then(|info| info.retry_delay);
@@ -159,8 +159,8 @@ impl Client {
         if let Some(error) = status.source().and_then(|source| self.of_transport(source, &of)) {
             return error;
         }
-        // An HTTP answer without a gRPC status, as tonic reports it; with a body, tonic takes the
-        // text for a message.
+        // An HTTP response without a gRPC status, as tonic reports it. If it has a body, tonic uses
+        // the text as the message.
         if message.contains("grpc-status header missing")
             || message.contains("while receiving response with status")
         {
@@ -179,10 +179,10 @@ impl Client {
             Code::InvalidArgument | Code::FailedPrecondition | Code::AlreadyExists => {
                 of(ErrorKind::BadRequest)
             }
-            // A message that is too large is out of range for tonic, for others their resources are
-            // exhausted.
+            // For a message that is too large, tonic's servers return "out of range", others
+            // "resource exhausted".
             Code::OutOfRange | Code::ResourceExhausted if says_too_large(message) => of(ErrorKind::TooLarge),
-            // OTLP: to be sent again only if the server says that this helps.
+            // OTLP: retry only if the server says that this helps.
             Code::ResourceExhausted if retry_after.is_none() => of(ErrorKind::Throttled),
             Code::ResourceExhausted => of(ErrorKind::Throttled).retryable(retry_after),
             Code::Unavailable => of(ErrorKind::Unavailable).retryable(retry_after),
@@ -194,7 +194,7 @@ impl Client {
         }
     }
 
-    /// Returns the cause of a broken connection; `None` if it did not break.
+    /// Classifies a broken connection; `None` if the failure is of another kind.
     fn of_transport(
         &self,
         source: &(dyn Error + 'static),
@@ -216,14 +216,14 @@ impl Client {
         if causes_have_no_address(source) {
             return Some(of(ErrorKind::UnknownHost).retryable(None));
         }
-        // A server that does not speak HTTP/2 ends the connection too, or answers what cannot be
-        // read: see `diagnose`.
+        // A server that does not speak HTTP/2 also closes the connection, or responds with bytes
+        // that cannot be parsed: see `diagnose`.
         Some(of(ErrorKind::ConnectionLost).retryable(None))
     }
 }
 
 impl Line {
-    /// Nothing is connected before the first call.
+    /// Makes a line that connects on the first call.
     fn new(endpoint: Endpoint, compression: Option<CompressionEncoding>) -> Self {
         let grpc = grpc(&endpoint, compression);
         let state = LineState { grpc, connections: 1, answers: 0 };
@@ -234,8 +234,8 @@ impl Line {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a new connection if there has been none, and no answer, since there were `connections`
-    /// and `answers`. Calls that are under way on the old one keep it.
+    /// Makes a new connection, unless there was a new connection or a response since the counts
+    /// were `connections` and `answers`. Calls in progress on the old connection keep it.
     fn renew(&self, connections: u64, answers: u64) {
         let mut state = self.lock();
         if (state.connections, state.answers) == (connections, answers) {
@@ -266,7 +266,7 @@ impl Job {
             Ok(_) => line.lock().answers += 1,
             Err(_) => line.renew(connections, answers),
         }
-        // The caller waits.
+        // The caller waits for this, so the send does not fail.
         let _ = answer.send(result.unwrap_or(Err(late)));
     }
 }
@@ -284,7 +284,7 @@ async fn call(
     Ok(response.into_inner())
 }
 
-/// Returns the text of a status, with its causes.
+/// Returns the text of a status and its causes.
 fn described(status: &Status) -> String {
     let mut text = format!("gRPC {:?}: {}", status.code(), status.message());
     let mut cause = status.source();

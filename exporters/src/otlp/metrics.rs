@@ -1,5 +1,5 @@
-//! Metrics over OTLP, for what OpenTelemetry's SDK for metrics has no way in: finished histograms,
-//! with exemplars.
+//! Metrics over OTLP. OpenTelemetry's SDK for metrics has no interface for finished histograms with
+//! exemplars.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ use crate::requests::Wire as _;
 
 /// Sends cumulative metrics to a server that speaks OTLP.
 ///
-/// A request is sent once: the next one has all that a lost one had.
+/// A request is sent once, without retries: the next one contains everything that a lost one
+/// contained.
 #[derive(Debug)]
 pub struct OtlpMetrics {
     wire: Wire,
@@ -30,7 +31,7 @@ pub struct OtlpMetrics {
 pub struct OtlpMetricsBuilder(OtlpBuilder);
 
 impl OtlpMetrics {
-    /// Settings, all at their defaults. [`OtlpMetricsBuilder::with_environment`] reads
+    /// Makes a builder with default settings. [`OtlpMetricsBuilder::with_environment`] reads
     /// `OTEL_EXPORTER_OTLP_*`.
     pub fn builder() -> OtlpMetricsBuilder {
         OtlpMetricsBuilder(OtlpBuilder::default().with_signal(Signal::Metrics))
@@ -41,11 +42,11 @@ impl OtlpMetrics {
         self.wire.target()
     }
 
-    /// Sends the points of the time from `start` to `now`. The server may reject some.
+    /// Sends points that cover the time from `start` to `now`. The server may reject some.
     ///
     /// # Errors
     ///
-    /// If the request is not answered in time, or refused.
+    /// If the request is rejected, or not answered in time.
     pub fn send(
         &self,
         of: (&Resource, &Scope),
@@ -66,13 +67,13 @@ impl OtlpMetricsBuilder {
         Self(self.0.with_protocol(protocol))
     }
 
-    /// The server: `http://host:port` or `https://host:port`. Over HTTP, `/v1/metrics` is appended.
-    /// If it is not set, that is `http://localhost:4318`, or port 4317 for gRPC.
+    /// Sets the server: `http://host:port` or `https://host:port`. Over HTTP, `/v1/metrics` is
+    /// appended. Defaults to `http://localhost:4318`, or port 4317 for gRPC.
     pub fn with_endpoint(self, base: impl Into<String>) -> Self {
         Self(self.0.with_endpoint(base))
     }
 
-    /// The URL for metrics, which is used as it is.
+    /// Sets the URL for metrics, which is used unchanged.
     pub fn with_metrics_endpoint(self, url: impl Into<String>) -> Self {
         Self(self.0.with_exact_endpoint("metrics_endpoint", url.into()))
     }
@@ -82,7 +83,7 @@ impl OtlpMetricsBuilder {
         Self(self.0.with_header(name, value))
     }
 
-    /// Compresses requests. None by default.
+    /// Sets the compression of requests; none by default.
     pub fn with_compression(self, compression: Compression) -> Self {
         Self(self.0.with_compression(compression))
     }
@@ -97,20 +98,20 @@ impl OtlpMetricsBuilder {
         Self(self.0.with_environment())
     }
 
-    /// Reads variables as [`OtlpBuilder::with_variables`] does, with `METRICS_` in the place of
+    /// Reads variables as [`OtlpBuilder::with_variables`] does, with `METRICS_` instead of
     /// `TRACES_`.
     pub fn with_variables(self, variable: impl Fn(&str) -> Option<String>) -> Self {
         Self(self.0.with_variables(variable))
     }
 
-    /// Makes the sender. Nothing is sent, and the server need not be there yet.
+    /// Makes the sender. Nothing is sent, and the server need not be running yet.
     ///
     /// # Errors
     ///
-    /// If a setting or variable can't be used, or the program was built without what it asks for.
+    /// If a setting or variable is invalid, or needs a feature that the program was built without.
     pub fn build(self) -> Result<OtlpMetrics, ConfigError> {
         if self.0.protocol == Protocol::HttpJson {
-            let reason = "metrics are not sent as JSON here: use http/protobuf or grpc";
+            let reason = "metrics cannot be sent as JSON: use http/protobuf or grpc";
             return Err(ConfigError::new(&self.0.protocol_setting, reason));
         }
         let timeout = self.0.sending.timeout;

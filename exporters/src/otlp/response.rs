@@ -1,4 +1,4 @@
-//! Answers of a server that took spans.
+//! Responses of a server that accepted a request.
 
 use prost::Message;
 
@@ -9,7 +9,7 @@ use crate::http::Answer;
 /// `ExportTraceServiceResponse` of OTLP.
 #[derive(Clone, PartialEq, Message)]
 pub struct ExportResponse {
-    /// Unset if everything was accepted without a remark.
+    /// Unset if everything was accepted without a message.
     #[prost(message, optional, tag = "1")]
     pub partial_success: Option<PartialSuccess>,
 }
@@ -17,7 +17,7 @@ pub struct ExportResponse {
 /// `ExportTracePartialSuccess` of OTLP.
 #[derive(Clone, PartialEq, Message)]
 pub struct PartialSuccess {
-    /// Spans of the request that were not accepted.
+    /// The number of spans of the request that were not accepted.
     #[prost(int64, tag = "1")]
     pub rejected_spans: i64,
     /// The reason, or a warning if no span was rejected.
@@ -37,14 +37,15 @@ impl ExportResponse {
     }
 }
 
-/// Returns the outcome of `spans` spans by a response in protobuf; `None` if it is none.
+/// Returns the outcome of `spans` spans from a response in protobuf; `None` if the bytes are not
+/// such a response.
 pub(super) fn of_proto(body: &[u8], spans: usize) -> Option<Delivery> {
     let partial = ExportResponse::decode(body).ok()?.partial_success;
     Some(delivery(partial.unwrap_or_default(), spans))
 }
 
-/// The same for a response in JSON, whose 64-bit integers are strings, or numbers. Without a body
-/// nothing is rejected.
+/// Returns the same from a response in JSON, in which 64-bit integers are strings or numbers. An
+/// empty body rejects nothing.
 #[cfg(feature = "otlp-http")]
 fn of_json(body: &[u8], spans: usize) -> Option<Delivery> {
     let response: serde_json::Value =
@@ -56,25 +57,25 @@ fn of_json(body: &[u8], spans: usize) -> Option<Delivery> {
     Some(delivery(PartialSuccess { rejected_spans: rejected.unwrap_or(0), error_message: message }, spans))
 }
 
-/// The same for a response over HTTP. One that can't be read rejects nothing, for the status says
-/// that the spans were taken; but a page to log in on, or any other server, has that status too, so
-/// it is told.
+/// Returns the same from a response over HTTP. If it cannot be decoded, no span counts as rejected,
+/// because the status says that the spans were accepted. But a login page, or any other server,
+/// returns that status too, so the message reports it.
 #[cfg(feature = "otlp-http")]
 pub(super) fn of_http(answer: &Answer, spans: usize) -> Delivery {
     let body = &answer.body;
     let read = if answer.json { None } else { of_proto(body, spans) };
     read.or_else(|| of_json(body, spans)).unwrap_or_else(|| {
         let text = answer.text();
-        let text = if text.is_empty() { "nothing readable" } else { &text };
+        let text = if text.is_empty() { "unreadable response" } else { &text };
         let message =
-            format!("{text} (no answer of OTLP; look whether the endpoint leads to a server for traces)");
+            format!("{text} (not an OTLP response; check that the endpoint is a server for traces)");
         Delivery { accepted: spans as u64, message, ..Delivery::default() }
     })
 }
 
 fn delivery(partial: PartialSuccess, spans: usize) -> Delivery {
     let spans = spans as u64;
-    // A server can't reject more than it was given.
+    // A server cannot reject more spans than it received.
     let rejected = u64::try_from(partial.rejected_spans).unwrap_or(0).min(spans);
     Delivery { accepted: spans - rejected, rejected, message: partial.error_message }
 }
@@ -114,7 +115,7 @@ mod tests {
         assert_eq!(told(of_json(b"<html>", 5)), None);
     }
 
-    /// A proxy's page once passed for an answer without a word.
+    /// A proxy's page once passed for a successful response.
     #[cfg(feature = "otlp-http")]
     #[test]
     fn a_response_that_is_none_is_told() {
@@ -123,11 +124,11 @@ mod tests {
             assert_eq!((delivery.accepted, delivery.rejected), (5, 0));
             delivery.message
         };
-        let hint = " (no answer of OTLP; look whether the endpoint leads to a server for traces)";
+        let hint = " (not an OTLP response; check that the endpoint is a server for traces)";
         assert_eq!(told(b"<html>\nLog in", false), format!("<html>{hint}"));
         assert_eq!(told(b"<html>", true), format!("<html>{hint}"));
-        assert_eq!(told(b"\xff\xff", false), format!("nothing readable{hint}"));
-        // Some servers answer in JSON and do not say so.
+        assert_eq!(told(b"\xff\xff", false), format!("unreadable response{hint}"));
+        // Some servers send JSON without saying so.
         for nothing in [&b""[..], b"{}"] {
             assert_eq!((told(nothing, false), told(nothing, true)), (String::new(), String::new()));
         }

@@ -1,4 +1,4 @@
-//! Hours of outages and bursts in milliseconds: time, destination and disk are the test's.
+//! Hours of outages and bursts in milliseconds: the test controls time, destination and disk.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
@@ -23,7 +23,7 @@ impl Random {
     }
 }
 
-/// Seconds that the test moves.
+/// A clock in seconds that the test advances.
 #[derive(Clone, Debug, Default)]
 struct Hand(Arc<AtomicU64>);
 
@@ -37,19 +37,19 @@ impl Clock for Hand {
 enum Mood {
     #[default]
     Takes,
-    /// 503, with a time in seconds.
+    /// 503, with a `Retry-After` in seconds.
     Busy(u64),
     /// 403.
     Refuses,
-    /// Takes half of a call, then is busy.
+    /// Accepts half of a call, then is busy.
     TakesHalf,
     /// Rejects one span of each call.
     TakesAllButOne,
-    /// Loses the last span of each call: it is too large.
+    /// Loses the last span of each call because it is too large.
     LosesOne,
-    /// The same for half of a call, then is busy.
+    /// The same for half of a call; then is busy.
     LosesOneOfHalf,
-    /// Panics, with what panics when it is dropped.
+    /// Panics with a payload that panics when it is dropped.
     Panics,
 }
 
@@ -138,7 +138,7 @@ struct World {
     disk: MemoryDisk,
     clock: Hand,
     made: u64,
-    /// Spans that a former process had left in the spool.
+    /// The number of spans that a former process had left in the spool.
     found: u64,
 }
 
@@ -179,7 +179,7 @@ impl World {
         self.shared.lock().counts().pending
     }
 
-    /// made = arrived + rejected + counted lost + spooled.
+    /// Checks that made = arrived + rejected + counted as lost + spooled.
     #[track_caller]
     fn check(&self) {
         let counts = self.destination.counter.read();
@@ -209,7 +209,7 @@ fn an_outage_costs_nothing_and_keeps_the_order() {
     }
 }
 
-/// The thread that drains the spool goes on, and the record is tried again.
+/// The drain thread continues, and the record is tried again.
 #[test]
 fn a_destination_may_panic() {
     let mut world = World::new(|builder| builder.with_mode(SpoolMode::Durable));
@@ -239,7 +239,7 @@ fn a_record_that_was_taken_in_part_goes_on_where_it_stopped() {
     world.send(8).unwrap();
     world.destination.set(Mood::TakesHalf);
     assert_eq!((world.step(), world.pending()), (Next::Wait(Duration::from_secs(1)), 4));
-    // The process is killed; the next one goes on.
+    // The process is killed; the next one continues.
     let clock = world.clock.clone();
     let next = World::on(world.disk.after_power_loss(|_, all| all), clock, |builder| builder);
     assert_eq!(next.found, 4);
@@ -262,8 +262,8 @@ fn spans_that_are_refused_for_good_become_dead_letters() {
     assert!(matches!(&report.reasons[..], [(reason, 3)] if reason.contains("no")), "{report:?}");
 }
 
-/// Of a record of which one span is too large, that one is a dead letter and the others are
-/// delivered, in one attempt or two.
+/// If one span of a record is too large, that span is a dead letter and the others are delivered,
+/// in one attempt or two.
 #[test]
 fn a_dead_letter_has_the_spans_that_an_attempt_lost() {
     for mood in [Mood::LosesOne, Mood::LosesOneOfHalf] {
@@ -332,7 +332,7 @@ fn every_span_made_arrived_waits_or_is_counted() {
                 17 => drop(world.clock.0.fetch_add(random.below(1_200), Ordering::Relaxed)),
                 18 => world.clock.0.store(random.below(10_000), Ordering::Relaxed),
                 _ => {
-                    // The process is killed, and started again.
+                    // The process is killed and started again.
                     let (disk, clock) = (world.disk.after_power_loss(|_, all| all), world.clock.clone());
                     let pending = world.pending();
                     world = World::on(disk, clock, change);
@@ -341,7 +341,7 @@ fn every_span_made_arrived_waits_or_is_counted() {
             }
             world.check();
         }
-        // The destination returns at last.
+        // The destination recovers at last.
         world.clock.0.store(0, Ordering::Relaxed);
         world.destination.set(Mood::Takes);
         world.drain();
@@ -350,11 +350,11 @@ fn every_span_made_arrived_waits_or_is_counted() {
     }
 }
 
-/// A disk that fails for some seconds costs one segment for each row of failed reads, not one for
-/// each read behind the first row.
+/// A disk that fails for some seconds costs one segment per series of failed reads, not one per
+/// read after the first series.
 #[test]
 fn each_segment_is_read_several_times_before_it_is_given_up() {
-    // A record has a segment of its own.
+    // Each record has a segment of its own.
     let settings = Settings::default().with_segment_bytes(1);
     let mut world =
         World::new(|builder| builder.with_mode(SpoolMode::Durable).with_settings(settings.clone()));

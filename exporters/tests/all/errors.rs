@@ -1,4 +1,4 @@
-//! Errors, each provoked by a small server on the loopback device, by name and remedy.
+//! Provokes each error with a small server on the loopback device, and checks its kind and remedy.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -28,7 +28,7 @@ fn otlp(protocol: Protocol, endpoint: impl Into<String>) -> OtlpBuilder {
         .with_timeout(Duration::from_secs(20))
 }
 
-/// The error of sending three spans, all of which are lost to it.
+/// Sends three spans, which are all lost, and returns the error.
 fn error(destination: &dyn Destination) -> ExportError {
     let batch = [1, 2, 3].map(|number| sample::plain(1, number));
     let error = destination.send(&spans(&batch, &Arc::new(Resource::service("a")))).unwrap_err();
@@ -46,7 +46,7 @@ fn check(builder: OtlpBuilder, kind: ErrorKind, remedy: &str) {
     assert!(text.contains(remedy), "{text}");
 }
 
-/// Port 1 (tcpmux) of this machine, where nothing listens.
+/// Port 1 (tcpmux) of this machine, where no server listens.
 const NOBODY: &str = "http://127.0.0.1:1";
 
 #[test]
@@ -62,7 +62,7 @@ fn nothing_listens() {
 
 #[test]
 fn a_host_that_has_no_address() {
-    // The name is reserved for this by RFC 6761.
+    // RFC 6761 reserves the name for this.
     for protocol in [HTTP, GRPC] {
         check(otlp(protocol, "http://collector.invalid:4318"), ErrorKind::UnknownHost, "correct the name");
     }
@@ -82,16 +82,16 @@ fn statuses_have_their_remedies() {
         (500, ErrorKind::ServerFailed, "log"),
         (501, ErrorKind::ServerFailed, "log"),
         (503, ErrorKind::Unavailable, "wait until it is up"),
-        (302, ErrorKind::UnexpectedAnswer, "HTTP 302, to http://elsewhere/"),
+        (302, ErrorKind::UnexpectedAnswer, "HTTP 302, redirect to http://elsewhere/"),
     ] {
         let sink =
             Sink::new([Answer(status, &[("location", "http://elsewhere/")], b"said so\nand more".to_vec())]);
         check(otlp(HTTP, sink.url("http")), kind, remedy);
         assert_eq!(sink.requests().len(), 1);
     }
-    // Three spans, and then the first of them: the others are no smaller.
+    // All three spans, then the first alone: the others are no smaller and are not sent.
     let sink = Sink::new((0..3).map(|_| Answer::status(413)));
-    check(otlp(HTTP, sink.url("http")), ErrorKind::TooLarge, "send less at a time");
+    check(otlp(HTTP, sink.url("http")), ErrorKind::TooLarge, "lower the request size limit");
     assert_eq!(sink.requests().len(), 2);
     let sink = Sink::new([Answer(401, &[], b"no token\nand more".to_vec())]);
     let error = error(&otlp(HTTP, sink.url("http")).build().unwrap());
@@ -108,7 +108,7 @@ fn grpc_spoken_to_an_http_port() {
     check(otlp(GRPC, Sink::new([]).url("http")), ErrorKind::HttpPort, "use the protocol `http/protobuf`");
 }
 
-/// A server that knows HTTP/2 but not gRPC, as Zipkin's: 404, and a text for people.
+/// A server that speaks HTTP/2 but not gRPC, such as Zipkin's: 404, and a text for people.
 #[test]
 fn grpc_spoken_to_a_port_of_http_2() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -130,7 +130,7 @@ fn grpc_spoken_to_a_port_of_http_2() {
     check(otlp(GRPC, url), ErrorKind::HttpPort, "use the protocol `http/protobuf`");
 }
 
-/// A server that says `answer` to whatever comes, and hangs up.
+/// A server that sends `answer` whatever it receives, and closes the connection.
 fn says(answer: &'static [u8]) -> String {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -149,28 +149,28 @@ fn something_else_listens() {
     check(
         otlp(HTTP, says(b"220 mail.example.org ESMTP\r\n")),
         ErrorKind::UnexpectedAnswer,
-        "leads to a server for traces",
+        "is a server for traces",
     );
-    // Hangs up without a word.
+    // Closes the connection without a response.
     check(otlp(HTTP, says(b"")), ErrorKind::ConnectionLost, "network");
     check(otlp(GRPC, says(b"")), ErrorKind::ConnectionLost, "network");
     let go = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
-    check(otlp(HTTP, says(go)), ErrorKind::TlsServer, "write https://");
-    check(otlp(GRPC, says(go)), ErrorKind::TlsServer, "write https://");
+    check(otlp(HTTP, says(go)), ErrorKind::TlsServer, "use https://");
+    check(otlp(GRPC, says(go)), ErrorKind::TlsServer, "use https://");
 }
 
 #[test]
 fn a_server_that_never_answers_costs_no_more_than_the_timeout() {
-    // Connections are made by the operating system; nobody takes them.
+    // The operating system accepts the connections; nobody serves them.
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     for protocol in [HTTP, GRPC] {
         let builder = otlp(protocol, &*url).with_timeout(Duration::from_millis(50));
-        check(builder, ErrorKind::TimedOut, "allow more time");
+        check(builder, ErrorKind::TimedOut, "raise the timeout");
     }
 }
 
-/// An authority that exists for one test.
+/// A certificate authority for one test.
 struct Authority {
     certificate: rcgen::Certificate,
     issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
@@ -198,7 +198,7 @@ impl Authority {
     }
 }
 
-/// A server of HTTP over TLS, for `localhost`, that may want certificates of its clients.
+/// An HTTPS server for `localhost` that may require client certificates.
 fn https(authority: &Authority, wants_clients: bool) -> Sink {
     let (certificate, key) = authority.issue("localhost");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -256,7 +256,7 @@ fn a_server_that_is_not_trusted() {
         // The certificate is for localhost.
         let builder =
             otlp(protocol, url.replace("localhost", "127.0.0.1")).with_root_certificates(authority.pem());
-        check(builder, ErrorKind::UntrustedCertificate, "use a host name that the certificate is for");
+        check(builder, ErrorKind::UntrustedCertificate, "certificate covers");
     }
 }
 
@@ -278,10 +278,10 @@ fn a_client_that_is_not_trusted() {
 fn tls_on_one_side_only() {
     let authority = Authority::new();
     let roots = |builder: OtlpBuilder| builder.with_root_certificates(authority.pem());
-    let plain = "write http:// in place of https://";
+    let plain = "use http:// instead of https://";
     check(roots(otlp(HTTP, Sink::new([]).url("https"))), ErrorKind::PlainServer, plain);
     check(roots(otlp(GRPC, GrpcSink::new([]).url("https"))), ErrorKind::PlainServer, plain);
-    let tls = "write https:// in place of http://";
+    let tls = "use https:// instead of http://";
     check(otlp(HTTP, https(&authority, false).url("http")), ErrorKind::TlsServer, tls);
     check(otlp(GRPC, grpcs(&authority, false).url("http")), ErrorKind::TlsServer, tls);
 }

@@ -1,5 +1,5 @@
-//! Faults of the network and of the far end, over real sockets. Delays are scaled down by
-//! configuration: an outage of a minute at the defaults is one of 200 ms here.
+//! Faults of the network and the server, over real sockets. Delays are scaled down by
+//! configuration: an outage of a minute with the defaults takes 200 ms here.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -18,29 +18,29 @@ use super::wire::numbers;
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
-/// Reaction of the server to a request.
+/// The server's reaction to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mood {
     Takes,
     /// The listener is closed, and connections are reset.
     Stopped,
-    /// 503, or 429, with `Retry-After` in seconds if any.
+    /// 503, or 429, with `Retry-After` in seconds if given.
     Busy(u16, Option<u64>),
-    /// No answer.
+    /// No response.
     Hangs,
-    /// An answer in single bytes, 5 ms apart.
+    /// A response in single bytes, 5 ms apart.
     Slow,
-    /// An answer after 300 ms.
+    /// A response after 300 ms.
     Late,
-    /// The connection is reset before the answer.
+    /// The connection is reset before the response.
     Resets,
-    /// An answer of another protocol.
+    /// A response in another protocol.
     Garbage,
-    /// The server takes the request, and closes its half before the answer.
+    /// The server accepts the request, and closes its half of the connection before the response.
     HalfClosed,
 }
 
-/// A server of HTTP/1.1 that keeps the numbers of the spans it took.
+/// An HTTP/1.1 server that records the numbers of the spans it accepted.
 #[derive(Clone)]
 pub(crate) struct Moody {
     address: SocketAddr,
@@ -76,7 +76,7 @@ impl Moody {
         format!("http://{}", self.address)
     }
 
-    /// The numbers of the spans that were taken, each once, and how many came again.
+    /// The numbers of the accepted spans, without repetitions, and the number of repetitions.
     pub(crate) fn taken(&self) -> (Vec<u64>, usize) {
         let mut taken = self.taken.lock().unwrap().clone();
         let all = taken.len();
@@ -109,7 +109,7 @@ impl Moody {
     }
 
     fn serve(&self, mut stream: TcpStream) -> Option<()> {
-        // So that a stopped server ends its connections.
+        // The read timeout lets a stopped server end its connections.
         stream.set_read_timeout(Some(MS(5))).ok()?;
         let (mut bytes, mut part) = (Vec::new(), [0; 16 << 10]);
         loop {
@@ -186,8 +186,8 @@ pub(crate) fn otlp(server: &Moody) -> Otlp {
     builder.with_timeout(MS(100)).with_retry(retry).build().unwrap()
 }
 
-/// Faults that pass, without and with a spool: every span arrives, and nothing is counted as lost.
-/// Spans may come again where the answer to a request was lost.
+/// Temporary faults, without and with a spool: every span arrives, and nothing is counted as lost.
+/// Spans may arrive again if the response to a request was lost.
 #[test]
 fn faults_that_pass_cost_no_span() {
     for (mood, comes_again) in [
@@ -236,7 +236,7 @@ fn faults_that_pass_cost_no_span() {
             destination.shut_down(Duration::from_secs(20)).unwrap();
             drop(destination);
             if has_spool {
-                // Spans that were left at the shutdown are the next process's.
+                // Spans that were left at the shutdown are sent by the next process.
                 let next = Spooled::builder(folder.path()).open(otlp(&server)).unwrap();
                 assert_eq!(next.drain(Duration::from_secs(20)), 0, "{mood:?}");
             }
@@ -247,7 +247,7 @@ fn faults_that_pass_cost_no_span() {
     }
 }
 
-/// A server that asks for silence gets it, from all batches together.
+/// If a server asks for a pause, all batches observe it.
 #[test]
 fn a_server_that_asks_for_silence_gets_it() {
     let server = Moody::start(Mood::Busy(503, Some(1)));
@@ -259,7 +259,7 @@ fn a_server_that_asks_for_silence_gets_it() {
             scope.spawn(move || otlp.send(&spans(batch * 10 + 1..=batch * 10 + 10)).unwrap());
         }
         thread::sleep(MS(500));
-        // Four were under way when the first answer came, at most.
+        // At most four requests were in progress when the first response came.
         let requests = server.requests.load(Ordering::SeqCst);
         assert!(requests <= 4, "{requests}");
         server.set(Mood::Takes);
@@ -268,7 +268,8 @@ fn a_server_that_asks_for_silence_gets_it() {
     assert_eq!(server.taken().0, Vec::from_iter(1..=40));
 }
 
-/// Garbage is not a failure that passes: it is counted, and a spool keeps it as dead letters.
+/// A garbage response is not retried: the loss is counted, and a spool keeps the spans as dead
+/// letters.
 #[test]
 fn an_answer_of_garbage_is_a_loss_that_is_counted() {
     let server = Moody::start(Mood::Garbage);
@@ -277,7 +278,7 @@ fn an_answer_of_garbage_is_a_loss_that_is_counted() {
     assert_eq!(outcome.lost.of(outcome.error.unwrap().kind()), 10);
 }
 
-/// A name that cannot be resolved may be known later: spans wait.
+/// A name that cannot be resolved may be resolved later, so spans wait.
 #[test]
 fn a_name_that_is_gone_is_waited_for() {
     let folder = tempfile::tempdir().unwrap();
@@ -297,7 +298,7 @@ fn a_name_that_is_gone_is_waited_for() {
     assert_eq!(server.taken(), (Vec::from_iter(1..=10), 0));
 }
 
-/// A shutdown during an outage leaves everything in the spool: nothing is counted as lost, nothing
+/// A shutdown during an outage leaves everything in the spool: nothing is counted as lost or
 /// becomes a dead letter.
 #[test]
 fn a_shutdown_during_an_outage_leaves_the_spans_to_the_next_process() {
@@ -317,11 +318,11 @@ fn a_shutdown_during_an_outage_leaves_the_spans_to_the_next_process() {
     assert_eq!(server.taken().0, Vec::from_iter(1..=100));
 }
 
-/// A shutdown that comes in a pause, or while the first request after one is under way, drains like
-/// any other: it ended at once, and left all that waited.
+/// A shutdown during a pause, or during the first request after it, drains like any other. It once
+/// ended immediately and left all waiting spans behind.
 #[test]
 fn a_shutdown_drains_a_spool_whose_destination_is_just_back() {
-    // The server comes back, and is slow; or it asks for a second, and is well again.
+    // The server recovers but is slow; or it asks for a pause of a second and then recovers.
     for (fault, then) in [(Mood::Stopped, Mood::Late), (Mood::Busy(503, Some(1)), Mood::Takes)] {
         let (server, folder) = (Moody::start(fault), tempfile::tempdir().unwrap());
         let builder = Otlp::builder().with_protocol(Protocol::HttpProtobuf).with_endpoint(server.url());
@@ -341,7 +342,8 @@ fn a_shutdown_drains_a_spool_whose_destination_is_just_back() {
     }
 }
 
-/// It waits for no pause that outlasts its time, and for no destination that goes on to fail.
+/// A shutdown does not wait for a pause that is longer than its timeout, nor for a destination that
+/// keeps failing.
 #[test]
 fn a_shutdown_waits_for_no_destination_that_stays_away() {
     for mood in [Mood::Stopped, Mood::Busy(503, None), Mood::Busy(503, Some(3_600))] {
@@ -363,8 +365,8 @@ fn two_processes_do_not_share_a_spool() {
     assert!(error.detail().contains("another process uses this folder"), "{error}");
 }
 
-/// A spool that is full, on a disk or by its own limit, refuses; the service goes on, and every
-/// span is counted.
+/// A spool that is full, because of the disk or its own limit, rejects spans. The service
+/// continues, and every span is counted.
 #[test]
 fn a_spool_without_space_counts_what_it_cannot_take() {
     let (server, folder) = (Moody::start(Mood::Stopped), tempfile::tempdir().unwrap());

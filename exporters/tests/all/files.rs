@@ -1,4 +1,4 @@
-//! Files: what they hold, when they give way, what a crash leaves.
+//! Files: their content, their rotation, and their state after a crash.
 
 use std::fs;
 use std::path::Path;
@@ -42,7 +42,7 @@ fn read(path: &Path) -> Read {
     read
 }
 
-/// The numbers of the spans that a folder holds, in the order of its files.
+/// The numbers of the spans in a folder, in the order of its files.
 fn numbers(path: &Path) -> Vec<u64> {
     let read = read(path);
     assert_eq!(read.problems, [""; 0]);
@@ -58,14 +58,14 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Sends plain spans with these numbers. Ids are one larger: zero is none.
+/// Sends plain spans with these numbers. Ids are one larger, because zero is not a valid id.
 fn send(files: &Files, numbers: std::ops::Range<u64>) -> Result<(), ErrorKind> {
     let batch: Vec<SpanData> = numbers.map(|number| sample::plain(1, number + 1)).collect();
     let sent = files.send(&spans(&batch, &Arc::new(Resource::service("a"))));
     sent.map(drop).map_err(|error| error.kind())
 }
 
-/// The bytes of a line of this many plain spans.
+/// The size in bytes of a line with this many plain spans.
 fn line_bytes(count: u64) -> u64 {
     let folder = tempfile::tempdir().unwrap();
     let files = Files::builder(folder.path()).open().unwrap();
@@ -145,7 +145,7 @@ fn a_file_gives_way_when_it_is_old() {
     assert_eq!(go(sample::at(0), 0), 1);
     assert_eq!(go(sample::at(0) + age - Duration::from_nanos(1), 1), 1);
     assert_eq!(go(sample::at(0) + age, 2), 2);
-    // The clock is set back by an hour: the age starts anew.
+    // The clock is set back by an hour: the age starts again at zero.
     let back = sample::at(0) - Duration::from_secs(3600);
     assert_eq!(go(back, 3), 2);
     assert_eq!(go(back + age, 4), 3);
@@ -169,7 +169,7 @@ fn the_oldest_make_room_and_the_total_is_never_exceeded() {
     }
     assert_eq!(numbers(folder.path()), [16, 17, 18, 19]);
     assert_eq!(files.files_deleted(), 8);
-    // All of them were written once.
+    // All of them were written at some time.
     assert_eq!(files.counter().read().sent, 20);
 }
 
@@ -186,7 +186,7 @@ fn one_file_may_be_all_there_is_room_for() {
         send(&files, number..number + 1).unwrap();
     }
     assert_eq!(numbers(folder.path()), [4]);
-    // A line larger than the limit can't be written whatever is deleted, so nothing is.
+    // A line larger than the limit cannot be written whatever is deleted, so nothing is deleted.
     assert_eq!(send(&files, 10..20), Err(ErrorKind::Full));
     assert_eq!(numbers(folder.path()), [4]);
     assert_eq!(files.counter().read().lost.of(ErrorKind::Full), 10);
@@ -211,7 +211,7 @@ fn what_is_there_is_kept_if_so_asked() {
     let files = builder().open().unwrap();
     assert_eq!(send(&files, 3..4), Err(ErrorKind::Full));
     assert_eq!(numbers(folder.path()), [0, 1]);
-    // The remedy that the error names.
+    // Applies the remedy that the error suggests.
     fs::remove_file(folder.path().join("traces-00000001.jsonl")).unwrap();
     assert_eq!(send(&files, 4..5), Ok(()));
     assert_eq!(send(&files, 5..6), Err(ErrorKind::Full));
@@ -242,7 +242,7 @@ fn zstd_files_can_be_read_complete_growing_and_torn() {
     let files = Files::builder(folder.path()).with_compression(compression).open().unwrap();
     send(&files, 0..100).unwrap();
     send(&files, 100..200).unwrap();
-    // While it grows, the frame has no end: what was sent is there.
+    // While the file grows, its frame has no end, but everything that was sent can be read.
     let growing = read(folder.path());
     assert_eq!((growing.spans.len(), growing.problems), (200, vec!["truncated".to_owned()]));
     assert!(files.total_bytes() < line_bytes(200) / 4);
@@ -256,8 +256,8 @@ fn zstd_files_can_be_read_complete_growing_and_torn() {
     assert_ne!(torn.problems, [""; 0]);
 }
 
-/// gzip's trailer stands behind each call: nothing is torn while the file grows, and a torn end
-/// costs a part of one call.
+/// Each call writes a complete gzip member: nothing is torn while the file grows, and a torn end
+/// costs part of one call.
 #[test]
 fn gzip_files_can_be_read_while_they_grow() {
     let folder = tempfile::tempdir().unwrap();
@@ -271,7 +271,7 @@ fn gzip_files_can_be_read_while_they_grow() {
     drop(files);
     let file = folder.path().join("traces-00000001.jsonl.gz");
     assert_eq!(numbers(&file), Vec::from_iter(0..200));
-    // Files of every ending count towards the total, and the next one has the next number.
+    // Files of every extension count towards the total, and the numbers continue across extensions.
     let files = Files::builder(folder.path()).open().unwrap();
     assert_eq!(files.total_bytes(), fs::metadata(&file).unwrap().len());
     send(&files, 200..201).unwrap();
@@ -328,8 +328,8 @@ fn what_is_in_the_way_is_named() {
     assert_eq!(error.kind(), ErrorKind::File);
     assert!(error.to_string().contains("not-a-folder"), "{error}");
     let error = Files::builder(folder.path()).with_prefix("a/b").open().unwrap_err();
-    assert!(error.to_string().contains("`a/b` can't begin"), "{error}");
-    // The folder goes away while spans come.
+    assert!(error.to_string().contains("invalid file name prefix `a/b`"), "{error}");
+    // The folder is removed while spans are sent.
     let gone = folder.path().join("gone");
     let files = Files::builder(&gone).open().unwrap();
     fs::remove_dir(&gone).unwrap();

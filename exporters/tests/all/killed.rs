@@ -1,5 +1,5 @@
-//! A service that is killed at random moments, and disks that are full or cannot be written:
-//! everything that was acknowledged as durable arrives.
+//! A service that is killed at random moments, and disks that are full or cannot be written.
+//! Everything that was acknowledged as durable arrives.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -17,7 +17,7 @@ const FOLDER: &str = "ASTRACER_TEST_FOLDER";
 const URL: &str = "ASTRACER_TEST_URL";
 const FIRST: &str = "ASTRACER_TEST_FIRST";
 
-/// Sends spans through a durable spool, and says which batches were acknowledged, until it is
+/// Sends spans through a durable spool and prints which batches were acknowledged, until it is
 /// killed.
 #[test]
 #[ignore = "the child of `a_service_that_is_killed_loses_nothing_acknowledged`"]
@@ -54,7 +54,7 @@ fn a_service_that_is_killed_loses_nothing_acknowledged() {
     let (server, folder) = (Moody::start(Mood::Takes), tempfile::tempdir().unwrap());
     let (mut acknowledged, mut first) = (BTreeSet::new(), 1);
     for round in 0..ROUNDS {
-        // The server is away in every third round.
+        // The server is down in every third round.
         server.set(if round % 3 == 2 { Mood::Stopped } else { Mood::Takes });
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--ignored", "--exact", "killed::child", "--nocapture"])
@@ -76,9 +76,9 @@ fn a_service_that_is_killed_loses_nothing_acknowledged() {
         out.by_ref().take(lines).for_each(|line| note(line.unwrap()));
         child.kill().unwrap();
         child.wait().unwrap();
-        // Lines that it wrote before it died.
+        // The lines that it wrote before it was killed.
         out.map_while(Result::ok).for_each(&mut note);
-        // A batch that was in the spool and not yet acknowledged has the next numbers.
+        // The next numbers belong to a batch that was in the spool but not acknowledged yet.
         first += 10;
     }
     server.set(Mood::Takes);
@@ -90,7 +90,7 @@ fn a_service_that_is_killed_loses_nothing_acknowledged() {
     assert!(missing.is_empty() && acknowledged.len() > 1_000, "{missing:?} of {}", acknowledged.len());
 }
 
-/// A file system that is removed at the end of a test.
+/// A file system that is unmounted at the end of a test.
 struct Mount<'a>(&'a Path);
 
 impl<'a> Mount<'a> {
@@ -117,8 +117,8 @@ impl Drop for Mount<'_> {
     }
 }
 
-/// A disk of 256 kB: what does not fit is counted, the rest arrives, and there is space again
-/// afterwards.
+/// On a disk of 256 kB, spans that do not fit are counted, the rest arrives, and afterwards there
+/// is free space again.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_costs_only_what_is_counted() {

@@ -1,4 +1,4 @@
-//! The exporters from outside.
+//! Tests of the exporters through their public interface.
 
 mod errors;
 mod faults;

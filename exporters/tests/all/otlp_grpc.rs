@@ -36,7 +36,7 @@ struct State {
     requests: Vec<(MetadataMap, ExportTraceServiceRequest)>,
 }
 
-/// A server that answers as it is told, and then with success.
+/// A server that returns the given answers, and then success.
 #[derive(Clone)]
 pub(crate) struct GrpcSink {
     state: Arc<Mutex<State>>,
@@ -61,7 +61,7 @@ impl GrpcSink {
         Self::with(answers, None, 4 << 20)
     }
 
-    /// Over TLS, or taking messages of this many bytes at most.
+    /// Uses TLS, or accepts only messages of at most this many bytes.
     pub(crate) fn with(
         answers: impl IntoIterator<Item = Answer>,
         tls: Option<ServerTlsConfig>,
@@ -126,7 +126,8 @@ fn a_span_arrives_field_by_field_however_compressed() {
     }
 }
 
-/// Tokio forbids to wait for a runtime inside of another: the exporter's has a thread of its own.
+/// Tokio forbids waiting for a runtime inside another one, so the exporter's runtime has its own
+/// thread.
 #[test]
 fn it_works_inside_another_runtime() {
     let sink = GrpcSink::new([]);
@@ -152,8 +153,8 @@ fn what_the_server_rejects_is_counted() {
     assert_eq!((otlp.counter().read().sent, otlp.counter().read().rejected), (2, 3));
 }
 
-/// Failures that OTLP's specification calls retryable are sent again; `Ok` has the attempts it
-/// took.
+/// Checks whether a failure that OTLP's specification calls retryable is retried; `Ok` contains the
+/// number of attempts.
 #[track_caller]
 fn check(first: Status, expected: Result<usize, ErrorKind>) {
     let code = first.code();
@@ -185,7 +186,7 @@ fn what_may_pass_is_sent_again() {
         (Code::Unimplemented, ErrorKind::WrongPath),
         (Code::PermissionDenied, ErrorKind::Forbidden),
         (Code::Unauthenticated, ErrorKind::Unauthenticated),
-        // Only with RetryInfo is this one worth another try.
+        // This code is retried only with RetryInfo.
         (Code::ResourceExhausted, ErrorKind::Throttled),
     ] {
         check(Status::new(code, "no"), Err(kind));
@@ -195,7 +196,7 @@ fn what_may_pass_is_sent_again() {
         Status::with_error_details(Code::ResourceExhausted, "slow down", details)
     };
     check(asks(Duration::ZERO), Ok(2));
-    // More time than there is.
+    // The requested pause exceeds the deadline.
     check(asks(Duration::from_secs(3600)), Err(ErrorKind::Throttled));
 }
 
@@ -236,7 +237,8 @@ fn large_calls_are_split_below_what_servers_take() {
     assert_eq!(all, Vec::from_iter(1..=100));
 }
 
-/// Passes on what `from` sends for as long as `passes` says, and then reads it and says nothing.
+/// Forwards the bytes of `from` while `passes` returns true; after that it reads them and forwards
+/// nothing.
 fn relay(mut from: TcpStream, mut to: TcpStream, passes: impl Fn() -> bool + Send + 'static) {
     thread::spawn(move || {
         let mut part = [0; 4 << 10];
@@ -248,7 +250,8 @@ fn relay(mut from: TcpStream, mut to: TcpStream, passes: impl Fn() -> bool + Sen
     });
 }
 
-/// The server has moved on, or a firewall forgot the connection: nobody tells, and a new one works.
+/// If the server has moved, or a firewall has forgotten the connection, nobody reports it; a new
+/// connection works.
 #[test]
 fn a_connection_without_answers_is_made_anew() {
     let sink = GrpcSink::new([]);

@@ -1,4 +1,4 @@
-//! OTLP over HTTP: what is on the wire, what becomes of answers.
+//! OTLP over HTTP: the requests on the wire, and the effect of responses.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
@@ -17,8 +17,7 @@ use prost::Message as _;
 use super::sink::{Answer, HANG_UP, Sink};
 use super::{sample, wire};
 
-/// Three attempts, without a delay of our own, for a batch that is given up at once if the server
-/// asks for a delay.
+/// Three attempts without a delay. A batch is given up at once if the server asks for a delay.
 pub(crate) fn at_once() -> Retry {
     let retry = Retry::default().with_max_attempts(3).with_max_age(Duration::from_millis(200));
     retry.with_initial_delay(Duration::ZERO).with_max_delay(Duration::ZERO)
@@ -62,7 +61,7 @@ fn a_span_arrives_as_json() {
     export_full(otlp(&sink).with_protocol(Protocol::HttpJson));
     let request = sink.requests().remove(0);
     assert_eq!(request.header("content-type"), Some("application/json"));
-    // NaN, which JSON has no number for, is a string that this crate does not read.
+    // JSON has no number for NaN; this crate does not read the string that replaces it.
     let text = String::from_utf8(request.body).unwrap();
     let nan = r#"{"key":"nan","value":{"doubleValue":"NaN"}},"#;
     let infinity = r#"{"doubleValue":"Infinity"}"#;
@@ -104,12 +103,12 @@ fn a_call_that_is_too_large_is_split_and_loses_nothing() {
     let mut numbers = Vec::new();
     for request in &requests {
         assert!(request.body.len() <= 500);
-        // All went over one connection.
+        // All requests used one connection.
         assert_eq!(request.connection, 0);
         numbers.extend(wire::numbers(&ExportTraceServiceRequest::decode(&request.body[..]).unwrap()));
     }
     assert_eq!(numbers, Vec::from_iter(1..=100));
-    // Larger than half a request each: no request is sent in vain.
+    // Each span is larger than half a request, so no request is sent in vain.
     assert!(requests.len() <= 32, "{}", requests.len());
     let counts = otlp.counter().read();
     assert_eq!((counts.sent, counts.lost.total(), counts.retries), (100, 0, 0));
@@ -125,12 +124,12 @@ fn what_the_server_finds_too_large_is_sent_in_parts() {
     let sink = Sink::new([413, 413].map(Answer::status));
     let otlp = otlp(&sink).build().unwrap();
     assert_eq!(send(&otlp, 1..=8).unwrap().accepted, 8);
-    // The second four are not tried, since the first were refused.
+    // The second four are not tried together, because the first four were rejected.
     let expected = [&[1, 2, 3, 4, 5, 6, 7, 8][..], &[1, 2, 3, 4], &[1, 2], &[3, 4], &[5, 6], &[7, 8]];
     assert_eq!(numbers(&sink), expected);
     let counts = otlp.counter().read();
     assert_eq!((counts.sent, counts.lost.total(), counts.retries), (8, 0, 0));
-    // It may take more by now.
+    // The next call tries the full size again, because the server's limit may have been raised.
     assert_eq!(send(&otlp, 1..=8).unwrap().accepted, 8);
     assert_eq!(sink.requests().len(), 7);
 }
@@ -200,8 +199,8 @@ fn a_server_that_asks_for_more_time_than_there_is_gets_no_second_request() {
     assert_eq!(sink.requests().len(), 1);
 }
 
-/// The second batch waits without a request: the server's wish is remembered, whichever batch was
-/// told.
+/// The second batch waits without sending a request: the pause that the server asked for applies to
+/// all batches.
 #[test]
 fn the_time_that_a_server_asks_for_is_remembered_between_batches() {
     let sink = Sink::new([Answer(429, &[("retry-after", "3600")], vec![])]);
@@ -226,13 +225,13 @@ fn one_attempt_leaves_to_the_caller_what_a_retry_can_deliver() {
     let otlp = otlp(&sink).with_retry(retry).build().unwrap();
     let batch: Vec<SpanData> = (1..=8).map(|number| sample::plain(1, number)).collect();
     let batch = spans(&batch, &Arc::new(Resource::service("a")));
-    // Too large as a whole; the first half is taken, the second is not.
+    // The whole call is too large. The first half is accepted, the second is not.
     let attempt = otlp.try_send(&batch, Duration::MAX);
     assert_eq!((attempt.outcome.delivery.accepted, attempt.settled), (4, 4));
     assert_eq!(attempt.outcome.error.map(|error| error.kind()), Some(ErrorKind::Unavailable));
     let counts = otlp.counter().read();
     assert_eq!((counts.sent, counts.lost.total()), (4, 0));
-    // Refused for good: nothing is left to the caller.
+    // A permanent rejection leaves nothing to the caller.
     let attempt = otlp.try_send(&batch[4..], Duration::MAX);
     assert_eq!(
         (attempt.settled, attempt.outcome.error.map(|error| error.kind())),
@@ -252,7 +251,7 @@ fn passwords_in_urls_are_not_shown() {
     assert!(text.contains("me:***@localhost") && !text.contains("secret"), "{text}");
 }
 
-/// Servers close connections that were idle, and die: the next attempt makes a new one.
+/// Servers close idle connections, and crash: the next attempt makes a new connection.
 #[test]
 fn a_connection_that_the_server_ends_is_made_anew() {
     let sink = Sink::new([Answer::status(200), Answer(200, &[HANG_UP], vec![])]);
@@ -275,8 +274,8 @@ fn nothing_is_sent_after_the_end() {
     assert_eq!(sink.requests().len(), 0);
 }
 
-/// A server that answers a head that announces more than 10 MB with this status, and closes without
-/// reading the body, as those of Go, Rust and Java do. Returns its URL.
+/// A server that responds with this status to a head that announces more than 10 MB, and closes
+/// without reading the body, as servers in Go, Rust and Java do. Returns its URL.
 fn refusing_by_the_head(status: &'static str) -> String {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -302,8 +301,8 @@ fn refusing_by_the_head(status: &'static str) -> String {
     url
 }
 
-/// The answer that came before the body had gone was taken for a broken connection: it was sent
-/// again, alike, for minutes.
+/// A response that came before the body was sent was taken for a broken connection, and the same
+/// request was sent again for minutes.
 #[test]
 fn a_refusal_before_the_body_was_read_is_an_answer() {
     let large = |number| astracer_model::Span {
@@ -318,7 +317,7 @@ fn a_refusal_before_the_body_was_read_is_an_answer() {
         let builder = builder.with_endpoint(refusing_by_the_head(status)).with_retry(Retry::NEVER);
         builder.with_timeout(Duration::from_secs(60)).with_max_request_bytes(64 << 20).build().unwrap()
     };
-    // Each half goes alone.
+    // Each half is sent alone.
     assert_eq!(otlp("413 Content Too Large").send(&all).map(|delivery| delivery.accepted), Ok(3));
     let error = otlp("401 Unauthorized").send(&all).unwrap_err();
     assert_eq!((error.kind(), error.may_retry()), (ErrorKind::Unauthenticated, false), "{error}");

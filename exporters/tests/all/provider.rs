@@ -1,4 +1,4 @@
-//! The exporters below OpenTelemetry's own tracer provider and batch processor.
+//! The exporters under OpenTelemetry's own tracer provider and batch processor.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::otlp_grpc::GrpcSink;
 use super::sample;
 use super::sink::Sink;
 
-/// Makes a span in a provider that exports to `url`, and shuts it down.
+/// Makes a span in a provider that exports to `url`, and shuts the provider down.
 fn run(protocol: Protocol, url: String) {
     let exporter = Exporter::new(Otlp::builder().with_protocol(protocol).with_endpoint(url).build().unwrap());
     let counter = exporter.counter();

@@ -1,4 +1,4 @@
-//! A hand-made span that has everything, and a plain one.
+//! Hand-made spans: one with a value in every field, and a plain one.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ pub(crate) fn full() -> SpanData {
     }
 }
 
-/// A span with nothing that is not needed, of trace `trace`.
+/// A span of trace `trace` with only the required fields.
 pub(crate) fn plain(trace: u128, span: u64) -> SpanData {
     SpanData {
         span_context: SpanContext::new(
@@ -124,8 +124,8 @@ fn of(key: &'static str, value: ModelValue<'static>) -> Attribute<'static> {
     Attribute { key: key.into(), value }
 }
 
-/// The model's form of [`full`], written out by hand. NaN equals nothing: its attribute is left
-/// out.
+/// The model's form of [`full`], written by hand. Its NaN attribute is omitted, because NaN does
+/// not equal itself.
 pub(crate) fn full_in_the_model() -> Span<'static> {
     use ModelValue::{Array as List, Bool, Double, Int};
     Span {
@@ -169,7 +169,7 @@ pub(crate) fn full_in_the_model() -> Span<'static> {
             trace_state: "v=1".into(),
             attributes: vec![text("why", "batch")],
             dropped_attributes: 5,
-            // Sampled; it is known whether the other span was remote, and it was.
+            // The flags sampled, "has is remote" and "is remote".
             flags: 0x301,
         }],
         dropped_links: 6,
@@ -193,7 +193,7 @@ pub(crate) fn full_in_the_model() -> Span<'static> {
     }
 }
 
-/// The span without its attribute that is not a number, after a look at it.
+/// Checks the NaN attribute of a span and removes it.
 pub(crate) fn without_nan(mut span: Span<'_>) -> Span<'_> {
     let nans = span.attributes.extract_if(.., |own| own.key == "nan").collect::<Vec<_>>();
     assert!(

@@ -1,4 +1,4 @@
-//! A loopback server of HTTP/1.1 that answers as it is told and keeps what it got.
+//! An HTTP/1.1 server on the loopback device that returns given answers and records requests.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -6,13 +6,13 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// A request as it came.
+/// A received request.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) line: String,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
-    /// The connection that it came over, counted from 0.
+    /// The number of its connection, counted from 0.
     pub(crate) connection: usize,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Answer(
     pub(crate) Vec<u8>,
 );
 
-/// A header that never is sent: the connection ends behind the answer, and nobody is told before.
+/// A header that is never sent: the connection is closed after the response, without notice.
 pub(crate) const HANG_UP: (&str, &str) = ("hang", "up");
 
 impl Answer {
@@ -44,24 +44,24 @@ struct State {
     requests: Vec<Request>,
 }
 
-/// A server that lives as long as the test's process.
+/// A server that lives as long as the test process.
 pub(crate) struct Sink {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
 }
 
-/// A connection, plain or inside of TLS.
+/// A connection, plain or over TLS.
 pub(crate) trait Stream: Read + Write + Send {}
 
 impl<S: Read + Write + Send> Stream for S {}
 
 impl Sink {
-    /// Answers with these, one after the other, and then with 200.
+    /// Returns these answers, one after the other, and then 200.
     pub(crate) fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
         Self::over(answers, |stream| Box::new(stream))
     }
 
-    /// The same over what `wrap` makes of a connection.
+    /// The same, over connections that are wrapped by `wrap`.
     pub(crate) fn over(
         answers: impl IntoIterator<Item = Answer>,
         wrap: impl Fn(TcpStream) -> Box<dyn Stream> + Send + 'static,
@@ -120,7 +120,7 @@ fn read(stream: &mut BufReader<Box<dyn Stream>>, connection: usize) -> Option<Re
         return None;
     }
     if !line.trim_end().ends_with("HTTP/1.1") {
-        // Another protocol, and what servers say to that.
+        // The client spoke another protocol; servers respond to that with an error.
         let _ = stream
             .get_mut()
             .write_all(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");

@@ -1,5 +1,5 @@
-//! Exporters' own threads make no spans that are recorded: each export would be traced, and its
-//! spans exported by the next.
+//! The exporters' own threads must not make recorded spans. Otherwise each export would be traced,
+//! and its spans exported by the next one.
 
 use std::sync::Mutex;
 use std::thread;
@@ -15,7 +15,7 @@ use super::faults::spans;
 use super::otlp_grpc::{GrpcSink, otlp};
 use super::otlp_http::send;
 
-/// The name of each span that an exporter's thread made, and whether it was to be recorded.
+/// The name of each span that an exporter's thread made, and whether it would be recorded.
 static MADE: Mutex<Vec<(&str, bool)>> = Mutex::new(Vec::new());
 
 /// The process's subscriber, which sees all threads.
@@ -49,7 +49,7 @@ impl Subscriber for Watch {
     }
 }
 
-/// A destination whose calls are noted as spans are.
+/// A destination that notes each call as the subscriber notes each span.
 #[derive(Debug)]
 struct Traces(Otlp);
 
@@ -73,7 +73,7 @@ fn threads_of_exporters_record_nothing() {
     tracing_core::dispatcher::set_global_default(Dispatch::new(Watch)).unwrap();
     let sink = GrpcSink::new([]);
     assert_eq!(send(&otlp(&sink).build().unwrap(), 1..=3).unwrap().accepted, 3);
-    // A destination that makes a span at each call, behind a spool.
+    // A destination that makes a span in each call, behind a spool.
     let folder = tempfile::tempdir().unwrap();
     let spooled = Spooled::builder(folder.path()).with_mode(SpoolMode::Durable);
     let spooled = spooled.open(Traces(otlp(&sink).build().unwrap())).unwrap();

@@ -1,4 +1,4 @@
-//! OTLP's messages, and the sample spans in them, written out by hand.
+//! OTLP's messages, and the sample spans as messages, written by hand.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
@@ -25,15 +25,15 @@ fn list(items: Vec<Any>) -> Any {
     Any::ArrayValue(ArrayValue { values: items.into_iter().map(any).collect() })
 }
 
-/// The request of [`full`](super::sample::full). Its attribute that is not a number is apart: it
-/// equals nothing.
+/// The request of [`full`](super::sample::full). Its NaN attribute is separate, because NaN does
+/// not equal itself.
 pub(crate) fn full() -> ExportTraceServiceRequest {
     let span = Span {
         trace_id: vec![1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16],
         span_id: vec![0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18],
         trace_state: "ot=th:8,a=b".to_owned(),
         parent_span_id: vec![0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28],
-        // Sampled; it is known whether the parent was remote, and it was.
+        // The flags sampled, "has is remote" and "is remote".
         flags: 0x301,
         name: "SELECT \"orders\" \u{1f980}".to_owned(),
         kind: 3,
@@ -99,7 +99,7 @@ pub(crate) fn full() -> ExportTraceServiceRequest {
     }
 }
 
-/// Takes the attribute that is not a number out of a request of one span, after a look at it.
+/// Checks and removes the NaN attribute from a request with one span.
 pub(crate) fn without_nan(mut request: ExportTraceServiceRequest) -> ExportTraceServiceRequest {
     let attributes = &mut request.resource_spans[0].scope_spans[0].spans[0].attributes;
     let at = attributes.iter().position(|own| own.key == "nan").unwrap();

@@ -1,4 +1,4 @@
-//! Zipkin: what is on the wire, read as plain JSON.
+//! Zipkin: the requests on the wire, read as plain JSON.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ fn a_span_arrives_as_the_transformation_says() {
         "parentId": "2122232425262728",
         "name": "SELECT \"orders\" \u{1f980}",
         "kind": "CLIENT",
-        // From 1 ns to 1,000,999 ns of the second: both are cut to microseconds.
+        // From 1 ns to 1,000,999 ns of the second: both are truncated to microseconds.
         "timestamp": micros,
         "duration": 1_000,
         "localEndpoint": {"serviceName": "shop"},
@@ -82,7 +82,7 @@ fn a_span_arrives_as_the_transformation_says() {
     });
     let sent = sent(sample::full());
     assert_eq!(sent, expected);
-    // An event's attributes go along, as an object behind its name.
+    // An event's attributes are written as an object after its name.
     let annotation = sent["annotations"][0]["value"].as_str().unwrap();
     let (name, attributes) = annotation.split_once(": ").unwrap();
     assert_eq!(name, "\"retry\"");
@@ -105,12 +105,12 @@ fn kinds_and_statuses() {
     assert_eq!((&ok["tags"]["otel.status_code"], &ok["tags"]["error"]), (&json!("OK"), &Value::Null));
     let unset = sent(sample::plain(1, 1));
     assert_eq!(unset["tags"]["otel.status_code"], Value::Null);
-    // One microsecond, which is Zipkin's least.
+    // One microsecond, which is Zipkin's minimum.
     let short = sent(SpanData { end_time: sample::at(1), ..sample::plain(1, 1) });
     assert_eq!(short["duration"], json!(1));
 }
 
-/// An attribute of the span goes before that of its scope.
+/// An attribute of the span takes precedence over that of its scope.
 #[test]
 fn each_tag_is_written_once() {
     let scope = InstrumentationScope::builder("s").with_attributes([KeyValue::new("pool", "scope")]).build();
@@ -127,7 +127,7 @@ fn errors_are_those_of_http() {
     let resource = Arc::new(Resource::service("a"));
     let error = zipkin.send(&spans(&batch, &resource)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WrongPath);
-    assert!(error.to_string().contains("Zipkin's is /api/v2/spans"), "{error}");
+    assert!(error.to_string().contains("for Zipkin it is /api/v2/spans"), "{error}");
     assert_eq!(zipkin.send(&spans(&batch, &resource)).unwrap().accepted, 1);
     let counts = zipkin.counter().read();
     assert_eq!((counts.sent, counts.retries, counts.lost.of(ErrorKind::WrongPath)), (1, 1, 1));
@@ -175,8 +175,8 @@ fn variables_are_read() {
     let error = read("OTEL_EXPORTER_ZIPKIN_TIMEOUT", "1s".to_owned()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "OTEL_EXPORTER_ZIPKIN_TIMEOUT: `1s` must be a number of milliseconds, or 0 for no limit"
+        "OTEL_EXPORTER_ZIPKIN_TIMEOUT: invalid timeout `1s`: use milliseconds, or 0 for no limit"
     );
     let error = read("OTEL_EXPORTER_ZIPKIN_ENDPOINT", "zipkin:9411".to_owned()).unwrap_err();
-    assert!(error.to_string().ends_with("write http://zipkin:9411 or https://zipkin:9411"), "{error}");
+    assert!(error.to_string().ends_with("use http://zipkin:9411 or https://zipkin:9411"), "{error}");
 }

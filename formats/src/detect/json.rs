@@ -1,14 +1,13 @@
 //! Distinguishes the JSON formats by the keys of their records.
 //!
-//! The tokenizer here is separate from [`Cursor`](crate::json::Cursor) because it never fails: a
-//! prefix may begin or end in the middle of a record, and brackets that do not match must not hide
-//! the keys around them.
+//! The tokenizer here is separate from [`Cursor`](crate::json::Cursor) because it must never fail:
+//! a prefix may begin or end in the middle of a record, and mismatched brackets must not hide the
+//! keys around them.
 
 use super::{Detection, other_or_open};
 use astracer_model::Format;
 
-/// Scans consecutive JSON values. Truncated or damaged JSON is safe: it only yields fewer matching
-/// keys.
+/// Scans consecutive JSON values. Truncated or damaged JSON only yields fewer matching keys.
 pub(super) fn scan(text: &[u8], complete: bool) -> Detection {
     let mut scan = Scan::default();
     let found = scan.run(text);
@@ -20,19 +19,20 @@ pub(super) fn scan(text: &[u8], complete: bool) -> Detection {
     }
     let reason = match scan.first_keys.as_slice() {
         [] => "text or JSON without spans".to_owned(),
-        keys => format!("JSON, but not of traces (keys {})", keys.join(", ")),
+        keys => format!("JSON without traces (first keys: {})", keys.join(", ")),
     };
     other_or_open(reason, complete || scan.a_record_ended)
 }
 
-/// The distinguishing keys of an object whose values have the expected form.
+/// A set of distinguishing keys found in one object. A key counts only if its value has the
+/// expected form.
 #[derive(Clone, Copy, Default)]
 struct Keys(u32);
 
 impl Keys {
     const RESOURCE_SPANS: Self = Self(1 << 0);
     const OTHER_SIGNAL: Self = Self(1 << 1);
-    /// The spellings of Jaeger, HTrace 2 and Zipkin.
+    /// The trace id's key as spelled by Jaeger, HTrace 2 and Zipkin.
     const TRACE_ID: [Self; 3] = [Self(1 << 2), Self(1 << 3), Self(1 << 4)];
     const JAEGER_TRACE: Self = Self(1 << 5);
     const ZIPKIN_ID: Self = Self(1 << 6);
@@ -106,7 +106,8 @@ impl Keys {
         } else if self.all(&[zipkin_trace_id, Self::ZIPKIN_ID])
             && (self.any(Self::ZIPKIN_DETAIL) || is_item && ended)
         {
-            // Structured logs have `traceId` and `id` too, and a Zipkin span may have nothing else.
+            // Structured logs have `traceId` and `id` too, while a Zipkin span may have nothing
+            // else.
             Some(Format::ZipkinJson)
         } else if self.all(&[Self::HTRACE_ID, Self::HTRACE_BEGIN, Self::HTRACE_DETAIL])
             || self.all(&[Self::HTRACE_ID, Self::HTRACE_BEGIN, htrace_trace_id])
@@ -140,9 +141,9 @@ enum Role {
     Record { is_item: bool },
     /// A list of such objects.
     Records,
-    /// The object in the answer of Jaeger's or Tempo's query API, if it is an OTLP request.
+    /// The object in a response of Jaeger's or Tempo's query API, if it is an OTLP request.
     Answer,
-    /// The list in the answer of Tempo's query API, if it is of OTLP's resource spans.
+    /// The list in a response of Tempo's query API, if it contains OTLP's resource spans.
     Batches,
     /// An element of that list.
     Batch,
@@ -235,7 +236,7 @@ impl Scan {
             None if is_object => Role::Record { is_item: false },
             Some(Role::Records) if is_object => Role::Record { is_item: true },
             None | Some(Role::Records) => Role::Records,
-            // The list in the answer of Jaeger's query API.
+            // The list in a response of Jaeger's query API.
             Some(Role::Record { is_item: false }) if !is_object && key == Some(b"data") => Role::Records,
             Some(Role::Record { is_item: false } | Role::Answer) if !is_object && key == Some(b"batches") => {
                 Role::Batches

@@ -2,11 +2,12 @@
 
 use crate::varint;
 
-/// Request, batch of a resource, batch of a scope, span.
+/// The levels of messages: request, spans of a resource, spans of a scope, span.
 const LEVELS: usize = 4;
 
-/// Returns true if the bytes begin with an export request that contains a span, bare or preceded by
-/// its length (a varint, or four bytes as the Collector's file exporter writes).
+/// Returns true if the bytes begin with an export request that contains a span. The request may be
+/// bare or preceded by its length (as a varint, or as four bytes as the Collector's file exporter
+/// writes it).
 pub(super) fn is_request(prefix: &[u8]) -> bool {
     if holds_span(prefix, 0) {
         return true;
@@ -20,11 +21,11 @@ pub(super) fn is_request(prefix: &[u8]) -> bool {
     })
 }
 
-/// Returns true if a message, possibly truncated, has only the fields of its level and a span
-/// below.
+/// Returns true if a message, possibly truncated, has only the fields of its level and contains a
+/// span.
 ///
-/// Logs and metrics have the same structure down to the level of a span; there the sizes of a
-/// span's ids identify it.
+/// Logs and metrics have the same structure down to the level of a span. There, the sizes of the
+/// two ids identify a span.
 fn holds_span(mut message: &[u8], level: usize) -> bool {
     let fields = [1..=1, 1..=3, 1..=3, 1..=16];
     let (mut has_trace_id, mut has_span_id) = (false, false);

@@ -47,7 +47,7 @@ fn lists_and_envelopes_are_looked_into() {
     check(format!("[{OTLP}]").as_bytes(), Some(Format::OtlpJson));
 }
 
-/// Those of Jaeger's and Tempo's query APIs.
+/// Responses of Jaeger's and Tempo's query APIs.
 #[test]
 fn answers_of_otlp_are_looked_into() {
     let batches = r#"{"batches":[{"resource":{"attributes":[]},"scopeSpans":[{"spans":[]}]}]}"#;
@@ -79,7 +79,7 @@ fn a_telling_key_may_come_late() {
     check(zipkin.as_bytes(), Some(Format::ZipkinJson));
 
     let cut = &jaeger.as_bytes()[..2000];
-    assert!(matches!(detect(cut, false), Detection::Open(_)), "more of the file may tell");
+    assert!(matches!(detect(cut, false), Detection::Open(_)), "the rest of the file may decide");
     assert!(matches!(detect(cut, true), Detection::Other(_)));
 }
 
@@ -97,21 +97,21 @@ fn other_files_get_a_reason() {
         ("[]", "text or JSON without spans"),
         (
             "{\"what\":\"x\",\n \"hadoop\":[1],\n\"n\":1,\"more\":2}",
-            "JSON, but not of traces (keys what, hadoop, n)",
+            "JSON without traces (first keys: what, hadoop, n)",
         ),
         // HTrace's keys with values that HTrace does not write.
-        (r#"{"a":1,"b":2,"d":"x","p":[]}"#, "JSON, but not of traces (keys a, b, d)"),
-        (r#"{"a":"short","b":2,"d":"x"}"#, "JSON, but not of traces (keys a, b, d)"),
+        (r#"{"a":1,"b":2,"d":"x","p":[]}"#, "JSON without traces (first keys: a, b, d)"),
+        (r#"{"a":"short","b":2,"d":"x"}"#, "JSON without traces (first keys: a, b, d)"),
         // A structured log.
-        (r#"{"traceId":"00ff","id":"12","msg":"x"}"#, "JSON, but not of traces (keys traceId, id, msg)"),
+        (r#"{"traceId":"00ff","id":"12","msg":"x"}"#, "JSON without traces (first keys: traceId, id, msg)"),
         (r#"{"resourceLogs":[{"scopeLogs":[]}]}"#, "OTLP logs or metrics, without spans"),
-        ("1795222378918\t4\treadSmall\t115827\t0\t\n", "a table whose columns are not those of spans"),
-        ("Timestamp,Node,TraceID,SpanID,Log\n1,2,3,4,5\n", "a table whose columns are not those of spans"),
+        ("1795222378918\t4\treadSmall\t115827\t0\t\n", "a table without span columns"),
+        ("Timestamp,Node,TraceID,SpanID,Log\n1,2,3,4,5\n", "a table without span columns"),
         ("2026-11-21 01:05:00,123 INFO x\n", "text, not traces"),
         ("MIT License\n\nCopyright", "text, not traces"),
         ("PK\u{3}\u{4}abc", "a zip archive; unpack it, or pack it as tar"),
         ("BZh91AY", "bzip2; decompress it, or use gz, xz or zst"),
-        ("\u{7f}ELF\0\0\0", "binary data of no known kind"),
+        ("\u{7f}ELF\0\0\0", "binary data in an unknown format"),
     ] {
         let unusable = reason.contains(';') || matches!(reason, "empty" | "blank");
         let expected = if unusable { Detection::Unusable } else { Detection::Other };

@@ -21,7 +21,7 @@ pub(super) struct Shared {
     no_scope: Arc<Scope>,
 }
 
-/// Reads the span at the cursor and delivers it.
+/// Reads the span at the cursor and passes it to `out`.
 pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut Shared) -> Result<(), Fault> {
     let begin = cursor.at();
     let (mut wide, mut trace, mut narrow) = (None, None, None);
@@ -56,16 +56,19 @@ pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut 
         (Some(Id::Wide { high, low }), ..) => (high, low),
         (None, Some(Id::Narrow(trace)), Some(Id::Narrow(span_id))) => (trace, span_id),
         (None, None, Some(Id::Narrow(span_id))) => (0, span_id),
-        (None, _, None) => return cursor.fault_at(begin, "a span needs an 'a' or an 's'"),
-        _ => return cursor.fault_at(begin, "an 'a' has 32 hexadecimal digits, 'i' and 's' have up to 16"),
+        (None, _, None) => return cursor.fault_at(begin, "span without an id: expected a member 'a' or 's'"),
+        _ => {
+            return cursor
+                .fault_at(begin, "invalid id: 'a' must have 32 hexadecimal digits, 'i' and 's' at most 16");
+        }
     };
     if span_id == 0 {
-        return cursor.fault_at(begin, "a span's id is not zero");
+        return cursor.fault_at(begin, "the span id is zero");
     }
     let (mut parents, mut links) = (Parents::new(), Vec::new());
     for cause in causes {
         match cause {
-            // Zeros are no span, in this trace or in none.
+            // Zero ids refer to no span, whatever the trace.
             Id::Narrow(0) | Id::Wide { high: 0, low: 0 } => {}
             Id::Wide { high, low: 0 } if high == trace => {}
             Id::Wide { high, low } if high != trace => {
@@ -98,25 +101,25 @@ pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut 
     Ok(())
 }
 
-/// An id of 64 bits, or HTrace 4's of 128 bits, whose high half is the trace's.
+/// An id of 64 bits, or HTrace 4's id of 128 bits, whose high half is the trace's.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Id {
     Narrow(u64),
     Wide { high: u64, low: u64 },
 }
 
-/// Reads an id; `null` is no id.
+/// Reads an id; `null` means no id.
 fn id(cursor: &mut Cursor<'_>) -> Result<Option<Id>, Fault> {
     cursor.peek();
     let at = cursor.at();
     let id = match cursor.scalar()? {
         Scalar::Null => return Ok(None),
         Scalar::String(text) => parse_hex(&text),
-        // Java's `long` is signed; only its bits matter.
+        // Java's `long` is signed, but only its bits matter.
         Scalar::Number(digits) => digits.parse().map(|number: i64| Id::Narrow(number as u64)).ok(),
         Scalar::Bool(_) => None,
     };
-    id.map_or_else(|| cursor.fault_at(at, "not an id"), |id| Ok(Some(id)))
+    id.map_or_else(|| cursor.fault_at(at, "invalid id"), |id| Ok(Some(id)))
 }
 
 fn parse_hex(text: &str) -> Option<Id> {
@@ -127,14 +130,14 @@ fn parse_hex(text: &str) -> Option<Id> {
     SpanId::from_hex(text).map(|SpanId(id)| Id::Narrow(id))
 }
 
-/// Reads a time in milliseconds; `null` and 0 are no time.
+/// Reads a time in milliseconds; `null` and 0 mean no time.
 fn time(cursor: &mut Cursor<'_>) -> Result<Option<UnixNanos>, Fault> {
     cursor.peek();
     let at = cursor.at();
     match cursor.u64()? {
         0 => Ok(None),
         millis => match UnixNanos::from_millis(millis) {
-            None => cursor.fault_at(at, "the time lies outside the years 1970 to 2554"),
+            None => cursor.fault_at(at, "the time is outside the years 1970 to 2554"),
             time => Ok(time),
         },
     }

@@ -43,16 +43,17 @@ impl TraceWriter for Writer<'_> {
 ///
 /// # Losses
 ///
-/// - A trace id has 64 bits: of a longer one the low half is written.
-/// - Times are truncated to milliseconds; the first millisecond of 1970 is an unset time.
+/// - A trace id has 64 bits: only the low half of a longer one is written.
+/// - Times are truncated to milliseconds. A time in the first millisecond of 1970 is written as
+///   unset.
 /// - Notes are text: other values come back as strings. Kind, status, scope, tracestate and the
 ///   counts of discarded items are notes with the names of OpenTelemetry's non-OTLP formats, from
-///   which the reader restores them. Of two notes with one name the first is written; a span's come
-///   before its scope's, and those before its resource's.
-/// - Notes belong to the span: attributes of scope and resource come back as its own, except the
-///   service's name.
-/// - A link into the span's own trace would come back as a parent, and is omitted, as is one
-///   without any id. Links to other traces are written without their attributes.
+///   which the reader restores them. If two notes have one name, only the first is written; the
+///   span's attributes come before its scope's, and those before its resource's.
+/// - Notes belong to the span: attributes of scope and resource come back as the span's own, except
+///   the service's name.
+/// - A link into the span's own trace is omitted, because it would come back as a parent. So is a
+///   link without any id. Links to other traces are written without their attributes.
 /// - Attributes of events, flags and schema URLs are not written.
 pub fn write_span(out: &mut Vec<u8>, span: &Span<'_>) {
     put(out, "{\"a\":");
@@ -97,7 +98,7 @@ pub fn write_span(out: &mut Vec<u8>, span: &Span<'_>) {
 
 fn write_notes(out: &mut Vec<u8>, span: &Span<'_>) {
     let mut notes = Notes { out, keys: Keys::default() };
-    // Notes with a meaning come first, so that no attribute of the same name takes their place.
+    // Notes with a meaning come first, so that no attribute of the same name replaces them.
     notes.text_if_any(otel_tags::KIND, span.kind.word().unwrap_or_default());
     notes.text_if_any(otel_tags::STATUS_CODE, status_word(span.status).unwrap_or_default());
     notes.text_if_any(otel_tags::STATUS_DESCRIPTION, &span.status_message);
@@ -146,7 +147,7 @@ impl<'k> Notes<'_, 'k> {
     }
 }
 
-/// The half of a trace id that HTrace can hold.
+/// The half of a trace id that HTrace can represent.
 fn low(trace_id: TraceId) -> u64 {
     trace_id.0 as u64
 }

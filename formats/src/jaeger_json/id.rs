@@ -1,4 +1,4 @@
-//! Jaeger's ids: hexadecimal of any length, and any other text found in the field.
+//! Jaeger's ids: hexadecimal of any length, or any other text found in the field.
 
 use std::borrow::Cow;
 
@@ -13,12 +13,12 @@ pub(super) struct Id<T> {
     pub(super) foreign: bool,
 }
 
-/// Reads a trace id; `null` and the empty string are no id.
+/// Reads a trace id; `null` and the empty string mean no id.
 pub(super) fn trace_id(cursor: &mut Cursor<'_>) -> Result<Option<Id<TraceId>>, Fault> {
     read(cursor, TraceId::from_hex, TraceId)
 }
 
-/// Reads a span id; `null`, the empty string and zero are no id.
+/// Reads a span id; `null`, the empty string and zero mean no id.
 pub(super) fn span_id(cursor: &mut Cursor<'_>) -> Result<Option<Id<SpanId>>, Fault> {
     let id = read(cursor, SpanId::from_hex, |hash| SpanId((hash ^ hash >> 64) as u64))?;
     Ok(id.filter(|id| id.id != SpanId::ZERO))
@@ -39,7 +39,7 @@ fn read<T>(
     }))
 }
 
-/// FNV-1a with 128 bits: the same id for the same text in every run and file.
+/// FNV-1a with 128 bits, which gives the same id for the same text in every run and file.
 fn fnv1a(text: &str) -> u128 {
     const OFFSET_BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0100_0000_0000_0000_0000_013b;

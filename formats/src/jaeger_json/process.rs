@@ -1,4 +1,4 @@
-//! The processes that spans refer to, and what else a span needs of its trace and file.
+//! Processes that spans refer to, and the other context that a span needs from its trace and file.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ pub(super) struct Shared {
 pub(super) struct Context<'a> {
     pub(super) trace_id: Option<Id<TraceId>>,
     pub(super) processes: HashMap<Cow<'a, str>, Arc<Resource>, RandomState>,
-    /// False if the trace is truncated, in which case missing processes were probably cut off.
+    /// False if the trace is truncated. A missing process was then probably cut off.
     pub(super) whole: bool,
 }
 

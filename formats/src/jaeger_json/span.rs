@@ -20,12 +20,12 @@ use astracer_model::value::{Attribute, Value};
 /// A reference as written.
 struct Reference {
     follows_from: bool,
-    /// `None` is the span's own trace.
+    /// `None` means the span's own trace.
     trace_id: Option<Id<TraceId>>,
     span_id: Option<Id<SpanId>>,
 }
 
-/// Reads the span at the cursor and delivers it.
+/// Reads the span at the cursor and passes it to `out`.
 pub(super) fn read<'a>(
     cursor: &mut Cursor<'a>,
     out: &mut Out<'_>,
@@ -72,7 +72,7 @@ pub(super) fn read<'a>(
         Ok(())
     })?;
     let (Some(trace_id), Some(span_id)) = (trace_id, span_id) else {
-        return cursor.fault_at(begin, "a span needs a traceID and a spanID");
+        return cursor.fault_at(begin, "span without a traceID or a spanID");
     };
     (span.trace_id, span.span_id) = (trace_id.id, span_id.id);
     let foreign = trace_id.foreign | span_id.foreign | refer(&mut span, &references, parent_id);
@@ -82,7 +82,7 @@ pub(super) fn read<'a>(
     let failed = lift_error(&mut span);
     lift_shared(&mut span);
     otel_tags::lift(&mut span, &mut shared.scopes);
-    // The tag `error` is the truth about errors, as for the Collector, whatever the newer tag says.
+    // The tag `error` decides, as in the Collector, whatever the newer tag says.
     if failed {
         span.status = Status::Error;
     }
@@ -93,7 +93,7 @@ pub(super) fn read<'a>(
         Some(resource) => span.resource = resource,
         None if process_id.is_empty() || !context.whole => {}
         None => {
-            let detail = format!("span {} names a process that its trace has not", span.span_id);
+            let detail = format!("span {} refers to a process that its trace does not define", span.span_id);
             out.problem_at(ProblemKind::BadRecord, cursor.text(), begin, &detail);
         }
     }
@@ -114,8 +114,8 @@ fn reference(cursor: &mut Cursor<'_>) -> Result<Reference, Fault> {
                 reference.trace_id = id::trace_id(cursor)?.filter(|id| id.id != TraceId::ZERO);
             }
             "spanID" => reference.span_id = id::span_id(cursor)?,
-            // Some recordings repeat the whole referenced span here, with its own references,
-            // recursively.
+            // Some recordings repeat the whole referenced span here, recursively with its own
+            // references.
             _ => drop(cursor.skip()?),
         }
         Ok(())
@@ -170,7 +170,7 @@ fn times(
     let (Some(begin), Some(duration)) = (start, duration) else { return Ok((start, None)) };
     match micros::end(begin, duration) {
         Some(end) => Ok((start, Some(end))),
-        None => cursor.fault_at(duration_at, "the span would end outside the years 1970 to 2554"),
+        None => cursor.fault_at(duration_at, "the span's end is outside the years 1970 to 2554"),
     }
 }
 
@@ -191,8 +191,8 @@ fn log<'a>(cursor: &mut Cursor<'a>) -> Result<Event<'a>, Fault> {
     Ok(event)
 }
 
-/// Jaeger's bit 0 is W3C's sampled bit. The others have other meanings in W3C, so an attribute
-/// keeps them all.
+/// Jaeger's bit 0 is W3C's sampled bit. The other bits have other meanings in W3C, so an attribute
+/// keeps all of them.
 fn keep_flags(span: &mut Span<'_>, flags: u32) {
     span.flags = flags & SAMPLED;
     if flags & !SAMPLED != 0 {
@@ -200,8 +200,8 @@ fn keep_flags(span: &mut Span<'_>, flags: u32) {
     }
 }
 
-/// Warnings become the attribute in which Jaeger 2 keeps them. The warnings of our own writer undo
-/// the times it invented.
+/// Stores warnings in the attribute where Jaeger 2 keeps them. The warnings of our own writer mark
+/// times that it made up, which are removed.
 fn keep_warnings<'a>(span: &mut Span<'a>, mut warnings: Vec<Cow<'a, str>>) {
     warnings.retain(|warning| match &**warning {
         NO_START => {
@@ -220,15 +220,15 @@ fn keep_warnings<'a>(span: &mut Span<'a>, mut warnings: Vec<Cow<'a, str>>) {
     }
 }
 
-/// Restores the field that our writer keeps as an attribute because only Zipkin has it.
+/// Restores the field that our writer stores as an attribute, because only Zipkin has it.
 fn lift_shared(span: &mut Span<'_>) {
     let before = span.attributes.len();
     span.attributes.retain(|tag| tag.key != SHARED_KEY || tag.value != Value::Bool(true));
     span.shared = span.attributes.len() < before;
 }
 
-/// Jaeger's own criterion is the tag `error`, true or "true", which is removed; [`otel_tags::lift`]
-/// handles the newer tags.
+/// Removes the tag `error` if it is true or "true", which is Jaeger's own criterion for an error.
+/// [`otel_tags::lift`] handles the newer tags.
 fn lift_error(span: &mut Span<'_>) -> bool {
     let is_error = |value: &Value<'_>| match value {
         Value::Bool(value) => *value,

@@ -1,4 +1,4 @@
-//! Jaeger's typed key-value pairs, as attributes.
+//! Jaeger's typed key-value pairs, read as attributes.
 
 use std::borrow::Cow;
 
@@ -27,7 +27,7 @@ fn tag<'a>(cursor: &mut Cursor<'a>) -> Result<Attribute<'a>, Fault> {
     Ok(Attribute { key, value: value(&kind, written) })
 }
 
-/// Reads a value that should be a scalar; a list or an object counts as its text.
+/// Reads a value that should be a scalar; a list or an object is read as its text.
 fn simple<'a>(cursor: &mut Cursor<'a>) -> Result<Scalar<'a>, Fault> {
     if matches!(cursor.peek(), Some(b'{' | b'[')) {
         return cursor.skip_clean().map(|text| Scalar::String(Cow::Borrowed(text)));

@@ -47,7 +47,7 @@ fn processes_may_stand_before_their_spans_or_inside_of_them() {
         {"traceID":"a","spanID":"4","process":null}]}"#,
         r#"2:58 a/1 "" of {service.name="s"}
            3:113 a/2 "" of {service.name="t" k=1}
-           f:4 (byte 229): bad record: span 0000000000000003 names a process that its trace has not
+           f:4 (byte 229): bad record: span 0000000000000003 refers to a process that its trace does not define
            4:229 a/3 ""
            5:284 a/4 """#,
     );
@@ -185,7 +185,7 @@ fn some_tags_are_fields() {
             r#"{"key":"otel.status_code","value":"ERROR"},{"key":"otel.status_description","value":"d"}"#,
             " Error(d)",
         ),
-        // The tag `error` is the truth about errors, wherever it stands.
+        // The tag `error` decides, wherever it is in the list.
         (r#"{"key":"error","type":"bool","value":true},{"key":"otel.status_code","value":"OK"}"#, " Error()"),
         (
             r#"{"key":"otel.status_code","value":"UNSET"},{"key":"error","value":"true"},{"key":"otel.status_description","value":"d"}"#,
@@ -239,26 +239,23 @@ fn times_are_numbers_or_text_and_may_be_missing() {
 #[test]
 fn times_that_make_no_sense_are_problems_at_their_byte() {
     for (members, problem) in [
-        (r#""startTime":-1"#, "f:1 (byte 70): bad record: not a time in microseconds since 1970"),
-        (
-            r#""startTime":18446744073709552"#,
-            "f:1 (byte 70): bad record: not a time in microseconds since 1970",
-        ),
-        (r#""startTime":1e400"#, "f:1 (byte 70): bad record: not a number of microseconds"),
-        (r#""startTime":true"#, "f:1 (byte 70): bad record: not a number of microseconds"),
+        (r#""startTime":-1"#, "f:1 (byte 70): bad record: expected microseconds since 1970"),
+        (r#""startTime":18446744073709552"#, "f:1 (byte 70): bad record: expected microseconds since 1970"),
+        (r#""startTime":1e400"#, "f:1 (byte 70): bad record: expected a number of microseconds"),
+        (r#""startTime":true"#, "f:1 (byte 70): bad record: expected a number of microseconds"),
         (r#""startTime":{}"#, "f:1 (byte 70): bad record: expected a simple value"),
-        (r#""duration":"soon""#, "f:1 (byte 69): bad record: not a number of microseconds"),
+        (r#""duration":"soon""#, "f:1 (byte 69): bad record: expected a number of microseconds"),
         (
             r#""duration":1e300,"startTime":0"#,
-            "f:1 (byte 69): bad record: the span would end outside the years 1970 to 2554",
+            "f:1 (byte 69): bad record: the span's end is outside the years 1970 to 2554",
         ),
         (
             r#""duration":9223372036854775,"startTime":9999999999999999"#,
-            "f:1 (byte 69): bad record: the span would end outside the years 1970 to 2554",
+            "f:1 (byte 69): bad record: the span's end is outside the years 1970 to 2554",
         ),
         (
             r#""duration":-2,"startTime":1"#,
-            "f:1 (byte 69): bad record: the span would end outside the years 1970 to 2554",
+            "f:1 (byte 69): bad record: the span's end is outside the years 1970 to 2554",
         ),
     ] {
         let input = format!(r#"{{"traceID":"a","spans":[{{"spanID":"1","operationName":"n",{members}}}]}}"#);
@@ -317,17 +314,17 @@ fn bad_records_are_problems_at_their_byte_and_their_neighbours_come() {
         {"traceID":"c","spans":[{"spanID":"a"}]}]}"#,
         r#"f:9 (byte 322): bad record: expected a string
            1:33 a/1 ""
-           f:2 (byte 57): bad record: a span needs a traceID and a spanID
+           f:2 (byte 57): bad record: span without a traceID or a spanID
            f:3 (byte 113): bad record: expected a list
            f:4 (byte 133): bad record: expected an object
            f:5 (byte 154): bad record: expected a string
            f:6 (byte 201): bad record: expected a simple value
-           f:7 (byte 247): bad record: half of a surrogate pair
+           f:7 (byte 247): bad record: unpaired surrogate in a string
            8:265 a/6 ""
            f:10 (byte 346): bad record: expected an object
            f:10 (byte 368): bad record: expected a string
            f:11 (byte 429): bad record: expected a list
-           f:12 (byte 464): bad record: a span needs a traceID and a spanID
+           f:12 (byte 464): bad record: span without a traceID or a spanID
            13:514 c/a """#,
     );
 }

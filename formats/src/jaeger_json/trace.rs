@@ -1,4 +1,4 @@
-//! Reading one trace: its spans and the processes they refer to, which may follow them.
+//! Reads one trace: its spans and the processes they refer to, which may follow them.
 
 use super::super::json::{Cursor, Fault, Out};
 use super::process::{Context, Shared, process};

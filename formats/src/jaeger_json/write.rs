@@ -1,4 +1,4 @@
-//! Writing traces in the form of Jaeger's query API.
+//! Writes traces in the form of Jaeger's query API.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -21,7 +21,7 @@ use astracer_model::span::{Event, Link, Resource, Span, Status, lookup};
 use astracer_model::time::UnixNanos;
 use astracer_model::value::{Attribute, Value};
 
-/// Browsers round larger integers, so Jaeger writes them as strings.
+/// Larger integers are written as strings, as Jaeger does, because browsers would round them.
 const SAFE_INTEGER_MAX: u64 = (1 << 53) - 1;
 
 /// Writes `{"data": [...]}`, which the query API returns and the UI accepts.
@@ -29,11 +29,11 @@ const SAFE_INTEGER_MAX: u64 = (1 << 53) - 1;
 /// # Losses
 ///
 /// - Times and durations are truncated to microseconds. A span that ends before it starts gets
-///   duration 0. A missing start or end is invented and marked with a warning, by which our reader
+///   duration 0. A missing start or end is made up and marked with a warning, by which our reader
 ///   removes it again.
 /// - Lists, maps and empty values become text.
 /// - Links lose their attributes, tracestate and flags. A link to a span of the same trace becomes
-///   the parent if the span has none. A link without a trace id or a span id is left out.
+///   the parent if the span has none. A link without a trace id or a span id is omitted.
 /// - Attributes of the scope become the span's. `service.name` comes first in the resource.
 /// - Flags other than sampled, schema URLs, and the counts of attributes discarded from links,
 ///   scope or resource are not written.
@@ -43,11 +43,11 @@ pub struct Writer<'w> {
     traces: u64,
 }
 
-/// The buffer is written to the output at this size.
+/// The buffer is written to the output when it reaches this size.
 const BUFFER_BYTES: usize = 64 << 10;
 
 impl<'w> Writer<'w> {
-    /// A writer to `out`. Output is buffered and complete only after [`TraceWriter::finish`].
+    /// Makes a writer to `out`. Output is buffered and complete only after [`TraceWriter::finish`].
     pub fn new(out: Box<dyn Write + 'w>) -> Self {
         Self { out, buffer: b"{\"data\":[".to_vec(), traces: 0 }
     }
@@ -135,17 +135,16 @@ pub fn write_span_line(
 #[derive(Debug, Default)]
 pub struct Processes {
     resources: SmallVec<[Arc<Resource>; 2]>,
-    /// The numbers of resources after the first few.
+    /// An index of the resources after the first few.
     others: Option<Box<Others>>,
 }
 
-/// Resources that were numbered already, found in one step each: a trace may have spans of as many
-/// processes as it has spans.
+/// Finds the number of a resource in one step, because a trace may have as many processes as spans.
 #[derive(Debug, Default)]
 struct Others {
-    /// By address. The map owns each resource, so no address is reused.
+    /// Numbers by address. The map owns each resource, so no address is reused.
     by_address: HashMap<*const Resource, (Arc<Resource>, usize), RandomState>,
-    /// By what is written of them.
+    /// Numbers by the written text of the resource.
     by_text: HashMap<Box<[u8]>, usize, RandomState>,
 }
 
@@ -251,14 +250,14 @@ fn write_references(out: &mut Vec<u8>, span: &Span<'_>, trace_id: TraceId) {
     put(out, "]");
 }
 
-/// True of a link that lacks an id, which a reference needs: without its trace it would be one into
-/// the span's own.
+/// Returns true if a link lacks an id, which a reference needs. A reference without a trace id
+/// would point into the span's own trace.
 pub(super) fn names_nothing(link: &Link<'_>) -> bool {
     link.trace_id == TraceId::ZERO || link.span_id == SpanId::ZERO
 }
 
-/// True if the parent is written as FOLLOWS_FROM. Beside further parents a reader would take it for
-/// a link.
+/// Returns true if the parent is written as FOLLOWS_FROM. Next to other parents, a reader would
+/// take it for a link.
 pub(super) fn only_follows(span: &Span<'_>) -> bool {
     span.follows && span.parents.len() == 1
 }
@@ -277,7 +276,7 @@ fn write_reference(out: &mut Vec<u8>, kind: &str, trace_id: TraceId, span_id: Sp
     put(out, "}");
 }
 
-/// Jaeger requires start and end: a missing one is invented here, and a warning marks it.
+/// Jaeger requires start and end: a missing one is made up here, and a warning marks it.
 fn write_times(out: &mut Vec<u8>, span: &Span<'_>) {
     let start = span.start.or(span.end).unwrap_or_default();
     put(out, ",\"startTime\":");

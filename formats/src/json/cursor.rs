@@ -25,11 +25,11 @@ pub(crate) enum Why {
     TooDeep,
     /// The text ends.
     End,
-    /// Nothing is wrong, but the sink asked to stop.
+    /// The sink asked to stop; the text is valid so far.
     Stopped,
 }
 
-/// A value that is neither list nor object.
+/// A value that is neither a list nor an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Scalar<'a> {
     Null,
@@ -40,7 +40,7 @@ pub(crate) enum Scalar<'a> {
 }
 
 /// Replaces each byte of invalid UTF-8. Inside a string the character is an error, so it never
-/// reaches a span, and records without invalid bytes are not affected by their neighbours.
+/// reaches a span, and invalid bytes do not affect neighbouring records.
 pub(super) const SUBSTITUTE: char = '\x1a';
 
 /// A position in a text.
@@ -55,7 +55,7 @@ pub(crate) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// A cursor at the start of a text that is nested `depth` lists and objects deep.
+    /// Makes a cursor at the start of a text that is inside `depth` lists and objects.
     pub(crate) fn new(text: &'a str, depth: usize, nesting_max: usize) -> Self {
         Self { text, at: 0, depth, depth_max: nesting_max.min(NESTING_HARD_MAX), raw: text.as_bytes() }
     }
@@ -244,7 +244,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads a value that is neither list nor object.
+    /// Reads a value that is neither a list nor an object.
     pub(crate) fn scalar(&mut self) -> Result<Scalar<'a>, Fault> {
         match self.peek() {
             Some(b'"') => self.string().map(Scalar::String),
@@ -273,7 +273,7 @@ impl<'a> Cursor<'a> {
         let whole = at;
         let mut good = digits(&mut at);
         if leading_zero && at > whole + 1 {
-            return self.fault("not a number");
+            return self.fault("invalid number");
         }
         if good && bytes.get(at) == Some(&b'.') {
             at += 1;
@@ -286,7 +286,7 @@ impl<'a> Cursor<'a> {
         }
         if !good {
             self.at = at;
-            return self.fault("not a number");
+            return self.fault("invalid number");
         }
         self.at = at;
         Ok(&self.text[start..at])
@@ -345,7 +345,7 @@ impl<'a> Cursor<'a> {
                 };
                 return match char::from_u32(code) {
                     Some(char) => Ok(char),
-                    None => self.fault_at(start, "half of a surrogate pair"),
+                    None => self.fault_at(start, "unpaired surrogate in a string"),
                 };
             }
             Some(b'"') => '"',
@@ -376,7 +376,7 @@ impl<'a> Cursor<'a> {
         Ok(code)
     }
 
-    /// Reads a string; `null` is an empty one.
+    /// Reads a string; `null` is an empty string.
     #[inline]
     pub(crate) fn text_or_null(&mut self) -> Result<Cow<'a, str>, Fault> {
         if self.null()? { Ok(Cow::Borrowed("")) } else { self.string() }
@@ -387,7 +387,7 @@ impl<'a> Cursor<'a> {
     pub(crate) fn u64(&mut self) -> Result<u64, Fault> {
         let (start, negative, magnitude) = self.integer()?;
         if negative && magnitude != 0 {
-            return self.fault_at(start, "expected a number that is not negative");
+            return self.fault_at(start, "expected a non-negative number");
         }
         Ok(magnitude)
     }
@@ -446,8 +446,8 @@ impl<'a> Cursor<'a> {
         Ok((start, negative, magnitude))
     }
 
-    /// Reads a short unsigned integer that is not in quotes, the most frequent form. For any other
-    /// form the cursor stays.
+    /// Reads a short unsigned integer without quotes, which is the most frequent form. For any
+    /// other form the cursor does not move.
     #[inline]
     pub(crate) fn plain_number(&mut self) -> Option<u64> {
         if !matches!(self.peek(), Some(b'0'..=b'9')) {
@@ -472,7 +472,8 @@ impl<'a> Cursor<'a> {
         Some(number)
     }
 
-    /// Reads integers near the limit of 64 bits, and those with a fraction or an exponent.
+    /// Reads integers near the limit of 64 bits, and integers written with a fraction or an
+    /// exponent.
     #[cold]
     #[inline(never)]
     fn integer_slow(&mut self) -> Result<(bool, u64), Fault> {
@@ -495,8 +496,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A valid number, bare or quoted, and its end. The cursor stays at the start if the number is
-    /// invalid.
+    /// A valid number, bare or quoted, and its end. If the number is invalid, the cursor stays at
+    /// the start.
     fn number_or_quoted(&mut self) -> Result<(&'a str, usize), Fault> {
         let start = self.at;
         if self.text.as_bytes().get(start) != Some(&b'"') {
@@ -563,7 +564,7 @@ impl<'a> Cursor<'a> {
         let word = self.string()?;
         match word.parse() {
             Ok(value) => Ok(number(value)),
-            Err(_) => name(&word).map_or_else(|| self.fault_at(start, "unknown name"), Ok),
+            Err(_) => name(&word).map_or_else(|| self.fault_at(start, "unknown enum name"), Ok),
         }
     }
 }

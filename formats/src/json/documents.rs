@@ -1,4 +1,4 @@
-//! Iteration over the documents of a file and their units.
+//! Iterates over the documents of a file and their units.
 //!
 //! Most files have one document per line. The sequence of `}`, a line end and `{` cannot occur
 //! inside a JSON value, so such a line is complete and is parsed in one pass. Everything else
@@ -24,7 +24,7 @@ mod line;
 
 use line::Line;
 
-/// The sizes in which a file is read.
+/// The sizes of the pieces in which a file is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pieces {
     /// Read size.
@@ -72,7 +72,7 @@ pub(super) fn read_pieces(
 ) -> Counts {
     let mut reader = Documents {
         window: Window::new(input, pieces.step_bytes),
-        // A line that is parsed as a whole contains no longer unit.
+        // A line that is parsed as a whole must not contain a longer unit.
         line_bytes_max: pieces.line_bytes_max.min(limits.record_bytes_max),
         out: Out::new(file, sink),
         layout,
@@ -140,8 +140,8 @@ impl Documents<'_, '_> {
         }
     }
 
-    /// The end of the line that starts here, if documents certainly fill it, and whether it is the
-    /// last line.
+    /// The end of the line that starts here, if it certainly consists of whole documents, and
+    /// whether it is the last line.
     fn whole_line(&mut self) -> Option<(usize, bool)> {
         let (byte, _) = self.window.place();
         let mut from = usize::try_from(self.no_newline_before.saturating_sub(byte)).unwrap_or(usize::MAX);
@@ -163,7 +163,7 @@ impl Documents<'_, '_> {
             return None;
         }
         if !self.window.bytes()[..newline].trim_ascii_end().ends_with(b"}") {
-            // A truncated line between complete ones: the rest must not be taken from the next
+            // A truncated line between complete ones: its rest must not be taken from the next
             // line.
             let cut = self.one_a_line && self.window.get(newline + 1) == Some(b'{');
             return cut.then_some((newline, false));
@@ -276,7 +276,7 @@ impl Documents<'_, '_> {
                 return role == Role::Unit;
             }
             // The searched prefix doubles each time, so all searches together cost about as much as
-            // the last.
+            // the last one.
             while self.window.bytes().len() < 2 * seen && self.window.more() {}
             if self.window.bytes().len() == seen {
                 return false;
@@ -357,10 +357,10 @@ impl Documents<'_, '_> {
                 Ok(())
             }
             Extent::TooLong(scanner, at) => {
-                let detail = format!("longer than {} bytes", self.limits.record_bytes_max);
+                let detail = format!("record longer than {} bytes", self.limits.record_bytes_max);
                 let place = self.window.place();
-                // A resource may be over the limit while its spans are not: those before the limit
-                // are used.
+                // A resource may exceed the limit although its spans do not: the spans before the
+                // limit are used.
                 self.read(self.limits.record_bytes_max, depth, false);
                 self.out.limit(Limit::RecordBytes, place, &detail);
                 self.skip(scanner, at)
@@ -372,8 +372,8 @@ impl Documents<'_, '_> {
         }
     }
 
-    /// Reads a unit that is one record without finding its end first, if it lies on this line and
-    /// is valid. Returns false if nothing was read. Only the first unit of a line is tried, so no
+    /// Reads a unit that is one record without finding its end first, if the unit is on this line
+    /// and valid. Returns false if nothing was read. Only the first unit of a line is tried, so no
     /// line is searched twice.
     fn record(&mut self, depth: usize) -> bool {
         let Self { window, out, limits, read_unit, .. } = self;
@@ -385,7 +385,7 @@ impl Documents<'_, '_> {
         let line = &bytes[..end];
         let read = with_text(line, |text| {
             let mut cursor = Cursor::new(text, depth, limits.nesting_max).made_of(line);
-            // A fault is found again, and reported, after the unit's end was found.
+            // A fault is found again, and reported, after the unit's end has been found.
             read_unit(&mut cursor, out).is_ok().then(|| cursor.at())
         });
         let Some(used) = read else { return false };
@@ -394,8 +394,8 @@ impl Documents<'_, '_> {
         true
     }
 
-    /// Passes the unit before `end` to the format's reader. Of a truncated unit, the part before
-    /// the cut is used.
+    /// Passes the unit before `end` to the format's reader. If the unit is truncated, the part
+    /// before the cut is used.
     fn read(&mut self, end: usize, depth: usize, whole: bool) {
         let Self { window, out, limits, read_unit, .. } = self;
         out.enter(window.place());
@@ -477,8 +477,8 @@ impl Documents<'_, '_> {
         self.cut(0, reason)
     }
 
-    /// Reports that the document is broken at a byte of the window; without a reason, because the
-    /// input ends.
+    /// Reports that the document is broken at a byte of the window. A missing reason means that the
+    /// input ends there.
     fn cut<T>(&mut self, at: usize, reason: Option<&'static str>) -> Result<T, Broken> {
         self.window.advance(at);
         match reason {
@@ -502,8 +502,8 @@ impl Documents<'_, '_> {
         }
     }
 
-    /// Continues after a document that began at byte `start` and broke here: moves to the position
-    /// where the next one may begin.
+    /// Recovers from a document that began at byte `start` and broke here: moves to the position
+    /// where the next document may begin.
     fn resume(&mut self, start: u64) {
         let follows = |before: Option<u8>, first: u8| match before {
             Some(b'\n') => matches!(first, b'{' | b'['),
@@ -535,7 +535,7 @@ enum Extent {
     Whole(usize),
     /// The value exceeds the limit; the scan can continue from this index.
     TooLong(Scanner, usize),
-    /// The value breaks at this index; without a reason, because the input ends.
+    /// The value breaks at this index. A missing reason means that the input ends there.
     Cut(usize, Option<&'static str>),
 }
 

@@ -17,7 +17,8 @@ pub(crate) struct Layout {
     pub(crate) unit_keys: &'static [&'static str],
     /// True if objects in a bare list are units; false if they are documents.
     pub(crate) bare_list: bool,
-    /// True if a unit is one record, so that no part of it is delivered before its end is reached.
+    /// True if a unit is one record, so that nothing is delivered before the unit has been read
+    /// completely.
     pub(crate) unit_is_record: bool,
     /// Members of documents of another kind, which are skipped without a problem.
     pub(crate) others: &'static [&'static str],
@@ -54,7 +55,8 @@ impl Layout {
         roles.into_iter().find(|(keys, _)| keys.contains(&key)).map_or(Role::Unknown, |(_, role)| role)
     }
 
-    /// The role of the first member of an object that has one; unknown if the text ends before it.
+    /// The role of the first member of an object that has a role; unknown if the text ends before
+    /// it.
     pub(super) fn first_role(&self, mut cursor: Cursor<'_>) -> Role {
         let mut first = Role::Unknown;
         // A fault here is found again, and reported, when the object is read.
@@ -96,7 +98,7 @@ impl Members {
         }
     }
 
-    /// Counts the document; returns false if it is of no known kind. An empty object is an empty
+    /// Counts the document; returns false if its kind is unknown. An empty object is an empty
     /// document.
     pub(super) fn count(&self, counts: &mut Counts) -> bool {
         if self.list {

@@ -7,7 +7,7 @@ use astracer_model::problem::{Limit, Place, Problem, ProblemKind};
 use astracer_model::sink::{Record, Sink};
 use astracer_model::span::Span;
 
-pub(super) const INSIDE_A_VALUE: &str = "ends inside a value";
+pub(super) const INSIDE_A_VALUE: &str = "incomplete JSON value";
 
 pub(super) const TOO_DEEP: &str = "nested too deeply";
 
@@ -17,7 +17,7 @@ pub(crate) struct Out<'s> {
     place: Place,
     /// Byte and line of the start of the cursor's text.
     text_place: (u64, u64),
-    /// The text offset up to which lines were counted, and the line there.
+    /// A text offset, and the line there. Lines have been counted up to it.
     counted: (usize, u64),
 }
 
@@ -79,8 +79,8 @@ impl<'s> Out<'s> {
         self.sink.stopped()
     }
 
-    /// Reads a list whose elements are separate records: one that cannot be read is reported and
-    /// skipped. `null` is an empty list.
+    /// Reads a list whose elements are separate records: an element that cannot be read is reported
+    /// and skipped. `null` is an empty list.
     ///
     /// # Errors
     ///

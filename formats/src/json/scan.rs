@@ -1,4 +1,4 @@
-//! Incremental search for the end of a JSON value.
+//! Finds the end of a JSON value incrementally.
 //!
 //! The scanner checks the structure that determines where values end: brackets match, commas and
 //! colons are in place, and no string contains a line end. It therefore stops at the byte where a
@@ -96,7 +96,7 @@ impl Scanner {
                 (Expect::Value | Expect::ValueOrEnd, b'-' | b'0'..=b'9' | b'a'..=b'z') => {
                     match scalar_end(bytes, at) {
                         Scan::Done(end) => at = end,
-                        // At the top level the end of the input may end the number; the caller
+                        // At the top level, the end of the input may end the number; the caller
                         // decides.
                         other => return other,
                     }
@@ -172,8 +172,9 @@ impl Scanner {
     }
 }
 
-/// Fast path over members with string values, the most frequent kind, starting at the key at `at`.
-/// At the first escape or blank it returns the position and state from which the caller continues.
+/// A fast path over members with string values, the most frequent kind, starting at the key at
+/// `at`. At the first escape or blank it returns the position and state from which the caller
+/// continues.
 #[inline]
 fn members(bytes: &[u8], mut at: usize) -> (usize, Expect) {
     let is = |at: usize, byte: u8| bytes.get(at) == Some(&byte);
@@ -221,7 +222,7 @@ fn scalar_end(bytes: &[u8], at: usize) -> Scan {
     match bytes[at..].iter().position(|byte| !part(byte)) {
         Some(len) if len <= NUMBER_BYTES_MAX => Scan::Done(at + len),
         None if bytes.len() - at <= NUMBER_BYTES_MAX => Scan::More(at),
-        _ => Scan::Bad(at, "a number of thousands of digits"),
+        _ => Scan::Bad(at, "a number longer than 4096 bytes"),
     }
 }
 
@@ -234,7 +235,7 @@ pub(super) fn string_stop(bytes: &[u8], mut at: usize) -> usize {
         let mut word = [0; 8];
         word.copy_from_slice(chunk);
         let word = u64::from_le_bytes(word);
-        // The lowest set bit of each word marks the first match; higher bits may be wrong because
+        // The lowest set bit of each word marks the first match. Higher bits may be wrong because
         // of a borrow.
         let control = word.wrapping_sub(ONES * 0x20) & !word;
         let quote = word ^ (ONES * b'"' as u64);

@@ -1,7 +1,7 @@
 //! Realistic files: the spans and problems read from each.
 //!
 //! Each file is read in pieces of several sizes, line by line where possible, and as a stream. A
-//! span is rendered as `line:byte name`, a problem as people see it.
+//! span is rendered as `line:byte name`, and a problem as it is displayed.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;
@@ -104,7 +104,7 @@ fn check_as(layout: Layout, limits: &Limits, input: &[u8], expected: &str, line_
     }
 }
 
-/// Checks a file that yields the same as lines and as a stream.
+/// Checks a file that yields the same when read as lines and as a stream.
 #[track_caller]
 fn check(input: impl AsRef<[u8]>, expected: &str) {
     check_as(LISTS, &Limits::default(), input.as_ref(), expected, &[0, 1000]);
@@ -184,7 +184,7 @@ fn a_skipped_member_may_be_larger_than_any_record() {
         &limits,
         format!(r#"{{"a":"{long}","units":[{{"n":"a"}},{{"n":"b","x":"{long}"}},{{"n":"c"}}]}}"#).as_bytes(),
         "1:5017 a
-         f:1 (byte 5027): is over a limit: longer than 20 bytes
+         f:1 (byte 5027): is over a limit: record longer than 20 bytes
          1:10044 c",
         &[0],
     );
@@ -288,7 +288,7 @@ fn of_a_cut_line_what_comes_before_the_cut_is_read() {
         let input = format!("{before}{{\"units\":[{{\"n\":\"c\"}},{cut}\n{{\"units\":[{{\"n\":\"d\"}}]}}\n");
         let newline = 22 + 20 + cut.len();
         let expected = format!(
-            "1:10 a\n2:32 c\nf:2 (byte {newline}): bad record: ends inside a value\n3:{} d",
+            "1:10 a\n2:32 c\nf:2 (byte {newline}): bad record: incomplete JSON value\n3:{} d",
             newline + 11
         );
         check_as(LISTS, &Limits::default(), input.as_bytes(), &expected, &[1000]);
@@ -325,7 +325,7 @@ fn a_file_that_ends_too_early_gives_what_came_before() {
         let spans = [(20, "2:11 a\n"), (41, "3:32 b\n"), (51, "3:42 c\n")];
         let spans: String = spans.iter().filter(|(at, _)| *at <= end).map(|(_, span)| *span).collect();
         let line = 1 + whole[..end].matches('\n').count();
-        let expected = format!("{spans}f:{line} (byte {end}): ends too early: ends inside a value");
+        let expected = format!("{spans}f:{line} (byte {end}): ends too early: incomplete JSON value");
         check_as(LISTS, &Limits::default(), &whole.as_bytes()[..end], &expected, &[0, 1000]);
     }
 }
@@ -354,7 +354,7 @@ fn deep_nesting_of_documents_is_a_limit() {
     let mut sink = Lines::default();
     read(&mut input.as_bytes(), LISTS, &limits, &mut sink, Pieces::default());
     assert_eq!(sink.text, "f:1 (byte 256): is over a limit: nested too deeply\n2:1000011 a\n");
-    // As deep as nothing at all.
+    // With a limit of 0, no document may be opened.
     let limits = Limits { nesting_max: 0, ..Limits::default() };
     check_as(
         LISTS,

@@ -32,8 +32,8 @@ pub(crate) fn string<W: Write + ?Sized>(out: &mut W, text: &str) -> io::Result<(
 /// Writes a number, or `"NaN"`, `"Infinity"` or `"-Infinity"` as protobuf's JSON mapping does.
 pub(crate) fn double(out: &mut dyn Write, value: f64) -> io::Result<()> {
     if value.is_finite() {
-        // The debug form is the shortest that parses back to the same value; it has an exponent if
-        // that is shorter.
+        // The debug form is the shortest text that parses back to the same value. It has an
+        // exponent if that is shorter.
         write!(out, "{value:?}")
     } else if value.is_nan() {
         out.write_all(b"\"NaN\"")

@@ -24,9 +24,9 @@ fn losses(format: Format, span: &Span<'_>) -> Vec<Loss> {
 /// The span read back from its written form, with attributes sorted by name.
 fn read_back(format: Format, span: &Span<'_>) -> Span<'static> {
     let mut text = Vec::new();
-    let mut writer = crate::writer(format, Box::new(&mut text)).expect("the format is written");
-    writer.trace(std::slice::from_ref(span)).expect("memory takes everything");
-    writer.finish().expect("memory takes everything");
+    let mut writer = crate::writer(format, Box::new(&mut text)).expect("the format has a writer");
+    writer.trace(std::slice::from_ref(span)).expect("writing to memory succeeds");
+    writer.finish().expect("writing to memory succeeds");
     drop(writer);
     let mut kept = Kept::default();
     crate::read(format, &mut &*text, &"f".into(), &Limits::default(), &mut kept);
@@ -34,7 +34,7 @@ fn read_back(format: Format, span: &Span<'_>) -> Span<'static> {
     sorted(kept.spans.pop().expect("a span"))
 }
 
-/// No format guarantees an order of attributes.
+/// Attributes are sorted because no format guarantees their order.
 fn sorted(mut span: Span<'static>) -> Span<'static> {
     let mut resource = Resource::clone(&span.resource);
     resource.attributes.sort_by(|a, b| a.key.cmp(&b.key));

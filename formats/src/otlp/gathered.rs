@@ -1,4 +1,4 @@
-//! Incremental grouping of spans: each is written at once into the text or bytes of its resource
+//! Groups spans incrementally: each span is written at once into the text or bytes of its resource
 //! and scope.
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use astracer_model::span::{Resource, Scope, Span};
 pub(crate) struct Gathered {
     resources: Vec<OfResource>,
     /// The index of each resource, and of each scope in it, by address. The `Arc`s in `resources`
-    /// keep addresses from being reused.
+    /// keep these addresses from being reused.
     by_resource: HashMap<usize, usize, RandomState>,
     by_scope: HashMap<(usize, usize), usize, RandomState>,
     /// The resource and scope of the last span.
@@ -45,8 +45,8 @@ const SPARE_MAX: usize = 64;
 impl Gathered {
     /// Writes a span after the others of its resource and scope.
     ///
-    /// Resources, and scopes, are the same if they share an address or equal those of the previous
-    /// span; otherwise they are not compared.
+    /// Two resources (or scopes) count as the same if they have the same address, or if they are
+    /// equal and belong to consecutive spans. Otherwise they are not compared.
     #[inline]
     pub(crate) fn add(&mut self, span: &Span<'_>, write: impl FnOnce(&mut Vec<u8>, &Span<'_>)) {
         self.last = self.place(span);
@@ -57,12 +57,12 @@ impl Gathered {
         self.spans += 1;
     }
 
-    /// The number of spans added since the start.
+    /// The number of spans added since the last [`clear`](Self::clear).
     pub(crate) fn spans(&self) -> usize {
         self.spans
     }
 
-    /// The number of bytes written for them.
+    /// The number of bytes that these spans take.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }

@@ -14,7 +14,7 @@ use astracer_model::span::{Event, Link, Resource, Scope, Span, SpanKind, Status}
 use astracer_model::time::UnixNanos;
 use astracer_model::value::{Attribute, Value};
 
-/// A configuration that draws the same cases on each run.
+/// A configuration that generates the same cases in each run.
 pub(crate) fn cases(count: u32) -> ProptestConfig {
     ProptestConfig {
         cases: count,
@@ -131,7 +131,7 @@ fn scope() -> impl Strategy<Value = Arc<Scope>> {
     )
 }
 
-/// A span without NaN, which does not equal itself.
+/// A span without NaN, because NaN does not equal itself.
 fn span() -> impl Strategy<Value = Span<'static>> {
     let small = || prop_oneof![Just(0), Just(1), any::<u32>()];
     let kinds = (0i64..=5, 0i64..=2);

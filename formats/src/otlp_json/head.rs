@@ -17,11 +17,11 @@ pub(super) struct Head<'a> {
 
 impl<'a> Head<'a> {
     /// Reads ahead of a cursor, which does not move, as far as needed: past the `groups` of spans
-    /// only if the `subject` follows them, or if a schema URL may.
+    /// only if the `subject` follows them, or if a schema URL may follow.
     pub(super) fn ahead(cursor: &Cursor<'a>, subject: &[&str], groups: &[&str], schema_ahead: bool) -> Self {
         let mut head = Self { subject: None, schema_url: Cow::Borrowed("") };
-        // A fault is found again, and reported, when the spans are read. Those before it come,
-        // without a subject if that would have followed.
+        // A fault is found again, and reported, when the spans are read. The spans before it are
+        // still delivered, without a subject if it would have come after the fault.
         let _ = cursor.clone().object(|cursor, key| {
             if subject.contains(&&*key) {
                 cursor.peek();
@@ -39,7 +39,7 @@ impl<'a> Head<'a> {
         head
     }
 
-    /// Skips a member that is not spans; the end of the subject is known already.
+    /// Skips a member other than the spans. The end of the subject is already known.
     pub(super) fn step_over(&self, cursor: &mut Cursor<'_>) -> Result<(), Fault> {
         cursor.peek();
         match &self.subject {
@@ -49,7 +49,7 @@ impl<'a> Head<'a> {
         Ok(())
     }
 
-    /// The resource or scope. If it cannot be read, that is reported, and the spans get an empty
+    /// The resource or scope. If it cannot be read, this is reported, and the spans get an empty
     /// one.
     pub(super) fn subject<T: Default>(
         &self,

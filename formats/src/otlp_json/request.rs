@@ -7,8 +7,9 @@ use astracer_model::span::Span;
 
 /// Collects spans of any traces for one request, which becomes one line.
 ///
-/// Only the text of a span is kept, so spans may borrow from a reader's buffer. Memory is that of
-/// the line; the caller bounds it by [`bytes`](Self::bytes) or [`spans`](Self::spans).
+/// Only the text of a span is kept, so spans may borrow from a reader's buffer. The request takes
+/// about as much memory as its line; the caller bounds it by checking [`bytes`](Self::bytes) or
+/// [`spans`](Self::spans).
 #[derive(Debug, Default)]
 pub struct Request {
     gathered: Gathered,
@@ -17,8 +18,8 @@ pub struct Request {
 impl Request {
     /// Adds a span. Spans of one resource and scope are adjacent, in the order added.
     ///
-    /// Resources, and scopes, are the same if they share an address or equal those of the previous
-    /// span; otherwise they are not compared.
+    /// Two resources (or scopes) count as the same if they have the same address, or if they are
+    /// equal and belong to consecutive spans. Otherwise they are not compared.
     pub fn add(&mut self, span: &Span<'_>) {
         self.gathered.add(span, |text, span| {
             if !text.is_empty() {
@@ -33,7 +34,7 @@ impl Request {
         self.gathered.spans()
     }
 
-    /// The length of the line so far, without resources and scopes.
+    /// The length in bytes of the line so far, without resources and scopes.
     pub fn bytes(&self) -> usize {
         self.gathered.bytes()
     }

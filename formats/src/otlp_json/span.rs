@@ -56,7 +56,7 @@ pub(super) fn span<'a>(
         Ok(())
     })?;
     if span.span_id == SpanId::ZERO {
-        return cursor.fault_at(start, "a span without an id");
+        return cursor.fault_at(start, "span without an id");
     }
     if parent != SpanId::ZERO {
         span.parents.push(parent);

@@ -27,8 +27,8 @@ fn sample(name: &str) -> Kept {
 fn write(spans: &[Span<'_>]) -> String {
     let mut out = Vec::new();
     let mut writer = crate::writer(Format::OtlpJson, Box::new(&mut out)).expect("there is a writer");
-    writer.trace(spans).expect("memory can be written to");
-    writer.finish().expect("memory can be written to");
+    writer.trace(spans).expect("writing to memory succeeds");
+    writer.finish().expect("writing to memory succeeds");
     drop(writer);
     String::from_utf8(out).expect("JSON is text")
 }
@@ -363,7 +363,7 @@ fn logs_and_metrics_are_no_spans() {
 
 #[track_caller]
 fn check_problem(request: &str, at: &str, problem: &str) {
-    // Broken requests between good ones, which must come through.
+    // The broken request is between good ones, which must be read.
     let good = request_of_two();
     let input = format!("{good}\n{request}\n{good}\n");
     let kept = read(&input);
@@ -377,15 +377,16 @@ fn request_of_two() -> String {
     write(&[1, 2].map(|id| Span { span_id: SpanId(id), ..Span::default() })).trim_end().to_owned()
 }
 
-const NO_TRACE_ID: &str = "bad record: not a trace id: OTLP's have 32 hexadecimal digits";
-const NO_SPAN_ID: &str = "bad record: not a span id: OTLP's have 16 hexadecimal digits";
+const NO_TRACE_ID: &str = "bad record: invalid trace id: OTLP requires 32 hexadecimal digits";
+const NO_SPAN_ID: &str = "bad record: invalid span id: OTLP requires 16 hexadecimal digits";
 
 #[test]
 fn bad_spans_are_named_with_their_place() {
     for (member, at, problem) in [
         (r#""traceId":"xyz""#, r#""xyz""#, NO_TRACE_ID),
         (r#""traceId":"abc""#, r#""abc""#, NO_TRACE_ID),
-        // A 64-bit id, an id with a digit too many, and one of 16 bytes with another letter.
+        // A 64-bit id, an id with a digit too many, and one of 16 bytes with a character that is
+        // not hexadecimal.
         (r#""traceId":"5b8efff798038103""#, r#""5b8ef"#, NO_TRACE_ID),
         (r#""traceId":"5b8efff798038103d269b633813fc60c0""#, r#""5b8ef"#, NO_TRACE_ID),
         (r#""traceId":"5b8efff798038103d269b633813fc60g""#, r#""5b8ef"#, NO_TRACE_ID),
@@ -393,23 +394,23 @@ fn bad_spans_are_named_with_their_place() {
         (r#""spanId":"abc""#, r#""abc""#, NO_SPAN_ID),
         (r#""parentSpanId":"5b8efff79803810""#, r#""5b8ef"#, NO_SPAN_ID),
         (r#""links":[{"spanId":"5b8efff7980381030"}]"#, r#""5b8ef"#, NO_SPAN_ID),
-        (r#""spanId":"""#, r#"{"spanId":"0000000000000001""#, "bad record: a span without an id"),
+        (r#""spanId":"""#, r#"{"spanId":"0000000000000001""#, "bad record: span without an id"),
         (r#""name":7"#, "7", "bad record: expected a string"),
-        (r#""kind":"SPAN_KIND_OTHER""#, r#""SPAN_KIND_OTHER""#, "bad record: unknown name"),
-        (r#""startTimeUnixNano":-1"#, "-1", "bad record: expected a number that is not negative"),
+        (r#""kind":"SPAN_KIND_OTHER""#, r#""SPAN_KIND_OTHER""#, "bad record: unknown enum name"),
+        (r#""startTimeUnixNano":-1"#, "-1", "bad record: expected a non-negative number"),
         (r#""endTimeUnixNano":"18446744073709551616""#, r#""184"#, "bad record: number out of range"),
         (r#""flags":4294967296"#, "4294967296", "bad record: number out of range"),
         (r#""attributes":{}"#, "{}", "bad record: expected a list"),
         (r#""events":[{"name":"a"},7]"#, "7", "bad record: expected an object"),
-        (r#""attributes":[{"key":"a","value":{"bytesValue":"*"}}]"#, r#""*""#, "bad record: not base64"),
+        (r#""attributes":[{"key":"a","value":{"bytesValue":"*"}}]"#, r#""*""#, "bad record: invalid base64"),
         (
             r#""attributes":[{"key":"a","value":{"boolValue":1}}]"#,
             "1}}",
             "bad record: expected true or false",
         ),
-        (r#""name":"\ud800""#, "\\ud800", "bad record: half of a surrogate pair"),
+        (r#""name":"\ud800""#, "\\ud800", "bad record: unpaired surrogate in a string"),
         (r#""name":01"#, "01}", "bad record: expected a string"),
-        (r#""flags":01"#, "01}", "bad record: not a number"),
+        (r#""flags":01"#, "01}", "bad record: invalid number"),
         (r#""name" "x""#, r#""x""#, "bad record: expected ':'"),
         (r#""name":"x"]"#, "]}", "bad record: expected ',' or '}'"),
     ] {
@@ -453,12 +454,13 @@ fn a_request_cut_off_anywhere_gives_the_spans_before_the_cut() {
         let before =
             whole.records.iter().filter(|(bytes, _, start)| *start as usize + bytes.len() <= end).count();
         assert_eq!(kept.spans.len(), before, "cut at {end}");
-        assert_eq!(kept.problems, [format!("f:1 (byte {end}): ends too early: ends inside a value")]);
+        assert_eq!(kept.problems, [format!("f:1 (byte {end}): ends too early: incomplete JSON value")]);
     }
 }
 
-/// Requests of four spans in two resources, whose members stand in the orders that recorders write:
-/// resource and scope before the spans or behind, schema URLs or none, on one line or on many.
+/// Requests of four spans in two resources, whose members are in the orders that recorders write:
+/// resource and scope before the spans or after them, with or without schema URLs, on one line or
+/// on many.
 fn layouts() -> Vec<String> {
     let mut layouts = Vec::new();
     for (resource_first, schema) in
@@ -481,7 +483,7 @@ fn layouts() -> Vec<String> {
             order(resource.to_owned(), format!(r#""scopeSpans":[{scope}]"#))
         };
         let line = format!(r#"{{"resourceSpans":[{},{}]}}"#, unit([1, 2]), unit([3, 4]));
-        // No string of it has these characters.
+        // None of its strings contains these characters.
         layouts.push(line.replace('{', "{\n").replace(',', ",\n  ").replace("}]", "}\n]"));
         layouts.push(line);
     }
@@ -570,7 +572,7 @@ fn a_mark_is_only_what_the_writer_writes() {
 proptest! {
     #![proptest_config(cases(50))]
 
-    /// On any input: no panic, and no span twice.
+    /// On any input: no panic, and no span is delivered twice.
     #[test]
     fn mangled_requests_are_read_without_panic(
         spans in spans(),

@@ -1,4 +1,4 @@
-//! Writing spans, resources and scopes as OTLP JSON.
+//! Writes spans, resources and scopes as OTLP JSON.
 
 use crate::json::write::{Commas, hex};
 use crate::otlp::{PARENT_KEY, SHARED_KEY, linked_parents};

@@ -1,4 +1,4 @@
-//! Reading attributes and their values, resources and scopes.
+//! Reads attributes and their values, resources and scopes.
 
 use std::borrow::Cow;
 
@@ -25,8 +25,8 @@ pub(super) fn attributes<'a>(cursor: &mut Cursor<'a>) -> Result<Vec<Attribute<'a
     Ok(attributes)
 }
 
-/// Reads a value: an object with one member whose key is the type. An object without members is no
-/// value.
+/// Reads a value: an object with one member whose key is the type. An object without members is an
+/// empty value.
 fn any_value<'a>(cursor: &mut Cursor<'a>) -> Result<Value<'a>, Fault> {
     let mut value = Value::Empty;
     cursor.object(|cursor, key| {

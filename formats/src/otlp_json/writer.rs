@@ -6,11 +6,11 @@ use super::Request;
 use crate::TraceWriter;
 use astracer_model::span::Span;
 
-/// The largest request. Larger traces take several lines, so that no reader has to hold an enormous
-/// one.
+/// The number of spans of the largest request. Larger traces take several lines, so that no reader
+/// has to hold an enormous one.
 const SPANS_PER_LINE_MAX: usize = 1 << 12;
 
-/// The buffer is written to the output at this size.
+/// The buffer is written to the output when it reaches this size.
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// Writes each trace as a request on its own line.

@@ -1,4 +1,4 @@
-//! Conversion of OTLP messages to spans, resources and scopes.
+//! Converts OTLP messages to spans, resources and scopes.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use astracer_model::span::{Event, Link, Resource, Scope, Span, SpanKind, Status}
 use astracer_model::time::UnixNanos;
 use astracer_model::value::{Attribute, Value};
 
-/// Values nested deeper than this are refused whatever the configured limit is, because reading
-/// them recurses.
+/// Values nested deeper than this are rejected whatever the configured limit, because the reader
+/// recurses.
 const NESTING_HARD_MAX: usize = 256;
 
 /// The levels of messages above a span's attributes: request, resource's spans, scope's spans,
-/// span. A resource's attributes have fewer.
+/// span. A resource's attributes are one level higher.
 const SPAN_LEVELS: usize = 4;
 const RESOURCE_LEVELS: usize = 3;
 
-/// The fields of a group of spans other than the spans. Those of a resource and those of a scope
-/// have the same numbers.
+/// The fields of a group of spans other than the spans. They have the same numbers for a resource
+/// and for a scope.
 pub(super) struct Head<'a> {
     pub(super) subject: Bytes<'a>,
     pub(super) schema_url: &'a str,
@@ -104,7 +104,7 @@ pub(super) fn span<'a>(
         }
     }
     if span.span_id == SpanId::ZERO {
-        return Err(Fault { at: message.at, why: Why::Bad("a span without an id") });
+        return Err(Fault { at: message.at, why: Why::Bad("span without an id") });
     }
     if parent != SpanId::ZERO {
         span.parents.push(parent);
@@ -242,12 +242,13 @@ impl Depth {
 }
 
 fn trace_id(field: &Field<'_>) -> Result<TraceId, Fault> {
-    id(field, "not a trace id: OTLP's have 16 bytes")
+    id(field, "invalid trace id: OTLP requires 16 bytes")
         .map(|bytes| TraceId(bytes.map_or(0, u128::from_be_bytes)))
 }
 
 fn span_id(field: &Field<'_>) -> Result<SpanId, Fault> {
-    id(field, "not a span id: OTLP's have 8 bytes").map(|bytes| SpanId(bytes.map_or(0, u64::from_be_bytes)))
+    id(field, "invalid span id: OTLP requires 8 bytes")
+        .map(|bytes| SpanId(bytes.map_or(0, u64::from_be_bytes)))
 }
 
 /// The bytes of an id; an empty field is no id.

@@ -1,7 +1,8 @@
-//! Requests with metrics, as protobuf: sums, and exponential histograms with exemplars. Written
-//! only.
+//! Export requests for metrics as protobuf: sums, and exponential histograms with exemplars. There
+//! is no reader.
 //!
-//! Both are cumulative: a request that is lost costs nothing but its moment.
+//! Sums and histograms are cumulative, so a lost request loses only the values at one point in
+//! time.
 
 use super::write::{
     FIXED64, VARINT, attributes, bytes, fixed64, id, message, resource_fields, scope_fields, tag, text,
@@ -15,11 +16,11 @@ use astracer_model::value::Attribute;
 /// A metric and its points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
-    /// The name, as in `http.server.request.duration`.
+    /// The name, such as `http.server.request.duration`.
     pub name: String,
-    /// A sentence for people.
+    /// A description for people.
     pub description: String,
-    /// The unit, of UCUM.
+    /// The unit, in UCUM notation.
     pub unit: String,
     /// The points.
     pub data: MetricData,
@@ -39,13 +40,13 @@ impl Metric {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum MetricData {
-    /// Sums that only grow.
+    /// Monotonic sums.
     Sum(Vec<SumPoint>),
     /// Exponential histograms.
     Histogram(Vec<HistogramPoint>),
 }
 
-/// A sum since the start.
+/// A sum since the start of the metric.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SumPoint {
     /// The attributes.
@@ -54,37 +55,37 @@ pub struct SumPoint {
     pub value: u64,
 }
 
-/// Measurements since the start.
+/// A histogram of measurements since the start of the metric.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HistogramPoint {
     /// The attributes.
     pub attributes: Vec<Attribute<'static>>,
     /// The number of measurements.
     pub count: u64,
-    /// Their sum.
+    /// The sum of the measurements.
     pub sum: f64,
-    /// The least, if there is one.
+    /// The smallest measurement, if there is one.
     pub min: Option<f64>,
-    /// The greatest, if there is one.
+    /// The largest measurement, if there is one.
     pub max: Option<f64>,
-    /// The scale: buckets are bounded by powers of `2^(2^-scale)`.
+    /// The scale: bucket boundaries are powers of `2^(2^-scale)`.
     pub scale: i32,
-    /// Measurements of 0.
+    /// The number of measurements equal to 0.
     pub zeros: u64,
     /// The index of the first bucket.
     pub offset: i32,
-    /// Counts of the buckets from there on.
+    /// The counts of consecutive buckets, starting at `offset`.
     pub buckets: Vec<u64>,
-    /// Traces that stand for measurements.
+    /// Example measurements with their traces.
     pub exemplars: Vec<MetricExemplar>,
 }
 
-/// A trace that stands for a measurement.
+/// An example measurement and its trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MetricExemplar {
     /// The measurement.
     pub value: f64,
-    /// Its time.
+    /// The time of the measurement.
     pub time: UnixNanos,
     /// The trace.
     pub trace_id: TraceId,
@@ -96,7 +97,7 @@ pub struct MetricExemplar {
 const CUMULATIVE: u8 = 2;
 
 /// Appends one export request: the body of an OTLP/HTTP request, or the message of a gRPC call. All
-/// points span the time from `start` to `now`.
+/// points cover the time from `start` to `now`.
 pub fn write_metrics_request(
     out: &mut Vec<u8>,
     (resource, scope): (&Resource, &Scope),
@@ -139,7 +140,7 @@ fn metric_fields(out: &mut Vec<u8>, times: (UnixNanos, UnixNanos), metric: &Metr
 fn sum_fields(out: &mut Vec<u8>, (start, now): (UnixNanos, UnixNanos), point: &SumPoint) {
     fixed64(out, 2, start.0);
     fixed64(out, 3, now.0);
-    // One of several members: written even if it is zero.
+    // This field belongs to a oneof, so it is written even if it is zero.
     out.push(tag(6, FIXED64));
     out.extend_from_slice(&point.value.to_le_bytes());
     attributes(out, 7, &point.attributes);

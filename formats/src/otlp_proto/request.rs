@@ -7,8 +7,9 @@ use astracer_model::span::Span;
 
 /// Collects spans of any traces for one request.
 ///
-/// Only the message of a span is kept, so spans may borrow from a reader's buffer. Memory is that
-/// of the request; the caller bounds it by [`bytes`](Self::bytes) or [`spans`](Self::spans).
+/// Only the message of a span is kept, so spans may borrow from a reader's buffer. The request
+/// takes about as much memory as its message; the caller bounds it by checking
+/// [`bytes`](Self::bytes) or [`spans`](Self::spans).
 #[derive(Debug, Default)]
 pub struct Request {
     gathered: Gathered,
@@ -25,7 +26,7 @@ impl Request {
         self.gathered.spans()
     }
 
-    /// The length of the request so far, without resources and scopes.
+    /// The length in bytes of the request so far, without resources and scopes.
     pub fn bytes(&self) -> usize {
         self.gathered.bytes()
     }

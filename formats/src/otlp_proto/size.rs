@@ -1,8 +1,8 @@
-//! The size of a span in OTLP, computed without writing it.
+//! Computes the size of a span in OTLP without writing it.
 //!
-//! Recordings of different formats are compared by this size: the bytes of a span's message in a
-//! request, without its tag and length there, as SDKs write it, with full ids and a status even if
-//! it is unset.
+//! This size makes recordings of different formats comparable. It is the number of bytes of a
+//! span's message in a request, without the message's tag and length, as SDKs write it: with full
+//! ids, and with a status even if it is unset.
 
 use crate::otlp::{PARENT_KEY, SHARED_KEY, linked_parents};
 use crate::varint;
@@ -67,7 +67,7 @@ fn attribute_size(attribute: &Attribute<'_>) -> usize {
     text(&attribute.key) + message(value_size(&attribute.value))
 }
 
-/// A value has one member, which is written even if it is zero or empty.
+/// A value belongs to a oneof, so it is written even if it is zero or empty.
 fn value_size(value: &Value<'_>) -> usize {
     match value {
         Value::Empty => 0,

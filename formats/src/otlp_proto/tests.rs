@@ -204,8 +204,8 @@ fn attributes(attributes: &[Attribute<'_>]) -> Vec<proto::KeyValue> {
     attributes.iter().map(one).collect()
 }
 
-/// The message of a span, whose further parents and shared id are marked as the OTLP JSON writer
-/// marks them.
+/// The message of a span. Further parents and a shared id are marked as the OTLP JSON writer marks
+/// them.
 fn span_message(span: &Span<'_>) -> proto::Span {
     let id = |id: SpanId| id.0.to_be_bytes().to_vec();
     let mut own_attributes = attributes(&span.attributes);
@@ -306,7 +306,7 @@ proptest! {
         }
     }
 
-    /// Byte for byte the output of prost, in the order of the field numbers.
+    /// The output equals prost's byte for byte, in the order of the field numbers.
     #[test]
     fn a_span_is_written_as_prost_writes_it(spans in spans()) {
         for span in &spans {
@@ -436,14 +436,14 @@ fn old_versions_and_unknown_fields() {
     let mut library = request(&[small(1)]).resource_spans[0].scope_spans[0].clone();
     library.scope = Some(proto::Scope { name: "l".to_owned(), ..proto::Scope::default() });
     unit.extend([0xc2, 0x3e]);
-    library.encode_length_delimited(&mut unit).expect("memory can be written to");
+    library.encode_length_delimited(&mut unit).expect("writing to memory succeeds");
     // Field 99 in each wire type.
     unit.extend([0x98, 0x06, 0x01]);
     unit.extend([0x99, 0x06, 1, 2, 3, 4, 5, 6, 7, 8]);
     unit.extend([0x9a, 0x06, 2, 9, 9]);
     unit.extend([0x9d, 0x06, 1, 2, 3, 4]);
     let mut bytes = vec![0x0a];
-    prost::encode_length_delimiter(unit.len(), &mut bytes).expect("memory can be written to");
+    prost::encode_length_delimiter(unit.len(), &mut bytes).expect("writing to memory succeeds");
     bytes.extend(&unit);
     bytes.extend([0x98, 0x06, 0x01, 0x9a, 0x06, 2, 9, 9, 0x99, 0x06, 1, 2, 3, 4, 5, 6, 7, 8]);
     let kept = read(&bytes);
@@ -456,18 +456,18 @@ fn old_versions_and_unknown_fields() {
 fn check_span(second: &[u8], at: usize, problem: &str) {
     let group = |span: &[u8]| {
         let mut group = vec![0x12];
-        prost::encode_length_delimiter(span.len(), &mut group).expect("memory can be written to");
+        prost::encode_length_delimiter(span.len(), &mut group).expect("writing to memory succeeds");
         [&group, span].concat()
     };
     let [first, third] = [1, 3].map(|id| group(&span_message(&small(id)).encode_to_vec()));
     let second = group(second);
     let scope = group(&[first.clone(), second, third].concat());
     let mut unit = vec![0x0a];
-    prost::encode_length_delimiter(scope.len(), &mut unit).expect("memory can be written to");
+    prost::encode_length_delimiter(scope.len(), &mut unit).expect("writing to memory succeeds");
     let unit = [unit, scope].concat();
     let next = in_varints(&[request(&[small(4)])]);
     let mut bytes = Vec::new();
-    prost::encode_length_delimiter(unit.len(), &mut bytes).expect("memory can be written to");
+    prost::encode_length_delimiter(unit.len(), &mut bytes).expect("writing to memory succeeds");
     // Length, tag and length of the unit, of the scope's spans, the first span, and tag and length
     // of the second.
     let byte = bytes.len() + 2 + 2 + first.len() + 2 + at;
@@ -478,17 +478,17 @@ fn check_span(second: &[u8], at: usize, problem: &str) {
 
 #[test]
 fn bad_spans_are_named_with_their_place() {
-    check_span(&[], 0, "bad record: a span without an id");
-    check_span(&[0x0a, 8, 1, 2, 3, 4, 5, 6, 7, 8], 2, "bad record: not a trace id: OTLP's have 16 bytes");
-    check_span(&[0x22, 3, 1, 2, 3], 2, "bad record: not a span id: OTLP's have 8 bytes");
-    check_span(&[0x0a, 200, 1, 2], 0, "bad record: a field that is longer than its message");
+    check_span(&[], 0, "bad record: span without an id");
+    check_span(&[0x0a, 8, 1, 2, 3, 4, 5, 6, 7, 8], 2, "bad record: invalid trace id: OTLP requires 16 bytes");
+    check_span(&[0x22, 3, 1, 2, 3], 2, "bad record: invalid span id: OTLP requires 8 bytes");
+    check_span(&[0x0a, 200, 1, 2], 0, "bad record: field longer than its message");
     check_span(&[0x30, 1, 0x2a, 2, 0xc3, 0x28], 4, "bad record: invalid UTF-8");
-    check_span(&[0x28, 1], 0, "bad record: a field of another type");
-    check_span(&[0x30, 1, 0x03], 2, "bad record: not a field");
+    check_span(&[0x28, 1], 0, "bad record: field of an unexpected type");
+    check_span(&[0x30, 1, 0x03], 2, "bad record: invalid field");
     check_span(&[0x39, 1, 2], 3, "bad record: the message ends inside a field");
     check_span(&[0x30, 0x80], 2, "bad record: the message ends inside a field");
-    check_span(&[[0x30].as_slice(), &[0xff; 11]].concat(), 1, "bad record: not a number");
-    check_span(&[0x4a, 2, 0x12, 5], 2, "bad record: a field that is longer than its message");
+    check_span(&[[0x30].as_slice(), &[0xff; 11]].concat(), 1, "bad record: invalid varint");
+    check_span(&[0x4a, 2, 0x12, 5], 2, "bad record: field longer than its message");
 }
 
 #[test]
@@ -509,16 +509,16 @@ fn nesting_is_bounded() {
     let mut value = Vec::new();
     for _ in 0..4_000 {
         let mut list = vec![0x0a];
-        prost::encode_length_delimiter(value.len(), &mut list).expect("memory can be written to");
+        prost::encode_length_delimiter(value.len(), &mut list).expect("writing to memory succeeds");
         list.append(&mut value);
         value = vec![0x2a];
-        prost::encode_length_delimiter(list.len(), &mut value).expect("memory can be written to");
+        prost::encode_length_delimiter(list.len(), &mut value).expect("writing to memory succeeds");
         value.append(&mut list);
     }
     let mut bytes = value;
     for tag in [0x12, 0x4a, 0x12, 0x12, 0x0a] {
         let mut outer = vec![tag];
-        prost::encode_length_delimiter(bytes.len(), &mut outer).expect("memory can be written to");
+        prost::encode_length_delimiter(bytes.len(), &mut outer).expect("writing to memory succeeds");
         outer.append(&mut bytes);
         bytes = outer;
     }
@@ -538,7 +538,11 @@ fn a_unit_over_the_limit_is_stepped_over() {
         let kept = read_with(&bytes, &limits);
         assert_eq!(kept.spans, [small(1), small(3)]);
         assert_eq!(kept.problems.len(), 1);
-        assert!(kept.problems[0].ends_with("is over a limit: longer than 500 bytes"), "{:?}", kept.problems);
+        assert!(
+            kept.problems[0].ends_with("is over a limit: record longer than 500 bytes"),
+            "{:?}",
+            kept.problems
+        );
     }
 }
 
@@ -561,16 +565,16 @@ fn hostile_lengths_do_not_ask_for_memory() {
 fn a_broken_request_in_a_frame_is_stepped_over_and_a_bare_one_ends_reading() {
     let broken = [request(&[small(1)]).encode_to_vec(), vec![0x0f, 1, 2, 3]].concat();
     let mut framed = Vec::new();
-    prost::encode_length_delimiter(broken.len(), &mut framed).expect("memory can be written to");
+    prost::encode_length_delimiter(broken.len(), &mut framed).expect("writing to memory succeeds");
     let byte = framed.len() + broken.len() - 4;
     framed.extend(&broken);
     framed.extend(in_varints(&[request(&[small(2)])]));
     let kept = read(&framed);
     assert_eq!(kept.spans, [small(1), small(2)]);
-    assert_eq!(kept.problems, [format!("f (byte {byte}): bad record: not a field")]);
+    assert_eq!(kept.problems, [format!("f (byte {byte}): bad record: invalid field")]);
     let kept = read(&broken);
     assert_eq!(kept.spans, [small(1)]);
-    assert_eq!(kept.problems, [format!("f (byte {}): bad record: not a field", broken.len() - 4)]);
+    assert_eq!(kept.problems, [format!("f (byte {}): bad record: invalid field", broken.len() - 4)]);
 }
 
 #[test]
@@ -587,7 +591,10 @@ fn a_request_cut_off_anywhere_gives_the_spans_before_the_cut() {
             assert_eq!(kept.spans.len(), before, "cut at {end}");
             // A cut between two requests is not a problem.
             if !kept.problems.is_empty() {
-                assert_eq!(kept.problems, [format!("f (byte {end}): ends too early: ends inside a message")]);
+                assert_eq!(
+                    kept.problems,
+                    [format!("f (byte {end}): ends too early: incomplete protobuf message")]
+                );
             }
         }
     }

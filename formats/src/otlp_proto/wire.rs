@@ -1,4 +1,4 @@
-//! Protobuf's wire format: iteration over the fields of a message.
+//! Protobuf's wire format: iterates over the fields of a message.
 
 use crate::varint;
 
@@ -21,7 +21,7 @@ pub(super) enum Why {
     TooDeep,
     /// The unit is truncated, which is reported elsewhere.
     Cut,
-    /// Nothing is wrong, but the sink asked to stop.
+    /// The sink asked to stop; the bytes are valid so far.
     Stopped,
 }
 
@@ -82,16 +82,16 @@ impl<'a> Fields<'a> {
                 let start = self.at;
                 let cut = len > bytes.len() - start;
                 if cut && !self.message.cut {
-                    return Err(Fault { at, why: Why::Bad("a field that is longer than its message") });
+                    return Err(Fault { at, why: Why::Bad("field longer than its message") });
                 }
                 self.at = if cut { bytes.len() } else { start + len };
                 Content::Len(Bytes { bytes: &bytes[start..self.at], at: self.message.at + start, cut })
             }
             5 => Content::Fixed32(u32::from_le_bytes(self.fixed()?)),
-            _ => return Err(Fault { at, why: Why::Bad("not a field") }),
+            _ => return Err(Fault { at, why: Why::Bad("invalid field") }),
         };
         if tag >> 3 == 0 {
-            return Err(Fault { at, why: Why::Bad("not a field") });
+            return Err(Fault { at, why: Why::Bad("invalid field") });
         }
         Ok(Some(Field { number: tag >> 3, at, content }))
     }
@@ -104,7 +104,7 @@ impl<'a> Fields<'a> {
                 Ok(value)
             }
             None if rest.len() < 10 => Err(self.ends()),
-            None => Err(Fault { at: self.message.at + self.at, why: Why::Bad("not a number") }),
+            None => Err(Fault { at: self.message.at + self.at, why: Why::Bad("invalid varint") }),
         }
     }
 
@@ -163,6 +163,6 @@ impl<'a> Field<'a> {
     }
 
     fn wrong_type<T>(&self) -> Result<T, Fault> {
-        Err(Fault { at: self.at, why: Why::Bad("a field of another type") })
+        Err(Fault { at: self.at, why: Why::Bad("field of an unexpected type") })
     }
 }

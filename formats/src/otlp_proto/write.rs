@@ -1,9 +1,9 @@
-//! Writing export requests as protobuf directly from spans, without building messages.
+//! Writes export requests as protobuf directly from spans, without building messages.
 //!
-//! A message's length precedes it but is known only after it is written. Space for the shortest
-//! form is reserved, and the message moves if its length needs more: by a few bytes for attributes,
-//! and once per list of spans unless its length is roughly known. That costs less than computing
-//! every length first.
+//! A message's length precedes it but is known only after the message has been written. Space for
+//! the shortest form is reserved, and the message moves if its length needs more: by a few bytes
+//! for attributes, and once per list of spans unless its length is roughly known. That costs less
+//! than computing every length first.
 
 use crate::varint;
 use std::io::{self, BufWriter, Write};
@@ -14,7 +14,8 @@ use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::span::{Event, Link, Resource, Scope, Span};
 use astracer_model::value::{Attribute, Value};
 
-/// The largest request, so that no reader has to hold an enormous one.
+/// The number of spans of the largest request. Larger traces take several, so that no reader has to
+/// hold an enormous one.
 const SPANS_PER_REQUEST_MAX: usize = 1 << 12;
 
 /// Writes each trace as requests preceded by their lengths.
@@ -59,7 +60,7 @@ pub(super) const fn tag(number: u8, wire_type: u8) -> u8 {
 
 /// Appends one export request: the body of an OTLP/HTTP request, or the message of a gRPC call.
 ///
-/// Spans of one resource and scope share them, wherever they are in `spans`.
+/// Spans with the same resource and scope share one entry, wherever they are in `spans`.
 pub fn write_request(out: &mut Vec<u8>, spans: &[Span<'_>]) {
     for (resource, spans) in groups(spans.iter(), |span| &span.resource) {
         resource_spans(out, resource, 0, |out| {
@@ -70,7 +71,8 @@ pub fn write_request(out: &mut Vec<u8>, spans: &[Span<'_>]) {
     }
 }
 
-/// Appends the spans of a resource. `scopes` appends the groups, at least this many bytes.
+/// Appends the spans of a resource. `scopes` appends the groups, which take at least `bytes_min`
+/// bytes.
 pub(super) fn resource_spans(
     out: &mut Vec<u8>,
     resource: &Resource,
@@ -84,7 +86,7 @@ pub(super) fn resource_spans(
     });
 }
 
-/// Appends the spans of a scope. `spans` appends them, at least this many bytes.
+/// Appends the spans of a scope. `spans` appends them; they take at least `bytes_min` bytes.
 pub(super) fn scope_spans(
     out: &mut Vec<u8>,
     scope: &Scope,
@@ -98,7 +100,7 @@ pub(super) fn scope_spans(
     });
 }
 
-/// Appends one of the spans of a scope.
+/// Appends one of a scope's spans.
 pub(super) fn scope_span(out: &mut Vec<u8>, span: &Span<'_>) {
     message(out, 2, |out| span_fields(out, span));
 }
@@ -204,7 +206,7 @@ fn mark(out: &mut Vec<u8>, number: u8, key: &str) {
     });
 }
 
-/// A value has one member, which is written even if it is zero or empty.
+/// A value belongs to a oneof, so it is written even if it is zero or empty.
 fn value_field(out: &mut Vec<u8>, value: &Value<'_>) {
     match value {
         Value::Empty => {}
@@ -254,7 +256,7 @@ pub(super) fn fixed64(out: &mut Vec<u8>, number: u8, value: u64) {
     }
 }
 
-/// Appends a message whose fields `fields` appends.
+/// Appends a message. `fields` appends its fields.
 #[inline]
 pub(super) fn message(out: &mut Vec<u8>, number: u8, fields: impl FnOnce(&mut Vec<u8>)) {
     out.extend_from_slice(&[tag(number, LEN), 0]);

@@ -9,7 +9,7 @@ use astracer_model::span::Event;
 use astracer_model::time::UnixNanos;
 use astracer_model::value::{Attribute, Value};
 
-/// The deepest nesting of lists and objects in an event's attributes.
+/// The maximum nesting of lists and objects in an event's attributes.
 const NESTING_MAX: usize = 64;
 
 /// The event that an annotation describes.
@@ -60,7 +60,7 @@ pub(super) fn parse_object(text: &str) -> Option<Vec<Attribute<'static>>> {
     cursor.peek().is_none().then(|| members.into_iter().map(Attribute::into_owned).collect())
 }
 
-/// The text of an event: its name if it has nothing else, otherwise the specification's form.
+/// The text of an event: only its name if it has nothing else, otherwise the specification's form.
 pub(super) fn write<'e>(event: &'e Event<'_>) -> Cow<'e, str> {
     if event.attributes.is_empty() && event.dropped_attributes == 0 && parse(&event.name).is_none() {
         return Cow::Borrowed(&event.name);

@@ -33,8 +33,8 @@ pub(super) struct Endpoint<'a> {
     pub(super) port: u16,
 }
 
-/// Attributes that name a peer or its address, best first: the ranks of the OpenTelemetry to Zipkin
-/// transformation.
+/// Attributes that name a peer or its address, in descending rank: the order of the OpenTelemetry
+/// to Zipkin transformation.
 const PEERS: &[Peer] = &[
     Peer::name(PEER_SERVICE, true),
     Peer::name("server.address", false),
@@ -44,7 +44,7 @@ const PEERS: &[Peer] = &[
     Peer::socket("server.socket.address", "server.socket.port", false),
     Peer::name("net.sock.peer.name", true),
     Peer::socket("net.sock.peer.addr", "net.sock.peer.port", true),
-    // Not in the specification's list: the Collector's own translation from Zipkin wrote it for
+    // Not in the specification's list, but the Collector's own translation from Zipkin wrote it for
     // years.
     Peer::socket("net.peer.ip", "net.peer.port", true),
     Peer::name("peer.hostname", true),
@@ -60,7 +60,7 @@ struct Peer {
     is_socket: bool,
     /// The key of a socket's port; empty if the address contains it.
     port_key: &'static str,
-    /// False for attributes that describe the peer only on the client side of a call; on the server
+    /// False for attributes that describe the peer only on the client side of a call. On the server
     /// side they describe the server itself.
     always: bool,
 }
@@ -76,7 +76,7 @@ impl Peer {
 }
 
 impl<'a> Endpoint<'a> {
-    /// Reads an endpoint; `null` is an unknown endpoint.
+    /// Reads an endpoint; `null` means an unknown endpoint.
     pub(super) fn read(cursor: &mut Cursor<'a>) -> Result<Self, Fault> {
         let mut endpoint = Self::default();
         cursor.object(|cursor, key| {
@@ -88,7 +88,7 @@ impl<'a> Endpoint<'a> {
                     cursor.peek();
                     let at = cursor.at();
                     endpoint.port =
-                        u16::try_from(cursor.u64()?).or_else(|_| cursor.fault_at(at, "not a port"))?;
+                        u16::try_from(cursor.u64()?).or_else(|_| cursor.fault_at(at, "invalid port"))?;
                 }
                 _ => drop(cursor.skip()?),
             }
@@ -117,8 +117,8 @@ impl<'a> Endpoint<'a> {
         endpoint
     }
 
-    /// A span's peer: of a record of Zipkin's in the parts that it had, of others what the
-    /// attributes describe.
+    /// A span's peer. If the span came from Zipkin with parts of a remote endpoint, these parts are
+    /// restored; otherwise the peer is what the attributes describe.
     pub(super) fn of_peer(span: &'a Span<'_>) -> Option<Self> {
         let parts = match span.wording.peer {
             PeerField::AsAttributes => return Self::remote(span.kind, &span.attributes),
@@ -138,9 +138,9 @@ impl<'a> Endpoint<'a> {
         (!endpoint.is_empty()).then_some(endpoint)
     }
 
-    /// The peer that a span's attributes describe; empty if they describe none.
+    /// The peer that a span's attributes describe; `None` if they describe none.
     fn remote(kind: SpanKind, attributes: &'a [Attribute<'_>]) -> Option<Self> {
-        // Most spans have no attribute about a peer, and need no search for each name.
+        // Most spans have no attribute about a peer, which saves searching for each name.
         let tells =
             |attribute: &Attribute<'_>| PEER_PREFIXES.iter().any(|start| attribute.key.starts_with(start));
         if !attributes.iter().any(tells) {
@@ -201,9 +201,9 @@ impl<'a> Endpoint<'a> {
         attributes(self, [SERVICE_NAME, HOST_IP, LOCAL_IPV6, HOST_PORT])
     }
 
-    /// Adds to a span's attributes, at the end, the parts of this remote endpoint that they lack.
-    /// Existing attributes stay, except that the port, which is text in a tag, becomes a number
-    /// again. An empty endpoint is none.
+    /// Appends the parts of this remote endpoint that a span's attributes lack. Existing attributes
+    /// stay, except that the port, which is text in a tag, becomes a number again. An empty
+    /// endpoint adds nothing.
     pub(super) fn add_to(self, span: &mut Span<'a>) {
         if self.is_empty() {
             if Endpoint::remote(span.kind, &span.attributes).is_some() {
@@ -231,7 +231,8 @@ impl<'a> Endpoint<'a> {
     }
 }
 
-/// The known parts of an endpoint under these names: service, address, second address, port.
+/// The known parts of an endpoint as attributes with these names: service, address, second address,
+/// port.
 fn attributes<'a>(endpoint: Endpoint<'a>, names: [&'static str; 4]) -> Vec<Attribute<'a>> {
     let Endpoint { service, ipv4, ipv6, port } = endpoint;
     let (first, second) = if ipv4.is_empty() { (ipv6, Cow::Borrowed("")) } else { (ipv4, ipv6) };
@@ -246,15 +247,15 @@ fn attributes<'a>(endpoint: Endpoint<'a>, names: [&'static str; 4]) -> Vec<Attri
     attributes
 }
 
-/// The attributes of a span that are tags: all but those that a remote endpoint had, and will have
-/// again.
+/// The attributes of a span that are written as tags: all except those that came from a remote
+/// endpoint and are written there again.
 pub(super) fn tagged<'s, 'a>(span: &'s Span<'a>) -> impl Iterator<Item = &'s Attribute<'a>> {
     let own = span.attributes.len().saturating_sub(usize::from(span.wording.peer_attributes));
     let (own, of_peer) = span.attributes.split_at(own);
     own.iter().chain(of_peer.iter().filter(|attribute| !PARTS.contains(&&*attribute.key)))
 }
 
-/// Returns true if the local endpoint contains this resource attribute.
+/// Returns true if this resource attribute is written in the local endpoint.
 pub(super) fn is_local(attribute: &Attribute<'_>) -> bool {
     match (&*attribute.key, &attribute.value) {
         (SERVICE_NAME, Value::String(_)) => true,
@@ -265,7 +266,7 @@ pub(super) fn is_local(attribute: &Attribute<'_>) -> bool {
     }
 }
 
-/// The port of a span's peer, if this attribute holds it as a number.
+/// The port of a span's peer, if this attribute contains it as a number.
 pub(super) fn peer_port(attribute: &Attribute<'_>) -> Option<u16> {
     let is_number = matches!(attribute.value, Value::Int(_)) && attribute.key == PEER_PORT;
     if is_number { port(&attribute.value) } else { None }

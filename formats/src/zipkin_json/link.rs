@@ -1,5 +1,5 @@
-//! Links as tags, in the form of OpenTelemetry's Collector: `otlp.link.0` is `trace id|span
-//! id|tracestate|{attributes}|attributes dropped`.
+//! Links as tags, in the form of OpenTelemetry's Collector. `otlp.link.0` is
+//! `trace id|span id|tracestate|{attributes}|attributes dropped`.
 
 use super::super::plain_json::{into_text, write_members};
 use super::annotation::parse_object;

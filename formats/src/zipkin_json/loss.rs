@@ -73,18 +73,19 @@ fn tag<'k>(attribute: &'k Attribute<'_>, keys: &mut Keys<'k>, found: &mut Found)
     found.add_if(Loss::ReservedName, reserved || matches!(key, otel_tags::ERROR | MORE_PARENTS));
 }
 
-/// Returns true for the remote endpoint's port as a number, which reading restores.
+/// Returns true for the remote endpoint's port as a number, which the reader restores.
 fn is_remote_port(attribute: &Attribute<'_>, span: &Span<'_>) -> bool {
     peer_port(attribute).is_some_and(|port| Endpoint::of_peer(span).is_some_and(|remote| remote.port == port))
 }
 
-/// Returns true if the tag `error` of Zipkin's own record is an attribute, which comes back as it
-/// was.
+/// Returns true if the tag `error` of Zipkin's own record is an attribute, which is written
+/// unchanged.
 pub(super) fn keeps_error(span: &Span<'_>) -> bool {
     span.wording.status.is_some_and(|form| form.error == ErrorTag::Other)
 }
 
-/// Returns true for the older tag of a scope beside another newer one, which comes back as it was.
+/// Returns true for the older tag of a scope that differs from the newer one. It is written
+/// unchanged.
 fn keeps_older(attribute: &Attribute<'_>, span: &Span<'_>) -> bool {
     let (form, newer) = match &*attribute.key {
         otel_tags::LIBRARY_NAME => (span.wording.scope_name, &span.scope.name),

@@ -25,14 +25,14 @@ pub(super) struct Shared {
     no_scope: Arc<Scope>,
 }
 
-/// The fault of a span with members of the v1 format, which are not read.
-const OLDER_FORMAT: &str = "a span of Zipkin's v1 format";
+/// The fault of a span with members of the v1 format.
+const OLDER_FORMAT: &str = "span in Zipkin's v1 format, which is not supported";
 
 /// Namespaces of attributes that describe a resource.
 const RESOURCE_NAMESPACES: &[&str] =
     &["service", "telemetry", "host", "os", "process", "container", "k8s", "cloud", "deployment", "device"];
 
-/// Reads the span at the cursor and delivers it.
+/// Reads the span at the cursor and passes it to `out`.
 pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut Shared) -> Result<(), Fault> {
     let begin = cursor.at();
     let mut span = Span::of(Arc::clone(&shared.no_resource), Arc::clone(&shared.no_scope));
@@ -64,16 +64,16 @@ pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut 
         }
         Ok(())
     })?;
-    // Zipkin too takes a span with tags or an endpoint of its own for one of the newer format.
+    // A span with tags or an endpoint of its own has the newer format, as for Zipkin itself.
     if is_older && local.is_empty() && remote.is_empty() && span.attributes.is_empty() {
         return cursor.fault_at(begin, OLDER_FORMAT);
     }
     if span.trace_id == TraceId::ZERO || span.span_id == SpanId::ZERO {
-        return cursor.fault_at(begin, "a span needs a traceId and an id");
+        return cursor.fault_at(begin, "span without a traceId or an id");
     }
     if let (Some(start), Some(duration)) = (span.start, duration) {
         let Some(end) = micros::end(start, duration) else {
-            return cursor.fault_at(duration_at, "the span would end outside the years 1970 to 2554");
+            return cursor.fault_at(duration_at, "the span's end is outside the years 1970 to 2554");
         };
         span.end = Some(end);
     }
@@ -90,7 +90,7 @@ pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut 
     Ok(())
 }
 
-/// Reads a hexadecimal id; `null` and the empty string are no id.
+/// Reads a hexadecimal id; `null` and the empty string mean no id.
 fn id<T>(cursor: &mut Cursor<'_>, hex: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>, Fault> {
     cursor.peek();
     let at = cursor.at();
@@ -98,7 +98,7 @@ fn id<T>(cursor: &mut Cursor<'_>, hex: impl FnOnce(&str) -> Option<T>) -> Result
     if text.is_empty() {
         return Ok(None);
     }
-    hex(&text).map_or_else(|| cursor.fault_at(at, "not an id"), |id| Ok(Some(id)))
+    hex(&text).map_or_else(|| cursor.fault_at(at, "invalid id"), |id| Ok(Some(id)))
 }
 
 fn kind(cursor: &mut Cursor<'_>) -> Result<SpanKind, Fault> {
@@ -129,7 +129,7 @@ fn event<'a>(cursor: &mut Cursor<'a>, is_older: &mut bool) -> Result<Event<'a>, 
     Ok(annotation::read(time, value))
 }
 
-/// Reads tags. Zipkin's are text, but numbers stay numbers.
+/// Reads tags. Zipkin's tags are text, but numbers stay numbers.
 fn tags<'a>(cursor: &mut Cursor<'a>, attributes: &mut Vec<Attribute<'a>>) -> Result<(), Fault> {
     attributes.extend(plain_json::read_members(cursor)?);
     Ok(())
@@ -137,7 +137,7 @@ fn tags<'a>(cursor: &mut Cursor<'a>, attributes: &mut Vec<Attribute<'a>>) -> Res
 
 /// Returns true for the name of an attribute that belongs to a resource.
 pub(super) fn tells_of_resource(key: &str) -> bool {
-    // Cheap test first: most keys have no dot at the position where a namespace would end.
+    // Cheap test first: most keys do not start with the first letter of a namespace.
     let is_first = |name: &str| key.as_bytes().get(name.len()) == Some(&b'.') && key.starts_with(name);
     matches!(key.as_bytes().first(), Some(b'c' | b'd' | b'h' | b'k' | b'o' | b'p' | b's' | b't'))
         && RESOURCE_NAMESPACES.iter().any(|name| is_first(name))
@@ -164,7 +164,7 @@ fn resource<'a>(
     })
 }
 
-/// Moves the parents that Zipkin has no field for out of the attributes.
+/// Moves the parents for which Zipkin has no field out of the attributes.
 fn lift_parents(span: &mut Span<'_>) {
     let parents = &mut span.parents;
     span.attributes.retain(|attribute| {
@@ -183,9 +183,9 @@ fn lift_parents(span: &mut Span<'_>) {
     });
 }
 
-/// The tag `error` means an error, unless its text is "false" or the status is known otherwise. Its
-/// text is the description, unless the text is "true" or there is a description; a tag that says
-/// something else stays.
+/// Reads the tag `error`. It means an error, unless its text is "false" or another tag gives the
+/// status. Its text is the description, unless the text is "true" or there is a description
+/// already. A tag with any other meaning stays an attribute.
 fn lift_error(span: &mut Span<'_>) {
     let mut tags = StatusTags::default();
     tags.code = span.status != Status::Unset;

@@ -51,7 +51,7 @@ fn ids_kind_and_flags() {
         r#"1:0 a/1 <2 <3 <4 ""
            2:83 a/1 "" {astracer.parents="3,x"}"#,
     );
-    // Zeros are no parent, as in Zipkin's own model.
+    // A parent of zeros means no parent, as in Zipkin's own model.
     check(
         r#"{"traceId":"a","id":"1","parentId":"0000000000000000"}
         {"traceId":"a","id":"1","tags":{"astracer.parents":"3,0"}}"#,
@@ -207,33 +207,33 @@ fn bad_spans_are_problems_at_their_byte_and_their_neighbours_come() {
         7,
         {"traceId":"a","id":"2"}]"#,
         r#"1:1 a/1 ""
-           f:2 (byte 35): bad record: a span needs a traceId and an id
-           f:2 (byte 51): bad record: a span needs a traceId and an id
-           f:2 (byte 62): bad record: a span needs a traceId and an id
-           f:3 (byte 107): bad record: not an id
-           f:4 (byte 150): bad record: not an id
+           f:2 (byte 35): bad record: span without a traceId or an id
+           f:2 (byte 51): bad record: span without a traceId or an id
+           f:2 (byte 62): bad record: span without a traceId or an id
+           f:3 (byte 107): bad record: invalid id
+           f:4 (byte 150): bad record: invalid id
            f:5 (byte 211): bad record: unknown kind
-           f:6 (byte 266): bad record: not a time in microseconds since 1970
-           f:7 (byte 315): bad record: not a time in microseconds since 1970
-           f:8 (byte 379): bad record: the span would end outside the years 1970 to 2554
-           f:9 (byte 442): bad record: not a port
+           f:6 (byte 266): bad record: expected microseconds since 1970
+           f:7 (byte 315): bad record: expected microseconds since 1970
+           f:8 (byte 379): bad record: the span's end is outside the years 1970 to 2554
+           f:9 (byte 442): bad record: invalid port
            f:10 (byte 490): bad record: expected an object
-           f:11 (byte 503): bad record: a span of Zipkin's v1 format
+           f:11 (byte 503): bad record: span in Zipkin's v1 format, which is not supported
            f:12 (byte 560): bad record: expected an object or a list
            13:571 a/2 """#,
     );
 }
 
-/// Zipkin's v1 format has the service with each annotation. Its spans without tags have no
+/// Zipkin's v1 format has the service in each annotation. Its spans without tags have no
 /// `binaryAnnotations`.
 #[test]
 fn spans_of_the_older_format_are_told_from_others() {
     let annotations = r#""annotations":[{"timestamp":1,"value":"cs","endpoint":{"serviceName":"a"}}]"#;
     check(
         format!(r#"[{{"traceId":"a","id":"1","name":"get","timestamp":1,"duration":5,{annotations}}}]"#),
-        "f:1 (byte 1): bad record: a span of Zipkin's v1 format",
+        "f:1 (byte 1): bad record: span in Zipkin's v1 format, which is not supported",
     );
-    // Members that only the newer format has say more, as for Zipkin itself.
+    // Members that only the newer format has take precedence, as for Zipkin itself.
     check_span(
         &format!(r#"{annotations},"localEndpoint":{{"serviceName":"b"}}"#),
         r#" @1000 "cs" of {service.name="b"}"#,
@@ -258,13 +258,13 @@ fn a_list_with_a_span_a_line_is_read_like_any_other() {
     ];
     let text = [&lines.join(&b'\n')[..], b"\n]\n"].concat();
     let expected = r#"1:1 a/1 "first"
-        f:2 (byte 62): bad record: not an id
+        f:2 (byte 62): bad record: invalid id
         3:68 a/2 ""
         3:93 a/3 ""
         f:4 (byte 151): bad record: invalid UTF-8
         5:157 a/5 ""
         6:198 a/6 ""
-        f:8 (byte 262): bad record: not a number
+        f:8 (byte 262): bad record: invalid number
         9:267 a/8 "" 7000..?
         10:308 a/9 """#;
     check(&text, expected);

@@ -1,4 +1,5 @@
-//! Writing spans as Zipkin v2 JSON, after OpenTelemetry's "OpenTelemetry to Zipkin" transformation.
+//! Writes spans as Zipkin v2 JSON, following OpenTelemetry's "OpenTelemetry to Zipkin"
+//! transformation.
 
 use std::io::{self, Write};
 
@@ -22,7 +23,7 @@ pub(crate) struct Writer<'w> {
     any: bool,
 }
 
-/// The buffer is written to the output at this size.
+/// The buffer is written to the output when it reaches this size.
 const BUFFER_BYTES: usize = 64 << 10;
 
 impl<'w> Writer<'w> {
@@ -62,18 +63,19 @@ impl TraceWriter for Writer<'_> {
 ///
 /// # Losses
 ///
-/// - Times and durations are truncated to microseconds; a shorter duration is rounded up to one, as
-///   Zipkin requires. A start in the first microsecond of 1970 is no start. A span that ends before
-///   it starts gets the shortest duration, and one with an end but no start loses the end.
-/// - Tags are text: Booleans, numbers, lists, maps and bytes come back as strings. Of two
-///   attributes with one name, the first is written; a span's come before its scope's, and those
-///   before its resource's.
+/// - Times and durations are truncated to microseconds. A duration below one microsecond is rounded
+///   up to one, as Zipkin requires. A start in the first microsecond of 1970 is omitted. A span
+///   that ends before it starts gets the shortest duration, and a span with an end but no start
+///   loses the end.
+/// - Tags are text: Booleans, numbers, lists, maps and bytes come back as strings. If two
+///   attributes have one name, only the first is written; the span's attributes come before its
+///   scope's, and those before its resource's.
 /// - Tags belong to the span: attributes of the scope come back as attributes of the span, and so
 ///   do those of the resource outside the namespaces that describe a resource (see the
 ///   [module](super)).
 /// - A resource without a service name gets OpenTelemetry's default, `unknown_service`.
-/// - An attribute `error` that is false is omitted, because Zipkin treats its presence as an error,
-///   unless it comes from Zipkin.
+/// - An attribute `error` that is false is omitted, because Zipkin treats its presence as an error.
+///   If it came from Zipkin, it is written.
 /// - Flags, schema URLs, links' flags, and the counts of attributes discarded from scope or
 ///   resource are not written.
 pub fn write_span(out: &mut Vec<u8>, span: &Span<'_>) {
@@ -175,7 +177,7 @@ fn write_annotations(out: &mut Vec<u8>, span: &Span<'_>) {
 fn write_tags(out: &mut Vec<u8>, span: &Span<'_>) {
     let links: Vec<_> = span.links.iter().enumerate().map(|(index, link)| link::write(index, link)).collect();
     let mut tags = Tags { out, keys: Keys::default() };
-    // Tags with a meaning come first, so that no attribute of the same name takes their place.
+    // Tags with a meaning come first, so that no attribute of the same name replaces them.
     let form = span.wording.status;
     if form.is_none_or(|form| form.code) {
         tags.text_if_any(otel_tags::STATUS_CODE, status_word(span.status).unwrap_or_default());
@@ -187,7 +189,8 @@ fn write_tags(out: &mut Vec<u8>, span: &Span<'_>) {
         Some(ErrorTag::True) => tags.text(otel_tags::ERROR, "true"),
         _ => {}
     }
-    // For errors too: the servers that translate Zipkin's spans take a description from here only.
+    // The description is written for errors too, because servers that translate Zipkin's spans read
+    // a description only from this tag.
     if form.is_none_or(|form| form.description) {
         tags.text_if_any(otel_tags::STATUS_DESCRIPTION, &span.status_message);
     }
@@ -198,7 +201,7 @@ fn write_tags(out: &mut Vec<u8>, span: &Span<'_>) {
         let more: Vec<_> = span.parents[1..].iter().map(ToString::to_string).collect();
         tags.text(MORE_PARENTS, &more.join(","));
     }
-    // The specification still requires the older names beside the newer ones.
+    // The specification still requires the older names in addition to the newer ones.
     for (form, newer, older, text) in [
         (span.wording.scope_name, otel_tags::SCOPE_NAME, otel_tags::LIBRARY_NAME, &span.scope.name),
         (

@@ -120,19 +120,22 @@ fn what_is_left_out_or_null_or_unknown_does_no_harm() {
 fn a_bad_object_gives_a_reason() {
     const ID: &str = r#""a":"00000000000000aa00000000000000bb""#;
     for (text, expected) in [
-        (r#"{"b":1,"d":"x"}"#.to_owned(), "a span needs an 'a' or an 's'"),
-        (r#"{"a":"00000000000000aa0000000000000000"}"#.to_owned(), "a span's id is not zero"),
-        (r#"{"a":"aa"}"#.to_owned(), "an 'a' has 32 hexadecimal digits, 'i' and 's' have up to 16"),
+        (r#"{"b":1,"d":"x"}"#.to_owned(), "span without an id: expected a member 'a' or 's'"),
+        (r#"{"a":"00000000000000aa0000000000000000"}"#.to_owned(), "the span id is zero"),
+        (
+            r#"{"a":"aa"}"#.to_owned(),
+            "invalid id: 'a' must have 32 hexadecimal digits, 'i' and 's' at most 16",
+        ),
         (
             r#"{"s":"aa","i":"00000000000000aa00000000000000bb"}"#.to_owned(),
-            "an 'a' has 32 hexadecimal digits, 'i' and 's' have up to 16",
+            "invalid id: 'a' must have 32 hexadecimal digits, 'i' and 's' at most 16",
         ),
-        (r#"{"a":"zz"}"#.to_owned(), "not an id"),
-        (r#"{"a":true}"#.to_owned(), "not an id"),
-        (r#"{"s":1.5}"#.to_owned(), "not an id"),
+        (r#"{"a":"zz"}"#.to_owned(), "invalid id"),
+        (r#"{"a":true}"#.to_owned(), "invalid id"),
+        (r#"{"s":1.5}"#.to_owned(), "invalid id"),
         (format!(r#"{{{ID},"b":"yesterday"}}"#), "expected a number"),
-        (format!(r#"{{{ID},"b":-5}}"#), "expected a number that is not negative"),
-        (format!(r#"{{{ID},"b":18446744073709551615}}"#), "the time lies outside the years 1970 to 2554"),
+        (format!(r#"{{{ID},"b":-5}}"#), "expected a non-negative number"),
+        (format!(r#"{{{ID},"b":18446744073709551615}}"#), "the time is outside the years 1970 to 2554"),
         (format!(r#"{{{ID},"b":1e999}}"#), "expected a whole number"),
         (format!(r#"{{{ID},"p":"aa"}}"#), "expected a list"),
         (format!(r#"{{{ID},"n":"aa"}}"#), "expected an object"),

@@ -144,7 +144,7 @@ fn ids_that_are_not_hexadecimal() {
 
 #[test]
 fn the_ui_s_own_cases() {
-    // Each case holds one trace; its references name no trace.
+    // Each case contains one trace; its references have no trace id.
     let json: Json = serde_json::from_str(&text("jaeger_ui_cases.json")).unwrap();
     let traces = json.as_array().unwrap().iter().map(|case| &case["trace"]);
     let texts: String = traces.clone().map(|trace| format!("{trace}\n")).collect();

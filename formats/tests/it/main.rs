@@ -1,4 +1,4 @@
-//! Reading real and hostile texts through the public interface.
+//! Reads real and hostile texts through the public interface.
 
 use std::path::PathBuf;
 

@@ -66,18 +66,18 @@ fn a_root_says_root() {
 fn bad_rows_are_named_and_the_others_come() {
     let good = "1,2,root,a,good,1,2,\n";
     for (row, reason) in [
-        ("x,2,root,a,b,1,2,", "TraceID is 'x'"),
-        ("1,,root,a,b,1,2,", "SpanID is ''"),
-        ("1,0,root,a,b,1,2,", "SpanID is '0'"),
-        ("1,2,none,a,b,1,2,", "ParentID is 'none'"),
-        ("1,2,root,a,b,-1,2,", "StartTimeUnixNano is '-1'"),
-        ("1,2,root,a,b,99999999999999999999,2,", "StartTimeUnixNano is '99999999999999999999'"),
-        ("1,2,root,a,b,1,soon,", "EndTimeUnixNano is 'soon'"),
-        ("1,2,root,a,b,1,,long", "Duration is 'long'"),
-        ("1,2,root,a,b,1,,18446744073709551615", "Duration is '18446744073709551615'"),
-        ("1,2", "StartTimeUnixNano is ''"),
+        ("x,2,root,a,b,1,2,", "invalid TraceID 'x'"),
+        ("1,,root,a,b,1,2,", "invalid SpanID ''"),
+        ("1,0,root,a,b,1,2,", "invalid SpanID '0'"),
+        ("1,2,none,a,b,1,2,", "invalid ParentID 'none'"),
+        ("1,2,root,a,b,-1,2,", "invalid StartTimeUnixNano '-1'"),
+        ("1,2,root,a,b,99999999999999999999,2,", "invalid StartTimeUnixNano '99999999999999999999'"),
+        ("1,2,root,a,b,1,soon,", "invalid EndTimeUnixNano 'soon'"),
+        ("1,2,root,a,b,1,,long", "invalid Duration 'long'"),
+        ("1,2,root,a,b,1,,18446744073709551615", "invalid Duration '18446744073709551615'"),
+        ("1,2", "invalid StartTimeUnixNano ''"),
         // A stray quote consumes only the rest of its line.
-        ("1,2,root,a,\"b,1,2,", "StartTimeUnixNano is ''"),
+        ("1,2,root,a,\"b,1,2,", "invalid StartTimeUnixNano ''"),
     ] {
         let collected = read(format!("{HEADER}{good}{row}\n{good}"));
         assert_eq!(collected.names(), ["good", "good"], "{row}");

@@ -1,6 +1,6 @@
-//! The promises of every reader on any input: it does not panic; its answer does not depend on the
-//! sizes of the reads; each span's record is where its place says; the spans it returns can be
-//! joined.
+//! The guarantees of every reader on any input: it does not panic; its result does not depend on
+//! the sizes of the reads; each span's record is at the place that the span states; and the spans
+//! can be joined.
 
 use std::io::{self, BufRead, Read};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use astracer_model::sink::{Record, Sink};
 use astracer_model::span::Span;
 use astracer_recording::recording::{Intake, Keep};
 
-/// So small that mutated seeds meet them.
+/// Small enough for mutated seeds to exceed them.
 const LIMITS: Limits = Limits { record_bytes_max: 16 << 10, nesting_max: 40 };
 
-/// Sizes of the pieces in which the input is offered the second time.
+/// The sizes of the pieces in which the second run reads the input.
 const PIECES: [usize; 6] = [1, 2, 3, 7, 64, 1000];
 
 pub(super) fn check(format: Format, data: &[u8]) {
@@ -38,16 +38,15 @@ pub(super) fn check(format: Format, data: &[u8]) {
     join(&whole);
 }
 
-/// Whether `record` is what was `found` at its place. The JSON readers step over members that they
-/// do not know without looking at their UTF-8; what is not UTF-8 there is a substitute in the
-/// record, byte for byte.
+/// Returns true if `record` equals the bytes `found` at its place. The JSON readers skip unknown
+/// members without checking their UTF-8. Each invalid byte there may be a substitute in the record.
 fn is_record(found: &[u8], record: &[u8]) -> bool {
     const SUBSTITUTE: u8 = 0x1a;
     let same = |(&found, &record): (&u8, &u8)| found == record || (record == SUBSTITUTE && !found.is_ascii());
     found.len() == record.len() && found.iter().zip(record).all(same)
 }
 
-/// A span, and where it came from.
+/// A span with its record and place.
 struct Item {
     span: Span<'static>,
     record: Vec<u8>,
@@ -85,7 +84,7 @@ fn assert_same(whole: &Collected, cut: &Collected, piece: usize) {
     for (a, b) in whole.spans.iter().zip(&cut.spans) {
         assert_eq!(a.place, b.place, "places, read in pieces of {piece}");
         assert_eq!(a.record, b.record, "records, read in pieces of {piece}");
-        // By their text where they differ, because NaN is not equal to itself.
+        // Spans that differ are compared as text, because NaN does not equal itself.
         if a.span != b.span {
             assert_eq!(format!("{:?}", a.span), format!("{:?}", b.span), "spans, read in pieces of {piece}");
         }

@@ -1,4 +1,4 @@
-//! The promises of joining for spans of any ids, parents and times, within a limit of work.
+//! The guarantees of joining for spans with any ids, parents and times, and a limit on its work.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -12,20 +12,20 @@ use astracer_recording::recording::{Intake, Keep, Recording};
 use astracer_recording::shape::{Scratch, Shapes};
 use astracer_recording::stop::Pulse;
 
-/// Bytes that describe a span.
+/// The number of bytes that describe a span.
 const SPAN_BYTES: usize = 6;
-/// Spans of a recording, at least: work is polled at every 4,096th unit, so smaller recordings
-/// would show none.
+/// The minimum number of spans in a recording. Work is polled at every 4,096th unit, so less work
+/// would not be visible.
 const SPANS: usize = 4_500;
-/// Units of work for each span: its parents, the walk for cycles, the walk for a start, and the
+/// Units of work per span: its parents, the search for cycles, the search for a start, and the
 /// tables by id.
 const WORK: usize = 12;
 
-/// Every span is in one trace, below a parent of that trace, without cycles; equal traces have
-/// equal shapes; and the work is linear in the spans.
+/// Checks that every span is in one trace, below a parent of that trace, without cycles; that equal
+/// traces have equal shapes; and that the work is linear in the spans.
 ///
 /// The spans that the input describes are repeated with ascending ids, so that a few bytes make
-/// long chains, wide trees and circles of thousands of spans.
+/// long chains, wide trees and cycles of thousands of spans.
 pub(super) fn check(data: &[u8]) {
     let pattern: Vec<&[u8]> = data.chunks_exact(SPAN_BYTES).take(256).collect();
     if pattern.is_empty() {
@@ -41,7 +41,7 @@ pub(super) fn check(data: &[u8]) {
     for number in 0..spans {
         let (tile, bytes) = (number / pattern.len(), pattern[number % pattern.len()]);
         let record = [&number.to_le_bytes(), bytes].concat();
-        // Without its number, a record may be one that was there before.
+        // Without its number, a record may equal an earlier one.
         let record = if bytes[5] & 8 == 0 { &record[..] } else { bytes };
         let place = Place { file: Arc::clone(&file), line: number as u64, byte: 10 * number as u64 };
         intake.span(span(bytes, tile * pattern.len()), Record { bytes: record, place: &place });
@@ -54,7 +54,7 @@ pub(super) fn check(data: &[u8]) {
     check_traces(&recording);
 }
 
-/// Trace, id, parent, start, end and flags.
+/// A span from six bytes: trace, id, parent, start, end and flags.
 fn span(bytes: &[u8], offset: usize) -> Span<'static> {
     let id = |byte: u8| SpanId(offset as u64 + u64::from(byte));
     let time = |byte: u8| Some(UnixNanos(u64::from(byte))).filter(|_| byte != 255);
@@ -83,7 +83,7 @@ fn check_traces(recording: &Recording) {
         let parents: HashMap<u32, Option<u32>> =
             trace.spans().map(|span| (span.index(), span.parent().map(|parent| parent.index()))).collect();
         assert_eq!(parents.len(), trace.span_count(), "each span once");
-        // A span is done when the way up from it ends; nothing is walked twice.
+        // A span is done when the walk up from it has ended, so nothing is walked twice.
         let mut done: HashMap<u32, u32> = HashMap::new();
         for &index in parents.keys() {
             let mut at = Some(index);
@@ -91,7 +91,7 @@ fn check_traces(recording: &Recording) {
                 done.insert(here, index);
                 at = *parents.get(&here).expect("a parent of the same trace");
             }
-            // The way met itself, not one that had ended before.
+            // The walk met itself, not a walk that had ended before.
             assert!(
                 at.is_none_or(|met| done[&met] != index || met == index && parents[&index].is_none()),
                 "a cycle"

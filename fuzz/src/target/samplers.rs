@@ -1,12 +1,12 @@
-//! The promises of samplers on any text: configs, the tracestate, names.
+//! The guarantees of samplers on any text: configs, the tracestate, names.
 
 use astracer_baselines::BaselineSpec;
 use astracer_samplers::parameters::Parameters;
 use astracer_samplers::tracestate::OtMember;
 use astracer_samplers::{Config, Limits, Nanos, Randomness, Request, Sampler, Template};
 
-/// A config that is read prints as what reads as the same; its sampler decides at any moment, and
-/// counts each call.
+/// A config that can be parsed prints as a text that parses to the same config. Its sampler decides
+/// at any time and counts each call.
 pub(super) fn check_config(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let config: Config = match text.parse() {
@@ -21,7 +21,8 @@ pub(super) fn check_config(data: &[u8]) {
     decide(&config, &text);
 }
 
-/// A file that is read prints as one that reads as the same, and its sampler decides.
+/// A file that can be parsed prints as a text that parses to the same parameters, and its sampler
+/// decides.
 pub(super) fn check_parameters(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let parameters: Parameters = match text.parse() {
@@ -36,7 +37,7 @@ pub(super) fn check_parameters(data: &[u8]) {
     decide(&parameters.config, &text);
 }
 
-/// A baseline that is read prints as one that reads as the same.
+/// A baseline that can be parsed prints as a text that parses to the same baseline.
 pub(super) fn check_baseline(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     match text.parse::<BaselineSpec>() {
@@ -52,7 +53,7 @@ pub(super) fn check_baseline(data: &[u8]) {
     }
 }
 
-/// A few keys more than have room, at moments that jump both ways.
+/// Decides for a few more keys than the limit, at times that jump forwards and backwards.
 fn decide(config: &Config, text: &str) {
     const KEYS: u32 = 2;
     let limits = Limits::single_threaded().with_keys(KEYS).with_idle(Nanos::new(1));
@@ -80,13 +81,13 @@ fn decide(config: &Config, text: &str) {
     }
 }
 
-/// A member that is read can be written into its tracestate, is then what is read again, and drives
-/// out no other.
+/// A member that can be parsed can be written into its tracestate, parses to the same member again,
+/// and displaces no other member.
 pub(super) fn check_tracestate(data: &[u8]) {
     let tracestate = String::from_utf8_lossy(data);
     if let Ok(member) = OtMember::parse(&tracestate) {
         let printed = member.to_string();
-        // A member of nothing but malformed thresholds is left without a text: a tracestate then
+        // If a member consists only of malformed thresholds, its text is empty, and the tracestate
         // has no such member.
         if !printed.is_empty() {
             assert_eq!(OtMember::parse(&printed), Ok(member.clone()), "{printed}");
@@ -111,7 +112,7 @@ pub(super) fn check_tracestate(data: &[u8]) {
     assert!(after.len() == before.len() || after.len() >= 31, "the others stay: {before:?}, {after:?}");
 }
 
-/// A template is longer than its name by nothing, and is its own template.
+/// A template is not longer than its name, and is its own template.
 pub(super) fn check_name(data: &[u8]) {
     let name = String::from_utf8_lossy(data);
     for template in [Template::default(), Template::default().digits(Some(1)).hex(Some(1)), Template::RAW] {

@@ -1,5 +1,6 @@
-//! The source of recordings, on any file: no panic, no more expanded bytes than the limit allows, a
-//! summary that agrees with the spans that the sink got, and the same answer the second time.
+//! The guarantees of a source of recordings on any file: no panic, no more expanded bytes than the
+//! limit allows, a summary that agrees with the spans that the sink received, and the same result
+//! the second time.
 
 use std::cell::RefCell;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -11,7 +12,7 @@ use astracer_model::span::Span;
 use astracer_recording::source::{self, Limits, Options, Summary};
 use tempfile::NamedTempFile;
 
-/// So small that a seed of a few hundred bytes is a bomb.
+/// Small enough for a seed of a few hundred bytes to be a bomb.
 const LIMITS: Limits = Limits {
     expanded_bytes_max: 64 << 10,
     records: astracer_formats::Limits { record_bytes_max: 16 << 10, nesting_max: 10 },
@@ -20,14 +21,14 @@ const LIMITS: Limits = Limits {
 pub(super) fn check(data: &[u8]) {
     let options = Options { format: None, limits: LIMITS };
     let first = with_file(data, |path| read(path, &options));
-    // Unpacking is slow, so only a part of the inputs is asked about again.
+    // Unpacking is slow, so only some inputs are read a second time.
     if data.len().is_multiple_of(4) {
         assert_eq!(first, with_file(data, |path| read(path, &options)), "the second time");
     }
     let (Ok(summary), seen) = first else { return };
     assert_eq!(summary.files.iter().map(|file| file.spans).sum::<u64>(), seen.spans, "spans in the summary");
     assert!(summary.stored_bytes <= data.len() as u64, "stored bytes: {}", summary.stored_bytes);
-    // Plain files do not count for the limit, and no plain file can be longer than the input.
+    // Plain files do not count towards the limit, and no plain file can be longer than the input.
     let expanded: u64 = summary.files.iter().map(|file| file.expanded_bytes).sum();
     assert!(expanded <= LIMITS.expanded_bytes_max + data.len() as u64, "expanded bytes: {expanded}");
 }
@@ -59,7 +60,7 @@ fn read(path: &std::path::Path, options: &Options) -> (Result<Summary, String>, 
     (result.map_err(|error| error.to_string()), seen)
 }
 
-/// The entry point takes a path. Each thread has one file, written anew for each input.
+/// The entry point takes a path, so each thread has one file, which is rewritten for each input.
 fn with_file<T>(data: &[u8], use_path: impl FnOnce(&std::path::Path) -> T) -> T {
     thread_local! {
         static FILE: RefCell<NamedTempFile> = RefCell::new(NamedTempFile::new().expect("a temporary file"));

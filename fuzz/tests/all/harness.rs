@@ -25,7 +25,7 @@ fn find(test: &str, target: fn(&[u8]), seeds: &[(&str, &[u8])]) -> Result<usize,
 
 #[test]
 fn a_target_that_keeps_its_promise_passes() {
-    // The seed, its 35 shorter prefixes (the empty one is one of them), the mutations.
+    // The seed, its 35 shorter prefixes (including the empty one), and the mutations.
     assert_eq!(find("good", |_| (), &[SEED]).unwrap(), 1 + SEED.1.len() + 2000);
 }
 
@@ -35,7 +35,7 @@ fn a_seed_that_breaks_is_named() {
         .unwrap_err();
     assert_eq!((failure.origin.as_str(), failure.message.as_str()), ("the first 8 bytes of b", "bad"));
     assert_eq!(std::fs::read(&failure.file).unwrap(), b"BAD seed");
-    // If the process had died, this file would still hold the input.
+    // If the process had crashed, this file would still contain the input.
     assert_eq!(std::fs::read(failure.file.with_file_name("fuzz-seed-running")).unwrap(), b"BAD seed");
 }
 
@@ -51,8 +51,8 @@ fn deep_nesting_is_found_and_made_smaller() {
         assert!(data.iter().filter(|&&byte| byte == b'[').count() < 1000, "deep");
     }
     let failure = find("deep", deep, &[SEED]).unwrap_err();
-    // Of up to three mutations, one is enough; 1024 is the smallest power of two that breaks the
-    // promise.
+    // One of up to three mutations suffices, and 1024 is the smallest power of two that breaks the
+    // guarantee.
     assert!(failure.origin.contains("Nest") && failure.origin.contains("open: 1024"), "{}", failure.origin);
     assert_eq!(failure.origin.matches("at: ").count(), 1, "{}", failure.origin);
 }
@@ -83,7 +83,7 @@ fn the_same_seed_finds_the_same() {
 #[test]
 fn an_input_that_takes_too_long_is_found() {
     fn slow(data: &[u8]) {
-        // More than a second at any speed of today.
+        // More than a second on any current machine.
         let turns = if data.len() == 35 { 3_000_000_000u64 } else { 0 };
         let mut sum = 0u64;
         while std::hint::black_box(sum) < turns {

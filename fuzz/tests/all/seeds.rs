@@ -1,5 +1,5 @@
-//! The seeds are what their targets are about: every reader finds spans in each of its seeds, and
-//! every parser takes each of its own, or the mutations of them would test little more than the
+//! The seeds exercise what their targets are about: every reader finds spans in each of its seeds,
+//! and every parser accepts its own. Otherwise mutations of them would test little more than the
 //! first error.
 
 use std::fmt::Display;
@@ -49,21 +49,21 @@ fn htrace_seeds_hold_spans() {
     check(Format::HTrace, "htrace3-datanode.json", 3, 0);
     check(Format::HTrace, "htrace4.jsonl", 4, 0);
     check(Format::HTrace, "htrace401-without-newlines.json", 5, 0);
-    // A record without an id, a line of words, a cut record.
+    // A record without an id, a line of words, and a truncated record.
     check(Format::HTrace, "every-field.json", 2, 3);
 }
 
 #[test]
 fn nezha_seeds_hold_spans() {
     check(Format::NezhaCsv, "trainticket.csv", 8, 0);
-    // A row that lacks columns.
+    // A row with missing columns.
     check(Format::NezhaCsv, "quoted.csv", 2, 1);
 }
 
 #[test]
 fn xtrace_json_seeds_hold_events() {
     check(Format::XTraceJson, "hadoop.json", 4, 0);
-    // A report without ids, an edge that is no id, a time that is none.
+    // A report without ids, an invalid edge, and an invalid time.
     check(Format::XTraceJson, "every-field.json", 3, 3);
 }
 
@@ -72,7 +72,7 @@ fn otlp_json_seeds_hold_spans() {
     check(Format::OtlpJson, "proto-example.json", 1, 0);
     check(Format::OtlpJson, "jaeger-example.json", 2, 0);
     check(Format::OtlpJson, "every-kind.json", 2, 0);
-    // A cut request between good ones.
+    // A truncated request between good ones.
     check(Format::OtlpJson, "lines.json", 3, 1);
 }
 
@@ -98,7 +98,7 @@ fn otlp_proto_seeds_hold_spans() {
     check(Format::OtlpProto, "delimited.pb", 3, 0);
 }
 
-/// Reads every seed of a target of texts.
+/// Parses every seed of a target for texts.
 fn texts<T: FromStr<Err: Display>>(target: &str) -> Vec<T> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(target);
     let read = |entry: std::io::Result<std::fs::DirEntry>| {

@@ -1,4 +1,4 @@
-//! One test for each target, so that they run side by side and a failure names its target.
+//! One test per target, so that they run in parallel and a failure names its target.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! The receiver from outside.
+//! Tests of the receiver through its public interface.
 
 mod receive;
 mod refused_early;

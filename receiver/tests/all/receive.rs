@@ -1,5 +1,5 @@
-//! The receiver over real sockets: what is sent is in the files, and what can't be taken is refused
-//! by the book.
+//! The receiver over real sockets: accepted requests are in the files, and others are rejected as
+//! the specifications require.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -47,16 +47,16 @@ pub(crate) fn receiver(folder: &Path, limits: Limits, bytes_max: u64) -> Receive
     Receiver::start(&["127.0.0.1:0".parse().expect("an address")], limits, files).expect("a free port")
 }
 
-/// Posts over HTTP/1.1 and reads the whole answer.
+/// Posts over HTTP/1.1 and reads the whole response.
 fn post(address: SocketAddr, path: &str, headers: &str, body: &[u8]) -> (u16, String) {
-    let mut stream = TcpStream::connect(address).expect("it listens");
+    let mut stream = TcpStream::connect(address).expect("the receiver listens");
     let length = body.len();
     write!(
         stream,
         "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n"
     )
     .expect("sent");
-    // A receiver that refuses by the head alone may close before the body is sent.
+    // A receiver that rejects a request by its head may close before the body is sent.
     let _ = stream.write_all(body);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -82,8 +82,8 @@ fn proto(spans: &[Span<'_>]) -> Vec<u8> {
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    encoder.write_all(bytes).expect("memory takes everything");
-    encoder.finish().expect("memory takes everything")
+    encoder.write_all(bytes).expect("writing to memory succeeds");
+    encoder.finish().expect("writing to memory succeeds")
 }
 
 #[test]
@@ -99,18 +99,18 @@ fn every_protocol_and_compression_is_taken_on_one_port() {
                 .with_endpoint(format!("http://{address}"))
                 .with_protocol(protocol)
                 .with_compression(compression);
-            let otlp = otlp.build().expect("good settings");
+            let otlp = otlp.build().expect("valid settings");
             let delivery =
                 otlp.send(&originals).unwrap_or_else(|error| panic!("{protocol:?} {compression:?}: {error}"));
             assert_eq!((delivery.accepted, delivery.rejected), (1, 0));
             sent += 1;
         }
     }
-    let received = receiver.stop().expect("files are completed");
+    let received = receiver.stop().expect("the files can be completed");
     assert_eq!((received.requests, received.spans, received.rejected), (sent, sent, 0));
     let recorded = recorded(folder.path());
     assert_eq!(recorded.len() as u64, sent);
-    // NaN equals nothing, but looks the same.
+    // NaN does not equal itself, but prints the same.
     for span in recorded {
         assert_eq!(format!("{span:?}"), format!("{:?}", originals[0]));
     }
@@ -126,16 +126,16 @@ fn what_can_not_be_taken_is_refused_by_the_book() {
     let bomb = gzip(&vec![b' '; 1_000_000]);
     let rows: &[(&str, String, &[u8], u16, &str)] = &[
         (path, JSON.into(), b"{\"resourceSpans\":[{\"", 400, "\"code\":3"),
-        // An empty message is one of protobuf, but no document of JSON.
+        // An empty message is valid in protobuf, but not in JSON.
         (path, JSON.into(), b" ", 400, "not a JSON object"),
         (path, JSON.into(), b"[]", 400, "not a JSON object"),
         (path, PROTOBUF.into(), b"\xff\xff\xff", 400, ""),
-        (path, format!("{PROTOBUF}{gzipped}"), b"no gzip", 400, "can't be decompressed"),
+        (path, format!("{PROTOBUF}{gzipped}"), b"no gzip", 400, "cannot be decompressed"),
         (path, PROTOBUF.into(), &[0; 10_001], 413, "larger than 10000 bytes"),
         (path, format!("{JSON}{gzipped}"), &bomb, 413, "larger than 10000 bytes"),
         (path, "content-type: text/plain\r\n".into(), b"hello", 415, "text/plain"),
         (path, String::new(), &good, 415, "application/x-protobuf"),
-        (path, format!("{PROTOBUF}content-encoding: br\r\n"), &good, 415, "known are gzip, deflate, zstd"),
+        (path, format!("{PROTOBUF}content-encoding: br\r\n"), &good, 415, "use gzip, deflate, zstd"),
         ("/v1/metrics", JSON.into(), b"{}", 404, "POST /v1/traces"),
         ("/", JSON.into(), b"{}", 404, "POST /v1/traces"),
         (path, PROTOBUF.into(), b"", 200, ""),
@@ -147,13 +147,13 @@ fn what_can_not_be_taken_is_refused_by_the_book() {
         assert_eq!(found, *status, "{path} {headers}: {answer}");
         assert!(answer.contains(says), "{says:?} is not in {answer}");
     }
-    let mut stream = TcpStream::connect(address).expect("it listens");
+    let mut stream = TcpStream::connect(address).expect("the receiver listens");
     write!(stream, "GET /v1/traces HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").expect("sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
     assert!(answer.starts_with("HTTP/1.1 405") && answer.contains("allow: POST"), "{answer}");
 
-    let received = receiver.stop().expect("files are completed");
+    let received = receiver.stop().expect("the files can be completed");
     assert_eq!(received.spans, 1);
     let refused: Vec<_> =
         Refusal::ALL.iter().map(|&reason| (reason.slug(), received.refused(reason))).collect();
@@ -173,7 +173,7 @@ fn a_request_with_one_bad_span_is_a_partial_success() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let receiver = receiver(folder.path(), Limits::default(), 1 << 30);
     let mut json = Vec::new();
-    otlp_json::write_request(&mut json, &spans(2)).expect("memory takes everything");
+    otlp_json::write_request(&mut json, &spans(2)).expect("writing to memory succeeds");
     let json = String::from_utf8(json).expect("text").replacen(
         "\"spanId\":\"0000000000000002\"",
         "\"spanId\":\"x\"",
@@ -182,7 +182,7 @@ fn a_request_with_one_bad_span_is_a_partial_success() {
     let (status, answer) = post(receiver.addresses()[0], "/v1/traces", JSON, json.as_bytes());
     assert_eq!(status, 200, "{answer}");
     assert!(answer.contains("\"rejectedSpans\":\"1\"") && answer.contains("errorMessage"), "{answer}");
-    let received = receiver.stop().expect("files are completed");
+    let received = receiver.stop().expect("the files can be completed");
     assert_eq!((received.spans, received.rejected), (1, 1));
 }
 
@@ -196,7 +196,7 @@ fn full_files_make_senders_wait() {
     assert_eq!(status, 503, "{answer}");
     assert!(answer.contains("retry-after: 30"), "{answer}");
     assert!(receiver.total_bytes() <= 1_000);
-    let received = receiver.stop().expect("files are completed");
+    let received = receiver.stop().expect("the files can be completed");
     assert_eq!((received.spans, received.refused(Refusal::NoRoom)), (1, 1));
     assert_eq!(recorded(folder.path()).len(), 1);
 }
@@ -208,7 +208,7 @@ fn long_requests_become_lines_that_readers_can_hold() {
     let body = gzip(&proto(&spans(10_000)));
     let headers = format!("{PROTOBUF}content-encoding: gzip\r\n");
     assert_eq!(post(receiver.addresses()[0], "/v1/traces", &headers, &body).0, 200);
-    receiver.stop().expect("files are completed");
+    receiver.stop().expect("the files can be completed");
     let text = std::fs::read_to_string(folder.path().join("traces-00000001.jsonl")).expect("a file");
     assert_eq!(text.lines().count(), 3);
     assert_eq!(recorded(folder.path()).len(), 10_000);
@@ -224,7 +224,7 @@ fn an_address_in_use_is_named() {
     assert!(error.starts_with(&format!("can't listen on {address}: ")), "{error}");
 }
 
-/// Reads until the other side closes; false if it did not within a minute.
+/// Reads until the other side closes; false if it does not within a minute.
 fn is_closed(stream: &mut TcpStream) -> bool {
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
     loop {
@@ -236,10 +236,10 @@ fn is_closed(stream: &mut TcpStream) -> bool {
     }
 }
 
-/// The beginning of HTTP/2 (RFC 9113, section 3.4), and an empty frame of settings.
+/// The beginning of HTTP/2 (RFC 9113, section 3.4), and an empty SETTINGS frame.
 const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// Issue: 256 connections that were merely open shut everyone else out.
+/// Issue: 256 connections that were merely open blocked all other senders.
 #[test]
 fn idle_connections_make_room_for_new_ones() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -247,24 +247,24 @@ fn idle_connections_make_room_for_new_ones() {
     let address = receiver.addresses()[0];
     let mut idle: Vec<TcpStream> = (0..20)
         .map(|number| {
-            let mut stream = TcpStream::connect(address).expect("it listens");
+            let mut stream = TcpStream::connect(address).expect("the receiver listens");
             stream.write_all(if number % 2 == 0 { HTTP2 } else { b"" }).expect("sent");
             stream
         })
         .collect();
     assert_eq!(post(address, "/v1/traces", PROTOBUF, &proto(&spans(1))).0, 200);
-    // The oldest had to go.
+    // The oldest was ended.
     assert!(is_closed(&mut idle[0]));
 }
 
-/// Silent connections, and those that only say that they speak HTTP/2, end by themselves.
+/// Silent connections, and connections that only send the beginning of HTTP/2, are ended.
 #[test]
 fn connections_without_a_request_end() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let limits = Limits::default().with_arrival_timeout(Duration::from_millis(50));
     let receiver = receiver(folder.path(), limits, 1 << 30);
     for beginning in [&b""[..], HTTP2, b"POST /v1/traces HT"] {
-        let mut stream = TcpStream::connect(receiver.addresses()[0]).expect("it listens");
+        let mut stream = TcpStream::connect(receiver.addresses()[0]).expect("the receiver listens");
         stream.write_all(beginning).expect("sent");
         assert!(is_closed(&mut stream), "{}", String::from_utf8_lossy(beginning));
     }
@@ -278,7 +278,7 @@ fn slow_bodies_keep_nobody_out() {
     let address = receiver.addresses()[0];
     let slow: Vec<TcpStream> = (0..100)
         .map(|_| {
-            let mut stream = TcpStream::connect(address).expect("it listens");
+            let mut stream = TcpStream::connect(address).expect("the receiver listens");
             let head = "POST /v1/traces HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n";
             write!(stream, "{head}{PROTOBUF}\r\nx").expect("sent");
             stream
@@ -288,8 +288,8 @@ fn slow_bodies_keep_nobody_out() {
     drop(slow);
 }
 
-/// Issue: one client whose requests never end had all connections, and every other one was turned
-/// away.
+/// Issue: a client whose requests never ended held all connections, and all other clients were
+/// turned away.
 #[cfg(target_os = "linux")]
 #[test]
 fn connections_of_one_address_leave_room_for_another() {
@@ -298,7 +298,7 @@ fn connections_of_one_address_leave_room_for_another() {
     let address = receiver.addresses()[0];
     let mut slow: Vec<TcpStream> = (0..8).map(|_| from(2, address)).collect();
     for stream in &mut slow {
-        // A sender that is told to go on has a request under way.
+        // A sender that got "100 Continue" has a request in progress.
         let head = "POST /v1/traces HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 9\r\n";
         write!(stream, "{head}{PROTOBUF}\r\n").expect("sent");
         let mut answer = [0; 12];
@@ -315,18 +315,18 @@ fn connections_of_one_address_leave_room_for_another() {
     assert_eq!(&answer, b"HTTP/1.1 200");
 }
 
-/// Issue: the end took five seconds for each half of a request, of which no count told.
+/// Issue: each incomplete request delayed the shutdown by five seconds, and was not counted.
 #[test]
 fn half_a_request_is_counted_at_the_end() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let receiver = receiver(folder.path(), Limits::default(), 1 << 30);
-    let mut half = TcpStream::connect(receiver.addresses()[0]).expect("it listens");
+    let mut half = TcpStream::connect(receiver.addresses()[0]).expect("the receiver listens");
     let head = "POST /v1/traces HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 9\r\n";
     write!(half, "{head}{PROTOBUF}\r\n").expect("sent");
     let mut answer = [0; 25];
     half.read_exact(&mut answer).expect("an answer");
     assert_eq!(&answer, b"HTTP/1.1 100 Continue\r\n\r\n");
-    let received = receiver.stop().expect("files are completed");
+    let received = receiver.stop().expect("the files can be completed");
     assert_eq!(received.refused(Refusal::Incomplete), 1);
     let mut answer = [0; 12];
     half.read_exact(&mut answer).expect("an answer");
@@ -343,7 +343,7 @@ fn from(last: u8, to: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     let source = SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 0));
     socket.bind(&source.into()).expect("the loopback network is ours");
-    socket.connect(&to.into()).expect("it listens");
+    socket.connect(&to.into()).expect("the receiver listens");
     socket.into()
 }
 
@@ -368,8 +368,8 @@ fn what_one_address_sends_leaves_room_for_another() {
         String::from_utf8_lossy(&answer[9..]).into_owned()
     };
 
-    // A quarter of 8 MiB is for each address: bodies of 900 kB that never end fill that of
-    // 127.0.0.2 with two.
+    // Each address may use a quarter of 8 MiB. Two bodies of 900 kB that never end use up the share
+    // of 127.0.0.2.
     let mut greedy: Vec<TcpStream> = (0..4).map(|_| from(2)).collect();
     for stream in &mut greedy {
         all_but_the_end(stream, 900_000);
@@ -395,14 +395,14 @@ fn deflate_is_taken() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let receiver = receiver(folder.path(), Limits::default(), 1 << 30);
     let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
-    encoder.write_all(&proto(&spans(3))).expect("memory takes everything");
-    let body = encoder.finish().expect("memory takes everything");
+    encoder.write_all(&proto(&spans(3))).expect("writing to memory succeeds");
+    let body = encoder.finish().expect("writing to memory succeeds");
     let headers = format!("{PROTOBUF}content-encoding: deflate\r\n");
     assert_eq!(post(receiver.addresses()[0], "/v1/traces", &headers, &body).0, 200);
     assert_eq!(receiver.received().spans, 3);
 }
 
-/// Issue: a folder removed while recording: spans answered 200, and lost.
+/// Issue: after a folder was removed during recording, spans were acknowledged with 200 and lost.
 #[test]
 fn a_folder_that_is_removed_is_noticed() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -434,13 +434,13 @@ fn a_folder_has_one_receiver() {
     };
     let error = start().expect_err("it is locked").to_string();
     assert!(error.contains("another receiver writes to this folder"), "{error}");
-    first.stop().expect("files are completed");
+    first.stop().expect("the files can be completed");
     start().expect("it is free again");
 }
 
-/// A request over HTTP/1.1 by hand; returns the head of the answer.
+/// Sends an HTTP/1.1 request written by hand; returns the head of the response.
 fn ask(address: SocketAddr, method: &str, headers: &str) -> String {
-    let mut stream = TcpStream::connect(address).expect("it listens");
+    let mut stream = TcpStream::connect(address).expect("the receiver listens");
     write!(stream, "{method} /v1/traces HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n")
         .expect("sent");
     let mut answer = String::new();
@@ -477,7 +477,7 @@ fn web_pages_of_allowed_origins_may_send() {
     }
 }
 
-/// Refusals over gRPC, by an ordinary client.
+/// Rejections over gRPC, seen by an ordinary client.
 #[test]
 fn refusals_over_grpc_have_their_codes() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -490,7 +490,7 @@ fn refusals_over_grpc_have_their_codes() {
             .with_compression(compression)
             .with_retry(Retry::NEVER)
             .build()
-            .expect("good settings")
+            .expect("valid settings")
     };
     // 100,000 bytes of one letter are a few hundred with gzip.
     let large = Span { name: "x".repeat(100_000).into(), ..spans(1).remove(0) };
@@ -505,11 +505,11 @@ fn refusals_over_grpc_have_their_codes() {
         (ErrorKind::Unavailable, Some(Duration::from_secs(30))),
         "{error}"
     );
-    let received = receiver.stop().expect("files are completed");
+    let received = receiver.stop().expect("the files can be completed");
     assert_eq!((received.refused(Refusal::TooLarge), received.refused(Refusal::NoRoom)), (2, 1));
 }
 
-/// A receiver that forwards to `backend` through a spool of at most `spool_bytes`.
+/// Makes a receiver that forwards to `backend` through a spool of at most `spool_bytes`.
 fn forwarding(folder: &Path, files_bytes: u64, spool_bytes: u64, backend: SocketAddr) -> Receiver {
     let files = Files::builder(folder.join("files")).with_total_bytes_max(files_bytes);
     let files = files.with_when_full(WhenFull::Refuse).open().expect("a writable folder");
@@ -517,15 +517,15 @@ fn forwarding(folder: &Path, files_bytes: u64, spool_bytes: u64, backend: Socket
         Otlp::builder().with_endpoint(format!("http://{backend}")).with_protocol(Protocol::HttpProtobuf);
     let spool = Spooled::builder(folder.join("spool"))
         .with_settings(Settings::default().with_max_bytes(spool_bytes))
-        .open(otlp.build().expect("good settings"))
+        .open(otlp.build().expect("valid settings"))
         .expect("a writable folder");
     let any = "127.0.0.1:0".parse().expect("an address");
     Receiver::start(&[any], Limits::default(), Recording::from(files).with_forward(spool))
         .expect("a free port")
 }
 
-/// Senders try again for as long as the files are full: what was passed on before they were asked
-/// came again and again.
+/// While the files are full, senders retry. Requests that were forwarded before the files were
+/// tried were forwarded again with each retry.
 #[test]
 fn requests_that_are_refused_for_full_files_are_not_passed_on_again() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -534,15 +534,16 @@ fn requests_that_are_refused_for_full_files_are_not_passed_on_again() {
     let send = |count| post(forwarding.addresses()[0], "/v1/traces", PROTOBUF, &proto(&spans(count))).0;
     assert_eq!(send(1), 200);
     assert_eq!([send(40), send(40), send(40)], [503, 503, 503]);
-    // The files still take what fits, and it is passed on.
+    // The files still accept what fits, and it is forwarded.
     assert_eq!([send(1), send(40)], [200, 503]);
     assert_eq!(forwarding.drain(Duration::from_secs(60)), 0);
-    // Once is too often already, but nobody knows before the files are asked.
+    // One repetition cannot be avoided, because the files are not known to be full before they are
+    // tried.
     assert_eq!(backend.received().spans, 1 + 40 + 1);
     assert_eq!(forwarding.forwarded().expect("it forwards").0.sent, 1 + 40 + 1);
 }
 
-/// And the other way round: while the spool is full, the files do not have each try.
+/// The reverse: while the spool is full, the files must not store each retry.
 #[test]
 fn requests_that_are_refused_for_a_full_spool_are_not_recorded_again() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -551,19 +552,19 @@ fn requests_that_are_refused_for_a_full_spool_are_not_recorded_again() {
     let send = |count| post(forwarding.addresses()[0], "/v1/traces", PROTOBUF, &proto(&spans(count))).0;
     assert_eq!([send(40), send(40), send(1), send(40)], [503, 503, 200, 503]);
     let (counts, waiting) = forwarding.forwarded().expect("it forwards");
-    // The senders have what was refused.
+    // The senders still have the rejected requests.
     assert_eq!((counts.lost.total(), waiting), (0, 1), "{counts}");
-    forwarding.stop().expect("files are completed");
+    forwarding.stop().expect("the files can be completed");
     assert_eq!(recorded(&folder.path().join("files")).len(), 1);
 }
 
-/// A request that is under way at the end is in the counts, and is passed on.
+/// A request that is in progress at the shutdown is counted and forwarded.
 #[test]
 fn the_end_leaves_nothing_behind() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let backend = receiver(&folder.path().join("backend"), Limits::default(), 1 << 30);
     let mut forwarding = forwarding(folder.path(), 1 << 20, 1 << 20, backend.addresses()[0]);
-    let mut stream = TcpStream::connect(forwarding.addresses()[0]).expect("it listens");
+    let mut stream = TcpStream::connect(forwarding.addresses()[0]).expect("the receiver listens");
     let body = proto(&spans(3));
     let head = format!("POST /v1/traces HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n{PROTOBUF}");
     write!(stream, "{head}content-length: {}\r\n\r\n", body.len()).expect("sent");
@@ -573,7 +574,7 @@ fn the_end_leaves_nothing_behind() {
         stream.write_all(&body).expect("sent");
         stream.read_exact(&mut [0; 12]).expect("an answer");
     });
-    forwarding.end().expect("files are completed");
+    forwarding.end().expect("the files can be completed");
     sender.join().expect("it was answered");
     assert_eq!((forwarding.received().spans, forwarding.drain(Duration::from_secs(60))), (3, 0));
     assert_eq!(forwarding.forwarded().expect("it forwards").0.sent, 3);

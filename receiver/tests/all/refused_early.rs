@@ -1,4 +1,4 @@
-//! Requests that are refused before their bodies have arrived.
+//! Requests that are rejected before their bodies have arrived.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -7,8 +7,9 @@ use astracer_receiver::Limits;
 
 use crate::receive::{JSON, receiver};
 
-/// A sender that writes all before it reads hears why it is refused. A connection that ended within
-/// its body said nothing, and it sent the same again until it gave up.
+/// A sender that writes everything before it reads must see why it is rejected. When the connection
+/// was closed during the body, the response was lost, and the sender repeated the same request
+/// until it gave up.
 #[test]
 fn a_large_request_that_is_refused_early_gets_its_answer() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -23,21 +24,21 @@ fn a_large_request_that_is_refused_early_gets_its_answer() {
         ("POST", "/v1/metrics", JSON, 404),
         ("PUT", path, JSON, 405),
     ] {
-        let mut stream = TcpStream::connect(address).expect("it listens");
+        let mut stream = TcpStream::connect(address).expect("the receiver listens");
         let head = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}");
         write!(stream, "{head}{announced}\r\n").expect("sent");
         stream.write_all(&body).unwrap_or_else(|error| panic!("{method} {path}: {error}"));
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("an answer");
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
-        // One that asks first is answered first.
-        let mut stream = TcpStream::connect(address).expect("it listens");
+        // A sender that uses `Expect: 100-continue` gets the response first.
+        let mut stream = TcpStream::connect(address).expect("the receiver listens");
         write!(stream, "{head}{announced}expect: 100-continue\r\n\r\n").expect("sent");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("an answer");
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
-        // And one without an announced length.
-        let mut stream = TcpStream::connect(address).expect("it listens");
+        // And a body without an announced length.
+        let mut stream = TcpStream::connect(address).expect("the receiver listens");
         write!(stream, "{head}transfer-encoding: chunked\r\n\r\n{:x}\r\n", body.len()).expect("sent");
         stream.write_all(&body).unwrap_or_else(|error| panic!("{method} {path}: {error}"));
         stream.write_all(b"\r\n0\r\n\r\n").expect("sent");
@@ -45,5 +46,5 @@ fn a_large_request_that_is_refused_early_gets_its_answer() {
         stream.read_to_string(&mut answer).expect("an answer");
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
     }
-    receiver.stop().expect("files are completed");
+    receiver.stop().expect("the files can be completed");
 }

@@ -1,4 +1,4 @@
-//! A span that has everything.
+//! A span with a value in every field.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ pub(crate) fn full() -> Span<'static> {
             trace_state: "v=1".into(),
             attributes: vec![text("why", "batch")],
             dropped_attributes: 5,
-            // Sampled; it is known whether the other span was remote, and it was.
+            // The flags sampled, "has is remote" and "is remote".
             flags: 0x301,
         }],
         dropped_links: 6,

@@ -1,11 +1,11 @@
-//! Spans written into OTLP requests as they arrive, so that none has to be kept.
+//! Writes spans into OTLP requests as they arrive, without holding the spans.
 
 use std::io::{self, Write};
 
 use astracer_formats::{otlp_json, otlp_proto};
 use astracer_model::span::Span;
 
-/// A request is complete at this many bytes or this many spans.
+/// A request is written when it reaches this many bytes or spans.
 pub(super) const REQUEST_BYTES: usize = 256 << 10;
 pub(super) const REQUEST_SPANS: usize = 1 << 12;
 

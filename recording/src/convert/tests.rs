@@ -8,11 +8,11 @@ use astracer_model::ids::{SpanId, TraceId};
 
 fn convert(from: Format, text: &str, to: Format) -> (String, Converted) {
     let mut out = Vec::new();
-    let mut converter = Converter::new(to, Box::new(&mut out)).expect("the format is written");
+    let mut converter = Converter::new(to, Box::new(&mut out)).expect("the format has a writer");
     let file = "f".into();
     converter.file(&file, from);
     astracer_formats::read(from, &mut text.as_bytes(), &file, &Limits::default(), &mut converter);
-    let converted = converter.finish().expect("memory takes everything");
+    let converted = converter.finish().expect("writing to memory succeeds");
     (String::from_utf8(out).expect("text"), converted)
 }
 
@@ -22,7 +22,7 @@ fn recording(from: Format, text: &str) -> crate::Recording {
     intake.finish()
 }
 
-/// Each span's trace, parent and name, sorted.
+/// The trace, parent and name of each span, sorted.
 fn shape(recording: &crate::Recording) -> Vec<(TraceId, Option<SpanId>, String)> {
     let mut spans: Vec<_> = recording
         .traces()
@@ -36,8 +36,8 @@ fn shape(recording: &crate::Recording) -> Vec<(TraceId, Option<SpanId>, String)>
     spans
 }
 
-/// A chain of three spans without a trace id, before and after the one that has it; one with an
-/// unknown parent; two that are each other's parent.
+/// A chain of three spans without a trace id, on both sides of the span that has it; a span with an
+/// unknown parent; and two spans that are each other's parent.
 const PIPELINE: &str = r#"
 {"i":"0","s":"d","b":4,"e":5,"d":"third","p":["c"]}
 {"i":"0","s":"c","b":3,"e":6,"d":"second","p":["b"]}
@@ -73,7 +73,7 @@ fn a_circle_of_spans_without_a_trace_is_one_trace() {
         let names = |trace: &crate::recording::TraceView<'_>| trace.spans().any(|span| span.name() == "one");
         recording.traces().filter(names).map(|trace| trace.id()).collect()
     };
-    // The same one that reading finds.
+    // Reading finds the same trace.
     let read = recording(Format::HTrace, PIPELINE);
     let written = recording(Format::OtlpJson, &text);
     assert_eq!(ids(&written), ids(&read));
@@ -88,8 +88,8 @@ fn a_circle_of_spans_without_a_trace_is_one_trace() {
     assert_eq!(circle, [circle[0]; 2]);
 }
 
-/// A chain of spans without a trace, from its end and from its start, each span under one that is
-/// not there or not.
+/// A chain of spans without a trace, given from either end; the first span's parent is either zero
+/// or missing.
 #[test]
 fn a_chain_without_a_trace_takes_work_in_proportion_to_its_spans() {
     const N: u64 = 10_000;
@@ -100,7 +100,7 @@ fn a_chain_without_a_trace_takes_work_in_proportion_to_its_spans() {
     let polls = |lines: String| {
         let polls = std::cell::Cell::new(0);
         let mut converter =
-            Converter::new(Format::OtlpJson, Box::new(io::sink())).expect("the format is written");
+            Converter::new(Format::OtlpJson, Box::new(io::sink())).expect("the format has a writer");
         converter = converter.stop_when(|| {
             polls.set(polls.get() + 1);
             false
@@ -120,7 +120,7 @@ fn a_chain_without_a_trace_takes_work_in_proportion_to_its_spans() {
         assert_eq!(converted.problems.count(ProblemKind::NoTraceId), converted.spans);
         polls.get()
     };
-    // From 2 on the first parent is not there.
+    // From 2 on, the first span's parent is missing.
     for first in [1, 2] {
         let down = |n: u64| polls((first..=n).map(line).collect());
         let up = |n: u64| polls((first..=n).rev().map(line).collect());
@@ -216,7 +216,7 @@ fn an_output_that_fails_ends_the_reading() {
         }
     }
     let spans: String = (1..=10_000).map(|id| format!("{{\"traceId\":\"1\",\"id\":\"{id:x}\"}}\n")).collect();
-    let mut converter = Converter::new(Format::OtlpJson, Box::new(Full)).expect("the format is written");
+    let mut converter = Converter::new(Format::OtlpJson, Box::new(Full)).expect("the format has a writer");
     astracer_formats::read(
         Format::ZipkinJson,
         &mut spans.as_bytes(),

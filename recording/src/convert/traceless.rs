@@ -1,5 +1,5 @@
-//! Spans without a trace id, which HTrace 3 writes for pipelines: they belong to the trace of their
-//! parent.
+//! Finds the trace of spans without a trace id, which HTrace 3 writes for pipelines: they belong to
+//! the trace of their parent.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,20 +10,21 @@ use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::problem::Place;
 use astracer_model::span::Span;
 
-/// Holds spans without a trace id until all others have been read.
+/// Holds spans without a trace id until all other spans have been read.
 #[derive(Debug, Default)]
 pub(super) struct Traceless {
     /// True if the current file may contain such spans.
     expected: bool,
-    /// The spans with a trace id, in input order, with that id, which has 64 bits in HTrace. They
-    /// are looked up only at the end, if at all: a list takes less memory and far less time than a
-    /// hash table.
+    /// The ids and traces of the other spans, in input order. HTrace's trace ids have 64 bits. They
+    /// are looked up only at the end, if at all, so a list suffices: it takes less memory and far
+    /// less time than a hash table.
     known: Vec<(SpanId, u64)>,
     held: Vec<(Span<'static>, Place)>,
 }
 
 impl Traceless {
-    /// Sets whether the following spans may lack a trace id. Only then are other spans remembered.
+    /// Sets whether the following spans may lack a trace id. Spans with one are remembered only
+    /// then.
     pub(super) fn expect(&mut self, expected: bool) {
         self.expected = expected;
     }
@@ -41,12 +42,12 @@ impl Traceless {
         }
     }
 
-    /// The kept spans in input order, each with the trace of its nearest ancestor that has one. If
-    /// none has, the id of the chain's last span becomes the trace id, also of a circle, and the
-    /// last member of the tuple is false.
+    /// The held spans in input order, each with the trace of its nearest ancestor that has one. If
+    /// no ancestor has one, the trace id is made from the id of the missing last parent, or of a
+    /// span of the cycle, and the last member of the tuple is false.
     ///
-    /// No span is passed twice: each keeps what the walk that passed it found. A stop leaves out
-    /// the spans that no walk has passed.
+    /// Each span is walked over once, because it remembers the result of the walk that passed it.
+    /// After a stop, spans that no walk has passed are left out.
     pub(super) fn resolve(self, pulse: &mut Pulse<'_>) -> impl Iterator<Item = (Span<'static>, Place, bool)> {
         let Self { known, held, .. } = self;
         let asked_for: HashSet<SpanId, RandomState> =
@@ -57,7 +58,8 @@ impl Traceless {
         }
         let index_of: HashMap<SpanId, usize, RandomState> =
             held.iter().enumerate().rev().map(|(index, (span, _))| (span.span_id, index)).collect();
-        // The last walk that passed a span, by the index it began at plus one, and what it found.
+        // For each span the last walk that passed it (the walk's first index plus one), and its
+        // result.
         let mut walk_of = vec![0; held.len()];
         let mut found: Vec<Option<(TraceId, bool)>> = vec![None; held.len()];
         let mut chain = Vec::new();

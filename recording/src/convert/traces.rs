@@ -1,7 +1,7 @@
-//! Traces that wait until they are complete, as the text of their spans.
+//! Holds traces as the text of their spans until all spans have been read.
 //!
-//! Text takes about as much memory as the spans would, and needs no copy of them. It is appended to
-//! a few large blocks; each trace lists its pieces.
+//! Text takes about as much memory as the spans would, and saves copying them. It is appended to a
+//! few large blocks, and each trace has a list of its pieces.
 
 use std::collections::HashMap;
 use std::io;
@@ -48,7 +48,7 @@ struct Piece {
 impl Traces {
     pub(super) fn add(&mut self, span: &Span<'_>) {
         if self.blocks.last().is_none_or(|block| block.len() >= BLOCK_BYTES) {
-            // The last span of a block rarely makes it grow.
+            // Headroom, so that the last span of a block rarely makes it reallocate.
             self.blocks.push(Vec::with_capacity(BLOCK_BYTES + BLOCK_BYTES / 64));
         }
         let index = match self.last {

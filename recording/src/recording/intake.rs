@@ -1,4 +1,4 @@
-//! The sink that collects spans for a recording.
+//! The sink that collects spans into a recording.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -31,12 +31,13 @@ const RENAMED_MAX: usize = 1 << 16;
 pub struct Keep {
     /// Keep attributes, events and links, so that spans can be written again.
     pub full: bool,
-    /// Keep the values of these attributes, of the span, else of its resource; of several the last.
+    /// Keep the values of these attributes, taken from the span or else from its resource. If a key
+    /// is repeated, the last value counts.
     pub labels: Vec<String>,
-    /// Keep the values of these attributes, of the span alone; of several the last. Lists, maps and
-    /// bytes are none.
+    /// Keep the values of these attributes, taken from the span only. If a key is repeated, the
+    /// last value counts. Lists, maps and bytes are not kept.
     pub own_labels: Vec<String>,
-    /// Keep tracestates, which hold the thresholds of samplers.
+    /// Keep tracestates, which contain samplers' thresholds.
     pub trace_states: bool,
 }
 
@@ -65,7 +66,7 @@ pub struct Intake<'c> {
     trace_numbers: HashTable<u32>,
     hasher: RandomState,
     text: String,
-    /// The file that is being read, and its format.
+    /// The current file and its format.
     file_format: Option<(Arc<str>, Format)>,
     pub(super) trace_ids: Vec<TraceId>,
     pub(super) recording: Recording,
@@ -81,7 +82,7 @@ impl fmt::Debug for Intake<'_> {
 }
 
 impl<'c> Intake<'c> {
-    /// An intake without spans.
+    /// Makes an intake without spans.
     pub fn new(keep: Keep) -> Self {
         let labels = Labels::new(&keep.labels, &keep.own_labels);
         let recording = Recording { labels, ..Recording::default() };
@@ -101,7 +102,7 @@ impl<'c> Intake<'c> {
     }
 
     /// Renames spans: `rename` receives each name and writes the one to use instead (with ids
-    /// folded, for example). It is called at least once per different name, not once per span.
+    /// folded, for example). It is called at least once per distinct name, not once per span.
     pub fn rename_with(mut self, rename: impl FnMut(&str, &mut String) + 'c) -> Self {
         self.rename = Some(Box::new(rename));
         self
@@ -160,7 +161,7 @@ impl<'c> Intake<'c> {
         self.recording.labels.set(&mut self.text, |key, is_own, text| {
             let mut write_last = |attributes: &[Attribute<'_>]| {
                 let last = attributes.iter().rev().find(|attribute| attribute.key == key);
-                // Those of a span alone are compared, and a list equals nothing.
+                // Policies compare these values, and no condition matches a list.
                 let last = last.filter(|attribute| !is_own || is_plain(&attribute.value));
                 last.map(|attribute| write_value(text, &attribute.value)).is_some()
             };
@@ -190,8 +191,8 @@ fn is_plain(value: &Value<'_>) -> bool {
     !matches!(value, Value::Array(_) | Value::Map(_) | Value::Bytes(_))
 }
 
-/// As OpenTelemetry's Rust SDK writes values, since keys that a service makes of them must be the
-/// same.
+/// Formats values as OpenTelemetry's Rust SDK does, because the keys that a service derives from
+/// them must be the same.
 fn write_value(text: &mut String, value: &Value<'_>) {
     // Writing to a string does not fail.
     let _ = match value {
@@ -235,7 +236,7 @@ fn write_item(text: &mut String, item: &Value<'_>) {
 
 impl Sink for Intake<'_> {
     fn span(&mut self, span: Span<'_>, record: Record<'_>) {
-        // Indices have 32 bits, and the largest means "none".
+        // Indices have 32 bits, and the largest value means "none".
         if self.recording.spans.len() >= NONE as usize {
             let detail = format!("a recording holds at most {NONE} spans");
             self.problem(Problem::over(Limit::Spans, record.place.clone(), detail));

@@ -1,8 +1,9 @@
-//! Joining: from spans in file order to traces.
+//! Joins spans in file order into traces.
 //!
-//! In this order: spans without a trace id get their parent's; spans written twice are dropped;
-//! each span finds its parent; cycles are cut; missing starts are filled in; each trace gets its
-//! root. Every irregularity is counted. Every walk over spans polls the user's wish to stop.
+//! The steps are: spans without a trace id get their parent's; spans that were written twice are
+//! dropped; each span finds its parent; cycles are cut; missing starts are filled in; each trace
+//! gets its root. Every irregularity is counted. Every loop over spans polls whether the user wants
+//! to stop.
 
 use std::hash::BuildHasher;
 
@@ -17,8 +18,8 @@ use astracer_model::problem::{Problem, ProblemKind};
 use astracer_model::span::SpanKind;
 
 impl Intake<'_> {
-    /// Joins the spans into traces. If [`Self::stop_when`] said to stop, during reading or here,
-    /// the recording has no traces.
+    /// Joins the spans into traces. If [`Self::stop_when`] stopped the work, during reading or
+    /// here, the recording has no traces.
     pub fn finish(self) -> Recording {
         join(self)
     }
@@ -47,17 +48,17 @@ fn join(mut intake: Intake<'_>) -> Recording {
             return recording;
         }
     }
-    // Arrivals are replayed in order of start; equal starts keep the input's order.
+    // Replays process traces in order of start; equal starts keep the order of the input.
     traces.sort_by_key(|trace| (recording.spans[trace.root as usize].start, trace.root));
     recording.order = joiner.order;
     recording.traces = traces;
     recording
 }
 
-/// Spans written without a trace id belong to the trace of their parent (HTrace 3's DataNode
-/// pipelines have chains of such spans).
+/// Puts spans that were written without a trace id into the trace of their parent. HTrace 3's
+/// DataNode pipelines write chains of such spans.
 ///
-/// When the user stops this, some spans stay without a trace.
+/// If the user stops this, some spans stay without a trace.
 fn give_trace_ids(intake: &mut Intake<'_>, pulse: &mut Pulse<'_>) {
     let without: Vec<u32> = (0u32..)
         .zip(&intake.recording.spans)
@@ -85,7 +86,8 @@ fn give_trace_ids(intake: &mut Intake<'_>, pulse: &mut Pulse<'_>) {
     for &index in &without {
         chain.clear();
         let mut at = index;
-        // Up to a span that has a trace, or to the end of the chain, whose id becomes the trace id.
+        // Walk up to a span that has a trace, or to the end of the chain, whose id becomes the
+        // trace id.
         let trace = loop {
             if pulse.stopped() {
                 return;
@@ -124,13 +126,13 @@ fn parents(recording: &Recording, index: u32) -> impl Iterator<Item = SpanId> {
     first.into_iter().chain(recording.more_parents.get(&index).into_iter().flatten().copied())
 }
 
-/// Span indices by trace: those of trace `n` are `members[first[n]..first[n + 1]]`, in input order.
+/// Span indices grouped by trace: trace `n` has `members[first[n]..first[n + 1]]`, in input order.
 struct Groups {
     first: Vec<u32>,
     members: Vec<u32>,
 }
 
-/// A counting sort: linear, and the spans themselves do not move.
+/// A counting sort, which is linear and does not move the spans.
 fn group_by_trace(recording: &Recording, traces: usize) -> Groups {
     let mut first = vec![0u32; traces + 1];
     for row in &recording.spans {
@@ -150,17 +152,17 @@ fn group_by_trace(recording: &Recording, traces: usize) -> Groups {
 }
 
 struct Joiner<'c> {
-    /// For each span the last walk that visited it, during the search for cycles.
+    /// For each span, the last walk that visited it during the search for cycles.
     mark: Vec<u32>,
-    /// The trace's spans by id, then by input order.
+    /// The trace's spans, ordered by id, then by input order.
     by_id: Vec<(SpanId, u32)>,
     order: Vec<u32>,
-    /// Spans without a start, from one up to its nearest ancestor with a start.
+    /// The path from a span without a start up to its nearest ancestor with one, exclusive.
     path: Vec<u32>,
     pulse: Pulse<'c>,
 }
 
-/// A client's and a server's span that share one id.
+/// A client span and a server span that share one id.
 struct SharedPair {
     id: SpanId,
     client: u32,
@@ -168,10 +170,10 @@ struct SharedPair {
 }
 
 impl Joiner<'_> {
-    /// Joins the spans of one trace and appends them to the order; `None` if it has none, or if the
-    /// user stops.
+    /// Joins the spans of one trace and appends them to the order. `None` if the trace has no
+    /// spans, or if the user stops.
     ///
-    /// Linear in the spans and their parents, but for sorting them.
+    /// Apart from sorting, the time is linear in the spans and their parents.
     fn join_trace(&mut self, recording: &mut Recording, id: TraceId, members: &[u32]) -> Option<TraceRow> {
         self.by_id.clear();
         self.by_id.extend(members.iter().map(|&index| (recording.spans[index as usize].span_id, index)));
@@ -209,7 +211,7 @@ impl Joiner<'_> {
         Some(TraceRow { id, first: first as u32, len: (self.order.len() - first) as u32, root })
     }
 
-    /// Drops spans that were written twice from `by_id`; returns the pairs that share an id by
+    /// Removes spans that were written twice from `by_id`. Returns the pairs that share an id by
     /// design, ordered by id.
     fn drop_duplicates(&mut self, recording: &mut Recording) -> Vec<SharedPair> {
         let mut shared = Vec::new();
@@ -266,8 +268,8 @@ impl Joiner<'_> {
             let Some(pair) = pair_of(id) else {
                 return Some(parent);
             };
-            // A child of a shared id was called by the server, unless its service matches only the
-            // client's.
+            // The child of a shared id was called by the server, unless its service matches only
+            // the client's.
             let service_of = |half: u32| recording.spans[half as usize].service;
             let by_client = row.service == service_of(pair.client) && row.service != service_of(pair.server);
             Some(if by_client { pair.client } else { pair.server })
@@ -281,8 +283,8 @@ impl Joiner<'_> {
         }
     }
 
-    /// Follows parents from a span; if the walk returns to one of its own spans, cuts above the
-    /// earliest of the cycle.
+    /// Follows parents from a span. If the walk returns to a span that it visited itself, cuts the
+    /// cycle above its earliest span.
     fn cut_cycle(&mut self, recording: &mut Recording, index: u32) {
         let mut at = index;
         while at != NONE && self.mark[at as usize] == NONE {
@@ -308,11 +310,12 @@ impl Joiner<'_> {
         count(recording, ProblemKind::Cycle, earliest);
     }
 
-    /// Gives spans of the order from `first` that have no start that of their nearest ancestor,
-    /// else the trace's earliest time, else the epoch.
+    /// Gives each span without a start, from position `first` of the order, the start of its
+    /// nearest ancestor that has one; without such an ancestor the trace's earliest time, or else
+    /// the epoch.
     ///
-    /// Every span on the way up gets the start that is found, so no span is passed twice: chains of
-    /// spans without a start would take quadratic time otherwise.
+    /// Every span on the path gets the start that was found, so no span is walked over twice.
+    /// Otherwise chains of spans without a start would take quadratic time.
     fn fill_starts(&mut self, recording: &mut Recording, first: usize) {
         let mut earliest = None;
         for &index in &self.order[first..] {

@@ -1,5 +1,4 @@
-//! The values of the attributes that an intake was asked to keep. Spans with the same values share
-//! one set of them.
+//! Stores the values of the attributes that an intake keeps. Spans with equal values share one set.
 
 use std::hash::BuildHasher;
 
@@ -8,11 +7,11 @@ use rapidhash::fast::RandomState;
 
 use crate::intern::{Interner, Symbol};
 
-/// Sets of values, each set with one value or none for each key.
+/// Sets of values. Each set has an optional value per key.
 #[derive(Debug, Default)]
 pub(super) struct Labels {
     keys: Vec<String>,
-    /// The first of `keys` that is asked of the span alone.
+    /// The index in `keys` of the first key that is read from the span only.
     first_own: usize,
     values: Interner,
     /// Set `n` is `sets[n * keys.len()..][..keys.len()]`.
@@ -30,13 +29,14 @@ impl Labels {
         self.keys.is_empty()
     }
 
-    /// Keys of the span or its resource, and those of the span alone.
+    /// The keys read from the span or its resource, and the keys read from the span only.
     pub(super) fn keys(&self) -> (&[String], &[String]) {
         self.keys.split_at(self.first_own)
     }
 
-    /// The set of these values, which `write` appends to the text for each key; it returns false if
-    /// there is none. It is told whether the key is the span's alone.
+    /// Returns the symbol of the set of these values. For each key, `write` appends the value to
+    /// the text, or returns false if there is none. Its second argument is true if the key is read
+    /// from the span only.
     pub(super) fn set(
         &mut self,
         text: &mut String,

@@ -9,8 +9,8 @@ use astracer_model::span::{Parents, Resource};
 use astracer_model::value::{Attribute, Value};
 use astracer_model::{Problem, ProblemKind, TraceId, UnixNanos};
 
-/// One span per line: `trace id parents name start end [service] [kind]`; `-` is an absent field,
-/// parents are separated by commas, times are ns.
+/// One span per line: `trace id parents name start end [service] [kind]`. A `-` is an absent field,
+/// parents are separated by commas, and times are in ns.
 fn intake(lines: &str, keep: Keep) -> Recording {
     let mut intake = Intake::new(keep);
     add(&mut intake, lines);
@@ -69,7 +69,7 @@ fn draw(recording: &Recording) -> String {
 
 #[track_caller]
 fn check(lines: &str, tree: &str) {
-    // The literals are indented by nine columns, but for their first line.
+    // The literals are indented by nine columns, except for their first line.
     let tree: Vec<_> = tree.lines().map(|line| line.strip_prefix("         ").unwrap_or(line)).collect();
     assert_eq!(draw(&intake(lines, Keep::default())).trim_end(), tree.join("\n"));
 }
@@ -180,7 +180,7 @@ fn one_id_in_two_traces_is_no_duplicate() {
 
 #[test]
 fn a_shared_id_is_a_call_from_client_to_server() {
-    // Zipkin's B3 model: span 2 is written by both sides; the server's own children name it as
+    // Zipkin's B3 model: both sides write span 2. The server's own children name it as their
     // parent, and so does a local span of the client's service.
     check(
         "7 1 - root 10 90 front
@@ -355,7 +355,7 @@ fn labels_come_from_the_span_or_else_from_its_resource() {
     assert_eq!(recording.label_values(label).collect::<Vec<_>>(), [None, Some("front"), None]);
 }
 
-/// A service's policies compare texts, numbers and booleans; its keys are texts of anything.
+/// A service's policies compare texts, numbers and booleans; its keys can be made of any value.
 #[test]
 fn own_labels_are_no_lists() {
     let list = vec![Value::String("a".into()), Value::String("b".into())];
@@ -428,7 +428,7 @@ fn a_chain_of_a_hundred_thousand_spans_is_joined_without_recursion() {
     assert_eq!(
         shapes.of_trace(trace, &mut Default::default(), &mut stopping),
         None,
-        "asked during the trace"
+        "stops inside the trace"
     );
     assert_eq!(shapes.len(), len as usize);
 }
@@ -445,7 +445,7 @@ fn problems_of_readers_come_through() {
     assert_eq!(recording.traces().len(), 0);
 }
 
-/// The work of joining in units, from the number of polls: one for 4,096 units.
+/// The number of polls while joining; there is one per 4,096 units of work.
 fn work(lines: &str) -> usize {
     let polls = std::cell::Cell::new(0);
     let mut intake = Intake::new(Keep::default()).stop_when(|| {
@@ -458,12 +458,12 @@ fn work(lines: &str) -> usize {
     polls.get()
 }
 
-/// A name, and a function from a number of spans to their lines.
+/// A name, and a function from the number of spans to their lines.
 type Shape = (&'static str, fn(u64) -> String);
 
 /// Shapes of recordings that once took, or could take, quadratic time. Each line is a span.
 const SHAPES: &[Shape] = &[
-    // Spans of a trace are visited by id: here from the leaf.
+    // The spans of a trace are visited by id, here from the leaf.
     ("a chain without starts whose parents have larger ids", |n| {
         (1..=n).map(|id| format!("1 {id} {} n\n", (id + 1) % (n + 1))).collect()
     }),
@@ -494,8 +494,8 @@ const SHAPES: &[Shape] = &[
 #[test]
 fn joining_is_linear_in_spans_of_any_shape() {
     const N: u64 = 10_000;
-    // Sorting is a little more than linear: of 4 N spans each of two sorts merges its runs in two
-    // passes, of N in none.
+    // Sorting is slightly more than linear: with 4 N spans, each of the two sorts needs two merge
+    // passes; with N spans, none.
     const MERGING: usize = 2 * 2 * 4 * N as usize / 4096;
     for (shape, lines) in SHAPES {
         let (small, large) = (work(&lines(N)), work(&lines(4 * N)));
@@ -504,7 +504,7 @@ fn joining_is_linear_in_spans_of_any_shape() {
             small > 0 && large <= 4 * (small + 1) + MERGING,
             "{shape}: {small} polls for {N} spans, {large} for 4 times as many"
         );
-        // A few units for each span: parent, cycle, start.
+        // Each span costs a few units: parent, cycle, start.
         assert!(large <= 6 * 4 * N as usize / 4096 + MERGING, "{shape}: {large} polls");
     }
 }
@@ -518,7 +518,7 @@ fn joining_stops_when_the_user_wants_no_more() {
     }
 }
 
-/// Recorders that write a span twice seldom write it at the same byte of a file.
+/// Recorders that write a span twice rarely write it at the same byte of a file.
 #[test]
 fn a_span_written_twice_counts_once_wherever_it_stands() {
     let twice = "7 1 - root 10 20\n7 2 1 child 11 12\n7 1 - root 10 20\n7 2 1 child 11 12";

@@ -19,7 +19,8 @@ impl<'r> TraceView<'r> {
         Self { recording, row }
     }
 
-    /// The trace's id. A trace written without one has the id of the span above all its spans.
+    /// The trace's id. A trace that was written without an id has the id of the span above all its
+    /// spans.
     pub fn id(self) -> TraceId {
         self.row.id
     }
@@ -35,7 +36,7 @@ impl<'r> TraceView<'r> {
         self.row.len as usize
     }
 
-    /// The trace's spans by start.
+    /// The trace's spans, ordered by start.
     pub fn spans(self) -> impl ExactSizeIterator<Item = SpanView<'r>> {
         let range = self.row.first as usize..(self.row.first + self.row.len) as usize;
         self.recording.order[range].iter().map(move |&index| SpanView { recording: self.recording, index })
@@ -63,17 +64,17 @@ impl<'r> SpanView<'r> {
         self.index
     }
 
-    /// The format of the file that it came from, if the reader said it.
+    /// The format of the file that the span was read from, if the reader reported it.
     pub fn format(self) -> Option<Format> {
         self.recording.formats[self.row().file as usize]
     }
 
-    /// True if its parent did not wait for it (OpenTracing's FOLLOWS_FROM).
+    /// True if the span's parent did not wait for it (OpenTracing's FOLLOWS_FROM).
     pub fn follows(self) -> bool {
         self.row().follows
     }
 
-    /// Its tracestate; `None` unless the intake kept it.
+    /// The span's tracestate; `None` unless the intake kept it.
     pub fn trace_state(self) -> Option<&'r str> {
         let symbol = *self.recording.span_trace_states.get(self.index as usize)?;
         Some(self.recording.trace_states.name(symbol))
@@ -104,8 +105,8 @@ impl<'r> SpanView<'r> {
         self.row().service
     }
 
-    /// The values of the attributes that the intake was asked to keep, for
-    /// [`Recording::label_values`]; `None` if it was asked for none.
+    /// The symbol of the span's attribute values, for [`Recording::label_values`]; `None` if the
+    /// intake kept no attributes.
     pub fn label_symbol(self) -> Option<Symbol> {
         self.recording.span_labels.get(self.index as usize).copied()
     }
@@ -115,22 +116,22 @@ impl<'r> SpanView<'r> {
         self.row().kind
     }
 
-    /// The outcome.
+    /// The status.
     pub fn status(self) -> Status {
         self.row().status
     }
 
-    /// The start.
+    /// The start time.
     pub fn start(self) -> UnixNanos {
         UnixNanos(self.row().start)
     }
 
-    /// The end; `None` if the span did not end.
+    /// The end time; `None` if the span has no end.
     pub fn end(self) -> Option<UnixNanos> {
         Some(self.row().end).filter(|&end| end != NO_TIME).map(UnixNanos)
     }
 
-    /// The duration in nanoseconds; 0 if the span has no end, or an end before its start.
+    /// The duration in nanoseconds; 0 if the span has no end or ends before its start.
     pub fn duration_ns(self) -> u64 {
         self.end().map_or(0, |end| end.since(self.start()))
     }
@@ -148,12 +149,12 @@ impl<'r> SpanView<'r> {
         first.into_iter().chain(more.iter().copied())
     }
 
-    /// The size of the span's record, in the format that it was read from.
+    /// The size in bytes of the span's record, in the format it was read from.
     pub fn record_bytes(self) -> u64 {
         u64::from(self.row().record_bytes)
     }
 
-    /// The size of the span as an OTLP protobuf message.
+    /// The size in bytes of the span as an OTLP protobuf message.
     pub fn otlp_bytes(self) -> u64 {
         u64::from(self.row().otlp_bytes)
     }

@@ -1,4 +1,4 @@
-//! Gzip streams of one member or several.
+//! Gzip streams with one or more members.
 
 use std::io::{self, BufRead, Read};
 
@@ -7,16 +7,17 @@ use flate2::bufread::GzDecoder;
 /// Decompresses members until the input ends.
 ///
 /// Zeros after a member are padding, as tape drives and block devices leave it; gzip(1) ignores
-/// them too. Other bytes after a member are an error, after the content before them was delivered.
+/// them too. Other bytes after a member are an error, which is returned after the content before
+/// them.
 pub(super) struct GzipMembers<R> {
-    /// None between members, and after the last.
+    /// `None` between members, and after the last.
     member: Option<GzDecoder<R>>,
-    /// The input while `member` is none.
+    /// The input while `member` is `None`.
     input: Option<R>,
 }
 
 impl<R: BufRead> GzipMembers<R> {
-    /// `input` begins with a member.
+    /// Makes a reader of `input`, which begins with a member.
     pub(super) fn new(input: R) -> Self {
         Self { member: Some(GzDecoder::new(input)), input: None }
     }

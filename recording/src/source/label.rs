@@ -1,5 +1,5 @@
-//! Labels for places: names shown to people, never paths to open, in which nothing moves a
-//! terminal's cursor or forges a line of a report.
+//! Labels of places: names to display, never paths to open. They are escaped, so that no name can
+//! move a terminal's cursor or forge a line of a report.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -44,7 +44,7 @@ impl<R: Read> Read for Expanded<'_, R> {
         }
         let left = self.bytes_max.saturating_sub(self.bytes.get());
         if left == 0 {
-            // Output of exactly the limit's size is allowed: only one more byte is an error.
+            // A source of exactly the limit's size is allowed, so only a further byte is an error.
             return match self.inner.read(&mut [0])? {
                 0 => Ok(0),
                 _ => Err(io::Error::other(OverLimit { bytes_max: self.bytes_max })),
@@ -57,7 +57,7 @@ impl<R: Read> Read for Expanded<'_, R> {
     }
 }
 
-/// The source expands beyond the limit.
+/// The error for a source that expands beyond the limit.
 #[derive(Debug)]
 pub(super) struct OverLimit {
     bytes_max: u64,
@@ -71,11 +71,7 @@ impl OverLimit {
 
 impl fmt::Display for OverLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the source expands to more than {} bytes; raise the limit if that is right",
-            self.bytes_max
-        )
+        write!(f, "the source expands to more than {} bytes", self.bytes_max)
     }
 }
 

@@ -1,19 +1,19 @@
-//! Inputs that may have nothing to read for a while: the standard input, and pipes by name.
+//! Interruptible reading of inputs that may block: the standard input, and named pipes.
 
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-/// The time between two questions whether to go on.
+/// The interval at which `stop` is polled while no data arrives.
 const ASK_EACH: Duration = Duration::from_millis(20);
-/// Bytes that are read at once.
+/// The size of one read.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Chunks that wait to be looked at.
+/// The capacity of the queue between the reading thread and the consumer, in chunks.
 const CHUNKS_MAX: usize = 4;
 
-/// An input that ends when it is asked to, though nothing may come. A thread waits for it, and is
-/// left alone then.
+/// An input that ends when `stop` returns true, even if no data arrives. A thread of its own blocks
+/// on the input. After a stop that thread is not joined, because it may block forever.
 pub(super) struct Patient<'s> {
     chunks: Receiver<io::Result<Vec<u8>>>,
     chunk: Vec<u8>,
@@ -33,7 +33,7 @@ impl<'s> Patient<'s> {
     }
 }
 
-/// Until the end, an error, or nobody takes more.
+/// Forwards the input until it ends or fails, or until the receiver is dropped.
 fn pass_on<R: Read>(open: impl FnOnce() -> io::Result<R>, sender: &SyncSender<io::Result<Vec<u8>>>) {
     let mut input = match open() {
         Ok(input) => input,

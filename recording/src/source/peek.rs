@@ -7,8 +7,8 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// One layer of a source: a file, the output of a decompressor, or a member of an archive.
 ///
 /// An error of the layer below is returned once, after all bytes before it; then the stream has
-/// ended. Layers above pass it on, so the reader of the topmost layer reports it, and
-/// [`has_failed`](Self::has_failed) tells each layer below that no second report is needed.
+/// ended. The layers above pass the error on, and the reader of the topmost layer reports it.
+/// [`has_failed`](Self::has_failed) lets each layer below see that the error has been reported.
 pub(super) struct Peek<'r> {
     inner: Box<dyn Read + 'r>,
     buffer: Vec<u8>,
@@ -49,14 +49,14 @@ impl<'r> Peek<'r> {
         self.peek(len.saturating_add(1)).len() <= len
     }
 
-    /// Takes the error that ended the stream, if it was not returned yet.
+    /// Takes the error that ended the stream, unless it was already returned.
     pub(super) fn take_error(&mut self) -> Option<io::Error> {
         let error = self.pending.take();
         self.failed |= error.is_some();
         error
     }
 
-    /// Reads once from the layer below, with space for at least `len` bytes in total.
+    /// Reads once from the layer below, with buffer space for at least `len` bytes in total.
     fn fill(&mut self, len: usize) {
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -116,8 +116,8 @@ impl BufRead for Peek<'_> {
     }
 }
 
-/// The stream passed to a format's reader. A failing stream appears to end normally, and its error
-/// is kept for later.
+/// The stream passed to a format's reader. If it fails, it appears to end normally, and the error
+/// is kept for [`into_error`](Self::into_error).
 pub(super) struct Quiet<'p, 'r> {
     inner: &'p mut Peek<'r>,
     error: Option<io::Error>,

@@ -1,4 +1,4 @@
-//! Unpacking: decompressors and archives are opened until a plain file is found.
+//! Opens decompressors and archives until a plain file is found.
 
 mod tarball;
 
@@ -25,8 +25,8 @@ const PREFIX_BYTES: [usize; 2] = [64 << 10, 1 << 20];
 /// The deepest nesting of archives that is opened.
 const DEPTH_MAX: usize = 8;
 
-/// Memory that one xz stream may request. Its header states the dictionary's size, up to 4 GiB;
-/// `xz -9` uses 64 MiB. (zstd refuses more than 128 MiB by itself.)
+/// Memory that one xz stream may request. Its header states the size of the dictionary, up to 4
+/// GiB; `xz -9` uses 64 MiB. (The zstd library itself refuses more than 128 MiB.)
 const XZ_MEMORY_BYTES_MAX: u64 = 256 << 20;
 
 /// Progress is reported in steps of this size.
@@ -84,7 +84,7 @@ impl<'a> Unpack<'a> {
         };
         let depth_max = self.options.limits.records.nesting_max.min(DEPTH_MAX);
         if depth >= depth_max {
-            let detail = format!("archives in archives, more than {depth_max} deep");
+            let detail = format!("archives nested more than {depth_max} deep");
             return self.limit(Limit::Nesting, name, input.position(), detail);
         }
         let decoder: io::Result<Box<dyn Read + '_>> = match container {
@@ -140,8 +140,8 @@ impl<'a> Unpack<'a> {
         }
     }
 
-    /// The format of a plain file, or the reason why it is not a trace file and whether naming a
-    /// format may help.
+    /// The format of a plain file. The error is the reason why it is not a trace file, and whether
+    /// naming a format may help.
     fn format_of(&self, input: &mut Peek<'_>) -> Result<Format, (String, bool)> {
         if let Some(format) = self.options.format {
             return Ok(format);
@@ -168,8 +168,8 @@ impl<'a> Unpack<'a> {
         self.tap.sink.skipped(name, reason);
     }
 
-    /// Reports a stream that ended with an error to the sink; the kind of problem follows from the
-    /// error.
+    /// Reports a stream that ended with an error to the sink. The kind of problem is derived from
+    /// the error.
     pub(super) fn unreadable(&mut self, name: &Arc<str>, byte: u64, error: &io::Error) {
         let detail = error.to_string();
         if OverLimit::is(error) {
@@ -251,7 +251,7 @@ fn is_memory_limit(error: &io::Error) -> bool {
     matches!(inner, Some(liblzma::stream::Error::MemLimit))
 }
 
-/// Forwards a reader's output to the sink and adds the progress, which the reader does not know.
+/// Forwards a reader's output to the sink and adds progress, which the reader does not know.
 struct Tap<'a> {
     sink: &'a mut dyn Sink,
     stored: &'a Cell<u64>,

@@ -15,14 +15,14 @@ pub(super) enum Found {
     Unreadable { path: PathBuf, error: io::Error },
 }
 
-/// Walks a folder and those below it. Links are followed, but nothing is visited twice, so a cycle
+/// Walks a folder and its subfolders. Links are followed, but nothing is visited twice, so a cycle
 /// of links ends.
 pub(super) struct Walk {
     root: PathBuf,
     root_is_folder: bool,
     /// Entries to visit; the next one is last.
     ahead: Vec<PathBuf>,
-    /// Canonical paths of the folders and files that were visited.
+    /// Canonical paths of the folders and files visited so far.
     seen: HashSet<PathBuf>,
 }
 
@@ -51,7 +51,7 @@ impl Walk {
         }
         let true_path = fs::canonicalize(&path)?;
         if self.seen.contains(&true_path) {
-            let reason = "a link to something that was read already".to_owned();
+            let reason = "link to a file or folder that was already read".to_owned();
             return Ok(Some(Found::Skipped { path, reason }));
         }
         self.seen.insert(true_path);

@@ -1,4 +1,4 @@
-//! Real recordings, converted from each format to each: everything that both formats represent is
+//! Converts real recordings from each format to each: everything that both formats represent is
 //! preserved.
 
 use std::path::{Path, PathBuf};
@@ -52,9 +52,9 @@ fn in_order(mut spans: Vec<Span<'static>>) -> Vec<Span<'static>> {
 
 fn convert(path: &Path, to: Format) -> (Vec<u8>, Converted) {
     let mut out = Vec::new();
-    let mut converter = Converter::new(to, Box::new(&mut out)).expect("the format is written");
+    let mut converter = Converter::new(to, Box::new(&mut out)).expect("the format has a writer");
     source::read(path, &Options::default(), &mut converter).expect("there are traces");
-    let converted = converter.finish().expect("memory takes everything");
+    let converted = converter.finish().expect("writing to memory succeeds");
     (out, converted)
 }
 
@@ -67,7 +67,7 @@ fn what_a_format_can_hold_comes_through() {
             let back = in_order(Collected::from_text(to, &text).spans);
             assert_eq!(converted.spans, originals.len() as u64, "{} as {to}", path.display());
             assert_eq!(back.len(), originals.len(), "{} as {to}", path.display());
-            // Spans of HTrace 3's pipelines have no trace of their own, and get their parents'.
+            // Spans of HTrace 3's pipelines have no trace of their own and get their parents'.
             // HTrace itself truncates long ids.
             let traceless = back.iter().filter(|span| span.trace_id == TraceId::ZERO).count();
             assert!(traceless == 0 || to == Format::HTrace, "{} as {to}", path.display());
@@ -78,7 +78,7 @@ fn what_a_format_can_hold_comes_through() {
                     let key = |span: &Span<'_>| (span.trace_id, span.span_id);
                     let first = back.partition_point(|other| key(other) < key(span));
                     let mut same_ids = back[first..].iter().take_while(|other| key(other) == key(span));
-                    // The wording is that of a format, and not the span's.
+                    // The wording belongs to the format, not to the span.
                     let is_same =
                         |other: &Span<'_>| *other == Span { wording: other.wording, ..span.clone() };
                     assert!(same_ids.any(is_same), "{} as {to}: {span:#?}", path.display());
@@ -94,10 +94,10 @@ fn losses_of_real_recordings() {
     assert_eq!(losses("hdfs283", Format::OtlpJson), []);
     assert_eq!(losses("hdfs283", Format::JaegerJson), []);
     assert_eq!(losses("hdfs283", Format::HTrace), []);
-    // Calls of less than a millisecond, to which Zipkin gives its shortest duration.
+    // Calls shorter than a millisecond get Zipkin's shortest duration.
     let at_once = spans_of(&sample("hdfs283")).iter().filter(|span| span.start == span.end).count() as u64;
     assert_eq!(losses("hdfs283", Format::ZipkinJson), [(Loss::End, at_once)]);
-    // Nezha's times have nanoseconds, its ids 128 bits, and its resources a pod's name.
+    // Nezha has times in nanoseconds, ids of 128 bits, and the pod's name as a resource attribute.
     let spans = spans_of(&sample("trainticket")).len() as u64;
     let htrace = losses("trainticket", Format::HTrace);
     assert_eq!(htrace, [(Loss::TraceId, spans), (Loss::TimePrecision, spans), (Loss::AttributeMoved, spans)]);

@@ -28,7 +28,7 @@ fn read(path: &Path) -> (Collected, Summary) {
     (collected, result.unwrap())
 }
 
-/// Reads a file with this content, named `name` in a temporary folder, which places omit.
+/// Reads a file with this content, named `name` in a temporary folder. Places omit the folder.
 #[track_caller]
 fn read_bytes(name: &str, content: &[u8]) -> (Collected, Result<Summary, SourceError>) {
     read_bytes_with(name, content, &Options::default())
@@ -109,7 +109,7 @@ fn tar(members: &[Vec<u8>]) -> Vec<u8> {
     [&members.concat()[..], &[0; 1024]].concat()
 }
 
-/// A span of HTrace 4, one a line.
+/// A span of HTrace 4 on one line.
 fn line(name: &str) -> String {
     format!("{{\"a\":\"00000000000000aa00000000000000bb\",\"b\":1,\"e\":2,\"d\":\"{name}\"}}\n")
 }
@@ -146,10 +146,10 @@ fn a_folder_is_read_in_sorted_order_and_what_holds_no_traces_is_named() {
         [
             ("README.md".to_owned(), "text, not traces"),
             ("hdfs273/logs/nn.log".to_owned(), "text, not traces"),
-            ("hdfs273/ops.tsv".to_owned(), "a table whose columns are not those of spans"),
-            ("hdfs283/meta.json".to_owned(), "JSON, but not of traces (keys name, what, traps)"),
+            ("hdfs273/ops.tsv".to_owned(), "a table without span columns"),
+            ("hdfs283/meta.json".to_owned(), "JSON without traces (first keys: name, what, traps)"),
             ("trainticket/LICENSE".to_owned(), "text, not traces"),
-            ("trainticket/log/08_50_log.csv".to_owned(), "a table whose columns are not those of spans"),
+            ("trainticket/log/08_50_log.csv".to_owned(), "a table without span columns"),
         ]
     );
     assert_eq!(source::stored_size(&root), Some(summary.stored_bytes));
@@ -213,7 +213,7 @@ fn a_cut_stream_gives_the_spans_before_the_cut() {
             let packed = pack(&content);
             for cut in [packed.len() / 2, packed.len() - 1000, packed.len() - 1] {
                 let (collected, result) = read_bytes("cut", &packed[..cut]);
-                // The end of the stream, preceded by the end of a span in some cases.
+                // The end of the stream, in some cases preceded by the end of a span.
                 let last = collected.problems.last().expect("a problem");
                 assert_eq!(last.kind, ProblemKind::Truncated, "{suffix} cut to {cut}: {last}");
                 assert!(collected.problems.len() <= 2, "{suffix}: {:?}", collected.problems);
@@ -271,7 +271,7 @@ fn a_damaged_stream_is_named_once() {
         let len = packed.len();
         packed[len / 2] ^= 0x55;
         let (collected, _) = read_bytes("a", &packed);
-        // Damage within the bounds of a file can look like lines at first; then the checksums
+        // Damage within the bounds of a file can at first look like lines; then the checksums
         // differ.
         let of_stream = |problem: &&Problem| problem.place.line == 0;
         let found: Vec<_> = collected.problems.iter().filter(of_stream).collect();
@@ -502,7 +502,7 @@ fn empty_things() {
         (gz(b""), "empty"),
         (xz(b""), "empty"),
         (zst(b""), "empty"),
-        (vec![0; 1024], "binary data of no known kind"),
+        (vec![0; 1024], "binary data in an unknown format"),
     ] {
         let (collected, result) = read_bytes("a", &content);
         assert_eq!(collected.problems, []);
@@ -528,12 +528,12 @@ fn errors_name_what_to_do() {
 
     let log = folder.path().join("a.log");
     fs::write(&log, "started\n").unwrap();
-    const NAMES: &str = "if it holds traces, name their format with --format: otlp-json, otlp-proto, jaeger-json, zipkin-json, htrace, nezha-csv, xtrace-json";
+    const NAMES: &str = "if it does contain traces, name their format with --format: otlp-json, otlp-proto, jaeger-json, zipkin-json, htrace, nezha-csv, xtrace-json";
     let (_, result) = read_with(&log, &Options::default());
     let error = result.unwrap_err();
     assert!(error.is_unrecognised() && !error.is_not_found());
     assert_eq!(error.to_string(), format!("no traces in '{}': text, not traces; {NAMES}", log.display()));
-    // Naming a format does not help where there is nothing to read, or nothing that can be opened.
+    // Naming a format does not help if there is nothing to read, or nothing that can be opened.
     for (content, reason) in [
         (&b""[..], "empty"),
         (b" \n", "blank"),
@@ -544,12 +544,12 @@ fn errors_name_what_to_do() {
         fs::write(&file, content).unwrap();
         let error = read_with(&file, &Options::default()).1.unwrap_err().to_string();
         assert!(error.starts_with(&format!("no traces in '{}': {reason}", file.display())), "{error}");
-        assert!(!error.contains("if it holds traces"), "{error}");
+        assert!(!error.contains("if it does contain traces"), "{error}");
         fs::remove_file(&file).unwrap();
     }
     let (_, result) = read_with(folder.path(), &Options::default());
     let expected = format!(
-        "no traces in '{}'; the first file left out is '{}': text, not traces; {NAMES}",
+        "no traces in '{}'; the first skipped file is '{}': text, not traces; {NAMES}",
         folder.path().display(),
         log.display()
     );
@@ -578,7 +578,8 @@ fn a_stop_ends_it_without_an_error() {
     }
 }
 
-/// The rest of a file in an archive is not read only to be skipped; nor is one without traces.
+/// After a stop, the rest of a file in an archive is not read just to be skipped, whether it
+/// contains traces or not.
 #[test]
 fn reading_stops_inside_large_files_of_archives() {
     struct Patient {

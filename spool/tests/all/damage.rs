@@ -1,5 +1,5 @@
-//! Truncation at every byte, and a flipped bit in every byte: what is lost is what was hit, and it
-//! is counted.
+//! Truncation at every byte, and a flipped bit in every byte: only what was hit is lost, and the
+//! loss is counted.
 
 use astracer_spool::testing::MemoryDisk;
 use astracer_spool::{Outcome, Settings, Spool, verify};
@@ -36,7 +36,7 @@ fn records_come_back_in_order_after_a_restart() {
     let mut spool = open(&disk, &settings);
     let first = spool.peek(5).unwrap().unwrap();
     assert_eq!((first.kind, first.spans, first.settled, number(&first.payload)), (9, 1, 0, 0));
-    // Some of record 1's two spans are done, then the process restarts.
+    // Some of record 1's two spans are settled, then the process restarts.
     spool.settle(&first, Outcome::Delivered);
     let second = spool.peek(5).unwrap().unwrap();
     spool.settle(&second, Outcome::Partly(1));
@@ -45,7 +45,7 @@ fn records_come_back_in_order_after_a_restart() {
     let again = spool.peek(5).unwrap().unwrap();
     assert_eq!((again.spans, again.settled, number(&again.payload)), (2, 1, 1));
     assert_eq!(drain(&mut spool), [1, 2, 3, 4, 5]);
-    // 1 + 2 + ... + 6 spans without the two that were done.
+    // 1 + 2 + ... + 6 spans, without the two that were settled.
     assert_eq!((spool.counts().found, spool.counts().delivered, spool.counts().pending), (19, 19, 0));
     drop(spool);
     assert_eq!(drain(&mut open(&disk, &settings)), []);
@@ -59,11 +59,11 @@ fn a_tail_cut_at_any_byte_costs_the_records_that_it_cuts() {
         let (disk, _) = filled();
         disk.set(&name, whole[..bytes].to_vec());
         let (mut spool, recovered) = Spool::open(disk.clone(), settings.clone()).unwrap();
-        // Whole frames of 60 bytes behind the header of 80, of which one copy is enough.
+        // Whole frames of 60 bytes after the header of 80, of which one copy is enough.
         let left = if bytes < 40 { 0 } else { bytes.saturating_sub(80) as u64 / 60 };
         let torn = if bytes < 80 { 0 } else { (bytes as u64 - 80) % 60 };
         assert_eq!(recovered.torn_bytes, torn, "{bytes}");
-        // The spool goes on behind it.
+        // The spool continues after it.
         spool.append(0, 0, 7, &payload(100, 0)).unwrap();
         let expected: Vec<u64> = (0..3 + left).chain([100]).collect();
         assert_eq!(drain(&mut spool), expected, "{bytes}");
@@ -86,7 +86,7 @@ fn a_flipped_bit_costs_one_record_and_is_counted() {
             let expected: Vec<u64> = (0..RECORDS).filter(|&number| Some(number) != hit).collect();
             assert_eq!(delivered, expected, "{name} bit {bit}");
             let counts = spool.counts();
-            // A damaged tail has no number; every other loss does.
+            // The number of spans in a damaged tail is unknown; every other loss is exact.
             let lost =
                 hit.filter(|&number| number != RECORDS - 1).map_or(0, |number| u64::from(spans(number)));
             assert_eq!((counts.damaged, counts.pending), (lost, 0), "{name} bit {bit}");
@@ -110,7 +110,7 @@ fn a_segment_without_a_readable_header_costs_its_records() {
     }
 }
 
-/// Bytes of a real frame inside of a payload are no frame: the salt differs.
+/// The bytes of a real frame inside a payload are not taken for a frame, because the salt differs.
 #[test]
 fn a_payload_cannot_pose_as_a_frame() {
     let (other, settings) = filled();

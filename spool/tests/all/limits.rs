@@ -1,4 +1,4 @@
-//! Limits on bytes and age, dead letters, and a disk that fails.
+//! Limits on size and age, dead letters, and a disk that fails.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::support::{check_law, drain, number, open, payload, spans};
 /// Bytes of a frame with a payload of 8 bytes.
 const FRAME: u64 = 48;
 
-/// Segments of two records, three of them at most.
+/// Segments of two records, at most three of them.
 fn small() -> Settings {
     Settings::default().with_segment_bytes(80 + 2 * FRAME).with_max_bytes(3 * (80 + 2 * FRAME))
 }
@@ -28,14 +28,14 @@ fn a_full_spool_refuses_and_takes_again() {
     };
     assert!(error.is_full() && spool.bytes() <= 528, "{error}");
     assert_eq!((appended, spool.counts().appended, spool.bytes()), (6, 6, 528));
-    // A segment is freed when all of it is settled.
+    // A segment is freed when everything in it is settled.
     for _ in 0..3 {
         let record = spool.peek(0).unwrap().unwrap();
         spool.settle(&record, Outcome::Delivered);
     }
     spool.append(0, 0, 1, &payload(6, 0)).unwrap();
     assert_eq!(drain(&mut spool), [3, 4, 5, 6]);
-    // All of it is settled: any number fits again.
+    // Everything is settled: any number fits again.
     for number in 0..4 {
         spool.append(0, 0, 1, &payload(number, 0)).unwrap();
     }
@@ -58,7 +58,7 @@ fn the_oldest_make_room_if_that_is_asked_for() {
     assert_eq!(spool.counts().dropped, dropped);
 }
 
-/// A record whose segment makes room while it is being delivered is counted once, by its own
+/// A record whose segment is removed while it is being delivered is counted once, by its own
 /// outcome.
 #[test]
 fn a_record_under_way_is_not_counted_twice() {
@@ -92,7 +92,7 @@ fn old_records_are_passed_over() {
     for time in [1_000, 1_050, 2_000] {
         spool.append(0, time, 2, &payload(time, 0)).unwrap();
     }
-    // A clock that was set back makes nothing older.
+    // If the clock was set back, nothing gets older.
     assert_eq!(number(&spool.peek(500).unwrap().unwrap().payload), 1_000);
     assert_eq!(number(&spool.peek(1_100).unwrap().unwrap().payload), 1_000);
     assert_eq!(number(&spool.peek(1_101).unwrap().unwrap().payload), 1_050);
@@ -111,7 +111,7 @@ fn rejected_records_keep_their_reason() {
         spool.settle(&record, Outcome::Rejected(if number == 3 { "too large" } else { "forbidden" }));
     }
     let counts = spool.counts();
-    // Each has a segment of 139 or 133 bytes: two fit, and the oldest two made room.
+    // Each has a segment of 139 or 133 bytes: two fit, and the oldest two were removed.
     assert_eq!((counts.rejected, counts.dead_letters_lost, counts.pending), (8, 4, 0));
     drop(spool);
     let report = verify(&disk).unwrap();
@@ -138,12 +138,12 @@ fn a_full_disk_loses_nothing_that_was_appended() {
         spool.append(0, 0, 1, &payload(number, 0)).unwrap();
     }
     let used: usize = disk.files().iter().map(|(_, bytes)| bytes.len()).sum();
-    // Room for a part of a frame only.
+    // Space for only a part of a frame.
     disk.set_capacity(Some(used + 30));
     for _ in 0..3 {
         assert!(!spool.append(0, 0, 1, &payload(99, 0)).unwrap_err().is_full());
     }
-    // Without any segment yet: no empty file is left.
+    // There is no segment yet, and no empty file is left.
     let empty = MemoryDisk::default();
     let mut none = open(&empty, &Settings::default());
     empty.set_capacity(Some(10));
@@ -155,8 +155,8 @@ fn a_full_disk_loses_nothing_that_was_appended() {
     assert_eq!(spool.counts().damaged, 0);
 }
 
-/// Behind a torn frame that could not be cut, nothing is written: the next record has a segment of
-/// its own.
+/// Nothing is written after a torn frame that could not be truncated: the next record gets a new
+/// segment.
 #[test]
 fn a_torn_frame_that_stays_is_not_written_over() {
     let disk = MemoryDisk::default();
@@ -192,8 +192,8 @@ fn a_record_whose_sync_failed_is_refused() {
     assert_eq!(drain(&mut open(&disk.after_power_loss(|synced, _| synced), &settings)), [0, 2]);
 }
 
-/// A disk that fails for a while may keep what was refused, where it is found again. The next
-/// record was taken for it then, skipped, and counted nowhere.
+/// A disk that fails for a while may keep a rejected record, where it is found again. The next
+/// record was then taken for it, skipped, and not counted.
 #[test]
 fn a_refused_record_that_stays_takes_no_place_of_another() {
     let disk = MemoryDisk::default();
@@ -232,18 +232,19 @@ fn a_disk_that_cannot_be_read_is_reported_and_can_be_passed_over() {
     assert_eq!(spool.counts().damaged, 4);
 }
 
-/// A process ends when its last segment is settled and removed, before another is begun.
+/// A process ends when its last segment has been settled and removed, and before another one is
+/// begun.
 #[test]
 fn a_spool_without_segments_goes_on_behind_its_cursor() {
     let disk = MemoryDisk::default();
-    // Room for one segment.
+    // Space for one segment.
     let settings = small().with_max_bytes(80 + 2 * FRAME);
     let mut spool = open(&disk, &settings);
     for number in 0..20 {
         spool.append(0, 0, 1, &payload(number, 0)).unwrap();
         drain(&mut spool);
     }
-    // Settled records make room below the limit, but the disk has none.
+    // Settled records leave space below the limit, but the disk is full.
     disk.set_capacity(Some(0));
     spool.append(0, 0, 1, &payload(9, 0)).unwrap_err();
     assert_eq!(spool.bytes(), 0);
@@ -258,7 +259,7 @@ fn a_spool_without_segments_goes_on_behind_its_cursor() {
     assert_eq!(open(&disk, &settings).counts().found, 0);
 }
 
-/// Nothing makes room for a record that is larger than the limit: those that wait stay.
+/// A record that is larger than the limit evicts nothing: the waiting records stay.
 #[test]
 fn a_record_larger_than_the_limit_drops_nothing() {
     let disk = MemoryDisk::default();
@@ -285,8 +286,8 @@ fn a_dead_letter_larger_than_the_limit_removes_no_other() {
     assert_eq!(verify(&disk).unwrap().reasons, [("forbidden".to_owned(), 2)]);
 }
 
-/// Of two writes of the position that fail, the second must not tear the copy that the first has
-/// left.
+/// If two writes of the position fail, the second must not tear the copy that the first has left
+/// intact.
 #[test]
 fn writes_of_the_position_that_fail_leave_the_last_good_one() {
     let disk = MemoryDisk::default();
@@ -307,7 +308,7 @@ fn writes_of_the_position_that_fail_leave_the_last_good_one() {
     disk.fail_writes(false);
     settle(3);
     drop(spool);
-    // The machine failed in the last write: which slot it was written to is what counts.
+    // The machine failed during the last write. The slot that was written to matters.
     let mut torn = disk.files().into_iter().find(|(name, _)| name == "cursor").unwrap().1;
     let at = (0..torn.len()).find(|&at| torn[at] != good[at]).unwrap() / 64 * 64;
     torn[at] ^= 0xff;
@@ -316,7 +317,7 @@ fn writes_of_the_position_that_fail_leave_the_last_good_one() {
     assert_eq!(drain(&mut spool), [2, 3, 4], "two were settled by the copy that is whole");
 }
 
-/// Of a record that was taken in part, the rest is what was rejected.
+/// If a record was partly accepted, the rest counts as rejected.
 #[test]
 fn a_dead_letter_counts_the_spans_that_were_rejected() {
     for (bytes, lost) in [(1_000, 0), (10, 2)] {
@@ -334,7 +335,8 @@ fn a_dead_letter_counts_the_spans_that_were_rejected() {
     }
 }
 
-/// Some were taken and some refused, in the attempt that ends the record or in one before.
+/// Some spans were accepted and some rejected, in the attempt that ends the record or in an earlier
+/// one.
 #[test]
 fn a_record_may_be_rejected_in_part() {
     let disk = MemoryDisk::default();
@@ -355,8 +357,8 @@ fn a_record_may_be_rejected_in_part() {
     assert_eq!(report.reasons, [("forbidden".to_owned(), 2), ("too large".to_owned(), 1)]);
 }
 
-/// `sync` is for everything that was appended, whatever `Sync` says: for full segments, for the
-/// names of the files, and for what a former process left.
+/// `sync` applies to everything that was appended, whatever `Sync` says: to full segments, to the
+/// names of the files, and to what a former process left.
 #[test]
 fn a_sync_makes_all_segments_durable() {
     let disk = MemoryDisk::default();
@@ -370,7 +372,7 @@ fn a_sync_makes_all_segments_durable() {
     disk.fail_syncs(true);
     spool.sync().unwrap_err();
     assert!(after().is_empty());
-    // A sync that failed is tried again.
+    // A failed sync is tried again.
     disk.fail_syncs(false);
     spool.sync().unwrap();
     assert_eq!(after(), [0, 1, 2, 3]);
@@ -408,7 +410,7 @@ fn a_spool_whose_segments_were_removed_begins_behind_them() {
         disk.files().into_iter().map(|(name, _)| name).filter(|name| name.starts_with("live")).collect();
     assert_eq!(segments.len(), 1);
     Disk::remove(&disk, &segments[0]).unwrap();
-    // Twice: a process that ends before it settles anything leaves the position as it was.
+    // Twice, because a process that ends before it settles anything leaves the position unchanged.
     for numbers in [3..6, 6..9] {
         let mut spool = open(&disk, &Settings::default());
         for number in numbers {

@@ -1,4 +1,4 @@
-//! The spool from outside.
+//! Tests of the spool through its public interface.
 
 // A test prints its seed.
 #![allow(clippy::print_stdout)]

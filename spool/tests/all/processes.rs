@@ -24,7 +24,7 @@ fn a_folder_has_one_user() {
 
 const FOLDER: &str = "ASTRACER_SPOOL_TEST_FOLDER";
 
-/// Run as a child by the test below: appends records, settles some, and says so, until it is
+/// The child process of the test below: appends records, settles some, and prints them, until it is
 /// killed.
 #[test]
 #[ignore = "the child of `what_was_appended_survives_a_kill`"]
@@ -38,7 +38,7 @@ fn child() {
         println!("\nappended {number_now}");
         if number_now % 2 == 1 {
             let record = spool.peek(0).unwrap().unwrap();
-            // The line is the delivery.
+            // Printing the line is the delivery.
             println!("\ndelivered {}", number(&record.payload));
             spool.settle(&record, Outcome::Delivered);
         }
@@ -74,7 +74,7 @@ fn what_was_appended_survives_a_kill() {
         out.by_ref().take(lines).for_each(|line| note(line.unwrap()));
         child.kill().unwrap();
         child.wait().unwrap();
-        // Lines that it wrote before it died.
+        // The lines that it wrote before it was killed.
         out.map_while(Result::ok).for_each(note);
     }
     let (mut spool, _) = Spool::open(Folder::create(folder.path()).unwrap(), Settings::default()).unwrap();

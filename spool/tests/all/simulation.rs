@@ -8,16 +8,15 @@ use astracer_spool::{Outcome, Settings, Sync, WhenFull};
 
 use crate::support::{Random, check_law, number, open, payload, spans};
 
-/// Records that wait, by the simple rule that a queue obeys: what was appended and not settled, in
-/// order.
+/// A simple queue as a model: the waiting records are those appended and not settled, in order.
 #[derive(Default)]
 struct Reference {
     waiting: VecDeque<u64>,
 }
 
 impl Reference {
-    /// Takes over the records that a restart finds: those that were settled may be there again (at
-    /// least once). If `is_durable`, none that waited may be gone.
+    /// Adopts the records that a restart finds. Settled records may be there again (at least once).
+    /// If `is_durable`, no waiting record may be missing.
     fn follow(&mut self, disk: &MemoryDisk, settings: &Settings, is_durable: bool) {
         let mut copy = open(&disk.after_power_loss(|_, all| all), settings);
         let mut there = VecDeque::new();
@@ -52,11 +51,11 @@ fn run(seed: u64, sync: Sync, when_full: WhenFull) {
                 if spool.append(0, 0, spans(next), &payload(next, more)).is_ok() {
                     reference.waiting.push_back(next);
                 }
-                // Whole records leave at the front when they make room.
+                // Eviction removes whole records from the front.
                 let mut dropped = spool.counts().dropped - before;
                 if dropped > 0 && sync != Sync::Append {
-                    // The segments that made room may have had holes since a loss of power: only
-                    // the front is known.
+                    // Evicted segments may have had holes since a power loss, so only the front is
+                    // known.
                     let first = spool.peek(0).unwrap();
                     let first = first.map(|record| {
                         spool.settle(&record, Outcome::Partly(0));
@@ -100,7 +99,7 @@ fn run(seed: u64, sync: Sync, when_full: WhenFull) {
             90..93 => disk.fail_writes(random.below(2) == 0),
             93..95 => disk.fail_syncs(random.below(2) == 0),
             95..98 => {
-                // The process is killed: everything written is there.
+                // The process is killed: everything that was written is there.
                 disk.set_capacity(None);
                 disk.fail_writes(false);
                 disk.fail_syncs(false);
@@ -109,7 +108,7 @@ fn run(seed: u64, sync: Sync, when_full: WhenFull) {
                 reference.follow(&disk, &settings, true);
             }
             _ => {
-                // The machine loses power: a random part of what was not synced is gone, torn
+                // The machine loses power: a random part of the unsynced data is gone, torn
                 // anywhere.
                 drop(spool);
                 disk = disk.after_power_loss(|synced, all| {

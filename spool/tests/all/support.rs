@@ -1,4 +1,4 @@
-//! Payloads that say which record they are, and a small generator of random numbers.
+//! Payloads that identify their record, and a small random number generator.
 
 use astracer_spool::testing::MemoryDisk;
 use astracer_spool::{Counts, Outcome, Settings, Spool};
@@ -20,7 +20,7 @@ impl Random {
     }
 }
 
-/// The payload of record `number`: the number, and some bytes more.
+/// The payload of record `number`: the number, followed by more bytes.
 pub(crate) fn payload(number: u64, more: usize) -> Vec<u8> {
     let mut payload = number.to_le_bytes().to_vec();
     payload.resize(8 + more, number as u8);
@@ -31,7 +31,7 @@ pub(crate) fn number(payload: &[u8]) -> u64 {
     u64::from_le_bytes(payload[..8].try_into().unwrap())
 }
 
-/// Spans of a record, so that counts of spans and of records differ.
+/// The number of spans of a record, chosen so that counts of spans and of records differ.
 pub(crate) fn spans(number: u64) -> u32 {
     (number % 7 + 1) as u32
 }
@@ -47,7 +47,7 @@ pub(crate) fn open(disk: &MemoryDisk, settings: &Settings) -> Spool {
     Spool::open(disk.clone(), settings.clone()).unwrap().0
 }
 
-/// Delivers everything; returns the records' numbers.
+/// Delivers everything; returns the numbers of the records.
 pub(crate) fn drain(spool: &mut Spool) -> Vec<u64> {
     let mut numbers = Vec::new();
     while let Some(record) = spool.peek(0).unwrap() {

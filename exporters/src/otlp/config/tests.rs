@@ -1,4 +1,4 @@
-//! Variables, and where requests go.
+//! Variables, and the URLs that requests are sent to.
 
 use std::time::Duration;
 
@@ -32,9 +32,9 @@ fn paths_over_http_follow_the_specification() {
     check_uri(&[(ALL, "http://a"), (TRACES, "http://b/x?y=1")], "http://b/x?y=1");
     check_uri(
         &[(ALL, "collector:4318")],
-        "`collector:4318` has no scheme: write http://collector:4318 or https://collector:4318",
+        "`collector:4318` has no scheme: use http://collector:4318 or https://collector:4318",
     );
-    check_uri(&[(ALL, "ftp://collector")], "`ftp` is not spoken here: use http or https");
+    check_uri(&[(ALL, "ftp://collector")], "unsupported scheme `ftp`: use http or https");
     check_uri(&[(ALL, "")], "http://localhost:4318/v1/traces");
 }
 
@@ -71,7 +71,7 @@ fn what_is_said_of_traces_goes_before_what_is_said_of_all() {
     assert_eq!(builder.sending.compression, Compression::None);
     let headers = [("api-key", "k =,"), ("x-tenant", "t")];
     assert_eq!(builder.headers, headers.map(|(name, value)| (name.to_owned(), value.to_owned())));
-    // Those of all signals alone.
+    // Only the variables for all signals.
     let builder = read(&[("OTEL_EXPORTER_OTLP_COMPRESSION", "GZIP"), ("OTEL_EXPORTER_OTLP_TIMEOUT", "7")]);
     assert_eq!(
         (builder.sending.compression, builder.sending.timeout),
@@ -80,8 +80,8 @@ fn what_is_said_of_traces_goes_before_what_is_said_of_all() {
 }
 
 /// OpenTelemetry's specification of environment variables, "Timeout": "Implementations SHOULD
-/// interpret timeout zero values as no limit (i.e. infinite)", for which they may take a very large
-/// duration.
+/// interpret timeout zero values as no limit (i.e. infinite)". A very large duration may stand for
+/// it.
 #[test]
 fn a_timeout_of_zero_is_no_limit() {
     let never = Duration::from_millis(u64::from(u32::MAX));
@@ -106,20 +106,26 @@ fn what_cannot_be_used_is_named() {
     );
     check_fault(
         ("OTEL_EXPORTER_OTLP_TIMEOUT", "10s"),
-        "`10s` must be a number of milliseconds, or 0 for no limit",
+        "invalid timeout `10s`: use milliseconds, or 0 for no limit",
     );
     check_fault(
         ("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "lz4"),
         "unknown compression `lz4`: use gzip, zstd or none",
     );
-    check_fault(("OTEL_EXPORTER_OTLP_INSECURE", "1"), "`1` is neither true nor false");
-    check_fault(("OTEL_EXPORTER_OTLP_HEADERS", "token"), "a header is not of the form name=value");
-    check_fault(("OTEL_EXPORTER_OTLP_HEADERS", "a b=1"), "`a b` is not the name of a header");
-    check_fault(("OTEL_EXPORTER_OTLP_HEADERS", "a=%0A"), "the value of `a` can't be in a header");
-    check_fault(("OTEL_EXPORTER_OTLP_HEADERS", "a=%FF"), "the value of `a` is no UTF-8");
+    check_fault(("OTEL_EXPORTER_OTLP_INSECURE", "1"), "invalid boolean `1`: use true or false");
+    check_fault(
+        ("OTEL_EXPORTER_OTLP_HEADERS", "token"),
+        "a header lacks '=': use name=value, separated by commas",
+    );
+    check_fault(("OTEL_EXPORTER_OTLP_HEADERS", "a b=1"), "invalid header name `a b`");
+    check_fault(
+        ("OTEL_EXPORTER_OTLP_HEADERS", "a=%0A"),
+        "the value of header `a` has characters that are not allowed",
+    );
+    check_fault(("OTEL_EXPORTER_OTLP_HEADERS", "a=%FF"), "the value of header `a` is not UTF-8");
     check_fault(
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a b"),
-        "`http://a b` is no URL: invalid uri character",
+        "invalid URL `http://a b`: invalid uri character",
     );
     check_fault(
         ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "Cargo.toml"),
@@ -127,7 +133,7 @@ fn what_cannot_be_used_is_named() {
     );
     check_fault(
         ("OTEL_EXPORTER_OTLP_CERTIFICATE", "no/such/file.pem"),
-        "`no/such/file.pem` can't be read: No such file or directory (os error 2)",
+        "cannot read `no/such/file.pem`: No such file or directory (os error 2)",
     );
 }
 
@@ -139,19 +145,16 @@ fn certificates_that_cannot_be_used_are_refused_before_the_first_request() {
         let builder = Otlp::builder().with_protocol(protocol);
         assert_eq!(
             build(builder.clone().with_root_certificates("hello")),
-            "certificates: the file of root certificates holds no certificate"
+            "certificates: the file of root certificates contains no certificate"
         );
         let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let builder = builder.with_root_certificates(own.cert.pem());
         let bad = build(builder.clone().with_client_certificate(own.cert.pem(), "hello"));
-        assert!(bad.starts_with("certificates: the file of the client's key can't be read: "), "{bad}");
+        assert!(bad.starts_with("certificates: cannot read the file of the client's key: "), "{bad}");
         let unequal =
             build(builder.with_client_certificate(own.cert.pem(), other.signing_key.serialize_pem()));
-        assert!(
-            unequal.starts_with("certificates: the client's certificate and key can't be used: "),
-            "{unequal}"
-        );
+        assert!(unequal.starts_with("certificates: invalid client certificate or key: "), "{unequal}");
     }
 }
 

@@ -11,7 +11,7 @@ impl Cursor<'_> {
     /// Reads an OTLP trace id: 32 hexadecimal digits, or base64 as protobuf's own JSON writes
     /// bytes. Empty and `null` are [`TraceId::ZERO`].
     pub(crate) fn trace_id(&mut self) -> Result<TraceId, Fault> {
-        let wrong = "not a trace id: OTLP's have 32 hexadecimal digits";
+        let wrong = "invalid trace id: OTLP requires 32 hexadecimal digits";
         let bytes = |bytes: &[u8]| <[u8; 16]>::try_from(bytes).ok().map(u128::from_be_bytes).map(TraceId);
         self.id(32, TraceId::from_hex, bytes, wrong)
     }
@@ -19,13 +19,13 @@ impl Cursor<'_> {
     /// Reads an OTLP span id: 16 hexadecimal digits, or base64 as protobuf's own JSON writes bytes.
     /// Empty and `null` are [`SpanId::ZERO`].
     pub(crate) fn span_id(&mut self) -> Result<SpanId, Fault> {
-        let wrong = "not a span id: OTLP's have 16 hexadecimal digits";
+        let wrong = "invalid span id: OTLP requires 16 hexadecimal digits";
         let bytes = |bytes: &[u8]| <[u8; 8]>::try_from(bytes).ok().map(u64::from_be_bytes).map(SpanId);
         self.id(16, SpanId::from_hex, bytes, wrong)
     }
 
-    /// An id of another length was cut or made by other rules: taken as it is, it would join spans
-    /// that do not belong together.
+    /// Rejects ids of another length. Such an id was truncated or made by other rules, and using it
+    /// would join unrelated spans.
     fn id<T: Default>(
         &mut self,
         digits: usize,
@@ -53,7 +53,7 @@ impl Cursor<'_> {
         self.peek();
         let start = self.at;
         let text = self.text_or_null()?;
-        decode_base64(&text).map_or_else(|| self.fault_at(start, "not base64"), Ok)
+        decode_base64(&text).map_or_else(|| self.fault_at(start, "invalid base64"), Ok)
     }
 }
 

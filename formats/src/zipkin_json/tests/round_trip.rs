@@ -169,7 +169,7 @@ proptest! {
         };
         let read = collect(read, write(&[std::slice::from_ref(&span)]).as_bytes());
         let endpoint = &written(&span)["remoteEndpoint"];
-        // A port without an address has no place in the endpoint, and is text in a tag.
+        // A port without an address cannot be in the endpoint, and is text in a tag.
         let held = Span {
             attributes: span
                 .attributes
@@ -384,8 +384,8 @@ fn the_remote_endpoint_follows_the_ranks() {
     assert_eq!(remote(SpanKind::Server, &[("peer.service", "x")]), serde_json::json!({"serviceName": "x"}));
 }
 
-/// Tags by which recorders state status and scope, in all their forms, come out as they came in,
-/// and nothing is lost.
+/// Tags by which recorders state status and scope, in all their forms, come out unchanged, and
+/// nothing is lost.
 #[test]
 fn tags_of_zipkin_come_out_as_they_came_in() {
     let texts = |key: &str, texts: &[Option<&str>]| -> Vec<Option<(String, String)>> {
@@ -419,7 +419,7 @@ fn tags_of_zipkin_come_out_as_they_came_in() {
     }
 }
 
-/// A peer that tags name, and one that the endpoint is, do not become one; and nothing is lost.
+/// A peer that tags name and a peer in the endpoint are kept apart, and nothing is lost.
 #[test]
 fn the_remote_endpoint_of_zipkin_comes_out_as_it_came_in() {
     let endpoints = [

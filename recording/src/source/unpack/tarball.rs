@@ -1,7 +1,8 @@
 //! Tar archives, read as a stream.
 //!
-//! This module iterates over the blocks itself, with the `tar` crate's headers, because that
-//! crate's iteration holds a long name of any claimed size in memory and expands sparse files.
+//! This module iterates over the blocks itself and uses only the headers of the `tar` crate. That
+//! crate's iteration would hold a long name of any claimed size in memory, and it expands sparse
+//! files.
 
 use std::io::{self, BufRead, Read};
 use std::sync::Arc;
@@ -15,14 +16,14 @@ use astracer_model::problem::{Limit, ProblemKind};
 
 const BLOCK_BYTES: usize = 512;
 
-/// The longest extended attributes, and the longest name, that are held in memory.
+/// The largest extended attributes, and the longest name, that are held in memory.
 const EXTENSION_BYTES_MAX: u64 = 1 << 20;
 
 /// Returns true if these bytes begin with a tar header, of any variant, with a correct checksum.
 pub(super) fn is_header(prefix: &[u8]) -> bool {
     let Some(block) = prefix.get(..BLOCK_BYTES) else { return false };
     let header = Header::from_byte_slice(block);
-    // The checksum field itself counts as eight spaces.
+    // In the sum, the checksum field itself counts as eight spaces.
     let (before, rest) = block.split_at(148);
     let sum: u32 = before.iter().chain(&rest[8..]).map(|&byte| u32::from(byte)).sum();
     header.cksum().is_ok_and(|written| written == sum + 8 * u32::from(b' '))
@@ -42,14 +43,14 @@ pub(super) fn read(unpack: &mut Unpack<'_>, archive: &mut Peek<'_>, name: &Arc<s
             if let Some(error) = archive.take_error() {
                 unpack.unreadable(name, at, &error);
             } else if !past_end && !is_damaged && !is_empty {
-                let detail = "inside a header of the archive".to_owned();
+                let detail = "incomplete tar header".to_owned();
                 unpack.problem(ProblemKind::Truncated, name, at, detail);
             }
             return;
         }
         if is_empty {
-            // Reading on finds a concatenated archive, and verifies the checksum at the end of a
-            // compressed stream.
+            // Reading continues, to find a concatenated archive and to verify the checksum at the
+            // end of a compressed stream.
             past_end |= !is_damaged;
             archive.consume(BLOCK_BYTES);
             continue;
@@ -59,7 +60,7 @@ pub(super) fn read(unpack: &mut Unpack<'_>, archive: &mut Peek<'_>, name: &Arc<s
                 return;
             }
             if !is_damaged {
-                let detail = "no tar header where one is due; going on at the next one".to_owned();
+                let detail = "expected a tar header; skipped to the next one".to_owned();
                 unpack.problem(ProblemKind::Unreadable, name, at, detail);
             }
             is_damaged = true;
@@ -82,7 +83,7 @@ pub(super) fn read(unpack: &mut Unpack<'_>, archive: &mut Peek<'_>, name: &Arc<s
                 extension.add(kind, bytes);
             }
             EntryType::GNULongName | EntryType::XHeader => {
-                let detail = format!("a header extension of {size} bytes");
+                let detail = format!("header extension of {size} bytes (at most 1 MiB is read)");
                 unpack.limit(Limit::HeaderBytes, name, at, detail);
             }
             EntryType::XGlobalHeader | EntryType::GNULongLink => {}
@@ -98,13 +99,13 @@ pub(super) fn read(unpack: &mut Unpack<'_>, archive: &mut Peek<'_>, name: &Arc<s
                         let mut content = Peek::new(Box::new(Member { archive, left: &mut left }));
                         unpack.stream(&mut content, &label, depth + 1);
                         if content.has_failed() {
-                            // The reader has reported the error; the rest of the archive is lost
-                            // with it.
+                            // The reader has reported the error, and the rest of the archive cannot
+                            // be read.
                             return;
                         }
                     }
                     EntryType::GNUSparse | EntryType::Regular => {
-                        unpack.skip(&label, "stored as a sparse file; pack it without --sparse");
+                        unpack.skip(&label, "sparse file; create the archive without tar's --sparse");
                     }
                     // Folders, links and devices have no content.
                     _ => {}
@@ -118,8 +119,8 @@ pub(super) fn read(unpack: &mut Unpack<'_>, archive: &mut Peek<'_>, name: &Arc<s
     }
 }
 
-/// Skips bytes that nobody reads, unless reading is over: the rest of a large file takes long to
-/// decompress.
+/// Skips bytes that nobody reads. Stops if reading is over, because decompressing the rest of a
+/// large file takes long.
 fn skip(unpack: &Unpack<'_>, archive: &mut Peek<'_>, mut bytes: u64) -> io::Result<()> {
     while bytes > 0 && !unpack.is_over() {
         let available = archive.fill_buf()?.len() as u64;
