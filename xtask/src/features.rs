@@ -1,6 +1,6 @@
-//! The features step: our crates without features, with each feature alone, and with each pair,
-//! because users choose. The step `clippy` sees only the combination that the workspace itself asks
-//! for.
+//! The features step: checks our crates without features, with each feature alone, and with each
+//! pair, since users choose them. The step `clippy` checks only the combination that the workspace
+//! uses.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,8 +9,8 @@ use crate::cargo;
 use crate::metadata::Metadata;
 use crate::outcome::Outcome;
 
-/// Crates that only re-export: their features are checked alone, and their pairs in the crates that
-/// they turn on.
+/// Crates that only re-export. Their features are checked alone; the pairs are checked in the
+/// crates that they enable.
 const RE_EXPORTING: [&str; 1] = ["astracer"];
 
 pub(crate) fn run(root: &Path) -> Outcome {
@@ -32,8 +32,8 @@ fn check(root: &Path, metadata: &Metadata) -> Outcome {
     passed.into()
 }
 
-/// No feature, each one, each pair. Left out: features with a leading underscore, and those that
-/// only name others.
+/// No feature, each one, and each pair. Features with a leading underscore are left out, and those
+/// that only name others.
 fn combinations(features: &BTreeMap<String, Vec<String>>, pairs: bool) -> Vec<String> {
     let is_public = |name: &str| features.contains_key(name) && !name.starts_with('_');
     let is_bundle = |parts: &[String]| !parts.is_empty() && parts.iter().all(|part| is_public(part));

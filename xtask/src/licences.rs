@@ -1,5 +1,5 @@
-//! The licence check: every package that could be compiled in, for any platform or feature, is
-//! under terms that [`policy`] accepts, and comes from a registry.
+//! The licences step: every package that could be compiled in, for any platform or feature, has a
+//! licence that [`policy`] accepts, and comes from a registry.
 
 mod policy;
 mod spdx;
@@ -22,9 +22,9 @@ fn report(metadata: &Metadata) -> Outcome {
     }
     if problems.is_empty() {
         let foreign = metadata.packages.iter().filter(|package| package.source.is_some()).count();
-        println!("{foreign} packages from elsewhere");
+        println!("{foreign} external packages, all under accepted licences");
         for Exception { package, licence, reason } in EXCEPTIONS {
-            println!("{package} may be under {licence}: {reason}");
+            println!("exception: {package} is under {licence}: {reason}");
         }
     }
     problems.is_empty().into()
@@ -42,7 +42,7 @@ fn check(packages: &[Package], allowed: &[&str], exceptions: &[Exception]) -> Ve
             ));
         }
         let Some(licence) = &package.license else {
-            problems.push(format!("{name}: names no licence"));
+            problems.push(format!("{name}: declares no licence"));
             continue;
         };
         match spdx::satisfied(licence, |term| is_listed(allowed, term)) {
@@ -65,7 +65,7 @@ fn check(packages: &[Package], allowed: &[&str], exceptions: &[Exception]) -> Ve
     for (index, exception) in exceptions.iter().enumerate() {
         if !used.contains(&index) {
             let Exception { package, licence, .. } = exception;
-            problems.push(format!("the exception {licence} for {package} is not needed any more"));
+            problems.push(format!("the exception {licence} for {package} is no longer needed: remove it"));
         }
     }
     problems
@@ -108,7 +108,7 @@ mod tests {
         ];
         let expected = [
             "bad 1.0.0: GPL-3.0-only is not accepted",
-            "silent 1.0.0: names no licence",
+            "silent 1.0.0: declares no licence",
             "odd 1.0.0: MIT OR: a licence is missing at the end",
         ];
         assert_eq!(check(&packages, &["MIT"], &[]), expected);
@@ -130,7 +130,7 @@ mod tests {
     fn an_exception_that_nobody_needs_is_refused() {
         let exceptions = [Exception { package: "a", licence: "MPL-2.0", reason: "a test" }];
         let packages = [package("a", Some("MIT OR MPL-2.0"), Some(REGISTRY))];
-        let expected = ["the exception MPL-2.0 for a is not needed any more"];
+        let expected = ["the exception MPL-2.0 for a is no longer needed: remove it"];
         assert_eq!(check(&packages, &["MIT"], &exceptions), expected);
     }
 

@@ -1,9 +1,9 @@
-//! `cargo xtask`: the one entry to every check.
+//! `cargo xtask`: the entry point to every check.
 //!
-//! CI runs `cargo xtask ci`, and so can everyone with a clone and a stable toolchain. A check is a
+//! CI runs `cargo xtask ci`, and so can anyone with a clone and a stable toolchain. A check is a
 //! [`step::Step`]; a step of more than one cargo command has a module of its own.
 
-// A tool for the terminal: printing is its output.
+// Printing is the output of a tool for the terminal.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;

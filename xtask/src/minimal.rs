@@ -1,9 +1,9 @@
 //! The minimal step: our published crates build with the oldest direct dependencies that their
-//! manifests allow, so a manifest that promises too much is found. Only nightly cargo can choose
+//! manifests allow, so that too low a minimum in a manifest is found. Only nightly cargo can select
 //! the oldest versions.
 //!
-//! The check runs on a copy of the manifests and sources in the target folder: the workspace's own
-//! Cargo.lock stays as it is.
+//! The check runs on a copy of the manifests and sources in the target folder, so the workspace's
+//! own Cargo.lock does not change.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::tool;
 pub(crate) fn run(root: &Path, options: Options) -> Outcome {
     if !tool::toolchain(root, "nightly", options.install) {
         return Outcome::Skipped(
-            "the nightly toolchain, which chooses the versions, is not installed".to_owned(),
+            "the nightly toolchain, which selects the oldest versions, is not installed".to_owned(),
         );
     }
     Outcome::of(check(root))
@@ -31,7 +31,7 @@ fn check(root: &Path) -> Result<Outcome, String> {
     let folders: Vec<String> = metadata.published().map(|package| metadata.folder(package)).collect();
     keep_members(&copy, &folders)?;
     tool::run(tool::toolchain_cargo(&copy, "nightly").args(["update", "-Z", "direct-minimal-versions"]))?;
-    // The ordinary compiler builds: the question is about versions, not about nightly.
+    // The ordinary compiler builds, since the check is about versions of dependencies.
     let mut command = std::process::Command::new("cargo");
     command.current_dir(&copy).args(["check", "--locked", "--all-features"]);
     command.args(names.iter().flat_map(|name| ["-p", name]));
@@ -56,8 +56,7 @@ fn write_copy(repo: &Repo, copy: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Takes the unpublished crates out of the workspace: their dependencies promise nothing to
-/// anybody.
+/// Removes the unpublished crates from the workspace: no user depends on their minimum versions.
 fn keep_members(copy: &Path, folders: &[String]) -> Result<(), String> {
     let path = copy.join("Cargo.toml");
     let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;

@@ -1,6 +1,5 @@
-//! The msrv step: our published crates build with the Rust version that they declare, and no
-//! dependency of theirs declares a newer one. The second half needs no toolchain, so it always
-//! runs.
+//! The msrv step: our published crates build with the Rust version that they declare, and none of
+//! their dependencies declares a newer one. The second check needs no toolchain, so it always runs.
 
 use std::path::Path;
 
@@ -25,8 +24,8 @@ fn check(root: &Path, metadata: &Metadata, options: Options) -> Result<Outcome, 
     println!("no dependency of a published crate declares a Rust newer than {ours}");
     if !tool::toolchain(root, ours, options.install) {
         return Ok(Outcome::Skipped(format!(
-            "Rust {ours}, the declared minimum, is not installed, so nothing was built with it; \
-             `rustup toolchain install {ours}` brings it"
+            "Rust {ours}, the declared minimum, is not installed, so nothing was built with it: \
+             run `rustup toolchain install {ours}`"
         )));
     }
     let mut command = tool::toolchain_cargo(root, ours);
@@ -34,7 +33,7 @@ fn check(root: &Path, metadata: &Metadata, options: Options) -> Result<Outcome, 
     for package in metadata.published() {
         command.args(["-p", &package.name]);
     }
-    // A folder of its own: two compilers in one folder would make each other build anew.
+    // A separate folder: in a shared one, the two compilers would invalidate each other's builds.
     let target = format!("{}/msrv", metadata.target_directory);
     command.env("CARGO_TARGET_DIR", &target).env("CARGO_BUILD_BUILD_DIR", &target);
     tool::run(&mut command)?;
@@ -50,7 +49,7 @@ fn too_new(packages: &[&Package], ours: &str) -> Vec<String> {
     newer.collect()
 }
 
-/// `1.88` and `1.88.0` are the same version.
+/// Parses a version. `1.88` and `1.88.0` are equal.
 fn version(text: &str) -> [u64; 3] {
     let mut parts = text.split('.').map(|part| part.parse().unwrap_or(0));
     std::array::from_fn(|_| parts.next().unwrap_or(0))

@@ -1,6 +1,6 @@
-//! The settings that a step gets, and the result that it gives.
+//! The options and the result of a step.
 
-/// Settings for all steps of a run.
+/// Options for all steps of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
     /// Missing system packages may be installed, as root on Debian.
@@ -12,7 +12,7 @@ pub(crate) struct Options {
 pub(crate) enum Outcome {
     Passed,
     Failed,
-    /// Left out, entirely or in part, for this reason. Not a failure.
+    /// Skipped, entirely or in part, for this reason. Not a failure.
     Skipped(String),
 }
 
@@ -23,7 +23,8 @@ impl From<bool> for Outcome {
 }
 
 impl Outcome {
-    /// Prints the error of a step that could not do its work; such a step has failed.
+    /// The outcome of a step. If the step could not do its work, prints the error and returns
+    /// `Failed`.
     pub(crate) fn of(result: Result<Outcome, String>) -> Self {
         result.unwrap_or_else(|error| {
             eprintln!("error: {error}");

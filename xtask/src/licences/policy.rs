@@ -1,7 +1,7 @@
-//! Which licences we accept: those that let a user of our crates ship a closed program, with no
-//! duty but to keep notices.
+//! The accepted licences: those that let a user of our crates ship a closed program, and require no
+//! more than to keep notices.
 
-/// SPDX identifiers, and pairs of one with an exception, that are fine for any package.
+/// SPDX identifiers, some with an exception, that are accepted for any package.
 pub(super) const ALLOWED: &[&str] = &[
     "0BSD",
     "Apache-2.0",
@@ -18,17 +18,17 @@ pub(super) const ALLOWED: &[&str] = &[
     "Zlib",
 ];
 
-/// A licence that is fine for one package only.
+/// A licence that is accepted for one package only.
 pub(super) struct Exception {
     pub(super) package: &'static str,
     pub(super) licence: &'static str,
     pub(super) reason: &'static str,
 }
 
-/// Each one with its reason. MPL-2.0, for example, would need one: its files stay open, so we want
-/// to know of them.
+/// Exceptions, each with its reason. MPL-2.0, for example, needs one: its files must stay open, so
+/// we want to know where it is used.
 pub(super) const EXCEPTIONS: &[Exception] = &[Exception {
     package: "libfuzzer-sys",
     licence: "NCSA",
-    reason: "built only where cargo-fuzz runs, never into anything we publish; NCSA is as permissive as MIT",
+    reason: "built only by cargo-fuzz, never into anything we publish; NCSA is as permissive as MIT",
 }];

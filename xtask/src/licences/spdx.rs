@@ -1,23 +1,22 @@
-//! Evaluates SPDX licence expressions: is there a way to obey this one with licences that we
-//! accept?
+//! Evaluates SPDX licence expressions: can this one be satisfied with accepted licences?
 //!
 //! The grammar is that of the SPDX specification 2.3, annex D: `+` binds tightest, then `WITH`,
-//! `AND`, `OR`. Two things that crates do are read as well: operators in lower case, and `/` for
-//! `OR`, cargo's old form.
+//! `AND`, `OR`. Two deviations that occur in crates are accepted too: operators in lower case, and
+//! `/` for `OR`, cargo's old form.
 
-/// Whether `expression` can be satisfied when `accepts` says which single terms are fine. A term is
-/// an identifier (`MIT`) or an identifier with an exception (`Apache-2.0 WITH LLVM-exception`).
-/// `X+` is satisfied by `X`, which is one of the versions it offers.
+/// Whether `expression` can be satisfied if `accepts` decides on single terms. A term is an
+/// identifier (`MIT`) or an identifier with an exception (`Apache-2.0 WITH LLVM-exception`). `X+`
+/// is satisfied by `X`, which is one of the versions it offers.
 ///
 /// # Errors
 ///
-/// A sentence, if it is not an expression.
+/// A sentence, if it is not an SPDX expression.
 pub(super) fn satisfied(expression: &str, accepts: impl FnMut(&str) -> bool) -> Result<bool, String> {
     let mut parser = Parser { words: words(expression), next: 0, accepts };
     let result = parser.any_of()?;
     match parser.peek() {
         None => Ok(result),
-        Some(word) => Err(format!("`{word}` is not expected")),
+        Some(word) => Err(format!("unexpected `{word}`")),
     }
 }
 
@@ -33,7 +32,8 @@ struct Parser<F> {
 }
 
 impl<F: FnMut(&str) -> bool> Parser<F> {
-    // Both sides are always read, so that a mistake on the right is found even if the left decides.
+    // Both sides are always parsed, so that a mistake on the right is found even if the left
+    // decides.
     fn any_of(&mut self) -> Result<bool, String> {
         let mut result = self.all_of()?;
         while self.take("OR") {
@@ -163,8 +163,8 @@ mod tests {
         check_error("OR A", "a licence is missing before `OR`");
         check_error("A AND AND B", "a licence is missing before `AND`");
         check_error("(A OR B", "a `)` is missing");
-        check_error("A OR B)", "`)` is not expected");
-        check_error("A B", "`B` is not expected");
+        check_error("A OR B)", "unexpected `)`");
+        check_error("A B", "unexpected `B`");
         check_error("A, B", "`A,` is not an identifier");
         check_error("A WITH", "a licence is missing at the end");
     }
