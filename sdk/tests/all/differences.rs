@@ -266,7 +266,7 @@ fn traces_that_begin_here_say_that_their_ids_are_random() {
             world(|builder| builder.with_context_mode(mode).with_sampler("never".parse().unwrap()));
         assert_eq!((flags(&dropping.dispatch), header(&dropping).as_str()), (2, "02"));
         let custom = world(|builder| builder.with_context_mode(mode).with_id_generator(Ones));
-        assert_eq!(header(&custom), "01", "nothing is known of another generator");
+        assert_eq!(header(&custom), "01", "another generator's ids may not be random");
         // A remote parent sets the flag for its own ids.
         let remote = info_remote(&kept, TraceFlags::SAMPLED);
         assert_eq!((remote, info_remote(&kept, TraceFlags::new(3))), (1, 3));

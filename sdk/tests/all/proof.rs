@@ -287,7 +287,7 @@ fn run(pair: Pair, seed: u64) {
 
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name}: not a number: {text}")))
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is '{text}', which is not a number")))
 }
 
 /// From this seed on, spans start when they begin (`Start::AtOnce`).
@@ -510,7 +510,7 @@ fn soak_pair(name: &str) -> Pair {
         "late-disabled" => Pair::Late(DroppedSpans::Disabled),
         "late-subscriber" => Pair::LateSubscriber(DroppedSpans::Visible),
         "late-cramped" => Pair::LateCramped,
-        other => panic!("ASTRACER_SOAK_MODE: no such mode: {other}"),
+        other => panic!("ASTRACER_SOAK_MODE is '{other}', which is not a mode"),
     }
 }
 
