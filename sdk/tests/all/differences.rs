@@ -167,7 +167,7 @@ fn a_description_does_not_make_an_error_of_ok() {
     assert_eq!(one(&crate::parity::stock(|layer| layer, body), "root").status, Status::error("fine"));
 }
 
-/// Of two calls the last counts (same section). The SDK takes the description that is greater as
+/// The last of two calls counts (same section). The SDK takes the description that is greater as
 /// text.
 #[test]
 fn the_last_of_two_errors_counts() {

@@ -346,8 +346,8 @@ fn eight_threads_at_once(base: Base, gate: bool, open_max: u64) {
 /// budgets.
 const LATE: &str = "error(traces=1000),slow:p99()";
 
-/// Of the traces that the head sampler dropped, those that failed or were slow are exported,
-/// complete or with the spans that had ended.
+/// Traces that the head sampler dropped are exported if they failed or were slow, complete or with
+/// the spans that had ended.
 fn eight_threads_at_once_kept_late(base: Base, open_max: u64) {
     for (seed, dropped_spans) in [(1, DroppedSpans::Visible), (2, DroppedSpans::Disabled)] {
         for context in MODES {

@@ -395,7 +395,7 @@ fn ids_that_are_none_are_replaced() {
     assert!(spans.iter().all(|span| span.span_context.is_valid()));
 }
 
-/// Reports more spans than there are, so many that their sum overflows.
+/// Reports far more spans than there are: their sum overflows.
 #[derive(Debug)]
 struct CountsAnything;
 
