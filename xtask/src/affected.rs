@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::outcome::{Options, Outcome};
 use crate::passed::{Passed, State};
-use crate::run::Ran;
+use crate::ran::Ran;
 use crate::step::Step;
 
 const BUDGET: Duration = Duration::from_secs(15 * 60);
@@ -82,7 +82,7 @@ impl Affected {
     }
 }
 
-/// Records the slow steps among `ran` that passed. CI's clone is thrown away, so it records nothing.
+/// Records the slow steps among `ran` that passed. CI throws its clone away and records nothing.
 pub(crate) fn record(root: &Path, ran: &[Ran]) {
     if std::env::var_os("CI").is_some() {
         return;

@@ -1,13 +1,14 @@
-//! The bounds step: whole commands take instructions and memory that grow at most linearly with
-//! each thing that a recording can have many of.
+//! The bounds step: instructions and memory of whole commands grow at most linearly with everything
+//! that a recording can have many of.
 //!
-//! Each case is measured at n, 4n and 16n. The first difference is of 3n more things, the second of
-//! 12n more: for a linear command it is four times as large, for a quadratic one sixteen times.
-//! Differences rather than sums, so that a start that costs more than the work hides nothing.
-//! Sorting is allowed for, and the steps in which vectors grow.
+//! Each case is measured at n, 4n and 16n. From n to 4n there are 3n more things, and from 4n to
+//! 16n there are 12n more. So the second increase is four times the first for a linear command, and
+//! sixteen times for a quadratic one. Increases are compared rather than totals, so that a start
+//! that costs more than the work hides nothing. The bound allows for sorting, and for the steps in
+//! which vectors grow.
 //!
-//! Instructions are counted by cachegrind on one thread, so a busy machine changes nothing; memory
-//! is the peak that the kernel tells. It needs valgrind.
+//! Instructions are counted by cachegrind on one thread, so a busy machine changes nothing. Memory
+//! is the peak that the kernel reports. The step needs valgrind.
 
 mod input;
 
@@ -23,22 +24,22 @@ use crate::program;
 use input::Many;
 
 const BUILD: &str = "build --release -p astracer-cli --locked";
-/// The largest quotient of the second difference by the first.
+/// The largest accepted ratio of the second increase to the first.
 const RATIO_MAX: f64 = 4.6;
-/// Memory below this is the program's own, whatever it reads: bytes that the second difference may
-/// be off by.
+/// Bytes by which the second increase may exceed linear growth: memory of the program itself,
+/// whatever it reads.
 const SLACK_BYTES: f64 = 2e7;
 const SIZES: [usize; 3] = [1, 4, 16];
 
-/// A command, and how many things it gets at the smallest size.
+/// A command, and the number of things at the smallest size.
 struct Case {
     many: Many,
-    /// For `SIZES[0]`.
+    /// The number for `SIZES[0]`.
     few: usize,
     command: Of,
 }
 
-/// Commands; `@` stands for the folder of the input.
+/// Commands. In their arguments `@` stands for the folder of the input.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Of {
     Inspect,
@@ -49,8 +50,7 @@ enum Of {
     Convert,
     Parameters,
     Tail,
-    /// The baselines that do something in each interval, in as many intervals as there are traces
-    /// by ten.
+    /// The baselines that work in intervals, with one interval for every ten traces.
     Baselines,
 }
 
@@ -78,8 +78,9 @@ impl Of {
                 "1",
                 "--iterations",
                 "4",
-                // As many for each size: a mean of four times as many things may be known after an
-                // eighth of the replays.
+                // The same number for each size. Otherwise the tool stops earlier for larger
+                // inputs: the mean of four times as many things may be known after an eighth of the
+                // replays.
                 "--replays",
                 "24",
                 "--per-key",
@@ -129,7 +130,8 @@ impl Of {
     }
 }
 
-/// Every thing with the commands that look at it. Sizes are such that a count takes seconds.
+/// Everything that inputs can have many of, with the commands that depend on it. With these sizes a
+/// count takes seconds.
 fn cases() -> Vec<Case> {
     use Of::{Baselines, Convert, CriticalPath, Evaluate, Events, Inspect, Parameters, Tail, Tune};
     let commands: [(Many, usize, &[Of]); 22] = [
@@ -149,7 +151,7 @@ fn cases() -> Vec<Case> {
         (Many::Depth, 300, &[Tail]),
         (Many::Values, 2000, &[Tail]),
         (Many::Roots, 400, &[Baselines]),
-        // The search itself costs as much as some hundred spans, and more or less by what it finds.
+        // The search itself costs as much as about a hundred spans, and varies with its findings.
         (Many::Traces, 60, &[Tune]),
         (Many::Names, 20, &[Tune]),
         (Many::Roots, 20, &[Tune]),
@@ -176,7 +178,7 @@ fn measure(root: &Path) -> Result<Outcome, String> {
     println!("{:<10} {:<14} {:>22} {:>22}", "many", "command", "instructions", "peak MB");
     let cases = cases();
     let next = AtomicUsize::new(0);
-    // Counts do not depend on the other processors, so that each takes the next case.
+    // Counts do not depend on other processors, so each worker takes the next case.
     let worker = |number: usize| {
         let folder = folder.join(number.to_string());
         let mut passed = true;
@@ -193,13 +195,15 @@ fn measure(root: &Path) -> Result<Outcome, String> {
         })
     })?;
     if !passed {
-        println!("\nAt 16 times as many things, more than {RATIO_MAX} times the increase from one to four.");
+        println!(
+            "\nFrom 4n to 16n, costs rose by more than {RATIO_MAX} times their rise from n to 4n (linear: 4)."
+        );
     }
     Ok(passed.into())
 }
 
 impl Case {
-    /// Prints what the command costs, and returns whether that is linear.
+    /// Measures the command and prints its costs. Returns whether they grow linearly.
     fn measure(&self, program: &Path, folder: &Path) -> Result<bool, String> {
         let Case { many, few, command } = *self;
         let (mut instructions, mut peaks) = (Vec::new(), Vec::new());
@@ -226,14 +230,15 @@ impl Case {
     }
 }
 
-/// The increase from 4n to 16n by that from n to 4n. Increases up to `slack` are none.
+/// The increase from 4n to 16n, divided by that from n to 4n. The first `slack` of the larger
+/// increase does not count.
 fn ratio(found: &[f64], slack: f64) -> f64 {
     let [first, second, third] = found else { return f64::INFINITY };
     (third - second - slack).max(0.0) / (second - first).max(1.0)
 }
 
-/// The largest memory that one run held. It is asked for every millisecond: nothing tells a parent
-/// without unsafe code or another program; the peak of these commands is not in their last
+/// The peak memory of one run, polled every millisecond: without unsafe code or another program, a
+/// parent cannot read the peak after the exit. These commands do not reach their peak in the last
 /// millisecond.
 fn peak_bytes(program: &Path, args: &[String]) -> Result<f64, String> {
     let mut child = Command::new(program)
@@ -250,7 +255,7 @@ fn peak_bytes(program: &Path, args: &[String]) -> Result<f64, String> {
         match child.try_wait() {
             Ok(None) => std::thread::sleep(Duration::from_millis(1)),
             Ok(Some(status)) if status.success() => return Ok(peak),
-            _ => return Err(format!("{args:?} failed")),
+            _ => return Err(format!("the command {args:?} failed")),
         }
     }
 }
@@ -272,8 +277,8 @@ mod tests {
         assert_eq!(of(|n| 5.0 * n), 4.0);
         assert_eq!(of(|n| n * n / 1e3), 16.0);
         assert!(of(|n| n.sqrt()) < RATIO_MAX);
-        // Beside a hundred instructions for each thing, one for each pair of a thousand things
-        // shows.
+        // Next to a hundred instructions per thing, one per pair among a thousand things is
+        // noticed.
         assert!(of(|n| 100.0 * n + n * n / 1e4) > RATIO_MAX);
         assert_eq!(ratio(&[5e6, 5e6, 7e6], 3e6), 0.0);
     }

@@ -1,21 +1,21 @@
-//! Calls cargo.
+//! Calls to cargo.
 
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
-/// Runs `cargo LINE` at the root, its output going where ours goes. False if it fails or cannot be
+/// Runs `cargo LINE` at the root and shows its output. Returns false if it fails or cannot be
 /// started.
 pub(crate) fn run(root: &Path, line: &str) -> bool {
     run_with(root, line, [])
 }
 
-/// As [`run`], with environment variables set for this one call.
+/// As [`run`], with environment variables set for this call.
 pub(crate) fn run_with<const N: usize>(root: &Path, line: &str, env: [(&str, String); N]) -> bool {
     run_with_all(root, line, env.map(|(name, value)| (name.to_owned(), value)).into())
 }
 
-/// The same for variables that are only known at run time.
+/// As [`run_with`], for variables that are only known at run time.
 pub(crate) fn run_with_all(root: &Path, line: &str, env: Vec<(String, String)>) -> bool {
     let shown: String = env.iter().map(|(name, value)| format!("{name}='{value}' ")).collect();
     println!("$ {shown}cargo {line}");

@@ -1,5 +1,4 @@
-//! The tests against real servers: fetches and starts each server, runs the tests that need it, and
-//! stops it.
+//! The e2e step: fetches and starts real servers, runs the tests that need them, and stops them.
 
 use std::path::Path;
 
@@ -8,7 +7,7 @@ use crate::metadata::Metadata;
 use crate::outcome::{Options, Outcome};
 use crate::servers::{self, Kind};
 
-/// The tests of a server are in the module with its name below this one; a plain `cargo test`
+/// The tests of each server are in the module with its name below this one. A plain `cargo test`
 /// ignores them.
 const MODULE: &str = "real_servers";
 
@@ -19,8 +18,8 @@ pub(crate) fn run(root: &Path, options: Options) -> Outcome {
 }
 
 fn test(root: &Path, folder: &Path, target: &str, options: Options) -> Outcome {
-    // The same command as the step `test`, so that nothing is compiled twice. It also builds the
-    // command line tool and the examples.
+    // The same command as in the step `test`, so that nothing is compiled twice. It also builds the
+    // command-line tool and the examples.
     if !cargo::run(root, "test --workspace --locked --no-run") {
         return Outcome::Failed;
     }

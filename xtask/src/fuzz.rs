@@ -1,6 +1,6 @@
-//! Fuzzing with libFuzzer, through cargo-fuzz, which needs a nightly compiler. This installs
-//! nothing. The same targets also run on stable, as an ordinary test over their seeds and mutations
-//! of them.
+//! Fuzzing with libFuzzer through cargo-fuzz, which needs a nightly compiler. `cargo xtask fuzz`
+//! installs nothing. The same targets also run on stable, as an ordinary test over their seeds and
+//! mutations of them.
 
 pub(crate) mod work;
 
@@ -15,9 +15,9 @@ use crate::tool;
 /// The parsed arguments of `cargo xtask fuzz`.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Options {
-    /// Empty: all.
+    /// The targets to fuzz; all if empty.
     pub(crate) targets: Vec<String>,
-    /// For each target.
+    /// Seconds for each target.
     pub(crate) seconds: u32,
 }
 
@@ -27,7 +27,7 @@ impl Default for Options {
     }
 }
 
-/// Fuzzes the chosen targets one after the other, to the end even if one finds something.
+/// Fuzzes the chosen targets one after the other, and continues after a failure.
 pub(crate) fn run(root: &Path, options: &Options) -> ExitCode {
     let known = match Repo::load(root) {
         Ok(repo) => targets(&repo),
@@ -37,7 +37,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> ExitCode {
         }
     };
     if let Some(unknown) = options.targets.iter().find(|target| !known.contains(target)) {
-        eprintln!("error: no such target: {unknown}; there are: {}", known.join(", "));
+        eprintln!("error: unknown target '{unknown}': use one of {}", known.join(", "));
         return ExitCode::from(2);
     }
     if let Err(missing) = tools(root, false) {
@@ -52,8 +52,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> ExitCode {
     let mut failed = Vec::new();
     for target in chosen {
         println!("\n==> fuzz {target} for {} s", options.seconds);
-        // libFuzzer writes its findings into the first folder, which git ignores, and only reads
-        // the seeds.
+        // libFuzzer writes its findings into the first folder, which git ignores. It only reads the
+        // seeds.
         let corpus = format!("fuzz/corpus/{target}");
         if let Err(error) = std::fs::create_dir_all(root.join(&corpus)) {
             eprintln!("error: {corpus}: {error}");
@@ -70,17 +70,17 @@ pub(crate) fn run(root: &Path, options: &Options) -> ExitCode {
         }
     }
     if failed.is_empty() {
-        println!("\nNothing found.");
+        println!("\nNo failures found.");
         return ExitCode::SUCCESS;
     }
     println!(
-        "\nFound something in: {}. Add the input to the target's seeds once it is understood.",
+        "\nFailures in: {}. Fix each of them, and add its input to the target's seeds.",
         failed.join(", ")
     );
     ExitCode::FAILURE
 }
 
-/// The step of `ci`: the targets compile as libFuzzer sees them.
+/// The step of `ci`: the targets compile as libFuzzer needs them.
 pub(crate) fn check(root: &Path, options: outcome::Options) -> Outcome {
     match tools(root, options.install) {
         Ok(()) => cargo_fuzz(root).arg("check").status().is_ok_and(|status| status.success()).into(),
@@ -88,7 +88,7 @@ pub(crate) fn check(root: &Path, options: outcome::Options) -> Outcome {
     }
 }
 
-/// The targets are the programs of the fuzz crate.
+/// The targets, which are the binaries of the fuzz crate.
 fn targets(repo: &Repo) -> Vec<String> {
     repo.rust_files()
         .filter_map(|(file, _)| file.path.strip_prefix("fuzz/src/bin/")?.strip_suffix(".rs"))
@@ -96,11 +96,11 @@ fn targets(repo: &Repo) -> Vec<String> {
         .collect()
 }
 
-/// Checks that nightly and cargo-fuzz are installed. With `install`, missing ones are asked for.
+/// Checks that nightly and cargo-fuzz are installed. With `install`, tries to install missing ones.
 ///
 /// # Errors
 ///
-/// A sentence that names the missing one.
+/// A sentence that names the missing tool.
 fn tools(root: &Path, install: bool) -> Result<(), String> {
     if !tool::toolchain(root, "nightly", install) {
         return Err("the nightly toolchain is not installed".to_owned());

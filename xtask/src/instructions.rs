@@ -1,5 +1,5 @@
 //! The instructions step. On a shared machine, times say more about the machine than about the
-//! code, so callgrind counts the instructions of `sdk/benches/instructions.rs` and of requests in
+//! code. So callgrind counts the instructions of `sdk/benches/instructions.rs` and of requests in
 //! `examples/src/bin/et.rs`, case by case, and the step compares them with the counts under version
 //! control. It needs valgrind.
 //!
@@ -16,11 +16,11 @@ const FILE: &str = "benches/results/instructions.txt";
 const SPANS: &str = "bench -p astracer-sdk --bench instructions --no-run --locked";
 const REQUESTS: &str = "build --release -p astracer-examples --bin et --locked";
 
-/// Largest accepted difference of a count, in percent: enough for another version of the C
+/// The largest accepted difference of a count, in percent: enough for another version of the C
 /// library's allocator, and less than one more lock or allocation.
 const TOLERANCE: f64 = 3.0;
-/// Of a whole process: its threads wait for each other a different number of times in each run, and
-/// its clock is calibrated anew. Runs of one build differed by 5 %.
+/// For a whole process: its threads wait for each other a different number of times in each run,
+/// and its clock is calibrated again. Runs of one build differed by 5 %.
 const PROCESS_TOLERANCE: f64 = 20.0;
 
 fn tolerance(name: &str) -> f64 {
@@ -29,7 +29,7 @@ fn tolerance(name: &str) -> f64 {
 
 const ROUNDS: u64 = 200;
 
-/// The cases of each program, each with the spans, decisions or requests of a round.
+/// The cases of each program, each with the number of spans, decisions or requests per round.
 const CASES: [(&str, &[(&str, u64)]); 2] = [
     (
         SPANS,
@@ -99,7 +99,8 @@ fn compare(root: &Path, compiler: &str) -> Result<Outcome, String> {
         let text = std::fs::read_to_string(&file).map_err(|error| format!("{FILE}: {error}"))?;
         let recorded = Recorded::parse(&text)?;
         if recorded.compiler != compiler {
-            let reason = format!("the counts are of {}, here is {compiler}", recorded.compiler);
+            let reason =
+                format!("the counts were recorded with {}, but this is {compiler}", recorded.compiler);
             return Ok(Outcome::Skipped(reason));
         }
         Some(recorded)
@@ -144,17 +145,19 @@ fn write(compiler: &str, counts: &[(&str, u64)]) -> String {
 impl Recorded {
     fn parse(text: &str) -> Result<Self, String> {
         let compiler = text.lines().find_map(|line| line.strip_prefix(COMPILER));
-        let compiler = compiler.ok_or_else(|| format!("{FILE}: the compiler is not named"))?.to_owned();
+        let compiler = compiler
+            .ok_or_else(|| format!("{FILE}: no line names the compiler (`# compiler: ...`)"))?
+            .to_owned();
         let counts = text.lines().filter(|line| !line.starts_with('#')).map(|line| {
-            let wrong = || format!("{FILE}: not a name and a count: {line}");
+            let wrong = || format!("{FILE}: expected a name and a count, found: {line}");
             let (name, count) = line.trim_end().rsplit_once(' ').ok_or_else(wrong)?;
             Ok((name.trim_end().to_owned(), count.parse().map_err(|_| wrong())?))
         });
         Ok(Recorded { compiler, counts: counts.collect::<Result<_, String>>()? })
     }
 
-    /// A line for each case, and whether all are within the tolerance. Fewer are no better than
-    /// more: the record is then to be made anew, so that the next loss is seen.
+    /// One line per case, and whether all are within the tolerance. Lower counts fail too: they
+    /// must be recorded, so that the next increase is noticed.
     fn compare(&self, counts: &[(&str, u64)]) -> (String, bool) {
         let mut text = format!("{:<42} {:>8} {:>8}\n", "instructions", "recorded", "counted");
         let mut passed = counts.len() == self.counts.len();
@@ -168,14 +171,14 @@ impl Recorded {
         }
         if !passed {
             text.push_str(&format!(
-                "\nMore than {TOLERANCE} % off ({PROCESS_TOLERANCE} % of a process). If that is meant: ASTRACER_RECORD=1 cargo xtask instructions\n"
+                "\nA count changed by more than {TOLERANCE} % ({PROCESS_TOLERANCE} % for a process). If that is intended, record it: ASTRACER_RECORD=1 cargo xtask instructions\n"
             ));
         }
         (text, passed)
     }
 }
 
-/// The compiler's version, and what it compiles for.
+/// The compiler's version and host target.
 fn compiler() -> Result<String, String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output =
@@ -185,20 +188,20 @@ fn compiler() -> Result<String, String> {
     Ok(format!("rustc {} {}", value("release:"), value("host:")))
 }
 
-/// The instructions of a span, a decision or a request: on the thread that makes it, or of the
-/// whole process with its exporter, if the name says so.
+/// The instructions per span, decision or request: on the calling thread, or of the whole process
+/// with its exporter if the name begins with [`PROCESS`].
 fn count(program: &Path, name: &str, each: u64) -> Result<u64, String> {
     if !name.starts_with(PROCESS) {
         return Ok(total(program, name, ROUNDS, &["--toggle-collect=*measured*"])? / (ROUNDS * each));
     }
-    // Both have the start in them, by and large: the clock is calibrated until it is known well
-    // enough.
+    // The difference of a long and a short run removes most of the start, which varies because the
+    // clock is calibrated until it is accurate enough.
     let more = 40 * ROUNDS;
     let (few, many) = (total(program, name, ROUNDS, &[])?, total(program, name, more, &[])?);
     Ok(many.saturating_sub(few) / ((more - ROUNDS) * each))
 }
 
-/// Names of cases that count all threads.
+/// Names of cases that count all threads begin with this.
 const PROCESS: &str = "process: ";
 
 fn total(program: &Path, name: &str, rounds: u64, options: &[&str]) -> Result<u64, String> {
@@ -214,7 +217,7 @@ fn total(program: &Path, name: &str, rounds: u64, options: &[&str]) -> Result<u6
     let total = text.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse::<u64>().ok());
     match total {
         Some(total) if total > 0 && output.status.success() => Ok(total),
-        _ => Err(format!("{name}: nothing was counted\n{text}")),
+        _ => Err(format!("{name}: callgrind counted no instructions:\n{text}")),
     }
 }
 
@@ -237,7 +240,7 @@ mod tests {
         let passes = |kept, dropped| recorded.compare(&[("kept", kept), ("dropped", dropped)]).1;
         assert!(passes(1000, 100) && passes(1029, 98));
         assert!(!passes(1031, 100) && !passes(969, 100) && !passes(1000, 104));
-        // A case that was not recorded, and one that is gone.
+        // A case that was not recorded, and one that no longer exists.
         assert!(!recorded.compare(&[("kept", 1000), ("new", 100)]).1);
         assert!(!recorded.compare(&[("kept", 1000)]).1);
     }

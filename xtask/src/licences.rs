@@ -13,7 +13,9 @@ pub(crate) fn run(root: &Path, options: Options) -> Outcome {
         tool::try_install(&mut cargo::command(root, "install cargo-deny --locked"));
     }
     if !is_there() {
-        return Outcome::Skipped("cargo-deny is not installed; `cargo install cargo-deny --locked`".to_owned());
+        return Outcome::Skipped(
+            "cargo-deny is not installed; `cargo install cargo-deny --locked`".to_owned(),
+        );
     }
     cargo::run(root, "deny --locked --all-features check licenses sources bans").into()
 }

@@ -1,5 +1,5 @@
-//! The loom step: the models of every crate that depends on loom, built with `--cfg loom`, in a
-//! target folder of their own so that the flag does not rebuild everything else.
+//! The loom step: runs the models of every crate that depends on loom, built with `--cfg loom`.
+//! They have a target folder of their own, so that the flag does not rebuild everything else.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -8,7 +8,7 @@ use crate::cargo;
 use crate::metadata::Metadata;
 use crate::outcome::Outcome;
 
-/// Tests are models if their path has this word in it.
+/// Tests whose paths contain this word are models.
 const FILTER: &str = "loom";
 
 pub(crate) fn run(root: &Path) -> Outcome {
@@ -38,9 +38,8 @@ fn search_one(root: &Path, package: &str, target: &str) -> bool {
     }
 }
 
-/// Models are searched exhaustively, so they need optimised code; the assertions of a debug build
-/// stay on, and the number of forced switches between threads is bounded, as loom's documentation
-/// recommends.
+/// Models are explored exhaustively, so they need optimised code. Debug assertions stay on, and the
+/// number of preemptions is bounded, as loom's documentation recommends.
 fn environment(target: &str) -> [(&'static str, String); 5] {
     let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
     let preemptions = std::env::var("LOOM_MAX_PREEMPTIONS").unwrap_or_else(|_| "3".to_owned());
@@ -54,7 +53,7 @@ fn environment(target: &str) -> [(&'static str, String); 5] {
     ]
 }
 
-/// The number of models; `None` if they do not compile.
+/// The number of models, or `None` if they do not compile.
 fn count(root: &Path, build: &str, env: &[(&str, String)]) -> Option<usize> {
     let output = cargo::command(root, &format!("{build} -- {FILTER} --list"))
         .envs(env.iter().map(|(name, value)| (name, value)))

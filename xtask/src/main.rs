@@ -1,9 +1,9 @@
-//! `cargo xtask`: the one entry to every check.
+//! `cargo xtask`: the entry point to every check.
 //!
 //! `cargo xtask test` needs a clone and a stable toolchain; CI adds `affected`. A check is a
 //! [`step::Step`]; a step of more than one cargo command has a module of its own.
 
-// A tool for the terminal: printing is its output.
+// Printing is the output of a tool for the terminal.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod affected;
@@ -24,6 +24,7 @@ mod package;
 mod passed;
 mod platforms;
 mod program;
+mod ran;
 mod repo;
 mod run;
 mod semver;

@@ -16,7 +16,7 @@ pub(crate) struct Metadata {
     pub(crate) resolve: Resolve,
 }
 
-/// The dependency graph, for all platforms and features.
+/// The dependency graph for all platforms and features.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Resolve {
     pub(crate) nodes: Vec<Node>,
@@ -36,7 +36,7 @@ pub(crate) struct Edge {
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct DependencyKind {
-    /// `None` for a normal dependency, else `dev` or `build`.
+    /// `None` for a normal dependency; otherwise `dev` or `build`.
     pub(crate) kind: Option<String>,
 }
 
@@ -48,7 +48,8 @@ pub(crate) struct Package {
     /// An SPDX expression, as the author wrote it.
     pub(crate) license: Option<String>,
     pub(crate) rust_version: Option<String>,
-    /// The registries that may have it: any if `None`, none if empty (`publish = false`).
+    /// The registries that it may be published to: any if `None`, none if empty
+    /// (`publish = false`).
     pub(crate) publish: Option<Vec<String>>,
     pub(crate) description: Option<String>,
     pub(crate) documentation: Option<String>,
@@ -57,21 +58,21 @@ pub(crate) struct Package {
     pub(crate) categories: Vec<String>,
     /// The manifest's table `[package.metadata]`.
     pub(crate) metadata: Option<serde_json::Value>,
-    /// Where it was fetched from; `None` for our own.
+    /// The source of the package; `None` for our own.
     pub(crate) source: Option<String>,
     pub(crate) manifest_path: String,
     pub(crate) dependencies: Vec<Dependency>,
     pub(crate) targets: Vec<Target>,
-    /// Names, and what each turns on.
+    /// Features, each with those that it enables.
     pub(crate) features: BTreeMap<String, Vec<String>>,
 }
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
-    /// The name that the crate's code uses, if another.
+    /// The name in the crate's code, if it differs.
     pub(crate) rename: Option<String>,
-    /// `None` for a normal one, else `dev` or `build`.
+    /// `None` for a normal dependency; otherwise `dev` or `build`.
     pub(crate) kind: Option<String>,
 }
 
@@ -82,12 +83,12 @@ pub(crate) struct Target {
 }
 
 impl Metadata {
-    /// Asks cargo about the whole dependency tree, for every platform and feature.
+    /// Loads the whole dependency tree, for every platform and feature.
     ///
     /// # Errors
     ///
-    /// If cargo fails (for example because `Cargo.lock` is not up to date), or its answer is not
-    /// understood.
+    /// If cargo fails (for example because `Cargo.lock` is not up to date), or its output cannot be
+    /// parsed.
     pub(crate) fn load(root: &Path) -> Result<Metadata, String> {
         let output = cargo::command(root, "metadata --format-version 1 --locked --all-features")
             .stderr(Stdio::inherit())
@@ -97,7 +98,7 @@ impl Metadata {
             return Err("cargo metadata failed".to_owned());
         }
         serde_json::from_slice(&output.stdout)
-            .map_err(|error| format!("cargo metadata's answer is not understood: {error}"))
+            .map_err(|error| format!("cannot parse the output of cargo metadata: {error}"))
     }
 
     /// The workspace's own packages.
@@ -105,12 +106,12 @@ impl Metadata {
         self.packages.iter().filter(|package| package.source.is_none())
     }
 
-    /// Those of the workspace's own packages that go to a registry.
+    /// The workspace's own packages that are published to a registry.
     pub(crate) fn published(&self) -> impl Iterator<Item = &Package> {
         self.ours().filter(|package| package.is_published())
     }
 
-    /// The packages that users of our published crates may compile: no dependencies of tests alone.
+    /// The packages that users of our published crates may compile, without dev-dependencies.
     pub(crate) fn shipped(&self) -> Vec<&Package> {
         let nodes: BTreeMap<&str, &Node> =
             self.resolve.nodes.iter().map(|node| (node.id.as_str(), node)).collect();
@@ -125,8 +126,7 @@ impl Metadata {
         self.packages.iter().filter(|package| seen.contains(package.id.as_str())).collect()
     }
 
-    /// `path`, an absolute one of this metadata, as seen from the root and with `/` between its
-    /// parts.
+    /// An absolute path from this metadata, relative to the root and with `/` as the separator.
     pub(crate) fn relative(&self, path: &str) -> String {
         path.strip_prefix(&self.workspace_root)
             .unwrap_or(path)
@@ -135,7 +135,7 @@ impl Metadata {
             .to_owned()
     }
 
-    /// The folder of one of our packages, as seen from the root.
+    /// The folder of one of our packages, relative to the root.
     pub(crate) fn folder(&self, package: &Package) -> String {
         let manifest = self.relative(&package.manifest_path);
         manifest.strip_suffix("/Cargo.toml").unwrap_or(&manifest).to_owned()
@@ -159,7 +159,7 @@ impl Edge {
 }
 
 impl Dependency {
-    /// Whether users of the crate build it too; tests and benches do not count.
+    /// Whether users of the crate build it too. Dev-dependencies do not count.
     pub(crate) fn is_shipped(&self) -> bool {
         self.kind.as_deref() != Some("dev")
     }

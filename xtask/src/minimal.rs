@@ -5,8 +5,8 @@
 //! One build answers for both. Dependencies at their newest versions are not built with the oldest
 //! Rust: it is enough that none of them declares a newer one, which is checked without a toolchain.
 //!
-//! The check runs on a copy of the manifests and sources in the target folder: the workspace's own
-//! Cargo.lock stays as it is.
+//! The check runs on a copy of the manifests and sources in the target folder, so the workspace's
+//! own Cargo.lock does not change.
 
 use std::fs;
 use std::path::Path;

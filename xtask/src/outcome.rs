@@ -1,6 +1,6 @@
-//! The settings that a step gets, and the result that it gives.
+//! The options and the result of a step.
 
-/// Settings for all steps of a run.
+/// Options for all steps of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
     /// Missing system packages may be installed, as root on Debian.
@@ -14,7 +14,7 @@ pub(crate) struct Options {
 pub(crate) enum Outcome {
     Passed,
     Failed,
-    /// Left out, entirely or in part, for this reason. Not a failure.
+    /// Skipped, entirely or in part, for this reason. Not a failure.
     Skipped(String),
 }
 

@@ -1,6 +1,6 @@
 //! The package step: `cargo package` for every published crate, which unpacks each package and
 //! builds it alone. A crate that includes a file from outside its folder, or lacks a feature that
-//! the workspace happens to turn on, fails here.
+//! the workspace happens to enable, fails here.
 
 use std::path::Path;
 
@@ -14,10 +14,10 @@ pub(crate) fn run(root: &Path) -> Outcome {
 
 fn package(root: &Path, metadata: &Metadata) -> Outcome {
     let packages: String = metadata.published().map(|package| format!(" -p {}", package.name)).collect();
-    // One folder for all builds, so that common dependencies are built once, and a new one in each
-    // run: cargo unpacks one crate for another to be built with, and takes what an earlier run
-    // unpacked and built from the same place and version. Uncommitted changes are allowed: the
-    // check is also for changes before they are committed.
+    // One target folder for all crates, so that shared dependencies are built once, and a new one
+    // for each run: cargo unpacks the crates for each other, and would reuse those of an earlier
+    // run with the same path and version. Uncommitted changes are allowed, because the check also
+    // serves before a commit.
     let target = format!("{}/packages-{}", metadata.target_directory, std::process::id());
     let outcome = cargo::run_with(
         root,

@@ -1,8 +1,8 @@
-//! The platforms step: what a service depends on compiles for other systems and for words of 32
-//! bits, and the SDK's unit tests pass with those: the entries of spans follow the layout of a
-//! registry's ids, which a word's size changes.
+//! The platforms step: a service's dependencies compile for other systems and for 32-bit words, and
+//! the SDK's unit tests pass with 32-bit words. Span entries follow the layout of a registry's ids,
+//! which depends on the word size.
 //!
-//! Features that compile C code are left out: they need a C compiler for each target.
+//! Features that compile C code are left out, since they need a C compiler for each target.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +13,7 @@ use crate::{cargo, tool};
 
 const NARROW: &str = "i686-unknown-linux-gnu";
 const TARGETS: [&str; 3] = [NARROW, "x86_64-pc-windows-gnu", "aarch64-apple-darwin"];
-/// Debian's package of what links programs of 32 bits.
+/// Debian's package for linking 32-bit programs.
 const LINKER: &str = "gcc-multilib";
 const FEATURES: &str =
     "bridge,console,endpoint,file,gzip,http,metrics,otlp-grpc,otlp-http,polling,spool,zipkin";
@@ -42,7 +42,7 @@ fn check(root: &Path, options: Options) -> Result<Outcome, String> {
             tool::install_package(LINKER).unwrap_or_else(|error| println!("{error}"));
         }
         if !runs(root)? {
-            missing.push(format!("a linker for 32 bits (Debian: {LINKER})"));
+            missing.push(format!("a linker for 32-bit programs (Debian: {LINKER})"));
         } else if !cargo::run(root, &format!("test -p astracer-sdk --locked --lib --target {NARROW}")) {
             return Ok(Outcome::Failed);
         }
@@ -50,10 +50,10 @@ fn check(root: &Path, options: Options) -> Result<Outcome, String> {
     if missing.is_empty() {
         return Ok(Outcome::Passed);
     }
-    Ok(Outcome::Skipped(format!("not there: {}", missing.join(", "))))
+    Ok(Outcome::Skipped(format!("missing: {}", missing.join(", "))))
 }
 
-/// Whether the standard library of `target` is installed for the compiler in use.
+/// Whether the standard library for `target` is installed for the current compiler.
 fn has_library(root: &Path, target: &str) -> bool {
     let mut rustc = Command::new("rustc");
     rustc.current_dir(root).args(["--print", "target-libdir", "--target", target]);
@@ -61,7 +61,7 @@ fn has_library(root: &Path, target: &str) -> bool {
     folder.is_some_and(|folder| !folder.trim().is_empty() && Path::new(folder.trim()).is_dir())
 }
 
-/// Whether a program of 32 bits can be linked and run here.
+/// Whether a 32-bit program can be linked and run here.
 fn runs(root: &Path) -> Result<bool, String> {
     let folder = Path::new(&Metadata::load(root)?.target_directory).join("platforms");
     let (source, program) = (folder.join("main.rs"), folder.join("program"));

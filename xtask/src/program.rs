@@ -1,4 +1,4 @@
-//! Builds a program to measure it, and counts its instructions with valgrind.
+//! Builds a program for a measurement, and counts its instructions with valgrind.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,11 +7,12 @@ use serde::Deserialize;
 
 use crate::{cargo, tool};
 
-/// Makes sure that valgrind is installed; with `install`, as root on Debian, a missing one is.
+/// Checks that valgrind is installed. With `install`, as root on Debian, installs it if it is
+/// missing.
 ///
 /// # Errors
 ///
-/// A sentence that names it, if it is missing.
+/// A sentence that names valgrind, if it is missing.
 pub(crate) fn valgrind(install: bool) -> Result<(), String> {
     tool::require("valgrind", "valgrind", install)
 }
@@ -21,7 +22,7 @@ struct Message {
     executable: Option<PathBuf>,
 }
 
-/// Runs `cargo LINE` with `--message-format json` and returns the last program that it built.
+/// Runs `cargo LINE` with `--message-format json`, and returns the last program that it built.
 ///
 /// # Errors
 ///
@@ -36,10 +37,10 @@ pub(crate) fn build(root: &Path, line: &str) -> Result<PathBuf, String> {
     let messages = String::from_utf8_lossy(&output.stdout);
     let executable = |line: &str| serde_json::from_str::<Message>(line).ok()?.executable;
     let built = messages.lines().rev().find_map(executable);
-    built.filter(|_| output.status.success()).ok_or_else(|| "the program was not built".to_owned())
+    built.filter(|_| output.status.success()).ok_or_else(|| "cargo built no program".to_owned())
 }
 
-/// The instructions of one run on one thread, by cachegrind. The output is passed over.
+/// The instructions of one run on one thread, by cachegrind. The program's output is discarded.
 ///
 /// # Errors
 ///
@@ -59,6 +60,6 @@ pub(crate) fn instructions(program: &Path, args: &[String]) -> Result<f64, Strin
         text.lines().find_map(|line| line.split_once("refs:")?.1.trim().replace(',', "").parse().ok());
     match total {
         Some(total) if output.status.success() => Ok(total),
-        _ => Err(format!("{args:?}: nothing was counted\n{text}")),
+        _ => Err(format!("{args:?}: cachegrind counted no instructions:\n{text}")),
     }
 }

@@ -5,7 +5,8 @@ use std::process::Command;
 
 /// The workspace's root.
 pub(crate) fn root() -> PathBuf {
-    // Cargo tells it at run time; the directory of compilation could be that of another clone.
+    // Cargo sets this variable at run time. The folder at compile time could be that of another
+    // clone.
     let ours = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from("xtask"), PathBuf::from);
     ours.parent().map_or_else(|| PathBuf::from("."), Path::to_owned)
 }
@@ -19,17 +20,17 @@ pub(crate) struct Repo {
 /// One file of the repository.
 #[derive(Debug)]
 pub(crate) struct File {
-    /// Relative to the root, with `/` between its parts.
+    /// Relative to the root, with `/` as the separator.
     pub(crate) path: String,
     pub(crate) bytes: Vec<u8>,
 }
 
 impl Repo {
-    /// Reads all files into memory: the data in the repository is limited to a few megabytes.
+    /// Reads all files into memory. The data in the repository is limited to a few megabytes.
     ///
     /// # Errors
     ///
-    /// If git cannot list the files or one cannot be read.
+    /// If git cannot list the files, or one of them cannot be read.
     pub(crate) fn load(root: &Path) -> Result<Repo, String> {
         let output = Command::new("git")
             .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"])
@@ -53,7 +54,7 @@ impl Repo {
         Ok(Repo { files })
     }
 
-    /// A repository for a test: paths and their texts.
+    /// A repository for tests, from paths and their texts.
     #[cfg(test)]
     pub(crate) fn of(files: &[(&str, &str)]) -> Repo {
         let files = files
@@ -81,7 +82,7 @@ impl Repo {
         self.files.iter().find(|file| file.path == path)
     }
 
-    /// Whether this is a file of the repository, or a folder with one in it.
+    /// Whether this is a file of the repository, or a folder that contains one.
     pub(crate) fn contains(&self, path: &str) -> bool {
         let path = path.trim_end_matches('/');
         self.files.iter().any(|file| {
@@ -91,12 +92,12 @@ impl Repo {
 }
 
 impl File {
-    /// Its text, or `None` for a binary file.
+    /// The file's text, or `None` for a binary file.
     pub(crate) fn text(&self) -> Option<&str> {
         std::str::from_utf8(&self.bytes).ok().filter(|text| !text.contains('\0'))
     }
 
-    /// A recording, a sample or a seed: material for tests, written by others.
+    /// Whether it is a recording, a sample or a seed: test data from elsewhere.
     pub(crate) fn is_data(&self) -> bool {
         self.path.starts_with("workloads/")
             || self.path.starts_with("fuzz/seeds/")

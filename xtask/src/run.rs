@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::affected::{self, Affected};
 use crate::outcome::{Options, Outcome};
+use crate::ran::Ran;
 use crate::step::Step;
 
 /// Runs `steps`, then the affected ones if asked for, and prints the summary. Later steps run even
@@ -26,23 +27,6 @@ pub(crate) fn run(root: &Path, steps: &[Step], with_affected: bool, options: Opt
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
-    }
-}
-
-/// A step that has run.
-#[derive(Debug)]
-pub(crate) struct Ran {
-    pub(crate) step: Step,
-    pub(crate) outcome: Outcome,
-    pub(crate) took: Duration,
-}
-
-impl Ran {
-    pub(crate) fn of(step: Step, root: &Path, options: Options) -> Ran {
-        println!("\n==> {}: {}", step.name(), step.purpose());
-        let start = Instant::now();
-        let outcome = step.run(root, options);
-        Ran { step, outcome, took: start.elapsed() }
     }
 }
 

@@ -22,13 +22,13 @@ fn check(root: &Path, release: Option<String>) -> Result<Outcome, String> {
         return Ok(Outcome::Skipped("cargo-semver-checks is not installed".to_owned()));
     }
     let metadata = Metadata::load(root)?;
-    // The tool's package has no library.
+    // The command-line tool's package has no library.
     let packages = metadata.published().filter(|package| package.has_library());
     let packages: String = packages.map(|package| format!(" -p {}", package.name)).collect();
     Ok(cargo::run(root, &format!("semver-checks --baseline-rev {release}{packages}")).into())
 }
 
-/// The newest tag of a release, such as `v0.1.0`, among the ancestors of the current commit.
+/// The newest release tag, such as `v0.1.0`, among the ancestors of the current commit.
 fn last_release(root: &Path) -> Result<Option<String>, String> {
     let output = Command::new("git")
         .args(["describe", "--tags", "--abbrev=0", "--match", "v[0-9]*"])

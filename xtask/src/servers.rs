@@ -1,9 +1,8 @@
-//! Real servers for tests and for looking at traces: Zipkin, Jaeger and the OpenTelemetry
-//! Collector. Maven and Go fetch them into the user's cache; they run on free ports of the loopback
-//! address.
+//! Real servers for tests and for viewing traces: Zipkin, Jaeger and the OpenTelemetry Collector.
+//! Maven and Go fetch them into the user's cache; they run on free ports of the loopback address.
 //!
-//! This repository pins their versions: `xtask/servers/go` is a Go module whose go.sum has the hash
-//! of every module that Jaeger and the collector are built from; `kind.rs` has Zipkin's version,
+//! This repository pins their versions. `xtask/servers/go` is a Go module whose go.sum has the hash
+//! of every module that Jaeger and the collector are built from. `kind.rs` has Zipkin's version,
 //! and Maven checks its hash.
 
 mod fetch;
@@ -46,7 +45,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> ExitCode {
     for &kind in &options.kinds {
         let done = match options.action {
             Action::Fetch => {
-                fetch::fetch(root, kind, options.install).map(|file| format!("is here: {}", file.display()))
+                fetch::fetch(root, kind, options.install).map(|file| format!("fetched: {}", file.display()))
             }
             Action::Start => start(root, &folder, kind, options.install).map(|running| running.describe()),
             Action::Stop => process::stop_recorded(&folder, kind),
@@ -62,7 +61,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> ExitCode {
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Fetches a server if the cache does not have it, starts it, and waits until it answers.
+/// Fetches a server if the cache does not have it, starts it, and waits until it responds.
 ///
 /// # Errors
 ///

@@ -12,15 +12,15 @@ use crate::{cargo, tool};
 #[derive(Debug, PartialEq)]
 pub(crate) struct Options {
     pub(crate) minutes: u32,
-    /// `None`: all modes, one after the other, each for `minutes`.
+    /// `None` runs all modes one after the other, each for `minutes`.
     pub(crate) mode: Option<&'static str>,
-    /// Under ThreadSanitizer.
+    /// Runs under ThreadSanitizer.
     pub(crate) with_sanitizer: bool,
 }
 
-/// The modes, by the names that the test `proof::soak` knows: the layer and the subscriber, where
-/// spans below a dropped root are visible to other layers or disabled; tracing-opentelemetry behind
-/// the gate, both ways; the layer with too little room; and with traces that are kept late.
+/// The modes, by their names in the test `proof::soak`: the layer and the subscriber, with spans
+/// below a dropped root visible to other layers or disabled; tracing-opentelemetry behind the gate,
+/// both ways; the layer with bounds that are too small; and late keeping.
 const MODES: [&str; 11] = [
     "visible",
     "disabled",
@@ -35,12 +35,12 @@ const MODES: [&str; 11] = [
     "late-cramped",
 ];
 
-/// The mode of this name.
+/// The mode with this name.
 pub(crate) fn mode(name: &str) -> Option<&'static str> {
     MODES.into_iter().find(|mode| *mode == name)
 }
 
-/// Runs until the time is over, or something fails; the failure names its seed.
+/// Runs until the time is over or something fails. A failure prints its seed.
 pub(crate) fn run(root: &Path, options: &Options) -> ExitCode {
     let modes = options.mode.map_or(MODES.to_vec(), |mode| vec![mode]);
     for mode in modes {
@@ -60,8 +60,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> ExitCode {
 
 const SOAK: &str = "-p astracer-sdk --test all --locked proof::soak -- --nocapture";
 
-/// With a standard library that is instrumented too: the one that comes with the compiler makes
-/// false reports.
+/// Runs with an instrumented standard library, since the one shipped with the compiler causes false
+/// reports.
 fn run_sanitized(root: &Path, env: [(&str, String); 2]) -> Result<(), String> {
     let target = format!("{}/sanitizer", Metadata::load(root)?.target_directory);
     let mut command = tool::toolchain_cargo(root, "nightly");
@@ -71,12 +71,12 @@ fn run_sanitized(root: &Path, env: [(&str, String); 2]) -> Result<(), String> {
     tool::run(&mut command)
 }
 
-/// The target that runs here: a sanitizer needs one to be named.
+/// The host target, which a sanitizer requires to be named.
 fn host(root: &Path) -> Result<String, String> {
     let printed = Command::new("rustc").current_dir(root).args(["--print", "host-tuple"]).output();
     let host = printed.ok().and_then(|output| String::from_utf8(output.stdout).ok()).unwrap_or_default();
     if host.trim().is_empty() {
-        return Err("rustc does not say for which target it builds".to_owned());
+        return Err("`rustc --print host-tuple` printed no target".to_owned());
     }
     Ok(host.trim().to_owned())
 }

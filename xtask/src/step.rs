@@ -32,7 +32,7 @@ pub(crate) enum Step {
     Test,
 }
 
-/// What `affected` knows of a slow step.
+/// Inputs and cost of a slow step, for `affected`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slow {
     /// Git pathspecs of what the step reads. Cargo.lock, the toolchain and the step's own source
@@ -111,7 +111,9 @@ impl Step {
             Step::Features => "our crates build with each feature alone",
             Step::Doc => "the documentation builds without warnings, also as docs.rs builds it",
             Step::Package => "every published crate packages, and builds from its package",
-            Step::Minimal => "the oldest allowed dependencies build with the oldest allowed Rust (needs nightly)",
+            Step::Minimal => {
+                "the oldest allowed dependencies build with the oldest allowed Rust (needs nightly)"
+            }
             Step::Platforms => "the SDK compiles for Windows, macOS and 32 bits (needs their libraries)",
             Step::Semver => "no breaking change since the last release (needs cargo-semver-checks)",
             Step::Loom => "loom models of the lock-free parts, in every interleaving",

@@ -1,9 +1,9 @@
-//! Rules that neither the compiler nor clippy checks: the crate graph of ARCHITECTURE.md,
-//! documents, manifests, sizes.
+//! The tidy step: rules that neither the compiler nor clippy checks, about the crate graph of
+//! ARCHITECTURE.md, documents, manifests and sizes.
 //!
 //! Each rule is a function from the repository (and cargo's metadata) to problems, in a file of its
-//! own, with tests that break the rule. A rule about code belongs into clippy.toml or
-//! `[workspace.lints]` wherever a lint can say it.
+//! own, with tests that break the rule. A rule about code belongs in clippy.toml or
+//! `[workspace.lints]` if a lint can express it.
 
 mod circles;
 mod docs;
@@ -27,11 +27,11 @@ use crate::metadata::Metadata;
 use crate::outcome::Outcome;
 use crate::repo::Repo;
 
-/// A broken rule, and its place.
+/// A broken rule, and where.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Problem {
     path: String,
-    /// From 1; `None` if it is about the file as a whole.
+    /// From 1; `None` for the file as a whole.
     line: Option<usize>,
     message: String,
 }
@@ -41,7 +41,7 @@ impl Problem {
         Problem { path: path.to_owned(), line: None, message: message.into() }
     }
 
-    /// At the byte `offset` of `text`, the content of `path`.
+    /// A problem at the byte `offset` of `text`, the content of `path`.
     fn at(path: &str, text: &str, offset: usize, message: impl Into<String>) -> Problem {
         let line = 1 + text.as_bytes()[..offset].iter().filter(|&&byte| byte == b'\n').count();
         Problem { path: path.to_owned(), line: Some(line), message: message.into() }
@@ -97,7 +97,7 @@ fn check(repo: &Repo, metadata: &Metadata) -> Vec<Problem> {
     problems
 }
 
-/// For the rules' tests: problems as they are printed.
+/// Problems as they are printed, for the rules' tests.
 #[cfg(test)]
 fn printed(problems: &[Problem]) -> Vec<String> {
     problems.iter().map(ToString::to_string).collect()

@@ -1,10 +1,10 @@
-//! Programs from outside that steps call, and their installation on request.
+//! External programs that steps call, and their installation on request.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Makes sure that a program is there. With `install`, as root on Debian, a missing one is
-/// installed; otherwise the error says what to install.
+/// Checks that a program exists. With `install`, as root on Debian, installs it if it is missing;
+/// otherwise the error says what to install.
 ///
 /// # Errors
 ///
@@ -32,31 +32,31 @@ pub(crate) fn require(program: &str, debian_package: &str, install: bool) -> Res
     }
 }
 
-/// Whether packages of the system can be installed: as root on Debian.
+/// Whether system packages can be installed: as root on Debian.
 pub(crate) fn can_install_packages() -> bool {
     is_root() && is_there("apt-get")
 }
 
-/// Installs a package of Debian's.
+/// Installs a Debian package.
 ///
 /// # Errors
 ///
-/// A sentence that names the command that failed.
+/// A sentence that names the failed command.
 pub(crate) fn install_package(name: &str) -> Result<(), String> {
     run(Command::new("apt-get").args(["update", "-qq"]))?;
     run(Command::new("apt-get").args(["install", "-y", "-qq", "--no-install-recommends", name]))
 }
 
-/// Installs something that a step can do without. If that fails, the output says so, and the step
-/// is left out for want of what is missing.
+/// Installs something that a step can do without. A failure is only printed; the step then skips
+/// what needs it.
 pub(crate) fn try_install(command: &mut Command) {
     if let Err(error) = run(command) {
         println!("{error}");
     }
 }
 
-/// Whether `cargo +TOOLCHAIN` works, for example `nightly` or `1.88`. With `install`, rustup is
-/// asked for a missing one.
+/// Whether `cargo +TOOLCHAIN` works, for example `nightly` or `1.88`. With `install`, rustup
+/// installs a missing one.
 pub(crate) fn toolchain(root: &Path, toolchain: &str, install: bool) -> bool {
     if install && !has_toolchain(root, toolchain) {
         let words = ["toolchain", "install", toolchain, "--profile", "minimal", "--no-self-update"];
@@ -69,21 +69,22 @@ fn has_toolchain(root: &Path, toolchain: &str) -> bool {
     is_silent_success(toolchain_cargo(root, toolchain).arg("--version"))
 }
 
-/// rustup's cargo, not the one that runs us: only rustup's understands `+TOOLCHAIN`.
+/// rustup's cargo rather than the one that runs this program: only rustup's understands
+/// `+TOOLCHAIN`.
 pub(crate) fn toolchain_cargo(root: &Path, toolchain: &str) -> Command {
     let mut command = Command::new("cargo");
     command.arg(format!("+{toolchain}")).current_dir(root).env("RUSTUP_AUTO_INSTALL", "0");
-    // Cargo sets these for the programs it runs; they would override the choice of a toolchain.
+    // Cargo sets these for the programs it runs. They would override the choice of a toolchain.
     command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO").env_remove("RUSTC").env_remove("RUSTDOC");
     command
 }
 
-/// Whether a command exists and succeeds; its output is discarded.
+/// Whether a command exists and succeeds. Its output is discarded.
 pub(crate) fn is_silent_success(command: &mut Command) -> bool {
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-/// Runs a command; its output is shown.
+/// Runs a command and shows its output.
 ///
 /// # Errors
 ///

@@ -169,7 +169,7 @@ fn events_of_suppressed_spans_are_nobody_s() {
         let spans = world.run(suppressed_inside);
         let drawn = crate::support::draw(&spans);
         if mode == ContextMode::Off {
-            assert!(drawn.contains("sending"), "contexts say nothing there: {drawn}");
+            assert!(drawn.contains("sending"), "without contexts nothing is suppressed: {drawn}");
             continue;
         }
         let names = |name: &str| {

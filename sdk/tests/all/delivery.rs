@@ -42,7 +42,7 @@ impl Gate {
         let state = self.0.0.lock().unwrap();
         let result =
             self.0.1.wait_timeout_while(state, TIMEOUT, |state| state.waiting_max < waiting).unwrap();
-        assert!(!result.1.timed_out(), "{waiting} exports should be under way");
+        assert!(!result.1.timed_out(), "{waiting} exports should be in flight");
     }
 
     fn names(&self) -> Vec<String> {

@@ -167,7 +167,7 @@ fn a_description_does_not_make_an_error_of_ok() {
     assert_eq!(one(&crate::parity::stock(|layer| layer, body), "root").status, Status::error("fine"));
 }
 
-/// Of two calls the last counts (same section). The SDK takes the description that is greater as
+/// The last of two calls counts (same section). The SDK takes the description that is greater as
 /// text.
 #[test]
 fn the_last_of_two_errors_counts() {
@@ -266,7 +266,7 @@ fn traces_that_begin_here_say_that_their_ids_are_random() {
             world(|builder| builder.with_context_mode(mode).with_sampler("never".parse().unwrap()));
         assert_eq!((flags(&dropping.dispatch), header(&dropping).as_str()), (2, "02"));
         let custom = world(|builder| builder.with_context_mode(mode).with_id_generator(Ones));
-        assert_eq!(header(&custom), "01", "nothing is known of another generator");
+        assert_eq!(header(&custom), "01", "another generator's ids may not be random");
         // A remote parent sets the flag for its own ids.
         let remote = info_remote(&kept, TraceFlags::SAMPLED);
         assert_eq!((remote, info_remote(&kept, TraceFlags::new(3))), (1, 3));

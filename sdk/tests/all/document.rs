@@ -45,14 +45,17 @@ fn the_document_s_tables_are_the_tests() {
         expected.extend(rows);
         next = tables.next();
     }
-    assert!(next.is_none(), "the document has no table {next:?}");
+    assert!(next.is_none(), "docs/tracing-layer.md has no table with the header {next:?}");
     let expected = expected.join("\n") + "\n";
     if std::env::var_os("ASTRACER_WRITE").is_some() {
         std::fs::write(path(), expected).unwrap();
         return;
     }
     let different = document.lines().zip(expected.lines()).find(|(is, shall)| is != shall);
-    assert!(document == expected, "{different:?}: `ASTRACER_WRITE=1` writes the tables");
+    assert!(
+        document == expected,
+        "docs/tracing-layer.md differs from the tests: {different:?}; update it with ASTRACER_WRITE=1"
+    );
 }
 
 /// A number with thousands separators, as the document writes it.
@@ -80,6 +83,6 @@ fn the_document_s_instructions_are_those_recorded() {
         format!("(ours: {})", counts["kept, own trait's call"]),
         format!("a decision by the key ({} instructions)", counts["decision"]),
     ] {
-        assert!(document.contains(&expected), "the document does not have `{expected}`");
+        assert!(document.contains(&expected), "docs/tracing-layer.md does not contain `{expected}`");
     }
 }

@@ -162,5 +162,5 @@ fn a_page_that_is_fetched_all_the_time_disturbs_nobody() {
     assert_eq!(stats.roots_kept + stats.roots_dropped, 1_000);
     let address = endpoint.address();
     drop(endpoint);
-    assert!(TcpStream::connect(address).is_err(), "it ends with its guard");
+    assert!(TcpStream::connect(address).is_err(), "the endpoint stops when it is dropped");
 }

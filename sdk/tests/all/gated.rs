@@ -400,7 +400,7 @@ fn policies_at_the_end_see_nothing_behind_the_gate() {
                 info_span!("root").in_scope(|| info_span!("child").in_scope(|| tracing::error!("failed")));
             }
         });
-        assert_eq!(gated.collector.spans().len(), 10, "the head sampler's half, of two spans each");
+        assert_eq!(gated.collector.spans().len(), 10, "the head sampler keeps half, two spans each");
         let stats = world.handle.stats();
         assert_eq!((stats.tail.roots_elsewhere, stats.traces_made), (10, 0), "{stats:?}");
         assert!(world.handle.outcomes().is_empty());

@@ -60,7 +60,10 @@ fn attributes_of_ten_megabytes() {
             let in_events = span.events.iter().flat_map(|event| &event.attributes);
             let held = held + in_events.map(|own| own.value.as_str().len()).sum::<usize>();
             assert!(held <= 4 << 20, "{held}");
-            assert!(span.attributes.iter().any(|own| own.key.as_str() == "small"), "what fits is kept");
+            assert!(
+                span.attributes.iter().any(|own| own.key.as_str() == "small"),
+                "attributes that fit are kept"
+            );
             let cut = span.dropped_attributes_count + span.events.dropped_count;
             assert!(length_max < u32::MAX || cut > 0, "{span:?}");
         }

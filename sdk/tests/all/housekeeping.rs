@@ -125,7 +125,7 @@ fn a_file_that_cannot_be_used_changes_nothing() {
     for (replace, expected) in cases {
         let _ = fs::remove_file(&path);
         replace(&path);
-        assert_eq!(look(), None, "it may be being written: {expected}");
+        assert_eq!(look(), None, "reported at the second check only: {expected}");
         let fault = look().unwrap();
         assert!(fault.contains(expected) && fault.ends_with("the last parameters hold"), "{fault}");
         assert_eq!(look(), Some(fault));
@@ -267,7 +267,7 @@ fn a_snapshot_that_cannot_be_written_is_told() {
     fs::create_dir_all(path.join("in the way")).unwrap();
     world.handle.shutdown(TIMEOUT).unwrap();
     assert!(world.handle.snapshot_fault().unwrap().contains("keys.snapshot"));
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
 }
 
 /// With a budget of one byte per second every export exceeds it, so each interval halves the share,
@@ -288,7 +288,7 @@ fn a_budget_scales_the_sampler_of_a_running_service() {
     }
     // Another sampler is scaled too, and setting a cap does not scale it a second time.
     world.handle.set_sampler(&"ratio:0.08".parse().unwrap());
-    assert_eq!(config(&world), "ratio:0.08", "below the floor already");
+    assert_eq!(config(&world), "ratio:0.08", "it is already below the floor");
     world.handle.set_sampler(&"always".parse().unwrap());
     assert_eq!(config(&world), "always");
     world.handle.set_sampler(&"ratio:1".parse().unwrap());

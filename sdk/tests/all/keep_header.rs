@@ -98,7 +98,7 @@ impl Service<Request<()>> for Wire<'_> {
 fn finish<T>(future: impl Future<Output = Result<T, Infallible>>) -> T {
     match pin!(future).poll(&mut TaskContext::from_waker(Waker::noop())) {
         Poll::Ready(Ok(response)) => response,
-        _ => panic!("nothing here waits"),
+        _ => panic!("no future here waits"),
     }
 }
 
@@ -140,7 +140,7 @@ fn an_error_in_the_third_service_brings_the_parts_of_all_three() {
     let first = node(Some(node(Some(last), true)), true);
     let answer = first.serve(request(7));
     assert_eq!(first.kept(), parts(7, ["caller", "caller", "error"]));
-    assert_eq!(answer.headers()[KEEP_HEADER], format!("{:032x}", 7), "and the caller of all is told");
+    assert_eq!(answer.headers()[KEEP_HEADER], format!("{:032x}", 7), "the outermost caller is informed too");
 }
 
 /// A retried request: the second service has two parts of it. The response to each of its own calls

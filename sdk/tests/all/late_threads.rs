@@ -212,7 +212,7 @@ fn run(setup: Setup, seed: u64) -> Result<(), String> {
 
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name}: not a number: {text}")))
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is '{text}', which is not a number")))
 }
 
 #[test]

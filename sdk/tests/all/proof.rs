@@ -287,7 +287,7 @@ fn run(pair: Pair, seed: u64) {
 
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name}: not a number: {text}")))
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is '{text}', which is not a number")))
 }
 
 /// From this seed on, spans start when they begin (`Start::AtOnce`).
@@ -346,8 +346,8 @@ fn eight_threads_at_once(base: Base, gate: bool, open_max: u64) {
 /// budgets.
 const LATE: &str = "error(traces=1000),slow:p99()";
 
-/// Of the traces that the head sampler dropped, those that failed or were slow are exported,
-/// complete or with the spans that had ended.
+/// Traces that the head sampler dropped are exported if they failed or were slow, complete or with
+/// the spans that had ended.
 fn eight_threads_at_once_kept_late(base: Base, open_max: u64) {
     for (seed, dropped_spans) in [(1, DroppedSpans::Visible), (2, DroppedSpans::Disabled)] {
         for context in MODES {
@@ -510,7 +510,7 @@ fn soak_pair(name: &str) -> Pair {
         "late-disabled" => Pair::Late(DroppedSpans::Disabled),
         "late-subscriber" => Pair::LateSubscriber(DroppedSpans::Visible),
         "late-cramped" => Pair::LateCramped,
-        other => panic!("ASTRACER_SOAK_MODE: no such mode: {other}"),
+        other => panic!("ASTRACER_SOAK_MODE is '{other}', which is not a mode"),
     }
 }
 

@@ -108,7 +108,7 @@ fn what_gathers_leaves_whatever_thread_it_is_of() {
         let exported = batches.try_iter().sum::<usize>();
         assert_eq!(stats.spans_exported as usize, 3 * THREADS + exported);
         assert_eq!(stats.spans_exported + stats.spans_lost.total(), stats.roots_kept, "{stats:?}");
-        assert!(exported >= 10 * THREADS, "what ended before the shutdown is exported: {stats:?}");
+        assert!(exported >= 10 * THREADS, "all spans that ended before the shutdown are exported: {stats:?}");
     }
 }
 

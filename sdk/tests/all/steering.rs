@@ -338,7 +338,7 @@ fn the_time_of_a_decision_is_that_of_the_clock_wherever_it_went() {
     let old: Vec<tracing::Span> = (0..9).map(|_| made()).collect();
     world.clock.advance(Duration::from_secs(3_600));
     assert_eq!(old.iter().filter(|span| used(span)).count(), 3, "a full bucket");
-    assert_eq!(kept(&world, "a", 9), 0, "which the old ones used up");
+    assert_eq!(kept(&world, "a", 9), 0, "the old roots used up the bucket");
     world.clock.advance(Duration::from_secs(100));
     let future: Vec<tracing::Span> = (0..9).map(|_| made()).collect();
     world.clock.set_back(Duration::from_secs(3_000));
@@ -347,5 +347,5 @@ fn the_time_of_a_decision_is_that_of_the_clock_wherever_it_went() {
     world.clock.advance(Duration::from_secs(100));
     assert_eq!(future.iter().filter(|span| used(span)).count(), 1);
     world.clock.advance(Duration::from_secs(100));
-    assert_eq!(kept(&world, "a", 9), 1, "no time of before holds the bucket in the future");
+    assert_eq!(kept(&world, "a", 9), 1, "an earlier time does not hold the bucket back");
 }

@@ -91,7 +91,7 @@ fn an_error_below_a_dropped_root_is_kept_whole() {
     assert_eq!(one(&spans, "query").parent_span_id, root.span_context.span_id());
     for span in &spans {
         assert_eq!(reason(span).as_deref(), Some("error"));
-        assert!(!span.span_context.is_sampled(), "the head sampler did drop it");
+        assert!(!span.span_context.is_sampled(), "the head sampler dropped it");
         let count = span.attributes.iter().find(|of| of.key.as_str() == "sampler.adjusted_count").unwrap();
         assert_eq!(count.value, opentelemetry::Value::F64(0.0));
     }
@@ -173,7 +173,7 @@ fn a_trace_that_is_kept_late_has_no_threshold() {
             error!("failed");
             propagator.inject_context(&Context::current(), &mut sent);
         });
-        assert_eq!(sent["tracestate"], "ot=th:c,other=1", "what is propagated stays");
+        assert_eq!(sent["tracestate"], "ot=th:c,other=1", "propagated headers do not change");
     });
     assert_eq!(one(&spans, "root").span_context.trace_state().header(), "other=1");
 }
@@ -530,7 +530,10 @@ fn an_open_trace_that_is_given_up_is_explained() {
         let late = ids.iter().filter_map(|trace_id| world.handle.why(*trace_id).unwrap().late);
         let late: Vec<_> = late.filter(|late| late.ends_with(given_up)).collect();
         assert_eq!(late.len() as u64, world.handle.stats().tail.traces_given_up.ring_full);
-        assert!(late.iter().filter(|late| *late == given_up).count() > 30, "open ones: no policy was asked");
+        assert!(
+            late.iter().filter(|late| *late == given_up).count() > 30,
+            "evicted while open: no policy was asked"
+        );
     });
 }
 

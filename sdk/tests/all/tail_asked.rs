@@ -25,7 +25,7 @@ fn a_trace_that_is_held_can_be_kept_with_its_late_children() {
         late.in_scope(|| info!("after its root"));
         drop(late);
         assert!(world.handle.keep(ids[1]));
-        assert!(!world.handle.keep(ids[1]), "it is not there twice");
+        assert!(!world.handle.keep(ids[1]), "a trace is found only once");
         assert!(!world.handle.keep(TraceId::from(77)));
     });
     let spans = world.exported();
@@ -50,7 +50,7 @@ fn an_open_trace_can_be_asked_for() {
     let spans = world.run(|| {
         let root = info_span!("root").entered();
         let trace_id = Context::current().span().span_context().trace_id();
-        assert!(!world.handle.keep(trace_id), "it is not there yet");
+        assert!(!world.handle.keep(trace_id), "it has not ended yet");
         drop(root);
         request(false);
     });
@@ -121,10 +121,10 @@ fn a_trace_that_is_asked_for_while_it_is_looked_at_is_kept() {
     tracing::dispatcher::with_default(&world.dispatch, || ids = (0..20).map(|_| request(false)).collect());
     let (handle, wanted) = (world.handle.clone(), ids[7]);
     let kept = world.handle.keep_where(move |trace| {
-        assert!(trace.trace_id() != wanted || !handle.keep(wanted), "it is out of the ring");
+        assert!(trace.trace_id() != wanted || !handle.keep(wanted), "the examined trace is out of the ring");
         false
     });
-    assert_eq!(kept, 0, "by the function");
+    assert_eq!(kept, 0, "the function chose none");
     let spans = world.exported();
     assert_eq!(names(&spans), ["GET /cart", "query"]);
     assert!(spans.iter().all(|span| span.span_context.trace_id() == wanted));

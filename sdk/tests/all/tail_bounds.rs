@@ -170,7 +170,7 @@ fn open_traces_that_failed_share_the_ring() {
     });
     let named = |name: &str| spans.iter().filter(|span| span.name == name).count();
     assert!((10..=16).contains(&named("fails")), "{} of 4 kB", named("fails"));
-    assert_eq!(named("root"), 300, "they say what is missing");
+    assert_eq!(named("root"), 300, "each root has the number of missing spans");
     let cut = |span: &&opentelemetry_sdk::trace::SpanData| {
         span.attributes.iter().any(|of| of.key.as_str() == "sampling.spans_cut")
     };
@@ -246,7 +246,7 @@ fn a_function_that_panics_is_switched_off() {
         requests(40, false);
         request(true);
     });
-    assert_eq!(names(&spans), ["GET /cart", "query"], "the policies after it are asked");
+    assert_eq!(names(&spans), ["GET /cart", "query"], "the policies after it still apply");
     let faults = &world.handle.stats().tail.own_faults[0];
     assert_eq!((&*faults.name, faults.panics, faults.switched_off), ("panics", 16, true));
 }
@@ -351,7 +351,7 @@ fn a_function_that_traces_is_not_put_its_own_traces() {
     });
     let spans = world.run(|| requests(3, false));
     assert_eq!(calls.load(Ordering::Relaxed), 3);
-    assert_eq!(names(&spans), ["inside"; 3], "its own traces failed, and are kept for that");
+    assert_eq!(names(&spans), ["inside"; 3], "the function's own traces failed, and are kept as errors");
     check_sums(&world.handle);
 }
 

@@ -233,7 +233,7 @@ fn spans_that_follow_a_trace_that_was_kept_are_within_its_budget() {
     let stats = world.handle.stats();
     assert!(stats.tail.policies[0].kept_bytes <= 10_000, "{:?}", stats.tail.policies);
     assert_eq!(stats.tail.spans_given_up.refused, 5_000 - steps as u64, "{stats:?}");
-    assert_eq!(cut_by(one(&spans, "GET /events")), 5_000 - steps as i64, "the root is there, and says so");
+    assert_eq!(cut_by(one(&spans, "GET /events")), 5_000 - steps as i64, "the exported root has the number");
     check_sums(&world.handle);
 }
 

@@ -41,7 +41,7 @@ fn a_root_that_was_left_long_ago_takes_no_time_from_others() {
         let held: Vec<_> = (0..20).map(|_| request(false)).collect();
         drop(left);
         let found = held.iter().filter(|trace_id| world.handle.keep(**trace_id)).count();
-        assert_eq!(found, 20, "they have been held for no time: {:?}", world.handle.stats().tail);
+        assert_eq!(found, 20, "their hold has just begun: {:?}", world.handle.stats().tail);
     });
     check_sums(&world.handle);
 }
@@ -60,7 +60,7 @@ fn roots_that_were_left_long_ago_do_not_fill_a_budget_up() {
         }
     });
     let policy = &world.handle.stats().tail.policies[0];
-    assert!(policy.kept <= 2, "{policy:?}: two at once, and no time has passed");
+    assert!(policy.kept <= 2, "{policy:?}: the burst is two, and no time has passed");
     check_sums(&world.handle);
 }
 

@@ -63,7 +63,7 @@ fn marked_traces_take_the_room_of_ordinary_ones() {
     let ordinary = in_turn(&world, 1_000, false);
     let marked = in_turn(&world, 21, true);
     assert_eq!(found(&world, &marked[1..]), [true; 20]);
-    assert!(found(&world, &ordinary).iter().any(|found| *found), "no more than they need");
+    assert!(found(&world, &ordinary).iter().any(|found| *found), "some ordinary traces stay");
     check_sums(&world.handle);
 }
 
@@ -113,7 +113,7 @@ fn ordinary_traces_do_not_take_the_room_of_open_ones() {
         error!(parent: &roots[0], "failed");
         drop(roots);
     });
-    assert_eq!(spans.len(), 151, "the first one is whole");
+    assert_eq!(spans.len(), 151, "the first trace is complete");
     assert!(world.handle.stats().tail.spans_given_up.ring_full > 0);
     check_sums(&world.handle);
 }
@@ -492,7 +492,7 @@ fn a_recorded_trace_takes_the_slot_of_a_kept_one() {
         assert_eq!(world.handle.stats().spans_waiting, 0);
         check_sums(&world.handle);
     });
-    assert_eq!(names(&spans).len(), 6, "its step was odd, and its root came late");
+    assert_eq!(names(&spans).len(), 6, "the step was odd, and the root followed late");
 }
 
 /// Traces from before the clock was set back have times in the future. They are held no longer than
@@ -546,7 +546,7 @@ fn a_late_child_is_not_with_the_trace_that_has_its_slot() {
     // Other traces were kept through the handle.
     let kept: Vec<_> = spans.into_iter().filter(|span| reason(span).as_deref() == Some("error")).collect();
     assert_eq!(names(&kept), [&["other"; 100][..], &["step"; 500]].concat());
-    assert_eq!(world.handle.stats().tail.spans_held, 3, "those of the first");
+    assert_eq!(world.handle.stats().tail.spans_held, 3, "the first trace's spans are held");
     check_sums(&world.handle);
 }
 

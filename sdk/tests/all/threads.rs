@@ -181,7 +181,7 @@ fn spans_below_a_dropped_root_may_be_left_in_any_order() {
             assert_eq!(asked(), 2, "{mode:?}: the leaf is still entered");
             drop(leaf);
             info_span!("next").in_scope(|| ());
-            assert_eq!(asked(), 3, "{mode:?}: nothing is entered any more");
+            assert_eq!(asked(), 3, "{mode:?}: no span is entered");
         });
     }
 }
@@ -218,7 +218,12 @@ fn clones_on_two_subscribers_tell_their_spans_apart() {
             with_default(dispatch, || info_span!("span", otel.name = name, late = Empty))
         };
         let (a, b) = (root(here, "a"), root(there, "b"));
-        assert!(a.id().is_some() && a.id() == b.id(), "registries number alike: {:?} {:?}", a.id(), b.id());
+        assert!(
+            a.id().is_some() && a.id() == b.id(),
+            "registries use the same ids: {:?} {:?}",
+            a.id(),
+            b.id()
+        );
         with_default(here, || a.in_scope(|| info_span!("a.child").in_scope(|| ())));
         with_default(there, || b.in_scope(|| info_span!("b.child").in_scope(|| info!("an event"))));
         a.record("late", 1);

@@ -168,7 +168,7 @@ fn the_context_of_an_ended_span_changes_no_other() {
         let (id, cx) = (old.id(), old.in_scope(Context::current));
         drop(old);
         let is_next = |new: &tracing::Span| !crate::BASE.uses_ids_again() || new.id() == id;
-        let new = (0..10_000).map(|_| info_span!("new")).find(is_next).expect("ids come back");
+        let new = (0..10_000).map(|_| info_span!("new")).find(is_next).expect("ids are reused");
         assert_eq!(new.id() == id, crate::BASE.uses_ids_again());
         for _ in 0..2 {
             assert!(!cx.span().is_recording());

@@ -92,7 +92,7 @@ fn a_generator_of_ids_that_panics_does_not_stop_the_service() {
             });
             sender.send(()).unwrap();
         });
-        ended.recv_timeout(TIMEOUT).expect("the panic left the thread waiting, or went through the layer");
+        ended.recv_timeout(TIMEOUT).expect("the panic blocked the thread or passed through the layer");
         let spans = world.exported();
         assert_eq!(spans.len(), 6, "{with_fields}");
         assert!(spans.iter().all(|span| span.span_context.is_valid()));
@@ -154,7 +154,7 @@ fn the_exporter_s_thread_ends_when_all_is_dropped() {
     let world = world(|builder| builder.with_exporter(TellsOfItsEnd(Mutex::new(sender))));
     tracing::dispatcher::with_default(&world.dispatch, || info_span!("root").in_scope(|| ()));
     drop(world);
-    ended.recv_timeout(TIMEOUT).expect("the thread stays");
+    ended.recv_timeout(TIMEOUT).expect("the exporter's thread did not end");
 }
 
 /// A stored context stays usable when the layer is gone.
@@ -238,7 +238,7 @@ fn requests(world: World) -> World {
         });
         sender.send(world).unwrap();
     });
-    ended.recv_timeout(TIMEOUT).expect("a panic went through the layer")
+    ended.recv_timeout(TIMEOUT).expect("a panic passed through the layer")
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn a_function_that_chooses_may_panic_with_what_panics_when_it_is_dropped() {
     let world = requests(dropping(tail("error")));
     assert_eq!(world.handle.keep_where(|_| panic_with_it()), 0);
     check_sums(&world.handle);
-    assert_eq!(world.handle.keep_where(|_| true), 2, "they are in the ring again");
+    assert_eq!(world.handle.keep_where(|_| true), 2, "they are back in the ring");
 }
 
 #[derive(Debug)]
@@ -395,7 +395,7 @@ fn ids_that_are_none_are_replaced() {
     assert!(spans.iter().all(|span| span.span_context.is_valid()));
 }
 
-/// Reports more spans than there are, so many that their sum overflows.
+/// Reports far more spans than there are: their sum overflows.
 #[derive(Debug)]
 struct CountsAnything;
 

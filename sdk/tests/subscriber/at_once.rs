@@ -74,7 +74,7 @@ fn a_dropped_root_formats_what_its_key_needs() {
         }
     });
     assert_eq!(spans.len(), 1);
-    assert_eq!((route.get(), other.get()), (3, 1), "once for each key, and once each for the kept span");
+    assert_eq!((route.get(), other.get()), (3, 1), "formatted once per key, and once each for the kept span");
     let snapshot = world.handle.snapshot();
     assert!(snapshot.is_none_or(|snapshot| format!("{snapshot:?}").contains("request;http.route=/orders/*")));
 }

@@ -47,7 +47,7 @@ fn a_stale_id_does_nothing_to_the_span_in_its_place() {
         let orphan = info_span!(parent: stale.clone(), "orphan");
         assert_ne!(orphan.id(), Some(stale));
         drop(root);
-        assert_eq!(world.handle.stats().spans_open, 2, "root and next; the orphan is undecided");
+        assert_eq!(world.handle.stats().spans_open, 2, "root and next are open; the orphan is undecided");
         next.in_scope(|| info!("still open"));
     });
     let (orphan, next) = (one(&spans, "orphan"), one(&spans, "next"));
@@ -156,7 +156,7 @@ fn children_that_end_on_another_thread_hold_their_parent() {
             } else {
                 end_elsewhere(rest);
                 drop(entered);
-                assert_eq!(world.handle.stats().spans_open, 1, "its own handle is left");
+                assert_eq!(world.handle.stats().spans_open, 1, "only its own handle is left");
             }
         });
         assert_eq!(spans.len(), 2 * CHILDREN + 1, "left first: {left_first}");

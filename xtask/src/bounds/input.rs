@@ -18,9 +18,9 @@ pub(crate) enum Many {
     Roots,
     /// Spans below one span.
     Children,
-    /// Spans of one trace with branches of every length, each within its parent and beside others.
+    /// Spans of one trace with branches of every length, each within its parent and next to others.
     Branches,
-    /// Spans below each other, without starts: those are looked for upwards.
+    /// Nested spans without start times, which are looked up in their ancestors.
     Depth,
     /// Parents of one span.
     Parents,
@@ -28,7 +28,7 @@ pub(crate) enum Many {
     Processes,
     /// Values of one attribute in one trace.
     Values,
-    /// Lines that are no spans.
+    /// Lines that are not spans.
     Problems,
     /// Files in an archive.
     Members,
@@ -55,7 +55,8 @@ impl Many {
     ];
 }
 
-/// Writes the input with `count` things into a folder: `in`, and `parameters.toml` for keys.
+/// Writes an input with `count` things into a folder: the file `in`, and for keys also
+/// `parameters.toml`.
 pub(crate) fn write(folder: &Path, many: Many, count: usize) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let mut lines = Lines::default();
@@ -88,7 +89,7 @@ pub(crate) fn write(folder: &Path, many: Many, count: usize) -> io::Result<()> {
             let mut times = vec![(1_000u64, 1_000_000_000u64)];
             lines.timed((1, 1), &[], "root", times[0]);
             for place in 1..count {
-                // Half of the spans go on where the last one was, the others begin anywhere.
+                // Half of the spans begin below the previous one, the others anywhere.
                 let parent = if place % 2 == 0 { place - 1 } else { place * 7919 % place.div_ceil(2) };
                 let (start, end) = times[parent];
                 let length = end - start;
@@ -150,7 +151,7 @@ pub(crate) fn write(folder: &Path, many: Many, count: usize) -> io::Result<()> {
     fs::write(folder.join("in"), lines.0)
 }
 
-/// `HTrace`'s lines.
+/// Lines of HTrace 4.
 #[derive(Default)]
 struct Lines(String);
 
@@ -162,7 +163,7 @@ impl Lines {
         self.line((trace, span), parents, name, &times);
     }
 
-    /// A span with a start and an end, ms.
+    /// A span with a start and an end in ms.
     fn timed(&mut self, place: (usize, usize), parents: &[usize], name: &str, (start, end): (u64, u64)) {
         self.line(place, parents, name, &format!("\"b\":{start},\"e\":{end},"));
     }
@@ -171,7 +172,7 @@ impl Lines {
         self.of(place, parents, name, times, "s");
     }
 
-    /// A span of a process.
+    /// A span of the given process.
     fn of(
         &mut self,
         (trace, span): (usize, usize),
@@ -197,7 +198,8 @@ impl Lines {
     }
 }
 
-/// A number in letters, for digits are folded. From g on, for hexadecimal digits are too.
+/// A number written in letters, because names with digits are folded. Letters from g on, because
+/// hexadecimal digits are folded too.
 fn letters(mut number: usize) -> String {
     let mut text = String::new();
     loop {
@@ -209,14 +211,14 @@ fn letters(mut number: usize) -> String {
     }
 }
 
-/// A file of a tar archive, as POSIX.1-1988 (ustar) has it.
+/// A file of a tar archive, in the format of POSIX.1-1988 (ustar).
 fn member(archive: &mut Vec<u8>, name: &str, content: &[u8]) {
     let mut header = [0u8; 512];
     let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, name.as_bytes());
     put(100, b"0000644\0");
     put(124, format!("{:011o}\0", content.len()).as_bytes());
-    // Of the checksum itself, blanks count.
+    // The checksum field counts as blanks.
     put(148, b"        ");
     put(156, b"0");
     put(257, b"ustar\x0000");

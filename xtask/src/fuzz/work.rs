@@ -1,11 +1,11 @@
-//! The fuzz-work step: no input of the fuzz targets of texts and of joining takes more instructions
-//! than its length allows.
+//! The fuzz-work step: no input of the fuzz targets for texts and for joining takes more
+//! instructions than its length allows.
 //!
 //! Tests of the targets limit processor time, which is coarse and differs between machines;
 //! instructions do not. Cachegrind counts those of a whole process, and starting one takes longer
-//! than most inputs do. So inputs are counted together: what they take in sum is an upper bound for
-//! each of them. Only where the sum is above the limit are halves counted, down to the one input
-//! that is above it.
+//! than most inputs do. So inputs are counted in groups: the sum is an upper bound for each of
+//! them. Only if the sum exceeds the limit are the halves counted, down to the one input that
+//! exceeds it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,18 +14,18 @@ use std::process::Command;
 use crate::outcome::{Options, Outcome};
 use crate::program;
 
-/// Targets with the largest numbers of instructions that an input may take, at all and for each of
-/// its bytes. 64 KiB of text may take 2e8, and 4e9 where each byte meets each other. Joining makes
-/// 4,500 spans of each input.
+/// Targets with their limits: instructions per input, and in addition per byte. At most, 64 KiB of
+/// text take 2e8; they would take 4e9 if the work were quadratic. Joining creates 4,500 spans from
+/// each input.
 const TARGETS: [Target; 4] = [
     Target { name: "parameters", at_all: 1e8, for_byte: 2e3 },
     Target { name: "sampler_config", at_all: 1e8, for_byte: 2e3 },
     Target { name: "baseline", at_all: 1e8, for_byte: 2e3 },
     Target { name: "joining", at_all: 1e8, for_byte: 0.0 },
 ];
-/// Mutated inputs of each target, if the environment does not say.
+/// Mutated inputs of each target, unless `ASTRACER_FUZZ_ROUNDS` is set.
 const ROUNDS: &str = "400";
-/// Inputs that are counted together at first.
+/// Inputs per group at first.
 const TOGETHER: usize = 64;
 
 struct Target {
@@ -55,12 +55,12 @@ fn measure(root: &Path) -> Result<Outcome, String> {
         for files in files.chunks(TOGETHER) {
             most = most.max(check(files, &target, &count, &mut passed)?);
         }
-        println!("{:<16} {} inputs, none of them above {most:.2e} instructions", target.name, files.len());
+        println!("{:<16} {} inputs, at most {most:.2e} instructions each", target.name, files.len());
     }
     Ok(passed.into())
 }
 
-/// Writes the inputs of a target into files.
+/// Writes the inputs of a target into files, and returns their paths.
 fn inputs(program: &Path, folder: &Path) -> Result<Vec<PathBuf>, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
     if folder.exists() {
@@ -74,7 +74,7 @@ fn inputs(program: &Path, folder: &Path) -> Result<Vec<PathBuf>, String> {
         .status()
         .map_err(failed)?;
     if !status.success() {
-        return Err(format!("{} wrote no inputs", program.display()));
+        return Err(format!("{} --write failed", program.display()));
     }
     let entries = fs::read_dir(folder).map_err(failed)?;
     let mut files =
@@ -83,7 +83,8 @@ fn inputs(program: &Path, folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-/// Prints the inputs above their limits. Returns an upper bound of what any of the inputs takes.
+/// Prints the inputs above their limits. Returns an upper bound on the instructions of any one
+/// input.
 fn check(
     files: &[PathBuf],
     target: &Target,
@@ -98,7 +99,12 @@ fn check(
         let bytes = fs::metadata(file).map_err(|error| format!("{}: {error}", file.display()))?.len();
         if found > target.limit(bytes) {
             *passed = false;
-            println!("{}: {} takes {found:.2e} instructions", target.name, file.display());
+            println!(
+                "{}: {} takes {found:.2e} instructions, more than {:.2e}",
+                target.name,
+                file.display(),
+                target.limit(bytes)
+            );
         }
         return Ok(found);
     }
@@ -118,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    /// The inputs are named by what they take.
+    /// Each input is named by its number of instructions.
     fn costs(files: &[PathBuf]) -> f64 {
         files.iter().map(|file| file.to_str().expect("UTF-8").parse::<f64>().expect("a number")).sum()
     }
@@ -132,8 +138,8 @@ mod tests {
             counts.set(counts.get() + 1);
             Ok(costs(files))
         };
-        // 2016 in sum: more than one may take, so halves are counted, and quarters of the larger
-        // one.
+        // The sum of 2,016 exceeds the limit of one input, so the halves are counted, and then the
+        // quarters of the larger half.
         assert_eq!(check(&files, &TARGET, &count, &mut passed), Ok(888.0));
         assert!(passed && counts.get() == 5, "{}", counts.get());
         files[20] = "/".into();

@@ -9,10 +9,10 @@ use std::process::Command;
 use super::kind::{Kind, ZIPKIN_VERSION};
 use crate::tool;
 
-/// The folder of the Go module, as seen from the root.
+/// The folder of the Go module, relative to the root.
 const GO_MODULE: &str = "xtask/servers/go";
 
-/// The program of a server: a jar or a binary.
+/// The path of a server's program: a jar or a binary.
 ///
 /// # Errors
 ///
@@ -39,8 +39,8 @@ fn zipkin(cache: &Path, install: bool) -> Result<PathBuf, String> {
     let jar = cache.join(format!("zipkin-server-{ZIPKIN_VERSION}-exec.jar"));
     if !jar.is_file() {
         tool::require("mvn", "maven", install)?;
-        // Into a temporary folder first, so that an interrupted download never leaves half a jar
-        // under the final name.
+        // Copied to a temporary folder first, so that an interrupted download never leaves half a
+        // jar under the final name.
         let fresh = fresh(cache, "zipkin");
         let artifact = format!("-Dartifact=io.zipkin:zipkin-server:{ZIPKIN_VERSION}:jar:exec");
         let copied = tool::run(
@@ -57,7 +57,7 @@ fn zipkin(cache: &Path, install: bool) -> Result<PathBuf, String> {
 }
 
 /// Builds a Go program. The first one takes about eight minutes on two cores, most of it for
-/// packages they share.
+/// packages that both servers share.
 fn go_build(root: &Path, package: &str, program: &Path, install: bool) -> Result<(), String> {
     tool::require("go", "golang-go", install)?;
     let fresh = fresh(program.parent().unwrap_or(root), "go");
@@ -79,10 +79,10 @@ fn fresh(cache: &Path, name: &str) -> PathBuf {
 
 fn rename(from: &Path, to: &Path) -> Result<(), String> {
     std::fs::rename(from, to)
-        .map_err(|error| format!("can't move {} to {}: {error}", from.display(), to.display()))
+        .map_err(|error| format!("cannot move {} to {}: {error}", from.display(), to.display()))
 }
 
-/// The hash of everything that Jaeger and the collector are built from.
+/// A hash of everything that Jaeger and the collector are built from.
 fn source_hash(root: &Path) -> Result<u64, String> {
     let mut hasher = DefaultHasher::new();
     for name in ["go.mod", "go.sum", "collector/main.go"] {
@@ -95,6 +95,8 @@ fn source_hash(root: &Path) -> Result<u64, String> {
 fn cache() -> Result<PathBuf, String> {
     let own = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|folder| folder.is_absolute());
     let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
-    let cache = own.or_else(home).ok_or("neither XDG_CACHE_HOME nor HOME is set, so there is no cache")?;
+    let cache = own
+        .or_else(home)
+        .ok_or("neither XDG_CACHE_HOME nor HOME is set: set one, for the cache of servers")?;
     Ok(cache.join("astracer").join("servers"))
 }

@@ -25,7 +25,8 @@ impl Kind {
         }
     }
 
-    /// The addresses that it listens on, by name. The first is asked whether the server is up.
+    /// The names of the addresses that it listens on. The first one is polled to see whether the
+    /// server is up.
     pub(super) fn ports(self) -> &'static [&'static str] {
         match self {
             Kind::Zipkin => &["HTTP"],
@@ -34,7 +35,7 @@ impl Kind {
         }
     }
 
-    /// The path that a server answers once it is up.
+    /// The path that responds once the server is up.
     pub(super) fn health(self) -> &'static str {
         match self {
             Kind::Zipkin => "/health",
@@ -43,7 +44,7 @@ impl Kind {
         }
     }
 
-    /// Whether only a 200 counts as an answer; else any does.
+    /// Whether only status 200 means that the server is up. Otherwise any status does.
     pub(super) fn is_strict(self) -> bool {
         self != Kind::Collector
     }

@@ -1,4 +1,4 @@
-//! A running server: starts it, asks whether it is up, and stops it.
+//! A running server: starts it, polls whether it is up, and stops it.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use super::kind::Kind;
 
-/// Zipkin takes six seconds on a calm machine.
+/// Zipkin takes six seconds on an idle machine.
 const START_MAX: Duration = Duration::from_secs(120);
 const STOP_MAX: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(100);
 
-/// A server that answers. It keeps running when this program ends.
+/// A server that is up. It keeps running when this program ends.
 #[derive(Debug)]
 pub(crate) struct Running {
     kind: Kind,
@@ -25,7 +25,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// The environment variables that tests find the server by.
+    /// The environment variables that pass the server's addresses to tests.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
         let prefix = format!("ASTRACER_E2E_{}", self.kind.name().to_uppercase());
         let addresses =
@@ -34,7 +34,7 @@ impl Running {
         addresses.chain(file).collect()
     }
 
-    /// Its addresses, as text.
+    /// The server's addresses as text.
     pub(crate) fn describe(&self) -> String {
         let mut text = String::from("running");
         for (name, address) in &self.addresses {
@@ -46,9 +46,11 @@ impl Running {
         text
     }
 
+    /// Stops the server.
+    ///
     /// # Errors
     ///
-    /// A sentence, if it can't be stopped.
+    /// A sentence, if it cannot be stopped.
     pub(crate) fn stop(&self) -> Result<String, String> {
         stop_recorded(&self.folder, self.kind)
     }
@@ -65,7 +67,7 @@ pub(super) fn start(root: &Path, folder: &Path, kind: Kind, program: &Path) -> R
     if let Some(file) = &file {
         command.env("FILE", file);
     }
-    // A process group of its own: Ctrl-C in this terminal is not for the server.
+    // A separate process group, so that Ctrl-C in this terminal does not reach the server.
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     let mut child = command
@@ -73,7 +75,7 @@ pub(super) fn start(root: &Path, folder: &Path, kind: Kind, program: &Path) -> R
         .stdout(log)
         .stderr(errors)
         .spawn()
-        .map_err(|error| format!("{} did not start: {error}", program.display()))?;
+        .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
     fs::write(pid_file(folder, kind), format!("{} {}", child.id(), program.display()))
         .map_err(|error| format!("cannot write the process id: {error}"))?;
     let running = Running { kind, folder: folder.to_owned(), addresses, file };
@@ -89,7 +91,7 @@ fn command(root: &Path, kind: Kind, program: &Path, addresses: &[(&'static str, 
     if kind == Kind::Zipkin {
         let address = addresses[0].1;
         let mut command = Command::new("java");
-        // Without these it would listen on every address of the machine.
+        // Without the address it would listen on all interfaces.
         command
             .args(["-Xms64m", "-Xmx1g"])
             .arg(format!("-Darmeria.ports[0].ip={}", address.ip()))
@@ -107,7 +109,7 @@ fn command(root: &Path, kind: Kind, program: &Path, addresses: &[(&'static str, 
 }
 
 /// Free ports for everything the server listens on. Another program could take one before the
-/// server starts; that is rare, and the server then says so.
+/// server starts. That is rare, and the server's log then reports it.
 fn free_addresses(kind: Kind) -> Result<Vec<(&'static str, SocketAddr)>, String> {
     let listen = || TcpListener::bind(("127.0.0.1", 0)).and_then(|port| Ok((port.local_addr()?, port)));
     let ports: Result<Vec<_>, _> = kind.ports().iter().map(|&name| Ok((name, listen()?))).collect();
@@ -119,19 +121,19 @@ fn wait(child: &mut Child, running: &Running) -> Result<(), String> {
     let start = Instant::now();
     loop {
         if let Ok(Some(status)) = child.try_wait() {
-            return Err(format!("it ended at once: {status}"));
+            return Err(format!("it exited before it was up: {status}"));
         }
         if answers(running.addresses[0].1, running.kind.health(), running.kind.is_strict()) {
             return Ok(());
         }
         if start.elapsed() > START_MAX {
-            return Err(format!("it did not answer within {} s", START_MAX.as_secs()));
+            return Err(format!("it was not up within {} s", START_MAX.as_secs()));
         }
         std::thread::sleep(POLL);
     }
 }
 
-/// Whether a server answers to a GET, and with 200 if that is asked.
+/// Whether a server responds to a GET, with status 200 if `strict`.
 fn answers(address: SocketAddr, path: &str, strict: bool) -> bool {
     let ask = || {
         let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
@@ -144,21 +146,21 @@ fn answers(address: SocketAddr, path: &str, strict: bool) -> bool {
     ask().is_ok_and(|head: [u8; 12]| head.starts_with(wanted))
 }
 
-/// Stops the server that was started last from this clone, if it still runs.
+/// Stops the server that was last started from this clone, if it still runs.
 ///
 /// # Errors
 ///
-/// A sentence, if it does not end.
+/// A sentence, if it does not exit.
 pub(super) fn stop_recorded(folder: &Path, kind: Kind) -> Result<String, String> {
     let note = pid_file(folder, kind);
     let Ok(text) = fs::read_to_string(&note) else { return Ok("not running".to_owned()) };
     let (pid, program) = text.split_once(' ').unwrap_or((&text, ""));
     let start = Instant::now();
     let mut signal = "-TERM";
-    // Another process may have got the same number since, so the program is compared too.
+    // Another process may have the same id by now, so the program is compared too.
     while is_running(pid, program) {
         if start.elapsed() > 2 * STOP_MAX {
-            return Err(format!("process {pid} does not end"));
+            return Err(format!("process {pid} does not exit: stop it yourself"));
         }
         if start.elapsed() > STOP_MAX {
             signal = "-KILL";
@@ -174,7 +176,8 @@ fn is_running(pid: &str, program: &str) -> bool {
     let output = Command::new("ps").args(["-ww", "-o", "stat=,command=", "-p", pid]).output();
     output.is_ok_and(|output| {
         let line = String::from_utf8_lossy(&output.stdout);
-        // A process that ended stays as a zombie until its parent, us, asks for its status.
+        // A process that has exited remains as a zombie until its parent, this program, waits for
+        // it.
         !line.trim_start().starts_with('Z') && line.contains(program)
     })
 }

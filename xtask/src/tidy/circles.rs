@@ -1,9 +1,9 @@
-//! The modules of a crate depend on each other without a circle.
+//! The modules of a crate do not depend on each other in a cycle.
 //!
-//! Cargo keeps crates free of circles; nothing keeps modules. The rule looks at siblings: `a`
-//! depends on `b` if a file of `a`, or of a module below it, names `b` or a path into it. A child
-//! may name its parent. Paths are found by their spelling (`crate::`, `super::`), so a path built
-//! by a macro is not seen. Tests are left out: they may look anywhere.
+//! Cargo prevents cycles of crates, but nothing prevents cycles of modules. The rule compares
+//! siblings: `a` depends on `b` if a file of `a`, or of a module below it, names `b` or a path into
+//! it. A child may name its parent. Paths are recognised by their spelling (`crate::`, `super::`),
+//! so a path built by a macro is missed. Tests are ignored, since they may use anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use super::Problem;
 use super::text::find_word;
 use crate::repo::Repo;
 
-/// For each parent module, its children, and for each child the siblings that it names.
+/// By parent module: its children, each with the siblings that it names.
 type Arrows = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
 pub(super) fn check(repo: &Repo) -> Vec<Problem> {
@@ -19,7 +19,7 @@ pub(super) fn check(repo: &Repo) -> Vec<Problem> {
     for (parent, siblings) in arrows(repo) {
         for circle in circles(&siblings) {
             let names: Vec<&str> = circle.iter().map(String::as_str).collect();
-            let message = format!("modules depend on each other in a circle: {}", names.join(", "));
+            let message = format!("modules depend on each other in a cycle: {}", names.join(", "));
             problems.push(Problem::file(&parent, message));
         }
     }
@@ -39,7 +39,7 @@ fn arrows(repo: &Repo) -> Arrows {
             continue;
         }
         for target in targets(text, &module) {
-            // The first place at which both paths differ names the two siblings.
+            // The first component in which the two paths differ names the two siblings.
             let Some(depth) =
                 (0..module.len().min(target.len())).find(|&depth| module[depth] != target[depth])
             else {
@@ -53,7 +53,7 @@ fn arrows(repo: &Repo) -> Arrows {
     arrows
 }
 
-/// The paths that a file of `module` names, from the crate's root on.
+/// The paths that a file of `module` names, from the crate's root.
 fn targets(text: &str, module: &[&str]) -> Vec<Vec<String>> {
     let text = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
     let code: String = text
@@ -68,7 +68,7 @@ fn targets(text: &str, module: &[&str]) -> Vec<Vec<String>> {
         }
     }
     for at in find_word(&code, "super") {
-        // `super::super::` is found at its first word.
+        // `super::super::` is handled at its first word.
         if code[..at].ends_with("super::") {
             continue;
         }
@@ -86,7 +86,7 @@ fn targets(text: &str, module: &[&str]) -> Vec<Vec<String>> {
 }
 
 /// The first names of a path or of a group of paths: `a` of `a::b`, `a` and `c` of `{a::b, c}`.
-/// Names that are no modules have no arrows of their own, so they are in no circle.
+/// Names that are not modules depend on nothing, so they are in no cycle.
 fn heads(rest: &str) -> Vec<String> {
     let Some(group) = rest.strip_prefix('{') else {
         return vec![rest.chars().take_while(|&c| is_of_word(c)).collect()];
@@ -107,8 +107,8 @@ fn heads(rest: &str) -> Vec<String> {
             break;
         }
     }
-    // Of `a::b::c` the later names are here too. Only names of modules beside `a` matter, so they
-    // do no harm.
+    // For `a::b::c` in a group this includes the later names. They do no harm, since only names of
+    // siblings matter.
     heads
 }
 
@@ -157,8 +157,8 @@ mod tests {
             ("x/src/f.rs", "use crate::e;"),
         ];
         let expected = [
-            "x/src: modules depend on each other in a circle: a, b, c",
-            "x/src: modules depend on each other in a circle: e, f",
+            "x/src: modules depend on each other in a cycle: a, b, c",
+            "x/src: modules depend on each other in a cycle: e, f",
         ];
         assert_eq!(printed(&check(&Repo::of(&files))), expected);
     }

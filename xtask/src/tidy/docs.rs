@@ -1,4 +1,4 @@
-//! Every crate and every module opens with its job.
+//! Every crate and every module begins with its purpose.
 
 use super::Problem;
 use crate::metadata::Metadata;
@@ -12,7 +12,7 @@ pub(super) fn check(repo: &Repo, metadata: &Metadata) -> Vec<Problem> {
     problems
 }
 
-/// Also in crates that are not published: their job is what a newcomer looks for.
+/// Unpublished crates too: a newcomer looks for their purpose.
 fn crate_roots(repo: &Repo, metadata: &Metadata) -> Vec<Problem> {
     let targets = metadata.ours().flat_map(|package| &package.targets);
     let roots = targets.filter(|target| {
@@ -30,12 +30,12 @@ fn modules(repo: &Repo) -> Vec<Problem> {
 
 fn without_job(repo: &Repo, path: &str) -> Option<Problem> {
     let text = repo.file(path)?.text()?;
-    // Attributes may stand before the documentation, or be it: `#![doc = include_str!(...)]`.
+    // Attributes may precede the documentation, or contain it: `#![doc = include_str!(...)]`.
     let mut lines = text.lines().map(str::trim);
     let first =
         lines.find(|line| !line.is_empty() && (!line.starts_with("#!") || line.starts_with("#![doc")));
     let opens = first.is_some_and(|line| line.starts_with("//! ") || line.starts_with("#![doc"));
-    (!opens).then(|| Problem::file(path, "does not open with its job (`//! ...`)"))
+    (!opens).then(|| Problem::file(path, "has no module documentation: begin with its purpose (`//! ...`)"))
 }
 
 #[cfg(test)]
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_file_without_a_job_is_found() {
-        let message = "does not open with its job (`//! ...`)";
+        let message = "has no module documentation: begin with its purpose (`//! ...`)";
         check_file("x/lib.rs", "pub fn f() {}\n//! Late.", &[&format!("x/lib.rs: {message}")]);
         check_file("x/lib.rs", "", &[&format!("x/lib.rs: {message}")]);
         check_file("x/src/a.rs", "// Decides.\n", &[&format!("x/src/a.rs: {message}")]);

@@ -1,5 +1,5 @@
-//! The crate graph: what Cargo.toml files say against the table of ARCHITECTURE.md, and who may use
-//! which heavy dependency.
+//! The crate graph: the dependencies in Cargo.toml files match the table of ARCHITECTURE.md, and
+//! heavy dependencies are confined to the crates that may have them.
 
 use std::collections::BTreeMap;
 
@@ -9,22 +9,22 @@ use crate::repo::Repo;
 
 const DOCUMENT: &str = "ARCHITECTURE.md";
 
-/// Crates whose use is confined to a few folders. A `*` at the end stands for any ending.
+/// Dependencies that only a few folders may have. A `*` at the end matches any ending.
 const CONFINED: &[(&str, &[&str])] = &[
-    ("opentelemetry*", &["sdk", "exporters", "baggage", "astracer"]),
+    ("opentelemetry*", &["sdk", "exporters", "astracer"]),
     ("tracing-opentelemetry", &["sdk"]),
     ("argmin*", &["tuner"]),
-    ("tokio*", &["exporters", "receiver", "queries"]),
+    ("tokio*", &["exporters", "receiver"]),
 ];
 
-/// Unpublished folders, free to use anything.
-const FREE: &[&str] = &["benches", "tests", "examples", "fuzz"];
+/// Unpublished folders, which may depend on anything.
+const FREE: &[&str] = &["benches", "tests", "testing", "examples", "fuzz"];
 
 /// A row of the table.
 struct Row {
     folder: String,
     line: usize,
-    /// Folders; `None`: anything.
+    /// Folders that it may depend on; `None` for anything.
     may_use: Option<Vec<String>>,
 }
 
@@ -38,7 +38,8 @@ pub(super) fn check(repo: &Repo, metadata: &Metadata) -> Vec<Problem> {
     problems
 }
 
-/// The table's columns are found by their headings: `folder`, `crate`, `depends on (ours)`.
+/// Parses the crate table. Its columns are found by their headings: `folder`, `crate`,
+/// `depends on (ours)`.
 fn table(text: &str) -> Result<BTreeMap<String, Row>, String> {
     let cells = |line: &str| -> Vec<String> {
         let line = line.trim().trim_start_matches('|').trim_end_matches('|');
@@ -82,9 +83,9 @@ fn arrows(rows: &BTreeMap<String, Row>, metadata: &Metadata) -> Vec<Problem> {
             problems.push(Problem { path: DOCUMENT.to_owned(), line: Some(row.line), message });
         };
         match packages.get(name.as_str()) {
-            None => problem(format!("there is no crate {name}")),
+            None => problem(format!("the crate {name} does not exist")),
             Some(package) if metadata.folder(package) != row.folder => {
-                problem(format!("{name} lies in {}, not in {}", metadata.folder(package), row.folder));
+                problem(format!("{name} is in {}, not in {}", metadata.folder(package), row.folder));
             }
             Some(_) => {}
         }
@@ -111,7 +112,7 @@ fn arrows(rows: &BTreeMap<String, Row>, metadata: &Metadata) -> Vec<Problem> {
                 problems.push(Problem::file(
                     &manifest,
                     format!(
-                        "{} depends on {used}, an arrow that the crate table of {DOCUMENT} does not have",
+                        "{} depends on {used}, which its row in the crate table of {DOCUMENT} does not list",
                         row.folder
                     ),
                 ));
@@ -132,7 +133,8 @@ fn confined(metadata: &Metadata) -> Vec<Problem> {
             for (pattern, allowed) in CONFINED {
                 if matches(pattern, &dependency.name) && !allowed.contains(&folder.as_str()) {
                     let manifest = metadata.relative(&package.manifest_path);
-                    let message = format!("`{}` is for {} only", dependency.name, allowed.join(", "));
+                    let message =
+                        format!("only these may depend on `{}`: {}", dependency.name, allowed.join(", "));
                     problems.push(Problem::file(&manifest, message));
                 }
             }
@@ -164,7 +166,8 @@ mod tests {
 | tests | x-tests | test | anything |
 ";
 
-    /// Each crate: name, folder, dependencies; `dev:` in front of a test's dependency.
+    /// Metadata for crates given as (name, folder, dependencies), with `dev:` before a
+    /// dev-dependency.
     fn metadata(crates: &[(&str, &str, &[&str])]) -> Metadata {
         let packages = crates.iter().map(|(name, folder, dependencies)| {
             let dependencies = dependencies.iter().map(|dependency| match dependency.split_once(':') {
@@ -212,8 +215,8 @@ mod tests {
             ("x-tests", "tests", &[]),
         ];
         let expected = [
-            "high/Cargo.toml: high depends on tests, an arrow that the crate table of ARCHITECTURE.md does not have",
-            "low/Cargo.toml: low depends on tests, an arrow that the crate table of ARCHITECTURE.md does not have",
+            "high/Cargo.toml: high depends on tests, which its row in the crate table of ARCHITECTURE.md does not list",
+            "low/Cargo.toml: low depends on tests, which its row in the crate table of ARCHITECTURE.md does not list",
         ];
         check_graph(TABLE, crates, &expected);
     }
@@ -223,8 +226,8 @@ mod tests {
         let crates: &[(&str, &str, &[&str])] =
             &[("x-low", "lower", &[]), ("x-high", "high", &[]), ("x-new", "new", &[])];
         let expected = [
-            "ARCHITECTURE.md:5: x-low lies in lower, not in low",
-            "ARCHITECTURE.md:7: there is no crate x-tests",
+            "ARCHITECTURE.md:5: x-low is in lower, not in low",
+            "ARCHITECTURE.md:7: the crate x-tests does not exist",
             "new/Cargo.toml: x-new has no row in the crate table of ARCHITECTURE.md",
         ];
         check_graph(TABLE, crates, &expected);
@@ -250,9 +253,9 @@ mod tests {
             ("x-tests", "tests", &["opentelemetry-proto"]),
         ];
         let expected = [
-            "low/Cargo.toml: `opentelemetry_sdk` is for sdk, exporters, baggage, astracer only",
-            "high/Cargo.toml: `argmin` is for tuner only",
-            "high/Cargo.toml: `tokio` is for exporters, receiver, queries only",
+            "low/Cargo.toml: only these may depend on `opentelemetry_sdk`: sdk, exporters, astracer",
+            "high/Cargo.toml: only these may depend on `argmin`: tuner",
+            "high/Cargo.toml: only these may depend on `tokio`: exporters, receiver",
         ];
         check_graph(TABLE, crates, &expected);
     }

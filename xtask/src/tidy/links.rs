@@ -1,4 +1,4 @@
-//! Every link of a Markdown file to a file of the repository, or to a heading, leads somewhere.
+//! Every link in a Markdown file to a file of the repository, or to a heading, has a target.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use crate::repo::{File, Repo};
 
 pub(super) fn check(repo: &Repo) -> Vec<Problem> {
     let mut problems = Vec::new();
-    // Documents in a data folder were mostly written by others; their README is ours.
+    // Documents in a data folder mostly come from elsewhere; only their README is ours.
     for (file, text) in
         repo.with_extension(".md").filter(|(file, _)| !file.is_data() || file.path.ends_with("README.md"))
     {
@@ -21,7 +21,7 @@ pub(super) fn check(repo: &Repo) -> Vec<Problem> {
     problems
 }
 
-/// Says what is wrong with the link from `file` to `target`.
+/// The problem with the link from `file` to `target`, if there is one.
 fn broken(repo: &Repo, file: &File, target: &str) -> Option<String> {
     if target.contains("://") || target.starts_with("mailto:") {
         return None;
@@ -30,13 +30,13 @@ fn broken(repo: &Repo, file: &File, target: &str) -> Option<String> {
         target.split_once('#').map_or((target, None), |(path, heading)| (path, Some(heading)));
     let linked = if path.is_empty() { Some(file.path.clone()) } else { resolve(&file.path, path) };
     let Some(linked) = linked.filter(|linked| repo.contains(linked)) else {
-        return Some(format!("the link to {target} leads to no file of the repository"));
+        return Some(format!("the link to {target} has no target in the repository"));
     };
     let text = repo.file(&linked).filter(|file| file.path.ends_with(".md"))?.text()?;
-    (!headings(text).contains(heading?)).then(|| format!("the link to {target} leads to no heading"))
+    (!headings(text).contains(heading?)).then(|| format!("the link to {target} names no heading"))
 }
 
-/// `path` as seen from the folder of `from`; `None` if it leaves the repository.
+/// `path` relative to the folder of `from`; `None` if it leaves the repository.
 fn resolve(from: &str, path: &str) -> Option<String> {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();
@@ -75,7 +75,7 @@ fn links(prose: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// `text` with fenced blocks and code spans blanked out, at the same offsets.
+/// `text` with fenced blocks and code spans replaced by blanks, at the same offsets.
 fn without_code(text: &str) -> String {
     let mut prose = String::with_capacity(text.len());
     let mut fenced = false;
@@ -98,7 +98,7 @@ fn without_code(text: &str) -> String {
     prose
 }
 
-/// The anchors that GitHub makes of a document's headings.
+/// The anchors that GitHub generates for a document's headings.
 fn headings(text: &str) -> BTreeSet<String> {
     let mut anchors = BTreeSet::new();
     let mut fenced = false;
@@ -143,23 +143,20 @@ mod tests {
 
     #[test]
     fn links_that_lead_nowhere() {
-        check_text(
-            "a\n[a](gone.md)",
-            &["docs/a.md:2: the link to gone.md leads to no file of the repository"],
-        );
+        check_text("a\n[a](gone.md)", &["docs/a.md:2: the link to gone.md has no target in the repository"]);
         check_text(
             "[a](../../c.md)",
-            &["docs/a.md:1: the link to ../../c.md leads to no file of the repository"],
+            &["docs/a.md:1: the link to ../../c.md has no target in the repository"],
         );
         check_text(
             "a\n\n[x]: gone.md",
-            &["docs/a.md:3: the link to gone.md leads to no file of the repository"],
+            &["docs/a.md:3: the link to gone.md has no target in the repository"],
         );
-        check_text("[a](#gone)", &["docs/a.md:1: the link to #gone leads to no heading"]);
-        check_text("[a](b.md#part-2)", &["docs/a.md:1: the link to b.md#part-2 leads to no heading"]);
+        check_text("[a](#gone)", &["docs/a.md:1: the link to #gone names no heading"]);
+        check_text("[a](b.md#part-2)", &["docs/a.md:1: the link to b.md#part-2 names no heading"]);
         check_text(
             "`code` [a](gone.md) `code`",
-            &["docs/a.md:1: the link to gone.md leads to no file of the repository"],
+            &["docs/a.md:1: the link to gone.md has no target in the repository"],
         );
     }
 }

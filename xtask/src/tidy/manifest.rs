@@ -5,8 +5,8 @@ use super::Problem;
 use crate::metadata::{Metadata, Package};
 use crate::repo::Repo;
 
-/// Files in a crate's folder. `cargo package` follows symbolic links, so the licences can be links
-/// to the root's.
+/// Files in a crate's folder. `cargo package` follows symbolic links, so the licences may be links
+/// to those at the root.
 const FILES: [&str; 3] = ["README.md", "LICENSE-MIT", "LICENSE-APACHE"];
 
 pub(super) fn check(repo: &Repo, metadata: &Metadata) -> Vec<Problem> {

@@ -1,4 +1,5 @@
-//! No comment opens with What, Who, How or Of: its subject is the thing's name.
+//! No comment opens with a word such as What, Who or How. It names its subject or begins with a
+//! verb.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,8 @@ use crate::repo::Repo;
 const OPENERS: [&str; 8] =
     ["What ", "Who ", "How ", "So many ", "Whether what ", "Of ", "That of ", "Those of "];
 
-/// Crates that still have such comments, and the most that each may have. The numbers only go down.
+/// Crates that still have such comments, with the largest accepted number for each. The numbers may
+/// only fall.
 const ALLOWED: &[(&str, usize)] = &[];
 
 pub(super) fn check(repo: &Repo) -> Vec<Problem> {

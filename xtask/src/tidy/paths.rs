@@ -1,13 +1,14 @@
-//! No path of somebody's machine in a tracked text: a clone must not need what lies outside of it.
+//! No tracked text contains a path on one machine, because a clone must not need files outside of
+//! it.
 
 use super::Problem;
 use crate::repo::Repo;
 
-/// Folders at a file system's root. Joined with their slashes here, so that this file does not trip
-/// its own rule.
+/// Folders at a file system's root. The slashes are added by the code, so that this file does not
+/// break its own rule.
 const FOLDERS: &[&str] = &["work", "home", "root", "Users"];
 
-/// Files that name such a path for a reason.
+/// Files that contain such a path, each with the reason.
 const ALLOWED: &[(&str, &str)] = &[];
 
 pub(super) fn check(repo: &Repo) -> Vec<Problem> {
@@ -19,7 +20,7 @@ fn check_except(repo: &Repo, allowed: &[(&str, &str)]) -> Vec<Problem> {
     for (path, _) in allowed {
         let needed = repo.file(path).and_then(|file| file.text()).is_some_and(|text| first(text).is_some());
         if !needed {
-            problems.push(Problem::file(path, "needs no entry in the list of tidy/paths.rs any more"));
+            problems.push(Problem::file(path, "no longer needs its entry in tidy/paths.rs: remove it"));
         }
     }
     for file in repo.files().filter(|file| !allowed.iter().any(|(path, _)| *path == file.path)) {
@@ -29,14 +30,14 @@ fn check_except(repo: &Repo, allowed: &[(&str, &str)]) -> Vec<Problem> {
                 &file.path,
                 text,
                 offset,
-                format!("a path on one machine: /{folder}/..."),
+                format!("a path that exists on one machine only: /{folder}/..."),
             ));
         }
     }
     problems
 }
 
-/// The first machine path in `text`, and its folder.
+/// The first machine path in `text`: its offset and its folder.
 fn first(text: &str) -> Option<(usize, &'static str)> {
     let found = FOLDERS.iter().filter_map(|&folder| {
         let pattern = format!("/{folder}/");
@@ -47,7 +48,7 @@ fn first(text: &str) -> Option<(usize, &'static str)> {
     found.min()
 }
 
-/// Whether the slash at `offset` begins a path; in `a/work/b` and in `https://host/work/` it does
+/// Whether the slash at `offset` begins a path. In `a/work/b` and in `https://host/work/` it does
 /// not.
 fn starts_path(text: &str, offset: usize) -> bool {
     let before = text[..offset].chars().next_back();
@@ -63,7 +64,7 @@ mod tests {
     fn a_machine_path_is_found() {
         for folder in FOLDERS {
             let text = format!("one\ncd /{folder}/me/astracer\n");
-            let expected = [format!("a.md:2: a path on one machine: /{folder}/...")];
+            let expected = [format!("a.md:2: a path that exists on one machine only: /{folder}/...")];
             assert_eq!(printed(&check(&Repo::of(&[("a.md", &text)]))), expected);
         }
     }
@@ -82,8 +83,8 @@ mod tests {
         let text = format!("/{}/hadoop", "home");
         let repo = Repo::of(&[("a.log", &text), ("b.log", &text), ("c.log", "")]);
         let expected = [
-            "c.log: needs no entry in the list of tidy/paths.rs any more",
-            &format!("b.log:1: a path on one machine: {text}...").replace("hadoop", ""),
+            "c.log: no longer needs its entry in tidy/paths.rs: remove it",
+            &format!("b.log:1: a path that exists on one machine only: {text}...").replace("hadoop", ""),
         ];
         assert_eq!(printed(&check_except(&repo, &[("a.log", "recorded"), ("c.log", "recorded")])), expected);
     }

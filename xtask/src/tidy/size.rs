@@ -8,8 +8,8 @@ const LINES_MAX: usize = 600;
 
 /// Longer files, each with the reason why it is still one concept.
 const LONG: &[(&str, &str)] = &[
-    ("formats/src/json/tests.rs", "one suite, over one walker, with one way to draw what it reads"),
-    ("recording/tests/it/source.rs", "one suite, over the one front door"),
+    ("formats/src/json/tests.rs", "one suite for one walker, with one notation for the values it reads"),
+    ("recording/tests/it/source.rs", "one suite for one entry point"),
 ];
 
 const DATA_BYTES_MAX: usize = 12_000_000;
@@ -25,7 +25,7 @@ fn lines(repo: &Repo, long: &[(&str, &str)]) -> Vec<Problem> {
     let is_long = |text: &str| code_lines(text) > LINES_MAX;
     for (path, _) in long {
         if !repo.file(path).and_then(|file| file.text()).is_some_and(is_long) {
-            problems.push(Problem::file(path, "needs no entry in the list of tidy/size.rs any more"));
+            problems.push(Problem::file(path, "no longer needs its entry in tidy/size.rs: remove it"));
         }
     }
     for (file, text) in repo.rust_files().filter(|(_, text)| is_long(text)) {
@@ -49,7 +49,7 @@ fn data(repo: &Repo, bytes_max: usize) -> Option<Problem> {
     let bytes: usize = files().map(|file| file.bytes.len()).sum();
     let largest = files().max_by_key(|file| file.bytes.len())?;
     let message =
-        format!("recorded data is {bytes} bytes in all, more than {bytes_max}; this file is the largest");
+        format!("recorded data has {bytes} bytes in total, more than {bytes_max}; this file is the largest");
     (bytes > bytes_max).then(|| Problem::file(&largest.path, message))
 }
 
@@ -70,7 +70,7 @@ mod tests {
     fn an_entry_must_be_needed() {
         let repo = Repo::of(&[("a.rs", "x\n")]);
         let expected = ["a.rs", "gone.rs"]
-            .map(|path| format!("{path}: needs no entry in the list of tidy/size.rs any more"));
+            .map(|path| format!("{path}: no longer needs its entry in tidy/size.rs: remove it"));
         assert_eq!(printed(&lines(&repo, &[("a.rs", "a test"), ("gone.rs", "a test")])), expected);
     }
 
@@ -82,8 +82,7 @@ mod tests {
             ("model/src/c.rs", "123"),
         ]);
         assert_eq!(data(&repo, 11), None);
-        let expected =
-            "formats/tests/data/b: recorded data is 11 bytes in all, more than 10; this file is the largest";
+        let expected = "formats/tests/data/b: recorded data has 11 bytes in total, more than 10; this file is the largest";
         assert_eq!(data(&repo, 10).map(|problem| problem.to_string()), Some(expected.to_owned()));
     }
 }

@@ -1,5 +1,4 @@
-//! Text as the rules about language see it: lines of comments and of documents, and the words in
-//! them.
+//! Text for the rules about language: lines of comments and of documents, and the words in them.
 
 use crate::repo::File;
 
@@ -9,14 +8,14 @@ pub(super) struct Line<'a> {
     /// From 1.
     pub(super) number: usize,
     pub(super) text: &'a str,
-    /// It begins a comment, or a paragraph of one.
+    /// Whether it begins a comment, or a paragraph of one.
     pub(super) opens: bool,
 }
 
 /// The comment lines of a source file, or all lines of a Markdown document.
 ///
-/// A comment behind code on the same line is not seen: without a parser it cannot be told from a
-/// string.
+/// A comment after code on the same line is ignored: without a parser it cannot be distinguished
+/// from a string.
 pub(super) fn prose<'a>(file: &File, text: &'a str) -> Vec<Line<'a>> {
     let markers: &[&str] = match file.path.rsplit('.').next() {
         Some("rs") => &["//!", "///", "//"],

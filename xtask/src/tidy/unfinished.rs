@@ -1,5 +1,5 @@
-//! Nothing is left unfinished behind a marker. Clippy finds `todo!()` and `unimplemented!()`; this
-//! rule finds the markers in comments.
+//! No unfinished work is left behind a marker. Clippy finds `todo!()` and `unimplemented!()`; this
+//! rule finds markers in comments.
 
 use super::Problem;
 use super::text::find_word;

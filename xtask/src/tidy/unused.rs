@@ -1,5 +1,5 @@
 //! Every dependency is used: its name occurs in a source file of the crate, or in the crate's
-//! README, which is compiled.
+//! README, which is compiled as doc tests.
 
 use super::Problem;
 use super::text::find_word;
@@ -19,7 +19,7 @@ pub(super) fn check(repo: &Repo, metadata: &Metadata) -> Vec<Problem> {
         for dependency in &package.dependencies {
             let name = dependency.rename.as_ref().unwrap_or(&dependency.name);
             let identifier = name.replace('-', "_");
-            // A crate that depends on itself asks for features in its tests.
+            // A crate depends on itself to enable features in its tests.
             let is_used = *name == package.name
                 || texts.iter().any(|text| find_word(text, &identifier).next().is_some());
             if !is_used {

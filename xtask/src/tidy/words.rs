@@ -1,5 +1,5 @@
-//! One word for one thing: words that were given up do not come back. The list is a table in
-//! ARCHITECTURE.md, with the columns `given up` and `write`; a cell may have several words,
+//! Each concept has one word: words that were given up do not come back. The list is a table in
+//! ARCHITECTURE.md with the columns `given up` and `write`. A cell may have several words,
 //! separated by commas.
 
 use super::Problem;
@@ -8,7 +8,7 @@ use crate::repo::Repo;
 
 const DOCUMENT: &str = "ARCHITECTURE.md";
 
-/// History keeps the words of its time.
+/// The changelog keeps the words of its time.
 const EXEMPT: [&str; 1] = ["CHANGELOG.md"];
 
 pub(super) fn check(repo: &Repo) -> Vec<Problem> {
@@ -33,7 +33,7 @@ pub(super) fn check(repo: &Repo) -> Vec<Problem> {
                     .iter()
                     .any(|form| find_word(&text, form).next().is_some())
                 {
-                    let message = format!("`{word}` was given up: write {instead}");
+                    let message = format!("`{word}` is no longer used: write {instead}");
                     problems.push(Problem { path: file.path.clone(), line: Some(line.number), message });
                 }
             }
@@ -69,8 +69,8 @@ mod tests {
         let code = "// Two Parcels.\nlet parcel = \"parcel\";\n// parcelled\n";
         let repo = Repo::of(&[(DOCUMENT, document), ("a.rs", code), ("CHANGELOG.md", "parcel")]);
         let expected = [
-            "a.rs:1: `parcel` was given up: write batch or queue",
-            "ARCHITECTURE.md:5: `outbox` was given up: write batch or queue",
+            "a.rs:1: `parcel` is no longer used: write batch or queue",
+            "ARCHITECTURE.md:5: `outbox` is no longer used: write batch or queue",
         ];
         assert_eq!(printed(&check(&repo)), expected);
     }

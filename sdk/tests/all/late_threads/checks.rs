@@ -26,7 +26,7 @@ pub(super) fn check_law(service: &Service) -> Result<Stats, String> {
         last = Some(stats);
         std::thread::yield_now();
     }
-    Err(format!("the sums do not hold: {last:?}"))
+    Err(format!("the sums do not agree: {last:?}"))
 }
 
 /// A time, and the traces and bytes that each policy has kept until then.
@@ -136,19 +136,19 @@ pub(super) fn check_exported(service: &Service, seen: &Seen, stats: &Stats) -> R
             Some(_) => false,
         };
         if !is_right {
-            return Err(format!("{trace:?} was kept as {exported:?}, asked {asked}"));
+            return Err(format!("{trace:?} was kept as {exported:?}, requested: {asked}"));
         }
     }
     if setup.ages {
         return Ok(());
     }
     if by_hand != stats.tail.kept_by_hand {
-        return Err(format!("{by_hand} by hand: {stats:?}"));
+        return Err(format!("{by_hand} kept through the handle: {stats:?}"));
     }
     if missing > 0 && setup.provisional == Provisional::Always && setup.budget.text.is_empty() {
         let given_up = stats.tail.traces_given_up.ring_full + stats.tail.without_slot;
         if missing > given_up {
-            return Err(format!("{missing} are missing that a policy wants: {stats:?}"));
+            return Err(format!("{missing} traces that a policy matches are missing: {stats:?}"));
         }
     }
     let outcomes = service.astracer.handle.outcomes();

@@ -46,7 +46,7 @@ impl Seen {
         let own = span.span_context();
         let (ids, state) = headers;
         let expected = if own.is_valid() { Mention::of(own) } else { Mention::NONE };
-        assert_eq!(ids, expected, "the headers are those of the context");
+        assert_eq!(ids, expected, "the headers match the context");
         assert!(!own.is_valid() || state == own.trace_state().header());
         Seen { ids, remote: own.is_remote(), state, tenant }
     }
@@ -337,7 +337,9 @@ impl Cramped {
         if expected.sampled && known == expected.trace {
             Ok(())
         } else {
-            Err(format!("{got:?} is of the reference's trace {known}, which has {expected:?} here"))
+            Err(format!(
+                "{got:?} was in the reference's trace {known} before, and is in that of {expected:?} now"
+            ))
         }
     }
 
@@ -373,7 +375,8 @@ impl Cramped {
             .filter_map(|record| Some((record.ids.span, by_start.get(&record.start)?.ids.span)))
             .collect();
         for record in got {
-            let expected = by_start.get(&record.start).ok_or_else(|| format!("nobody made {record:?}"))?;
+            let expected =
+                by_start.get(&record.start).ok_or_else(|| format!("the reference has no span {record:?}"))?;
             if !self.seen.insert(record.start) {
                 return Err(format!("exported twice: {record:?}"));
             }

@@ -337,7 +337,7 @@ impl World {
         // Spans of an open recorded trace wait until its root ends.
         let gathered = stats.spans_waiting;
         if tail.traces_open == 0 && gathered > 0 {
-            return Err(format!("{gathered} wait for nothing\n{stats:?}"));
+            return Err(format!("{gathered} spans wait without an open trace\n{stats:?}"));
         }
         let losses = if tail.traces_open > 0 { (0, losses.1, losses.2) } else { losses };
         let is_exact = spans == (made, made - open - lost - late - gathered, open)

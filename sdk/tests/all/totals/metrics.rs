@@ -82,11 +82,7 @@ impl Readers {
                     attributes.sort_unstable();
                     let known =
                         found.entry(format!("{} {}", metric.name(), attributes.join(" "))).or_default();
-                    assert!(
-                        point.value() < 1 << 40,
-                        "{} {attributes:?}: a difference below 0",
-                        metric.name()
-                    );
+                    assert!(point.value() < 1 << 40, "{} {attributes:?}: a negative delta", metric.name());
                     let value = if place == 0 { *known + point.value() } else { point.value() };
                     assert!(value >= *known, "{} {attributes:?}: {value} after {known}", metric.name());
                     *known = value;
