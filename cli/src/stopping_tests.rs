@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use astracer_samplers::parameters::Parameters;
+use astracer_testing::size;
 use astracer_tuner::Stop;
 use clap::Parser as _;
 
@@ -23,7 +24,9 @@ use crate::failure::Failure;
 /// several times more in this time.
 const BETWEEN_MAX: Duration = Duration::from_millis(50);
 /// Questions at which each command is stopped, spread evenly.
-const STOPS: u64 = 6;
+fn stops() -> u64 {
+    size(3, 6)
+}
 
 /// A recording, and room for what is written.
 struct Folder(tempfile::TempDir);
@@ -220,7 +223,7 @@ fn counted(folder: &Folder, line: &str, stop_at: u64) -> (Result<(), Failure>, Q
 #[cfg(target_os = "linux")]
 #[test]
 fn every_command_asks_at_least_every_50_ms_of_work() {
-    let folders = [Folder::new(5_000, 2_000), Folder::huge(40_000)];
+    let folders = [Folder::new(size(2_000, 5_000), size(800, 2_000)), Folder::huge(size(12_000, 40_000))];
     let mut wrong = String::new();
     // One after the other: the pool's threads are shared.
     for (folder, (line, _)) in
@@ -249,9 +252,9 @@ fn every_command_stops_wherever_it_is_and_leaves_nothing_half_done() {
         let (_, questions) = counted(&folder, line, 0);
         let count = questions.count.load(Ordering::Relaxed);
         let complete: Vec<Vec<u8>> = files.iter().map(|file| content(&folder.join(file))).collect();
-        for number in 1..=STOPS {
+        for number in 1..=stops() {
             files.iter().for_each(|file| fs::remove_file(folder.join(file)).unwrap_or_default());
-            let stop_at = (count * number / (STOPS + 1)).max(1);
+            let stop_at = (count * number / (stops() + 1)).max(1);
             let (result, questions) = counted(&folder, line, stop_at);
             let place = format!("{line}, stopped at {stop_at} of {count}");
             assert!(matches!(result, Err(Failure::Interrupted)), "{place}: {result:?}");
@@ -289,7 +292,7 @@ fn a_command_that_is_stopped_while_it_joins_is_interrupted() {
     assert!(result.is_ok(), "{result:?}");
     let count = questions.count.load(Ordering::Relaxed);
     // Joining 12,000 spans asks a few times for each of its steps; a reader asks for each span.
-    for stop_at in count - 15..=count {
+    for stop_at in (count - 15..=count).rev().step_by(size(4, 1) as usize) {
         let (result, _) = counted(&folder, line, stop_at);
         assert!(matches!(result, Err(Failure::Interrupted)), "stopped at {stop_at} of {count}: {result:?}");
     }

@@ -11,6 +11,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use astracer_testing::{number, size};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -40,13 +41,12 @@ pub struct Options {
 }
 
 impl Options {
-    /// The settings of a quick run, with the values of `ASTRACER_FUZZ_ROUNDS` and
-    /// `ASTRACER_FUZZ_SEED` if they are set.
+    /// The settings of a quick run, or of a full one if `ASTRACER_FULL` is set. The values of
+    /// `ASTRACER_FUZZ_ROUNDS` and `ASTRACER_FUZZ_SEED` take precedence.
     pub fn from_env(scratch: &Path) -> Self {
-        let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
         Self {
             seed: number("ASTRACER_FUZZ_SEED").unwrap_or(1),
-            rounds: number("ASTRACER_FUZZ_ROUNDS").map_or(1500, |rounds| rounds as u32),
+            rounds: number("ASTRACER_FUZZ_ROUNDS").unwrap_or_else(|| size(400, 1500)) as u32,
             scratch: scratch.to_owned(),
             work_max: WORK_MAX,
         }
