@@ -182,8 +182,8 @@ mod tests {
         }
     }
 
-    /// By hand: calls at 0, 0, 1 and 3 half-lives see the counts 0, 1, (0 + 1 + 1) / 2 = 1 and (1 +
-    /// 1) / 4 = 0.5.
+    /// By hand: calls at 0, 0, 1 and 3 half-lives see the counts 0, 1, (0 + 1 + 1) / 2 = 1 and 0.5
+    /// = (1 + 1) / 4.
     #[test]
     fn a_count_halves_in_each_half_life() {
         let (policy, bump) = policy(1.0, 0.0, Nanos::from_secs(2), 1);
