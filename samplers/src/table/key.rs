@@ -3,6 +3,8 @@
 //! A reader that compares while the bytes change sees a mixture, and at worst takes it for the key
 //! that is leaving. The table keeps a record unused for a while before it changes keys, so even
 //! that needs a thread that is suspended for as long.
+//!
+//! All accesses are relaxed: the index publishes the bytes together with the record.
 
 use std::borrow::Cow;
 

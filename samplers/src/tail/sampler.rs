@@ -135,6 +135,7 @@ pub struct PolicyCounts {
     pub refused: u64,
 }
 
+/// Relaxed everywhere: each count is only read for statistics, and publishes no other memory.
 #[derive(Debug, Default)]
 struct Counts {
     kept: AtomicU64,
