@@ -1,10 +1,10 @@
-//! Critical time by root: to compare recordings whose roots come in different shares.
+//! Critical time by root, for comparing recordings in which the shares of the roots differ.
 
 use std::collections::HashMap;
 
 use astracer_recording::intern::Symbol;
 
-/// Sums of each root while traces are added.
+/// The sums for each root while traces are added.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RootSums {
     roots: HashMap<Symbol, Sums>,
@@ -13,18 +13,19 @@ pub(crate) struct RootSums {
 #[derive(Clone, Debug, Default)]
 struct Sums {
     weight: f64,
-    /// The sum of the weights' squares.
+    /// The sum of the squares of the weights.
     squares: f64,
-    /// The sum of the products of each two traces' weights, both ways: with the squares it makes
-    /// the square of `weight`.
+    /// The sum of the products of the weights of each ordered pair of traces. With `squares` it
+    /// adds up to the square of `weight`.
     pairs: f64,
-    /// By row: weighted sums of its time in a trace and of the square of that, ns.
+    /// For each row, the weighted sums of its time in a trace and of the square of that time, in
+    /// ns.
     rows: HashMap<u32, (f64, f64)>,
 }
 
 impl RootSums {
-    /// Adds one trace's time in a row. The trace itself is added by [`Self::trace`]; one of weight
-    /// 0 is none.
+    /// Adds one trace's time in a row. [`Self::trace`] adds the trace itself. A trace with weight
+    /// zero is ignored.
     pub(crate) fn row(&mut self, root: Symbol, row: u32, ns: u64, weight: f64) {
         if weight == 0.0 {
             return;
@@ -34,8 +35,8 @@ impl RootSums {
         *squares += (ns as f64).powi(2) * weight;
     }
 
-    /// Adds one trace that stands for `weight` traces. One that stands for none makes no root, and
-    /// says nothing of its spread.
+    /// Adds one trace that stands for `weight` traces. A trace with weight zero is ignored: it adds
+    /// no root, and tells nothing about the spread.
     pub(crate) fn trace(&mut self, root: Symbol, weight: f64) {
         if weight == 0.0 {
             return;
@@ -46,7 +47,7 @@ impl RootSums {
         sums.weight += weight;
     }
 
-    /// The sums by names instead of symbols, which differ between recordings.
+    /// The sums by names instead of symbols, because symbols differ between recordings.
     pub(crate) fn finish(
         self,
         root_name: impl Fn(Symbol) -> String,
@@ -57,10 +58,11 @@ impl RootSums {
                 let mean = if sums.weight > 0.0 { sum / sums.weight } else { 0.0 };
                 let variance = if sums.weight > 0.0 { squares / sums.weight - mean * mean } else { 0.0 };
                 let variance = variance.max(0.0);
-                // Of the mean: as if each trace were one draw of its root's traces, of which there
-                // are as many as equal weights would need to say as much (Kish: the square of their
-                // sum by the sum of their squares). One alone says nothing of their spread, which
-                // is taken to be as large as the time itself.
+                // The variance of the mean, as if the traces were independent draws. Their
+                // effective number is that of equal weights with the same information (Kish: the
+                // square of the weights' sum divided by the sum of their squares). A single trace
+                // tells nothing about the spread, which is then taken to be as large as the time
+                // itself.
                 let draws_beside_one = sums.pairs / sums.squares;
                 let of_mean = if draws_beside_one > 0.0 {
                     (variance / draws_beside_one).min(mean * mean + variance)
@@ -84,7 +86,7 @@ pub struct ByRoot {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OfRoot {
-    /// The traces, by weight.
+    /// The weighted number of traces.
     pub(crate) weight: f64,
     /// Each row's time in a trace of this root.
     pub(crate) rows: HashMap<Vec<String>, RootTime>,

@@ -1,10 +1,11 @@
 //! Differences between the critical time of two recordings.
 //!
-//! A function's time in a trace, the mean over all traces, differs for two reasons: traces of the
-//! same root spend another time in it, or the roots come in other shares. The first is what a fault
-//! or a change of the program does, so it has a column of its own: with q the shares of the roots
-//! here, a and b a root's means here and there, it is the sum of q (a - b) over the roots that both
-//! recordings have. What is left of the difference is due to the mix of roots.
+//! A function's mean time over all traces can differ for two reasons: traces of the same root spend
+//! a different time in it, or the shares of the roots have changed. The first is the effect of a
+//! fault or of a change to the program, so it has a column of its own. It is the sum of q (a - b)
+//! over the roots that both recordings have, where q is a root's share in this recording, and a and
+//! b are the function's mean times for that root in this and in the other recording. The rest of
+//! the difference is due to the mix of roots.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,68 +14,69 @@ use serde::Serialize;
 use crate::by_root::{ByRoot, OfRoot};
 use crate::profile::{Profile, Row};
 
-/// The differences of a recording from another one.
+/// The differences between a recording and another one.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Comparison {
-    /// Mean length of a trace's path there, ms.
+    /// The mean length of a trace's path in the other recording, ms.
     pub before_ms: f64,
-    /// The same here, ms.
+    /// The same in this recording, ms.
     pub after_ms: f64,
-    /// The part of their difference that traces of the same roots make, ms.
+    /// The part of the difference that is due to traces of the same roots, ms.
     pub same_roots_ms: f64,
-    /// The part that the mix of roots makes, ms.
+    /// The part that is due to the mix of roots, ms.
     pub mix_ms: f64,
-    /// The share of the traces here, by weight, whose roots are not there, 0 to 1: their time
-    /// counts as mix.
+    /// The weighted share, 0 to 1, of this recording's traces whose roots the other recording does
+    /// not have. Their time counts as mix.
     pub new_roots: f64,
     /// One entry for each function, service or path of calls.
     pub differences: Vec<Difference>,
 }
 
-/// One function, service or path of calls in two recordings. Times are means over all traces of a
-/// recording, by weight.
+/// One function, service or call path in two recordings. Times are means over all traces of a
+/// recording, weighted.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Difference {
-    /// Its name; of a path of calls, the names from the root down.
+    /// Its name; for a call path, the names from the root down.
     pub name: Vec<String>,
-    /// Its critical time in the recording compared with, for each trace of all, ms.
+    /// Its critical time per trace in the other recording, ms.
     pub before_ms: f64,
     /// The same in this recording, ms.
     pub after_ms: f64,
     /// `after_ms` less `before_ms`.
     pub difference_ms: f64,
-    /// The part of it that traces of the same roots make, at this recording's mix of roots, ms.
+    /// The part of the difference that is due to traces of the same roots, at this recording's mix
+    /// of roots, ms.
     pub same_roots_ms: f64,
     /// The standard error of `same_roots_ms`, ms: how much of it may be chance.
     pub error_ms: f64,
-    /// The part of it that the mix of roots makes, ms.
+    /// The part of the difference that is due to the mix of roots, ms.
     pub mix_ms: f64,
-    /// Its part of all critical time in the recording compared with, 0 to 1.
+    /// Its share of all critical time in the other recording, 0 to 1.
     pub share_before: f64,
     /// The same in this recording.
     pub share_after: f64,
 }
 
-/// Standard errors on either side of an interval that holds 95 % of normal numbers.
+/// The number of standard errors on either side of a 95 % interval of a normal distribution.
 const ERRORS: f64 = 1.96;
 
-/// A difference that is no more than the rounding of numbers of this size is none.
+/// Turns a difference within the rounding error of numbers of this size into 0.
 fn rounded(difference: f64, size: f64) -> f64 {
     if difference.abs() <= 1e-12 * size.abs() { 0.0 } else { difference }
 }
 
 impl Difference {
-    /// The least size of the same roots' change that is within two standard errors, ms.
+    /// The least absolute change of the same roots within its 95 % interval, ms.
     fn certain_ms(&self) -> f64 {
         (self.same_roots_ms.abs() - ERRORS * self.error_ms).max(0.0)
     }
 }
 
-/// The differences of two profiles that have times by root ([`crate::Profiler::with_roots`]);
-/// without them the mix is taken to be the same. The largest change of the same roots beyond its 95
-/// % interval is first, then the largest.
+/// The differences of two profiles with times by root ([`crate::Profiler::with_roots`]). Without
+/// those, the mix is taken to be the same. Sorted by the change of the same roots, largest first:
+/// by its least absolute value within the 95 % interval, then by its absolute value.
 pub fn compare(before: &Profile, after: &Profile) -> Comparison {
     let mut rows: BTreeMap<&[String], (Option<&Row>, Option<&Row>)> = BTreeMap::new();
     before.rows.iter().for_each(|row| rows.entry(&row.name).or_default().0 = Some(row));
@@ -122,8 +124,8 @@ pub fn compare(before: &Profile, after: &Profile) -> Comparison {
     }
 }
 
-/// By row: the change of the roots that both have, at the mix of `after`, ms, and its variance,
-/// ms^2.
+/// For each row, the change in roots that both recordings have, at the mix of `after`, in ms, and
+/// its variance, in ms^2.
 fn same_roots<'p>(before: &'p ByRoot, after: &'p ByRoot) -> HashMap<&'p [String], (f64, f64)> {
     let all = total(after);
     let mut changes: HashMap<&[String], (f64, f64)> = HashMap::new();
@@ -149,7 +151,7 @@ fn total(by_root: &ByRoot) -> f64 {
 
 fn new_roots(before: &ByRoot, after: &ByRoot) -> f64 {
     let new = after.roots.iter().filter(|(root, _)| !before.roots.contains_key(*root));
-    // From 0 on: the sum of nothing is -0.
+    // Folded from 0.0, because the sum of no floats is -0.
     let (new, all) = (new.fold(0.0, |sum, (_, of)| sum + of.weight), total(after));
     if all > 0.0 { new / all } else { 0.0 }
 }

@@ -1,10 +1,10 @@
 //! The rule of CRISP (Zhang et al., "CRISP: Critical Path Analysis of Large-Scale Microservice
 //! Architectures", USENIX ATC 2022), as its published tool computes it.
 //!
-//! It differs from a plain walk from the end in this: siblings may overlap by 1 % of their parent
-//! if nothing else happens in the overlap; the server's span of a clean call is not clipped; a
-//! child that encloses its parent is left out; and a span's time is its length less its children's
-//! on the path, whether or not these overlap.
+//! It differs from a plain walk from the end in four ways. Siblings may overlap by 1 % of their
+//! parent if nothing else happens in the overlap. The server's span of a clean call is not clipped.
+//! A child that encloses its parent is left out. A span's time is its length less its children's on
+//! the path, whether or not these overlap.
 //!
 //! Segments cannot overlap, so here an earlier sibling ends where a later one begins.
 //! [`CriticalPath::exclusive`] has the tool's own times.
@@ -16,13 +16,13 @@ use crate::path::{Amount, CriticalPath, Segment};
 use crate::place::Adjusted;
 use crate::tree::{NONE, Tree, release};
 
-/// The share of the parent's length that may overlap.
+/// The share of the parent's length by which siblings may overlap.
 const OVERLAP_ALLOWED: f64 = 0.01;
-/// The longest server span relative to its client's span.
+/// The greatest length of a server span that is not clipped, relative to its client's span.
 const SERVER_LONGER_AT_MOST: f64 = 1.01;
 
-/// A span after CRISP fitted it. The length of a server's span can be less than from start to end:
-/// CRISP shortens it to the client's and leaves the end where it is.
+/// A span after CRISP has fitted it. A server span's length can be less than the time from start to
+/// end: CRISP shortens it to the client's length, but leaves the end where it is.
 #[derive(Clone, Copy, Debug)]
 struct Fitted {
     start: u64,
@@ -30,7 +30,7 @@ struct Fitted {
     length: u64,
 }
 
-/// Working space, kept from trace to trace.
+/// Working space, reused from trace to trace.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Crisp {
     fitted: Vec<Option<Fitted>>,
@@ -38,16 +38,17 @@ pub(crate) struct Crisp {
     sorted: Vec<u32>,
     starts: Vec<u64>,
     ends: Vec<u64>,
-    /// Nodes on the path, each with the part of the root's time that is its own and its children's.
+    /// Nodes on the path, each with the part of the root's time that belongs to it and its
+    /// children.
     stack: Vec<(u32, u64, u64)>,
     exclusive: Vec<i128>,
     on_path: Vec<u32>,
-    /// Of the path, as they are found.
+    /// The path's segments, in the order in which they are found.
     segments: Vec<Segment>,
 }
 
 impl Crisp {
-    /// Writes the path of a tree to `path`. Returns false if the work is to stop.
+    /// Writes the path of a tree to `path`. Returns false if the pulse stopped the work.
     pub(crate) fn run(&mut self, tree: &Tree, path: &mut CriticalPath, pulse: &mut Pulse<'_>) -> bool {
         path.adjusted = self.fit(tree);
         self.exclusive.clear();
@@ -63,7 +64,7 @@ impl Crisp {
                 return false;
             }
         }
-        // Segments of different spans do not overlap, and none is empty: their starts order them.
+        // Segments do not overlap and none is empty, so their starts order them.
         self.segments.sort_unstable_by_key(|segment| segment.start);
         if self.segments.is_empty() {
             self.segments.push(Segment { node: Tree::ROOT, start: root.start, end: root.end });
@@ -127,7 +128,7 @@ impl Crisp {
             let drag = next.map_or(length, |next| length.min(fitted.end.saturating_sub(next.end)));
             path.drag.push(Amount { node: child, ns: drag });
             later = Some(fitted);
-            // The part of a server's unclipped span outside its client's span is not the client's
+            // The part of an unclipped server span outside its client's span is not the client's
             // time.
             let (start, end) = (fitted.start.clamp(from, instant), fitted.end.clamp(from, instant));
             self.segment(node, end, instant);
@@ -143,8 +144,8 @@ impl Crisp {
         }
     }
 
-    /// Sorts the children that are left by end, latest first, and of equal ends the last in the
-    /// input first.
+    /// Sorts the children that were not left out by end, latest first; among equal ends, the last
+    /// in the input comes first.
     fn sort_children(&mut self, tree: &Tree, node: u32) {
         let fitted = &self.fitted;
         let left = || tree.children(node).filter_map(|child| fitted[child as usize]);
@@ -162,8 +163,8 @@ impl Crisp {
         self.sorted.sort_unstable_by_key(|child| std::cmp::Reverse(key(child)));
     }
 
-    /// True if a sibling counts as ended when the other begins: if it did, or if they overlap a
-    /// little and no other sibling begins or ends within the overlap.
+    /// Whether a sibling counts as ended when the other begins: it ended before, or they overlap
+    /// slightly and no other sibling begins or ends within the overlap.
     fn happens_before(&self, parent_length: u64, earlier: &Fitted, later: &Fitted) -> bool {
         if earlier.end < later.start {
             return true;
@@ -199,7 +200,8 @@ fn fit(tree: &Tree, child: u32, outer: Fitted, only_child: bool) -> Option<Fitte
     }
 }
 
-/// True if the child is the server's side of a call by its parent, which has no other child.
+/// Whether the child is the server side of a call by its parent, given that the parent has no other
+/// child.
 fn is_call(tree: &Tree, parent: u32, child: u32) -> bool {
     let kind = |node: u32| tree.side(node).kind;
     let above = tree.nodes()[parent as usize].parent;

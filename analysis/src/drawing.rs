@@ -1,5 +1,5 @@
-//! One execution's event graph, drawn: a lane for each thread, an edge to each event from what it
-//! followed.
+//! A drawing of one execution's event graph: a lane for each thread, and an edge to each event from
+//! the events that it followed.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -19,16 +19,16 @@ use crate::path::CriticalPath;
 use crate::rule::Rule;
 use crate::segments::trace_id;
 
-/// Events that a page draws; the path's first, then the earliest.
+/// The greatest number of events on a page; those on the path are drawn first, then the earliest.
 const DRAWN_MAX: usize = 4000;
-/// Names in which a path differs from the longest that are told at most.
+/// The greatest number of names listed for the difference between a path and the longest one.
 const APART_MAX: usize = 8;
 
-/// An event graph in a form to be drawn.
+/// An event graph, prepared for drawing.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Drawing {
-    /// The trace's id in hexadecimal digits.
+    /// The trace's id, in hexadecimal.
     pub trace_id: String,
     /// The first event's time, ns since the epoch.
     pub start_ns: u64,
@@ -36,17 +36,17 @@ pub struct Drawing {
     pub end_ns: u64,
     /// The length of the path, ns.
     pub path_ns: u64,
-    /// Host, process and thread of each lane.
+    /// The host, process and thread of each lane.
     pub lanes: Vec<String>,
-    /// The events by time.
+    /// The events, in order of time.
     pub events: Vec<DrawnEvent>,
     /// The longest paths, longest first.
     pub paths: Vec<DrawnPath>,
-    /// The functions on the longest path, those with most time there first.
+    /// The functions on the longest path, those with the most time there first.
     pub procedures: Vec<DrawnProcedure>,
-    /// Parents that are not in the recording.
+    /// The number of parents that are not in the recording.
     pub missing_parents: u64,
-    /// Edges that were left out because they closed a cycle.
+    /// The number of edges that were left out because they closed a cycle.
     pub cut_edges: u64,
 }
 
@@ -62,13 +62,14 @@ pub struct DrawnEvent {
     pub service: String,
     /// Its time, ns since the epoch.
     pub time_ns: u64,
-    /// Its place in [`Drawing::lanes`].
+    /// The lane's index in [`Drawing::lanes`].
     pub lane: usize,
     /// The edges from the events that it followed.
     pub edges: Vec<DrawnEdge>,
-    /// True if it is on the path.
+    /// Whether the event is on the path.
     pub on_path: bool,
-    /// The time from it to the next event of the path, ns.
+    /// The time from the event to the next event of the path, ns; `None` for an event beside the
+    /// path.
     pub critical_ns: Option<u64>,
 }
 
@@ -76,12 +77,12 @@ pub struct DrawnEvent {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct DrawnPath {
-    /// Its length, ns: counted from the beginning of the path of the whole execution, also where it
-    /// begins elsewhere.
+    /// The length in ns, counted from the beginning of the critical path, even if this path begins
+    /// elsewhere.
     pub length_ns: f64,
-    /// The difference of its length from the longest path's, ns.
+    /// The amount by which it is shorter than the longest path, ns.
     pub behind_ns: f64,
-    /// Its events, by their places in [`Drawing::events`].
+    /// The indices of its events in [`Drawing::events`].
     pub events: Vec<u32>,
 }
 
@@ -89,13 +90,13 @@ pub struct DrawnPath {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct DrawnProcedure {
-    /// The function.
+    /// The function's name.
     pub name: String,
-    /// The time after its events on the longest path, ns.
+    /// The time after the function's events on the longest path, ns.
     pub on_path_ns: f64,
-    /// The reduction of the execution's time if the function took none, ns.
+    /// The amount by which the execution would be shorter if the function took no time, ns.
     pub gain_ns: f64,
-    /// The part of `on_path_ns` that can go before another path is the longest, ns.
+    /// The part of `on_path_ns` that can be saved before another path becomes the longest, ns.
     pub slack_ns: f64,
 }
 
@@ -103,20 +104,20 @@ pub struct DrawnProcedure {
 #[derive(Clone, Copy, Debug, Serialize)]
 #[non_exhaustive]
 pub struct DrawnEdge {
-    /// The event that it comes from, by its place in [`Drawing::events`].
+    /// The index in [`Drawing::events`] of the event that it comes from.
     pub from: u32,
-    /// Its length, ns.
+    /// The edge's length, ns.
     pub length_ns: f64,
     /// Edge slack, ns: the longest delay that leaves the execution's end unchanged; `None` if the
-    /// end does not wait for it.
+    /// end does not depend on this edge.
     pub slack_ns: Option<f64>,
-    /// True if the path goes through it.
+    /// Whether the path goes through this edge.
     pub on_path: bool,
 }
 
 impl Drawing {
-    /// Draws a trace, with up to `top` of its longest paths and of its functions. The labels kept
-    /// of its spans name the lanes.
+    /// Prepares a trace for drawing, with up to `top` of its longest paths and as many functions.
+    /// Lanes are named by the labels that were kept of the spans.
     pub fn new(recording: &Recording, trace: TraceView<'_>, rule: Rule, top: usize) -> Self {
         let graph = EventGraph::read(trace);
         let mut path = CriticalPath::default();
@@ -192,8 +193,8 @@ impl Drawing {
         }
     }
 
-    /// The functions of a path's events that are not on the first path, in order, each once where
-    /// it comes several times in a row; at most `names_max`.
+    /// The functions of a path's events that are not on the longest path, in order, without
+    /// immediate repetitions; at most `names_max`.
     pub fn apart(&self, path: &DrawnPath, names_max: usize) -> String {
         let first: HashSet<u32> =
             self.paths.iter().take(1).flat_map(|first| &first.events).copied().collect();
@@ -207,7 +208,7 @@ impl Drawing {
         names.join(" > ")
     }
 
-    /// The graph for Graphviz. The path is bold.
+    /// The graph in Graphviz's language, with the path in bold.
     pub fn dot(&self) -> String {
         let mut text = String::from("digraph events {\n  rankdir=TB; node [shape=box, fontsize=10];\n");
         let mut by_lane: Vec<Vec<usize>> = vec![Vec::new(); self.lanes.len()];
@@ -233,7 +234,7 @@ impl Drawing {
         text + "}\n"
     }
 
-    /// A page without anything from elsewhere: time from left to right.
+    /// A self-contained HTML page, with time from left to right.
     pub fn page(&self) -> String {
         const WIDTH: f64 = 1600.0;
         const LANE: f64 = 26.0;
@@ -254,9 +255,9 @@ impl Drawing {
         let body = html! {
             h1 { "Events of trace " (self.trace_id) }
             p.note {
-                (count(self.events.len() as u64)) " events of " (count(self.lanes.len() as u64)) " threads; the path takes "
-                (millis(self.path_ns as f64)) " ms of " (millis(length)) " ms. Point at an event for its name."
-                @if drawn.len() < self.events.len() { " Drawn are the first " (count(drawn.len() as u64)) "." }
+                (count(self.events.len() as u64)) " events of " (count(self.lanes.len() as u64)) " threads. The critical path takes "
+                (millis(self.path_ns as f64)) " of " (millis(length)) " ms. Hover over an event for its name."
+                @if drawn.len() < self.events.len() { " Only " (count(drawn.len() as u64)) " are drawn: those on the path, then the earliest." }
             }
             div.wide { svg width=(WIDTH) height=(height) viewBox=(format!("0 0 {WIDTH} {height}")) {
                 @for (number, lane) in self.lanes.iter().enumerate() {
@@ -284,14 +285,14 @@ impl Drawing {
         Page { title: &title, css: include_str!("drawing/drawing.css"), sortable: true }.html(&body)
     }
 
-    /// Tables of the longest paths and of the functions on the first of them.
+    /// Tables of the longest paths, and of the functions on the longest of them.
     fn longest_paths(&self) -> Markup {
         html! {
             @if !self.procedures.is_empty() {
                 h2 { "Functions on the longest path" }
                 p.note {
-                    "Gain: how much sooner all would end if the function took no time. Slack: the part of its time that can go "
-                    "before another path is the longest."
+                    "Gain: how much sooner the execution would end if the function took no time. Slack: the part of its time that can "
+                    "be saved before another path becomes the longest."
                 }
                 (sortable(&html! {
                     tr { th { "function" } th { "on path ms" } th { "gain ms" } th { "slack ms" } }
@@ -306,7 +307,7 @@ impl Drawing {
             @if !self.paths.is_empty() {
                 h2 { "Longest paths" }
                 (sortable(&html! {
-                    tr { th { "path" } th { "ms" } th { "behind ms" } th { "events" } th.left { "apart from the first, through" } }
+                    tr { th { "path" } th { "ms" } th { "behind ms" } th { "events" } th.left { "differs from the first in" } }
                     @for (number, path) in (1..).zip(&self.paths) {
                         tr {
                             td { (number) } td { (millis(path.length_ns)) } td { (millis(path.behind_ns)) }
@@ -323,7 +324,7 @@ fn millis(ns: f64) -> String {
     measure(ns / 1e6)
 }
 
-/// Text inside of a string of Graphviz.
+/// Escapes text for a Graphviz string.
 fn quoted(text: &str) -> String {
     escaped(text).replace('\\', "\\\\").replace('"', "\\\"")
 }

@@ -1,8 +1,8 @@
-//! Event graphs of recorded traces: X-Trace reports, each an instant with edges from the events
-//! that it followed.
+//! Event graphs of recorded traces: X-Trace reports, in which each event is an instant with edges
+//! from the events that it followed.
 //!
-//! The time before an event belongs to the parent that came last: until then the event was waiting.
-//! Where clocks disagree an event can lie before its parents; that time counts as none.
+//! The time before an event belongs to its latest parent, for which the event was waiting. If
+//! clocks disagree, an event can lie before its parents; that time counts as zero.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ use crate::tree::NONE;
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When it happened, ns since the epoch.
+    /// The time of the event, ns since the epoch.
     pub time: u64,
     /// The event's name.
     pub name: Symbol,
@@ -32,15 +32,15 @@ pub struct Event {
 pub struct EventGraph {
     events: Vec<Event>,
     graph: Graph,
-    /// The parent that came last of each event, of equal ones the first written; [`NONE`] if it has
-    /// none.
+    /// The latest parent of each event, among equals the first written; [`NONE`] for an event
+    /// without parents.
     latest: Vec<u32>,
-    /// Parents that are not in the trace.
+    /// The number of parents that are not in the trace.
     missing: u64,
 }
 
 impl EventGraph {
-    /// Reads a trace whose spans are events. Spans that have a length count at their starts.
+    /// Reads a trace whose spans are events. Spans with a length count at their starts.
     pub fn read(trace: TraceView<'_>) -> Self {
         let events: Vec<Event> = trace
             .spans()
@@ -67,7 +67,8 @@ impl EventGraph {
         Self::new(events, edges, missing)
     }
 
-    /// A graph of events in the order of the input, and edges between them; at least one event.
+    /// A graph of events, in the order of the input, and edges between them. There must be at least
+    /// one event.
     pub fn new(events: Vec<Event>, edges: Vec<Edge>, missing: u64) -> Self {
         let time = |event: u32| events[event as usize].time;
         let first = events.iter().map(|event| event.time).min().unwrap_or(0);
@@ -88,28 +89,28 @@ impl EventGraph {
         &self.events
     }
 
-    /// The edges between them.
+    /// The graph of the edges between the events.
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
 
-    /// Parents that the trace does not hold.
+    /// The number of parents that are not in the trace.
     pub fn missing_parents(&self) -> u64 {
         self.missing
     }
 
-    /// The event at which the execution ended: the latest, and of equal ones the last in the input.
+    /// The event at which the execution ended: the latest, and among equals the last in the input.
     pub fn last_event(&self) -> u32 {
         let latest = (0u32..).zip(&self.events).max_by_key(|(_, event)| (event.time, event.index));
         latest.map_or(0, |(at, _)| at)
     }
 
-    /// The parent that came last, of equal ones the first written.
+    /// The latest parent of an event, among equals the first written.
     pub fn latest_parent(&self, event: u32) -> Option<u32> {
         Some(self.latest[event as usize]).filter(|&parent| parent != NONE)
     }
 
-    /// The lengths of the edges: from the latest parent's time to the event's, the same for each
+    /// The lengths of the edges: the time from the latest parent to the event, the same for each
     /// edge into an event.
     pub fn lengths(&self) -> Vec<f64> {
         let time = |event: u32| self.events[event as usize].time;
@@ -122,9 +123,9 @@ impl EventGraph {
         self.graph.edges().iter().map(|edge| waited[edge.to as usize]).collect()
     }
 
-    /// The events of the critical path, first one first. By [`Rule::Events`] each is the latest
-    /// parent of the next; by any other rule it is the longest path, and of equally long ones that
-    /// of the latest parents.
+    /// The events of the critical path, first one first. By [`Rule::Events`], each is the latest
+    /// parent of the next. By any other rule it is the longest path, and among equally long ones
+    /// the path through the latest parents.
     pub fn path(&self, rule: Rule) -> Vec<u32> {
         let mut at = self.last_event();
         let mut path = vec![at];
@@ -142,8 +143,9 @@ impl EventGraph {
         path
     }
 
-    /// Writes the path as segments, one for each of its events, which reaches to the next; the last
-    /// has no length. Times that go back, as between clocks that disagree, stand still instead.
+    /// Writes the path as segments, one per event, each reaching to the next event; the last has
+    /// length zero. If a time goes back, as between clocks that disagree, the segment has length
+    /// zero.
     pub fn find(&self, rule: Rule, path: &mut CriticalPath) {
         path.clear();
         let events = self.path(rule);
@@ -159,10 +161,10 @@ impl EventGraph {
         self.give_and_take(path);
     }
 
-    /// Drag and slack. The time from an event of the path to the next one can shrink until the
-    /// longest path that avoids the next one is as long. The time after an event beside the path,
-    /// that before the events whose latest parent it is, can grow until a path through one of them
-    /// is as long as the critical one.
+    /// Computes drag and slack. The time from an event of the path to the next can shrink until the
+    /// longest path that avoids the next event is as long. An event beside the path delays the
+    /// events whose latest parent it is; the time after it can grow until a path through one of
+    /// them is as long as the critical path.
     fn give_and_take(&self, path: &mut CriticalPath) {
         let (lengths, sink) = (self.lengths(), self.last_event());
         let (to, from) = (self.graph.longest_to(&lengths), self.graph.longest_from(&lengths, sink));
@@ -188,12 +190,12 @@ impl EventGraph {
         amounts.for_each(|amount| path.slack.push(amount));
     }
 
-    /// The effect of each function's time on the longest path: the functions on the path, those
-    /// with most time there first, at most `count`. The time after an event is its function's. All
-    /// others have no effect.
+    /// The effect of each function's time on the longest path. Lists at most `count` functions that
+    /// are on the path, those with the most time there first; all others have no effect. The time
+    /// after an event belongs to the event's function.
     pub fn procedures(&self, count: usize) -> Vec<(Symbol, ProcedureSlack)> {
         let (lengths, sink) = (self.lengths(), self.last_event());
-        // The function that the time of an edge belongs to.
+        // The function to which the time of an edge belongs.
         let of_edge = |edge: u32| {
             let edge = self.graph.edges()[edge as usize];
             self.events[self.latest_parent(edge.to).unwrap_or(edge.from) as usize].name
@@ -209,20 +211,20 @@ impl EventGraph {
         functions.into_iter().map(|(name, _)| (name, procedure(name))).collect()
     }
 
-    /// The time from the first event of all to that at which a path found here begins, ns.
+    /// The time from the graph's first event to the beginning of a path that was found here, ns.
     pub(crate) fn before(&self, path: &CriticalPath) -> f64 {
         path.segments.iter().next().map_or(0.0, |first| self.graph.start(first.node))
     }
 
-    /// The `count` longest paths to the last event, longest first; lengths in ns from the first
-    /// event of all on.
+    /// The `count` longest paths to the last event, longest first. Lengths are in ns from the
+    /// graph's first event.
     pub fn top_paths(&self, count: usize) -> Vec<GraphPath> {
         self.graph.top_paths(&self.lengths(), self.last_event(), count)
     }
 
-    /// The new length of the execution from its first event on, ns, with `factor` for the time
-    /// after each event of a name: the longest path, in which the time before an event belongs to
-    /// its latest parent. Events without parents stay where they are.
+    /// The new length of the execution from its first event, in ns, if the time after each event is
+    /// multiplied by `factor` of the event's name. It is that of the longest path, where the time
+    /// before an event belongs to its latest parent. Events without parents keep their time.
     pub fn retime(&self, factor: impl Fn(Symbol) -> f64) -> f64 {
         let mut lengths = self.lengths();
         for (edge, length) in self.graph.edges().iter().zip(&mut lengths) {

@@ -1,5 +1,5 @@
-//! A profile by paths of calls as folded stacks, the format that flame graph tools read: the names
-//! from the root down with `;` between, a blank, and the critical time in nanoseconds.
+//! A profile by call path as folded stacks, the format that flame graph tools read: the names from
+//! the root down separated by `;`, a space, and the critical time in nanoseconds.
 
 use std::fmt::Write as _;
 
@@ -7,8 +7,8 @@ use astracer_model::text::escaped;
 
 use crate::profile::Profile;
 
-/// One line for each path of calls that has critical time. A `;` in a name becomes `:`, and what is
-/// not shown as itself an escape, so that each path is one line.
+/// One line for each call path with critical time. A `;` in a name becomes `:`, and unsafe
+/// characters become escapes, so that each path is one line.
 pub fn folded(by_path: &Profile) -> String {
     let mut text = String::new();
     for row in &by_path.rows {
@@ -20,7 +20,7 @@ pub fn folded(by_path: &Profile) -> String {
             if place > 0 {
                 text.push(';');
             }
-            // A tool takes an empty name for none at all.
+            // Flame graph tools ignore a frame whose name is empty.
             let name = if name.is_empty() { "(unnamed)" } else { name };
             text.push_str(&escaped(name).replace(';', ":"));
         }

@@ -1,11 +1,11 @@
-//! Directed acyclic graphs of events: longest paths, what an edge or a procedure could give up, and
-//! what would be if procedures were faster.
+//! Directed acyclic graphs of events: longest paths, the slack of edges and procedures, and the
+//! effect of faster procedures.
 //!
-//! The critical path of an execution is the longest path of its event graph; nothing else is its
-//! definition. Fonseca and Mace's baggage computes it online from counters that travel with the
-//! execution. Their published pseudo-code is not followed where it misses that path: a join lets
+//! The critical path of an execution is defined as the longest path of its event graph. Fonseca and
+//! Mace's baggage computes it online, from counters that travel with the execution. Their published
+//! pseudo-code misses that path in two cases, in which this module does not follow it: a join lets
 //! the surviving counter replace the joiner's call stack, and entering or leaving a procedure wakes
-//! a flow that was paused.
+//! a paused flow.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,22 +19,22 @@ pub struct Edge {
     pub to: u32,
 }
 
-/// A graph of events, numbered from 0. Lengths are not part of it: an edge's length is at the
-/// edge's place in a slice.
+/// A graph of events, numbered from 0. Lengths are not part of it; they are passed as slices,
+/// indexed by edge.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     edges: Vec<Edge>,
-    /// Edge numbers by the event that they lead to; those of event `v` are
+    /// Edge numbers, grouped by the event that they lead to; those of event `v` are
     /// `into[into_first[v]..into_first[v + 1]]`.
     into: Vec<u32>,
     into_first: Vec<u32>,
     out: Vec<u32>,
     out_first: Vec<u32>,
-    /// Events in an order in which every edge leads forward.
+    /// The events in topological order.
     order: Vec<u32>,
     /// The start of each event without predecessors; 0 for the others.
     starts: Vec<f64>,
-    /// Edges that were left out because they closed a cycle.
+    /// The number of edges that were left out because they closed a cycle.
     cut: u64,
 }
 
@@ -42,9 +42,9 @@ pub struct Graph {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct GraphPath {
-    /// The start of its first event and the sum of its edges' lengths.
+    /// The start of the first event, plus the lengths of the edges.
     pub length: f64,
-    /// Its events, in order.
+    /// The events of the path, in order.
     pub events: Vec<u32>,
 }
 
@@ -52,22 +52,23 @@ pub struct GraphPath {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ProcedureSlack {
-    /// Its time on the longest path.
+    /// The procedure's time on the longest path.
     pub on_path: f64,
-    /// The reduction of the longest path if the procedure took no time anywhere.
+    /// The amount by which the longest path would be shorter if the procedure took no time
+    /// anywhere.
     pub gain: f64,
-    /// The part of its time on the longest path that can go, with the procedure shrinking by the
-    /// same factor everywhere, before another path becomes the longest.
+    /// The part of the procedure's time on the longest path that can be saved, with the procedure
+    /// shrinking by the same factor everywhere, before another path becomes the longest.
     pub slack: f64,
 }
 
 impl Graph {
-    /// A graph of `count` events. Where edges form a cycle, it is cut at its event of least `rank`:
-    /// edges into that event from events that are not yet in order are left out, and counted.
+    /// A graph of `count` events. A cycle is cut at its event with the least `rank`: edges into
+    /// that event from events that are not yet in order are left out, and counted.
     ///
     /// # Panics
     ///
-    /// If an edge names an event that is not below `count`.
+    /// If an edge refers to an event that is not below `count`.
     pub fn new<R: Ord>(count: usize, mut edges: Vec<Edge>, rank: impl Fn(u32) -> R) -> Self {
         let (out, out_first) = by_event(&edges, count, |edge| edge.from);
         let mut waiting = vec![0u32; count];
@@ -76,8 +77,8 @@ impl Graph {
         by_rank.sort_by_key(|&event| rank(event));
         let mut place = vec![0u32; count];
         (0u32..).zip(&by_rank).for_each(|(at, &event)| place[event as usize] = at);
-        // Of the events that wait for nothing the one of least rank is next, so that the order is
-        // the input's choice.
+        // Among events that wait for nothing, the one with the least rank is next, which makes the
+        // order deterministic.
         let free = by_rank.iter().filter(|&&event| waiting[event as usize] == 0);
         let mut ready: BinaryHeap<_> = free.map(|&event| Reverse(place[event as usize])).collect();
         let (mut order, mut done) = (Vec::with_capacity(count), vec![false; count]);
@@ -118,8 +119,7 @@ impl Graph {
         Self { edges, into, into_first, out, out_first, order, starts: vec![0.0; count], cut: cut_count }
     }
 
-    /// Lets paths begin with a length: that of the event that they begin at, if nothing leads to
-    /// it.
+    /// Sets the initial length of paths: `start` of their first event, if no edge leads to it.
     pub fn with_starts(mut self, start: impl Fn(u32) -> f64) -> Self {
         for event in 0..self.order.len() as u32 {
             self.starts[event as usize] = if self.edges_into(event).is_empty() { start(event) } else { 0.0 };
@@ -127,12 +127,12 @@ impl Graph {
         self
     }
 
-    /// The length that paths from an event begin with, if nothing leads to it; 0 for the others.
+    /// The initial length of paths from an event, if no edge leads to it; 0 for other events.
     pub fn start(&self, event: u32) -> f64 {
         self.starts[event as usize]
     }
 
-    /// The edges, in the order given, without those that closed a cycle.
+    /// The edges in the given order, without those that closed a cycle.
     pub fn edges(&self) -> &[Edge] {
         &self.edges
     }
@@ -147,12 +147,12 @@ impl Graph {
         self.cut
     }
 
-    /// Numbers of the edges that lead to an event, in the order given.
+    /// The numbers of the edges that lead to an event, in the given order.
     pub fn edges_into(&self, event: u32) -> &[u32] {
         range(&self.into, &self.into_first, event)
     }
 
-    /// For each event the length of the longest path to it, from any event that nothing leads to.
+    /// For each event, the length of the longest path to it from any event without predecessors.
     pub fn longest_to(&self, lengths: &[f64]) -> Vec<f64> {
         let mut longest = vec![0.0f64; self.order.len()];
         for &event in &self.order {
@@ -164,7 +164,7 @@ impl Graph {
         longest
     }
 
-    /// For each event the length of the longest path from it to `sink`; negative infinity if there
+    /// For each event, the length of the longest path from it to `sink`; negative infinity if there
     /// is none.
     pub fn longest_from(&self, lengths: &[f64], sink: u32) -> Vec<f64> {
         let mut longest = vec![f64::NEG_INFINITY; self.order.len()];
@@ -178,8 +178,8 @@ impl Graph {
         longest
     }
 
-    /// The edges of a longest path to `sink`, last edge first. Of edges that do equally well
-    /// `prefer` chooses: the one for which it gives the most, and of those the first.
+    /// The edges of a longest path to `sink`, last edge first. Among edges that are equally good,
+    /// the one with the greatest value of `prefer` is chosen, and among those the first.
     pub fn longest_path<P: PartialOrd>(
         &self,
         lengths: &[f64],
@@ -207,8 +207,8 @@ impl Graph {
         }
     }
 
-    /// The slack of each edge: the length of the longest path to `sink` less that of the longest
-    /// one through the edge. `None` for edges from which `sink` cannot be reached.
+    /// The slack of each edge: the length of the longest path to `sink`, less that of the longest
+    /// path through the edge. `None` for edges from which `sink` cannot be reached.
     pub fn edge_slack(&self, lengths: &[f64], sink: u32) -> Vec<Option<f64>> {
         let (to, from) = (self.longest_to(lengths), self.longest_from(lengths, sink));
         let slack = |(edge, length): (&Edge, &f64)| {
@@ -218,18 +218,18 @@ impl Graph {
         self.edges.iter().zip(lengths).map(slack).collect()
     }
 
-    /// For each event the length of the longest path to `sink` that does not go through it;
-    /// negative infinity if every path does. O(n log n).
+    /// For each event, the length of the longest path to `sink` that avoids the event; negative
+    /// infinity if every path goes through it. O(n log n).
     ///
-    /// In topological order a path avoids an event if an edge of it leads over the event, or if it
-    /// begins behind it. Either gives an interval of places; the longest of those that cover a
-    /// place is the answer there.
+    /// A path avoids an event if, in topological order, one of its edges spans the event's
+    /// position, or if the path begins after it. Both cases give an interval of positions. The
+    /// answer at a position is the longest path among the intervals that cover it.
     pub fn longest_avoiding(&self, lengths: &[f64], sink: u32) -> Vec<f64> {
         let (to, from) = (self.longest_to(lengths), self.longest_from(lengths, sink));
         let mut place = vec![0u32; self.order.len()];
         (0u32..).zip(&self.order).for_each(|(at, &event)| place[event as usize] = at);
-        // The longest path that covers the place at hand, with the first place behind it. Lengths
-        // are not negative, so their bits are in their order.
+        // The paths that cover the present position, longest first, each with the first position
+        // beyond its interval. Lengths are not negative, so their bits sort like the numbers.
         let mut covering: BinaryHeap<(u64, u32)> = BinaryHeap::new();
         let cover = |covering: &mut BinaryHeap<(u64, u32)>, length: f64, end: u32| {
             if length.is_finite() {
@@ -261,8 +261,8 @@ impl Graph {
 
     /// The `count` longest paths to `sink`, longest first.
     pub fn top_paths(&self, lengths: &[f64], sink: u32, count: usize) -> Vec<GraphPath> {
-        /// One of an event's longest paths: its last edge, and which path of that edge's event it
-        /// continues.
+        /// One of an event's longest paths: its last edge, and which path of that edge's first
+        /// event it continues.
         #[derive(Clone, Copy)]
         struct Way {
             length: f64,
@@ -304,10 +304,11 @@ impl Graph {
     /// The effect of one procedure's time on the longest path to `sink`. `inside` selects the edges
     /// whose time is the procedure's.
     ///
-    /// The longest path's length is a convex, piecewise linear function of the factor by which the
-    /// procedure shrinks: each path is a line. The search starts at factor 0 and moves to the
-    /// intersection of the line found there with the line of today's path, until no line is above
-    /// the intersection.
+    /// As a function of the factor by which the procedure shrinks, the length of each path is a
+    /// line, and that of the longest path is convex and piecewise linear. The search starts with
+    /// the line at factor 0. It moves to the intersection of that line with the line of the
+    /// unchanged longest path (factor 1), and repeats with the line that is longest there, until no
+    /// line is above the intersection.
     pub fn procedure(&self, lengths: &[f64], sink: u32, inside: impl Fn(u32) -> bool) -> ProcedureSlack {
         // A line: the length at factor 0, and what the procedure adds at factor 1.
         let line = |factor: f64| {
@@ -325,12 +326,13 @@ impl Graph {
         };
         let (fixed, own) = line(1.0);
         let (fixed_at_zero, own_at_zero) = line(0.0);
-        // Rounding of sums of this size.
+        // The rounding error of sums of this size.
         let tolerance = (fixed + own) * 1e-12;
         let (mut other_fixed, mut other_own, mut factor) = (fixed_at_zero, own_at_zero, 0.0);
         while other_fixed + other_own * factor > fixed + own * factor + tolerance && own > other_own {
             let crossing = (other_fixed - fixed) / (own - other_own);
-            // A line found at a factor crosses further right; anything else is rounding.
+            // A line that is longest at some factor crosses to the right of it; anything else is
+            // rounding.
             if crossing <= factor || crossing >= 1.0 {
                 factor = crossing.clamp(factor, 1.0);
                 break;
@@ -342,7 +344,7 @@ impl Graph {
     }
 }
 
-/// Edge numbers by one of their ends, in the order given: a counting sort.
+/// Edge numbers grouped by one of their ends, in the given order: a counting sort.
 fn by_event(edges: &[Edge], count: usize, end: impl Fn(&Edge) -> u32) -> (Vec<u32>, Vec<u32>) {
     let mut first = vec![0u32; count + 1];
     edges.iter().for_each(|edge| first[end(edge) as usize + 1] += 1);

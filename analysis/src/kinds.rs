@@ -1,7 +1,7 @@
 //! Path kinds: traces of one kind wait for the same functions.
 //!
-//! The kind of a trace is the set of functions that have at least 5 % of its critical time. It
-//! tells traces apart that have the same call tree but wait for different parts of it.
+//! The kind of a trace is the set of functions that each have at least 5 % of its critical time. It
+//! distinguishes traces that have the same call tree but wait for different parts of it.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,8 @@ use astracer_recording::stop::Pulse;
 
 use crate::traced::{Analyser, Method, Traced};
 
-/// A function is in a trace's kind from this fraction of the critical time on: one part in 20.
+/// A function belongs to a trace's kind if it has at least one part in this many of the critical
+/// time.
 const PART: u128 = 20;
 
 /// The kinds of a recording's traces.
@@ -23,7 +24,7 @@ pub struct PathKinds {
 }
 
 impl PathKinds {
-    /// Finds the kind of each trace; `None` if the work is to stop.
+    /// Finds the kind of each trace; `None` if the pulse stopped the work.
     pub fn of(recording: &Recording, method: Method, pulse: &mut Pulse<'_>) -> Option<Self> {
         let (mut kinds, mut analyser) = (Self::default(), Analyser::new(method));
         for trace in recording.traces() {
@@ -32,7 +33,7 @@ impl PathKinds {
         Some(kinds)
     }
 
-    /// Adds a trace behind those that were added before.
+    /// Adds a trace after those added before.
     pub fn add(&mut self, traced: &Traced<'_>) {
         let kind = self.kind(traced);
         self.of_traces.push(kind);
@@ -51,8 +52,8 @@ impl PathKinds {
         *self.kinds.entry(functions.into()).or_insert(next)
     }
 
-    /// The kind of each trace, in the order in which they were added: numbers from 0 in order of
-    /// first use.
+    /// The kind of each trace, in the order in which the traces were added. Kinds are numbered from
+    /// 0 in the order of their first trace.
     pub fn of_traces(&self) -> &[u32] {
         &self.of_traces
     }

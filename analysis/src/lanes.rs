@@ -1,4 +1,4 @@
-//! One trace drawn in lanes: a row for each span, its time as a bar, and in it the parts on the
+//! One trace drawn in lanes: a row for each span, with its time as a bar and the parts of it on the
 //! critical path.
 
 use astracer_recording::recording::Recording;
@@ -12,16 +12,16 @@ use crate::tree::Tree;
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Lanes {
-    /// The trace's id in hexadecimal digits.
+    /// The trace's id, in hexadecimal.
     pub trace_id: String,
     /// The start of the drawing, ns since the epoch.
     pub start_ns: u64,
-    /// Its end, ns since the epoch.
+    /// The end of the drawing, ns since the epoch.
     pub end_ns: u64,
-    /// Spans, children below their parents, by start.
+    /// The drawn spans, children below their parents, by start.
     pub lanes: Vec<Lane>,
-    /// Spans that are not drawn because there are too many; none of them is on the path unless the
-    /// path alone has too many.
+    /// The number of spans that are not drawn because there are too many. They are beside the path,
+    /// unless the path alone has too many.
     pub left_out: u64,
 }
 
@@ -31,24 +31,24 @@ pub struct Lanes {
 pub struct Lane {
     /// The span's id.
     pub span_id: String,
-    /// Its depth below the root.
+    /// The span's depth below the root.
     pub depth: u32,
-    /// Its function.
+    /// The span's function.
     pub name: String,
-    /// Its service.
+    /// The span's service.
     pub service: String,
-    /// Its start as recorded, ns since the epoch.
+    /// The span's start as recorded, ns since the epoch.
     pub start_ns: u64,
-    /// Its end as recorded, ns since the epoch.
+    /// The span's end as recorded, ns since the epoch.
     pub end_ns: u64,
-    /// Its critical time, ns.
+    /// The span's critical time, ns.
     pub critical_ns: u64,
-    /// The parts of time in which it was on the path: from and to, ns since the epoch.
+    /// The stretches of time in which the span was on the path: start and end, ns since the epoch.
     pub critical: Vec<(u64, u64)>,
 }
 
 impl Lanes {
-    /// Draws a trace with at most `lanes_max` rows: those on the path first, then the longest.
+    /// Draws a trace with at most `lanes_max` rows: spans on the path first, then the longest.
     pub fn new(recording: &Recording, traced: &Traced<'_>, lanes_max: usize) -> Self {
         let count = traced.node_count();
         let mut critical: Vec<Vec<(u64, u64)>> = vec![Vec::new(); count];
@@ -104,7 +104,7 @@ fn depths(traced: &Traced<'_>) -> Vec<u32> {
     depths
 }
 
-/// Sorts nodes so that a span's children follow it, by start. Events are sorted by time.
+/// Sorts nodes so that a span's children follow it, by start. Events are in order of time already.
 fn order(traced: &Traced<'_>, chosen: &mut [u32]) {
     let Shape::Tree(tree) = traced.shape else {
         chosen.sort_unstable();

@@ -1,16 +1,16 @@
-//! Which spans the latency of requests is made of: critical paths of recorded traces.
+//! Critical paths of recorded traces: which spans determine the latency of a request.
 //!
-//! A trace goes in as a tree of spans or as a graph of events; a path comes out as segments of
-//! time, each with the span that held the request up. The segments of a trace follow each other
-//! from the start of its root to its end, to the nanosecond. Over a recording, the segments add up
-//! to a profile.
+//! The input is a trace, as a tree of spans or a graph of events. The output is a path of segments,
+//! each a stretch of time with the span that delayed the request in it. The segments of a trace
+//! cover the time from the start of its root to its end without gaps or overlaps, to the
+//! nanosecond. Over a recording, the segments add up to a profile.
 //!
 //! ```text
 //! recording -> Analyser -> Tree  -> Placed (clocks, clipping) -> rule -> CriticalPath -> Profiler -> Profile
 //!                       \> EventGraph ------------------------> rule --/
 //! ```
 //!
-//! There is no recursion, so a trace may be a million spans deep, and no step takes longer than
+//! There is no recursion, so a trace may be a million spans deep, and no step is slower than
 //! sorting. Nothing here reads files or prints. `docs/critical-path.md` defines the rules.
 
 pub mod compare;

@@ -1,4 +1,4 @@
-//! A profile as one page for a browser, without scripts or styles from elsewhere.
+//! A profile as one self-contained HTML page.
 
 use astracer_report::names::{line, path};
 use astracer_report::numbers::{count, measure, optional, percent, signed, whole};
@@ -14,10 +14,10 @@ mod flame;
 
 const CSS: &str = include_str!("page/page.css");
 
-/// Rows of a table that are shown; a line says how many there are beyond.
+/// The greatest number of rows shown of a table; a line states how many more there are.
 const ROWS_SHOWN: usize = 500;
 
-/// The least width of a mark in a drawing of a trace, in percents.
+/// The least width of a mark in the drawing of a trace, in percent.
 const MARK_PERCENT: f64 = 0.15;
 
 /// The contents of the page.
@@ -35,22 +35,22 @@ pub struct Report<'a> {
     pub by_path: &'a Profile,
     /// One trace with its path.
     pub lanes: Option<&'a Lanes>,
-    /// The latency with some functions faster or slower.
+    /// The latency if some functions were faster or slower.
     pub speedup: Option<&'a Speedup>,
-    /// The name of the recording compared with.
+    /// The name of the other recording.
     pub compared: Option<&'a str>,
-    /// The differences from it.
+    /// The differences from the other recording.
     pub comparison: Option<&'a Comparison>,
 }
 
-/// The page as HTML. Text of the recording is escaped.
+/// The page as HTML. Text from the recording is escaped.
 pub fn page(report: &Report<'_>) -> String {
     let title = format!("astracer critical-path: {}", report.title);
     let body = html! {
         h1 { "Critical path of " (report.title) }
         (summary(report))
         h2 { "Critical time by path of calls" }
-        p.note { "Each box is a call, as wide as the critical time in it and below it; its own time is where nothing is below. Point at a box for its numbers." }
+        p.note { "Each box is a call path, as wide as the critical time of the call and of all calls below it; where no box is below, the time is the call's own. Hover over a box for its numbers." }
         (flame::graph(report.by_path))
         (differences(report))
         (profile(report))
@@ -65,7 +65,7 @@ fn summary(report: &Report<'_>) -> Markup {
     html! {
         p {
             (whole(profile.traces as f64)) " traces"
-            @if profile.weight != profile.traces as f64 { " for " (whole(profile.weight)) }
+            @if profile.weight != profile.traces as f64 { " that stand for " (whole(profile.weight)) }
             ", " (measure(profile.total_ms)) " ms of critical time by the rule " code { (report.rule) } ". A trace takes "
             (measure(profile.length.mean_ms)) " ms"
             @for (percent, value) in report.percentiles.iter().zip(&profile.length.percentiles_ms) { ", p" (percent) " " (measure(*value)) }
@@ -73,19 +73,19 @@ fn summary(report: &Report<'_>) -> Markup {
         }
         @if fitting.traces > 0 {
             p.note {
-                "In " (whole(fitting.traces as f64)) " traces a span lies outside of its parent: "
-                (whole(fitting.shifted_spans as f64)) " spans of other services were shifted inside (they and those below them have "
-                (part(fitting.shifted_ms)) " of the critical time), " (whole(fitting.clipped_spans as f64)) " clipped, "
+                "In " (whole(fitting.traces as f64)) " traces a span lies outside its parent: "
+                (whole(fitting.shifted_spans as f64)) " spans of other services were shifted inside (these and the spans below them have "
+                (part(fitting.shifted_ms)) " of the critical time), " (whole(fitting.clipped_spans as f64)) " were clipped, "
                 (whole(fitting.dropped_spans as f64)) " left out."
             }
         }
         @if profile.unweighted > 0 {
-            p.warn { (whole(profile.unweighted as f64)) " traces have no weight and count once." }
+            p.warn { (whole(profile.unweighted as f64)) " traces have no weight and count as one." }
         }
         @if let Some(speedup) = report.speedup {
-            h2 { "Latency with the factors asked for" }
+            h2 { "Latency with the requested factors" }
             (table(&html! {
-                tr { th { "of traces" } th { "now, ms" } th { "then, ms" } }
+                tr { th { "length of a trace" } th { "recorded, ms" } th { "with factors, ms" } }
                 tr { td { "mean" } td { (measure(speedup.before.mean_ms)) } td { (measure(speedup.after.mean_ms)) } }
                 @for (place, percent) in report.percentiles.iter().enumerate() {
                     tr {
@@ -108,13 +108,13 @@ fn differences(report: &Report<'_>) -> Markup {
         h2 { "Compared with " (other) }
         p {
             "A trace takes " (measure(comparison.before_ms)) " ms there and " (measure(comparison.after_ms)) " ms here: "
-            (signed(comparison.same_roots_ms)) " ms with the same roots, " (signed(comparison.mix_ms))
-            " ms because they come in other shares."
-            @if comparison.new_roots > 0.0 { " " (percent(comparison.new_roots)) " of the traces here have roots that are not there." }
+            (signed(comparison.same_roots_ms)) " ms from traces of the same roots, " (signed(comparison.mix_ms))
+            " ms from another mix of roots."
+            @if comparison.new_roots > 0.0 { " " (percent(comparison.new_roots)) " of the traces here have roots that do not occur there." }
         }
         p.note {
-            "Critical time of a trace, the mean over all traces. Same roots: the change for the roots that both have, at their shares
-            here. The largest change beyond its 95 % interval first."
+            "Mean critical time per trace. Same roots: the change for roots that occur in both recordings, at their shares here. "
+            "Sorted by how far that change exceeds its 95 % interval."
         }
         (sortable(&html! {
             tr { th { "name" } @for column in columns { th { (column) } } }
@@ -131,7 +131,7 @@ fn differences(report: &Report<'_>) -> Markup {
     }
 }
 
-/// A bar to the right for more time, in the other colour for less.
+/// A bar whose class gives the colour: `up` for more time, `down` for less.
 fn bar(value: f64, widest: f64) -> Markup {
     let width = if widest > 0.0 { value.abs() / widest * 8.0 } else { 0.0 };
     let class = if value > 0.0 { "bar up" } else { "bar down" };
@@ -149,9 +149,9 @@ fn profile(report: &Report<'_>) -> Markup {
     html! {
         h2 { "Critical time" }
         p.note {
-            "Traces: on whose path it lies. Mean and percentiles: its time on the path in those traces. Drag: how much shorter a "
-            "span of it can get before a sibling takes its place on the path. Slack: how much longer a span of it that is "
-            "beside the path can get before it is on it. A click on a heading sorts."
+            "Traces: those with the row on their path. Mean and percentiles: its time on the path in those traces. Drag: how much "
+            "shorter one of its spans can get before a sibling takes its place on the path. Slack: how much longer one of its "
+            "spans beside the path can get before it is on the path. Click a heading to sort."
         }
         (sortable(&html! {
             tr {
@@ -192,12 +192,12 @@ fn trace(lanes: &Lanes) -> Markup {
                 }
             }
         }
-        @if lanes.left_out > 0 { p.note { "... and " (whole(lanes.left_out as f64)) " spans that are not drawn." } }
+        @if lanes.left_out > 0 { p.note { (whole(lanes.left_out as f64)) " more spans are not drawn." } }
     }
 }
 
-/// Parts of a lane from left to right, those that touch each other as one: a span may be left for
-/// each of a million children.
+/// The parts of a lane from left to right, with touching parts joined: a span may be interrupted by
+/// a million children.
 fn joined(mut parts: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     parts.sort_by(|one, other| one.0.total_cmp(&other.0));
     parts.dedup_by(|next, before| {
@@ -208,7 +208,8 @@ fn joined(mut parts: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     parts
 }
 
-/// A line that tells how many rows of a sortable table are not shown, where a row would be sorted.
+/// A line stating how many rows of a sortable table are not shown. It is outside the table, so that
+/// it is not sorted.
 fn beyond(rows: usize) -> Markup {
     html! { @if rows > ROWS_SHOWN { p.note { "... and " (count((rows - ROWS_SHOWN) as u64)) " more." } } }
 }

@@ -1,9 +1,9 @@
-//! A critical path: which span held a request up, and from when to when.
+//! A critical path: which span delayed a request, and from when to when.
 
 use crate::place::Adjusted;
 use crate::tree::release;
 
-/// A stretch of time in which one span held the request up.
+/// A stretch of time in which one span delayed the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Segment {
@@ -16,19 +16,19 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// From start to end, ns.
+    /// The time from start to end, ns.
     pub fn length(self) -> u64 {
         self.end - self.start
     }
 }
 
-/// The segments of a path in order of time. Each begins where the one before it ends, so that only
-/// starts are held: half of the memory where every span of a long trace is on the path.
+/// The segments of a path, in order of time. Each begins where the previous one ends, so only
+/// starts are stored. This halves the memory if every span of a long trace is on the path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Segments {
     nodes: Vec<u32>,
     starts: Vec<u64>,
-    /// The end of the last one.
+    /// The end of the last segment.
     end: u64,
 }
 
@@ -38,12 +38,12 @@ impl Segments {
         self.nodes.len()
     }
 
-    /// True if there is none.
+    /// Whether there are no segments.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// A segment by its place.
+    /// The segment at this index.
     pub fn get(&self, place: usize) -> Option<Segment> {
         (place < self.len()).then(|| self.at(place))
     }
@@ -53,17 +53,17 @@ impl Segments {
         Segment { node: self.nodes[place], start: self.starts[place], end }
     }
 
-    /// The first one.
+    /// The first segment.
     pub fn first(&self) -> Option<Segment> {
         self.get(0)
     }
 
-    /// The last one.
+    /// The last segment.
     pub fn last(&self) -> Option<Segment> {
         self.get(self.len().checked_sub(1)?)
     }
 
-    /// All of them, in order of time.
+    /// All segments, in order of time.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Segment> + ExactSizeIterator {
         (0..self.len()).map(|place| self.at(place))
     }
@@ -78,7 +78,7 @@ impl Segments {
         self.starts.reserve_exact(count);
     }
 
-    /// Adds one behind the others, which begins where they end.
+    /// Appends a segment, which must begin where the others end.
     pub(crate) fn push(&mut self, segment: Segment) {
         debug_assert!(self.is_empty() || segment.start == self.end, "{segment:?} behind {}", self.end);
         self.nodes.push(segment.node);
@@ -86,8 +86,8 @@ impl Segments {
         self.end = segment.end;
     }
 
-    /// Adds one before the others, unless it has no length; it ends where they begin. They are in
-    /// order of time once [`reverse`](Self::reverse) was called.
+    /// Adds a segment before the others, which must end where they begin; a segment without length
+    /// is ignored. The segments are in order of time after a call of [`reverse`](Self::reverse).
     pub(crate) fn push_before(&mut self, segment: Segment) {
         if segment.start >= segment.end {
             return;
@@ -100,14 +100,14 @@ impl Segments {
         self.starts.push(segment.start);
     }
 
-    /// Ends a series of [`push_before`](Self::push_before).
+    /// Ends a series of calls of [`push_before`](Self::push_before).
     pub(crate) fn reverse(&mut self) {
         self.nodes.reverse();
         self.starts.reverse();
     }
 }
 
-/// Of segments each of which begins where the one before it ends.
+/// Collects segments, each of which must begin where the previous one ends.
 impl FromIterator<Segment> for Segments {
     fn from_iter<I: IntoIterator<Item = Segment>>(segments: I) -> Self {
         let mut all = Self::default();
@@ -116,16 +116,17 @@ impl FromIterator<Segment> for Segments {
     }
 }
 
-/// A length that belongs to a span.
+/// A duration that belongs to a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Amount {
     /// The span, by its number in the tree.
     pub node: u32,
-    /// The length, ns.
+    /// The duration, ns.
     pub ns: u64,
 }
 
-/// Lengths by span, each span once. Apart from each other they take a quarter less than as pairs.
+/// Durations by span, at most one per span. Two arrays take a quarter less memory than one of
+/// pairs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Amounts {
     nodes: Vec<u32>,
@@ -133,12 +134,12 @@ pub struct Amounts {
 }
 
 impl Amounts {
-    /// True if there is none.
+    /// Whether there are no durations.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// All of them, in no order.
+    /// All durations, in no particular order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Amount> {
         self.nodes.iter().zip(&self.ns).map(|(&node, &ns)| Amount { node, ns })
     }
@@ -163,21 +164,21 @@ impl Amounts {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CriticalPath {
-    /// The segments in order of time. Each begins where the one before it ends; together they are
-    /// the root exactly. A root of no length has one segment of no length.
+    /// The segments, in order of time. Each begins where the previous one ends; together they cover
+    /// the root exactly. A root of length zero has one segment of length zero.
     pub segments: Segments,
-    /// Of each span on the path, how much shorter it can get before a sibling, or another path of
+    /// For each span on the path, how much shorter it can get before a sibling, or another path of
     /// an event graph, takes its place.
     pub drag: Amounts,
-    /// Of each child that is not on the path though its parent is, and of each event beside it, how
-    /// much longer it can get before it is.
+    /// For each child beside the path whose parent is on it, and for each event beside the path,
+    /// how much longer it can get before it is on the path.
     pub slack: Amounts,
-    /// Time by span as CRISP accounts for it, which differs from the segments where siblings
-    /// overlap; empty for other rules, whose spans have the time of their segments.
+    /// Time by span as CRISP accounts for it, which differs from the segments if siblings overlap.
+    /// Empty for other rules, for which a span's time is that of its segments.
     pub exclusive: Amounts,
     /// The adjustments that fitted spans into their parents.
     pub adjusted: Adjusted,
-    /// Time of the segments whose span was shifted, ns.
+    /// The total length of segments whose span was shifted, ns.
     pub shifted_ns: u128,
 }
 
@@ -199,7 +200,7 @@ impl CriticalPath {
         }
     }
 
-    /// True if the segments follow each other without a gap or an overlap from `start` to `end`.
+    /// Whether the segments cover the time from `start` to `end` without a gap or an overlap.
     pub fn tiles(&self, start: u64, end: u64) -> bool {
         let mut at = start;
         for segment in self.segments.iter() {

@@ -1,31 +1,31 @@
-//! Fitting children into their parents: clocks that disagree are shifted, what still reaches
+//! Fits children into their parents: spans timed by a skewed clock are shifted, and what is still
 //! outside is clipped.
 //!
 //! The clocks of two machines disagree, so a server's span often lies outside the client's span
-//! that caused it. Two ways to deal with it, [`Skew::Shift`] and [`Skew::Clip`];
-//! `docs/critical-path.md` has the rules with an example.
+//! that caused it. There are two treatments, [`Skew::Shift`] and [`Skew::Clip`];
+//! `docs/critical-path.md` gives the rules with an example.
 //!
-//! Afterwards every interval lies within its parent's, and therefore within the root's. That is the
-//! reason for which the segments of a path tile the root exactly.
+//! After fitting, every interval lies within its parent's, and so within the root's. This is why
+//! the segments of a path cover the root exactly.
 
 use astracer_model::SpanKind;
 use astracer_recording::stop::Pulse;
 
 use crate::tree::{Node, Tree, release};
 
-/// The treatment of a child of another machine that reaches outside its parent.
+/// The treatment of a child from another machine that reaches outside its parent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Skew {
-    /// Move it, with all below it, by the least amount that puts it inside; clip it if it is too
-    /// long for that.
+    /// Shift it, with everything below it, by the least amount that puts it inside its parent; clip
+    /// it if it is too long for that.
     #[default]
     Shift,
-    /// Cut off the parts that are outside.
+    /// Clip it: cut off the parts outside its parent.
     Clip,
 }
 
-/// A node's time once it has been fitted into its parent's.
+/// A node's time after it has been fitted into its parent's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Interval {
@@ -36,7 +36,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// From start to end, ns.
+    /// The time from start to end, ns.
     pub fn length(self) -> u64 {
         self.end - self.start
     }
@@ -46,20 +46,21 @@ impl Interval {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Adjusted {
-    /// Spans that were moved by a shift of their own; those below them moved along.
+    /// The number of spans with a shift of their own, not counting those that were shifted with an
+    /// ancestor.
     pub shifted_spans: u64,
-    /// The length of the spans that were clipped, outside of their parents, ns.
+    /// The total length that was clipped, ns.
     pub clipped_ns: u128,
-    /// Spans that lost a part.
+    /// The number of spans that were clipped.
     pub clipped_spans: u64,
-    /// The length of the spans that lie wholly outside of their parents and were left out, ns;
-    /// spans below them are within these or left out with them.
+    /// The total length of spans that were left out because they lie entirely outside their
+    /// parents, ns. Spans below these are not added.
     pub dropped_ns: u128,
-    /// Spans that were left out, those below them included.
+    /// The number of spans that were left out, including those below them.
     pub dropped_spans: u64,
 }
 
-/// Stands for no interval, in half the memory of an option: it ends before it starts.
+/// Stands for no interval, in half the memory of an `Option`: it ends before it starts.
 const LEFT_OUT: Interval = Interval { start: 1, end: 0 };
 
 impl From<&Node> for Interval {
@@ -68,12 +69,11 @@ impl From<&Node> for Interval {
     }
 }
 
-/// The distances in ns that nodes were moved, by their own shifts and their ancestors'. No entries
-/// as long as no node was moved, which is most traces.
+/// The distances by which nodes were moved, in ns, by their own and their ancestors' shifts. Empty
+/// while no node has moved, as in most traces.
 #[derive(Clone, Debug, Default)]
 struct Moves {
-    /// The size of the move. One beyond 64 bits counts as the largest of these, which is outside of
-    /// any parent too.
+    /// The absolute distance. Distances beyond 64 bits saturate, which is outside any parent too.
     sizes: Vec<u64>,
     earlier: Vec<bool>,
 }
@@ -106,8 +106,8 @@ impl Moves {
 /// The fitted intervals of a tree's nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Placed {
-    /// Of a node that was left out, [`LEFT_OUT`]. No entries as long as every node has the interval
-    /// that was recorded, which is most traces of one clock.
+    /// One per node; [`LEFT_OUT`] for a node that was left out. Empty while every node has its
+    /// recorded interval, as in most traces of a single clock.
     intervals: Vec<Interval>,
     moves: Moves,
     remote: Vec<u32>,
@@ -115,7 +115,7 @@ pub struct Placed {
 }
 
 impl Placed {
-    /// Fits every node of the tree into its parent. Returns false if the work is to stop.
+    /// Fits every node of the tree into its parent. Returns false if the pulse stopped the work.
     pub fn place(&mut self, tree: &Tree, skew: Skew, pulse: &mut Pulse<'_>) -> bool {
         self.begin();
         for parent in 0..tree.nodes().len() as u32 {
@@ -136,9 +136,9 @@ impl Placed {
         self.adjusted = Adjusted::default();
     }
 
-    /// Moves the children that another clock timed into their parent, all children of one service
-    /// by the same amount where one amount fits them all: they were timed by one clock, and their
-    /// order stays.
+    /// Shifts the children that another clock timed into their parent. All children of one service
+    /// move by the same amount if one amount fits them all, because one clock timed them and their
+    /// order should stay.
     fn shift_children(&mut self, tree: &Tree, parent: u32) {
         let above = &tree.nodes()[parent as usize];
         let (moved, count) = (self.moves.get(parent), tree.nodes().len());
@@ -150,7 +150,7 @@ impl Placed {
                 remote.push(child);
             }
         }
-        // Services in order, so that each clock's children stand together; a stable sort keeps them
+        // Sorted by service, so that children of one clock are adjacent; the stable sort keeps them
         // by start.
         remote.sort_by_key(|&child| tree.nodes()[child as usize].service);
         for same_clock in
@@ -205,8 +205,9 @@ impl Placed {
         }
     }
 
-    /// Fits nodes as Jaeger's user interface does: clips, drops what begins at its parent's end or
-    /// later or ends at its start or earlier, and leaves out spans that only follow from another.
+    /// Fits nodes as Jaeger's user interface does: clips them, drops those that begin at their
+    /// parent's end or later or end at its start or earlier, and leaves out spans that only follow
+    /// from another.
     pub(crate) fn place_as_jaeger(&mut self, tree: &Tree) {
         self.begin();
         for (child, node) in (0u32..).zip(tree.nodes()).skip(1) {
@@ -243,7 +244,7 @@ impl Placed {
         self.intervals[node as usize] = interval;
     }
 
-    /// The interval of a node, `None` if it was left out. `tree` is the one that was placed.
+    /// The interval of a node; `None` if it was left out. `tree` must be the tree that was placed.
     pub fn interval(&self, tree: &Tree, node: u32) -> Option<Interval> {
         let interval = match self.intervals.get(node as usize) {
             Some(&fitted) => fitted,
@@ -252,7 +253,7 @@ impl Placed {
         Some(interval).filter(|interval| interval.start <= interval.end)
     }
 
-    /// True if the node, or one above it, was shifted.
+    /// Whether the node or one of its ancestors was shifted.
     pub fn was_moved(&self, node: u32) -> bool {
         self.moves.get(node) != 0
     }
@@ -263,9 +264,9 @@ impl Placed {
     }
 }
 
-/// True if the two spans may have been timed by different clocks, and the parent waits for the
-/// child: the server's side of a client's call, or a child in another service than its parent.
-/// Messages are not waited for.
+/// Whether the two spans may have been timed by different clocks while the parent waits for the
+/// child: the child is the server side of a client's call, or in another service. Nobody waits for
+/// messages.
 fn may_be_skewed(tree: &Tree, parent: u32, child: u32) -> bool {
     let (above, below) = (tree.side(parent), tree.side(child));
     if below.follows || above.kind == SpanKind::Producer || below.kind == SpanKind::Consumer {

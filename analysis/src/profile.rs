@@ -1,4 +1,4 @@
-//! Profiles of a recording's latency: critical time by function, service or path of calls.
+//! Profiles of a recording's latency: critical time by function, service or call path.
 
 use std::collections::HashMap;
 
@@ -19,33 +19,33 @@ pub enum By {
     Function,
     /// The service.
     Service,
-    /// The names from the root down to the operation.
+    /// The call path: the names from the root down to the operation.
     Path,
 }
 
-/// Calls deeper than this count as their caller's, so that paths stay short in traces that are a
-/// million spans deep.
+/// The greatest depth of a call path. Deeper calls count toward their caller, so that paths stay
+/// short in traces that are a million spans deep.
 pub const DEPTH_MAX: u32 = 256;
 
-/// One function, service or path of calls.
+/// One function, service or call path.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Row {
-    /// Its name; of a path of calls, the names from the root down.
+    /// The row's name; for a call path, the names from the root down.
     pub name: Vec<String>,
-    /// Its part of all critical time, 0 to 1.
+    /// The row's share of all critical time, 0 to 1.
     pub share: f64,
-    /// Its critical time, by weight, ms.
+    /// The row's critical time, weighted, ms.
     pub total_ms: f64,
-    /// Traces on whose path it lies, by weight.
+    /// The weighted number of traces with the row on their path.
     pub traces: f64,
-    /// Its time on the path in those traces.
+    /// The row's time on the path in those traces.
     #[serde(flatten)]
     pub time: Summary,
-    /// The time by which a span of this row can shrink before a sibling replaces it on the path;
+    /// The time by which a span of this row can shrink before a sibling replaces it on the path:
     /// the mean over its spans on paths, in ms.
     pub drag_ms: Option<f64>,
-    /// The time by which a span of this row can grow before it is on the path; the mean over its
+    /// The time by which a span of this row can grow before it is on the path: the mean over its
     /// spans beside paths, in ms.
     pub slack_ms: Option<f64>,
 }
@@ -54,23 +54,25 @@ pub struct Row {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Fitting {
-    /// Spans that were shifted, and spans of all.
+    /// The number of spans that were shifted.
     pub shifted_spans: u64,
-    /// Critical time of spans that were shifted or lie below one that was, by weight, ms.
+    /// The critical time of spans that were shifted, or that lie below a shifted one, weighted, ms.
     pub shifted_ms: f64,
-    /// Spans that were clipped.
+    /// The number of spans that were clipped.
     pub clipped_spans: u64,
-    /// Time that was cut off them, by weight, ms.
+    /// The time that was clipped off them, weighted, ms.
     pub clipped_ms: f64,
-    /// Spans that were left out because they lie outside of their parents, with those below them.
+    /// The number of spans that were left out because they lie outside their parents, including
+    /// those below them.
     pub dropped_spans: u64,
-    /// Time of the spans that were left out, those below them not counted, by weight, ms.
+    /// The time of the spans that were left out, not counting those below them, weighted, ms.
     pub dropped_ms: f64,
-    /// Spans that the root's tree does not reach: further roots, and orphans.
+    /// The number of spans outside the root's tree: further roots, and orphans.
     pub unreached_spans: u64,
-    /// Parents that an event names and the recording does not hold, and edges that closed a cycle.
+    /// The number of parents that an event names and the recording does not contain, and of edges
+    /// that closed a cycle.
     pub missing_edges: u64,
-    /// Traces in which a span was shifted, clipped or left out.
+    /// The number of traces in which a span was shifted, clipped or left out.
     pub traces: u64,
 }
 
@@ -78,22 +80,22 @@ pub struct Fitting {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Profile {
-    /// Traces looked at.
+    /// The number of traces that were added.
     pub traces: u64,
-    /// The traces that they stand for, by weight.
+    /// The number of traces that they stand for, by weight.
     pub weight: f64,
-    /// Traces without a weight of their own, which count as one.
+    /// The number of traces without a weight, which count as one.
     pub unweighted: u64,
-    /// All critical time, by weight, ms.
+    /// All critical time, weighted, ms.
     pub total_ms: f64,
-    /// The length of the traces' paths.
+    /// The lengths of the traces' paths.
     #[serde(flatten)]
     pub length: Summary,
     /// The adjustments that fitted spans into their parents.
     pub fitting: Fitting,
-    /// By share, largest first.
+    /// The rows by share, largest first.
     pub rows: Vec<Row>,
-    /// The same by root, if asked for.
+    /// The same times by root, if [`Profiler::with_roots`] was used.
     #[serde(skip)]
     pub by_root: Option<ByRoot>,
 }
@@ -103,7 +105,7 @@ struct Sums {
     times: Times,
     drag: Mean,
     slack: Mean,
-    /// Of the trace that is being added, ns.
+    /// The row's time in the trace that is being added, ns.
     now: u64,
     touched: bool,
 }
@@ -115,12 +117,12 @@ pub struct Profiler<'r> {
     by: By,
     sums: Vec<Sums>,
     touched: Vec<u32>,
-    /// For [`By::Path`]: the row of the caller and of the name, and a name to the row.
+    /// For [`By::Path`]: from the caller's row and a name to the row.
     paths: HashMap<(u32, Symbol), u32>,
-    /// For [`By::Path`]: caller, name and depth of each row.
+    /// For [`By::Path`]: the caller, name and depth of each row.
     callers: Vec<(u32, Symbol, u32)>,
-    /// For [`By::Path`]: the row of each node of the trace that is being added, plus one; 0 if not
-    /// looked up yet.
+    /// For [`By::Path`]: the row, plus one, of each node of the trace that is being added; 0 if it
+    /// has not been looked up yet.
     rows: Vec<u32>,
     chain: Vec<u32>,
     roots: Option<RootSums>,
@@ -157,14 +159,15 @@ impl<'r> Profiler<'r> {
         }
     }
 
-    /// Sums up each root's traces too, for [`crate::compare()`].
+    /// Also sums up the traces of each root, for [`crate::compare()`].
     pub fn with_roots(mut self) -> Self {
         self.roots = Some(RootSums::default());
         self
     }
 
-    /// Adds one trace that stands for `weight` traces, for one if it has no weight. One that stands
-    /// for none is in [`Profile::traces`] and in the counts of [`Fitting`], and in no other figure.
+    /// Adds one trace that stands for `weight` traces, or for one if it has no weight. A trace with
+    /// weight zero counts in [`Profile::traces`] and in the counts of [`Fitting`], and in no other
+    /// figure.
     pub fn add(&mut self, traced: &Traced<'_>, weight: Option<f64>) {
         self.traces += 1;
         self.unweighted += u64::from(weight.is_none());
@@ -230,8 +233,8 @@ impl<'r> Profiler<'r> {
         }
     }
 
-    /// The row of a node's path of calls. Each node is looked up once a trace, so that deep traces
-    /// stay linear.
+    /// The row of a node's call path. Each node is looked up once per trace, so that deep traces
+    /// take linear time.
     fn path_row(&mut self, traced: &Traced<'_>, node: u32) -> u32 {
         self.chain.clear();
         let mut at = Some(node);
@@ -272,7 +275,7 @@ impl<'r> Profiler<'r> {
         }
     }
 
-    /// The sums of all traces that were added, with these percentiles (0 to 100).
+    /// The sums over all traces that were added, with these percentiles (0 to 100).
     pub fn finish(mut self, percentiles: &[f64]) -> Profile {
         let sums = std::mem::take(&mut self.sums);
         let roots = self.roots.take();

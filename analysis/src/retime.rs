@@ -12,26 +12,26 @@ use astracer_recording::intern::Symbol;
 use crate::place::Placed;
 use crate::tree::Tree;
 
-/// Working space, kept from trace to trace.
+/// Working space, reused from trace to trace.
 #[derive(Clone, Debug, Default)]
 pub struct Retimer {
     /// The new length of each node, ns.
     lengths: Vec<f64>,
     by_start: Vec<u32>,
     by_end: Vec<u32>,
-    /// For each of `by_end`, the new end relative to the parent's start, ns.
+    /// The new end of each node, relative to its parent's start, ns.
     ends: Vec<f64>,
 }
 
 impl Retimer {
-    /// The root's new length in ns, with `factor` for each function's own time. Intervals as the
-    /// rule `last` places them; spans without length take no part.
+    /// The root's new length in ns, with `factor` applied to each function's own time. Uses the
+    /// intervals of the rule `last`. Spans of length zero are ignored.
     pub fn retime(&mut self, tree: &Tree, placed: &Placed, factor: impl Fn(Symbol) -> f64) -> f64 {
         self.lengths.clear();
         self.lengths.resize(tree.nodes().len(), 0.0);
         self.ends.clear();
         self.ends.resize(tree.nodes().len(), 0.0);
-        // Children have higher numbers than their parents, so their new lengths are known.
+        // Children have higher numbers than their parents, so their new lengths are already known.
         for node in (0..tree.nodes().len() as u32).rev() {
             let length = self.retime_span(tree, placed, node, factor(tree.nodes()[node as usize].name));
             self.lengths[node as usize] = length;
@@ -39,7 +39,7 @@ impl Retimer {
         self.lengths[Tree::ROOT as usize]
     }
 
-    /// The new length of one span whose children's are known.
+    /// The new length of one span, whose children's new lengths are known.
     fn retime_span(&mut self, tree: &Tree, placed: &Placed, node: u32, factor: f64) -> f64 {
         let Some(own) = placed.interval(tree, node) else { return 0.0 };
         let interval = |child: u32| placed.interval(tree, child).filter(|interval| interval.length() > 0);
@@ -51,7 +51,7 @@ impl Retimer {
         self.by_end.extend_from_slice(&self.by_start);
         self.by_start.sort_by_key(start);
         self.by_end.sort_by_key(end);
-        // The latest end so far, as it was and as it is now; both relative to the span's start.
+        // The latest end so far, before and after re-timing; both relative to the span's start.
         let (mut was, mut is) = (0.0f64, 0.0f64);
         let mut ended = 0;
         let mut begin = 0;
@@ -59,7 +59,8 @@ impl Retimer {
             let child = self.by_start.get(begin).copied();
             let instant = child.and_then(|child| start(&child)).unwrap_or(own.end);
             while let Some(&earlier) = self.by_end.get(ended).filter(|child| end(child) <= Some(instant)) {
-                // It ended by now and has a length, so it started before: its new end is known.
+                // This child has ended by now and has a length, so it started earlier: its new end
+                // is known.
                 was = was.max(end(&earlier).map_or(0.0, |end| (end - own.start) as f64));
                 is = is.max(self.ends[earlier as usize]);
                 ended += 1;

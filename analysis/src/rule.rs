@@ -1,4 +1,4 @@
-//! The rules by which a critical path is found, and the one entry to them for trees of spans.
+//! The rules for finding a critical path, and the entry point for trees of spans.
 
 use std::error::Error;
 use std::fmt;
@@ -12,17 +12,17 @@ use crate::place::{Interval, Placed, Skew};
 use crate::tree::Tree;
 use crate::walk::{Order, Walk};
 
-/// The rule that determines the activity a span waited for.
+/// The rule that decides which activity a span was waiting for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
-    /// The child that finished last; a child that ends when the next begins was before it. Event
-    /// graphs, whose edges tell what waited for what, go by their edges.
+    /// The child that finished last; a child that ends when another begins counts as earlier. In
+    /// event graphs the edges state what waited for what, and the path is the longest one.
     #[default]
     Last,
-    /// As Jaeger's user interface.
+    /// As in Jaeger's user interface.
     Jaeger,
-    /// As CRISP.
+    /// As in CRISP.
     Crisp,
     /// The parent with the latest time, as in X-Trace's own tool. Spans count as events at their
     /// starts.
@@ -71,7 +71,7 @@ impl fmt::Display for UnknownRule {
 
 impl Error for UnknownRule {}
 
-/// Finds the paths of trees, one after the other.
+/// Finds the paths of trees, one tree after another.
 #[derive(Clone, Debug, Default)]
 pub struct SpanPaths {
     placed: Placed,
@@ -80,9 +80,9 @@ pub struct SpanPaths {
 }
 
 impl SpanPaths {
-    /// Writes the path of a tree to `path`, replacing what it holds. [`Rule::Events`] is for event
-    /// graphs; a tree's path is found by [`Rule::Last`] then. Only that rule shifts. Returns false
-    /// if the work is to stop; the path is not complete then.
+    /// Writes the path of a tree to `path`, replacing its content. For [`Rule::Events`], which is
+    /// for event graphs, this uses [`Rule::Last`]. Only the latter shifts skewed spans. Returns
+    /// false if the pulse stopped the work; the path is incomplete then.
     pub fn find(
         &mut self,
         tree: &Tree,
@@ -131,8 +131,8 @@ impl SpanPaths {
     fn jaeger(&mut self, tree: &Tree, path: &mut CriticalPath, pulse: &mut Pulse<'_>) -> bool {
         self.placed.place_as_jaeger(tree);
         let nodes = tree.nodes();
-        // Jaeger sorts by the ends as recorded, before it clips; equal ends stay in the order of
-        // the starts.
+        // Jaeger sorts by the recorded ends, before clipping; equal ends stay in the order of their
+        // starts.
         let order = Order {
             key: &|child| (nodes[child as usize].end, 0),
             before: |child: Interval, instant, returning| !returning || child.end < instant,

@@ -11,19 +11,19 @@ use serde::{Serialize, Serializer};
 use crate::path::Segment;
 use crate::traced::{Shape, Traced};
 
-/// A line is written as it is read from the path: its text would take several times the path's
+/// One line, serialised straight from the path: its text would take several times the path's
 /// memory.
 #[derive(Serialize)]
 struct Line<'a, 'p> {
     trace_id: String,
-    /// The root's span id; of an event graph that of the path's first event.
+    /// The span id of the root; in an event graph, of the path's first event.
     root: Id,
     duration_ns: u64,
     segments: Segments<'a, 'p>,
     exclusive_ns: Exclusive<'a, 'p>,
 }
 
-/// The parts that a line is made of. Its lists end early if the work is to stop.
+/// The sources of a line's content. Its lists end early if the pulse stops the work.
 #[derive(Clone, Copy)]
 struct Source<'a, 'p> {
     recording: &'a Recording,
@@ -61,12 +61,12 @@ impl Serialize for Segments<'_, '_> {
     }
 }
 
-/// Critical time by span, ordered by id.
+/// Critical time by span, ordered by span id.
 struct Exclusive<'a, 'p> {
     source: Source<'a, 'p>,
-    /// By node.
+    /// The time of each node, in ns.
     times: Vec<u64>,
-    /// The nodes on the path, by their ids.
+    /// The nodes on the path, ordered by their ids.
     nodes: Vec<u32>,
 }
 
@@ -75,7 +75,7 @@ impl<'a, 'p> Exclusive<'a, 'p> {
         let path = source.traced.path;
         let mut times = vec![0u64; source.traced.node_count()];
         let mut on_path = vec![false; times.len()];
-        // Neither sum is larger than a path, which 64 bits hold.
+        // Neither sum exceeds the path's length, which fits in 64 bits.
         for segment in path.segments.iter().filter(|_| path.exclusive.is_empty()) {
             times[segment.node as usize] += segment.length();
             on_path[segment.node as usize] = true;
@@ -92,7 +92,7 @@ impl<'a, 'p> Exclusive<'a, 'p> {
 
 impl Serialize for Exclusive<'_, '_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // Spans may share an id: the two sides of a call do in Zipkin.
+        // Spans may share an id, as the two sides of a call do in Zipkin.
         let same_id = self.nodes.chunk_by(|&a, &b| self.source.id(a) == self.source.id(b));
         let spans = same_id.take_while(|_| self.source.goes_on());
         serializer.collect_map(spans.map(|nodes| {
@@ -110,13 +110,13 @@ impl Serialize for Id {
     }
 }
 
-/// A trace id in hexadecimal digits: 16 if it fits in 64 bits, as recorders of such ids write them,
-/// else 32.
+/// A trace id in hexadecimal: 16 digits if it fits in 64 bits, as recorders of 64-bit ids write it,
+/// otherwise 32.
 pub fn trace_id(id: TraceId) -> String {
     u64::try_from(id.0).map_or_else(|_| id.to_string(), |id| format!("{id:016x}"))
 }
 
-/// Writes one trace's line. Once the pulse says that the work is to stop, the line is not complete.
+/// Writes the line of one trace. If the pulse stops the work, the line is incomplete.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Latency if some functions were faster or slower, over a recording.
+//! The latency of a recording if some functions were faster or slower.
 
 use std::collections::HashMap;
 
@@ -8,13 +8,13 @@ use serde::Serialize;
 use crate::statistics::{Summary, Times};
 use crate::traced::Analyser;
 
-/// Traces' lengths before and after.
+/// The lengths of traces before and after a change of speed.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Speedup {
-    /// As recorded.
+    /// The lengths as recorded.
     pub before: Summary,
-    /// With the factors.
+    /// The lengths with the factors applied.
     pub after: Summary,
 }
 
@@ -27,18 +27,18 @@ pub struct Retiming {
 }
 
 impl Retiming {
-    /// With a factor for the time of each of these functions; the others keep theirs.
+    /// Applies a factor to the time of each of these functions; the others keep their time.
     pub fn new(factors: HashMap<Symbol, f64>) -> Self {
         Self { factors, before: Times::default(), after: Times::default() }
     }
 
-    /// Adds the trace that the analyser found the path of last.
+    /// Adds the trace whose path the analyser found last. A trace without a weight counts as one.
     pub fn add(&mut self, analyser: &mut Analyser, weight: Option<f64>) {
         let weight = weight.unwrap_or(1.0);
         let factor = |name: Symbol| self.factors.get(&name).copied().unwrap_or(1.0);
         let (before, after) = analyser.retime(factor);
         self.before.push(before, weight);
-        // Past the end of 64 bits the conversion stops at the largest length.
+        // Lengths beyond 64 bits saturate in this conversion.
         self.after.push(after.round() as u64, weight);
     }
 

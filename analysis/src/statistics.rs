@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-/// Lengths of time, each with the number of traces that it stands for.
+/// Durations, each with the number of traces that it stands for.
 ///
-/// The weights take no memory as long as all of them are 1.
+/// Weights take no memory while all of them are 1.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Times {
     ns: Vec<u64>,
@@ -12,22 +12,22 @@ pub(crate) struct Times {
     weights: Vec<f64>,
 }
 
-/// A summary of lengths of time.
+/// A summary of durations.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Summary {
     /// The mean, ms.
     pub mean_ms: f64,
-    /// The percentiles that were asked for, in that order: the least length that at least that
-    /// percentage of the traces, by weight, do not exceed; ms.
+    /// The requested percentiles, in the requested order, in ms: for each, the least duration that
+    /// at least that percentage of the traces, by weight, do not exceed.
     pub percentiles_ms: Vec<f64>,
 }
 
 const NS_PER_MS: f64 = 1e6;
 
 impl Times {
-    /// Adds the length of a trace that stands for `weight` traces; of one that stands for none it
-    /// is no percentile either.
+    /// Adds the duration of a trace that stands for `weight` traces. A trace with weight zero is
+    /// ignored, so that it cannot be a percentile either.
     pub(crate) fn push(&mut self, ns: u64, weight: f64) {
         if weight == 0.0 {
             return;
@@ -76,7 +76,8 @@ impl Times {
         };
         let last = self.ns.len() - 1;
         let percentile = |percent: f64| {
-            // Less a rounding: 99.9 percent of 1,000 is a little more than 999 in floating point.
+            // Reduced by a rounding error: 99.9 percent of 1,000 is slightly more than 999 in
+            // floating point.
             let needed = percent.clamp(0.0, 100.0) * weight / 100.0 * (1.0 - 1e-12);
             let ns = if sorted.is_empty() {
                 self.ns[(needed.ceil() as usize).saturating_sub(1).min(last)]
@@ -106,7 +107,7 @@ impl Mean {
         self.weight += weight;
     }
 
-    /// The mean in ms; `None` of nothing.
+    /// The mean in ms; `None` if nothing was added.
     pub(crate) fn ms(self) -> Option<f64> {
         (self.weight > 0.0).then(|| self.sum / self.weight / NS_PER_MS)
     }

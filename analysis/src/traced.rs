@@ -1,4 +1,4 @@
-//! From a recording to the critical path of each of its traces, one after the other.
+//! From a recording to the critical path of each of its traces, one after another.
 
 use astracer_model::Format;
 use astracer_recording::intern::Symbol;
@@ -15,13 +15,13 @@ use crate::tree::{NO_HOST, Tree};
 /// Options for finding paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Method {
-    /// The rule.
+    /// The rule by which paths are found.
     pub rule: Rule,
-    /// The treatment of disagreeing clocks; only the rule `last` uses it.
+    /// The treatment of clock skew; used only by the rule `last`.
     pub skew: Skew,
 }
 
-/// A trace's spans as a path refers to them: a tree of spans, or a graph of events.
+/// The spans of a trace as its path refers to them: a tree of spans, or a graph of events.
 #[derive(Clone, Copy, Debug)]
 pub enum Shape<'a> {
     /// Spans below their parents.
@@ -35,9 +35,9 @@ pub enum Shape<'a> {
 pub struct Traced<'a> {
     /// The trace.
     pub trace: TraceView<'a>,
-    /// Its spans, by the numbers that the path uses.
+    /// The trace's spans, by the numbers that the path uses.
     pub shape: Shape<'a>,
-    /// Its path.
+    /// The trace's path.
     pub path: &'a CriticalPath,
 }
 
@@ -66,7 +66,7 @@ impl Traced<'_> {
         }
     }
 
-    /// The node that a node's path of calls goes through; events have none.
+    /// The parent of a node in its call path. `None` for roots and for events.
     pub fn parent(&self, node: u32) -> Option<u32> {
         match self.shape {
             Shape::Tree(tree) => {
@@ -99,18 +99,18 @@ pub struct Analyser {
 }
 
 impl Analyser {
-    /// Finds paths by this method.
+    /// An analyser that uses this method.
     pub fn new(method: Method) -> Self {
         Self { method, ..Self::default() }
     }
 
-    /// The path of one trace of the recording.
+    /// Finds the path of one trace of the recording.
     pub fn trace<'a>(&'a mut self, recording: &'a Recording, trace: TraceView<'a>) -> Traced<'a> {
         self.find(recording, trace, &mut Pulse::never());
         self.traced(trace)
     }
 
-    /// The path of one trace of the recording; `None` if the work is to stop.
+    /// As [`Analyser::trace`]; `None` if the pulse stopped the work.
     pub fn trace_unless_stopped<'a>(
         &'a mut self,
         recording: &'a Recording,
@@ -133,8 +133,8 @@ impl Analyser {
             self.events.find(self.method.rule, &mut self.path);
             return !pulse.stopped_after(trace.span_count());
         }
-        // Labels are only read for CRISP's rule, as the hosts of spans; one without any value names
-        // no host.
+        // Labels are read only by CRISP's rule, as the hosts of spans. A label set without values
+        // names no host.
         let host = |label| {
             if recording.label_values(label).any(|value| value.is_some()) { label } else { NO_HOST }
         };
@@ -142,13 +142,13 @@ impl Analyser {
             && self.paths.find(&self.tree, self.method.rule, self.method.skew, &mut self.path, pulse)
     }
 
-    /// The length of the latest trace, and its length if each function took `factor` times as long,
-    /// ns. Spans are fitted into their parents as by the rule `last`, whatever the rule of the
-    /// path.
+    /// The length of the latest trace, and the length it would have if each function took `factor`
+    /// times as long, in ns. Spans are fitted into their parents as in the rule `last`, whatever
+    /// the rule of the path.
     pub fn retime(&mut self, factor: impl Fn(Symbol) -> f64) -> (u64, f64) {
         if self.is_events {
-            // The path may begin later than the first event of all, and its length is counted from
-            // there.
+            // The path may begin later than the graph's first event. Its length is counted from its
+            // own beginning.
             let before = self.events.before(&self.path);
             let length = self.events.retime(|_| 1.0) - before;
             return (length.round() as u64, self.events.retime(factor) - before);
@@ -161,7 +161,7 @@ impl Analyser {
     }
 }
 
-/// True for a trace that was recorded as events.
+/// True if the trace was recorded as events.
 fn is_event_graph(trace: TraceView<'_>) -> bool {
     trace.root().format() == Some(Format::XTraceJson)
 }

@@ -1,7 +1,7 @@
-//! One trace as the span rules read it: spans as a tree of intervals, in flat arrays.
+//! One trace as a tree of intervals, in flat arrays, for the rules that work on spans.
 //!
-//! A tree is refilled from trace to trace, so that a recording of many small traces costs no
-//! allocation for each.
+//! A tree is refilled for each trace, so that a recording of many small traces needs no allocation
+//! per trace.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use astracer_recording::intern::Symbol;
 use astracer_recording::recording::TraceView;
 use astracer_recording::stop::Pulse;
 
-/// "No node" where a node's number is expected.
+/// Stands for "no node" in place of a node's number.
 pub const NONE: u32 = u32::MAX;
 
 /// One span.
@@ -18,11 +18,12 @@ pub const NONE: u32 = u32::MAX;
 pub struct Node {
     /// Start, ns since the epoch.
     pub start: u64,
-    /// End, ns since the epoch; never before the start. A span that never ended has its start here.
+    /// End, ns since the epoch; never before the start. Equal to the start for a span that never
+    /// ended.
     pub end: u64,
-    /// The node that it hangs under, or [`NONE`].
+    /// The number of the parent node, or [`NONE`].
     pub parent: u32,
-    /// The span's place in the recording: spans in the order of the input.
+    /// The span's index in the recording, in the order of the input.
     pub order: u32,
     /// The operation.
     pub name: Symbol,
@@ -30,8 +31,8 @@ pub struct Node {
     pub service: Symbol,
 }
 
-/// The relation of a span to its parent, beside their times. Apart from [`Node`], since it is
-/// looked at seldom and would make nodes a quarter larger.
+/// The relation of a span to its parent, apart from their times. Not part of [`Node`], because it
+/// is rarely read and would make nodes a quarter larger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Side {
     /// The side of a call.
@@ -40,15 +41,15 @@ pub struct Side {
     pub follows: bool,
 }
 
-/// The host of a span of which no host is known.
+/// Stands for an unknown host.
 pub const NO_HOST: Symbol = Symbol(u32::MAX);
 
 impl Node {
-    /// A node that is not written yet.
+    /// A node that has not been written yet.
     const NOTHING: Self =
         Self { start: 0, end: 0, parent: NONE, order: 0, name: Symbol(0), service: Symbol(0) };
 
-    /// From start to end, ns.
+    /// The time from start to end, ns.
     pub fn length(&self) -> u64 {
         self.end - self.start
     }
@@ -61,35 +62,34 @@ pub struct Tree {
     sides: Vec<Side>,
     /// Empty if no span has a host.
     hosts: Vec<Symbol>,
-    /// The first child of each node, whose children have numbers in a row; one more entry at the
-    /// end.
+    /// The first child of each node, with one more entry at the end. The children of a node have
+    /// consecutive numbers.
     first: Vec<u32>,
-    /// Nodes that hang neither under the root nor under one of its descendants: further roots,
-    /// orphans.
+    /// The number of spans outside the root's tree: further roots, orphans, and their descendants.
     unreached: u32,
     scratch: Scratch,
 }
 
-/// Working space, kept from trace to trace unless a trace was large.
+/// Working space, reused from trace to trace unless a trace was large.
 #[derive(Clone, Debug, Default)]
 struct Scratch {
-    /// Of each span in the order of the trace, the place of its parent, or [`NONE`].
+    /// For each span, in the order of the trace, the position of its parent, or [`NONE`].
     parents: Vec<u32>,
-    /// Of each place the first of its children's in `children`; one more entry at the end.
+    /// For each position, the index of its first child in `children`; one more entry at the end.
     first: Vec<u32>,
     children: Vec<u32>,
-    /// The number of the node that a place becomes, or [`NONE`].
+    /// The node number that each position gets, or [`NONE`].
     numbers: Vec<u32>,
     queue: Vec<u32>,
-    /// Index in the recording and place in the trace, by index.
+    /// Pairs of a span's index in the recording and its position in the trace, sorted by index.
     positions: Vec<(u32, u32)>,
 }
 
-/// Working space for more spans than this is given back: a recording with one huge trace would hold
-/// it beside the tree. Smaller traces reuse it.
+/// Working space for more spans than this is freed: otherwise a recording with one huge trace would
+/// hold it in addition to the tree. Smaller traces reuse it.
 const KEPT_SPANS_MAX: usize = 1 << 14;
 
-/// Gives a vector's memory back if it is large.
+/// Clears a vector, and frees its memory if it is large.
 pub(crate) fn release<T>(values: &mut Vec<T>) {
     values.clear();
     if values.capacity() > KEPT_SPANS_MAX {
@@ -98,11 +98,11 @@ pub(crate) fn release<T>(values: &mut Vec<T>) {
 }
 
 impl Tree {
-    /// The number of the root; the tree is never empty once it was filled.
+    /// The number of the root. A tree that has been filled is never empty.
     pub const ROOT: u32 = 0;
 
-    /// Fills the tree with a trace. `host` gives a span's host from its labels. Returns false if
-    /// the work is to stop; the tree is empty then.
+    /// Fills the tree with a trace. `host` maps a span's labels to its host. Returns false if the
+    /// pulse stopped the work; the tree is empty then.
     pub fn read(
         &mut self,
         trace: TraceView<'_>,
@@ -148,7 +148,7 @@ impl Tree {
         self.link(root, nodes, pulse)
     }
 
-    /// Fills the tree with nodes in any order, of which `root` is the root; hosts may be
+    /// Fills the tree with nodes in any order, with `root` as the index of the root. Hosts may be
     /// [`NO_HOST`]. Parents must not form a cycle.
     pub fn fill(&mut self, nodes: &[(Node, Side, Symbol)], root: u32) {
         self.clear();
@@ -184,7 +184,7 @@ impl Tree {
         }
         children.clear();
         children.resize(count, NONE);
-        // `numbers` first serves as the next free slot of each place.
+        // At first, `numbers` holds the next free slot for each parent's children.
         numbers.clear();
         numbers.extend_from_slice(first);
         if pulse.stopped_after(count) {
@@ -205,7 +205,7 @@ impl Tree {
             numbers[at as usize] = done as u32;
             self.first.push(queue.len() as u32);
             let below = first[at as usize] as usize..first[at as usize + 1] as usize;
-            // The root is not among its own children: parents form no cycle.
+            // The root is not queued again, even if its recorded parent is one of its descendants.
             queue.extend(children[below].iter().copied().filter(|&child| child != root));
             done += 1;
             if pulse.stopped() {
@@ -223,7 +223,8 @@ impl Tree {
         self.sides.reserve_exact(done);
         self.sides.resize(done, Side::default());
         for (at, (node, side, host)) in nodes.enumerate().filter(|&(at, _)| numbers[at] != NONE) {
-            // A root has no parent, even if orphans are cut off a parent that was found elsewhere.
+            // The root gets no parent, even if its recorded parent was found elsewhere in the
+            // trace.
             let parent = if at == root as usize { NONE } else { numbers[parents[at] as usize] };
             let number = numbers[at] as usize;
             self.nodes[number] = Node { parent, ..node };
@@ -259,12 +260,12 @@ impl Tree {
         self.hosts.get(node as usize).copied().filter(|&host| host != NO_HOST)
     }
 
-    /// The number of spans that the root's tree does not reach.
+    /// The number of spans outside the root's tree.
     pub fn unreached(&self) -> u32 {
         self.unreached
     }
 
-    /// The children of a node, in the order of the trace: by start, then by place in the input.
+    /// The children of a node, in the order of the trace: by start, then by position in the input.
     pub fn children(&self, node: u32) -> Range<u32> {
         self.first[node as usize]..self.first[node as usize + 1]
     }

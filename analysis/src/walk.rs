@@ -1,9 +1,9 @@
-//! The walk from the root's end back to its start that the rules `last` and `jaeger` share.
+//! The walk from the root's end back to its start, shared by the rules `last` and `jaeger`.
 //!
 //! At any moment the walk is in one span, at one instant. It looks for the child that ended last
-//! before that instant: until then the child held the span up, from then on the span itself did.
-//! The walk goes on at the child's end inside of the child, and comes back to the span at the
-//! child's start.
+//! before that instant. From that child's end on, the span itself caused the delay; before it, the
+//! child did. So the walk continues inside the child, from the child's end, and returns to the span
+//! at the child's start.
 
 use std::cmp::Reverse;
 
@@ -15,27 +15,27 @@ use crate::tree::{NONE, Tree, release};
 
 /// The differences between the two rules.
 pub(crate) struct Order<'a> {
-    /// The end and the start by which a child is ordered: that with the latest end is asked first,
-    /// of equal ends that with the earliest start, of equal spans the first.
+    /// The end and start by which children are ordered: the latest end first, among equal ends the
+    /// earliest start, and among equal spans the first.
     pub(crate) key: &'a dyn Fn(u32) -> (u64, u64),
-    /// Tells whether a child ended before the walk's instant. `returning` is true once a child of
-    /// the span was taken.
+    /// Whether a child ended before the walk's instant. `returning` is true once a child of the
+    /// span was taken.
     pub(crate) before: fn(child: Interval, instant: u64, returning: bool) -> bool,
-    /// Tells whether a child is looked at at all.
+    /// Whether a child is considered at all.
     pub(crate) counts: fn(child: Interval) -> bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     node: u32,
-    /// The next child to look at, by its place in the sorted children.
+    /// The next child to consider, by its index in the sorted children.
     next: u32,
-    /// The child that was taken last, or [`NONE`]. The span's time is told down to its start, or
-    /// else to the span's end.
+    /// The child that was taken last, or [`NONE`]. The walk has covered the span's time down to
+    /// that child's start, or has only reached the span's end.
     taken: u32,
 }
 
-/// Working space, kept from trace to trace.
+/// Working space, reused from trace to trace.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Walk {
     sorted: Vec<u32>,
@@ -43,8 +43,8 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// Writes the path of a placed tree to `path`, whose segments come out in order of time.
-    /// Returns false if the work is to stop.
+    /// Writes the path of a placed tree to `path`, with segments in order of time. Returns false if
+    /// the pulse stopped the work.
     pub(crate) fn run(
         &mut self,
         tree: &Tree,
@@ -54,8 +54,8 @@ impl Walk {
         pulse: &mut Pulse<'_>,
     ) -> bool {
         let (root, count) = (tree.nodes()[Tree::ROOT as usize], tree.nodes().len());
-        // Memory that is not written to is not taken; vectors that grow would be copied where they
-        // end up.
+        // Reserve once: pages that are never written use no memory, while growing vectors would be
+        // copied.
         path.segments.reserve(2 * count);
         path.drag.reserve(count);
         path.drag.push(Amount { node: Tree::ROOT, ns: root.length() });
@@ -71,8 +71,8 @@ impl Walk {
         true
     }
 
-    /// Sorts the children of each node, those that do not count last; a node's children keep their
-    /// range of numbers.
+    /// Sorts the children of each node, those that do not count last. The children of a node keep
+    /// their range of numbers.
     fn sort(&mut self, tree: &Tree, placed: &Placed, order: &Order<'_>, pulse: &mut Pulse<'_>) -> bool {
         let count = tree.nodes().len() as u32;
         self.sorted.clear();
@@ -104,8 +104,8 @@ impl Walk {
         let frame = |node: u32| Frame { node, next: tree.children(node).start, taken: NONE };
         self.stack.clear();
         self.stack.push(frame(Tree::ROOT));
-        // Each step looks at one child or leaves a span: linear, and as deep as the trace without
-        // recursion.
+        // Each step considers one child or leaves a span, so the walk is linear, and any depth
+        // needs no recursion.
         while let Some(top) = self.stack.last_mut() {
             if pulse.stopped() {
                 return false;
@@ -115,7 +115,7 @@ impl Walk {
                     self.sorted.get(place as usize).filter(|_| place < tree.children(top.node).end)?;
                 Some((*child, placed.interval(tree, *child).filter(|&own| (order.counts)(own))?))
             };
-            // Neither is left out: both were taken, but for the root.
+            // Both have an interval: they were taken, or are the root.
             let taken =
                 Some(top.taken).filter(|&taken| taken != NONE).and_then(|taken| placed.interval(tree, taken));
             let Some(whole) = placed.interval(tree, top.node) else { break };
@@ -125,7 +125,8 @@ impl Walk {
                 self.stack.pop();
                 continue;
             };
-            // The sibling that ended last before this one: until then this one can shrink.
+            // The sibling that ended last before this one: the child can shrink until it ends when
+            // that sibling does.
             let sibling = interval(top.next + 1);
             top.next += 1;
             if !(order.before)(own, instant, taken.is_some()) {

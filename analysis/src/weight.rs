@@ -1,17 +1,19 @@
-//! The number of traces that a kept trace stands for.
+//! The weight of a kept trace: the number of traces that it stands for.
 
 use astracer_recording::recording::{Recording, TraceView};
 use astracer_samplers::tracestate::OtMember;
 
-/// The attribute by which a span of a trace that was kept late says that it stands for no call. It
-/// has no threshold.
+/// The attribute that marks the spans of a trace kept late. Its value is 0: such a trace stands for
+/// no call, and has no threshold.
 pub const ADJUSTED_COUNT: &str = "sampler.adjusted_count";
 
-/// The adjusted count of a trace: 1 / probability, by the threshold `ot=th` in the tracestate of
-/// its root, else of its first span that has one; 0 if it has none and was kept late, which is
-/// known if [`ADJUSTED_COUNT`] was kept as a span's own label. `None` if there is neither, or if
-/// tracestates were not kept: such a trace counts as one, which is right only if everything was
-/// kept.
+/// The adjusted count of a trace, 1 / probability. It is taken from the threshold `ot=th` in the
+/// tracestate of the root, or of the first span that has one. It is 0 for a trace without a
+/// threshold that was kept late, which is known only if [`ADJUSTED_COUNT`] was kept as a span's own
+/// label.
+///
+/// `None` if neither is known, or if tracestates were not kept. Such a trace counts as one, which
+/// is right only if everything was kept.
 pub fn adjusted_count(recording: &Recording, trace: TraceView<'_>) -> Option<f64> {
     let by_threshold = std::iter::once(trace.root()).chain(trace.spans()).find_map(|span| {
         let state = span.trace_state().filter(|state| !state.is_empty())?;

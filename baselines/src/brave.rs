@@ -3,14 +3,15 @@
 //! Source: `brave.sampler.RateLimitingSampler`, github.com/openzipkin/brave 5.x (commit 2f8fb1f).
 //! Golden vectors: `RateLimitingSamplerTest`.
 //!
-//! Below 10 per second, the first ones of each second. From 10 on, a tenth of the rate in each
-//! tenth of the second, and what was not used later on; the remainder of the division belongs to
-//! the first. A second starts with the first arrival after the last one's end.
+//! Rates below 10 per second keep the first traces of each second. From 10 on, each tenth of a
+//! second gets a tenth of the rate, plus what earlier tenths left unused; the first tenth also gets
+//! the remainder of the division. A second starts with the first arrival after the end of the
+//! previous one.
 //!
-//! Keys are not looked at, and no weight is recorded: none would be true. What starts a burst is
-//! kept, what follows is not, so calls that come in a row behind another are hardly seen. The
-//! original rounds the tenths that are left down: but for the first, and at the very start of the
-//! others, it is a tenth ahead of what it promises.
+//! Keys are ignored, and no weight is recorded: none would be true. The start of a burst is kept
+//! and the rest is not, so calls that usually follow another call are rarely seen. The original
+//! rounds down the number of tenths left. So, except in the first tenth and at the very start of
+//! the others, it is a tenth ahead of what it promises.
 
 use super::kind::{Kind, Parameter, Unit};
 use super::{Baseline, Call};
@@ -22,7 +23,7 @@ pub(super) static KIND: Kind = Kind {
     name: "brave",
     about: "traces per second over all keys, spread over tenths of a second",
     source: "RateLimitingSampler, github.com/openzipkin/brave, commit 2f8fb1f",
-    bias: "keeps what comes first in each tenth; no weight is recorded, none is true",
+    bias: "keeps what comes first in each tenth; no weight is recorded, and none would be true",
     parameters: &[Parameter {
         name: "rate",
         unit: Unit::Whole,
@@ -45,8 +46,8 @@ impl RateLimit {
         Self { per_second, second_ends_ns: None, kept: 0 }
     }
 
-    /// The number of traces that may have been kept so far, with `left_ns` of the second left
-    /// (above 0).
+    /// The number of traces that may have been kept by now, with `left_ns` (above 0) of the second
+    /// left.
     fn allowed(&self, left_ns: u64) -> u64 {
         if self.per_second < TENTHS {
             return self.per_second;
@@ -77,7 +78,8 @@ impl Baseline for RateLimit {
 mod tests {
     use super::*;
 
-    /// Counts what is kept of `calls` calls at each time, in tenths of a second.
+    /// Each row is a time in tenths of a second, the number of calls at that time, and how many of
+    /// them must be kept.
     #[track_caller]
     fn check(rate: u64, rows: &[(f64, usize, usize)]) {
         let mut sampler = RateLimit::new(rate);
@@ -100,9 +102,9 @@ mod tests {
         }
     }
 
-    /// The documentation's example: of 103 per second 13 in the first tenth, 10 more in the second,
-    /// 103 by the last. But with 8.9 tenths left the original counts 8, and allows 10 for the third
-    /// too; with 1.9, it allows all.
+    /// The documentation's example: of 103 per second, 13 in the first tenth, 10 more in the
+    /// second, and 103 by the last. But with 8.9 tenths left the original counts 8, and also allows
+    /// the 10 for the third; with 1.9 left it allows all.
     #[test]
     fn the_remainder_belongs_to_the_first_tenth() {
         check(

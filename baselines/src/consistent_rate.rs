@@ -4,14 +4,14 @@
 //! `consistent-sampling` (package `consistent56`, commit 04c83ba), after Wright, "Forecasting data
 //! published at irregular time intervals using an extension of Holt's method", Management Science
 //! 32.4 (1986). Golden vectors: by hand, and the rates that `ConsistentRateLimitingSamplerTest`
-//! asks for.
+//! requires.
 //!
 //! With b = e^(-dt/adaptation), C = b C + 1 and W = b W + dt, a trace is kept with probability
-//! min(1, target W / C). Its threshold is recorded, and the weight is true, for the probability
-//! depends on times alone. Keys are not looked at: rare ones vanish. At the first arrival no time
-//! has passed and the probability is 0; after a change of the rate it is wrong for some
-//! `adaptation`. Traces of one clock tick share no time between them, so coarse clocks understate
-//! W.
+//! min(1, target W / C). The threshold is recorded, and the weight is true, because the probability
+//! depends only on arrival times. Keys are ignored, so rare ones are lost. At the first arrival no
+//! time has passed, and the probability is 0. After a change of the rate it is wrong for about
+//! `adaptation`. Traces within one clock tick have no time between them, so coarse clocks
+//! understate W.
 
 use super::kind::{Kind, Parameter};
 use super::ticks::nanos;
@@ -46,7 +46,7 @@ impl ConsistentRate {
         }
     }
 
-    /// Counts a trace; returns the probability to keep it with.
+    /// Counts a trace, and returns the probability with which to keep it.
     fn probability(&mut self, at_ns: u64) -> f64 {
         let since_ns = at_ns.saturating_sub(self.last_ns) as f64;
         let decay = (-since_ns / self.adaptation_ns).exp();
@@ -70,8 +70,8 @@ mod tests {
 
     use super::*;
 
-    /// Target 1/s, adaptation 1 s. At 0: nothing. At 1 s: W = 1, C = e^-1 + 1. At 1.5 s: W = e^-0.5
-    /// + 0.5 and C = (e^-1 + 1) e^-0.5 + 1. A second arrival at 1.5 s: C one more.
+    /// Target 1/s, adaptation 1 s. At 0 the probability is 0. At 1 s: W = 1, C = e^-1 + 1. At 1.5
+    /// s: W = e^-0.5 + 0.5, C = (e^-1 + 1) e^-0.5 + 1. At a second arrival at 1.5 s, C is one more.
     #[test]
     fn follows_the_recursion() {
         let mut sampler = ConsistentRate::new(1.0, 1.0);
@@ -84,9 +84,9 @@ mod tests {
         assert_eq!(ConsistentRate::new(3.0, 1.0).probability(10_000_000_000), 1.0);
     }
 
-    /// `testRateIncrease`, shortened by a factor of ten in rate: 1,000/s for 50 s, then 10,000/s
-    /// for 50 s, target 100/s. The original asks for 5 %; 500 kept in 5 s have a standard deviation
-    /// of at most 22 (binomial), so 20 % is 4.5 of them.
+    /// `testRateIncrease`, with rates ten times lower: 1,000/s for 50 s, then 10,000/s for 50 s,
+    /// with a target of 100/s. The original requires 5 %; 500 kept in 5 s have a standard deviation
+    /// of at most 22 (binomial), so 20 % is 4.5 standard deviations.
     #[test]
     fn reaches_the_target_and_overshoots_after_a_change() {
         let mut sampler = ConsistentRate::new(100.0, 5.0);

@@ -1,16 +1,16 @@
-//! Honeycomb's dynsampler-go: a sample rate for each key, from how often keys came in past
+//! Honeycomb's dynsampler-go: a sample rate for each key, from the keys' frequencies in past
 //! intervals.
 //!
 //! Source: github.com/honeycombio/dynsampler-go, 0.6.3 (commit 52d51aa, 2025-07). One trace in
-//! `rate` is kept, and the rate is recorded with it. As it was fixed by past intervals, that weight
-//! is true in expectation. What all share:
+//! `rate` is kept, and the rate is recorded with it. Because past intervals fixed the rate, that
+//! weight is true in expectation. Common to all of these samplers:
 //!
-//! - Rates are whole numbers. Where a goal asks for 1.9, the throughput samplers cut off to 1 and
-//!   keep up to twice the goal; the others round up to 2 and keep up to half of it.
-//! - A key without a rate is kept whole: every new key, and after a quiet interval every key. A
+//! - Rates are whole numbers. For a rate of 1.9, the throughput samplers truncate to 1 and keep up
+//!   to twice the goal; the others round up to 2 and keep as little as half of it.
+//! - A key without a rate is kept whole: every new key and, after a quiet interval, every key. A
 //!   flood of new keys is a flood of traces.
-//! - Goals may be fractions here, so that sizes can be met; the originals take whole numbers (the
-//!   windowed one does not).
+//! - Goals may be fractions here, so that target sizes can be met; the originals take whole numbers
+//!   (except the windowed one).
 //! - Tables of keys are unbounded (`MaxKeys` is 0 by default).
 
 mod allocation;
@@ -26,8 +26,9 @@ pub(super) use moving::{MOVING_RATE, MOVING_THROUGHPUT};
 pub(super) use throughput::{PER_KEY_THROUGHPUT, TOTAL_THROUGHPUT};
 pub(super) use windowed::WINDOWED_THROUGHPUT;
 
-/// A number for each key: 0 for most, else above it. Only the keys that have one are visited, so
-/// that an interval costs as much as its own traffic, in a recording of any number of keys.
+/// A number for each key, 0 for most of them. Only keys with a number above 0 are visited, so that
+/// the cost of an interval depends on its own traffic and not on the number of keys in the
+/// recording.
 #[derive(Clone, Debug)]
 struct ByKey {
     numbers: Vec<f64>,
@@ -52,7 +53,7 @@ impl ByKey {
         *number += more;
     }
 
-    /// Replaces each number by a function of it; a key that gets 0 leaves.
+    /// Replaces each number by a function of it; a key that gets 0 is removed.
     fn map(&mut self, function: impl Fn(f64) -> f64) {
         self.keys.retain(|&key| {
             let number = &mut self.numbers[key as usize];
@@ -69,7 +70,7 @@ impl ByKey {
         self.keys.is_empty()
     }
 
-    /// The number of keys that have a number.
+    /// The number of keys whose number is not 0.
     fn len(&self) -> usize {
         self.keys.len()
     }
@@ -88,7 +89,7 @@ impl ByKey {
     }
 }
 
-/// Keeps one in `rate`.
+/// Keeps one trace in `rate`.
 fn one_in(rate: f64, uniform: f64) -> bool {
     uniform * rate < 1.0
 }

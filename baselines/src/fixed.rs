@@ -1,13 +1,13 @@
 //! The simplest baselines: a fixed share by chance, and every n-th trace.
 //!
 //! - `ratio`: OpenTelemetry's probability sampling ("TraceState: Probability Sampling": keep if R
-//!   >= T), without the rounding of the threshold to few digits. Its weight, 1/p, is true. Nothing
-//!   is adaptive: rare keys vanish.
-//! - `every`: HTrace 4.0.1, `CountSampler` (and Zipkin Brave's `CountingSampler` before it
-//!   shuffles). The original starts counting at a random number; here, as in our own `every`, the
-//!   first trace is kept. A weight of n is true only if the order of the traces has nothing to do
-//!   with what they are: a client that alternates between two calls is seen through one of them for
-//!   an even n.
+//!   >= T), without rounding the threshold to few digits. Its weight, 1/p, is true. It does not
+//!   adapt, so rare keys are lost.
+//! - `every`: HTrace 4.0.1, `CountSampler` (and Zipkin Brave's `CountingSampler` without its
+//!   shuffling). The original starts counting at a random number; here, as in our own `every`, the
+//!   first trace is kept. A weight of n is true only if the order of traces is unrelated to their
+//!   content: with an even n, a client that alternates between two calls is seen through only one
+//!   of them.
 
 use super::kind::{Kind, Parameter, Unit};
 use super::{Baseline, Call};
@@ -26,7 +26,7 @@ pub(super) static EVERY_NTH: Kind = Kind {
     name: "every",
     about: "the first of each n traces, whatever their keys",
     source: "HTrace 4.0.1, org.apache.htrace.core.CountSampler",
-    bias: "follows any rhythm of the traffic; a weight of n is true only without one",
+    bias: "biased by any rhythm in the traffic; a weight of n is true only without one",
     parameters: &[Parameter { name: "", unit: Unit::Whole, default: 10.0, min: 1.0, max: 1e12 }],
     larger_keeps_more: false,
     build: |values, _| Box::new(EveryNth { n: values[0] as u64, calls: 0 }),

@@ -4,11 +4,11 @@
 //! github.com/jaegertracing/jaeger, `internal/sampling/samplingstrategy/adaptive` (the collector,
 //! commit 1121478).
 //!
-//! A trace that the probability kept is tagged `sampler.type=probabilistic`, one that only the
-//! lower bound kept `lowerbound`; both get the probability as `sampler.param`. For the first kind
-//! alone the weight 1/p is true. Who weights both kinds counts rare operations up to 1/p times too
-//! often, who counts lower-bound traces once counts them too seldom: the trace does not say how
-//! many it stands for.
+//! A trace kept by the probability is tagged `sampler.type=probabilistic`; one kept only by the
+//! lower bound is tagged `lowerbound`. Both get the probability as `sampler.param`. The weight 1/p
+//! is true only for the first kind. Applying it to both overestimates rare operations by up to 1/p.
+//! Counting lower-bound traces once underestimates them: such a trace does not record how many it
+//! stands for.
 
 mod adaptive;
 mod guaranteed;
@@ -16,11 +16,11 @@ mod guaranteed;
 pub(super) use adaptive::KIND as ADAPTIVE;
 pub(super) use guaranteed::KIND as GUARANTEED;
 
-/// The number of operations that a client holds samplers for; others have the default probability
+/// The number of operations for which a client has samplers; others have the default probability
 /// and no lower bound.
 const OPERATIONS_MAX: usize = 2000;
 
-/// The probability and the lower bound of one operation
+/// The lower bound of one operation, as a credit balance
 /// (`GuaranteedThroughputProbabilisticSampler`).
 #[derive(Clone, Debug)]
 struct LowerBound {
@@ -30,7 +30,7 @@ struct LowerBound {
     last_ns: u64,
 }
 
-/// Why a trace is kept.
+/// The reason why a trace is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KeptBy {
     Probability,
@@ -38,15 +38,15 @@ enum KeptBy {
 }
 
 impl LowerBound {
-    /// At least one trace in each `interval_s`. The balance starts full, as in 2.30.0; in an
-    /// earlier version it started at random, so that half of the rare operations stayed unseen.
+    /// At least one trace in each `interval_s`. The balance starts full, as in 2.30.0. An earlier
+    /// version started it at random, so that half of the rare operations were never seen.
     fn every(interval_s: f64, now_ns: u64) -> Self {
         let credits_per_s = 1.0 / interval_s;
         let balance_max = credits_per_s.max(1.0);
         Self { credits_per_ns: credits_per_s / 1e9, balance: balance_max, balance_max, last_ns: now_ns }
     }
 
-    /// Takes a credit if there is one.
+    /// Takes a credit, if there is one.
     fn take(&mut self, now_ns: u64) -> bool {
         let since_ns = now_ns.saturating_sub(self.last_ns);
         self.last_ns = now_ns;
@@ -58,7 +58,8 @@ impl LowerBound {
         enough
     }
 
-    /// Whom the trace is kept by. A trace that the probability keeps uses up a credit too.
+    /// The reason to keep the trace, or `None`. A trace that the probability keeps also uses up a
+    /// credit.
     fn decide(&mut self, probability: f64, uniform: f64, now_ns: u64) -> Option<KeptBy> {
         let credit = self.take(now_ns);
         if uniform < probability { Some(KeptBy::Probability) } else { credit.then_some(KeptBy::LowerBound) }

@@ -1,29 +1,29 @@
-//! A kind of baseline and the numbers that it takes.
+//! A kind of baseline and its parameters.
 
 use super::{Baseline, Keys};
 
-/// A kind of baseline: what it is called, where it comes from, and how it is known to be wrong.
+/// A kind of baseline: its name, source, parameters and known bias.
 #[derive(Debug)]
 pub struct Kind {
     /// Its name, as in a [`BaselineSpec`](super::BaselineSpec).
     pub name: &'static str,
-    /// One line: what it does.
+    /// A description, in one line.
     pub about: &'static str,
-    /// One line: project, class or file, version.
+    /// The project, class or file, and version, in one line.
     pub source: &'static str,
-    /// One line: how it is biased, and whether the weight that the original records is true.
+    /// The known bias, and whether the weight that the original records is true, in one line.
     pub bias: &'static str,
     /// The parameters. The first one controls the kept share.
     pub(super) parameters: &'static [Parameter],
-    /// Whether a larger first parameter keeps more; else it keeps less.
+    /// Whether a larger first parameter keeps more; if false, it keeps less.
     pub larger_keeps_more: bool,
     pub(super) build: fn(&[f64], &Keys) -> Box<dyn Baseline>,
 }
 
-/// A number that a kind of baseline takes.
+/// A numeric parameter of a kind of baseline.
 #[derive(Debug)]
 pub(super) struct Parameter {
-    /// Empty where the number stands alone, as in `ratio:0.1`.
+    /// Empty if the number stands alone, as in `ratio:0.1`.
     pub(super) name: &'static str,
     pub(super) unit: Unit,
     pub(super) default: f64,
@@ -31,7 +31,7 @@ pub(super) struct Parameter {
     pub(super) max: f64,
 }
 
-/// The notation of a parameter.
+/// The notation of a parameter, with an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     /// `0.05`
@@ -43,12 +43,12 @@ pub(super) enum Unit {
 }
 
 impl Parameter {
-    /// A number above 0, without a practical bound: throughputs and average rates.
+    /// A number above 0 without a practical upper bound, for throughputs and average rates.
     pub(super) const fn positive(name: &'static str, default: f64) -> Self {
         Self { name, unit: Unit::Number, default, min: 1e-9, max: 1e12 }
     }
 
-    /// A length of time, from a millisecond to some 30 years.
+    /// A duration, from a millisecond to some 30 years.
     pub(super) const fn seconds(name: &'static str, default: f64) -> Self {
         Self { name, unit: Unit::Seconds, default, min: 1e-3, max: 1e9 }
     }

@@ -1,14 +1,15 @@
-//! Samplers of other projects, to compare ours with: reimplemented from their published algorithms.
+//! Samplers of other projects, reimplemented from their published algorithms, as baselines for
+//! ours.
 //!
-//! A baseline decides from recorded time and from the same draws as our samplers. What the original
-//! does in a thread of its own once a period is done here at the next arrival: tick `n` falls `n`
-//! periods after the first arrival, and an arrival at the very moment of a tick comes after it.
-//! Networks between parts of the original (an agent that sends rates to its clients, a collector
-//! that is asked once a minute) are taken to be instant, which flatters a baseline whose feedback
-//! is slow.
+//! A baseline decides from recorded time, and from the same random draws as our samplers. Where the
+//! original updates itself periodically in a thread of its own, the baseline does so at the next
+//! arrival: tick `n` falls `n` periods after the first arrival, and an arrival at the exact time of
+//! a tick comes after it. Networks between parts of the original (an agent that sends rates to its
+//! clients, a collector that is polled once a minute) are assumed to be instant, which favours
+//! baselines with slow feedback.
 //!
-//! One file for each algorithm; each says where it comes from, what is simplified, whether the
-//! weight that the original records is true, and how it is known to be biased. [`all`] lists them;
+//! There is one file per algorithm. It names the source, what is simplified, whether the weight
+//! that the original records is true, and the known biases. [`all`] lists the baselines;
 //! [`BaselineSpec`] is one with its parameters, as a value and as text.
 
 mod brave;
@@ -27,27 +28,28 @@ use std::sync::Arc;
 pub use kind::Kind;
 pub use spec::{BaselineSpec, InvalidBaseline};
 
-/// A sampler that keeps its state between calls.
+/// A sampler with state.
 pub trait Baseline {
-    /// Whether this trace is kept. Calls come in order of time.
+    /// Whether this trace is kept. Calls must come in order of time.
     fn keeps(&mut self, call: Call) -> bool;
 }
 
-/// A trace that begins, as a baseline sees it.
+/// The beginning of a trace, as a baseline sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Call {
-    /// Its key: a place in the [`Keys`] that the baseline was built for.
+    /// The key: an index into the [`Keys`] that the baseline was built for.
     pub key: u32,
     /// Nanoseconds since the first arrival.
     pub at_ns: u64,
-    /// The draw, in [0, 1): what is kept with probability `p` is kept if this is below `p`.
+    /// The random draw, in [0, 1): a trace to be kept with probability `p` is kept if this is below
+    /// `p`.
     pub uniform: f64,
 }
 
-/// The keys of a workload, and their order by name: some baselines hand out rates in that order.
+/// The keys of a workload, and their order by name, in which some baselines assign rates.
 #[derive(Clone, Debug)]
 pub struct Keys {
-    /// By key: its place in the order of the names.
+    /// For each key, its position in the order of the names.
     places: Arc<[u32]>,
 }
 
@@ -68,7 +70,7 @@ impl Keys {
         self.places.len()
     }
 
-    /// The key's place in the order of the names' bytes.
+    /// The key's position in the order of the names' bytes.
     fn place(&self, key: u32) -> u32 {
         self.places[key as usize]
     }

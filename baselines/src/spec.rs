@@ -1,4 +1,4 @@
-//! Which baseline with which parameters: as values and as text.
+//! The choice of a baseline and its parameters, as values and as text.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::kind::{Kind, Parameter, Unit};
 use super::{Baseline, Keys, brave, consistent_rate, dynsampler, fixed, jaeger, water_fill, xray};
 
-/// Times are divided by at most 5 * 10^9.
+/// The number of divisors that are tried. The greatest is 5 * 10^9.
 const DIVISORS_MAX: usize = 30;
 
 /// Every kind of baseline.
@@ -27,11 +27,11 @@ pub(super) static KINDS: &[&Kind] = &[
     &xray::KIND,
 ];
 
-/// A baseline and its parameters. As text, which [`FromStr`] reads and [`Display`](fmt::Display)
-/// prints:
+/// A baseline and its parameters. [`FromStr`] reads, and [`Display`](fmt::Display) prints, this
+/// text:
 ///
 /// ```text
-/// dynsampler-avg:goal=10,period=30s    parameters by name; those left out have their default
+/// dynsampler-avg:goal=10,period=30s    parameters by name; missing ones have their defaults
 /// dynsampler-avg                       all defaults
 /// ratio:0.1  every:10                  a single number, as for our own samplers
 /// ```
@@ -63,18 +63,18 @@ impl BaselineSpec {
         self.kind
     }
 
-    /// The baseline, before its first call, for a workload with these keys.
+    /// Builds the baseline, before its first call, for a workload with these keys.
     pub fn build(&self, keys: &Keys) -> Box<dyn Baseline> {
         (self.kind.build)(&self.values, keys)
     }
 
-    /// The parameter that sets how much is kept.
+    /// The value of the first parameter, which controls the kept share.
     pub fn knob(&self) -> f64 {
         self.values[0]
     }
 
-    /// The same with another value of that parameter, brought into its range and, where it is a
-    /// whole number, rounded.
+    /// The same baseline with another value of the first parameter, rounded if it is a whole
+    /// number, and clamped to its range.
     #[must_use]
     pub fn with_knob(&self, knob: f64) -> Self {
         let parameter = self.knob_parameter();
@@ -84,11 +84,12 @@ impl BaselineSpec {
         changed
     }
 
-    /// The same with all times divided by the first of 1, 2, 5, 10, 20, 50 ... with which each of
-    /// them passes at least [`Self::PERIODS_MIN`] times in a recording of that many seconds.
+    /// The same baseline with all its times divided by one number: the first of 1, 2, 5, 10, 20, 50
+    /// and so on with which each time passes at least [`Self::PERIODS_MIN`] times in a recording of
+    /// that many seconds.
     ///
     /// Recordings are often shorter than the half minute or minute after which many baselines first
-    /// adapt: with their defaults such baselines show nothing there but how they start.
+    /// adapt. With their default times, such baselines would only show how they start.
     #[must_use]
     pub fn quickened_for(&self, recording_s: f64) -> Self {
         let mut changed = self.clone();
@@ -107,13 +108,13 @@ impl BaselineSpec {
     /// The least number of periods of a quickened baseline within a recording.
     pub const PERIODS_MIN: f64 = 10.0;
 
-    /// The least and the greatest value of that parameter.
+    /// The least and the greatest value of the first parameter.
     pub fn knob_range(&self) -> (f64, f64) {
         let parameter = self.knob_parameter();
         (parameter.min, parameter.max)
     }
 
-    /// Whether that parameter is a whole number.
+    /// Whether the first parameter is a whole number.
     pub fn knob_is_whole(&self) -> bool {
         self.knob_parameter().unit == Unit::Whole
     }
@@ -139,7 +140,7 @@ impl fmt::Display for BaselineSpec {
     }
 }
 
-/// A text that does not name a baseline.
+/// The text does not describe a baseline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidBaseline(String);
 
@@ -171,12 +172,12 @@ impl FromStr for BaselineSpec {
                 kind.parameters.iter().position(|parameter| parameter.name == name).ok_or_else(|| {
                     let example = Self::with_defaults(kind);
                     InvalidBaseline(format!(
-                        "{}: '{part}' is not a parameter of it: write for example {example}",
+                        "{}: unknown parameter '{part}': write it as in {example}",
                         kind.name
                     ))
                 })?;
             if std::mem::replace(&mut given[place], true) {
-                return Err(InvalidBaseline(format!("{}: '{part}' was given before", kind.name)));
+                return Err(InvalidBaseline(format!("{}: '{part}' is given twice", kind.name)));
             }
             let parameter = &kind.parameters[place];
             spec.values[place] = parameter.parse(value).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! Properties that all baselines share: text and keys.
+//! Properties that all baselines share: their text form, and keys.
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn what_is_not_a_baseline_is_refused_with_a_hint() {
     check("brave:5", "brave:rate=10");
     check("brave:rate=1.5", "a whole number from 1 to 2147483647");
     check("brave:rate=0", "from 1");
-    check("brave:rate=5,rate=6", "before");
+    check("brave:rate=5,rate=6", "twice");
     check("ratio:rate=0.1", "ratio:0.1");
     check("ratio:1.1", "to 1");
     check("ratio:NaN", "a number");
@@ -57,7 +57,7 @@ fn times_are_shortened_to_fit_a_recording() {
     check("dynsampler-windowed", 20.0, "dynsampler-windowed:goal=100,period=0.05s,lookback=1.5s");
     check("waterfill", 6.2, "waterfill:rate=10,bucket=0.5s");
     check("brave", 1.0, "brave:rate=10");
-    // Nothing fits into no time.
+    // No divisor fits a recording of length zero.
     check("dynsampler-avg", 0.0, "dynsampler-avg:goal=10,period=30s");
     check("dynsampler-avg", 1e-3, "dynsampler-avg:goal=10,period=0.001s");
 }

@@ -1,6 +1,6 @@
 //! A periodic timer in recorded time.
 
-/// Counts the ticks that passed between calls. Tick `n` falls `n` periods after the first call, as
+/// Counts the ticks that pass between calls. Tick `n` falls `n` periods after the first call, as
 /// for a timer that was started just before the first trace.
 #[derive(Clone, Debug)]
 pub(super) struct Ticks {
@@ -9,12 +9,12 @@ pub(super) struct Ticks {
 }
 
 impl Ticks {
-    /// A timer that ticks each `period_s` seconds.
+    /// A timer that ticks every `period_s` seconds.
     pub(super) fn every(period_s: f64) -> Self {
         Self { period_ns: nanos(period_s), next_ns: None }
     }
 
-    /// The number of ticks since the last call, including one at this very moment.
+    /// The number of ticks since the last call, including one at exactly this time.
     pub(super) fn passed(&mut self, at_ns: u64) -> u64 {
         let next_ns = self.next_ns.get_or_insert(at_ns.saturating_add(self.period_ns));
         let Some(late_ns) = at_ns.checked_sub(*next_ns) else { return 0 };
@@ -23,7 +23,7 @@ impl Ticks {
         passed
     }
 
-    /// Lets the next tick fall one period after `at_ns`.
+    /// Sets the next tick to one period after `at_ns`.
     pub(super) fn restart(&mut self, at_ns: u64) {
         self.next_ns = Some(at_ns.saturating_add(self.period_ns));
     }

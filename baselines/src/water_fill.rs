@@ -1,33 +1,33 @@
-//! Water-filling: traces per second shared by the keys so that rare ones are kept whole and the
-//! others alike.
+//! Water-filling: traces per second shared among keys so that rare keys are kept whole and the
+//! others equally.
 //!
 //! Source: `Sampler` in github.com/DataDog/datadog-agent, `pkg/trace/sampler/coresampler.go`
 //! (commit ff58345), under the `PrioritySampler`, whose keys are services. Golden vectors:
 //! `coresampler_test.go`.
 //!
 //! Traces are counted in six buckets (of 5 s in the original). The first arrival in a new bucket
-//! gives each key the rate that its fullest bucket asks for, at most 1.2 times what it had. Clients
-//! get the rates, and one for keys that have none, with the answer to that arrival: it is itself
-//! decided by the old ones. So the first bucket is kept whole, unless the target is below 0.2
-//! traces per second, which the very first arrival exceeds. The original's buckets are aligned to
-//! the Unix epoch; here to the first arrival.
+//! updates each key's rate to what its fullest bucket calls for, at most 1.2 times its previous
+//! rate. Clients receive the rates, and one for keys without a rate, with the response to that
+//! arrival, so this arrival is still decided by the old rates. The first bucket is therefore kept
+//! whole, unless the target is below 0.2 traces per second, which the very first arrival exceeds.
+//! The original aligns its buckets to the Unix epoch; here they are aligned to the first arrival.
 //!
-//! The rate is recorded with the trace and is true. It errs on the low side: it is made for the
-//! busiest 5 s of the last 30, and climbs back slowly.
+//! The rate is recorded with the trace, and is true. It tends to be low: it suits the busiest 5 s
+//! of the last 30, and recovers slowly.
 
 use super::kind::{Kind, Parameter};
 use super::ticks::nanos;
 use super::{Baseline, Call, Keys};
 
 const BUCKETS: u64 = 6;
-/// A rate rises to at most this many times what it was.
+/// The greatest factor by which a rate rises.
 const RISE_MAX: f64 = 1.2;
 
 pub(super) static KIND: Kind = Kind {
     name: "waterfill",
-    about: "traces per second, shared so that rare keys are whole and the others alike",
+    about: "traces per second, shared so that rare keys are kept whole and the others equally",
     source: "Sampler, github.com/DataDog/datadog-agent, pkg/trace/sampler/coresampler.go, commit ff58345",
-    bias: "weights true; keeps less than asked after a burst, and everything in the first bucket",
+    bias: "weights true; keeps less than the goal after a burst, and everything in the first bucket",
     parameters: &[Parameter::positive("rate", 10.0), Parameter::seconds("bucket", 5.0)],
     larger_keeps_more: true,
     build: |values, keys| Box::new(WaterFill::new(values[0], values[1], keys)),
@@ -40,13 +40,13 @@ struct WaterFill {
     bucket_ns: u64,
     bucket: Option<u64>,
     seen: Vec<Option<Buckets>>,
-    /// The keys that `seen` has: a new bucket costs nothing for those that were forgotten or have
-    /// not come yet.
+    /// The keys with an entry in `seen`, so that a new bucket costs nothing for keys that were
+    /// forgotten or have not arrived yet.
     live: Vec<u32>,
     seen_all: Buckets,
     rates: Vec<Option<f64>>,
     rate_min: f64,
-    /// For keys without one, as the clients were last told.
+    /// The rate for keys without their own, as last sent to clients.
     default_rate: f64,
 }
 
@@ -69,12 +69,12 @@ impl WaterFill {
         self.bucket_ns as f64 / 1e9
     }
 
-    /// The rate that clients know for a key.
+    /// The rate that clients use for a key.
     fn rate(&self, key: u32) -> f64 {
         self.rates[key as usize].unwrap_or(self.default_rate)
     }
 
-    /// Counts `traces` of a key; the first in a new bucket makes new rates.
+    /// Counts `traces` of a key; the first in a new bucket updates the rates.
     fn count(&mut self, bucket: u64, key: u32, traces: f64) {
         let last = self.bucket.replace(bucket);
         let is_new = last != Some(bucket);
@@ -119,16 +119,16 @@ impl WaterFill {
         });
     }
 
-    /// The rate of a key without one of its own: as if all traces had one key, but at most the
-    /// smallest rate of all.
+    /// The rate of a key without its own: as if all traces had one key, but at most the smallest
+    /// rate of any key.
     fn rate_of_unknown(&self) -> f64 {
         let seen = self.seen_all.iter().copied().fold(0.0, f64::max) / self.bucket_s();
         (self.target_per_s / seen).min(self.rate_min)
     }
 }
 
-/// The rate that no key exceeds so that all together keep `target`: keys below it leave their
-/// unused share to the rest.
+/// The rate at which keys are capped so that all together keep `target`: keys below it leave the
+/// unused part of their share to the others.
 fn level(mut target: f64, mut seen: Vec<f64>) -> f64 {
     seen.sort_unstable_by(f64::total_cmp);
     let mut left = seen.len();
@@ -142,8 +142,8 @@ fn level(mut target: f64, mut seen: Vec<f64>) -> f64 {
     target / left as f64
 }
 
-/// Moves on from bucket `last` to `bucket`: empties those between, and the new one after it was
-/// looked at for the last time. Returns the fullest.
+/// Advances from bucket `last` to `bucket`: empties the buckets in between, and the new one after
+/// it was read for the last time. Returns the fullest.
 fn rotate(buckets: &mut Buckets, last: u64, bucket: u64) -> f64 {
     let mut fullest = 0.0_f64;
     for passing in last + 1..=last + BUCKETS {
@@ -206,7 +206,7 @@ mod tests {
         check([10.0, 11.0, 129_191.0, 13.0, 14.0, 19.0], 3, 8, 129_191.0, [0.0, 0.0, 0.0, 13.0, 0.0, 0.0]);
     }
 
-    /// `TestRateIncrease`: 21/s against a target of 7/s, then nothing more of that key.
+    /// `TestRateIncrease`: 21/s against a target of 7/s, then no more traces of that key.
     #[test]
     fn a_rate_rises_by_a_fifth_at_most_and_an_idle_key_is_forgotten() {
         let mut sampler = water_fill(7.0);
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(sampler.default_rate, 1.0);
     }
 
-    /// `TestTargetTPSPerSigUpdate`: 10/s over five keys that all want more than 2/s.
+    /// `TestTargetTPSPerSigUpdate`: 10/s for five keys that all exceed 2/s.
     #[test]
     fn busy_keys_share_alike() {
         let mut sampler = water_fill(10.0);
@@ -237,8 +237,8 @@ mod tests {
         assert_eq!(sampler.default_rate, 2.0 / 2921.0);
     }
 
-    /// By hand: all 100 of the first 5 s (20/s) are kept; the arrival at 5 s sets the rate to 1/20
-    /// and is decided by the old one.
+    /// By hand: all 100 traces of the first 5 s (20/s) are kept; the arrival at 5 s sets the rate
+    /// to 1/20, and is decided by the old one.
     #[test]
     fn the_first_bucket_is_kept_whole() {
         let mut sampler = water_fill(1.0);

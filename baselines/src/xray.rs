@@ -4,10 +4,10 @@
 //! (commit fe32e43): local rules, with the default rule's one trace per second and 5 %. Golden
 //! vectors: `reservoir_test.go` and `sampling_rule_test.go`.
 //!
-//! One rule serves all keys here, as by default. The reservoir is full again with each second (of
-//! the Unix epoch in the original, from the first arrival here) and goes to whatever comes first. A
-//! trace does not say whether the reservoir or the rate kept it and carries no weight; 1/rate would
-//! be wrong for a quiet service, which is kept nearly whole.
+//! One rule serves all keys here, as by default. The reservoir refills at each second (of the Unix
+//! epoch in the original, from the first arrival here) and goes to whatever comes first. A trace
+//! does not record whether the reservoir or the rate kept it, and has no weight; 1/rate would be
+//! wrong for a quiet service, which is kept nearly whole.
 
 use super::kind::{Kind, Parameter, Unit};
 use super::{Baseline, Call};
@@ -16,7 +16,7 @@ pub(super) static KIND: Kind = Kind {
     name: "xray",
     about: "the first traces of each second, and a fixed share of the rest",
     source: "Rule.Sample, github.com/aws/aws-xray-sdk-go, strategy/sampling/sampling_rule.go, commit fe32e43",
-    bias: "keeps what comes first in a second; no weight is recorded, none is true",
+    bias: "keeps what comes first in a second; no weight is recorded, and none would be true",
     parameters: &[
         Parameter { name: "rate", unit: Unit::Number, default: 0.05, min: 0.0, max: 1.0 },
         Parameter { name: "reservoir", unit: Unit::Whole, default: 1.0, min: 0.0, max: 1e12 },
@@ -50,7 +50,7 @@ impl Baseline for Rule {
 mod tests {
     use super::*;
 
-    /// Ten calls a second for 1.5 s: a reservoir of 1 keeps 2, one of 10 all 15
+    /// Ten calls per second for 1.5 s: a reservoir of 1 keeps 2 calls, one of 10 keeps all 15
     /// (`TestOnePerSecond`, `TestTenPerSecond`).
     #[test]
     fn a_reservoir_is_full_again_each_second() {

@@ -1,11 +1,11 @@
-//! The names of the trace formats. Reading and writing them is the job of the formats crate.
+//! The names of the trace formats. The crate `astracer-formats` reads and writes them.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A format that traces are recorded in.
+/// A format in which traces are recorded.
 ///
-/// The enum is exhaustive on purpose: `astracer-formats` handles each variant, and the compiler
+/// The enum is exhaustive on purpose: `astracer-formats` must handle each variant, and the compiler
 /// checks that it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
@@ -58,14 +58,14 @@ impl fmt::Display for Format {
     }
 }
 
-/// The name does not match any format.
+/// The name of a format is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownFormat(String);
 
 impl fmt::Display for UnknownFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = Format::ALL.iter().map(|format| format.name()).collect();
-        write!(f, "unknown trace format '{}'; known are {}", self.0, names.join(", "))
+        write!(f, "unknown trace format '{}': use one of {}", self.0, names.join(", "))
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-/// A 128-bit trace id; zero means that the recorder wrote none.
+/// A 128-bit trace id. Zero means that no trace id was recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TraceId(pub u128);
 
-/// A 64-bit span id; zero is not a valid id.
+/// A 64-bit span id. Zero is not a valid id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpanId(pub u64);
 
@@ -14,8 +14,8 @@ impl TraceId {
     /// The zero id: no trace id was recorded.
     pub const ZERO: Self = Self(0);
 
-    /// Parses 1 to 32 hexadecimal digits of either case. Fewer than 32 digits are a 64-bit or
-    /// unpadded id.
+    /// Parses 1 to 32 hexadecimal digits of either case. Fewer than 32 digits are read as a 64-bit
+    /// or unpadded id.
     pub fn from_hex(text: &str) -> Option<Self> {
         parse_hex(text, 32).map(Self)
     }

@@ -1,8 +1,9 @@
-//! The model of a trace: ids, times, values, spans, problems, and the sink that readers write to.
+//! The data model of traces: ids, times, values, spans, problems, and the sink that readers write
+//! to.
 //!
 //! This crate contains no parser, no decompressor, no clock and no file access, and it prints
-//! nothing. It knows the names of the trace [formats](Format); `astracer-formats` reads and writes
-//! them.
+//! nothing. It defines the names of the trace [formats](Format); `astracer-formats` reads and
+//! writes them.
 
 pub mod format;
 pub mod ids;

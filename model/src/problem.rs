@@ -1,4 +1,4 @@
-//! Problems found in a recording: each has a kind and a place, and all are counted.
+//! Problems found in a recording. Each has a kind and a place, and all are counted.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::text::escaped;
 pub struct Place {
     /// The file, including the archive that contains it: `run.tar.xz/spans/nn.json`.
     pub file: Arc<str>,
-    /// The line, from 1; 0 if the format has none (protobuf).
+    /// The line, from 1; 0 if the format has no lines (protobuf).
     pub line: u64,
     /// The byte in the file after decompression, from 0.
     pub byte: u64,
@@ -43,37 +43,38 @@ pub struct Problem {
     pub place: Place,
     /// Details: the parser's reason, or the span's id.
     pub detail: String,
-    /// The limit that was reached; none for other kinds of problem.
+    /// The limit that was reached; `None` for other kinds of problem.
     pub limit: Option<Limit>,
 }
 
 impl Problem {
-    /// A problem that is not about a limit.
+    /// A problem other than a limit.
     pub fn new(kind: ProblemKind, place: Place, detail: String) -> Self {
         Self { kind, place, detail, limit: None }
     }
 
-    /// A limit that was reached.
+    /// A problem because a limit was reached.
     pub fn over(limit: Limit, place: Place, detail: String) -> Self {
         Self { kind: ProblemKind::Limit, place, detail, limit: Some(limit) }
     }
 }
 
-/// The limits of reading: what a problem of the kind [`ProblemKind::Limit`] is about.
+/// The limits that a reader enforces. A problem of the kind [`ProblemKind::Limit`] names one of
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Limit {
-    /// Bytes that archives and compressed files expand to.
+    /// The number of bytes that archives and compressed files expand to.
     ExpandedBytes,
-    /// Bytes of one record.
+    /// The number of bytes of one record.
     RecordBytes,
-    /// Depth of values in values, or of archives in archives.
+    /// The depth of values within values, or of archives within archives.
     Nesting,
-    /// Memory that decompression asks for.
+    /// The memory that decompression needs.
     DecompressionMemory,
-    /// Bytes of the extension of an archive's header.
+    /// The number of bytes in the extension of an archive's header.
     HeaderBytes,
-    /// Spans of a recording.
+    /// The number of spans in a recording.
     Spans,
 }
 
@@ -110,8 +111,8 @@ macro_rules! problem_kinds {
                 match self { $(Self::$name => $text,)* }
             }
 
-            /// Returns true if part of the input could not be used, and false for irregularities of
-            /// a trace that was kept. Strict reading fails only on the former.
+            /// Returns true if part of the input could not be used, and false for an irregularity
+            /// in a trace that was kept. Strict reading fails only for the former.
             pub fn loses_data(self) -> bool {
                 match self { $(Self::$name => problem_kinds!(@lost $lost),)* }
             }
@@ -138,25 +139,25 @@ problem_kinds! {
     DuplicateId "duplicate_id" kept "two different spans with one id",
     /// A span has no trace id, and its parent is not in the recording either.
     NoTraceId "no_trace_id" kept "no trace id, and the parent is not in the recording",
-    /// A span whose parents are not in the recording.
+    /// None of a span's parents is in the recording.
     Orphan "orphan" kept "orphan: the parent is not in the recording",
-    /// A trace none of whose spans is a root.
+    /// A trace has no root span.
     NoRoot "no_root" kept "trace without a root span",
-    /// A trace in which several spans are roots.
+    /// A trace has several root spans.
     SeveralRoots "several_roots" kept "trace with several root spans",
-    /// Parents that form a circle; it was cut above its earliest span.
+    /// Parents form a cycle, which was cut above its earliest span.
     Cycle "cycle" kept "parents form a cycle, cut at its earliest span",
-    /// A span without a start; it takes its parent's start, or its trace's.
+    /// A span has no start; it gets its parent's start, or its trace's.
     NoStart "no_start" kept "span without a start",
-    /// A span without an end; its duration counts as 0.
+    /// A span has no end; its duration counts as 0.
     NoEnd "no_end" kept "span without an end",
-    /// A span that ends before it starts; its duration counts as 0.
+    /// A span ends before it starts; its duration counts as 0.
     EndBeforeStart "end_before_start" kept "span ends before it starts",
-    /// A span that starts before its parent.
+    /// A span starts before its parent.
     ClockSkew "clock_skew" kept "child starts before its parent (clock skew)",
 }
 
-/// Problems counted by kind. The first few of each kind are kept as examples.
+/// Problems, counted by kind. The first few of each kind are kept as examples.
 #[derive(Clone, Debug)]
 pub struct Problems {
     counts: Vec<u64>,
@@ -188,7 +189,7 @@ impl Problems {
         self.push_with(problem.kind, || problem);
     }
 
-    /// Counts a problem of this kind, and calls `make` only if the example is kept.
+    /// Counts a problem of this kind, and calls `make` only if it is kept as an example.
     pub fn push_with(&mut self, kind: ProblemKind, make: impl FnOnce() -> Problem) {
         let count = &mut self.counts[kind as usize];
         *count += 1;
@@ -212,7 +213,7 @@ impl Problems {
         &self.examples
     }
 
-    /// The limits that were reached, whether an example of it was kept or not.
+    /// The limits that were reached, including those without a kept example.
     pub fn limits(&self) -> impl Iterator<Item = Limit> + '_ {
         self.limits.iter().copied()
     }

@@ -6,7 +6,7 @@ use crate::format::Format;
 use crate::problem::{Place, Problem};
 use crate::span::Span;
 
-/// Takes spans and problems from a reader, in the order of the input.
+/// Receives spans and problems from a reader, in the order of the input.
 pub trait Sink {
     /// Receives one span and the record it was read from.
     fn span(&mut self, span: Span<'_>, record: Record<'_>);
@@ -23,20 +23,20 @@ pub trait Sink {
     /// Receives the name of a file without traces (a log, a table) and the reason it was skipped.
     fn skipped(&mut self, file: &Arc<str>, reason: &str);
 
-    /// Reports that `bytes` more input bytes were read, as stored before decompression. Used for
-    /// progress displays.
+    /// Reports that `bytes` more of the input were read, counted before decompression. For progress
+    /// displays.
     fn progress(&mut self, bytes: u64) {
         let _ = bytes;
     }
 
-    /// Returns true if reading should end soon: the user interrupted, or a strict caller saw a
-    /// problem.
+    /// Returns true if reading should end soon, because the user interrupted it or a strict caller
+    /// saw a problem.
     fn stopped(&self) -> bool {
         false
     }
 }
 
-/// The piece of input that contains one span.
+/// The piece of input that one span was read from.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
     /// The span's own text or bytes, without separators: the JSON object, the CSV row without its

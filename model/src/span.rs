@@ -1,4 +1,4 @@
-//! One span as its record states it. Readers produce this form and writers consume it.
+//! One span, as its record states it. Readers produce this form, and writers consume it.
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -10,9 +10,9 @@ use crate::ids::{SpanId, TraceId};
 use crate::time::UnixNanos;
 use crate::value::{Attribute, Value};
 
-/// The parents of a span, nearest cause first. Most spans have one or none; HTrace allows several.
+/// The parents of a span, nearest cause first. Most spans have at most one; HTrace allows several.
 ///
-/// Up to two parents take no allocation. Reads as a slice.
+/// Dereferences to a slice. Up to two parents need no allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parents(SmallVec<[SpanId; 2]>);
 
@@ -55,9 +55,9 @@ pub struct Span<'a> {
     pub trace_id: TraceId,
     /// The span's own id.
     pub span_id: SpanId,
-    /// Parents as written, whether or not the recording contains them. Empty for a root.
+    /// The parents as written, whether or not the recording contains them. Empty for a root.
     pub parents: Parents,
-    /// The operation as written, before ids are folded out of names.
+    /// The operation as written, before ids in names are folded.
     pub name: Cow<'a, str>,
     /// The side of a call that the span describes.
     pub kind: SpanKind,
@@ -90,7 +90,7 @@ pub struct Span<'a> {
     pub shared: bool,
     /// True if the first parent did not wait for this span (OpenTracing's FOLLOWS_FROM).
     pub follows: bool,
-    /// The form in which the record states what the fields above hold.
+    /// The form in which the record states the fields above.
     pub wording: Wording,
     /// The process that emitted the span.
     pub resource: Arc<Resource>,
@@ -98,18 +98,18 @@ pub struct Span<'a> {
     pub scope: Arc<Scope>,
 }
 
-/// The form in which a record states what OpenTelemetry states otherwise, so that a writer of the
-/// same format adds nothing of its own.
+/// The form in which a record states its content, where its format differs from OpenTelemetry's. It
+/// lets a writer of the same format reproduce the record without additions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Wording {
-    /// The number of attributes, the last ones, that the record holds in a field for the peer
-    /// (Zipkin's remote endpoint).
+    /// The number of attributes, at the end of the list, that the record holds in a field for the
+    /// peer (Zipkin's remote endpoint).
     pub peer_attributes: u8,
-    /// That field, if it is another than what the attributes make of it.
+    /// That field, if it differs from what a writer would derive from the attributes.
     pub peer: PeerField,
-    /// The tags that state the status and its description (Zipkin), if they are others than
-    /// OpenTelemetry's specification asks for.
+    /// The tags that state the status and its description (Zipkin), if they differ from
+    /// OpenTelemetry's specification.
     pub status: Option<StatusTags>,
     /// The tags that state the scope's name.
     pub scope_name: ScopeTags,
@@ -121,13 +121,14 @@ pub struct Wording {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PeerField {
-    /// It is what attributes that name a peer make of it.
+    /// The field is the one that a writer derives from attributes that name a peer.
     #[default]
     AsAttributes,
-    /// There is none, though attributes name a peer.
+    /// The record has no such field, although attributes name a peer.
     Absent,
-    /// It has the service, the first address, the second one and the port, each if true, that the
-    /// attributes of [`Wording::peer_attributes`] and those of the same names hold.
+    /// The field has the service, the first address, the second address and the port, for each flag
+    /// that is true. Their values are those of the [`Wording::peer_attributes`], and of other
+    /// attributes with the same names.
     Parts([bool; 4]),
 }
 
@@ -135,9 +136,9 @@ pub enum PeerField {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StatusTags {
-    /// There is a tag `otel.status_code`.
+    /// Whether there is a tag `otel.status_code`.
     pub code: bool,
-    /// There is a tag `otel.status_description`.
+    /// Whether there is a tag `otel.status_description`.
     pub description: bool,
     /// The tag `error`.
     pub error: ErrorTag,
@@ -150,13 +151,13 @@ pub enum ErrorTag {
     /// There is no such tag.
     #[default]
     Absent,
-    /// The text is empty, and the description is another tag's.
+    /// The text is empty; another tag has the description.
     Empty,
-    /// The text is `true`, which is no description.
+    /// The text is `true`, which is not a description.
     True,
     /// The text is the description.
     Description,
-    /// The text is something else: it is the span's first attribute of this name.
+    /// The text is something else, and is the value of the span's first attribute with this name.
     Other,
 }
 
@@ -164,13 +165,13 @@ pub enum ErrorTag {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScopeTags {
-    /// `otel.scope.*` and, with the same text, `otel.library.*`, as OpenTelemetry's specification
-    /// asks for.
+    /// Both `otel.scope.*` and `otel.library.*`, with the same text, as OpenTelemetry's
+    /// specification requires.
     #[default]
     Both,
-    /// `otel.scope.*` alone.
+    /// Only `otel.scope.*`.
     Newer,
-    /// `otel.library.*` alone.
+    /// Only `otel.library.*`.
     Older,
 }
 
@@ -218,7 +219,7 @@ impl SpanKind {
         }
     }
 
-    /// The kind for a word in either case.
+    /// The kind for a word, in either case.
     pub fn from_word(word: &str) -> Option<Self> {
         [Self::Internal, Self::Server, Self::Client, Self::Producer, Self::Consumer]
             .into_iter()
@@ -324,7 +325,7 @@ pub fn lookup<'s, 'a>(attributes: &'s [Attribute<'a>], key: &str) -> Option<&'s 
 }
 
 impl<'a> Span<'a> {
-    /// A span of this resource and scope with every other field empty. Unlike `default()`, this
+    /// A span with this resource and scope and all other fields empty. Unlike `default()`, this
     /// allocates nothing.
     pub fn of(resource: Arc<Resource>, scope: Arc<Scope>) -> Self {
         Self {

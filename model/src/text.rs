@@ -1,15 +1,15 @@
-//! Text of recordings, made safe to show.
+//! Makes text from recordings safe to show.
 //!
-//! Names, attribute values, file names inside archives and answers of servers are written by
-//! others. Printed as they are, they can move a terminal's cursor, set its title, reorder a line or
-//! fake one. [`escaped`] shows such characters as escapes: `\n`, `\u{1b}`, `\u{202e}`.
+//! Names, attribute values, file names inside archives and responses of servers come from untrusted
+//! sources. Printed unchanged, they can move a terminal's cursor, set its title, or reorder or
+//! forge a line. [`escaped`] replaces such characters by escapes: `\n`, `\u{1b}`, `\u{202e}`.
 
 use std::borrow::Cow;
 
-/// Returns the text with every character that [is not shown as itself](is_shown) written as an
-/// escape, as Rust writes it in a string. The result is one line.
+/// Returns the text with every character for which [`is_shown`] is false replaced by an escape, as
+/// in a Rust string literal. The result is one line.
 ///
-/// A backslash stays a backslash: the result is for eyes, not for a parser.
+/// Backslashes are not escaped: the result is for people, not for a parser.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     if text.chars().all(is_shown) {
         return Cow::Borrowed(text);
@@ -25,14 +25,15 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// False for characters that control a terminal (C0, DEL and C1, which include line ends and escape
-/// sequences), that reorder what is around them (bidirectional overrides and isolates), or that
-/// have no width, so that two different texts look alike.
+/// Returns true if a character can be shown as itself. False for characters that control a terminal
+/// (C0, DEL and C1, which include line ends and escape sequences), that reorder the text around
+/// them (bidirectional overrides and isolates), or that have no width, so that two different texts
+/// could look alike.
 ///
-/// The general categories Cc, Zl and Zp of Unicode 16, Cf without the Arabic and Kaithi signs that
-/// have a shape, and the other characters that `DefaultIgnorableCodePoint` names.
+/// These are the general categories Cc, Zl and Zp of Unicode 16, Cf without the Arabic and Kaithi
+/// signs that have a shape, and the other characters with the property `DefaultIgnorableCodePoint`.
 pub fn is_shown(char: char) -> bool {
-    // Nearly every character of a recording.
+    // Fast path: nearly every character of a recording.
     if matches!(char, ' '..='~') {
         return true;
     }
@@ -63,7 +64,7 @@ mod tests {
         for (text, expected) in [
             ("a\nb\rc\td", "a\\nb\\rc\\td"),
             ("\0", "\\u{0}"),
-            // ECMA-48: a colour, in the forms of seven and of eight bits, and the window's title.
+            // ECMA-48: a colour in its 7-bit and 8-bit forms, and the window's title.
             ("\u{1b}[31mred", "\\u{1b}[31mred"),
             ("\u{9b}31mred", "\\u{9b}31mred"),
             ("\u{1b}]0;title\u{7}", "\\u{1b}]0;title\\u{7}"),

@@ -1,7 +1,7 @@
 //! Wall-clock time, as recorders write it.
 
 /// Nanoseconds since the Unix epoch, read from some machine's wall clock. The clocks of two
-/// machines disagree, and a wall clock can step back: subtract two instants only with
+/// machines disagree, and a wall clock can step back, so subtract two instants only with
 /// [`UnixNanos::since`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixNanos(pub u64);
@@ -17,7 +17,7 @@ impl UnixNanos {
         micros.checked_mul(1_000).map(Self)
     }
 
-    /// Nanoseconds from `earlier` to this instant; zero if `earlier` is later.
+    /// The number of nanoseconds from `earlier` to this instant; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }

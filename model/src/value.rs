@@ -64,7 +64,7 @@ impl<'a> From<&'a str> for Value<'a> {
 }
 
 impl<'a> Attribute<'a> {
-    /// An attribute of this key and value.
+    /// An attribute with this key and value.
     pub fn new(key: impl Into<Cow<'a, str>>, value: impl Into<Value<'a>>) -> Self {
         Self { key: key.into(), value: value.into() }
     }

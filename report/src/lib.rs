@@ -1,5 +1,5 @@
-//! Numbers, names and pages as people read them: the parts that the report of a tuning, the page of
-//! critical paths, the drawing of events and the terminal's tables share.
+//! Numbers, names and HTML pages formatted for people. Shared by the tuning report, the page of
+//! critical paths, the drawing of events and the terminal's tables.
 //!
 //! Nothing here prints or writes files.
 

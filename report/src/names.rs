@@ -1,21 +1,21 @@
-//! Names of recordings, which can be any text.
+//! Names from recordings, which can be any text.
 
 use std::borrow::Cow;
 
 use astracer_model::text::escaped;
 
-/// The name, or "(unnamed)" where it is empty.
+/// The name, or "(unnamed)" if it is empty.
 pub fn named(name: &str) -> &str {
     if name.is_empty() { "(unnamed)" } else { name }
 }
 
-/// The name as one line: what acts on a terminal, reorders text or cannot be seen is written as an
-/// escape.
+/// The name as one line. Characters that control a terminal, reorder text or are invisible are
+/// escaped.
 pub fn line(name: &str) -> Cow<'_, str> {
     escaped(named(name))
 }
 
-/// The names of a path of calls, with `>` between.
+/// The names of a call path, separated by `>`.
 pub fn path(names: &[String]) -> String {
     names.iter().map(|name| line(name)).collect::<Vec<_>>().join(" > ")
 }

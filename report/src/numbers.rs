@@ -1,12 +1,11 @@
-//! Numbers with few digits, and with separators where they are large.
+//! Numbers with few digits, and with separators if they are large.
 
-/// 1234567 as "1,234,567".
+/// Formats 1234567 as "1,234,567".
 pub fn count(number: u64) -> String {
     grouped(&number.to_string())
 }
 
-/// About four digits, however large or small: "0.0123", "12.34", "123,456". "-" if it is not a
-/// number.
+/// Formats a number of any size with about four digits: "0.0123", "12.34", "123,456"; "-" for NaN.
 pub fn measure(number: f64) -> String {
     match number.abs() {
         size if size.is_nan() => "-".to_owned(),
@@ -20,7 +19,7 @@ pub fn measure(number: f64) -> String {
     }
 }
 
-/// Without a fraction: 1234.5 as "1,235". "-" if it is not a number.
+/// Formats a number without a fraction: 1234.5 as "1,235"; "-" for NaN.
 pub fn whole(number: f64) -> String {
     // `+ 0.0` turns -0.0 into 0.0.
     let rounded = number.round() + 0.0;
@@ -34,43 +33,42 @@ pub fn whole(number: f64) -> String {
     }
 }
 
-/// A share, 0 to 1, as percents: "12.3 %", and below ten of them "1.23 %".
+/// Formats a share, 0 to 1, as a percentage: "12.3 %", or "1.23 %" below 10 %.
 pub fn percent(share: f64) -> String {
     let percent = share * 100.0;
     if percent >= 10.0 { format!("{percent:.1} %") } else { format!("{percent:.2} %") }
 }
 
-/// A share that somebody wrote, as the percents that were meant: 0.07 as "7", not as
-/// "7.000000000000001".
+/// The percentage that a user wrote as this share: "7" for 0.07, not "7.000000000000001".
 pub fn written_percent(share: f64) -> String {
     let percent = share * 100.0;
-    // Multiplying and dividing by a hundred changes digits far behind this one.
+    // Multiplying and dividing by a hundred changes only digits far beyond these.
     format!("{percent:.11e}").parse().unwrap_or(percent).to_string()
 }
 
-/// With one digit behind the point unless it is whole.
+/// Formats a number with one decimal, or with none if it is whole.
 pub fn one(number: f64) -> String {
     if number.fract() == 0.0 { whole(number) } else { format!("{number:.1}") }
 }
 
-/// As [`measure`], and "-" where there is no number.
+/// As [`measure`]; "-" for `None`.
 pub fn optional(number: Option<f64>) -> String {
     number.map_or_else(|| "-".to_owned(), measure)
 }
 
-/// As [`measure`], with a plus sign before what is above 0.
+/// As [`measure`], with a plus sign for numbers above 0.
 pub fn signed(number: f64) -> String {
     let sign = if number > 0.0 { "+" } else { "" };
     format!("{sign}{}", measure(number))
 }
 
-/// True if a number is above another one where both are shown with this many decimals: what looks
-/// equal is not called worse for the rounding of sums.
+/// Returns true if a number is above another and also looks larger with this many decimals, so that
+/// a rounding error in a sum never marks equal-looking numbers as different.
 pub fn is_above(number: f64, other: f64, decimals: usize) -> bool {
     number > other && format!("{number:.decimals$}") != format!("{other:.decimals$}")
 }
 
-/// Digits with a comma before each three of them. What is no number ("inf") has none.
+/// Inserts a comma before each group of three digits. Text such as "inf" stays as it is.
 fn grouped(digits: &str) -> String {
     let mut text = String::with_capacity(digits.len() * 4 / 3);
     for (place, digit) in digits.chars().enumerate() {

@@ -1,4 +1,4 @@
-//! The frame of a page: one file for a browser that needs nothing from elsewhere.
+//! The frame of an HTML page: one self-contained file.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -8,12 +8,12 @@ const SORT: &str = include_str!("page/sort.js");
 /// The parts in which pages differ.
 #[derive(Clone, Copy, Debug)]
 pub struct Page<'p> {
-    /// The title in the browser's frame. It is escaped.
+    /// The title shown by the browser. It is escaped.
     pub title: &'p str,
-    /// The page's own styles, behind the shared ones.
+    /// The page's own styles, which follow the shared ones.
     pub css: &'p str,
-    /// True if tables of the class `sortable` are sorted by a click on a heading: the only script
-    /// there is.
+    /// Whether tables of the class `sortable` can be sorted by a click on a heading. This adds the
+    /// page's only script.
     pub sortable: bool,
 }
 
@@ -39,17 +39,17 @@ impl Page<'_> {
     }
 }
 
-/// A table that scrolls by itself where the page is narrower.
+/// A table that scrolls horizontally if the page is too narrow.
 pub fn table(rows: &Markup) -> Markup {
     html! { div.wide { table { (rows) } } }
 }
 
-/// The same, sorted by a click on a heading.
+/// The same, sortable by a click on a heading.
 pub fn sortable(rows: &Markup) -> Markup {
     html! { div.wide { table.sortable { (rows) } } }
 }
 
-/// A row that tells how many rows of a table are not shown.
+/// A row stating how many rows of a table are not shown.
 pub fn more(all: usize, shown: usize, columns: usize) -> Markup {
     html! { @if all > shown { tr { td colspan=(columns) { "and " (all - shown) " more" } } } }
 }

@@ -1,12 +1,13 @@
-//! A budget of bytes: one factor on all probabilities, moved toward a target interval by interval.
+//! A budget in bytes: one factor on all probabilities, adjusted toward a target after each
+//! interval.
 //!
-//! Probabilities that a tuner found fit the traffic of the recording. On a slower or a busier day
-//! the bytes kept are others; the factor brings them back. It changes at most twofold an interval,
-//! so that one odd interval cannot drop or flood everything, and no key's probability falls below
-//! its floor: a rare key stays visible, and the target is missed instead.
+//! Probabilities that a tuner found fit the traffic of its recording. With slower or busier traffic
+//! the kept bytes differ, and the factor corrects them. It changes at most twofold per interval, so
+//! that one odd interval cannot drop or keep everything. No key's probability falls below its
+//! floor: a rare key stays visible, and the target is missed instead.
 //!
-//! Like everything here it has no clock. A caller measures the bytes exported in an interval, asks
-//! the [`Controller`] for the factor, and gives the scaled config to the sampler
+//! Like the rest of this crate it has no clock. A caller measures the bytes exported in an
+//! interval, gets the factor from the [`Controller`], and gives the scaled config to the sampler
 //! ([`Sampler::reconfigured`](crate::Sampler::reconfigured)).
 
 use crate::bump::Bump;
@@ -17,14 +18,15 @@ use crate::per_key::PerKey;
 use crate::probability::Probability;
 use crate::ratio::Ratio;
 
-/// The factor changes by at most this in an interval, up or down.
+/// The factor changes by at most this ratio per interval, up or down.
 const STEP_MAX: f64 = 2.0;
-/// The factor stays within this of 1, either way. Beyond, all probabilities are 1 or at their
-/// floors, and a factor that went on would take as long to come back.
+/// The factor stays between 1 / `FACTOR_MAX` and `FACTOR_MAX`. Further out, nearly all
+/// probabilities are 1 or at their floors, and a factor that kept moving would need as long to come
+/// back.
 const FACTOR_MAX: f64 = 1024.0;
 
-/// A target of bytes per second, the interval at which the factor changes, and the floors below
-/// which it brings no key.
+/// A target in bytes per second, the interval at which the factor changes, and the floors of
+/// probabilities.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Budget {
     bytes_per_second: f64,
@@ -33,9 +35,9 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// The interval unless another is given.
+    /// The interval if none is given.
     pub const INTERVAL_DEFAULT: Nanos = Nanos::from_secs(60);
-    /// Shorter intervals have too few traces to steer by.
+    /// The shortest interval: shorter ones have too few traces to steer by.
     pub const INTERVAL_MIN: Nanos = Nanos::from_secs(1);
 
     /// A budget without floors.
@@ -47,20 +49,21 @@ impl Budget {
         if !bytes_per_second.is_finite() || bytes_per_second <= 0.0 {
             return Err(ConfigError::out_of_range(
                 format!("budget={bytes_per_second}"),
-                "a budget is a number of bytes per second above 0; write for example 50000",
+                "a budget must be a finite number of bytes per second, above 0, such as 50000",
             ));
         }
         let floors = PerKey::new(Probability::ZERO);
         Ok(Budget { bytes_per_second, interval: Self::INTERVAL_DEFAULT, floors })
     }
 
-    /// The time after which the factor changes, again and again; at least [`Budget::INTERVAL_MIN`].
+    /// Sets the interval at which the factor changes; raised to [`Budget::INTERVAL_MIN`] if it is
+    /// shorter.
     #[must_use]
     pub fn with_interval(self, interval: Nanos) -> Self {
         Budget { interval: interval.max(Self::INTERVAL_MIN), ..self }
     }
 
-    /// The floor of all keys without one of their own.
+    /// Sets the floor of all keys without their own.
     #[must_use]
     pub fn with_floor(self, floor: Probability) -> Self {
         let of_keys = self.floors.overrides().map(|(key, own)| (key.to_owned(), *own));
@@ -68,18 +71,18 @@ impl Budget {
         Budget { floors, ..self }
     }
 
-    /// The floor of one key, of bump: a ratio knows no keys.
+    /// Sets the floor of one key. For bump only: a ratio does not look at keys.
     #[must_use]
     pub fn with_key_floor(self, key: impl Into<String>, floor: Probability) -> Self {
         Budget { floors: self.floors.with_override(key, floor), ..self }
     }
 
-    /// The target.
+    /// The target, in bytes per second.
     pub fn bytes_per_second(&self) -> f64 {
         self.bytes_per_second
     }
 
-    /// The time after which the factor changes.
+    /// The interval at which the factor changes.
     pub fn interval(&self) -> Nanos {
         self.interval
     }
@@ -90,7 +93,7 @@ impl Budget {
     }
 }
 
-/// The factor that a budget has come to.
+/// Adjusts the factor on all probabilities toward a [`Budget`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Controller {
     budget: Budget,
@@ -98,12 +101,12 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Begins with a factor of 1.
+    /// Starts with a factor of 1.
     pub fn new(budget: Budget) -> Self {
         Controller { budget, factor: 1.0 }
     }
 
-    /// The same factor toward another budget.
+    /// Keeps the factor, with another budget.
     #[must_use]
     pub fn with_budget(self, budget: Budget) -> Self {
         Controller { budget, ..self }
@@ -119,27 +122,27 @@ impl Controller {
         self.factor
     }
 
-    /// Takes note of an interval of this many seconds in which these bytes were kept; returns the
-    /// factor for the next one. An interval without a length changes nothing.
+    /// Adjusts the factor after an interval of `seconds` in which `kept_bytes` were kept, and
+    /// returns it for the next interval. An interval of length zero changes nothing.
     pub fn after(&mut self, kept_bytes: f64, seconds: f64) -> f64 {
         if seconds > 0.0 && kept_bytes >= 0.0 {
-            // Without a byte kept the quotient is infinite, and the step the largest.
+            // With no bytes kept the quotient is infinite, and the step is the largest.
             let step = (self.budget.bytes_per_second * seconds / kept_bytes).clamp(1.0 / STEP_MAX, STEP_MAX);
             self.factor = (self.factor * step).clamp(1.0 / FACTOR_MAX, FACTOR_MAX);
         }
         self.factor
     }
 
-    /// A probability times the factor: at most 1, and not below the floor, unless it was below it
-    /// before.
+    /// A probability times the factor: at most 1, and not below the floor unless the probability
+    /// itself is.
     fn scaled(&self, probability: Probability, floor: Probability) -> Probability {
         let least = floor.get().min(probability.get());
         let scaled = (probability.get() * self.factor).clamp(least, 1.0);
         Probability::new(scaled).unwrap_or(probability)
     }
 
-    /// The sampler with its probabilities scaled: bump's least (or constant) ones, or a ratio's.
-    /// `None` of samplers without probabilities that could be.
+    /// The config with its probabilities scaled: bump's minimum (or constant) ones, or a ratio's.
+    /// `None` for samplers without such probabilities.
     #[must_use]
     pub fn config(&self, tuned: &Config) -> Option<Config> {
         match tuned {
@@ -157,7 +160,8 @@ impl Controller {
             |bump: &Bump, floor: &Probability| bump.clone().with_minimum(self.scaled(bump.minimum(), *floor));
         let floors = &self.budget.floors;
         let default = scaled(tuned.default(), floors.default());
-        // A key with a floor but without parameters of its own has those of all, above its floor.
+        // A key that has a floor but no parameters of its own gets the default parameters, held
+        // above its floor.
         let floored = floors.overrides().map(|(key, _)| (key, tuned.of(key)));
         floored.chain(tuned.overrides()).fold(PerKey::new(default), |config, (key, bump)| {
             config.with_override(key, scaled(bump, floors.of(key)))
@@ -174,15 +178,15 @@ mod tests {
     const INTERVAL_S: u64 = 300;
     const INTERVALS: u64 = 24 * 3600 / INTERVAL_S;
 
-    /// A day of three keys whose traffic grows tenfold at noon: from the fifth interval after a
-    /// step on, the bytes of an interval are near the budget, and their mean is within 5 % of it;
-    /// the rare key is never below its floor.
+    /// A day with three keys, whose traffic grows tenfold at noon. From the fifth interval after a
+    /// step on, the bytes of each interval are near the budget and their mean is within 5 % of it.
+    /// The rare key never falls below its floor.
     #[test]
     fn a_day_with_a_tenfold_step_keeps_its_budget() {
         let text = r#"bump:lambda=0,min=0.1,count=none;"rare":min=0.5;"hot":min=0.02"#;
         let tuned = text.parse::<Config>().unwrap();
         let floor = |p: f64| Probability::new(p).unwrap();
-        // Calls in an interval before noon, and bytes of each.
+        // Calls per interval before noon, and bytes per call.
         let keys = [("hot", 3000u64, 500.0), ("other", 400, 2_000.0), ("rare", 10, 1_000.0)];
         let expected = 3000.0 * 0.02 * 500.0 + 400.0 * 0.1 * 2_000.0 + 10.0 * 0.5 * 1_000.0;
         let budget = Budget::new(expected / INTERVAL_S as f64).unwrap().with_key_floor("rare", floor(0.4));
@@ -209,11 +213,11 @@ mod tests {
             let after = budget.after(kept_bytes, INTERVAL_S as f64);
             assert!((0.5..=2.0).contains(&(after / before)), "interval {interval}: {before} to {after}");
             factors.push(after);
-            // The rare key's floor alone is 3.5 % of the budget after the step.
+            // The rare key's floor alone takes 3.5 % of the budget after the step.
             let since_step = interval % (INTERVALS / 2);
             if since_step >= 5 {
-                // Before noon some 40 traces are four fifths of the bytes: four standard deviations
-                // of the interval and of the one that its factor comes from are 70 %.
+                // Before noon some 40 traces make up four fifths of the bytes: four standard
+                // deviations, of the interval and of the one that its factor comes from, are 70 %.
                 let off = (kept_bytes / expected - 1.0).abs();
                 assert!(off < 0.7, "interval {interval}: {off} off the budget");
                 settled = (settled.0 + 1, settled.1 + kept_bytes);
@@ -224,7 +228,8 @@ mod tests {
         assert!((mean / expected - 1.0).abs() < 0.05, "{mean}, should be {expected}");
         let (early, late) = (factors[20], factors[INTERVALS as usize - 1]);
         assert!((0.5..2.0).contains(&early) && (0.04..0.12).contains(&late), "{early} {late}");
-        // 31,680 calls of the rare key at 0.4 at least: four standard errors are 0.011.
+        // 31,680 calls of the rare key at a probability of at least 0.4: four standard errors are
+        // 0.011.
         assert!(rare.0 as f64 / rare.1 as f64 > 0.4 - 0.011, "{rare:?}");
     }
 
@@ -235,7 +240,7 @@ mod tests {
         assert_eq!(budget.after(0.0, 10.0), 2.0);
         assert_eq!(budget.after(1e9, 10.0), 1.0);
         assert_eq!(budget.after(1250.0, 10.0), 0.8);
-        assert_eq!(budget.after(5.0, 0.0), 0.8, "an interval without a length");
+        assert_eq!(budget.after(5.0, 0.0), 0.8, "an interval of length zero");
         assert_eq!(budget.after(f64::NAN, 1.0), 0.8);
         (0..100).for_each(|_| _ = budget.after(f64::INFINITY, 1.0));
         assert_eq!(budget.factor(), 1.0 / FACTOR_MAX);
@@ -254,7 +259,7 @@ mod tests {
         assert_eq!(budget.factor(), 0.5);
         assert_eq!(budget.scaled(p(0.4), p(0.1)), p(0.2));
         assert_eq!(budget.scaled(p(0.4), p(0.3)), p(0.3));
-        assert_eq!(budget.scaled(p(0.1), p(0.3)), p(0.1), "a floor raises nothing");
+        assert_eq!(budget.scaled(p(0.1), p(0.3)), p(0.1), "a floor does not raise a probability");
         (0..3).for_each(|_| _ = budget.after(0.0, 1.0));
         assert_eq!(budget.scaled(p(0.4), p(0.1)), Probability::ONE);
     }
@@ -277,7 +282,7 @@ mod tests {
         }
     }
 
-    /// A floor is kept for each key that has one, whether or not the tuner gave the key parameters
+    /// A floor holds for each key that has one, whether or not the tuner gave that key parameters
     /// of its own.
     #[test]
     fn a_key_with_a_floor_needs_no_parameters_of_its_own() {

@@ -1,8 +1,10 @@
-//! Bump: the more often a key was called lately, the less likely the next call is kept.
+//! Bump: the more often a key was called lately, the less likely its next call is kept.
 //!
-//! Source: the ASTracer paper. With x calls recorded before this one, keep with probability
-//! max(f(x), minimum), f(x) = 1 - exp(-(lambda / x)^exponent), f(0) = 1. In the paper the exponent
-//! is 2 and x returns to 0 at the end of each window; x may decay instead ([`Count::Decaying`]).
+//! Source: Song et al., "ASTracer: An Efficient Tracing Tool for HDFS with Adaptive Sampling", NPC
+//! 2019 (<https://doi.org/10.1007/978-3-030-30709-7_9>). With x calls counted before this one, keep
+//! with probability max(f(x), minimum), where f(x) = 1 - exp(-(lambda / x)^exponent) and f(0) = 1.
+//! In the paper the exponent is 2 and x returns to 0 at the end of each window. Here x may decay
+//! instead ([`Count::Decaying`]).
 
 mod common;
 mod curve;
@@ -18,8 +20,8 @@ use crate::config_error::ConfigError;
 use crate::nanos::Nanos;
 use crate::probability::Probability;
 
-/// The shortest window and half-life. A record numbers windows in 32 bits, which then last for 49
-/// days before a number comes again (for windows of a second, 136 years).
+/// The shortest window and half-life. A record numbers windows in 32 bits: for windows this short a
+/// number repeats after 49 days, for windows of a second after 136 years.
 const PERIOD_MIN: Nanos = Nanos::from_millis(1);
 /// Bump's parameters.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +32,7 @@ pub struct Bump {
     count: Count,
 }
 
-/// The number of earlier calls, x, that a call's probability depends on.
+/// The way to count x, the number of a key's earlier calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Count {
@@ -38,53 +40,55 @@ pub enum Count {
     Tumbling {
         /// The length of a window.
         window: Nanos,
-        /// Shifts each key's windows by a hash of the key, so that kept calls do not all lie at the
-        /// start of a second.
+        /// Shifts each key's windows by a hash of the key. Otherwise the windows of all keys begin
+        /// together, and their first calls, which are always kept, come in one burst.
         shifted: bool,
     },
-    /// All of the key's earlier calls, each weighted by 1/2 for each half-life since then: no
-    /// window, and no edge where every key is kept at once. Counts below 2^-24 are 0.
+    /// All of the key's earlier calls, each weighted by 1/2 for each half-life since then. There
+    /// are no windows, and so no moment at which every key's next call is kept. Counts below 2^-24
+    /// are 0.
     ///
-    /// The number kept is bounded. Let S be the supremum of x f(x), which is 0.638 lambda for an
-    /// exponent of 2, lambda for an exponent of 1, and infinite for exponents below 1. Then a key's
-    /// kept calls number at most (S + 1) ln 2 / half-life + minimum * rate per second in the long
-    /// run; see [`Bump::kept_per_second_max`].
+    /// The number of kept calls is bounded. Let S be the supremum of x f(x): 0.638 lambda for an
+    /// exponent of 2, lambda for an exponent of 1, and infinite for exponents below 1. Then a key
+    /// keeps at most (S + 1) ln 2 / half-life + minimum * rate calls per second in the long run;
+    /// see [`Bump::kept_per_second_max`].
     Decaying {
         /// The time in which a count halves.
         half_life: Nanos,
     },
-    /// Nothing: each call is kept with the least probability, a key's first one too. For keys whose
-    /// probability is known from a recording. Lambda and exponent have no effect.
+    /// Nothing is counted: each call is kept with the minimum probability, also a key's first one.
+    /// For keys whose probability is known from a recording. Lambda and exponent have no effect.
     Uncounted,
 }
 
 impl Bump {
     /// The paper's exponent.
     pub const EXPONENT_DEFAULT: f64 = 2.0;
-    /// The window, and the half-life, if none is given: one second.
+    /// The window and the half-life if none is given: one second.
     pub const WINDOW_DEFAULT: Nanos = Nanos::from_secs(1);
 
-    /// About `lambda` * sqrt(pi) calls of a key are kept in each window, and a share of `minimum`
-    /// of all others. With `lambda` 0 the first call of each window is kept.
+    /// Bump with an exponent of 2 and tumbling windows. Each window keeps about `lambda` * sqrt(pi)
+    /// calls of a key, and a share `minimum` of all others. With a `lambda` of 0 it keeps the first
+    /// call, and the share `minimum` of the others.
     ///
     /// # Errors
     ///
-    /// If `lambda` is negative, infinite or not a number, or the window is shorter than a
+    /// If `lambda` is negative, infinite or not a number, or if the window is shorter than a
     /// millisecond.
     pub fn new(lambda: f64, minimum: Probability, window: Nanos) -> Result<Self, ConfigError> {
         if !lambda.is_finite() || lambda < 0.0 {
             return Err(ConfigError::out_of_range(
                 format!("lambda={lambda}"),
-                "lambda is a number of calls, finite and at least 0; write for example lambda=10",
+                "lambda must be a finite number of calls, at least 0, such as lambda=10",
             ));
         }
         check_period("window", window)?;
         let count = Count::Tumbling { window, shifted: false };
-        // `+ 0.0` turns -0.0 into 0.0, so that equal parameters print alike.
+        // `+ 0.0` turns -0.0 into 0.0, so that equal parameters print the same.
         Ok(Bump { lambda: lambda + 0.0, exponent: Self::EXPONENT_DEFAULT, minimum, count })
     }
 
-    /// Counts calls otherwise.
+    /// The same parameters with another way of counting calls.
     ///
     /// # Errors
     ///
@@ -98,7 +102,7 @@ impl Bump {
         Ok(Bump { count, ..self })
     }
 
-    /// Lets f fall with another power of the count than 2.
+    /// The same parameters with another exponent.
     ///
     /// # Errors
     ///
@@ -107,26 +111,26 @@ impl Bump {
         if !(0.1..=10.0).contains(&exponent) {
             return Err(ConfigError::out_of_range(
                 format!("exponent={exponent}"),
-                "an exponent lies from 0.1 to 10; write for example exponent=2",
+                "the exponent must be from 0.1 to 10, such as exponent=2",
             ));
         }
         Ok(Bump { exponent, ..self })
     }
 
-    /// The same with another least probability.
+    /// The same parameters with another minimum.
     #[must_use]
     pub fn with_minimum(self, minimum: Probability) -> Self {
         Bump { minimum, ..self }
     }
 
-    /// Whether a key's count means the same with the other parameters: all but the least
-    /// probability are equal.
+    /// Whether a count under these parameters means the same under the others: they differ in the
+    /// minimum at most.
     fn counts_as(&self, other: &Self) -> bool {
         self.clone().with_minimum(other.minimum) == *other
     }
 
-    /// Shifts each key's windows by a hash of the key, or does not; without effect on a decaying
-    /// count.
+    /// Turns the shift of each key's windows on or off; see [`Count::Tumbling`]. No effect on other
+    /// counts.
     #[must_use]
     pub fn shifted(self, shifted: bool) -> Self {
         match self.count {
@@ -135,7 +139,7 @@ impl Bump {
         }
     }
 
-    /// The count up to which calls are mostly kept.
+    /// Lambda: the count up to which most calls are kept.
     pub fn lambda(&self) -> f64 {
         self.lambda
     }
@@ -145,17 +149,17 @@ impl Bump {
         self.exponent
     }
 
-    /// The least probability.
+    /// The least probability with which a call is kept.
     pub fn minimum(&self) -> Probability {
         self.minimum
     }
 
-    /// The way calls are counted.
+    /// The way in which calls are counted.
     pub fn count(&self) -> Count {
         self.count
     }
 
-    /// The probability that a call is kept before which `count` calls of the key were recorded:
+    /// The probability that a call is kept if `count` calls of its key were counted before it:
     /// max(f(count), minimum). A tumbling count is a whole number; a decaying one need not be.
     pub fn probability(&self, count: f64) -> Probability {
         if self.count == Count::Uncounted {
@@ -169,23 +173,22 @@ impl Bump {
         let ratio = self.lambda / count;
         let power =
             if self.exponent == Self::EXPONENT_DEFAULT { ratio * ratio } else { ratio.powf(self.exponent) };
-        // 1 - exp(-power), without losing the digits of a small power. For a count of 0 also if
-        // lambda is 0 (0 / 0).
+        // 1 - exp(-power), without losing the digits of a small power. A count of 0 gives 1 even if
+        // lambda is 0 as well, where the ratio is 0 / 0.
         let f = if count > 0.0 { -(-power).exp_m1() } else { 1.0 };
-        // f lies between 0 and 1 for every count that is a number; the fallback is for the type
-        // only.
+        // f is from 0 to 1 for every count that is a number, so the fallback is only for the type.
         Probability::new(f).unwrap_or(self.minimum)
     }
 
-    /// The number of a key's calls per second that are kept in the long run, at most, beside the
-    /// share `minimum` of all its calls; `None` if there is no such bound (a decaying count with an
-    /// exponent below 1).
+    /// The greatest number of a key's calls that are kept per second in the long run, not counting
+    /// the share `minimum` of all its calls. `None` if there is no such bound: for a decaying count
+    /// with an exponent below 1, or a tumbling one with an exponent of 1 or less.
     ///
-    /// Source for a tumbling window: sum f(x) for x >= 1 is at most the integral of f from 0, which
-    /// is lambda * Gamma(1 - 1 / exponent). For a decaying count: with the half-life h and W(x) the
-    /// integral of f(max(u - 1, 0)) for u from 0 to x, a call raises W by at least f(x), and decay
-    /// lowers it by x f(max(x - 1, 0)) ln 2 / h per second, which is at most (S + 1) ln 2 / h, as x
-    /// f(x) <= S and f <= 1.
+    /// Proof for a tumbling window: the sum of f(x) over x >= 1 is at most the integral of f from
+    /// 0, which is lambda * Gamma(1 - 1 / exponent). For a decaying count with half-life h, let
+    /// W(x) be the integral of f(max(u - 1, 0)) for u from 0 to x. A call raises W by at least
+    /// f(x). Decay lowers it by x f(max(x - 1, 0)) ln 2 / h per second, which is at most (S + 1) ln
+    /// 2 / h because x f(x) <= S and f <= 1.
     pub fn kept_per_second_max(&self) -> Option<f64> {
         match self.count {
             Count::Tumbling { window, .. } => {
@@ -205,13 +208,13 @@ impl Bump {
         }
     }
 
-    /// By how much the windows of this key are shifted: less than a window, and zero unless
-    /// shifting is on. Depends on the key's bytes only, and is the same in every version.
+    /// The time by which this key's windows are shifted: less than a window, and zero unless
+    /// shifting is on. Depends only on the key's bytes, and is the same in every version.
     pub fn shift(&self, key: &str) -> Nanos {
         self.shift_of(crate::table::hash(key.as_bytes()))
     }
 
-    /// The same of the key with this hash.
+    /// As [`Bump::shift`], for the key with this hash.
     pub(crate) fn shift_of(&self, hash: u64) -> Nanos {
         match self.count {
             Count::Tumbling { window, shifted: true } => {
@@ -221,8 +224,8 @@ impl Bump {
         }
     }
 
-    /// The number of the window in which this key's call at `now` falls: (now + shift) / window.
-    /// `None` of counts without windows.
+    /// The number of the window that this key's call at `now` falls into: (now + shift) / window.
+    /// `None` if the count has no windows.
     pub fn window_number(&self, key: &str, now: Nanos) -> Option<u64> {
         match self.count {
             Count::Tumbling { window, .. } => Some(now.saturating_add(self.shift(key)).get() / window.get()),
@@ -236,7 +239,7 @@ fn check_period(name: &str, period: Nanos) -> Result<(), ConfigError> {
         let subject = if name == "window" { "a window" } else { name };
         return Err(ConfigError::out_of_range(
             format!("{name}={period}"),
-            format!("{subject} lasts a millisecond or longer; write for example {name}=1s"),
+            format!("{subject} must last at least a millisecond, such as {name}=1s"),
         ));
     }
     Ok(())
@@ -247,9 +250,9 @@ fn supremum(exponent: f64) -> Option<f64> {
     if exponent < 1.0 {
         return None;
     }
-    // With y = x^-a: y^(-1/a) (1 - e^-y), whose derivative is 0 where a y = e^y - 1; for a = 1 the
-    // supremum lies at y = 0. The root lies below 2 ln(a) + 2, where e^y - 1 > a y; bisection finds
-    // it to a double's precision.
+    // With y = x^-a this is y^(-1/a) (1 - e^-y), whose derivative is 0 where a y = e^y - 1; for a =
+    // 1 the supremum is at y = 0. The root lies below 2 ln(a) + 2, where e^y - 1 > a y. Bisection
+    // finds it to a double's precision.
     let (mut low, mut high) = (0.0, 2.0 * exponent.ln() + 2.0);
     for _ in 0..64 {
         let y: f64 = (low + high) / 2.0;
@@ -263,8 +266,8 @@ fn supremum(exponent: f64) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// 0.638 for an exponent of 2 and 1 for 1 are the published values; for the others a grid of
-    /// 10^6 points agrees.
+    /// 0.638 for an exponent of 2 and 1 for an exponent of 1 are the published values; the others
+    /// are checked against a grid of 10^6 points.
     #[test]
     fn the_supremum_is_that_of_a_grid() {
         assert!((supremum(2.0).unwrap() - 0.638_172_686).abs() < 1e-8, "{:?}", supremum(2.0));

@@ -1,7 +1,7 @@
-//! Which sampler with which parameters: as values, and as text.
+//! The choice of a sampler and its parameters, as values and as text.
 //!
-//! A config that exists is valid: an invalid one is refused when it is read or built, with an error
-//! that names the part at fault and a valid example.
+//! A config that exists is valid. Invalid parameters are refused when it is parsed or built, with
+//! an error that names the part at fault and shows a valid example.
 
 mod parse;
 
@@ -16,20 +16,20 @@ use crate::per_key::PerKey;
 use crate::ratio::Ratio;
 use crate::token_bucket::TokenBucket;
 
-/// A sampler and its parameters. As text, which [`FromStr`](std::str::FromStr) reads and
-/// [`Display`](fmt::Display) prints:
+/// A sampler and its parameters. [`FromStr`](std::str::FromStr) reads, and
+/// [`Display`](fmt::Display) prints, this text:
 ///
 /// ```text
-/// always                                   everything
-/// never                                    nothing
-/// ratio:0.1                                this share of traces
-/// every:10                                 the first of each ten calls, whatever their keys
-/// bump:lambda=10,min=0.01,window=1s        per key; min (0), window (1s) and shift (off) may be left out
+/// always                                   keep everything
+/// never                                    keep nothing
+/// ratio:0.1                                keep this share of traces
+/// every:10                                 keep the first of each ten calls, whatever their keys
+/// bump:lambda=10,min=0.01,window=1s        by key; min (0), window (1s) and shift (off) are optional
 /// bump:lambda=10,shift=on
-/// bump:lambda=3,count=decaying,tau=1s,exponent=0.7   a count that halves in tau; exponent (2) may be left out
-/// bump:lambda=10;"GET /":min=0.5           with another least probability for one key
-/// bucket:capacity=50,rate=2                per key; tokens, and tokens per second
-/// bucket:capacity=50,rate=2;"GET /":rate=9 with other parameters for one key; the rest are inherited
+/// bump:lambda=3,count=decaying,tau=1s,exponent=0.7   a count that halves in tau; exponent (2) is optional
+/// bump:lambda=10;"GET /":min=0.5           with another minimum probability for one key
+/// bucket:capacity=50,rate=2                by key; tokens, and tokens per second
+/// bucket:capacity=50,rate=2;"GET /":rate=9 with other parameters for one key, which inherits the rest
 /// ```
 ///
 /// In a quoted key `\"` is a quote and `\\` a backslash.
@@ -100,8 +100,8 @@ fn write_per_key<P: fmt::Display>(
     Ok(())
 }
 
-/// As in a config: `lambda=10,min=0.01,window=1s`. The alternate form `{:#}` leaves nothing to be
-/// inherited.
+/// As in a config: `lambda=10,min=0.01,window=1s`. The alternate form `{:#}` prints every
+/// parameter, so that none is inherited.
 impl fmt::Display for Bump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "lambda={},min={}", self.lambda(), self.minimum())?;

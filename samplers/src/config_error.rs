@@ -1,8 +1,8 @@
-//! Errors of configs.
+//! Errors in configs.
 
 use std::fmt;
 
-/// An invalid config: the part at fault, and the advice on a valid one.
+/// An invalid config: the part at fault, and advice on a valid one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     kind: Kind,
@@ -54,7 +54,7 @@ impl ConfigError {
         &self.part
     }
 
-    /// The advice on a valid value.
+    /// Advice on a valid value.
     pub fn remedy(&self) -> &str {
         &self.remedy
     }

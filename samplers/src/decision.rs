@@ -1,62 +1,64 @@
-//! A sampler's answer.
+//! The answer to a [`Request`](crate::Request).
 
 use std::fmt;
 
 use crate::randomness::Randomness;
 use crate::threshold::Threshold;
 
-/// An answer: keep or drop, with what weight, and why.
+/// Keep or drop, with what weight, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Decision {
     /// True if the trace is kept.
     pub keep: bool,
-    /// The threshold that the randomness was compared with, kept or not. `None` if the decision was
-    /// not made by chance (token bucket, every n-th, never): then no weight is true, and no `th`
-    /// may be written.
+    /// The threshold that the randomness was compared with, whether or not the trace is kept.
+    /// `None` if the decision was not made by chance (token bucket, every n-th, never), or if a
+    /// cap's bucket is, or within the last second was, empty. Such a trace has no weight, and no
+    /// `th` may be written for it.
     pub threshold: Option<Threshold>,
-    /// The cause of the decision.
+    /// The reason for the decision.
     pub reason: Reason,
 }
 
 impl Decision {
-    /// An override's: kept if the randomness is at least this.
+    /// The decision of an override: keep if the randomness is at least `threshold`.
     pub(crate) fn by_override(threshold: u64, randomness: Randomness) -> Self {
         let keep = randomness.get() >= threshold;
         Decision { keep, threshold: Threshold::new(threshold), reason: Reason::Override }
     }
 }
 
-/// The cause of a decision.
+/// The reason for a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// Everything is kept.
+    /// The sampler keeps everything.
     Always,
-    /// Nothing is kept.
+    /// The sampler keeps nothing.
     Never,
     /// A fixed ratio.
     Ratio,
-    /// The position in the stream of calls: the first of each n.
+    /// The call's position in the stream: the first of each n calls is kept.
     EveryNth,
-    /// Bump's f(x), for the x calls of the key before this one in its window.
+    /// Bump's f(x), where x is the key's count before this call.
     Bump,
-    /// Bump's minimum, which f(x) no longer reaches.
+    /// Bump's minimum, because f(x) has fallen below it.
     BumpMinimum,
     /// The key's token bucket.
     TokenBucket,
-    /// The record that keys share which have none of their own, whatever the sampler.
+    /// Any of the above, decided by the record that all keys without their own share.
     Overflow,
-    /// The cap: its bucket is less than half full, and raised the threshold above the randomness.
+    /// The cap dropped the trace: its bucket is less than half full, and the threshold it raised is
+    /// above the randomness.
     Cap,
-    /// The cap: its bucket is empty.
+    /// The cap dropped the trace: its bucket is empty.
     CapEmpty,
-    /// An override of the operator's.
+    /// An operator's override replaced the sampler's decision.
     Override,
 }
 
 impl Reason {
-    /// A short name, stable: for metrics and machine-readable output.
+    /// A short name for metrics and machine-readable output. Names do not change between versions.
     pub const fn name(self) -> &'static str {
         match self {
             Reason::Always => "always",

@@ -1,10 +1,10 @@
-//! Division by a number that is known beforehand: one multiplication instead of the processor's
-//! division.
+//! Division by an invariant number: a multiplication in place of the processor's division
+//! instruction.
 //!
 //! Source: Granlund and Montgomery, "Division by Invariant Integers using Multiplication" (1994),
 //! figure 4.1.
 
-/// Divides by the number that it was made with, exactly.
+/// Divides exactly by the number that it was built for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Divisor {
     magic: u64,
@@ -13,7 +13,7 @@ pub(crate) struct Divisor {
 }
 
 impl Divisor {
-    /// `divisor` must not be 0; 0 is taken for 1.
+    /// `divisor` must not be 0; 0 is treated as 1.
     pub(crate) const fn new(divisor: u64) -> Self {
         let divisor = if divisor == 0 { 1 } else { divisor };
         // ceil(log2(divisor))

@@ -1,4 +1,4 @@
-//! Every n-th call, whatever its key: HTrace's CountSampler.
+//! Every n-th call, whatever its key (HTrace's CountSampler).
 
 use std::num::NonZeroU64;
 
@@ -16,12 +16,13 @@ impl EveryNth {
         EveryNth { n, calls: AtomicU64::new(0) }
     }
 
-    /// The same, before its first call.
+    /// The same sampler, before its first call.
     pub(crate) fn fresh(&self) -> Self {
         Self::new(self.n)
     }
 
-    /// Returns true for the first call, the n + 1st, the 2n + 1st ...
+    /// Returns true for calls 1, n + 1, 2n + 1 and so on. Relaxed: `fetch_add` gives each call its
+    /// own number, and no other memory depends on it.
     pub(crate) fn keeps_next(&self) -> bool {
         self.calls.fetch_add(1, Ordering::Relaxed) % self.n == 0
     }

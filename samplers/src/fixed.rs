@@ -1,4 +1,5 @@
-//! A fixed threshold for every key: for samplers that know no keys, where a cap does.
+//! A fixed threshold for every key: gives the samplers `always` and `ratio` a record table when a
+//! cap needs one.
 
 use std::fmt;
 
@@ -7,21 +8,21 @@ use crate::nanos::Nanos;
 use crate::policy::{LATE_MAX, Policy, Step, Write};
 use crate::threshold::Threshold;
 
-/// The word: that of [`LastCall`].
+/// The record's word is that of [`LastCall`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Fixed {
     threshold: Threshold,
     slot: usize,
 }
 
-/// The word of a key that nothing is counted of: when it was last called, in units of 2^30 ns,
-/// about a second, so that threads meet at it no more often. It changes no decision, but keeps a
-/// key in use from losing its record, and with it its parameters.
+/// The word of a key whose calls are not counted: the time of its last call, in units of 2^30 ns
+/// (about a second), so that threads write it at most once per unit. The word changes no decision;
+/// it keeps a key in use from losing its record, and with it its parameters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LastCall;
 
 const UNIT_BITS: u32 = 30;
-/// [`LATE_MAX`], rounded up.
+/// [`LATE_MAX`] in these units, rounded up.
 const LATE_UNITS: u64 = (LATE_MAX.get() >> UNIT_BITS) + 1;
 
 impl LastCall {
@@ -39,7 +40,7 @@ impl LastCall {
         }
     }
 
-    /// For how long the key has not been called.
+    /// The time since the key's last call.
     pub(crate) fn idle(word: u64, now: Nanos) -> Nanos {
         if word > (now.get() >> UNIT_BITS) + LATE_UNITS {
             // The clock was set back.
@@ -100,7 +101,7 @@ mod tests {
     fn a_key_is_idle_from_its_last_call_on() {
         let secs = Nanos::from_secs;
         let word = LastCall::fresh(secs(100));
-        // 100 s are 93.1 units: those of 2^30 ns end at 100.9 s.
+        // 100 s are 93.1 units of 2^30 ns; the unit in progress ends at 100.9 s.
         let end = 94 << UNIT_BITS;
         assert_eq!(LastCall::write(word, Nanos::new(end - 1)), Write::Nothing);
         assert_eq!(LastCall::write(word, Nanos::new(end)), Write::Word(94));

@@ -1,8 +1,7 @@
-//! The key of a trace: the text that a sampler counts its calls by.
+//! The key of a trace: the text by which a sampler counts its calls.
 //!
-//! A service, a replay of a recording and the parameters file all make keys by one [`KeyRule`], so
-//! that parameters which a file gives for a key apply to the calls that had this key in the
-//! recording.
+//! Services, replays of recordings and parameters files make keys by the same [`KeyRule`]. So
+//! parameters that a file gives for a key apply to the calls that had this key in the recording.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -37,10 +36,10 @@ pub struct KeyRule {
     attributes: Vec<Cow<'static, str>>,
 }
 
-/// The attributes of a root: its own, then those of its resource.
+/// The attributes of a root and of its resource.
 pub trait Attributes {
-    /// Returns the attribute's value as text; of several the last, and the resource's if the root
-    /// has none.
+    /// Returns the attribute's value as text: the root's last one of this name, or the resource's
+    /// if the root has none.
     ///
     /// Keys are the same everywhere only if values have the same text everywhere: booleans as
     /// `true` and `false`, numbers in the shortest form that Rust's `Display` gives, arrays as
@@ -48,7 +47,7 @@ pub trait Attributes {
     fn attribute(&self, name: &str) -> Option<Cow<'_, str>>;
 }
 
-/// Name and value.
+/// Pairs of name and value.
 impl Attributes for [(&str, &str)] {
     fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
         self.iter().rev().find(|(known, _)| *known == name).map(|&(_, value)| value.into())
@@ -56,7 +55,7 @@ impl Attributes for [(&str, &str)] {
 }
 
 impl KeyRule {
-    /// The name, as this template leaves it.
+    /// Keys by name only, folded by this template.
     pub fn new(template: Template) -> Self {
         KeyRule { template, attributes: Vec::new() }
     }
@@ -80,18 +79,18 @@ impl KeyRule {
         &self.template
     }
 
-    /// The attributes' names, in their order.
+    /// The attributes' names, in the rule's order.
     pub fn attributes(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
         self.attributes.iter().map(|name| &**name)
     }
 
-    /// Returns true if keys depend on nothing but the name.
+    /// Returns true if keys depend only on the name.
     pub fn is_name_only(&self) -> bool {
         self.attributes.is_empty()
     }
 
-    /// Returns the key of a root. It is `name` itself where the rule changes nothing, else it is
-    /// written to `memory`, whose content is replaced.
+    /// Returns the key of a root. It is `name` itself if the rule changes nothing; otherwise the
+    /// key is written to `memory`, replacing its content.
     pub fn key<'a>(
         &self,
         name: &'a str,
@@ -136,11 +135,7 @@ pub struct KeyRuleError(String);
 
 impl fmt::Display for KeyRuleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "cannot read the key `{}`: write name, or name+ATTRIBUTE, for example name+http.route",
-            self.0
-        )
+        write!(f, "invalid key rule `{}`: write name, or name+ATTRIBUTE such as name+http.route", self.0)
     }
 }
 
@@ -165,8 +160,8 @@ impl FromStr for KeyRule {
     }
 }
 
-/// The parts between plus signs, without their backslashes; `None` if a backslash precedes anything
-/// else.
+/// Splits at plus signs and removes backslashes; `None` if a backslash precedes anything but a plus
+/// or a backslash.
 fn unescaped(text: &str) -> Option<Vec<String>> {
     let mut parts = vec![String::new()];
     let mut chars = text.chars();

@@ -1,9 +1,9 @@
-//! Decide for each trace, when it begins, whether it is kept: and with what weight.
+//! Head sampling: decide, when a trace begins, whether to keep it and with what weight.
 //!
-//! There is no clock here, no thread, no I/O, no source of randomness and no OpenTelemetry type:
-//! `now` and the trace's randomness come in with each request. A decision returns no `Result` and
-//! does not panic: what can be wrong is refused when a [`Config`] is made. On the path of a known
-//! key nothing is allocated and no lock is taken.
+//! A head sampler sees only a trace's first span in this process, the *local root*, and answers
+//! keep or drop before anything is recorded. A [`Sampler`] counts calls by *key*, by default the
+//! root's name with its ids folded, and samples each key on its own: an endpoint with a thousand
+//! calls a second cannot crowd out one with a call a minute.
 //!
 //! ```text
 //! text or values -> Config -> Sampler -> decide(key, randomness, now) -> keep or drop, threshold, reason
@@ -23,15 +23,71 @@
 //! # Ok::<(), astracer_samplers::ConfigError>(())
 //! ```
 //!
-//! - [`Bump`] keeps a key's call with probability max(1 - exp(-(lambda / x)^exponent), minimum),
-//!   for x calls of the key before it, in the window or with a weight that decays; [`TokenBucket`]
-//!   keeps it while the key's bucket holds a token; [`Ratio`] keeps a fixed share.
-//! - [`Budget`] scales the probabilities of all keys toward a number of bytes per second.
+//! The crate has no clock, no thread, no I/O and no source of randomness: `now` and the trace's
+//! randomness are arguments. A decision returns no `Result` and does not panic, because invalid
+//! parameters are refused when a [`Config`] is built.
+//!
+//! # The samplers
+//!
+//! Bump and token bucket are the two adaptive samplers of ASTracer (Song et al., "ASTracer: An
+//! Efficient Tracing Tool for HDFS with Adaptive Sampling", NPC 2019,
+//! <https://doi.org/10.1007/978-3-030-30709-7_9>).
+//!
+//! **Bump** ([`Bump`]) keeps a call with a probability that falls with the number x of the key's
+//! earlier calls in the current window:
+//!
+//! ```text
+//! p(x) = max(f(x), minimum)    f(x) = 1 - exp(-(lambda / x)^exponent)    f(0) = 1
+//! ```
+//!
+//! With the default exponent of 2, a window keeps about lambda * sqrt(pi) calls of each key, and
+//! the share `minimum` of all further ones. Two things go beyond the paper: the exponent can be
+//! set, and x may decay instead of starting over with each window ([`Count::Decaying`]).
+//!
+//! **Token bucket** ([`TokenBucket`]) keeps a call while the key's bucket holds a token, and takes
+//! that token. With b tokens left at the last call, t seconds ago, the bucket now holds
+//!
+//! ```text
+//! min(capacity, b + rate * t)
+//! ```
+//!
+//! so any W seconds keep at most capacity + rate * W calls of a key. The state is a single time, as
+//! in the generic cell rate algorithm (ITU-T I.371).
+//!
+//! [`Ratio`] keeps a fixed share of all traces; [`Config`] lists the others.
+//!
+//! # Weights
+//!
+//! Bump and ratio decide by chance, as OpenTelemetry's probability sampling specifies: a trace is
+//! kept if its 56 bits of [`Randomness`] reach a [`Threshold`] T, so with probability 1 - T / 2^56.
+//! A kept trace then stands for [`Threshold::adjusted_count`] calls, and the sum of these weights
+//! is an unbiased estimate of the number of calls. A token bucket does not decide by chance; its
+//! traces have no weight ([`Decision::threshold`] is `None`).
+//!
+//! # Concurrency
+//!
+//! Any number of threads may call [`Sampler::decide`] at once.
+//!
+//! - A call of a known key takes no lock and allocates nothing. It looks the key up, updates the
+//!   key's 64-bit word by compare-exchange (if there is anything to write), and adds one to its
+//!   thread's tally. A key's first call takes a lock, once.
+//! - Overlapping calls of one key have an order. No two take the same token or see the same exact
+//!   count.
+//! - Memory is bounded by [`Limits`]. Keys without a record of their own share one, so a flood of
+//!   unique names is sampled like a single key.
+//!
+//! [`Sampler`] states these guarantees in full; loom models check them over thread interleavings.
+//!
+//! # More
+//!
 //! - [`KeyRule`] makes keys from names and attributes; [`Template`] folds the ids in them, so that
-//!   keys are few.
+//!   keys stay few.
+//! - [`Cap`] bounds kept traces and exported bytes, whatever the sampler decides.
+//! - [`Budget`] scales all probabilities by one factor, toward a target in bytes per second.
 //! - [`Stratified`] spreads the randomness of a key's traces evenly, which makes counts by weight
 //!   more exact.
-//! - [`tail`] keeps what went wrong, when a trace's root has ended.
+//! - [`tail`] keeps errors, slow requests and odd call trees that the head sampler dropped, once
+//!   their root has ended.
 //! - [`tracestate`] carries threshold and randomness from process to process.
 
 #![cfg_attr(

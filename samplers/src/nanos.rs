@@ -1,4 +1,4 @@
-//! Monotonic time, as the samplers see it: a number that the caller hands in.
+//! Monotonic time, as a number that the caller passes in.
 
 use std::fmt;
 
@@ -11,15 +11,15 @@ const UNITS: [(u64, &str); 6] = [
     (1, "ns"),
 ];
 
-/// Nanoseconds: a point on the caller's monotonic clock, or a length of time.
+/// Nanoseconds: a point on the caller's monotonic clock, or a duration.
 ///
-/// The zero point is the caller's: the start of the process, or the first arrival of a recording.
-/// Arithmetic saturates; 2^64 ns are 584 years.
+/// The caller chooses the zero point, such as the start of the process or the first arrival of a
+/// recording. Arithmetic saturates; 2^64 ns are 584 years.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(u64);
 
 impl Nanos {
-    /// No time, or the clock's zero point.
+    /// A duration of zero, or the clock's zero point.
     pub const ZERO: Nanos = Nanos(0);
 
     /// A number of nanoseconds.
@@ -42,7 +42,7 @@ impl Nanos {
         self.0
     }
 
-    /// The same in seconds, rounded to a double.
+    /// The number of seconds, rounded to a double.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
@@ -57,8 +57,8 @@ impl Nanos {
         Nanos(self.0.saturating_sub(other.0))
     }
 
-    /// Reads `1s`, `500ms`, `0.5s`, `2m`, `1h`, `100us`, `7ns`. `None` if it is not of that form,
-    /// is negative, does not fit, or is finer than a nanosecond. Exact: no floating point is
+    /// Parses `1s`, `500ms`, `0.5s`, `2m`, `1h`, `100us`, `7ns`. `None` for other forms, negative
+    /// numbers, more than 64 bits, or fractions of a nanosecond. Exact: no floating point is
     /// involved.
     pub(crate) fn parse(text: &str) -> Option<Nanos> {
         let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
@@ -81,7 +81,7 @@ impl Nanos {
     }
 }
 
-/// Exact, in the largest unit that divides it: `1s`, `1500ms`.
+/// Exact, in the largest unit that divides the number: `1s`, `1500ms`.
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 == 0 {
@@ -139,7 +139,7 @@ mod tests {
         ] {
             check(text, None);
         }
-        // 2^64 ns, one more than fits: the whole and the fraction each fit alone.
+        // 2^64 ns, one more than fits, although the whole and the fraction each fit alone.
         check("18446744073.709551615s", Some(u64::MAX));
         check("18446744073.709551616s", None);
     }

@@ -1,13 +1,13 @@
-//! The parameters file: what the tuner writes and a service loads. TOML, with a version; text in
-//! and text out, files are the caller's.
+//! The parameters file, which the tuner writes and a service loads. It is TOML with a version. This
+//! module converts from and to text; reading and writing files is up to the caller.
 //!
 //! ```toml
-//! # Lines like this are for people: where the parameters come from.
+//! # Comments like this are for people: where the parameters come from.
 //! version = 2
 //!
 //! random = "stratified"      # or "independent", the default (see RandomSource)
 //!
-//! [key]                      # what calls are counted by; this table and each of its lines may be left out
+//! [key]                      # what calls are counted by; this table and each of its lines are optional
 //! names = "template"         # ids are folded; or "raw", or rules such as "digits=4,uuid" (see Template)
 //! attributes = ["http.route"]  # of the root, else of its resource (see KeyRule)
 //!
@@ -17,46 +17,46 @@
 //! window = "259ms"           # or: count = "decaying", tau = "100ms" (the half-life); or: count = "none"
 //! exponent = 2.0
 //!
-//! [bump.min_by_key]          # other least probabilities for single keys: p = max(f(x), min)
+//! [bump.min_by_key]          # other minimum probabilities for single keys: p = max(f(x), min)
 //! "GET /health" = 0.001
 //!
 //! [bump.probability_by_key]  # constant probabilities for single keys: nothing is counted (count = "none")
 //! "GET /stock" = 0.02
 //!
-//! [bump.root."GET /orders"]  # other parameters for one key; those that it lacks are inherited
+//! [bump.root."GET /orders"]  # other parameters for one key; missing ones are inherited
 //! lambda = 3.0
 //!
-//! [cap]                      # bounds on what is kept, whatever the sampler decides (see Cap); each line may be left out
-//! traces = 100.0             # kept traces a second; burst: at once, a quarter of a second's unless given
-//! burst = 25.0
-//! key_traces = 10.0          # of each key; key_burst
-//! bytes = 1e6                # exported bytes a second; bytes_burst; key_bytes, key_bytes_burst
-//! replicas = 4               # processes that share these
+//! [cap]                      # bounds on what is kept, whatever the sampler decides (see Cap); each line is optional
+//! traces = 100.0             # kept traces per second
+//! burst = 25.0               # kept traces at once; the default is a quarter of a second's
+//! key_traces = 10.0          # the same for each key; also key_burst
+//! bytes = 1e6                # exported bytes per second; also bytes_burst, key_bytes, key_bytes_burst
+//! replicas = 4               # the number of processes that share these
 //!
-//! [tail]                     # traces that are kept when they have ended (see Tail); each line but the first may be left out
+//! [tail]                     # traces that are kept once they have ended (see Tail); only policies is required
 //! policies = ["error", "slow:p99", "odd(traces=5)"]
-//! provisional = "armed"      # or "never", "always": the dropped traces that are recorded all the same
-//! ring_bytes = 33554432      # of recorded traces that no policy has kept
-//! hold = "2s"                # for which they stay once they have ended
+//! provisional = "armed"      # or "never", "always": the dropped traces that are recorded provisionally
+//! ring_bytes = 33554432      # memory for recorded traces that no policy has kept
+//! hold = "2s"                # how long such a trace stays after its end
 //!
 //! [tail.provisional_by_key]  # the same for single keys
 //! "GET /health" = "never"
 //!
-//! [budget]                   # one factor on all probabilities, toward exported bytes a second (see Budget)
-//! bytes = 50000.0            # of this process
-//! interval = "60s"           # the default: the factor changes so often, at most twofold
-//! floor = 0.001              # no probability is brought below it; 0 unless given
+//! [budget]                   # one factor on all probabilities, toward a rate of exported bytes (see Budget)
+//! bytes = 50000.0            # bytes per second of this process
+//! interval = "60s"           # the default: the factor changes once per interval, at most twofold
+//! floor = 0.001              # no probability is scaled below this; 0 by default
 //!
 //! [budget.floor_by_key]
 //! "GET /orders" = 0.02
 //! ```
 //!
-//! A file has at most 2 MiB, which take 100 MiB while they are read, and names at most 10,000 keys.
-//! Then these take at most 4 MiB for tables of f, and for each key twice its text and 100 bytes,
-//! and 300 bytes more if its parameters are no other key's; probabilities cost no table. The keys'
-//! counts are bounded by [`Limits`](crate::Limits).
+//! A file may have at most 2 MiB, which take 100 MiB while it is read, and name at most 10,000
+//! keys. In memory these keys take at most 4 MiB for tables of f. Each key also takes twice its
+//! text and 100 bytes, and 300 bytes more if no other key has the same parameters; probabilities
+//! need no table. The keys' counts are bounded by [`Limits`](crate::Limits).
 //!
-//! A line that is not known is refused, not skipped: a misspelt limit would silently be none.
+//! An unknown line is an error and not skipped: a misspelt limit would silently be no limit.
 
 mod error;
 mod file;
@@ -78,37 +78,39 @@ use crate::probability::Probability;
 use crate::stratified::RandomSource;
 use crate::tail::Tail;
 
-/// The versions of the format that this crate reads; it writes the first that has all that is in
-/// the file, from 2 on. Version 2 added `random`, `count`, `tau`, `exponent`, `min_by_key` and
-/// `probability_by_key`, and templates other than the default; version 3 added `cap`, version 4
+/// The versions of the format that this crate reads. It writes the lowest version from 2 on that
+/// has everything in the file. Version 2 added `random`, `count`, `tau`, `exponent`, `min_by_key`
+/// and `probability_by_key`, and templates other than the default; version 3 added `cap`, version 4
 /// `tail` and `budget`.
 const VERSIONS: RangeInclusive<u32> = 1..=4;
 const VERSION_PLAIN: u32 = 2;
 const VERSION_CAP: u32 = 3;
-/// The longest file that is read. A TOML document takes about 50 times its length while it is read.
+/// The greatest length of a file, in bytes. Reading TOML takes about 50 times the length of its
+/// text.
 pub const BYTES_MAX: usize = 2 << 20;
 
-/// The content of a parameters file. Displays as such a file; [`FromStr`] reads it back.
+/// The content of a parameters file. [`Display`](fmt::Display) prints such a file; [`FromStr`]
+/// reads it back.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameters {
-    /// The sampler with its parameters.
+    /// The sampler and its parameters.
     pub config: Config,
     /// The rule that makes keys.
     pub key: KeyRule,
-    /// The randomness of traces that begin in the service.
+    /// The source of randomness for traces that begin in the service.
     pub random: RandomSource,
     /// Bounds on what is kept.
     pub cap: Cap,
-    /// Traces that are kept when they have ended.
+    /// Policies that keep traces once they have ended.
     pub tail: Tail,
-    /// A target of exported bytes, toward which all probabilities are scaled.
+    /// A target for exported bytes, toward which all probabilities are scaled.
     pub budget: Option<Budget>,
-    /// Lines for people, without the `#`. They are not read back.
+    /// Comments for people, without the `#`. They are not read back.
     pub comments: Vec<String>,
 }
 
 impl Parameters {
-    /// A sampler with the default key: the name with its ids folded.
+    /// A sampler with default keys: the name with its ids folded.
     pub fn new(config: Config) -> Self {
         Parameters {
             config,
@@ -133,8 +135,8 @@ impl FromStr for Parameters {
 impl fmt::Display for Parameters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for line in self.comments.iter().flat_map(|comment| comment.lines()) {
-            // Other control characters than a tab are not allowed in comments, and some reorder
-            // what is around them.
+            // TOML comments allow no control character but a tab, and some characters reorder the
+            // text around them.
             let line: String = line.chars().map(|c| if acts(c) { ' ' } else { c }).collect();
             writeln!(f, "{}", format!("# {line}").trim_end())?;
         }
@@ -249,7 +251,7 @@ fn write_bump(f: &mut fmt::Formatter<'_>, bump: &PerKey<Bump>) -> fmt::Result {
     Ok(())
 }
 
-/// The parameters of a key in `probability_by_key`.
+/// The parameters of a key listed in `probability_by_key`.
 fn uncounted(probability: Probability) -> Result<Bump, ConfigError> {
     Bump::new(0.0, probability, Bump::WINDOW_DEFAULT)?.with_count(Count::Uncounted)
 }
@@ -269,13 +271,12 @@ fn tables<P>(
     Ok(())
 }
 
-/// A TOML float: with a point or an exponent, and as many digits as it takes to be read back
-/// exactly.
+/// A TOML float: with a point or an exponent, and enough digits to be read back exactly.
 struct Number(f64);
 
 impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Debug writes "1.0" and, beyond 16 digits, "1e16", both of which are TOML.
+        // Debug prints "1.0" and, beyond 16 digits, "1e16". Both are TOML.
         write!(f, "{:?}", self.0)
     }
 }
@@ -287,7 +288,7 @@ fn quoted(text: &str) -> String {
         match c {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             c if acts(c) && c <= '\u{ffff}' => drop(write!(out, "\\u{:04X}", u32::from(c))),
             c if acts(c) => drop(write!(out, "\\U{:08X}", u32::from(c))),
             c => out.push(c),
@@ -297,9 +298,9 @@ fn quoted(text: &str) -> String {
     out
 }
 
-/// True for what acts on a terminal, reorders the text around it, or has no width, so that two
-/// texts look alike: the characters that `astracer_model::text` does not show either, which this
-/// crate does without. A test compares the two.
+/// True for characters that control a terminal, reorder the text around them, or have no width, so
+/// that two texts could look alike. These are the characters that `astracer_model::text` hides; a
+/// test compares the two lists, because this crate does not depend on that one.
 fn acts(c: char) -> bool {
     c.is_control()
         || matches!(

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-/// The number of keys that may have parameters of their own, in a text or a parameters file: as
-/// many as a sampler counts by default.
+/// The greatest number of keys that a text or a parameters file may give parameters of their own:
+/// as many as a sampler counts by default.
 pub(crate) const KEYS_MAX: usize = 10_000;
 
-/// Parameters for every key, and others for some keys.
+/// Default parameters, and overrides for single keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PerKey<P> {
     default: P,
@@ -19,7 +19,7 @@ impl<P> PerKey<P> {
         PerKey { default, overrides: BTreeMap::new() }
     }
 
-    /// Other parameters for one key; the last call for a key counts.
+    /// Overrides the parameters of one key; the last call for a key wins.
     #[must_use]
     pub fn with_override(mut self, key: impl Into<String>, parameters: P) -> Self {
         self.insert(key.into(), parameters);
@@ -30,22 +30,22 @@ impl<P> PerKey<P> {
         self.overrides.insert(key, parameters);
     }
 
-    /// The parameters of keys that are not named.
+    /// The parameters of keys without an override.
     pub fn default(&self) -> &P {
         &self.default
     }
 
-    /// The named keys, in order, with their parameters.
+    /// The overridden keys, in order, with their parameters.
     pub fn overrides(&self) -> impl ExactSizeIterator<Item = (&str, &P)> {
         self.overrides.iter().map(|(key, parameters)| (key.as_str(), parameters))
     }
 
-    /// Returns true if the key is named.
+    /// Returns true if the key has an override.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.overrides.contains_key(key)
     }
 
-    /// The default parameters, then those of each named key.
+    /// The default parameters, then each override.
     pub(crate) fn all(&self) -> impl Iterator<Item = &P> + Clone {
         std::iter::once(&self.default).chain(self.overrides.values())
     }

@@ -1,4 +1,4 @@
-//! A probability: a number between 0 and 1 that has been checked once.
+//! A probability: a number from 0 to 1, checked once.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ impl Probability {
 
     /// `None` unless `value` is a number from 0 to 1.
     pub fn new(value: f64) -> Option<Self> {
-        // `+ 0.0` turns -0.0 into 0.0, so that equal probabilities print alike.
+        // `+ 0.0` turns -0.0 into 0.0, so that equal probabilities print the same.
         (0.0..=1.0).contains(&value).then_some(Probability(value + 0.0))
     }
 

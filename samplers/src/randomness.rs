@@ -2,20 +2,20 @@
 
 /// A trace's randomness `R`: 56 bits, the same for every span of the trace.
 ///
-/// It comes from the tracestate's `rv` if that is there, else from the last seven bytes of a trace
-/// id that was made at random (W3C Trace Context level 2, "random trace id").
+/// It is the tracestate's `rv` if there is one, otherwise the last seven bytes of a randomly
+/// generated trace id (W3C Trace Context level 2, "random trace id").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Randomness(u64);
 
 impl Randomness {
     /// The number of bits.
     pub const BITS: u32 = 56;
-    /// The least value: kept only if everything is.
+    /// The least value: kept only by [`Threshold::ALWAYS`](crate::Threshold::ALWAYS).
     pub const MIN: Randomness = Randomness(0);
     /// The greatest value: kept by every threshold.
     pub const MAX: Randomness = Randomness((1 << Self::BITS) - 1);
 
-    /// The low 56 bits of `bits`; the others are ignored.
+    /// The low 56 bits of `bits`; the high 8 are ignored.
     pub const fn from_low_bits(bits: u64) -> Self {
         Randomness(bits & Self::MAX.0)
     }

@@ -1,11 +1,11 @@
-//! Ratio: a fixed share of traces, consistent with every other sampler that compares the same
-//! randomness.
+//! Ratio: a fixed share of traces. Its decisions are consistent with those of every other sampler
+//! that compares the same randomness.
 
 use crate::config_error::ConfigError;
 use crate::probability::Probability;
 use crate::threshold::Threshold;
 
-/// A fixed ratio, with its threshold rounded as OpenTelemetry recommends.
+/// A fixed ratio; its threshold is rounded as OpenTelemetry recommends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ratio {
     probability: Probability,
@@ -13,16 +13,17 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// Keeps this share of traces, to four significant hexadecimal digits.
+    /// Keeps this share of traces. The threshold is rounded as in [`Threshold::from_ratio`].
     ///
     /// # Errors
     ///
-    /// If the probability is below 2^-56, the least that the specification can express.
+    /// If the probability is below 2^-56, the least that the OpenTelemetry specification can
+    /// express.
     pub fn new(probability: Probability) -> Result<Self, ConfigError> {
         if probability.get() < Threshold::MAX.probability().get() {
             return Err(ConfigError::out_of_range(
                 format!("{probability}"),
-                "a ratio is at least 2^-56; to keep nothing use the sampler `never`",
+                "a ratio is at least 2^-56; to keep nothing, use the sampler `never`",
             ));
         }
         Ok(Ratio { probability, threshold: Threshold::from_ratio(probability) })

@@ -1,4 +1,4 @@
-//! The sampler: one type for all of them.
+//! The sampler: one type for every kind of sampling.
 
 use crate::bump::{Bump, BumpPolicy, Count, Curves, Tumbling};
 use crate::cap::{Cap, Caps};
@@ -20,52 +20,53 @@ use crate::token_bucket::TokenBucket;
 ///
 /// # Consistency
 ///
-/// Any number of threads may decide at once.
+/// Any number of threads may call [`Sampler::decide`] at once.
 ///
-/// - *A decision is one atomic step.* Calls of one key that overlap have an order, and each sees
-///   all before it: no two take the same token, and no two the same count of bump, where that is
-///   exact.
-/// - *A bump count is exact* up to 4096 times [`Limits::shards`] calls in a window. Beyond, threads
-///   add their calls in batches: the count is then right to one in 1024, and f(x) to 0.3 %. It
-///   stops where it no longer matters, at the x whose f(x) is not above the minimum; from there on
-///   calls write no memory that other threads read. A decaying count never stops; a thread whose
-///   `now` is behind sees a larger count, and keeps less.
-/// - *A key that has a record is found*, unless it loses it. A key gets its record by its first
-///   call, which takes a lock; two first calls at once get the same one.
-/// - *Time may differ between threads.* A call whose `now` is behind by up to a minute is counted
-///   in the window (or by the bucket) that others have reached; nothing is undone. A `now` further
-///   back is a clock that was set back, and records begin anew.
-/// - *Every call is counted once.* When no call is in progress, [`Sampler::snapshot`] is exact: for
-///   each key, and in sum. During calls, each of its numbers is one that held at some moment, and
-///   the sum never falls. A thread that is suspended inside `decide` for longer than an eighth of
-///   [`Limits::idle`], while its key leaves and another takes the record, may be counted for that
-///   other key; the sum is exact even then.
+/// - *A decision is one atomic step.* Overlapping calls of one key have an order, and each sees all
+///   calls before it. No two take the same token, and no two see the same bump count where that
+///   count is exact.
+/// - *A bump count is exact* up to 4096 times [`Limits::shards`] calls in a window. Beyond that,
+///   threads add their calls in batches: the count is right to one part in 1024, and f(x) to 0.3 %
+///   for an exponent of 2. A tumbling count stops at the first x whose f(x) is at most the minimum,
+///   because larger counts change nothing; from there on, calls write no memory that other threads
+///   read. A decaying count never stops. A thread whose `now` is behind sees a larger decaying
+///   count, and keeps less.
+/// - *A key that has a record is found* until it loses the record. A key gets its record at its
+///   first call, which takes a lock; two first calls at once get the same record.
+/// - *Threads' clocks may differ.* A call whose `now` is behind by up to a minute is counted in the
+///   window (or by the bucket) that other threads have reached; nothing is undone. A `now` further
+///   back means that the clock was set back, and records begin anew.
+/// - *Every call is counted once.* When no call is in progress, [`Sampler::snapshot`] is exact, for
+///   each key and in total. During calls, each of its numbers is one that held at some moment, and
+///   the total never falls. There is one exception by key: a thread may be suspended inside
+///   `decide` for longer than an eighth of [`Limits::idle`] while its key loses the record to
+///   another key. Its call is then counted for the other key; the total is exact even so.
 #[derive(Debug)]
 pub struct Sampler {
     config: Config,
     limits: Limits,
     cap: Cap,
-    /// For the kinds that have no table; tables have their own.
+    /// The cap of the kinds without a table; tables hold their own copy.
     capped: Option<Capped>,
     kind: Kind,
 }
 
 #[derive(Debug)]
 enum Kind {
-    /// Always, or a ratio, by key: only where a cap is by key too.
+    /// Always or ratio, with a record for each key: used only if the cap is by key.
     Fixed(Table<Fixed>),
     Always,
     Never,
     Ratio(Threshold),
     EveryNth(EveryNth),
-    /// All counts tumble.
+    /// All counts are tumbling.
     Bump(Table<Tumbling>),
-    /// Some decay, or are none, or were so before a change of the parameters.
+    /// At least one count is decaying or absent, or was before a change of parameters.
     AnyBump(Table<BumpPolicy>),
     TokenBucket(Table<TokenBucket>),
 }
 
-/// All of these counts tumble.
+/// Whether all of these counts are tumbling.
 fn tumble(config: &PerKey<Bump>) -> bool {
     config.all().all(|bump| matches!(bump.count(), Count::Tumbling { .. }))
 }
@@ -73,7 +74,7 @@ fn tumble(config: &PerKey<Bump>) -> bool {
 fn tumbling(curves: &Curves, shards: u32) -> impl Fn(&Bump) -> Tumbling {
     move |bump| match bump.count() {
         Count::Tumbling { window, .. } => Tumbling::new(bump, window, curves, shards),
-        // There is none.
+        // Not reached: the caller checks that all counts are tumbling.
         Count::Decaying { half_life } => Tumbling::new(bump, half_life, curves, shards),
         Count::Uncounted => Tumbling::new(bump, Bump::WINDOW_DEFAULT, curves, shards),
     }
@@ -116,7 +117,7 @@ impl Kind {
         }
     }
 
-    /// The same kind with other parameters, which goes on where this one is; `None` if the kind
+    /// The same kind with other parameters, continuing from this one's state; `None` if the kind
     /// changes.
     fn reconfigured(
         &self,
@@ -137,8 +138,8 @@ impl Kind {
                 let carried = BumpPolicy::carried_from_tumbling;
                 Some(Kind::AnyBump(table.converted(bump, policy, carried, capped, now)?))
             }
-            // Also where all counts tumble from now on: keys go on, by a way that is a little
-            // longer.
+            // Stays `AnyBump` even if all counts are tumbling from now on: keys keep their state,
+            // and each decision costs the few instructions of the match on the count.
             (Kind::AnyBump(table), Config::Bump(bump)) => {
                 let curves = Curves::new(bump.all());
                 let policy = |bump: &Bump| BumpPolicy::new(bump, &curves, shards);
@@ -155,15 +156,15 @@ impl Kind {
     }
 }
 
-/// The decision that an operator puts in the place of a sampler's.
+/// An operator's decision in place of the sampler's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Override {
-    /// All are kept, with probability 1.
+    /// Keep every trace, with probability 1.
     Keep,
-    /// This share is kept.
+    /// Keep this share of traces.
     Ratio(Probability),
-    /// None is kept.
+    /// Drop every trace.
     Drop,
 }
 
@@ -183,16 +184,16 @@ impl Sampler {
         Self::with_limits(config, Limits::default())
     }
 
-    /// A sampler with these limits on its record table. All of its memory is taken here.
+    /// A sampler whose record table has these limits. The table's memory is allocated here.
     pub fn with_limits(config: &Config, limits: Limits) -> Self {
         Self::with_cap(config, limits, &Cap::none())
     }
 
-    /// A sampler whose kept traces are bounded by this process's share of the cap. Its bounds on
-    /// bytes are not the sampler's: see [`Meter`](crate::Meter).
+    /// A sampler whose kept traces are bounded by this process's share of the cap. The cap's bounds
+    /// on bytes are not enforced here; see [`Meter`](crate::Meter).
     ///
-    /// Keys have allowances of their own with bump, token bucket, ratio and always; every n-th and
-    /// never know no keys.
+    /// Allowances by key work with bump, token bucket, ratio and always. Every n-th and never do
+    /// not look at keys.
     pub fn with_cap(config: &Config, limits: Limits, cap: &Cap) -> Self {
         let caps = Caps::new(cap);
         let capped = (!caps.is_none()).then_some(Capped { caps, all: Arc::default() });
@@ -204,12 +205,14 @@ impl Sampler {
         Sampler { config: config.clone(), limits, cap: *cap, capped, kind }
     }
 
-    /// A sampler with other parameters that goes on where this one is: the counts of calls, the
-    /// keys and the cap's credit stay. A key counts anew in its window if other parameters than its
-    /// least probability have changed. Both may be used at once; what one counts the other sees.
+    /// A sampler with other parameters that continues from this one's state: counts of calls, keys
+    /// and the cap's credit stay. A key's bump count starts over if any of its parameters other
+    /// than the minimum has changed. Both samplers may be used at once; each sees the calls that
+    /// the other counts.
     ///
-    /// `None` if the new sampler is of another kind (bump, token bucket, fixed share), so that its
-    /// state would mean something else; then [`Sampler::replaced`] makes one.
+    /// `None` if the new sampler is of another kind (bump, token bucket, fixed share), for which
+    /// the state would have another meaning, or if more keys have had their own parameters than a
+    /// table remembers (20,000). Use [`Sampler::replaced`] then.
     #[must_use]
     pub fn reconfigured(&self, config: &Config, cap: &Cap, now: Nanos) -> Option<Self> {
         let capped = self.capped_by(cap);
@@ -218,8 +221,8 @@ impl Sampler {
         Some(Sampler { config: config.clone(), limits: self.limits, cap: *cap, capped, kind })
     }
 
-    /// A sampler with other parameters and the same limits that has seen no call. The cap's credit
-    /// over all traces stays.
+    /// A sampler with other parameters, the same limits and no state from earlier calls, except for
+    /// the cap's credit over all traces.
     #[must_use]
     pub fn replaced(&self, config: &Config, cap: &Cap, now: Nanos) -> Self {
         let next = Self::made(config, self.limits, cap, self.capped_by(cap));
@@ -227,22 +230,23 @@ impl Sampler {
         next
     }
 
-    /// Another cap over the same credit.
+    /// Another cap, with this one's meter for all traces.
     fn capped_by(&self, cap: &Cap) -> Option<Capped> {
         let caps = Caps::new(cap);
         let all = self.capped.as_ref().map(|capped| Arc::clone(&capped.all)).unwrap_or_default();
         (!caps.is_none()).then_some(Capped { caps, all })
     }
 
-    /// The next sampler's cap begins: as late as can be, since this one's goes on until then.
+    /// Starts the next sampler's cap. Called as late as possible, because this sampler's cap is in
+    /// use until then.
     fn take_over(&self, next: Option<&Capped>, now: Nanos) {
         if let Some(next) = next {
             next.caps.take_over(self.capped.as_ref().map(|capped| &capped.caps), &next.all, now);
         }
     }
 
-    /// A sampler of the same config and limits that has seen no call: cheaper than a new one, for
-    /// replays.
+    /// A sampler with the same config and limits that has seen no call. Cheaper than building a new
+    /// one, for replays.
     #[must_use]
     pub fn fresh(&self) -> Self {
         let capped = self.capped.as_ref().map(|capped| Capped { caps: capped.caps, all: Arc::default() });
@@ -259,8 +263,9 @@ impl Sampler {
         Sampler { config: self.config.clone(), capped, kind, ..*self }
     }
 
-    /// The record table as bytes, for [`Sampler::restore`] in a later process; `None` of samplers
-    /// that do not decide by key. `stamp` is the caller's, such as the wall clock's time at `now`.
+    /// The record table as bytes, for [`Sampler::restore`] in a later process. `None` for samplers
+    /// that do not decide by key. `stamp` is the caller's to choose, for example the wall-clock
+    /// time at `now`.
     pub fn image(&self, now: Nanos, stamp: u64) -> Option<Vec<u8>> {
         let config = self.config.to_string();
         match &self.kind {
@@ -272,13 +277,13 @@ impl Sampler {
         }
     }
 
-    /// Takes over the keys and their states from an image of a sampler of the same config, before
-    /// the first call. From then on `now` has to go on from [`Restored::now`]. Counts of calls
-    /// begin at zero.
+    /// Restores keys and their states from an image that a sampler with the same config made. Call
+    /// it before the first decision; from then on, `now` must continue from [`Restored::now`].
+    /// Counts of calls start at zero.
     ///
     /// # Errors
     ///
-    /// If the bytes are not such an image, or damaged. Nothing was taken then.
+    /// If the bytes are not such an image, or are damaged. Nothing is restored then.
     pub fn restore(&self, image: &[u8]) -> Result<Restored, ImageError> {
         let config = self.config.to_string();
         match &self.kind {
@@ -290,17 +295,17 @@ impl Sampler {
         }
     }
 
-    /// The limits on its record table.
+    /// The limits of the record table.
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// The cap of all processes; this one holds its share of it.
+    /// The cap over all processes, of which this one uses its share.
     pub fn cap(&self) -> &Cap {
         &self.cap
     }
 
-    /// The config that the sampler was made with.
+    /// The config that the sampler was built with.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -329,8 +334,7 @@ impl Sampler {
         self.admit(decision, request)
     }
 
-    /// Decides by an override instead. The cap holds all the same, and the call is counted as any
-    /// other.
+    /// Decides by an override instead. The cap still applies, and the call is counted as usual.
     pub fn decide_by(&self, by: Override, request: &Request<'_>) -> Decision {
         let threshold = by.threshold();
         match &self.kind {
@@ -344,7 +348,7 @@ impl Sampler {
         }
     }
 
-    /// The cap's word on a decision that no table made.
+    /// Applies the cap to a decision that no table made.
     #[inline]
     fn admit(&self, decision: Decision, request: &Request<'_>) -> Decision {
         match &self.capped {
@@ -355,7 +359,8 @@ impl Sampler {
         }
     }
 
-    /// The state of each key for a call at `now`; `None` of samplers that do not decide by key.
+    /// The state of each key as a call at `now` would find it. `None` for samplers that do not
+    /// decide by key.
     pub fn states(&self, now: Nanos) -> Option<Vec<KeyState>> {
         match &self.kind {
             Kind::Bump(table) => Some(table.states(now)),
@@ -366,15 +371,14 @@ impl Sampler {
         }
     }
 
-    /// The part of the cap's credit over all traces that is there, from 0 to 1; `None` without such
-    /// a cap.
+    /// The unused part of the cap's credit over all traces, from 0 to 1. `None` without such a cap.
     pub fn cap_level(&self, now: Nanos) -> Option<f64> {
         let allowance = self.cap.own_share().traces?;
         Some(self.capped.as_ref()?.all.level(&allowance, now))
     }
 
-    /// Whether this sampler's counts can change by its own calls only: no sampler that it was
-    /// [reconfigured](Self::reconfigured) from, or to, exists any more.
+    /// Whether only calls of this sampler can change its counts: every sampler that it was
+    /// [reconfigured](Self::reconfigured) from, or to, has been dropped.
     pub fn is_alone(&mut self) -> bool {
         match &mut self.kind {
             Kind::Bump(table) => table.is_alone(),
@@ -385,8 +389,7 @@ impl Sampler {
         }
     }
 
-    /// The counts by key, of a sampler that decides by key; `None` of others, which remember
-    /// nothing.
+    /// The counts by key. `None` for samplers that do not decide by key, which keep no counts.
     pub fn snapshot(&self) -> Option<Snapshot> {
         match &self.kind {
             Kind::Bump(table) => Some(table.snapshot()),
@@ -398,7 +401,7 @@ impl Sampler {
     }
 }
 
-/// Not inlined, so that it takes no registers from the tables that are.
+/// Not inlined, so that it takes no registers from the table types that are.
 #[inline(never)]
 fn decide_apart(table: &Table<BumpPolicy>, request: &Request<'_>) -> Decision {
     table.decide(request)

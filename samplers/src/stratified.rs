@@ -1,11 +1,11 @@
-//! Stratified randomness: the traces of a key are spread evenly over the values of randomness.
+//! Stratified randomness: the randomness of a key's traces is spread evenly over all values.
 //!
 //! A sampler keeps a trace if its randomness reaches a threshold. With independent randomness, the
-//! number kept of n traces varies like a binomial; here the randomness of a key's successive traces
-//! follows an additive recurrence with the golden ratio (Weyl's sequence; Knuth, The Art of
-//! Computer Programming, volume 3, section 6.4, theorem S), and the number kept is off by about log
-//! n at most. Each value by itself is uniform, as each sequence begins at random: thresholds stay
-//! true, and estimates unbiased.
+//! number of kept traces among n varies like a binomial. Here the randomness of a key's successive
+//! traces follows an additive recurrence with the golden ratio (Weyl's sequence; Knuth, The Art of
+//! Computer Programming, volume 3, section 6.4, theorem S), and the number of kept traces is off by
+//! about log n at most. Each single value is still uniform, because each sequence starts at a
+//! random place: thresholds stay true, and estimates unbiased.
 
 use crate::nanos::Nanos;
 use crate::randomness::Randomness;
@@ -15,30 +15,31 @@ use crate::table::{Limits, thread};
 
 /// 2^64 divided by the golden ratio.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-/// The number of sequences, a power of two. Keys whose hashes meet share one.
+/// The number of sequences, a power of two. Keys whose hashes collide share one.
 const SEQUENCES: usize = 1 << 10;
-/// The bits of a value that follow the recurrence; those below are random.
+/// The high bits of a value, which follow the recurrence; the bits below are random.
 const STRATIFIED_BITS: u32 = 32;
 const RANDOM_BITS: u32 = Randomness::BITS - STRATIFIED_BITS;
 
-/// The randomness of traces that begin in a service. As text `independent` or `stratified`.
+/// The source of randomness for traces that begin in this service. As text: `independent` or
+/// `stratified`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RandomSource {
     /// The trace id's last seven bytes, which are random.
     #[default]
     Independent,
-    /// [`Stratified`], passed on as `rv`: counts by weight are more exact.
+    /// [`Stratified`] randomness, passed on as `rv`: counts by weight are more exact.
     Stratified,
 }
 
 impl RandomSource {
-    /// The source of this name.
+    /// The source with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         [RandomSource::Independent, RandomSource::Stratified].into_iter().find(|source| source.name() == name)
     }
 
-    /// The name, as parameters files have it.
+    /// The name used in parameters files.
     pub const fn name(self) -> &'static str {
         match self {
             RandomSource::Independent => "independent",
@@ -51,50 +52,54 @@ impl RandomSource {
 /// of the randomness of their ids, and pass the value on as `rv`
 /// ([`OtMember::randomness`](crate::tracestate::OtMember::randomness)).
 ///
-/// The value goes into `rv` and not into the trace id, because W3C's random flag promises that the
-/// id's last seven bytes were selected at random, and these are not: traces of one key depend on
-/// each other. OpenTelemetry's TraceState specification has `rv` for randomness that is not the
-/// id's, and prefers it.
+/// The value goes into `rv` and not into the trace id. W3C's random flag promises that the id's
+/// last seven bytes were selected at random; these values are not, because those of one key depend
+/// on each other. OpenTelemetry's TraceState specification provides `rv` for randomness that is not
+/// the id's, and gives it precedence.
 ///
-/// # Who can foresee a decision
+/// # Predictability
 ///
-/// Sequences begin at a secret place, and the low 24 bits of a value are random. Who sees one value
-/// knows nothing about the next, unless he also knows how many traces the key has begun in the same
-/// process meanwhile. A key's only caller knows that, and can tell from a few values which of his
-/// next calls will be kept: where that matters, use independent randomness.
+/// Sequences start at a secret place, and the low 24 bits of a value are random. To predict the
+/// next value from one they have seen, an attacker must also know how many traces of the key the
+/// same process has begun in between. The only caller of a key knows that number, and can tell from
+/// a few values which of its next calls will be kept. Where that matters, use independent
+/// randomness.
 #[derive(Debug)]
 pub struct Stratified {
     secret: u64,
-    /// By shard, the number of values that each sequence has given. Shards have sequences of their
-    /// own, so that threads do not meet.
+    /// For each shard, the number of values that each sequence has produced. Shards have separate
+    /// sequences, so that threads do not contend.
     given: Box<[Box<[AtomicU64]>]>,
-    /// The number of shards that have a thread of their own.
+    /// The number of shards that belong to one thread each.
     own: usize,
 }
 
 impl Stratified {
-    /// `secret`: 64 bits that nobody can guess, new for each process; in a replay, the seed. Of the
-    /// limits, the number of shards counts: each takes 8 kB.
+    /// `secret` must be 64 unguessable bits, new for each process; in a replay, the seed. Of the
+    /// limits only the number of shards is used: each takes 8 kB.
     pub fn new(secret: u64, limits: Limits) -> Self {
         let shard = || (0..SEQUENCES).map(|_| AtomicU64::new(0)).collect();
         let shards = limits.shards();
         Stratified { secret, given: (0..shards).map(|_| shard()).collect(), own: shards as usize / 2 }
     }
 
-    /// The randomness of a trace that begins with a root of this key. `random`: 24 random bits at
-    /// least, the others are ignored.
+    /// The randomness of a trace that begins with a root of this key. `random` must have at least
+    /// 24 random low bits; the others are ignored.
     #[inline]
     pub fn next(&self, key: &str, random: u64) -> Randomness {
         let sequence = crate::table::hash(key.as_bytes()) as usize % SEQUENCES;
         let number = thread::number() as usize;
         let (shard, given) = if number < self.own {
-            // No other thread writes here.
+            // Only the thread with this number writes here, so a load and a store suffice. Relaxed:
+            // claiming the number made the writes of its earlier owners visible, and no other
+            // memory depends on the count.
             let count = &self.given[number][sequence];
             let given = count.load(Ordering::Relaxed);
             count.store(given.wrapping_add(1), Ordering::Relaxed);
             (number, given)
         } else {
             let shard = self.own + (number & (self.given.len() - self.own - 1));
+            // Shared with other threads: `fetch_add` gives each number out once.
             (shard, self.given[shard][sequence].fetch_add(1, Ordering::Relaxed))
         };
         let place = (shard * SEQUENCES + sequence) as u64;
@@ -126,15 +131,15 @@ mod tests {
         Stratified::new(secret, Limits::single_threaded())
     }
 
-    /// Between 0 and 1.
+    /// A value as a number between 0 and 1.
     fn unit(randomness: Randomness) -> f64 {
         randomness.get() as f64 / 2f64.powi(56)
     }
 
     /// n times the star discrepancy of n multiples of the golden ratio is at most 3 + (1 / ln phi +
     /// 1 / ln 2) ln n (Kuipers and Niederreiter, Uniform Distribution of Sequences, chapter 2,
-    /// theorem 3.4, with partial quotients of 1). Independent values would be off by more: their
-    /// standard deviation at a threshold of a half is 27 of 3,000.
+    /// theorem 3.4, with partial quotients of 1). Independent values would be off by more: at a
+    /// threshold of a half their standard deviation is 27 of 3,000.
     #[test]
     fn any_share_of_a_keys_traces_is_kept_to_within_a_logarithm() {
         for secret in 1..=20 {
@@ -151,20 +156,20 @@ mod tests {
         }
     }
 
-    /// By hand: (sqrt(5) - 1) / 2 = 0.6180339887, a turn of 1 taken away. Other steps pass the
-    /// bound above, which is that of all numbers of traces.
+    /// By hand: (sqrt(5) - 1) / 2 = 0.6180339887, modulo 1. This pins the step: other steps also
+    /// pass the bound above, which is general.
     #[test]
     fn successive_values_are_the_golden_ratio_apart() {
         let source = single(3);
         let values: Vec<f64> = (0..200).map(|n| unit(source.next("a", n * 7_919))).collect();
         for pair in values.windows(2) {
             let apart = (pair[1] - pair[0]).rem_euclid(1.0);
-            // The bits below the recurrence's are random.
+            // The bits below those of the recurrence are random.
             assert!((apart - 0.618_033_988_7).abs() < 1e-9, "{apart}");
         }
     }
 
-    /// The n-th value, over many secrets: 16 cells, 4,000 values, a mean of 250 with a standard
+    /// The n-th value over many secrets: 4,000 values in 16 cells, so a mean of 250 with a standard
     /// deviation of 15.3.
     #[test]
     fn each_value_is_uniform() {
@@ -188,20 +193,20 @@ mod tests {
         let [a, b] = [first.next("a", 0), second.next("a", u64::MAX)].map(Randomness::get);
         assert_eq!((a >> 24, a & 0xff_ffff, b & 0xff_ffff), (b >> 24, 0, 0xff_ffff));
         assert_ne!(single(2).next("a", 0), single(1).next("a", 0), "another secret, another start");
-        // Keys have sequences of their own, begun elsewhere: one does not advance the other's.
+        // Keys have separate sequences that start elsewhere, and one does not advance the other.
         assert_ne!(first.next("b", 0).get() >> 24, a >> 24);
         let _ = (first.next("b", 0), first.next("b", 0));
         assert_eq!(first.next("a", 0), second.next("a", 0));
     }
 
-    /// Threads that live at once have sequences of their own, begun elsewhere: each is spread
-    /// evenly, and none repeats another's.
+    /// Threads that live at once have separate sequences that start elsewhere: each is spread
+    /// evenly, and none repeats another.
     #[test]
     fn threads_with_shards_of_their_own_begin_elsewhere() {
         let source = Stratified::new(7, Limits::default().with_shards(256));
         let met = std::sync::Barrier::new(2);
         let take = || {
-            // The second thread has come before the first one gives its number back.
+            // Waits for the other thread, so that both hold their numbers at once.
             let values: Vec<u64> = (0..100).map(|_| source.next("a", 0).get() >> RANDOM_BITS).collect();
             met.wait();
             values
@@ -218,7 +223,7 @@ mod tests {
         }
     }
 
-    /// Threads take no value twice: with one shard all take from one sequence.
+    /// No value is taken twice: with one shard all threads take from one sequence.
     #[test]
     fn threads_share_a_sequence() {
         let source = single(7);

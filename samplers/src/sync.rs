@@ -1,4 +1,5 @@
-//! The one place that names the kinds of atomics and locks: std's, or loom's under `--cfg loom`.
+//! The one place that chooses the atomics and locks: those of std, or those of loom under
+//! `--cfg loom`.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
@@ -6,7 +7,7 @@ pub(crate) use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-/// Made once, before any model runs.
+/// Always std's: these are set up once, and loom need not explore their interleavings.
 pub(crate) use std::sync::{Arc, OnceLock};
 
 #[cfg(loom)]

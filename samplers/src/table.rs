@@ -1,15 +1,15 @@
-//! The record table: for each key a record, found without a lock.
+//! The record table: a record for each key, found without a lock.
 //!
-//! Three arrays, made once and never grown: an index of hashes, the records, and their tallies. A
-//! decision for a known key reads the index (one cache line), compares the key, makes one step of
-//! the record's word and adds one to a tally; it takes no lock and allocates nothing. A new key
-//! takes a lock once, to get its record. What finds no room is decided by the overflow record,
-//! which all such keys share: a flood of unique names neither grows memory nor defeats the limit,
-//! for they count as one key.
+//! It consists of three arrays that never grow: an index of hashes, the records, and their tallies.
+//! A decision for a known key reads the index (one cache line), compares the key, steps the
+//! record's word and adds one to a tally. It takes no lock and allocates nothing. A new key takes a
+//! lock once, to get its record. Keys that find no free record are decided by the overflow record,
+//! which they all share: a flood of unique names neither grows memory nor evades the sampler,
+//! because all of them count as one key.
 //!
-//! Idle keys leave first. When no record is free, the longest idle ones give theirs up, and only
-//! those that have been idle for [`Limits::idle`]: their word says what a fresh one says, so that
-//! forgetting it changes no decision.
+//! If no record is free, the longest idle keys are evicted, and only those idle for at least
+//! [`Limits::idle`]. Their word means the same as a fresh one, so evicting them changes no
+//! decision.
 
 mod extras;
 mod free_list;
@@ -45,48 +45,49 @@ use policies::{Names, Policies};
 use record::Record;
 use tally::Tallies;
 
-/// The hash of a key: the same in every version and on every machine, so that what depends on it
-/// can be reproduced. Keys made to collide only lead to the overflow record, as any flood of keys
-/// does.
+/// The hash of a key: the same in every version and on every machine, so that whatever depends on
+/// it is reproducible. Keys crafted to collide only end up in the overflow record, as in any flood
+/// of keys.
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
     use rapidhash::v3::{DEFAULT_RAPID_SECRETS, rapidhash_v3_nano_inline};
-    // "Nano" is the fastest for keys of up to 48 bytes.
+    // The "nano" variant is the fastest for keys of up to 48 bytes.
     rapidhash_v3_nano_inline::<true, false>(bytes, &DEFAULT_RAPID_SECRETS)
 }
 
-/// The state of a sampler that decides by key. It outlives a change of parameters.
+/// The state of a sampler that decides by key. It survives changes of parameters.
 #[derive(Debug)]
 struct State {
     limits: Limits,
     index: Index,
-    /// One for each key, and the overflow record behind them.
+    /// One for each key, and the overflow record at the end.
     records: Box<[Record]>,
     tallies: Tallies,
-    /// As many as records, once a cap or an override needs them.
+    /// One for each record; allocated once a cap or an override needs them.
     extras: OnceLock<Box<[Extra]>>,
-    /// The time before which a new key need not look for room; 0 while there is some.
+    /// While the table is full: the time before which a new key need not try to get a record.
+    /// Otherwise 0.
     next_try: AtomicU64,
     locked: Mutex<Locked>,
 }
 
-/// The part of the state that only rare steps need.
+/// The part of the state that only rare operations need.
 #[derive(Debug)]
 struct Locked {
     free_list: FreeList,
     names: Names,
-    /// The decisions that others than the sampler made, of keys that have left.
+    /// Decisions of caps and overrides about keys that have been evicted.
     overruled: Overruled,
 }
 
-/// A cap at work.
+/// A cap, and the meter for all traces.
 #[derive(Clone, Debug)]
 pub(crate) struct Capped {
     pub(crate) caps: Caps,
-    /// That of all traces.
+    /// The meter for all traces; the meters of keys are in the table.
     pub(crate) all: Arc<Meter>,
 }
 
-/// The table of a sampler that decides by key: its state, and the parameters that it decides with.
+/// The table of a sampler that decides by key: the shared state, and the parameters to decide by.
 #[derive(Debug)]
 pub(crate) struct Table<L> {
     state: Arc<State>,
@@ -113,7 +114,7 @@ impl<L: Policy> Table<L> {
         Table { capped, ..self }
     }
 
-    /// A table of the same policies that has seen no call.
+    /// A table with the same policies that has seen no call.
     pub(crate) fn fresh(&self, capped: Option<Capped>) -> Self {
         let names = self.locked().names.clone();
         let table = Table {
@@ -124,9 +125,9 @@ impl<L: Policy> Table<L> {
         table.with_cap(capped)
     }
 
-    /// The same state with other parameters: keys to which their count means something else now
-    /// count anew, all others go on. Counts of calls stay. `None` if more keys have had parameters
-    /// of their own than a table remembers.
+    /// A table with other parameters and the same state. Keys whose count has another meaning under
+    /// their new parameters start over, all others continue. Counts of calls stay. `None` if more
+    /// keys have had their own parameters than a table remembers.
     pub(crate) fn reconfigured<P: fmt::Display>(
         &self,
         per_key: &PerKey<P>,
@@ -137,8 +138,9 @@ impl<L: Policy> Table<L> {
         self.converted(per_key, policy, L::carried, capped, now)
     }
 
-    /// As [`Table::reconfigured`], by policies of another type, to which a word of equal parameters
-    /// says the same. `carried` is [`Policy::carried`] from the one to the other.
+    /// As [`Table::reconfigured`], to policies of another type. `carried` is [`Policy::carried`]
+    /// from the old type to the new one; a word must mean the same to both types if the parameters
+    /// are equal.
     pub(crate) fn converted<M: Policy, P: fmt::Display>(
         &self,
         per_key: &PerKey<P>,
@@ -168,7 +170,7 @@ impl<L: Policy> Table<L> {
                 continue;
             }
             let (old, policy) = (self.policies.of(record.policy()), policies.of(slot));
-            // The overflow record is of no key.
+            // The overflow record belongs to no key, so its windows have no shift.
             let offset =
                 if id as u32 == self.overflow() { Nanos::ZERO } else { policy.offset(record.hash()) };
             record.reconfigure(slot, offset, |word| carried(policy, old, word, now, offset));
@@ -181,13 +183,15 @@ impl<L: Policy> Table<L> {
         Some(Table { state, policies: Arc::new(policies), capped: None }.with_cap(capped))
     }
 
-    /// Whether no table that this one was reconfigured from, or to, counts in its state.
+    /// Whether this is the only table left that counts in its state: none that it was reconfigured
+    /// from or to still exists.
     pub(crate) fn is_alone(&mut self) -> bool {
-        // Unlike the reference count alone, this makes the others' last counts visible.
+        // Unlike reading the reference count alone, this makes the last counts of the other tables
+        // visible.
         Arc::get_mut(&mut self.state).is_some()
     }
 
-    /// The sampler's own decision: the record's id with it.
+    /// The sampler's own decision, before caps and overrides, with the record's id.
     #[inline]
     fn decide_alone(&self, request: &Request<'_>) -> (u32, Decision) {
         let Request { key, randomness, now } = *request;
@@ -223,7 +227,7 @@ impl<L: Policy> Table<L> {
         }
     }
 
-    /// The decision by this threshold, whatever the sampler's own is. The call counts as any other.
+    /// Decides by this threshold in place of the sampler's. The call is counted as usual.
     pub(crate) fn decide_by(&self, threshold: u64, request: &Request<'_>) -> Decision {
         let (id, own) = self.decide_alone(request);
         let decision = Decision::by_override(threshold, request.randomness);
@@ -258,11 +262,14 @@ impl<L: Policy> Table<L> {
         self.state.index.find(hash, |id| self.state.records[id as usize].is(hash, key))
     }
 
-    /// The record of a key that has none: a new one if there may be room, else the overflow record.
+    /// The record of a key that has none yet: a new one if one may be free, otherwise the overflow
+    /// record.
     #[inline]
     fn unknown(&self, hash: u64, key: &str, now: Nanos) -> u32 {
         let next_try = self.state.next_try.load(Ordering::Relaxed);
-        // A time further ahead than any wait was set by a clock that has been set back since.
+        // A time further ahead than any wait was stored before the clock was set back. The load is
+        // relaxed because a stale time only means that one more call takes the lock, or one more
+        // uses the overflow record; `admit` decides under the lock.
         if now.get() < next_try && next_try - now.get() <= self.state.limits.sweep_interval().get() {
             return self.overflow();
         }
@@ -274,7 +281,7 @@ impl<L: Policy> Table<L> {
     fn admit(&self, hash: u64, key: &str, now: Nanos) -> u32 {
         let mut locked = self.locked();
         let Locked { free_list, names, overruled } = &mut *locked;
-        // Another thread may have brought the same key in meanwhile.
+        // Another thread may have added the same key in the meantime.
         if let Some(id) = self.find(hash, key) {
             return id;
         }
@@ -282,15 +289,16 @@ impl<L: Policy> Table<L> {
             self.sweep(free_list, now);
         }
         let id = free_list.take_free();
-        // From here on new keys know without the lock whether to come.
+        // From here on, new keys know without the lock whether to try.
         let next_try = if free_list.has_free() { Nanos::ZERO } else { free_list.next_sweep() };
+        // Relaxed: only a hint, see `unknown`.
         self.state.next_try.store(next_try.get(), Ordering::Relaxed);
         let Some(id) = id else { return self.overflow() };
         let record = &self.state.records[id as usize];
         let slot = names.slot(key);
         let policy = self.policies.of(slot);
         let offset = policy.offset(hash);
-        // Calls that were still on their way to the key that had this record before.
+        // Calls of this record's previous key that were still in progress when it was evicted.
         free_list.evict_counts(id, self.state.tallies.read(id));
         if let Some(extras) = self.state.extras.get() {
             *overruled = overruled.plus(extras[id as usize].renew());
@@ -299,22 +307,23 @@ impl<L: Policy> Table<L> {
         if self.state.index.insert(hash, id) {
             id
         } else {
-            // Both places where the key's hash may stand are taken: one key in a million, or keys
-            // made for it.
+            // Both buckets for the key's hash are full: this happens to one key in a million, or to
+            // keys crafted for it.
             free_list.give_back(id);
             self.overflow()
         }
     }
 
-    /// Takes the records of the longest idle keys away. They rest until the next sweep, for calls
-    /// that have found the record and not yet made their step.
+    /// Evicts the longest idle keys. Their records stay unused until the next sweep, for calls that
+    /// have found a record and not yet stepped its word.
     #[cold]
     fn sweep(&self, free_list: &mut FreeList, now: Nanos) {
         let State { limits, index, records, tallies, extras, .. } = &*self.state;
         if !free_list.begin_sweep(now, limits.sweep_interval()) {
             return;
         }
-        // A key whose allowance is not full would get more than its cap, were it to come back.
+        // A key whose allowance is not full stays: if it were evicted and came back, it would get
+        // more than its cap.
         let is_full = |id: u32| extras.get().is_none_or(|extras| extras[id as usize].meter.is_full(now));
         let mut idle: Vec<(Nanos, u32)> = (0..limits.keys())
             .filter(|&id| free_list.is_taken(id) && is_full(id))
@@ -325,7 +334,7 @@ impl<L: Policy> Table<L> {
             .filter(|(idle, _)| *idle >= limits.idle())
             .collect();
         let leaving = limits.leaving_max().min(idle.len());
-        // The longest idle first; of equals the first to have come.
+        // The longest idle first; among equals the lowest id.
         idle.sort_unstable_by_key(|&(idle, id)| (std::cmp::Reverse(idle), id));
         for &(_, id) in &idle[..leaving] {
             index.remove(records[id as usize].hash(), id);
@@ -335,12 +344,13 @@ impl<L: Policy> Table<L> {
     }
 
     fn locked(&self) -> MutexGuard<'_, Locked> {
-        // Nothing in the locked sections can be left half done in a way that matters: no poison.
+        // A panic in a locked section leaves nothing inconsistent that matters, so poison is
+        // ignored.
         self.state.locked.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// The calls seen, kept and dropped: by key in the order of their names, by the overflow
-    /// record, and by keys that have left.
+    /// record, and by evicted keys together.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let State { index, records, tallies, limits, .. } = &*self.state;
         let locked = self.locked();
@@ -376,7 +386,7 @@ impl<L: Policy> Table<L> {
         self.state.extras.get().map(|extras| extras[id as usize].read()).unwrap_or_default()
     }
 
-    /// The state of each key for a call at `now`, in the order of their names.
+    /// The state of each key as a call at `now` would find it, in the order of the keys' names.
     pub(crate) fn states(&self, now: Nanos) -> Vec<KeyState> {
         let _locked = self.locked();
         let mut states: Vec<KeyState> = self

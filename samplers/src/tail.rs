@@ -1,27 +1,28 @@
-//! Keep what went wrong: policies that look at a trace when its local root has ended.
+//! Tail policies: keep errors, slow requests and odd call trees once a trace's local root has
+//! ended.
 //!
-//! The sampler's decision falls when a trace begins. Policies here fall at its end, over what was
-//! recorded of a trace that the sampler dropped: they know the outcome. As everywhere in this
-//! crate, time is an argument and nothing is recorded here: who holds the spans (a service, or the
-//! replay of a recording) asks.
+//! The head sampler decides when a trace begins. The policies here decide when it ends, about
+//! traces that the sampler dropped but that were recorded provisionally, and so they know the
+//! outcome. As everywhere in this crate, time is an argument and nothing is recorded here: the
+//! holder of the spans (a service, or the replay of a recording) calls these methods.
 //!
 //! ```text
-//! root begins -> key(), is_recorded(): record this dropped trace all the same?
+//! root begins -> key(), is_recorded(): record this dropped trace provisionally?
 //! root ends   -> count(): calls, errors and durations by key, of every root; arms the key if it went wrong
 //!             -> decide(): the first policy that wants the trace and has budget left keeps it
 //! ```
 //!
 //! # The worst case
 //!
-//! Each policy has a budget, a [`Cap`](crate::Cap) of its own, of which a process has its share. In
-//! any interval of W seconds a policy keeps at most
+//! Each policy has a budget, a [`Cap`](crate::Cap) of its own, of which a process gets its share.
+//! In any interval of W seconds a policy keeps at most
 //!
 //! > min(burst + rate * W, keys * (key_burst + key_rate * W)) traces, and the same of bytes,
 //!
-//! where `keys` counts the keys with a record and one for all others; all policies together at most
-//! the sum of that. Spans that end after their trace was kept ([`TailSampler::may_follow`]) are
-//! within the same bytes. With the default budget ([`Rule::BUDGET_DEFAULT`]) these are 100 + 100 W
-//! traces and 8 MB + 1 MB/s * W for each policy.
+//! where `keys` is the number of keys with a record, plus one for all others. All policies together
+//! keep at most the sum of these bounds. Spans that end after their trace was kept
+//! ([`TailSampler::may_follow`]) count toward the same bytes. With the default budget
+//! ([`Rule::BUDGET_DEFAULT`]), each policy keeps at most 100 + 100 W traces and 8 MB + 1 MB/s * W.
 
 mod arming;
 mod budget;
@@ -44,26 +45,27 @@ pub use sampler::{Decided, Ended, Limits, PolicyCounts, TailSampler, Trace, View
 
 use crate::nanos::Nanos;
 
-/// Everything about what is kept late: policies in order, and what is recorded to choose from.
+/// The settings for keeping traces late: the policies in order, and which dropped traces are
+/// recorded for them.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Tail {
-    /// The policies, in the order in which they are asked. Without one, nothing is kept late.
+    /// The policies, in the order in which they decide. Without any, nothing is kept late.
     pub rules: Vec<Rule>,
-    /// The dropped traces that are recorded all the same.
+    /// The dropped traces that are recorded provisionally.
     pub provisional: Provisional,
     /// The same for single keys.
     pub provisional_by_key: Vec<(String, Provisional)>,
-    /// Bytes of recorded traces that no policy has kept: open ones, and ended ones for
-    /// [`Tail::hold`].
+    /// The ring's size: the bytes of recorded traces that no policy has kept, both open ones and
+    /// ended ones within [`Tail::hold`].
     pub ring_bytes: usize,
-    /// The time for which an ended trace that no policy kept stays, for triggers that come late;
-    /// zero: it goes at once.
+    /// The time for which an ended trace that no policy kept stays in the ring, for late triggers.
+    /// With zero it is dropped at once.
     pub hold: Nanos,
 }
 
 impl Default for Tail {
-    /// No policies; armed keys; 32 MiB; two seconds.
+    /// No policies; armed keys are recorded; a ring of 32 MiB; held for two seconds.
     fn default() -> Self {
         Tail {
             rules: Vec::new(),
@@ -76,33 +78,33 @@ impl Default for Tail {
 }
 
 impl Tail {
-    /// Policies, at most: the reason of a trace that was kept is a byte.
+    /// The greatest number of policies: the index of the one that kept a trace is stored in a byte.
     pub const RULES_MAX: usize = 64;
-    /// Spans that are recorded of a trace, at most.
+    /// The greatest number of spans recorded per trace.
     pub const TRACE_SPANS_MAX: usize = 10_000;
-    /// A trace takes one part of this number of the ring's bytes, at most.
+    /// A trace takes at most the ring's bytes divided by this.
     pub const TRACE_PART: usize = 4;
-    /// The age at which a trace is put to the policies though its root is open, unless the service
-    /// has another one.
+    /// The age at which the policies decide about a trace although its root is open, unless the
+    /// service sets another one.
     pub const TRACE_AGE_MAX: Nanos = Nanos::from_secs(30);
 
-    /// These policies, in this order; at most [`Tail::RULES_MAX`] of them.
+    /// Settings with these policies, in this order; at most [`Tail::RULES_MAX`].
     pub fn new(rules: impl Into<Vec<Rule>>) -> Self {
         Tail { rules: rules.into(), ..Tail::default() }
     }
 
-    /// Returns true if nothing is kept late.
+    /// Returns true if there are no policies, so that nothing is kept late.
     pub fn is_none(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// The dropped traces that are recorded all the same; those of armed keys by default.
+    /// Sets which dropped traces are recorded provisionally; by default those of armed keys.
     #[must_use]
     pub fn with_provisional(self, provisional: Provisional) -> Self {
         Tail { provisional, ..self }
     }
 
-    /// The same for one key.
+    /// Sets the same for one key.
     #[must_use]
     pub fn with_provisional_of(mut self, key: impl Into<String>, provisional: Provisional) -> Self {
         let key = key.into();
@@ -111,13 +113,13 @@ impl Tail {
         self
     }
 
-    /// The bytes of recorded traces that no policy has kept; 32 MiB by default.
+    /// Sets the ring's size in bytes; 32 MiB by default.
     #[must_use]
     pub fn with_ring_bytes(self, ring_bytes: usize) -> Self {
         Tail { ring_bytes, ..self }
     }
 
-    /// The time for which an ended trace that no policy kept stays; two seconds by default.
+    /// Sets how long an ended trace that no policy kept stays in the ring; two seconds by default.
     #[must_use]
     pub fn with_hold(self, hold: Nanos) -> Self {
         Tail { hold, ..self }

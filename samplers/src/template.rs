@@ -1,25 +1,26 @@
 //! Templates: names with their ids folded, so that `sendBlock_1073741825` and
-//! `sendBlock_1073741826` are one.
+//! `sendBlock_1073741826` become one.
 //!
-//! These become `*` by default:
+//! By default these become `*`:
 //!
 //! - a UUID (8-4-4-4-12 hexadecimal digits, either case);
-//! - a run of eight or more hexadecimal digits that holds a decimal digit;
+//! - a run of eight or more hexadecimal digits that includes a decimal digit;
 //! - a run of three or more decimal digits, anywhere.
 //!
-//! UUIDs and hexadecimal runs must stand alone: next to no letter, digit, `*` or non-ASCII
-//! character, or right after a `0x` that stands alone. So the id in `Object@1b6d3586` and
-//! `block_0a1b2c3d` is folded, and `deadbeef1` inside `undeadbeef1` is a word. An underscore, a
-//! hyphen and any other punctuation separates. A template of a template is itself.
+//! UUIDs and hexadecimal runs must stand alone: no letter, digit, `*` or non-ASCII character may be
+//! next to them, except for a `0x` in front that itself stands alone. So the ids in
+//! `Object@1b6d3586` and `block_0a1b2c3d` are folded, and the `deadbeef1` inside `undeadbeef1` is
+//! not. Underscores, hyphens and all other punctuation are separators. Folding is idempotent: the
+//! template of a template is itself.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A rule for folding ids: which parts of a name become `*`.
+/// A rule for folding ids: the parts of a name that become `*`.
 ///
 /// As text, which [`FromStr`] reads and [`Display`](fmt::Display) prints: `template` (the default),
-/// `raw` (nothing is folded), or the kinds of ids with their least lengths, `digits=3,hex=8,uuid`;
-/// kinds that are not named are left alone.
+/// `raw` (nothing is folded), or the kinds of ids with their least lengths, such as
+/// `digits=3,hex=8,uuid`. Kinds that are not listed are not folded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Template {
     digits_min: usize,
@@ -27,7 +28,7 @@ pub struct Template {
     uuids: bool,
 }
 
-/// Longer than any name.
+/// A length that no name reaches, so that nothing is folded.
 const OFF: usize = usize::MAX;
 
 impl Default for Template {
@@ -40,28 +41,28 @@ impl Template {
     /// Folds nothing.
     pub const RAW: Template = Template { digits_min: OFF, hex_min: OFF, uuids: false };
 
-    /// Folds runs of decimal digits that are this long or longer; `None` or 0: folds none.
+    /// Folds runs of at least `min` decimal digits; `None` or 0 turns this off.
     #[must_use]
     pub fn digits(self, min: Option<usize>) -> Self {
         Template { digits_min: min.filter(|&min| min > 0).unwrap_or(OFF), ..self }
     }
 
-    /// Folds runs of hexadecimal digits that hold a decimal one and are this long or longer; `None`
-    /// or 0: folds none.
+    /// Folds runs of at least `min` hexadecimal digits that include a decimal digit; `None` or 0
+    /// turns this off.
     #[must_use]
     pub fn hex(self, min: Option<usize>) -> Self {
         Template { hex_min: min.filter(|&min| min > 0).unwrap_or(OFF), ..self }
     }
 
-    /// Folds UUIDs, or leaves them alone.
+    /// Turns the folding of UUIDs on or off.
     #[must_use]
     pub fn uuids(self, uuids: bool) -> Self {
         Template { uuids, ..self }
     }
 
-    /// Writes the template of `name` to `out` and returns true; or returns false and leaves `out`
-    /// as it is, if there is nothing to fold and the name is its own template. The content of `out`
-    /// is replaced; its memory is reused.
+    /// Writes the template of `name` to `out`, replacing its content and reusing its memory, and
+    /// returns true. If there is nothing to fold, returns false and leaves `out` as it is: the name
+    /// is its own template.
     pub fn fold(&self, name: &str, out: &mut String) -> bool {
         self.write::<true>(name, out)
     }
@@ -73,8 +74,7 @@ impl Template {
 
     fn write<const REPLACE: bool>(&self, name: &str, out: &mut String) -> bool {
         let bytes = name.as_bytes();
-        // The usual name, of a service that decides about each of its requests: every other id has
-        // a decimal digit.
+        // Fast path for the usual name: only a UUID can be an id without a decimal digit.
         if bytes.len() < UUID_LENGTH && !bytes.iter().any(u8::is_ascii_digit) {
             return false;
         }
@@ -102,7 +102,7 @@ impl Template {
         folded
     }
 
-    /// The length of the id that begins at `at`.
+    /// The length of the id that begins at `at`; `None` if none does.
     fn id_at(&self, bytes: &[u8], at: usize) -> Option<usize> {
         let rest = &bytes[at..];
         if !rest[0].is_ascii_hexdigit() {
@@ -117,7 +117,7 @@ impl Template {
                 return Some(hex);
             }
         }
-        // Only at a run's start, or the tail of a shorter one would be looked at again and again.
+        // Only at a run's start: the rest of a run that was too short is not scanned again.
         let starts = at == 0 || !bytes[at - 1].is_ascii_digit();
         let digits = if starts { run(rest, u8::is_ascii_digit) } else { 0 };
         (digits > 0 && digits >= self.digits_min).then_some(digits)
@@ -151,8 +151,8 @@ impl fmt::Display for TemplateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "cannot read `{}`: write template, raw, or some of digits=N, hex=N and uuid (N at least 1), each once, \
-             separated by commas",
+            "invalid template `{}`: write template, raw, or a comma-separated list of digits=N, hex=N and uuid, each \
+             at most once, with N at least 1",
             self.0
         )
     }
@@ -205,7 +205,7 @@ fn run(bytes: &[u8], is: impl Fn(&u8) -> bool) -> usize {
     bytes.iter().position(|byte| !is(byte)).unwrap_or(bytes.len())
 }
 
-/// Returns true if this byte belongs to a word, so that its neighbours do not stand alone.
+/// Returns true if this byte belongs to a word, so that an id next to it does not stand alone.
 fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'*' || !byte.is_ascii()
 }
@@ -282,8 +282,8 @@ mod tests {
         check("job 550e8400-e29b-41d4-a716-446655440000 done", "job * done");
         check("550E8400-E29B-41D4-A716-446655440000", "*");
         check("abcdefab-abcd-abcd-abcd-abcdefabcdef", "*");
-        // One digit too many at the end: not a UUID, but each run of hexadecimal digits stands by
-        // itself.
+        // One digit too many at the end: not a UUID, but its runs of hexadecimal digits still
+        // count.
         check("550e8400-e29b-41d4-a716-4466554400001", "*-e29b-41d4-a*-*");
         check("x550e8400-e29b-41d4-a716-446655440000", "x*e*-e29b-41d4-a*-*");
         check("abcdefab-abcd-abcd-abcd-abcdefabcde", "abcdefab-abcd-abcd-abcd-abcdefabcde");
@@ -304,8 +304,8 @@ mod tests {
         check("deadbeef1n", "deadbeef1n");
         check("x0xdeadbeef1", "x0xdeadbeef1");
         check("00xdeadbeef1", "00xdeadbeef1");
-        // A decimal run inside a longer hexadecimal word goes with it, or alone if the word is not
-        // hexadecimal.
+        // A decimal run inside a hexadecimal word is folded with the word, or alone if the word is
+        // not hexadecimal.
         check("abc123def456", "*");
         check("abc123xyz456", "abc*xyz*");
     }
@@ -355,8 +355,8 @@ mod tests {
             }
         }
 
-        /// Text between ids is left as it is: without `*`s, the pieces of a template stand in the
-        /// name in order.
+        /// Text between ids stays as it is: the pieces between the `*`s of a template occur in the
+        /// name, in order.
         #[test]
         fn keeps_all_else(name in "[a-fx0-9_é-]{0,60}") {
             let mut out = String::new();

@@ -1,4 +1,4 @@
-//! Random numbers of unit tests.
+//! Random numbers for unit tests.
 
 use crate::Randomness;
 

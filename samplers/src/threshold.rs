@@ -8,47 +8,47 @@ use std::fmt;
 use crate::probability::Probability;
 use crate::randomness::Randomness;
 
-/// 2^56: as many values as randomness has.
+/// 2^56: the number of values that randomness has.
 const RANGE: u64 = 1 << Randomness::BITS;
-/// Hexadecimal digits in 56 bits.
+/// The number of hexadecimal digits in 56 bits.
 const DIGITS_MAX: u32 = 14;
-/// Digits that OpenTelemetry recommends for a configured probability.
+/// The number of digits that OpenTelemetry recommends for a configured probability.
 const PRECISION: u32 = 4;
 
-/// A rejection threshold `T`, below 2^56: a trace is kept if its randomness is at least `T`, so
-/// with probability 1 - T / 2^56. Displays as the value of `th`: hexadecimal, leading zeros kept,
-/// trailing zeros left out.
+/// A rejection threshold `T`, below 2^56. A trace is kept if its randomness is at least `T`, so
+/// with probability 1 - T / 2^56. Displays as the value of `th`: hexadecimal, with leading zeros
+/// and without trailing ones.
 ///
-/// "Never" has no threshold: the specification has no probability below 2^-56.
+/// "Never" has no threshold: the least probability in the specification is 2^-56.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Threshold(u64);
 
 impl Threshold {
-    /// Rejects nothing: `th:0`.
+    /// Keeps everything: `th:0`.
     pub const ALWAYS: Threshold = Threshold(0);
     /// 2^56: the number of values of randomness, and one past the largest threshold.
     pub(crate) const RANGE: u64 = RANGE;
-    /// Rejects all but one value in 2^56.
+    /// The largest threshold: keeps only one of the 2^56 values of randomness.
     pub const MAX: Threshold = Threshold(RANGE - 1);
 
-    /// `None` if `value` is 2^56 or more.
+    /// The threshold with this value; `None` if it is 2^56 or more.
     pub const fn new(value: u64) -> Option<Self> {
         if value < RANGE { Some(Threshold(value)) } else { None }
     }
 
-    /// The nearest threshold, (1 - p) * 2^56; what is below 2^-56 counts as 2^-56.
+    /// The nearest threshold, (1 - p) * 2^56. Probabilities below 2^-56 count as 2^-56.
     pub fn from_probability(probability: Probability) -> Self {
-        // 2^56 * p is exact in a double, and 1 - p would round a small p away.
+        // 2^56 * p is exact in a double; 1 - p would round a small p away.
         let kept = (probability.get() * RANGE as f64).round() as u64;
         Threshold(RANGE - kept.clamp(1, RANGE))
     }
 
     /// The threshold of a configured ratio: rounded to four hexadecimal digits, and one more for
-    /// each leading `f` or `0`, so that both `th` and the relative error stay small.
+    /// each leading `f` or `0`, so that `th` stays short and the relative error small.
     pub fn from_ratio(probability: Probability) -> Self {
         let exact = Self::from_probability(probability);
-        // Each hexadecimal digit is four binary places: as many leading digits are `f` as p has
-        // zeros there, and as many are `0` as 1 - p has.
+        // Each hexadecimal digit is four binary places: p has as many leading zero digits as the
+        // threshold has leading `f`s, and 1 - p as many as it has leading `0`s.
         let leading = |value: u64| value.leading_zeros().saturating_sub(u64::BITS - Randomness::BITS) / 4;
         let kept = RANGE - exact.0;
         let digits = PRECISION + leading(exact.0).max(leading(kept));
@@ -73,9 +73,9 @@ impl Threshold {
         randomness.get() >= self.0
     }
 
-    /// The share of traces that it keeps.
+    /// The share of traces that this threshold keeps.
     pub fn probability(self) -> Probability {
-        // At least 2^-56 and at most 1, so the fallback is for the type only.
+        // The value is from 2^-56 to 1, so the fallback is only for the type.
         Probability::new((RANGE - self.0) as f64 / RANGE as f64).unwrap_or(Probability::ONE)
     }
 
@@ -84,7 +84,7 @@ impl Threshold {
         RANGE as f64 / (RANGE - self.0) as f64
     }
 
-    /// Reads the value of `th`: 1 to 14 lower-case hexadecimal digits, padded with zeros on the
+    /// Parses the value of `th`: 1 to 14 lower-case hexadecimal digits, padded with zeros on the
     /// right.
     pub fn parse(text: &str) -> Option<Self> {
         let digits = lower_hex(text, 1..=DIGITS_MAX as usize)?;
@@ -100,7 +100,8 @@ impl fmt::Display for Threshold {
     }
 }
 
-/// The number that `text` is, if it is lower-case hexadecimal of such a length (at most 16).
+/// Parses lower-case hexadecimal digits; `None` for other text or another length. Lengths must not
+/// exceed 16.
 pub(crate) fn lower_hex(text: &str, length: std::ops::RangeInclusive<usize>) -> Option<u64> {
     let valid = length.contains(&text.len()) && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     if valid { u64::from_str_radix(text, 16).ok() } else { None }
@@ -114,8 +115,8 @@ mod tests {
         Probability::new(value).unwrap()
     }
 
-    /// The vectors that the specification's table gives for four digits, and those of the
-    /// collector's package for probabilities near one.
+    /// Test vectors: the specification's table for four digits, and those of the collector's
+    /// package for probabilities near one.
     #[test]
     fn ratios_print_as_the_specification_says() {
         for (n, th) in [
@@ -137,8 +138,8 @@ mod tests {
         }
         assert_eq!(Threshold::from_ratio(p(0.99)).to_string(), "028f6");
         assert_eq!(Threshold::from_ratio(p(0.999)).to_string(), "004189");
-        // 2^-56 and what is below it: the largest threshold; 1 - 2^-53: the smallest that a double
-        // can ask for.
+        // 2^-56 and anything below it give the largest threshold; 1 - 2^-53 gives the smallest one
+        // that a double can express.
         assert_eq!(Threshold::from_ratio(p(2f64.powi(-56))), Threshold::MAX);
         assert_eq!(Threshold::from_ratio(p(1.0 - f64::EPSILON / 2.0)).to_string(), "00000000000008");
     }

@@ -1,18 +1,17 @@
-//! Token bucket: a key's calls are kept as long as its bucket holds a token; each that is kept
-//! takes one.
+//! Token bucket: a key's calls are kept while its bucket holds a token; each kept call takes one.
 //!
-//! The bucket starts full and is refilled lazily, by the time since the last call, never above its
-//! capacity. Its state is one number, the time at which it would be full again (the generic cell
-//! rate algorithm's "theoretical arrival time", ITU-T I.371): tokens missing = (that time - now) *
-//! rate.
+//! The bucket starts full and is refilled lazily, by the time since the last call, up to its
+//! capacity. Its state is one number, the time at which it would be full again: tokens missing =
+//! (that time - now) * rate. That time is the "theoretical arrival time" of the generic cell rate
+//! algorithm (ITU-T I.371).
 
 use crate::config_error::ConfigError;
 use crate::decision::Reason;
 use crate::nanos::Nanos;
 use crate::policy::{LATE_MAX, NEVER, Policy, Step, Write};
 
-/// The longest time that a bucket may take to fill: 2^62 ns, 146 years. Times beyond would no
-/// longer add up.
+/// The longest time that a bucket may take to fill: 2^62 ns, 146 years. Beyond, adding times could
+/// overflow.
 const FILL_MAX: f64 = (1u64 << 62) as f64;
 
 /// A token bucket's parameters.
@@ -20,19 +19,19 @@ const FILL_MAX: f64 = (1u64 << 62) as f64;
 pub struct TokenBucket {
     capacity: f64,
     rate: f64,
-    /// In how many ns one token comes, rounded up.
+    /// The time for one token to arrive, in ns, rounded up.
     token: u64,
-    /// In how many ns an empty bucket is full, rounded down.
+    /// The time for an empty bucket to fill, in ns, rounded down.
     fill: u64,
 }
 
 impl TokenBucket {
-    /// At most `capacity` calls of a key are kept at once, and `rate` per second in the long run;
-    /// fractions are allowed.
+    /// A bucket that keeps at most `capacity` calls of a key at once, and `rate` per second in the
+    /// long run. Both may be fractions.
     ///
-    /// The time that a token takes is rounded up to a whole nanosecond, so that no interval holds
-    /// more than capacity + rate * its length: at a rate of a million this loses at most 0.1 %,
-    /// below that nothing to speak of.
+    /// The time per token is rounded up to a whole nanosecond, so that no interval keeps more than
+    /// capacity + rate * its length. At a million tokens per second this loses at most 0.1 % of
+    /// them, at lower rates less.
     ///
     /// # Errors
     ///
@@ -42,15 +41,15 @@ impl TokenBucket {
         if !capacity.is_finite() || capacity < 1.0 {
             return Err(ConfigError::out_of_range(
                 format!("capacity={capacity}"),
-                "a bucket holds at least one token, and finitely many; write for example capacity=50, or use the \
-                 sampler `never`",
+                "a bucket must hold at least one token, and finitely many, such as capacity=50; to keep nothing, use \
+                 the sampler `never`",
             ));
         }
         if !rate.is_finite() || rate <= 0.0 {
             return Err(ConfigError::out_of_range(
                 format!("rate={rate}"),
-                "a rate is a number of tokens per second, finite and above 0; write for example rate=2, or use the \
-                 sampler `never`",
+                "the rate must be a finite number of tokens per second, above 0, such as rate=2; to keep nothing, use \
+                 the sampler `never`",
             ));
         }
         let token = (1e9 / rate).ceil();
@@ -58,7 +57,7 @@ impl TokenBucket {
         if fill > FILL_MAX {
             return Err(ConfigError::out_of_range(
                 format!("capacity={capacity},rate={rate}"),
-                "such a bucket takes more than 146 years to fill; lower the capacity or raise the rate",
+                "this bucket would take more than 146 years to fill; lower the capacity or raise the rate",
             ));
         }
         Ok(TokenBucket { capacity, rate, token: token as u64, fill: fill as u64 })
@@ -75,7 +74,8 @@ impl TokenBucket {
     }
 }
 
-/// The word: the time at which the bucket is full again, in ns; at or before now, it is full.
+/// The word is the time at which the bucket is full again, in ns. At or before now, the bucket is
+/// full.
 impl Policy for TokenBucket {
     const REASONS: [Reason; 2] = [Reason::TokenBucket; 2];
     const BY_CHANCE: bool = false;
@@ -88,14 +88,14 @@ impl Policy for TokenBucket {
         now.get()
     }
 
-    /// An empty bucket writes nothing: threads which share a hot key meet only where one of them
-    /// keeps a trace.
+    /// An empty bucket writes nothing, so threads contend for a hot key's word only when they keep
+    /// a trace.
     #[inline]
     fn step(&self, word: u64, now: Nanos, _offset: Nanos) -> Step {
         let now = now.get();
         let empty = now.saturating_add(self.fill);
         if word > empty.saturating_add(LATE_MAX.get()) {
-            // The clock was set back. The bucket goes on empty, as if it had just been used up.
+            // The clock was set back. The bucket continues empty, as if it had just been used up.
             return Step { threshold: NEVER, slot: 0, write: Write::Word(empty) };
         }
         let next = word.max(now).saturating_add(self.token);
@@ -110,7 +110,7 @@ impl Policy for TokenBucket {
         word
     }
 
-    /// A bucket that was used stays used, and owes no more than it can hold.
+    /// A used bucket stays used, and its debt is clamped to what it can hold.
     fn carried(&self, _old: &Self, word: u64, now: Nanos, _offset: Nanos) -> u64 {
         word.min(now.get().saturating_add(self.fill))
     }
@@ -146,17 +146,17 @@ mod tests {
 
     #[test]
     fn gives_a_token_as_long_as_there_is_one() {
-        // Two tokens, one in half a second: full again a second after it was empty.
+        // Two tokens, one per half second: full again a second after it was empty.
         let bucket = TokenBucket::new(2.0, 2.0).unwrap();
         let now = 10 * SECOND;
         let full = bucket.fresh(Nanos::new(now), Nanos::ZERO);
-        assert_eq!(full, now, "full, and not for long: a sweep leaves it alone");
+        assert_eq!(full, now, "full since now: a sweep must not evict it");
         assert_eq!(step(&bucket, full, now), keep(now + SECOND / 2));
         assert_eq!(step(&bucket, now + SECOND / 2, now), keep(now + SECOND));
         assert_eq!(step(&bucket, now + SECOND, now), DROP);
         assert_eq!(step(&bucket, now + SECOND, now + SECOND / 2 - 1), DROP);
         assert_eq!(step(&bucket, now + SECOND, now + SECOND / 2), keep(now + 3 * SECOND / 2));
-        // Idle for long: full, and no fuller.
+        // After a long idle time it is full, and not fuller.
         assert_eq!(step(&bucket, now, now + 100 * SECOND), keep(now + 100 * SECOND + SECOND / 2));
     }
 
@@ -180,10 +180,10 @@ mod tests {
     #[test]
     fn a_clock_set_back_empties_it_and_a_late_thread_does_not() {
         let bucket = TokenBucket::new(2.0, 1.0).unwrap();
-        // Empty at 100 s, so full at 102 s. A thread that is late by up to a minute finds no token.
+        // Empty at 100 s, so full at 102 s. A thread that is up to a minute late finds no token.
         assert_eq!(step(&bucket, 102 * SECOND, 99 * SECOND), DROP);
         assert_eq!(step(&bucket, 102 * SECOND, 40 * SECOND), DROP);
-        // Later than that: the clock. Two seconds until it is full.
+        // Further back, the clock was set back: two seconds until the bucket is full.
         let begun = Step { threshold: NEVER, slot: 0, write: Write::Word(42 * SECOND - 1) };
         assert_eq!(step(&bucket, 102 * SECOND, 40 * SECOND - 1), begun);
     }

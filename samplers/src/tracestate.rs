@@ -1,4 +1,4 @@
-//! The `ot` member of W3C tracestate, in which threshold and randomness travel:
+//! The `ot` member of W3C tracestate, which carries threshold and randomness:
 //! `ot=th:fd70a;rv:6e6d1a75832a2f`.
 //!
 //! Sources: W3C Trace Context, "tracestate Header"; OpenTelemetry specification, "TraceState
@@ -9,18 +9,19 @@ use std::fmt::{self, Write as _};
 use crate::randomness::Randomness;
 use crate::threshold::{Threshold, lower_hex};
 
-/// The longest value of a member.
+/// The greatest length of a member's value.
 const VALUE_MAX: usize = 256;
-/// The most members in a tracestate.
+/// The greatest number of members in a tracestate.
 const MEMBERS_MAX: usize = 32;
 const RANDOMNESS_DIGITS: usize = 14;
-/// Room for `th`, `rv` and a separator.
+/// Capacity for `th`, `rv` and a separator.
 const TYPICAL: usize = 36;
 
-/// The value of the `ot` member. Displays as such; what it holds beside `th` and `rv` is preserved.
+/// The value of the `ot` member. Displays as that value; sub-keys other than `th` and `rv` are
+/// preserved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OtMember<'a> {
-    /// `th`: the threshold that kept the trace so far.
+    /// `th`: the threshold by which the trace has been kept so far.
     pub threshold: Option<Threshold>,
     /// `rv`: the trace's randomness, if it differs from the trace id's.
     pub randomness: Option<Randomness>,
@@ -28,30 +29,31 @@ pub struct OtMember<'a> {
 }
 
 impl<'a> OtMember<'a> {
-    /// Reads the member's value, `th:fd70a;rv:6e6d1a75832a2f;key:value`.
+    /// Parses the member's value, such as `th:fd70a;rv:6e6d1a75832a2f;key:value`.
     ///
-    /// A `th` that is not 1 to 14 lower-case hexadecimal digits, and an `rv` that is not 14, say
-    /// nothing and are left out; what stands beside them holds.
+    /// A `th` that is not 1 to 14 lower-case hexadecimal digits is ignored, and so is an `rv` that
+    /// is not 14; the other sub-keys hold.
     ///
     /// # Errors
     ///
-    /// If it is not of the specification's grammar: more than 256 characters, keys that are not
-    /// lower-case letters and digits after a letter or come twice, characters that a value cannot
-    /// hold.
+    /// If the value does not follow the specification's grammar: it is longer than 256 characters,
+    /// a key occurs twice or is not a lower-case letter followed by lower-case letters and digits,
+    /// or a value contains other characters than letters, digits, `.`, `_` and `-`.
     pub fn parse(value: &'a str) -> Result<Self, TracestateError> {
         if value.len() > VALUE_MAX {
-            return Err(TracestateError::new(value, "longer than 256 characters"));
+            return Err(TracestateError::new(value, "the value is longer than 256 characters"));
         }
         let mut member = OtMember::default();
         let (mut thresholds, mut randomnesses) = (false, false);
         for part in value.split(';') {
             let wrong = |problem| TracestateError::new(part, problem);
-            let (key, value) = part.split_once(':').ok_or_else(|| wrong("not of the form key:value"))?;
+            let (key, value) =
+                part.split_once(':').ok_or_else(|| wrong("it is not of the form key:value"))?;
             if !is_key(key) {
-                return Err(wrong("a key is a lower-case letter, then lower-case letters and digits"));
+                return Err(wrong("a key must be a lower-case letter, then lower-case letters and digits"));
             }
             if !value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-')) {
-                return Err(wrong("a value holds letters, digits, `.`, `_` and `-`"));
+                return Err(wrong("a value may only contain letters, digits, `.`, `_` and `-`"));
             }
             let repeated = match key {
                 "th" => {
@@ -76,11 +78,11 @@ impl<'a> OtMember<'a> {
         Ok(member)
     }
 
-    /// The `ot` member of a tracestate: an empty one if there is none.
+    /// The `ot` member of a tracestate; an empty one if it has none.
     ///
     /// # Errors
     ///
-    /// As [`OtMember::parse`].
+    /// As for [`OtMember::parse`].
     pub fn of(tracestate: &'a str) -> Result<Self, TracestateError> {
         match members(tracestate).find_map(ot_value) {
             Some(value) => Self::parse(value),
@@ -88,12 +90,12 @@ impl<'a> OtMember<'a> {
         }
     }
 
-    /// A member of these two alone.
+    /// A member with only these two sub-keys.
     pub fn of_numbers(threshold: Option<Threshold>, randomness: Option<Randomness>) -> Self {
         OtMember { threshold, randomness, others: Vec::new() }
     }
 
-    /// Whether it holds sub-keys beside `th` and `rv`.
+    /// Whether the member has sub-keys other than `th` and `rv`.
     pub fn has_others(&self) -> bool {
         !self.others.is_empty()
     }
@@ -102,14 +104,14 @@ impl<'a> OtMember<'a> {
         self.threshold.is_none() && self.randomness.is_none() && self.others.is_empty()
     }
 
-    /// The member's value, at most 256 characters long: other concerns' sub-keys give way from the
-    /// end, so that a threshold that no longer holds is never left standing for want of room. Empty
-    /// if there is nothing to say.
+    /// The member's value, at most 256 characters long; empty if the member is. If it would be
+    /// longer, foreign sub-keys are dropped from the end, so that an outdated threshold never stays
+    /// for lack of space.
     pub fn value(mut self) -> String {
         loop {
             // `th` and `rv` alone take 35 characters: one allocation for nearly every trace.
             let mut value = String::with_capacity(if self.is_empty() { 0 } else { TYPICAL });
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = write!(value, "{self}");
             if value.len() <= VALUE_MAX || self.others.pop().is_none() {
                 return value;
@@ -117,9 +119,9 @@ impl<'a> OtMember<'a> {
         }
     }
 
-    /// The tracestate with this as its `ot` member: in front, as the member that was changed last;
-    /// the others follow as they were. An empty one is left out. The last members give way where
-    /// there would be more than 32.
+    /// The tracestate with this as its `ot` member. It goes first, as the most recently changed
+    /// member; the others follow unchanged. An empty member is left out. If there would be more
+    /// than 32 members, the last ones are dropped.
     ///
     /// # Errors
     ///
@@ -127,7 +129,7 @@ impl<'a> OtMember<'a> {
     pub fn write_to(&self, tracestate: &str) -> Result<String, TracestateError> {
         let value = self.to_string();
         if value.len() > VALUE_MAX {
-            return Err(TracestateError::new(&value, "longer than 256 characters"));
+            return Err(TracestateError::new(&value, "the value is longer than 256 characters"));
         }
         let others = members(tracestate).filter(|member| ot_value(member).is_none());
         let mut written = String::with_capacity(tracestate.len() + value.len() + 4);
@@ -171,7 +173,7 @@ fn is_key(key: &str) -> bool {
         && key.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
 }
 
-/// The members of a tracestate, without the optional white space and the empty ones.
+/// The members of a tracestate, without optional white space and empty members.
 fn members(tracestate: &str) -> impl Iterator<Item = &str> {
     tracestate.split(',').map(|member| member.trim_matches([' ', '\t'])).filter(|member| !member.is_empty())
 }
@@ -180,8 +182,7 @@ fn ot_value(member: &str) -> Option<&str> {
     member.strip_prefix("ot=")
 }
 
-/// An `ot` member that is not of the specification's grammar. Such a member says nothing: go on as
-/// without one.
+/// An `ot` member that does not follow the specification's grammar. Proceed as if there were none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracestateError {
     part: String,
@@ -262,11 +263,13 @@ mod tests {
         assert!(OtMember::parse(&long).is_ok());
         assert!(OtMember::parse(&format!("{long}x")).is_err());
         let error = OtMember::parse("k:1;th:+").unwrap_err().to_string();
-        assert_eq!(error, "tracestate member ot: `th:+`: a value holds letters, digits, `.`, `_` and `-`");
+        assert_eq!(
+            error,
+            "tracestate member ot: `th:+`: a value may only contain letters, digits, `.`, `_` and `-`"
+        );
     }
 
-    /// As the SDKs of Java and Python do: a sub-key that is malformed is ignored, and takes nothing
-    /// else with it.
+    /// As in the SDKs of Java and Python: a malformed sub-key is ignored, and the others hold.
     #[test]
     fn leaves_a_malformed_threshold_or_randomness_out() {
         for th in ["", "FD70A", "0g", "000000000000000", "8.0", "-1"] {

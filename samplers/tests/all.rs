@@ -1,4 +1,4 @@
-//! The crate's integration tests, one binary.
+//! The crate's integration tests, in one binary.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests start threads")]
 

@@ -1,7 +1,7 @@
-//! No allocation on the path of a known key, and none for keys that find no room: counted by the
-//! allocator.
+//! Decisions about known keys, and about keys that find no free record, allocate nothing. Checked
+//! by a counting allocator.
 
-// An allocator is unsafe to write; this one hands everything on to the system's.
+// A global allocator needs unsafe code; this one passes everything on to the system's.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -15,8 +15,8 @@ struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-    /// Bytes that this thread has allocated and not freed, and the most of them since they were
-    /// last looked at.
+    /// The bytes that this thread has allocated and not freed, and the maximum of that number since
+    /// the last reset.
     static LIVE: Cell<[isize; 2]> = const { Cell::new([0; 2]) };
 }
 
@@ -30,14 +30,14 @@ fn count(bytes: isize) {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-// SAFETY: every call is the system allocator's own with the same arguments. Counting touches a
+// SAFETY: every call is passed to the system allocator with the same arguments. Counting uses a
 // thread-local that has no destructor and is initialised in place, so it neither allocates nor
-// fails at a thread's end. The other methods are the trait's own, which call these.
+// fails when a thread ends. The trait's other methods use their defaults, which call these.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
         count(layout.size() as isize);
-        // SAFETY: the caller's promises about `layout` are handed on.
+        // SAFETY: the caller's guarantees about `layout` are passed on.
         unsafe { System.alloc(layout) }
     }
 
@@ -49,7 +49,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Allocations of this thread in `work`.
+/// The number of allocations that this thread makes in `work`.
 fn allocations(work: impl FnOnce()) -> u64 {
     let before = ALLOCATIONS.with(Cell::get);
     work();
@@ -85,7 +85,7 @@ fn a_known_key_allocates_nothing() {
             }
         };
         decide(1);
-        // Windows end and buckets fill meanwhile.
+        // In this time windows end and buckets refill.
         assert_eq!(allocations(|| decide(10_000)), 0, "{config}");
     }
 }
@@ -109,7 +109,7 @@ fn unique_names_allocate_nothing_once_the_table_is_full() {
             let _ = sampler.decide(&Request::new(name, random.randomness(), Nanos::ZERO));
         }
     };
-    // The hundred-and-first looks for idle keys, once in a while.
+    // The hundred-and-first key looks for idle keys, once per sweep interval.
     decide(&names[..101]);
     assert_eq!(allocations(|| decide(&names[101..])), 0);
 }
@@ -122,7 +122,7 @@ fn folding_a_name_allocates_nothing_in_a_buffer_that_is_large_enough() {
     assert_eq!(allocations(fold), 0);
 }
 
-/// The bytes that the result of `work` holds, and the most that `work` held at once.
+/// The bytes that the result of `work` holds, and the maximum that `work` held at once.
 #[cfg(feature = "parameters")]
 fn bytes<T>(work: impl FnOnce() -> T) -> (T, [usize; 2]) {
     let before = LIVE.with(|live| {
@@ -134,8 +134,8 @@ fn bytes<T>(work: impl FnOnce() -> T) -> (T, [usize; 2]) {
     (result, LIVE.with(Cell::get).map(|bytes| (bytes - before) as usize))
 }
 
-/// The memory of a service's parameters, as the documentation of `parameters` states it. Before
-/// curves were shared, 42 kB of TOML took 535 MB.
+/// The memory for a service's parameters stays within the numbers in the documentation of
+/// `parameters`. Before curves were shared, 42 kB of TOML took 535 MB.
 #[cfg(feature = "parameters")]
 #[test]
 fn parameters_take_the_memory_that_is_documented() {
@@ -145,7 +145,7 @@ fn parameters_take_the_memory_that_is_documented() {
     const KEYS: usize = 10_000;
     const TABLES: usize = 4 << 20;
     let limits = Limits::single_threaded().with_keys(10);
-    // Curves that all samplers of a process share are made by the first.
+    // The first sampler builds the tables that all samplers of a process share.
     let (_, [plain, _]) = bytes(|| Sampler::with_limits(&"bump:lambda=1".parse().unwrap(), limits));
     let (_, [plain, _]) =
         (plain, bytes(|| Sampler::with_limits(&"bump:lambda=1".parse().unwrap(), limits)).1);
@@ -169,8 +169,8 @@ fn parameters_take_the_memory_that_is_documented() {
         let (parameters, [_, most]) = bytes(|| text.parse::<Parameters>().unwrap());
         assert!(most < 60 * text.len(), "{name}: {most} bytes to read {}", text.len());
         let (sampler, [kept, most]) = bytes(|| Sampler::with_limits(&parameters.config, limits));
-        // The config, which the sampler keeps, and the table's own map: a text, a place and the
-        // parameters for each.
+        // The sampler's copy of the config, and the table's map: for each key a text, a slot and
+        // the parameters.
         let keys = 2 * KEYS * ("GET /000000".len() + 100);
         assert!(kept - plain < keys + tables, "{name}: {} bytes", kept - plain);
         assert!(most - plain < 2 * (keys + tables), "{name}: {} bytes at once", most - plain);

@@ -1,4 +1,4 @@
-//! Bump against its formula.
+//! Bump compared with its formula.
 
 use std::collections::HashMap;
 
@@ -14,8 +14,8 @@ fn bump(lambda: f64, minimum: f64) -> Bump {
     Bump::new(lambda, Probability::new(minimum).unwrap(), Nanos::from_secs(1)).unwrap()
 }
 
-/// f(x) = 1 - exp(-lambda^2 / x^2) by hand: lambda 10, x 5: 1 - e^-4; x 10: 1 - e^-1; x 100: 1 -
-/// e^-0.01.
+/// f(x) = 1 - exp(-lambda^2 / x^2) by hand, for lambda = 10: 1 - e^-4 at x = 5, 1 - e^-1 at x = 10,
+/// 1 - e^-0.01 at x = 100.
 #[test]
 fn probabilities_are_the_papers() {
     let bump = bump(10.0, 0.009);
@@ -25,8 +25,8 @@ fn probabilities_are_the_papers() {
         let p = bump.probability(f64::from(count)).get();
         assert!((p - expected).abs() < 1e-10, "{count}: {p}");
     }
-    // Far out, f(x) is lambda^2 / x^2 to many digits: 1e-14 here, where 1 - exp would have lost
-    // most of them.
+    // For large x, f(x) is lambda^2 / x^2 to many digits: here 1e-14, of which a literal 1 - exp
+    // would lose most digits.
     let p = self::bump(10.0, 0.0).probability(1e8).get();
     assert!((p / 1e-14 - 1.0).abs() < 1e-12, "{p}");
 }
@@ -46,7 +46,7 @@ fn degenerate_parameters_do_as_the_formula_says() {
     assert!(Bump::new(1.0, Probability::ONE, Nanos::new(999_999)).is_err());
 }
 
-/// Each call is kept with the same probability, the first one and one after a pause too.
+/// Each call is kept with the same probability, including the first one and one after a pause.
 #[test]
 fn without_a_count_every_call_has_the_least_probability() {
     let sampler = sampler(r#"bump:lambda=5,min=0.5;"a":min=0.1,count=none;"b":min=0,count=none"#);
@@ -56,13 +56,13 @@ fn without_a_count_every_call_has_the_least_probability() {
         assert_eq!((decision.threshold, decision.reason), (Some(threshold), Reason::BumpMinimum));
         assert!(!unlucky(&sampler, "b", second).keep);
     }
-    assert_eq!(call(&sampler, "c", 0).reason, Reason::Bump, "others count");
+    assert_eq!(call(&sampler, "c", 0).reason, Reason::Bump, "other keys are counted");
     let counts = sampler.snapshot().unwrap();
     let of_a = counts.keys.iter().find(|key| &*key.key == "a").unwrap().counts;
-    assert_eq!((of_a.seen(), of_a.kept()), (5, 5), "the record table counts all the same");
+    assert_eq!((of_a.seen(), of_a.kept()), (5, 5), "the record table still counts them");
     let uncounted = bump(5.0, 0.1).with_count(Count::Uncounted).unwrap();
     assert_eq!(uncounted.probability(0.0).get(), 0.1);
-    assert_eq!(uncounted.kept_per_second_max(), Some(0.0), "beside the share of the least probability");
+    assert_eq!(uncounted.kept_per_second_max(), Some(0.0), "not counting the share of the minimum");
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn thresholds_are_true_weights_and_reasons_say_what_decided() {
     assert_eq!((counts.kept_by(Reason::Bump), counts.kept_by(Reason::BumpMinimum)), (7, 23));
 }
 
-/// A sampler that is obviously right: a map, floating point, division.
+/// A reference that is obviously right: a map, floating point, division.
 #[derive(Default)]
 struct Reference(HashMap<String, (u64, u64)>);
 
@@ -104,8 +104,8 @@ impl Reference {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Any parameters, with overrides and shifts, against the reference: each call's probability
-    /// and decision.
+    /// Random parameters, with overrides and shifts: each call's probability and decision equal the
+    /// reference's.
     #[test]
     fn decides_as_the_reference_does(
         lambda in 0.0..50.0f64,
@@ -132,11 +132,11 @@ proptest! {
     }
 }
 
-/// The number kept is a sum of independent coins with the probabilities p(i), so it has the mean
-/// sum p(i) and the variance V = sum p(i) (1 - p(i)); by Bernstein's inequality it is further than
-/// t = 6 sqrt(V) + 12 from its mean with a probability below 2 exp(-t^2 / (2 V + 2 t / 3)) < 2
-/// exp(-18) = 3e-8. The mean itself is at most 1 + lambda sqrt(pi) + min n a window: sum f(i) for i
-/// >= 1 is at most the integral of f from 0.
+/// The number of kept calls is a sum of independent coin flips with probabilities p(i): its mean is
+/// sum p(i), its variance V = sum p(i) (1 - p(i)). By Bernstein's inequality it is further than t =
+/// 6 sqrt(V) + 12 from its mean with a probability below 2 exp(-t^2 / (2 V + 2 t / 3)) < 2 exp(-18)
+/// = 3e-8. The mean itself is at most 1 + lambda sqrt(pi) + min n per window, because the sum of
+/// f(i) for i >= 1 is at most the integral of f from 0.
 #[test]
 fn keeps_as_many_as_expected() {
     const WINDOWS: u64 = 400;
@@ -169,7 +169,7 @@ fn keeps_as_many_as_expected() {
 }
 
 proptest! {
-    /// The bound of the mean for any parameters: see above.
+    /// The bound of the mean from the test above, for any parameters.
     #[test]
     fn keeps_few_in_a_window(lambda in 0.0..200.0f64, minimum in 0.0..=1.0f64, calls in 1u64..20_000) {
         let bump = bump(lambda, minimum);
@@ -181,8 +181,8 @@ proptest! {
 #[test]
 fn the_sum_of_adjusted_counts_is_the_true_count() {
     // Each call contributes 1 / p with probability p, so the sum has mean n and variance sum (1 -
-    // p) / p; with p >= 0.05 a coin is worth at most 20. Bernstein: beyond 6 sqrt(V) + 12 * 20 with
-    // a probability below 3e-8.
+    // p) / p. With p >= 0.05 one call contributes at most 20. Bernstein: more than 6 sqrt(V) + 12 *
+    // 20 off with a probability below 3e-8.
     let (sampler, bump, mut random) = (sampler("bump:lambda=10,min=0.05"), bump(10.0, 0.05), Random::new(7));
     let (calls, mut sum) = (100_000, 0.0);
     for _ in 0..calls {
@@ -201,15 +201,15 @@ fn shifts_spread_the_windows_of_keys_and_no_shift_aligns_them() {
     let keys: Vec<String> = (0..1_000).map(|i| format!("GET /{i}")).collect();
     let shifts: Vec<u64> = keys.iter().map(|key| shifted.shift(key).get()).collect();
     assert!(shifts.iter().all(|&shift| shift < 1_000_000_000));
-    // Ten tenths of a second, 100 keys each in the mean; 5 standard deviations of the binomial are
-    // 47.
+    // Ten tenths of a second with 100 keys each on average; 5 standard deviations of the binomial
+    // are 47.
     for tenth in 0..10 {
         let within = shifts.iter().filter(|&&shift| shift / 100_000_000 == tenth).count();
         assert!(within.abs_diff(100) <= 47, "{within} in tenth {tenth}");
     }
     assert!(keys.iter().all(|key| bump(10.0, 0.01).shift(key) == Nanos::ZERO));
-    // The same on every machine and in every version: recordings replayed elsewhere give the same
-    // answer.
+    // Pinned, so that the shift is the same on every machine and in every version: a replay
+    // elsewhere gives the same decisions.
     assert_eq!(shifted.shift("GET /").get(), PINNED_SHIFT);
 
     let sampler = sampler("bump:lambda=0,shift=on");
@@ -221,7 +221,7 @@ fn shifts_spread_the_windows_of_keys_and_no_shift_aligns_them() {
 
 const PINNED_SHIFT: u64 = 989_328_235;
 
-/// Threads that call one key at once get the counts 0, 1, 2, ... once each.
+/// Threads that call one key at once get the counts 0, 1, 2, ... exactly once each.
 #[test]
 fn counts_are_exact_between_threads() {
     const CALLS: u64 = 4_000;
@@ -235,8 +235,8 @@ fn counts_are_exact_between_threads() {
     });
     thresholds.sort_unstable();
     let bump = bump(1000.0, 0.0);
-    // From the 4096th count on, f is looked up: right to 4e-5, where it falls by 1.2e-4 from one
-    // count to the next.
+    // From the 4096th count on, f is looked up, which is right to 4e-5; from one count to the next
+    // it falls by 1.2e-4.
     for (count, threshold) in thresholds.into_iter().enumerate() {
         let (found, exact) = (threshold.unwrap().probability().get(), bump.probability(count as f64).get());
         let bound = if count < 4_096 { 1e-15 } else { 4e-5 };
@@ -244,13 +244,14 @@ fn counts_are_exact_between_threads() {
     }
 }
 
-/// Beyond 4096 * shards calls in a window, counts are right to one in 1024, and so f(x) to
-/// 0.3 %: in each window, for more threads than shards, and whatever the batches were left at.
+/// Beyond 4096 * shards calls in a window, counts are right to one part in 1024, and so f(x) to 0.3
+/// %. Checked for several windows in a row, with more threads than shards, and with incomplete
+/// batches left from the window before.
 #[test]
 fn counts_far_out_are_right_to_a_thousandth() {
     const CALLS: u64 = 30_000;
     const THREADS: u64 = 3;
-    // One key has calls of each kind, kept and dropped, at every count.
+    // One key with kept and dropped calls at every count.
     let sampler = limited("bump:lambda=30000", Limits::default().with_shards(2));
     let bump = bump(30_000.0, 0.0);
     for window in 0..5u64 {
@@ -273,10 +274,10 @@ fn counts_far_out_are_right_to_a_thousandth() {
     }
 }
 
-/// The published bound of a decaying count: in any T seconds, the kept calls of a key are at most W
-/// + (S + 1) ln 2 T / half-life + minimum * calls, where W is the integral of f from 0, and 1 more;
-/// for an exponent of 2 that is lambda sqrt(pi) + 1. The sum of the probabilities is looked at,
-/// which is the mean of the number kept.
+/// The published bound of a decaying count: in any T seconds, a key keeps at most W + 1 + (S + 1)
+/// ln 2 T / half-life + minimum * calls, where W is the integral of f from 0; for an exponent of 2,
+/// W is lambda sqrt(pi). The test checks the sum of the probabilities, which is the mean number of
+/// kept calls.
 #[test]
 fn a_decaying_count_keeps_no_more_than_is_published() {
     type Gap = fn(&mut Random, u64) -> u64;
@@ -300,8 +301,8 @@ fn a_decaying_count_keeps_no_more_than_is_published() {
             for (name, gap) in traffic {
                 let sampler = Sampler::with_limits(&bump.clone().into(), Limits::single_threaded());
                 let (mut random, mut now) = (Random::new(1), Nanos::from_secs(1));
-                // At the bound's own slope, kept calls never rise by more than W from any earlier
-                // point.
+                // Measured against a line with the bound's slope, the number of kept calls never
+                // rises by more than W + 1 above any earlier point.
                 let (mut ahead, mut least, mut last) = (0.0f64, 0.0f64, now);
                 for call in 1..=20_000u64 {
                     let decision = sampler.decide(&Request::new("a", random.randomness(), now));
@@ -310,9 +311,9 @@ fn a_decaying_count_keeps_no_more_than_is_published() {
                     ahead -= per_second * seconds + minimum;
                     least = least.min(ahead);
                     ahead += decision.threshold.unwrap().probability().get();
-                    // The integral of 1 - exp(-(lambda / u)^a): up to lambda at most lambda, then
-                    // at most that of (lambda / u)^a, which for an exponent of 1 goes on like a
-                    // logarithm.
+                    // The integral of 1 - exp(-(lambda / u)^a) is at most lambda up to lambda, and
+                    // from there at most that of (lambda / u)^a, which grows like a logarithm for
+                    // an exponent of 1.
                     let integral =
                         if exponent > 1.0 { lambda / (exponent - 1.0) } else { lambda * 20_000f64.ln() };
                     let bound = 1.0 + lambda + integral;
@@ -323,15 +324,16 @@ fn a_decaying_count_keeps_no_more_than_is_published() {
             }
         }
     }
-    // Below 1 nothing bounds it: kept calls grow with the rate.
+    // Exponents below 1 have no bound: the number of kept calls grows with the rate.
     let decaying = Count::Decaying { half_life: Nanos::from_secs(1) };
     let unbounded = bump(1.0, 0.0).with_count(decaying).unwrap().with_exponent(0.9).unwrap();
     assert_eq!(unbounded.kept_per_second_max(), None);
 }
 
-/// By hand: of a window of 2 s the first call, and lambda Gamma(1 - 1/a) of the others; Gamma(1/2)
-/// is sqrt(pi) = 1.772454, and for other exponents a / (a - 1) is published, which is no less. Of a
-/// half-life of 2 s, (S + 1) ln 2 / 2, where S is lambda at a = 1 and ln 2 is 0.693147.
+/// By hand: a window of 2 s keeps its first call, and lambda Gamma(1 - 1/a) of the others.
+/// Gamma(1/2) is sqrt(pi) = 1.772454; for other exponents the published bound is a / (a - 1), which
+/// is at least as large. A half-life of 2 s gives (S + 1) ln 2 / 2, where S is lambda at a = 1 and
+/// ln 2 is 0.693147.
 #[test]
 fn published_bounds_are_those_of_the_formula() {
     let with = |exponent: f64, count: Count| {
@@ -342,7 +344,7 @@ fn published_bounds_are_those_of_the_formula() {
     for (exponent, published) in [(2.0, 3.158_681), (3.0, 2.75), (1.25, 8.0)] {
         let bound = with(exponent, tumbling).unwrap();
         assert!((bound - published).abs() < 1e-6, "{exponent}: {bound}");
-        // A window keeps no more, however many calls it has.
+        // A window keeps no more, for any number of calls.
         let bump = bump(3.0, 0.0).with_count(tumbling).unwrap().with_exponent(exponent).unwrap();
         let kept: f64 = (0..1_000_000).map(|calls| bump.probability(f64::from(calls)).get()).sum();
         assert!(kept <= 2.0 * bound, "{exponent}: {kept}");
@@ -352,7 +354,7 @@ fn published_bounds_are_those_of_the_formula() {
     assert!((decaying - 1.386_294).abs() < 1e-6, "{decaying}");
 }
 
-/// The same calls at 3 % of the rate have 3 % of the count, in the long run: rate * half-life / ln
+/// Calls at 3 % of the rate have 3 % of the count in the long run, which is rate * half-life / ln
 /// 2.
 #[test]
 fn a_decaying_count_settles_at_rate_times_half_life() {
@@ -361,17 +363,17 @@ fn a_decaying_count_settles_at_rate_times_half_life() {
         let (sampler, bump) = (limited(&text, Limits::single_threaded()), bump(1.0, 0.0));
         let calls = 12 * half_life_ms / rate_ms;
         let last = (0..calls).map(|n| call(&sampler, "a", n * rate_ms).threshold).last().unwrap();
-        // Even calls: the count before a call is 1 / (2^(gap / half-life) - 1), and 2^-12 of it is
-        // still to come.
+        // For evenly spaced calls, the count before a call tends to 1 / (2^(gap / half-life) - 1);
+        // 2^-12 of it is still missing here.
         let count = 1.0 / ((rate_ms as f64 / half_life_ms as f64).exp2() - 1.0);
         let found = last.unwrap().probability().get();
         let error = found / bump.probability(count).get() - 1.0;
-        // x is right to one in 1024 where calls are added in batches, f to twice that.
+        // If calls are added in batches, x is right to one part in 1024, and f to twice that.
         assert!(error.abs() < 3e-3, "{half_life_ms} ms: {found}, wrong by {error}");
     }
 }
 
-/// f for probabilities of single keys: max(p of the key, f of the common count).
+/// Other minimums for single keys: max(the key's p, f of the common parameters).
 #[test]
 fn a_key_with_a_probability_of_its_own_has_the_common_count() {
     let sampler = sampler(r#"bump:lambda=2,min=0.01;"often":min=0.5;"all":min=1"#);
@@ -384,8 +386,8 @@ fn a_key_with_a_probability_of_its_own_has_the_common_count() {
     }
 }
 
-/// A key of more than 88 bytes keeps its windows' shift, which hangs on all of its bytes, when its
-/// parameters change.
+/// A key of more than 88 bytes keeps the shift of its windows, which depends on all of its bytes,
+/// when its parameters change.
 #[test]
 fn windows_of_a_long_key_stay_where_they_are() {
     let key = |end: &str| format!("{}{end}", "k".repeat(100));

@@ -1,4 +1,4 @@
-//! The cap within a sampler: its bound, its weights, its counts, and changes while it is at work.
+//! The cap within a sampler: its bound, its weights, its counts, and changes while it is in use.
 
 use std::collections::HashMap;
 use std::sync::Barrier;
@@ -20,7 +20,7 @@ fn counts(snapshot: &Snapshot, key: &str) -> (u64, u64, u64) {
     (counts.seen(), counts.kept(), counts.capped())
 }
 
-/// Sixteen is the burst, and the clock stands still: whatever the sampler, no more is kept.
+/// The burst is sixteen, and the clock stands still: no sampler keeps more.
 #[test]
 fn every_sampler_is_capped() {
     for config in [
@@ -35,15 +35,15 @@ fn every_sampler_is_capped() {
         let kept = (0..100).filter(|n| call(&sampler, &format!("key {}", n % 10), 5).keep).count();
         assert_eq!(kept, 16, "{config}");
         assert_eq!(call(&sampler, "key 0", 5).reason, Reason::CapEmpty);
-        // A second later one token is back. The threshold is then as high as it gets.
+        // A second later one token is back, and the threshold is near its highest.
         assert!(!unlucky(&sampler, "key 0", 1_005).keep);
         assert!(call(&sampler, "key 0", 1_005).keep, "{config}");
     }
     let sampler = capped("always", "traces=1,burst=16");
     let reasons = [(); 12].map(|()| unlucky(&sampler, "a", 5).reason);
     assert_eq!((reasons[7], reasons[8], reasons[9]), (Reason::Always, Reason::Always, Reason::Cap));
-    // The lucky take what the unlucky left; then the bucket is empty. Each is counted by what it
-    // was told.
+    // Calls with high randomness take what those with low randomness left; then the bucket is
+    // empty. Each is counted by the reason in its decision.
     let sampler = capped("bump:lambda=1000", "traces=1,burst=16");
     let unlucky = (0..20).map(|_| unlucky(&sampler, "a", 5).reason);
     let reasons: Vec<Reason> = unlucky.chain((0..20).map(|_| call(&sampler, "a", 5).reason)).collect();
@@ -55,14 +55,14 @@ fn every_sampler_is_capped() {
     assert!(!call(&capped("never", "traces=1,burst=16"), "a", 5).keep);
 }
 
-/// A third of a second is no whole number of ns: the burst of such a rate, which is one, has room
-/// for a trace.
+/// A third of a second is not a whole number of ns: the burst of such a rate, which is one, still
+/// admits a trace.
 #[test]
 fn a_cap_of_three_a_second_keeps_three_a_second() {
     for cap in ["traces=3", "key_traces=3"] {
         let sampler = capped("always", cap);
         let kept = (0..300).filter(|n| call(&sampler, "a", 5 + 100 * n).keep).count();
-        // Every 100 ms a call, of which every fourth finds a trace's time over.
+        // A call every 100 ms; every fourth finds that a trace's time has passed.
         assert_eq!(kept, 75, "{cap}");
     }
 }
@@ -73,7 +73,8 @@ fn keys_have_allowances_of_their_own() {
         let sampler = capped(config, "traces=1,burst=10,key_traces=1,key_burst=4");
         let kept = |key: &str| (0..50).filter(|_| call(&sampler, key, 5).keep).count();
         assert_eq!((kept("a"), kept("b")), (4, 4), "{config}");
-        // Two are left of all; what the cap of all refuses costs the key nothing.
+        // Two remain of the allowance over all traces. A trace that it refuses takes nothing from
+        // the key's allowance.
         assert_eq!(kept("c"), 2, "{config}");
         let snapshot = sampler.snapshot().unwrap();
         assert_eq!(counts(&snapshot, "a"), (50, 4, 46));
@@ -84,8 +85,8 @@ fn keys_have_allowances_of_their_own() {
     }
 }
 
-/// A million root names: all of them together are one bound, and those that share the overflow
-/// record share an allowance.
+/// A million root names: the bound holds over all of them, and those in the overflow record share
+/// one allowance.
 #[test]
 fn a_million_keys_are_within_the_bound() {
     let cap = "traces=1000,burst=100,key_traces=5,key_burst=1";
@@ -94,7 +95,7 @@ fn a_million_keys_are_within_the_bound() {
     let mut random = Random::new(1);
     let mut times = Vec::new();
     for call in 0..1_000_000u64 {
-        // Ten seconds.
+        // Ten seconds in total.
         let now = Nanos::new(1_000_000_000 + call * 10_000);
         if sampler.decide(&Request::new(&format!("GET /{call}"), random.randomness(), now)).keep {
             times.push(now.get());
@@ -111,7 +112,7 @@ fn a_million_keys_are_within_the_bound() {
     assert!(snapshot.overflow.kept() <= 51, "{}: one key's share in ten seconds", snapshot.overflow.kept());
 }
 
-/// Where a bucket was empty, what comes after has no weight for a second.
+/// After a bucket was empty, kept traces have no weight for a second.
 #[test]
 fn no_weight_is_written_where_calls_were_lost() {
     let sampler = capped("always", "traces=10,burst=20");
@@ -131,7 +132,7 @@ fn a_threshold_that_never_was_stays_none() {
     }
 }
 
-/// Two threads that decide five million times a second of their clock, through a whole sampler.
+/// Two threads make five million decisions per second of their clock, through a whole sampler.
 #[test]
 fn two_threads_hold_the_bound() {
     let sampler = capped("bump:lambda=1e6,min=0.5", "traces=2000,burst=100");
@@ -161,7 +162,7 @@ fn two_threads_hold_the_bound() {
     assert!(times.len() > 300, "{}", times.len());
 }
 
-/// A fleet of four: each has a quarter of the rate and of the burst.
+/// Four replicas: each has a quarter of the rate and of the burst.
 #[test]
 fn replicas_share() {
     let sampler = capped("always", "traces=100,burst=40,replicas=4");
@@ -181,27 +182,27 @@ fn a_change_of_parameters_keeps_counts_and_credit() {
     let now = Nanos::from_millis(5);
     let next = sampler.reconfigured(&config, sampler.cap(), now).unwrap();
     assert_eq!(next.snapshot(), sampler.snapshot(), "one table");
-    // The key whose parameters did not change goes on: x is 10, at the minimum.
+    // The key whose parameters did not change continues: x is 10, at the minimum.
     assert_eq!(unlucky(&next, "a", 5).reason, Reason::BumpMinimum);
-    // The one whose lambda did counts anew: the first is kept, the next is not; by the old sampler
-    // as by the new one.
+    // The key whose lambda changed starts over: the first call is kept and the next is not, in the
+    // old sampler as in the new one.
     assert!(unlucky(&next, "b", 5).keep && !unlucky(&next, "b", 5).keep);
     assert!(unlucky(&next, "c", 5).keep && !unlucky(&next, "c", 5).keep);
     let _ = call(&sampler, "a", 5);
     assert_eq!(next.snapshot(), sampler.snapshot());
     assert_eq!(next.snapshot().unwrap().keys.iter().map(|key| key.counts.seen()).sum::<u64>(), 21);
-    // Of 100 tokens 13 are taken by now: ten calls, the firsts of b and c, and one by the old
+    // 13 of 100 tokens have been taken: ten calls, the first ones of b and c, and one by the old
     // sampler.
     assert_eq!(next.cap_level(now), Some(0.87));
-    // Another kind cannot go on from these words, and takes the credit along.
+    // Another kind cannot continue from these words, but takes over the credit.
     let other: Config = "bucket:capacity=50,rate=2".parse().unwrap();
     assert!(next.reconfigured(&other, next.cap(), now).is_none());
     let replaced = next.replaced(&other, next.cap(), now);
     assert_eq!((replaced.cap_level(now), replaced.snapshot().unwrap().keys.len()), (Some(0.87), 0));
 }
 
-/// A bucket that was used up is empty after a change of its allowance, and owes no more than it
-/// holds: what took long to come back by the old rate does not take as long by the new one.
+/// A used-up bucket is still empty after a change of its allowance, and its debt is clamped to what
+/// it can hold: credit that returns slowly at the old rate returns at the new one.
 #[test]
 fn an_allowance_that_is_raised_in_need_is_at_work_at_once() {
     for (kind, old, new) in [
@@ -219,13 +220,13 @@ fn an_allowance_that_is_raised_in_need_is_at_work_at_once() {
             None => sampler.replaced(sampler.config(), &new.parse().unwrap(), now),
         };
         let kept = |millis| (0..100).filter(|_| call(&next, "a", millis).keep).count();
-        // Empty; then 100 a second, and no more than the burst.
+        // Empty; then 100 per second, and at most the burst.
         assert_eq!((kept(10), kept(20), kept(1_020)), (0, 1, 25), "{kind}, {new}");
     }
 }
 
-/// Parameters that leave the allowance alone leave its debt alone, also where the clock was set
-/// back a little.
+/// New parameters with the same allowance leave its debt alone, even if the clock was set back a
+/// little.
 #[test]
 fn a_change_of_parameters_gives_no_credit() {
     let sampler = capped("bump:lambda=1e6", "traces=1,burst=20,key_traces=1,key_burst=20");
@@ -236,11 +237,11 @@ fn a_change_of_parameters_gives_no_credit() {
     assert_eq!((0..100).filter(|_| call(&next, "a", 51_000).keep).count(), 1);
 }
 
-/// Else a change of parameters would bring all keys' windows to one second, and with them their
-/// first calls.
+/// Otherwise a change of parameters would align all keys' windows to one second, and with them
+/// their first calls.
 #[test]
 fn a_change_of_parameters_leaves_windows_where_they_are() {
-    // Alone, and beside a key whose count is of another kind.
+    // Alone, and together with a key whose count is of another kind.
     for others in ["", ";\"z\":lambda=1,count=decaying,tau=1s"] {
         windows_stay(others);
     }
@@ -254,7 +255,7 @@ fn windows_stay(others: &str) {
     let (before, after) = (config(0.9, others), config(1.0, others));
     let fresh = Sampler::with_limits(&config(1.0, ""), limits);
     let old = Sampler::with_limits(&before, limits);
-    // More than there are records for: the last ones share one, which is of no key.
+    // More keys than records: the last ones share the overflow record, which belongs to no key.
     let keys: Vec<String> = (0..22).map(|n| format!("key {n}")).collect();
     for key in &keys {
         let _ = (call(&old, key, 100_000), call(&fresh, key, 100_000));
@@ -264,7 +265,7 @@ fn windows_stay(others: &str) {
     for millis in (100_010..103_000).step_by(10) {
         for key in &keys {
             let (expected, decision) = (unlucky(&fresh, key, millis).keep, unlucky(&next, key, millis).keep);
-            // The window in which the parameters changed begins anew with them.
+            // The window in which the parameters changed starts over under the new ones.
             if millis >= 101_000 {
                 assert_eq!(decision, expected, "{key} at {millis}, {others}");
                 begun += u32::from(decision);
@@ -274,7 +275,7 @@ fn windows_stay(others: &str) {
     assert!(begun >= 40, "{begun} windows began");
 }
 
-/// As its counts may be carried on only when nobody counts in them any more.
+/// Its counts may be carried over only once no other sampler counts in them.
 #[test]
 fn a_sampler_is_alone_when_no_other_counts_in_its_table() {
     for config in ["bump:lambda=2", "bump:lambda=2,count=decaying,tau=1s", "bucket:capacity=2,rate=1"] {
@@ -288,8 +289,8 @@ fn a_sampler_is_alone_when_no_other_counts_in_its_table() {
     }
 }
 
-/// A key's slot is its own for good: an older sampler decides on a key that was given parameters
-/// later as on any other.
+/// A key keeps its slot forever: an older sampler treats a key that was given parameters later like
+/// any other key.
 #[test]
 fn old_and_new_parameters_may_be_used_at_once() {
     let first = Sampler::new(&"bucket:capacity=2,rate=1".parse().unwrap());
@@ -297,12 +298,12 @@ fn old_and_new_parameters_may_be_used_at_once() {
     let config: Config = "bucket:capacity=2,rate=1;\"a\":capacity=9;\"z\":capacity=5".parse().unwrap();
     let second = first.reconfigured(&config, first.cap(), Nanos::ZERO).unwrap();
     assert_eq!((0..20).filter(|_| call(&second, "z", 0).keep).count(), 5);
+    assert_eq!((0..20).filter(|_| call(&first, "a", 0).keep).count(), 1, "two tokens, of which one is taken");
     assert_eq!(
-        (0..20).filter(|_| call(&first, "a", 0).keep).count(),
-        1,
-        "by two tokens, of which one is taken"
+        (0..20).filter(|_| call(&second, "a", 0).keep).count(),
+        7,
+        "nine tokens, of which two are taken"
     );
-    assert_eq!((0..20).filter(|_| call(&second, "a", 0).keep).count(), 7, "by nine, of which two are taken");
     let third = second.reconfigured(first.config(), first.cap(), Nanos::ZERO).unwrap();
     assert_eq!((0..20).filter(|_| call(&third, "z", 0).keep).count(), 0);
     assert_eq!((0..20).filter(|_| call(&third, "z", 2_000).keep).count(), 2);
@@ -328,7 +329,7 @@ fn overrides_decide_and_are_counted() {
             assert_eq!(own + counts.kept_by_override() - counts.dropped_by_override(), 10, "{config}");
         }
     }
-    // The cap is over everything.
+    // The cap applies to overrides too.
     for config in ["always", "never", "bucket:capacity=1,rate=1", "bump:lambda=1000", "bump:lambda=0,min=0"] {
         let sampler = capped(config, "traces=1,burst=4");
         let request = Request::new("a", Randomness::MAX, Nanos::ZERO);
@@ -354,10 +355,10 @@ fn states_are_those_that_a_call_would_find() {
 
 /// The sum of adjusted counts over the kept calls of each key, and its estimated variance.
 ///
-/// Given all calls before it, a call of threshold p adds w = 1/p with probability p and else
-/// nothing: its mean is 1, its variance w - 1. Deviations of different calls are not correlated
-/// (they are a martingale's differences), so variances add up; w (w - 1) over the kept calls
-/// estimates their sum without bias.
+/// Given all calls before it, a call with probability p adds w = 1/p if it is kept, otherwise
+/// nothing: its mean is 1, its variance w - 1. Deviations of different calls are uncorrelated (they
+/// are the differences of a martingale), so variances add up. The sum of w (w - 1) over the kept
+/// calls is an unbiased estimate of the total variance.
 #[derive(Default)]
 struct Sum {
     seen: f64,
@@ -375,8 +376,8 @@ impl Sum {
                 self.estimate += weight;
                 self.variance += weight * (weight - 1.0);
             }
-            // Kept without a weight, or struck: this call is outside of the estimate, and known to
-            // be.
+            // Kept without a weight, or refused by an empty bucket: the estimate does not cover
+            // this call, and reports that.
             None if decision.keep || decision.reason == Reason::CapEmpty => self.lost += 1.0,
             _ => {}
         }
@@ -386,10 +387,10 @@ impl Sum {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Bump, ratio and capped traffic in bursts: for each key the estimate is the number of calls,
-    /// to within six standard deviations. A normal deviate is beyond that in two of a thousand
-    /// million; the estimate of a variance by few heavy weights is itself uncertain, for which the
-    /// heaviest possible weight is added.
+    /// Bump, ratio and capped traffic in bursts: for each key the estimate equals the number of
+    /// calls to within six standard deviations. A normal deviate is beyond that twice in a thousand
+    /// million. An estimated variance with few heavy weights is itself uncertain, so the heaviest
+    /// possible weight is added to the tolerance.
     #[test]
     fn sums_of_adjusted_counts_are_unbiased(
         seed: u64,
@@ -424,7 +425,7 @@ proptest! {
     }
 }
 
-/// The same over many runs: the mean of the estimates is the mean of the counts, to within five
+/// The same over many runs: the mean of the estimates equals the mean of the counts to within five
 /// standard errors.
 #[test]
 fn estimates_are_right_on_average() {
@@ -444,7 +445,7 @@ fn estimates_are_right_on_average() {
                 now += if step % 500 < 250 { 1_000_000 } else { 50_000 };
                 sum.add(&sampler.decide(&Request::new("a", random.randomness(), Nanos::new(now))));
             }
-            assert_eq!(sum.lost, 0.0, "{config} {cap}: no run is to strike");
+            assert_eq!(sum.lost, 0.0, "{config} {cap}: the bucket must never be empty");
             let own = sum.estimate - sum.seen;
             off += own;
             squares += own * own;

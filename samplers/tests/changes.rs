@@ -1,4 +1,4 @@
-//! Changes of bump's parameters while a sampler is at work: what becomes of the counts.
+//! Changes of bump's parameters while a sampler is in use: which counts continue.
 
 use astracer_samplers::{
     Budget, Bump, Cap, Config, Controller, Count, Decision, Limits, Nanos, PerKey, Probability, Reason,
@@ -7,8 +7,8 @@ use astracer_samplers::{
 
 use crate::common::{Random, call, sampler, unlucky};
 
-/// A budget moves the least probability after each interval. Were counts to begin anew with it, the
-/// first calls of all keys would be kept again each time, and no factor could bring that down.
+/// A budget changes the minimum after each interval. If counts started over each time, all keys'
+/// first calls would be kept again, and no factor could bring that down.
 #[test]
 fn a_budgets_factor_leaves_counts_alone() {
     let now = Nanos::from_millis(50);
@@ -24,7 +24,7 @@ fn a_budgets_factor_leaves_counts_alone() {
             let _ = (call(&sampler, "a", millis), call(&sampler, "b", millis));
         }
         let mut controller = Controller::new(Budget::new(1.0).unwrap());
-        // Too much, too much, too little: down to a quarter, and up again.
+        // Too much, too much, too little: down to a quarter, then up again.
         for bytes in [2.0, 2.0, 0.5] {
             controller.after(bytes, 1.0);
             let config = controller.config(&tuned).unwrap();
@@ -33,15 +33,16 @@ fn a_budgets_factor_leaves_counts_alone() {
                 let decision = unlucky(&sampler, key, 50);
                 assert!(!decision.keep, "{key} of {text}, factor {}", controller.factor());
                 let p = decision.threshold.unwrap().probability().get();
-                // f(20) is 0.01; a tumbling count stops where f is below the minimum, f(3) = 0.36.
+                // f(20) is 0.01; a tumbling count stops where f falls below the minimum, f(3) =
+                // 0.36.
                 assert!(p <= 0.5 * controller.factor().max(0.72), "{key} of {text}: {p}");
             }
         }
     }
 }
 
-/// One key gets a count of another kind, or loses the last such one: all others go on where they
-/// are, with their caps.
+/// One key gets a count of another kind, or the last such key loses it: all others continue, with
+/// their caps.
 #[test]
 fn a_kind_of_count_for_one_key_leaves_the_others_alone() {
     for others in ["\"z\":min=0.5,count=none", "\"z\":min=0.5,count=decaying,tau=1s"] {
@@ -59,7 +60,7 @@ fn a_kind_of_count_for_one_key_leaves_the_others_alone() {
             let next = old.reconfigured(&beside, &cap, now).unwrap();
             let after = unlucky(&next, "a", 5);
             assert!(!after.keep && after.reason == before.reason, "{others}");
-            // The lucky ones have taken the key's burst.
+            // Calls with high randomness have used up the key's burst.
             assert_eq!(call(&next, "a", 5).keep, cap.is_none(), "{others}");
             assert_eq!(next.snapshot(), old.snapshot(), "one table");
             let back = next.reconfigured(&plain, &cap, now).unwrap();
@@ -69,10 +70,10 @@ fn a_kind_of_count_for_one_key_leaves_the_others_alone() {
     }
 }
 
-/// The record that keys without their own share is of no key: its windows have no shift.
+/// The overflow record belongs to no key, so its windows have no shift.
 const SHARED: &str = "shared";
 
-/// The last count of a key, as a plain number.
+/// The last count of a key, as a floating-point number.
 struct Plain {
     key: &'static str,
     bump: Bump,
@@ -108,13 +109,13 @@ impl Plain {
         if !exact && !near {
             return Err(format!("{} of {:?}: {found}, {expected} by {count}", self.key, self.bump));
         }
-        // A tumbling count stops where it has no more effect.
+        // A tumbling count stops where it has no further effect.
         let stops = !is_decaying && count > 0.0 && expected == self.bump.minimum();
         (self.count, self.at) = (if stops { count } else { count + 1.0 }, now);
         Ok(())
     }
 
-    /// Counts go on where nothing but the least probability is another.
+    /// Counts continue if only the minimum changes.
     fn change(&mut self, bump: &Bump, now: Nanos) {
         (self.count, self.at) = (self.count(now), now);
         if self.bump.clone().with_minimum(bump.minimum()) != *bump {
@@ -142,7 +143,7 @@ fn minimum(random: &mut Random) -> Probability {
     Probability::new([0.001, 0.02, 0.1, 0.5, 1.0][random.below(5) as usize]).unwrap()
 }
 
-/// Calls and changes at random, against counts in plain numbers.
+/// Random calls and changes, compared with counts in floating point.
 #[test]
 fn random_changes_are_those_of_plain_counts() {
     for seed in 0..100 {
@@ -156,7 +157,7 @@ fn run_at_random(seed: u64) -> Result<(), String> {
     let mut random = Random::new(seed);
     let tumbling_only = seed.is_multiple_of(2);
     let mut config = PerKey::new(parameters(&mut random, tumbling_only));
-    // The last two keys find no room.
+    // The last two keys find no free record.
     let limits = Limits::single_threaded().with_keys(3);
     let mut sampler = Sampler::with_limits(&Config::Bump(config.clone()), limits);
     let plain = |key| Plain { key, bump: config.of(key).clone(), count: 0.0, at: Nanos::ZERO };
@@ -183,8 +184,8 @@ fn run_at_random(seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// All least probabilities times a factor, as a budget has it; or other parameters of one key, or
-/// of all others.
+/// All minimums times a factor, as a budget does; or other parameters for one key, or for all
+/// others.
 fn changed(config: &PerKey<Bump>, random: &mut Random, tumbling_only: bool) -> PerKey<Bump> {
     let factor = [0.5, 0.9, 1.5][random.below(3) as usize];
     let change = random.below(6);
@@ -197,7 +198,7 @@ fn changed(config: &PerKey<Bump>, random: &mut Random, tumbling_only: bool) -> P
         3 => parameters(random, tumbling_only),
         _ => config.default().clone(),
     };
-    // A key without parameters of its own any more has those of all.
+    // A key that loses its own parameters gets the defaults.
     let given_up = if change == 4 { "b" } else { "none" };
     let kept = config.overrides().filter(|(key, _)| *key != given_up);
     let next = kept.fold(PerKey::new(default), |next, (key, bump)| {

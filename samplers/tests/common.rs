@@ -1,4 +1,4 @@
-//! Helpers of several modules: seeded randomness and short forms.
+//! Helpers for several modules: seeded randomness and shorthands.
 
 use astracer_samplers::{Config, Decision, Limits, Nanos, Randomness, Request, Sampler};
 
@@ -34,7 +34,7 @@ pub(crate) fn limited(config: &str, limits: Limits) -> Sampler {
     Sampler::with_limits(&config.parse::<Config>().unwrap(), limits)
 }
 
-/// A call that is kept if anything is, at this many milliseconds.
+/// A call at this many milliseconds that is kept unless nothing is.
 pub(crate) fn call(sampler: &Sampler, key: &str, millis: u64) -> Decision {
     sampler.decide(&Request::new(key, Randomness::MAX, Nanos::from_millis(millis)))
 }

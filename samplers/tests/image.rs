@@ -1,5 +1,5 @@
-//! A table as bytes: a warm start goes on where the process before was, and broken bytes change
-//! nothing.
+//! A table as bytes: a warm start continues from where the previous process was, and damaged bytes
+//! change nothing.
 
 use astracer_samplers::{Limits, Nanos, Sampler};
 use proptest::prelude::*;
@@ -53,12 +53,12 @@ fn foreign_and_broken_images_are_refused() {
     }
     assert_eq!(
         sampler("bump:lambda=2").restore(&image).unwrap_err().to_string(),
-        "the snapshot is of another sampler"
+        "the snapshot belongs to another sampler"
     );
     assert!(
         sampler("ratio:0.5").restore(&image).is_err() && sampler("ratio:0.5").image(Nanos::ZERO, 0).is_none()
     );
-    // Fewer keys than the image has: what finds room.
+    // With fewer records than the image has keys, the first ones are restored.
     assert_eq!(small(2).restore(&image).unwrap().keys, 2);
 }
 

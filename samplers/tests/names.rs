@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use astracer_samplers::Template;
 
-/// The distinct names, and their distinct templates.
+/// The numbers of distinct names and of distinct templates.
 #[track_caller]
 fn check(names: &str, raw: usize, functions: usize) {
     let names: BTreeSet<&str> = names.lines().collect();

@@ -1,4 +1,4 @@
-//! The record table: bounded, counted, and the same as a map behind a lock.
+//! The record table: bounded, counting every call, and equivalent to a map behind a lock.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -47,7 +47,7 @@ fn long_keys_are_told_apart_behind_their_prefix() {
     assert_eq!(sampler.snapshot().unwrap().keys.len(), 2);
 }
 
-/// Ten thousand keys have records of their own, and the ten-thousand-and-first does not.
+/// The first ten thousand keys have records of their own, and the next does not.
 #[test]
 fn holds_as_many_keys_as_it_says() {
     for keys in [0, 1, 2, 7, 100, 10_000] {
@@ -63,14 +63,14 @@ fn holds_as_many_keys_as_it_says() {
     }
 }
 
-/// Names that never come again: the overflow record decides for them as for one key, so that little
-/// is kept.
+/// Names that occur once: the overflow record decides about them as about a single key, so few are
+/// kept.
 #[test]
 fn unique_names_do_not_defeat_the_limit() {
     for (config, kept_max) in [("bump:lambda=10", 1_000 + 100), ("bucket:capacity=50,rate=2", 1_000 + 50)] {
-        // 1,000 keys find room and are kept by their own right; all else shares one budget: 1 + 10
-        // sqrt(pi) = 18.7 in the mean, of which 100 is more than 6 standard deviations; or 50
-        // tokens.
+        // 1,000 keys get a record, and their first calls are kept. All other keys share one budget:
+        // 1 + 10 sqrt(pi) = 18.7 on average, for which 100 is more than 6 standard deviations away;
+        // or 50 tokens.
         let limits = Limits::single_threaded().with_keys(1_000);
         let (sampler, mut random, mut kept) = (limited(config, limits), Random::new(11), 0);
         for i in 0..200_000 {
@@ -83,8 +83,8 @@ fn unique_names_do_not_defeat_the_limit() {
     }
 }
 
-/// The overflow record has the sampler's own parameters, whatever override was meant for a key that
-/// found no room.
+/// The overflow record uses the default parameters, even for a key whose own parameters are
+/// configured.
 #[test]
 fn an_overridden_key_without_a_record_counts_as_any_other() {
     let config = r#"bucket:capacity=1,rate=1;"big":capacity=9"#;
@@ -94,7 +94,7 @@ fn an_overridden_key_without_a_record_counts_as_any_other() {
     assert_eq!(kept, 1);
 }
 
-/// Idle for 8 s; a full table looks around each second, and lets one key of four go.
+/// An idle time of 8 s. A full table sweeps once a second, and evicts one of its four keys.
 fn small(config: &str) -> Sampler {
     limited(config, Limits::single_threaded().with_keys(4).with_idle(Nanos::from_secs(8)))
 }
@@ -112,12 +112,16 @@ fn the_longest_idle_key_leaves_first_and_rests_before_its_record_changes_hands()
     assert_eq!(call(&sampler, "new", 8_999).reason, Reason::Overflow);
     assert_eq!(call(&sampler, "new", 9_998).reason, Reason::Overflow, "a sweep each second");
     assert!(counts(&sampler.snapshot().unwrap(), "d").is_some());
-    assert_eq!(call(&sampler, "new", 9_999).reason, Reason::Overflow, "d leaves, and its record rests");
+    assert_eq!(
+        call(&sampler, "new", 9_999).reason,
+        Reason::Overflow,
+        "d is evicted, and its record is not free yet"
+    );
     let snapshot = sampler.snapshot().unwrap();
     assert!(counts(&snapshot, "d").is_none() && counts(&snapshot, "b").is_some());
     assert_eq!((snapshot.keys_evicted, snapshot.evicted.seen()), (1, 1));
     assert_eq!(call(&sampler, "new", 10_998).reason, Reason::Overflow);
-    assert_eq!(call(&sampler, "new", 10_999).reason, Reason::Bump, "b leaves, idle since 2 s");
+    assert_eq!(call(&sampler, "new", 10_999).reason, Reason::Bump, "b is evicted, idle since 2 s");
     let snapshot = sampler.snapshot().unwrap();
     let keys: Vec<&str> = snapshot.keys.iter().map(|key| key.key.as_str()).collect();
     assert_eq!(keys, ["a", "c", "new"]);
@@ -136,8 +140,8 @@ fn keys_in_use_do_not_leave() {
     }
 }
 
-/// A constant probability counts nothing, and a key in use has it all the same, however many others
-/// come.
+/// With a constant probability nothing is counted, and still a key in use is not evicted, however
+/// many others come.
 #[test]
 fn keys_in_use_that_are_not_counted_do_not_leave() {
     for (config, a, b) in [
@@ -153,7 +157,7 @@ fn keys_in_use_that_are_not_counted_do_not_leave() {
             assert_eq!(call(&sampler, "a", second * 1_000 + 500).reason, a, "{config}, {second} s");
         }
         assert_eq!(counts(&sampler.snapshot().unwrap(), "a").unwrap().seen(), 200, "{config}");
-        // The unit of 2^30 ns in which the last calls were ends at 99.9 s.
+        // The last calls' unit of 2^30 ns ended at 99.9 s.
         let _ = call(&sampler, "new", 107_500);
         assert_eq!(sampler.snapshot().unwrap().keys_evicted, 0, "{config}");
         let _ = call(&sampler, "new", 109_000);
@@ -161,11 +165,11 @@ fn keys_in_use_that_are_not_counted_do_not_leave() {
     }
 }
 
-/// A bucket that is not full remembers what its key has spent: it stays until it is full, and idle
-/// from then on.
+/// A bucket that is not full holds its key's debt: the key stays until the bucket is full, and
+/// counts as idle from then on.
 #[test]
 fn a_bucket_stays_until_it_is_full() {
-    // A token in 20 s: full at 20 s, idle for 8 s at 28 s.
+    // One token in 20 s: full at 20 s, and idle for 8 s at 28 s.
     let sampler = small("bucket:capacity=1,rate=0.05");
     for key in ["a", "b", "c", "d"] {
         assert!(call(&sampler, key, 0).keep);
@@ -187,7 +191,7 @@ fn a_key_that_comes_back_begins_anew() {
         let _ = call(&sampler, key, second * 1_000);
     }
     let snapshot = sampler.snapshot().unwrap();
-    // Twice more in the overflow record, then with a record of its own.
+    // Twice more in the overflow record, then with its own record.
     assert_eq!(counts(&snapshot, "a").map(|counts| counts.seen()), Some(1));
     assert_eq!(seen(&snapshot), 9);
 }
@@ -198,7 +202,8 @@ fn a_clock_set_back_does_not_lock_new_keys_out() {
     for key in ["a", "b", "c", "d", "e"] {
         let _ = call(&sampler, key, 1_000_000);
     }
-    // All records are of a future that will not come; they count as idle, and give way.
+    // The clock was set back: all records are from the future, so they count as idle and are
+    // evicted.
     let reasons = [0, 1_000, 2_000].map(|millis| call(&sampler, "new", millis).reason);
     assert_eq!(reasons, [Reason::Overflow, Reason::Bump, Reason::Bump]);
 }
@@ -213,7 +218,8 @@ fn limits_are_what_was_asked_for_within_reason() {
     assert_eq!([0, 1, 5, 1_000].map(|shards| default.with_shards(shards).shards()), [1, 1, 8, 256]);
 }
 
-/// As a map behind a lock: keys, calls and keeps, from threads that call at random.
+/// Equivalent to a map behind a lock, in keys, calls and kept calls, for threads that call at
+/// random.
 #[test]
 fn counts_as_a_map_behind_a_lock_does() {
     const THREADS: u64 = 4;
@@ -262,8 +268,8 @@ fn counts_as_a_map_behind_a_lock_does() {
     }
 }
 
-/// Keys come, go and come back while others read: no call is lost or counted twice, and sums only
-/// grow.
+/// Keys come, are evicted and come back while others read: no call is lost or counted twice, and
+/// totals only grow.
 #[test]
 fn no_call_is_lost_while_keys_come_and_go() {
     const CALLS: u64 = 30_000;
@@ -300,8 +306,8 @@ fn no_call_is_lost_while_keys_come_and_go() {
     assert!(snapshot.keys_evicted > 0);
 }
 
-/// Of several keys that may leave, the longest idle one does, whatever the order in which they
-/// came; of equally idle ones the first that came.
+/// If several keys may be evicted, the longest idle one is, whatever the order in which they came;
+/// among equally idle ones, the one that came first.
 #[test]
 fn the_longest_idle_key_leaves_first() {
     let names = |sampler: &Sampler| {
@@ -313,7 +319,7 @@ fn the_longest_idle_key_leaves_first() {
         ([("a", 3), ("b", 3), ("c", 3), ("d", 3)], ["b c d", "c d n0", "d n0 n1"]),
     ] {
         for config in ["bump:lambda=1", "bump:lambda=1,tau=100ms", "bucket:capacity=1,rate=1"] {
-            // Room for four keys, of which a sixteenth leaves at once: one.
+            // Four records, of which a sweep evicts a sixteenth: one.
             let sampler = small(config);
             for key in ["a", "b", "c", "d"] {
                 let _ = call(&sampler, key, 0);
@@ -321,13 +327,13 @@ fn the_longest_idle_key_leaves_first() {
             for (key, second) in last_calls {
                 let _ = call(&sampler, key, second * 1_000);
             }
-            // Each look makes one key leave; its record can be had from the next look on.
+            // Each sweep evicts one key, and frees its record at the next sweep.
             for (look, rest) in rest.into_iter().enumerate() {
                 let new = format!("n{}", look.saturating_sub(1));
                 let _ = call(&sampler, &new, 20_000 + 1_000 * look as u64);
                 if look > 0 {
-                    // The one that came in at this look takes the record; the table is full again,
-                    // and looks once more.
+                    // The key that arrives at this sweep takes the free record; the table is full
+                    // again, and sweeps once more.
                     let _ = call(&sampler, &format!("n{look}"), 20_000 + 1_000 * look as u64);
                 }
                 assert_eq!(names(&sampler), rest, "{config}, {last_calls:?}, look {look}");

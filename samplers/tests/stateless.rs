@@ -1,4 +1,4 @@
-//! Samplers that remember nothing about keys.
+//! Samplers without state by key.
 
 use astracer_samplers::{Decision, Nanos, Randomness, Reason, Request, Threshold};
 
@@ -22,7 +22,7 @@ fn every_nth_keeps_the_first_of_each_n_whatever_their_keys() {
         let decision = unlucky(&sampler, key, 0);
         assert_eq!(decision, Decision { keep: position % 3 == 0, threshold: None, reason: Reason::EveryNth });
     }
-    assert!(unlucky(&sampler.fresh(), "b", 0).keep, "a fresh one begins anew");
+    assert!(unlucky(&sampler.fresh(), "b", 0).keep, "a fresh sampler starts over");
     assert!(sampler.snapshot().is_none());
 }
 
@@ -37,8 +37,8 @@ fn ratio_keeps_from_its_threshold_on() {
     assert!(sampler.snapshot().is_none());
 }
 
-/// Consistency (OpenTelemetry, "Consistent Sampling Decision"): what a smaller ratio keeps, a
-/// larger one keeps.
+/// Consistency (OpenTelemetry, "Consistent Sampling Decision"): a larger ratio keeps everything
+/// that a smaller one keeps.
 #[test]
 fn ratios_agree_with_each_other() {
     let mut random = Random::new(1);
@@ -60,7 +60,7 @@ fn ratios_agree_with_each_other() {
     }
 }
 
-/// Each reason has a name of its own, as machine-readable output needs.
+/// Each reason has a unique name, for machine-readable output.
 #[test]
 fn reasons_have_names() {
     let names = [

@@ -32,7 +32,7 @@ fn failed(now: u64) -> Trace<'static> {
     Trace { severity: Severity::Error, ..trace(KeyNumber::OTHERS, now) }
 }
 
-/// Not one of the share that is recorded always.
+/// A randomness outside the share that is always recorded.
 const UNLUCKY: u64 = 1;
 
 #[test]
@@ -52,7 +52,7 @@ fn texts_are_read_and_written() {
         assert_eq!(tail.to_string(), text);
         assert_eq!(tail.to_string().parse(), Ok(tail));
     }
-    // Read as it is written, to six digits.
+    // Read to six digits after the point.
     assert_eq!("slow:p99.1234567".parse::<Tail>(), "slow:p99.123457".parse());
     assert_eq!(" error , odd ".parse::<Tail>().unwrap().to_string(), "error,odd");
 }
@@ -60,27 +60,27 @@ fn texts_are_read_and_written() {
 #[test]
 fn texts_that_are_no_policies_are_refused_with_advice() {
     for (text, advice) in [
-        ("errors", "write for example error,"),
+        ("errors", "use policies such as error,"),
         ("slow", "slow:p99"),
         ("slow:99", "slow:p99"),
         ("slow:p49", "p50 to p99.99"),
-        // 0.14 times 100 is not 14.
+        // 0.14 * 100 is not exactly 14.
         ("slow:p14", "`p14` is out of range"),
         ("slow:p100", "p50 to p99.99"),
         ("slow:pNaN", "p50 to p99.99"),
-        ("attr:x", "name, sign and value"),
+        ("attr:x", "a name, a sign and a value"),
         ("attr:=5", "a word such as"),
-        ("attr:x<abc", "compares with a number"),
+        ("attr:x<abc", "needs a number on its right"),
         ("attr:x=\"abc", "ends with a quote"),
-        // The policy behind the comma would be a part of the value.
+        // Without quotes, the policy after the comma would become part of the value.
         ("attr:x=a(b,error", "in quotes"),
         ("attr:x=a\"b,error", "in quotes"),
         ("attr:x==5", "in quotes"),
         ("attr:x= 5", "in quotes"),
         ("attr:x=,error", "in quotes"),
-        ("own:", "write for example"),
+        ("own:", "use policies such as"),
         ("error(traces)", "traces=100"),
-        ("error(traces=10", "write for example"),
+        ("error(traces=10", "use policies such as"),
         ("error:bad", "error:warn"),
         (&"odd,".repeat(65), "at most 64"),
     ] {
@@ -103,7 +103,11 @@ fn the_first_policy_with_budget_keeps() {
         sampler.decide(&Trace { severity, duration: Nanos::from_millis(millis), ..trace(key, now) })
     };
     assert_eq!(decide(Severity::Error, 1, 0), Decided::Kept(0));
-    assert_eq!(decide(Severity::Error, 1, 1), Decided::Kept(1), "no budget of errors left, but slow as well");
+    assert_eq!(
+        decide(Severity::Error, 1, 1),
+        Decided::Kept(1),
+        "the budget for errors is used up, but the trace is slow as well"
+    );
     assert_eq!(decide(Severity::Error, 0, 2), Decided::Refused(0));
     assert_eq!(
         decide(Severity::Warning, 0, 3),
@@ -128,8 +132,8 @@ fn warnings_count_where_they_are_asked_for() {
     }
 }
 
-/// The published bound: min(burst + rate W, keys (key_burst + key_rate W)) traces, and the same of
-/// bytes, in any interval.
+/// The published bound: at most min(burst + rate W, keys (key_burst + key_rate W)) traces in any
+/// interval, and the same for bytes.
 #[test]
 fn a_policy_keeps_no_more_than_its_worst_case() {
     let sampler = sampler("error(traces=20,burst=30,key_traces=4,key_burst=5,bytes=10000,bytes_burst=20000)");
@@ -137,7 +141,7 @@ fn a_policy_keeps_no_more_than_its_worst_case() {
     let mut kept: Vec<(u64, KeyNumber, u64)> = Vec::new();
     let mut now = 0;
     for step in 0..40_000_u64 {
-        // Storms and rests, of one key and of all.
+        // Bursts and pauses, of one key and of all.
         now += if step % 5_000 == 0 { 20 * SECOND } else { (step * 7_919) % 2_000_000 };
         let key = keys[(step / 1_000 % 6) as usize * usize::from(step % 3 == 0)];
         let bytes = 100 + step % 900;
@@ -161,7 +165,7 @@ fn a_policy_keeps_no_more_than_its_worst_case() {
     }
 }
 
-/// A refusal of one allowance costs the others nothing.
+/// If one allowance refuses a trace, the others get their units back.
 #[test]
 fn a_trace_that_is_refused_takes_nothing() {
     let sampler = sampler("error(traces=1,burst=1,key_traces=1,key_burst=1,bytes=1,bytes_burst=100)");
@@ -185,21 +189,21 @@ fn slow_is_what_few_of_the_keys_own_roots_are() {
         let now = call * 1_000_000;
         if call == 150 {
             let decided = sampler.decide(&Trace { duration: Nanos::new(u64::MAX), ..trace(key, now) });
-            assert_eq!(decided, Decided::Unwanted, "75 calls have no p99");
+            assert_eq!(decided, Decided::Unwanted, "75 calls are too few for a p99");
         }
         let trace = Trace { duration: Nanos::new(duration), ..trace(key, now) };
         kept[at] += u64::from(sampler.decide(&trace) == Decided::Kept(0));
         sampler.count(key, 0, &ended(now, duration));
     }
     for kept in kept {
-        // The quantile is known to half a percent of its value: as much as one in a hundred of
-        // these lies above.
+        // The quantile is known to half a percent of its value, the range of one in a hundred of
+        // these durations.
         assert!((350..=900).contains(&kept), "{kept} of 50,000");
     }
 }
 
-/// A service whose answers take longer from now on is slow by its old durations for minutes, and
-/// not for ever.
+/// A service whose responses become slower for good counts as slow by its earlier durations for
+/// minutes, and not forever.
 #[test]
 fn the_durations_behind_quantiles_are_of_the_last_minutes() {
     let sampler = sampler("slow:p90()");
@@ -215,7 +219,7 @@ fn the_durations_behind_quantiles_are_of_the_last_minutes() {
         }
         slow
     };
-    // Twenty a second: an hour, then ten minutes, and from then on none is slow.
+    // Twenty per second: for an hour, then for ten minutes; after that none is slow.
     assert_eq!(roots(72_000, 10), 0);
     assert!(roots(12_000, 20) > 500);
     assert_eq!(roots(12_000, 20), 0);
@@ -235,16 +239,16 @@ fn a_shape_is_odd_once_an_hour_and_in_each_key() {
     assert!(!is_odd(one, 1, 1));
     assert!(is_odd(one, 2, 1));
     assert!(is_odd(other, 1, 1));
-    // Seen again and again it stays known; after an hour without it, it is new.
+    // A shape seen repeatedly stays known; after an hour without it, it is new.
     assert!(!is_odd(one, 1, 59) && !is_odd(one, 1, 110));
     assert!(is_odd(other, 1, 110));
-    // The clock is set back by three hours: nothing becomes odd by that.
+    // The clock is set back by three hours, which makes nothing odd.
     let sampler = self::sampler("odd()");
     let decide = |minutes: u64| sampler.decide(&trace(KeyNumber::OTHERS, minutes * 60 * SECOND));
     assert_eq!((decide(200), decide(20)), (Decided::Kept(0), Decided::Unwanted));
 }
 
-/// Shapes that never end take the room of those before them, and no more.
+/// An endless stream of new shapes evicts earlier ones, and takes no more memory.
 #[test]
 fn a_flood_of_shapes_is_counted() {
     let sampler = sampler("odd()");
@@ -297,7 +301,7 @@ fn a_key_is_armed_by_its_first_roots_and_by_what_goes_wrong() {
         sampler.is_recorded(key, Randomness::from_trace_id(u128::from(randomness)), Nanos::new(now))
     };
     assert_eq!((0..100).filter(|_| is_recorded(UNLUCKY, 0)).count(), 16, "the first roots");
-    assert!(is_recorded(1_024, 0), "the share that is recorded always");
+    assert!(is_recorded(1_024, 0), "the share that is always recorded");
     let count = |is_error, duration, now| sampler.count(key, 0, &Ended { is_error, ..ended(now, duration) });
     count(false, SECOND, 0);
     assert!(!is_recorded(UNLUCKY, 1));
@@ -308,7 +312,7 @@ fn a_key_is_armed_by_its_first_roots_and_by_what_goes_wrong() {
     assert!(sampler.arm(Some("GET /"), Nanos::from_secs(100), Nanos::from_secs(60)));
     assert!(is_recorded(UNLUCKY, 159 * SECOND) && !is_recorded(UNLUCKY, 161 * SECOND));
     assert!(!sampler.arm(Some("GET /never-seen"), Nanos::ZERO, Nanos::from_secs(60)));
-    // The clock is set back by a day: the key is not armed for a day.
+    // The clock is set back by a day: the key does not stay armed for a day.
     sampler.arm(None, Nanos::from_secs(90_000), Nanos::from_secs(60));
     assert!(!is_recorded(UNLUCKY, 200 * SECOND));
     count(true, 1, 200 * SECOND);
@@ -317,7 +321,7 @@ fn a_key_is_armed_by_its_first_roots_and_by_what_goes_wrong() {
     assert_eq!((outcomes.calls, outcomes.errors, outcomes.missed_errors, outcomes.missed_slow), (4, 2, 2, 1));
 }
 
-/// A key of any length takes a bounded place: keys that begin alike have one record.
+/// A key of any length takes bounded memory: long keys with the same beginning share a record.
 #[test]
 fn long_keys_are_told_apart_by_their_beginning() {
     // The 256th byte is in the middle of a character.
@@ -344,7 +348,7 @@ fn never_and_always_are_by_key() {
     assert!(is_recorded("other") && !sampler.set_provisional("unknown", Provisional::Always));
 }
 
-/// A flood of other keys takes no place of those that the settings name.
+/// A flood of other keys does not take the records of keys that the settings name.
 #[test]
 fn a_key_with_settings_of_its_own_has_a_record_whoever_comes_first() {
     let tail: Tail = "error".parse().unwrap();
@@ -373,7 +377,7 @@ fn keys_are_bounded_and_the_rest_is_counted_as_one() {
     assert!(outcomes[..outcomes.len() - 1].iter().all(|outcomes| outcomes.calls == 3));
 }
 
-/// Roots are counted on all threads at once, and none is lost.
+/// Threads count roots concurrently, and none is lost.
 #[test]
 fn threads_count_exactly() {
     let sampler = sampler("error,slow:p99");
@@ -437,7 +441,7 @@ fn only_what_was_not_recorded_is_missed() {
     }
 }
 
-/// Right after the durations were exchanged for newer ones, a quantile is that of the older.
+/// Just after a new generation of durations begins, a quantile is that of the previous one.
 #[test]
 fn a_quantile_is_known_when_its_durations_are_exchanged() {
     let sampler = sampler("slow:p90()");
@@ -481,7 +485,7 @@ fn a_histogram_tells_how_many_are_at_most_this_long() {
     assert_eq!(counted.map(|duration| histogram.count_up_to(duration)), [0, 10, 11]);
 }
 
-/// Errors in a row move the end on, from the last one.
+/// Each further error extends the time, counted from the last one.
 #[test]
 fn a_key_is_armed_from_its_last_error_on() {
     let sampler = sampler("error");
@@ -495,7 +499,7 @@ fn a_key_is_armed_from_its_last_error_on() {
     assert_eq!([15 * SECOND - 1, 15 * SECOND].map(is_recorded), [true, false]);
 }
 
-/// The quantile is a duration of the key's own, which is not above itself.
+/// The quantile is one of the key's own durations, which is not above itself.
 #[test]
 fn a_root_as_long_as_the_quantile_is_not_slow() {
     let sampler = sampler("slow:p90");
@@ -508,7 +512,7 @@ fn a_root_as_long_as_the_quantile_is_not_slow() {
     assert_eq!(sampler.outcomes()[0].missed_slow, 1);
 }
 
-/// As of the cap before a sampler.
+/// The same holds for the cap of a head sampler.
 #[test]
 fn replicas_share_a_budget() {
     let sampler = sampler("error(traces=8,burst=8,bytes=8000,bytes_burst=16000,replicas=4)");
@@ -517,7 +521,7 @@ fn replicas_share_a_budget() {
     assert_eq!(decided, [Kept(0), Kept(0), Refused(0), Kept(0), Kept(0)]);
     assert!(
         !sampler.may_follow(0, KeyNumber::OTHERS, 3_000, Nanos::new(SECOND)),
-        "of 6,000 bytes 4,000 are gone"
+        "4,000 of 6,000 bytes are used"
     );
 }
 
@@ -529,8 +533,8 @@ fn a_key_has_its_own_budget_of_bytes() {
     assert_eq!(decided, [Decided::Kept(0), Decided::Refused(0), Decided::Kept(0)]);
 }
 
-/// One call in 1.25 s: the 256th comes after 320 s, when the first five minutes are over; later
-/// ones are looked at as they come.
+/// One call in 1.25 s: the 256th comes after 320 s, when the first five minutes are over. Later
+/// durations count as they come.
 #[test]
 fn durations_are_exchanged_after_five_minutes() {
     let sampler = sampler("slow:p90()");
@@ -540,10 +544,10 @@ fn durations_are_exchanged_after_five_minutes() {
         sampler.count(key, 0, &ended(call * 1_250_000_000, millis * 1_000_000));
     }
     let between = Trace { duration: Nanos::from_millis(15), ..trace(key, 480 * SECOND) };
-    assert_eq!(sampler.decide(&between), Decided::Unwanted, "a third took longer");
+    assert_eq!(sampler.decide(&between), Decided::Unwanted, "a third of the calls took longer");
 }
 
-/// After a rest of ten minutes a key has no quantile until it has calls again.
+/// After a pause of ten minutes a key has no quantile until it has enough calls again.
 #[test]
 fn durations_before_a_long_rest_are_no_part_of_quantiles() {
     for (second, known) in [(599, true), (600, false)] {
@@ -556,7 +560,7 @@ fn durations_before_a_long_rest_are_no_part_of_quantiles() {
     }
 }
 
-/// Durations from before the clock was set back are exchanged as those of any other time.
+/// Durations from before the clock was set back are replaced like any others.
 #[test]
 fn durations_are_exchanged_where_the_clock_was_set_back() {
     let sampler = sampler("slow:p50()");
@@ -565,7 +569,7 @@ fn durations_are_exchanged_where_the_clock_was_set_back() {
         sampler.count(key, 0, &ended(second * 1_000_000_000, millis * 1_000_000));
     };
     (0..50_000).for_each(|_| call(100_000, 10));
-    // Ten minutes and more, each with calls that take longer.
+    // More than ten minutes, with longer calls in the second part.
     (0..3_000).for_each(|at| call(10 + at, 50));
     let slow = |millis: u64| {
         let trace = Trace { duration: Nanos::from_millis(millis), ..trace(key, 3_010_000_000_000) };

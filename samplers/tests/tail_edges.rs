@@ -16,8 +16,7 @@ fn condition(text: &str) -> Condition {
     }
 }
 
-/// Ids of 64 bits are more than a double tells apart: the one that is asked for is kept, and its
-/// neighbours are not.
+/// 64-bit ids have more digits than a double: the requested id is kept, and its neighbours are not.
 #[test]
 fn whole_numbers_are_compared_digit_by_digit() {
     const ID: i64 = 1_234_567_890_123_456_789;
@@ -29,14 +28,14 @@ fn whole_numbers_are_compared_digit_by_digit() {
             assert_eq!(greater.holds(value), order > 0, "{value:?}");
         }
     }
-    // Beyond 64 bits, as those of u128 fields are: texts.
+    // Ids of more than 64 bits, such as u128 fields, are texts.
     let large = condition("attr:id=170141183460469231731687303715884105727");
     assert!(large.holds(Value::Text("170141183460469231731687303715884105727")));
     assert!(!large.holds(Value::Text("170141183460469231731687303715884105726")));
 }
 
-/// "Keys beyond the first 1,000 are one": the first thousand have records of their own, whatever
-/// they are called.
+/// "Keys beyond the first 1,000 are one": the first thousand get records of their own, whatever
+/// their names.
 #[test]
 fn the_first_thousand_keys_have_records() {
     for names in 0..200 {
@@ -48,8 +47,7 @@ fn the_first_thousand_keys_have_records() {
     }
 }
 
-/// Threads that meet the last key at once all find its record: it is beyond for none of them, as if
-/// it came when the table was full.
+/// Threads that meet the last key at once all find its record; none of them is treated as too late.
 #[test]
 fn the_last_key_has_a_record_for_all_threads() {
     const THREADS: usize = 4;
@@ -71,8 +69,8 @@ fn the_last_key_has_a_record_for_all_threads() {
     }
 }
 
-/// A second is no whole number of thirds in ns: whatever the rate, a trace a time has room in a
-/// burst of one.
+/// A third of a second is not a whole number of ns: at any rate, a burst of one admits one trace at
+/// a time.
 #[test]
 fn a_budget_of_any_rate_keeps_something() {
     for tenths in 1..2_000_u64 {
@@ -94,8 +92,8 @@ fn a_budget_of_any_rate_keeps_something() {
     }
 }
 
-/// A thread that counts no more leaves its durations behind: after ten minutes they are no part of
-/// what is slow now.
+/// A thread stops counting and leaves its durations behind: after ten minutes they no longer decide
+/// which roots are slow.
 #[test]
 fn durations_of_threads_that_rest_are_no_part_of_quantiles() {
     const SECOND: u64 = 1_000_000_000;
@@ -105,7 +103,7 @@ fn durations_of_threads_that_rest_are_no_part_of_quantiles() {
         let (now, duration) = (Nanos::new(at), Nanos::new(duration));
         sampler.count(key, shard, &Ended { now, duration, ..Ended::default() });
     };
-    // Of which the last ones begin another generation.
+    // The last of these begin another generation.
     (0..2_000).for_each(|n| count(0, n * SECOND / 5, SECOND));
     (0..2_000).for_each(|n| count(1, 3_600 * SECOND + n * SECOND / 5, SECOND / 1_000));
     let missed = || sampler.outcomes()[0].missed_slow;
@@ -116,12 +114,12 @@ fn durations_of_threads_that_rest_are_no_part_of_quantiles() {
     assert_eq!((outcomes.calls, outcomes.durations.max()), (4_001, Some(Nanos::new(SECOND))));
 }
 
-/// A key that few call has a quantile of the last minutes too, and after a rest none: not that of
-/// calls which are hours old.
+/// A rarely called key also has a quantile of the last minutes, and none after a pause: calls from
+/// hours ago do not count.
 #[test]
 fn durations_of_hours_ago_are_no_part_of_quantiles() {
     const SECOND: u64 = 1_000_000_000;
-    // The next look at all of them is far away.
+    // The next regular check of these calls is far away.
     for calls in [260, 300, 400] {
         for (before, after) in [(SECOND / 100, SECOND / 10), (SECOND, SECOND / 100)] {
             let sampler = TailSampler::new(&"slow:p99()".parse().unwrap(), Limits::single_threaded());
@@ -134,7 +132,7 @@ fn durations_of_hours_ago_are_no_part_of_quantiles() {
                 sampler.decide(&trace) == Decided::Kept(0)
             };
             (0..calls).for_each(|n| _ = slow(n * SECOND, before));
-            // One a second: a hundred within the last minutes, all of a kind.
+            // One per second: a hundred within the last minutes, all equally long.
             let later = 7_200 * SECOND;
             assert_eq!((0..150).filter(|n| slow(later + n * SECOND, after)).count(), 0, "{calls}, {after}");
             assert!(slow(later + 150 * SECOND, after * 5), "{calls}: five times as long as {after}");
@@ -157,7 +155,7 @@ fn a_quantile_is_known_soon_after_the_calls_that_it_needs() {
     assert!((100..=112).contains(&calls), "{calls}");
 }
 
-/// Whether the key is armed at this time. Its first roots are recorded in any case.
+/// Whether the key is armed at this time. Uses up the first roots, which are recorded in any case.
 fn armed(sampler: &TailSampler, millis: u64) -> bool {
     let key = sampler.key("GET /");
     (0..17).map(|_| sampler.is_recorded(key, Randomness::from_trace_id(1), Nanos::from_millis(millis))).last()
@@ -180,7 +178,7 @@ fn a_key_is_armed_by_hand_for_the_time_that_is_given() {
     assert!(armed(&sampler, 61_049) && !armed(&sampler, 61_050));
 }
 
-/// Also if the settings name more keys than may have a record otherwise.
+/// Also if the settings name more keys than the limit for other keys.
 #[test]
 fn each_key_that_the_settings_name_has_a_record() {
     let name = |number| format!("own {number}");
@@ -195,7 +193,7 @@ fn each_key_that_the_settings_name_has_a_record() {
     assert!((0..100).all(|number| sampler.provisional(sampler.key(&name(number))) == Provisional::Always));
 }
 
-/// A root is slow by the durations of the last minutes: after a rest there are none.
+/// A root is slow by the durations of the last minutes; after a pause there are none.
 #[test]
 fn a_root_after_a_long_rest_is_not_slow_by_what_was_before() {
     for (second, is_slow) in [(299, true), (599, true), (7_200, false)] {
@@ -212,12 +210,12 @@ fn a_root_after_a_long_rest_is_not_slow_by_what_was_before() {
     }
 }
 
-/// A quantile is of the last ten minutes at most, whenever in them the key was called.
+/// A quantile covers at most the last ten minutes, whenever in them the key was called.
 #[test]
 fn no_duration_of_a_quantile_is_older_than_ten_minutes() {
     let millis = Nanos::from_millis;
-    // 255 roots of 10 ms, at the time 0, and single ones of 50 ms after that, which are slow if
-    // those are known.
+    // 255 roots of 10 ms at time 0, then single ones of 50 ms, which are slow if the first ones
+    // still count.
     for (seconds, missed) in [(&[599][..], 1), (&[599, 898], 1), (&[299, 598], 2), (&[299, 598, 897], 2)] {
         for (limits, shard) in [(Limits::single_threaded(), 0), (Limits::default(), 1)] {
             let sampler = TailSampler::new(&"slow:p90()".parse().unwrap(), limits);
@@ -232,12 +230,12 @@ fn no_duration_of_a_quantile_is_older_than_ten_minutes() {
     }
 }
 
-/// Threads ask for the time and count in any order: one that is behind by a moment changes no
-/// generation back.
+/// Threads read the clock and count in any order: a thread that is slightly behind does not bring
+/// back an earlier generation.
 #[test]
 fn a_thread_that_is_behind_loses_no_durations() {
     const BOUNDARY: u64 = 300_000_000_000;
-    // Roots of 10 ms at one time, then one of 50 ms at each of these.
+    // Roots of 10 ms at one time, then one of 50 ms at each of these times.
     let missed = |roots: usize, at: Nanos, slow: [Nanos; 3]| {
         let sampler = TailSampler::new(&"slow:p90()".parse().unwrap(), Limits::single_threaded());
         let key = sampler.key("GET /");
@@ -251,11 +249,11 @@ fn a_thread_that_is_behind_loses_no_durations() {
     };
     let around = [BOUNDARY, BOUNDARY - 1, BOUNDARY + 1].map(Nanos::new);
     assert_eq!(missed(256, Nanos::ZERO, around), 3);
-    // Where the clock is set back by hours, they are those of the minutes after that too.
+    // If the clock is set back by hours, these durations are also those of the minutes after that.
     assert_eq!(missed(255, Nanos::from_secs(7_200), [10, 310, 610].map(Nanos::from_secs)), 2);
 }
 
-/// A trace is put to the policies for its age too, when its root was not counted.
+/// The policies also decide about a trace because of its age, before its root was counted.
 #[test]
 fn a_trace_whose_root_is_open_is_not_slow_by_durations_of_hours_ago() {
     for (second, decided) in [(599, Decided::Kept(0)), (600, Decided::Unwanted), (7_200, Decided::Unwanted)] {

@@ -1,4 +1,4 @@
-//! The token bucket against real arithmetic.
+//! The token bucket compared with floating-point arithmetic.
 
 use astracer_samplers::{Decision, Limits, Nanos, Reason, Request, TokenBucket};
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ fn keeps_while_there_is_a_token_and_carries_no_weight() {
     let sampler = sampler("bucket:capacity=2,rate=2");
     let keep = Decision { keep: true, threshold: None, reason: Reason::TokenBucket };
     let drop = Decision { keep: false, ..keep };
-    // Whatever the randomness; keys have buckets of their own.
+    // Randomness has no effect, and keys have separate buckets.
     assert_eq!(
         [call(&sampler, "a", 0), unlucky(&sampler, "a", 0), call(&sampler, "a", 0)],
         [keep, keep, drop]
@@ -20,7 +20,7 @@ fn keeps_while_there_is_a_token_and_carries_no_weight() {
         [call(&sampler, "a", 499), call(&sampler, "a", 500), call(&sampler, "a", 500)],
         [drop, keep, drop]
     );
-    // Never above its capacity: after ten seconds two tokens, not twenty.
+    // Never above its capacity: two tokens after ten seconds, not twenty.
     assert_eq!([1, 2, 3].map(|_| call(&sampler, "a", 10_500)), [keep, keep, drop]);
     let snapshot = sampler.snapshot().unwrap();
     let counts = snapshot.keys[0].counts;
@@ -59,7 +59,7 @@ fn parameters_out_of_range_are_refused() {
     assert!(TokenBucket::new(1.0, f64::MAX).is_ok());
 }
 
-/// Real arithmetic: tokens are a double, refilled at each call.
+/// Floating-point arithmetic: tokens are a double, refilled at each call.
 struct Reference {
     tokens: f64,
     last: u64,
@@ -68,8 +68,8 @@ struct Reference {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Never more in any interval than capacity + rate * length; and no fewer than real arithmetic
-    /// keeps, but for what is lost by rounding a token's time up to a nanosecond.
+    /// No interval keeps more than capacity + rate * length, and the reference keeps no more than
+    /// that rounding a token's time up to a nanosecond explains.
     #[test]
     fn keeps_as_many_as_real_arithmetic_and_never_more(
         capacity in 1.0..20.0f64, rate in 0.01..2_000.0f64, seed: u64, gap_us in 1u64..200_000,
@@ -90,22 +90,22 @@ proptest! {
                 kept.push(now);
             }
         }
-        // The kept ones from the i-th to the j-th are j - i + 1 <= capacity + rate * (t(j) - t(i)),
-        // for each i <= j: it is enough to look at the i for which i - rate * t(i) is least.
+        // Kept calls i to j must satisfy j - i + 1 <= capacity + rate * (t(j) - t(i)) for each i <=
+        // j: it is enough to check the i with the least i - rate * t(i).
         let mut least = f64::INFINITY;
         for (number, &at) in kept.iter().enumerate() {
             let ahead = number as f64 - rate * at as f64 / 1e9;
             least = least.min(ahead);
             prop_assert!(ahead - least + 1.0 <= capacity + 1e-6, "{} too many at {at} ns", ahead - least + 1.0 - capacity);
         }
-        // A token comes late by a nanosecond at most for each one before it: a call that meets it
-        // exactly then is one that the reference keeps and we do not, and the token is there for
-        // the next.
+        // A token arrives late by at most a nanosecond for each token before it. A call that comes
+        // exactly when the token is due is kept by the reference and not by us, and the token is
+        // there for the next call.
         prop_assert!(kept.len() <= expected && kept.len() + 1 >= expected, "{} {expected}", kept.len());
     }
 }
 
-/// However many threads ask at once, a bucket gives each token once.
+/// However many threads call at once, a bucket hands out each token once.
 #[test]
 fn threads_share_the_tokens() {
     let sampler = sampler("bucket:capacity=100,rate=1");
@@ -123,12 +123,12 @@ fn threads_share_the_tokens() {
 fn clocks_that_jump_do_no_harm() {
     let sampler = sampler("bucket:capacity=2,rate=1");
     assert!(call(&sampler, "a", 1_000_000_000).keep);
-    // Back to the start, by much more than a thread can be late: the bucket goes on empty, and
+    // Set back to the start, by far more than a thread can be late: the bucket continues empty, and
     // fills.
     assert!(!call(&sampler, "a", 0).keep);
     assert!(!call(&sampler, "a", 999).keep);
     assert!(call(&sampler, "a", 1_000).keep);
-    // To the end of time.
+    // At the end of time.
     let end = |key| sampler.decide(&Request::new(key, Random::new(1).randomness(), Nanos::new(u64::MAX)));
     assert!(end("a").keep && end("b").keep);
 }

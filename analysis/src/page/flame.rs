@@ -1,4 +1,4 @@
-//! The flame graph: a box for each path of calls, below the box of its caller.
+//! The flame graph: a box for each call path, below the box of its caller.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use maud::{Markup, html};
 
 use crate::profile::Profile;
 
-/// Boxes narrower than this part of the graph are not drawn; their time is part of their callers'
+/// Boxes narrower than this share of the graph are not drawn; their time is part of their callers'
 /// boxes.
 const NARROWEST: f64 = 0.001;
-/// Boxes that are drawn at most.
+/// The greatest number of boxes.
 const BOXES_MAX: usize = 4000;
-/// Rows that are drawn at most.
+/// The greatest depth.
 const DEPTH_MAX: usize = 64;
 
 #[derive(Default)]
 struct Box<'p> {
-    /// Of the path itself and all below it, ms.
+    /// The time of the path and of all paths below it, ms.
     total_ms: f64,
     own_ms: f64,
     below: BTreeMap<&'p str, Box<'p>>,
@@ -37,9 +37,9 @@ pub(super) fn graph(by_path: &Profile) -> Markup {
     }
     let all = root.total_ms;
     if all <= 0.0 {
-        return html! { p { "No trace takes any time." } };
+        return html! { p { "All traces have length zero." } };
     }
-    // Boxes with their left edge, depth and name; callers first.
+    // Boxes with their left edge, depth, name, total and own time; callers come first.
     let mut boxes: Vec<(f64, usize, &str, f64, f64)> = Vec::new();
     let mut waiting: Vec<(f64, usize, &Box<'_>)> = vec![(0.0, 0, &root)];
     let mut deepest = 0;
@@ -62,14 +62,14 @@ pub(super) fn graph(by_path: &Profile) -> Markup {
             @for (left, depth, name, total, own) in boxes {
                 span
                     style=(format!("left:{:.3}%;width:{:.3}%;top:{:.2}rem;background:{}", left * 100.0, total / all * 100.0, depth as f64 * 1.25, colour(name)))
-                    title=(format!("{}: {} of the critical time ({} ms), {} in itself", line(name), percent(total / all), measure(total), percent(own / all)))
+                    title=(format!("{}: {} of the critical time ({} ms), {} its own", line(name), percent(total / all), measure(total), percent(own / all)))
                 { (line(name)) }
             }
         }
     }
 }
 
-/// A light colour that is the same for a name in every page.
+/// A light colour that is the same for a name on every page.
 fn colour(name: &str) -> String {
     let hash = name
         .bytes()

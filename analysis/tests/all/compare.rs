@@ -1,4 +1,4 @@
-//! `compare` on a recording in which one DataNode stutters and other requests come more often.
+//! `compare` on a recording in which one DataNode stutters and the mix of requests changes.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -12,18 +12,18 @@ use astracer_recording::recording::{Intake, Keep, Recording};
 use astracer_recording::source::{self, Options};
 use astracer_samplers::Template;
 
-/// The stall of the DataNode, and one in how many of its calls meets one.
+/// The length of a stall of the DataNode, and the number of its calls per stall.
 const STALL_NS: u64 = 300_000_000;
 const ONE_IN: u64 = 12;
-/// The file of the DataNode that stutters; all three call themselves by the same name.
+/// The file of the DataNode that stutters; all three DataNodes have the same name.
 const DATA_NODE: &str = "dn2.json";
 
-/// Passes spans on: later by the stall where they end or begin after it.
+/// Passes spans on, with each time after a stall moved by the length of the stall.
 struct Stuttering<'s> {
     intake: Intake<'static>,
     /// The spans of the DataNode.
     of_data_node: HashSet<SpanId>,
-    /// By span: the instants at which its trace stands still.
+    /// For each span, the instants at which its trace stalls.
     stalls: &'s HashMap<SpanId, Vec<u64>>,
 }
 
@@ -69,7 +69,7 @@ fn read(stalls: &HashMap<SpanId, Vec<u64>>) -> (Recording, HashSet<SpanId>) {
     (sink.intake.finish(), sink.of_data_node)
 }
 
-/// SplitMix64 of a span's id: the same spans in every run.
+/// SplitMix64 of a span's id: selects the same spans in every run.
 fn mixed(id: SpanId) -> u64 {
     let mut mixed = id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -77,7 +77,7 @@ fn mixed(id: SpanId) -> u64 {
     mixed ^ mixed >> 31
 }
 
-/// For each span of a trace with stalls the instants of these: in the middle of calls to the
+/// For each span of a trace with stalls, the instants of the stalls: in the middle of calls to the
 /// DataNode.
 fn stalls(recording: &Recording, of_data_node: &HashSet<SpanId>) -> HashMap<SpanId, Vec<u64>> {
     let mut stalls = HashMap::new();
@@ -115,8 +115,8 @@ fn a_stuttering_data_node_shows_as_reads_and_the_pipelines_wait() {
     assert!(stalls.len() > 100, "{} spans", stalls.len());
     let (after, _) = read(&stalls);
     let whole = profile(&before, |_| 1.0);
-    // Large files are created three times as often, so that what closing them takes is a larger
-    // part of the time, and files are asked about a fifth as often.
+    // Large files are created three times as often, so that closing them takes a larger part of the
+    // time, and file status requests are a fifth as frequent.
     let mix = |root: &str| {
         if root.contains("createLarge") {
             3.0
@@ -132,12 +132,13 @@ fn a_stuttering_data_node_shows_as_reads_and_the_pipelines_wait() {
     let is_read =
         |name: &&str| ["ReadBlock", "BlockReader", "InputStream"].iter().any(|part| name.contains(part));
     assert!(first.iter().any(is_read), "{first:?}");
-    // By the plain difference, closing files comes before reading them: the mix alone makes it so.
+    // By the plain difference, closing files ranks before reading them, only because of the mix.
     let mut raw: Vec<_> = comparison.differences.iter().collect();
     raw.sort_by(|a, b| b.difference_ms.abs().total_cmp(&a.difference_ms.abs()));
     let place = |of: &dyn Fn(&&str) -> bool| raw.iter().position(|row| of(&&*row.name[0]));
     assert!(place(&|name| *name == "completeFile") < place(&is_read), "{raw:?}");
-    let close = comparison.differences.iter().find(|row| row.name == ["completeFile"]).expect("it is there");
+    let close =
+        comparison.differences.iter().find(|row| row.name == ["completeFile"]).expect("the row exists");
     assert!(close.same_roots_ms.abs() < 0.05 * close.mix_ms.abs(), "{close:?}");
     // The parts add up.
     for row in &comparison.differences {
@@ -149,7 +150,7 @@ fn a_stuttering_data_node_shows_as_reads_and_the_pipelines_wait() {
     assert!((comparison.same_roots_ms + comparison.mix_ms - change).abs() < 1e-9);
 }
 
-/// Another mix of the same traces: all of the difference is the mix.
+/// Another mix of the same traces: the whole difference is due to the mix.
 #[test]
 fn another_mix_of_the_same_traces_is_no_change() {
     let (recording, _) = read(&HashMap::new());
@@ -158,18 +159,18 @@ fn another_mix_of_the_same_traces_is_no_change() {
     assert!(comparison.mix_ms.abs() > 0.1, "{comparison:?}");
     assert!(comparison.differences.iter().all(|row| row.same_roots_ms.abs() < 1e-9));
     assert!(comparison.new_roots == 0.0 && comparison.new_roots.is_sign_positive());
-    // A root that is not there counts as mix.
+    // A root that the other recording does not have counts as mix.
     let only = |root: &str| if root.contains("stat") { 0.0 } else { 1.0 };
     let gone = compare(&profile(&recording, only), &profile(&recording, |_| 1.0));
     assert!(gone.differences.iter().all(|row| row.same_roots_ms.is_finite()));
 }
 
-/// Traces of one span, which is their root: name and length in ms.
+/// Traces of a single span, their root, with this name and length in ms.
 fn roots(traces: &[(&str, u64)]) -> Profile {
     profile(&recording_of_roots(traces), |_| 1.0)
 }
 
-/// The same, each with its weight.
+/// The same, each with a weight.
 fn weighted_roots(traces: &[(&str, u64, f64)]) -> Profile {
     let roots: Vec<_> = traces.iter().map(|&(name, ms, _)| (name, ms)).collect();
     let recording = recording_of_roots(&roots);
@@ -198,10 +199,10 @@ fn recording_of_roots(traces: &[(&str, u64)]) -> Recording {
     intake.finish()
 }
 
-/// By hand. Of six traces here three are of `read`, which took 10 ms there and takes 11, 12 and 13:
-/// 1 more for each of six, and the variance of their mean is 2/3 by 2. One is of `rare`, 7.5 more
-/// for each of six: but one trace on either side says little, and the error is a sixth of the root
-/// of 5^2 + 50^2.
+/// By hand. Three of six traces here are of `read`, which took 10 ms there and takes 11, 12 and 13
+/// here: 1 ms more per trace of all six, and the variance of their mean is 2/3 by 2. One is of
+/// `rare`, 7.5 ms more per trace of all six. But a single trace on either side says little: the
+/// error is a sixth of the root of 5^2 + 50^2.
 #[test]
 fn a_change_is_at_the_mix_here_and_what_is_certain_comes_first() {
     let there = roots(&[("read", 10), ("read", 10), ("read", 10), ("quick", 2), ("rare", 5)]);
@@ -215,14 +216,14 @@ fn a_change_is_at_the_mix_here_and_what_is_certain_comes_first() {
     near(rare.same_roots_ms, 7.5);
     near(rare.error_ms, 2_525f64.sqrt() / 6.0);
     near(quick.same_roots_ms, 0.0);
-    // Three of six instead of three of five: 6 ms of `read` for each trace here and there.
+    // Three of six traces instead of three of five: `read` takes 6 ms per trace, here and there.
     near(read.difference_ms, 0.0);
     near(read.mix_ms, -1.0);
 }
 
-/// By hand: `late` has no trace there that stands for any, so its half of the time here is a root
-/// that is not there. Of four traces of `kept` there one says what it takes, and of its mean as
-/// little is known as without the three.
+/// By hand: all traces of `late` there have weight zero, so half of the traces here have a root
+/// that is not there. Of the four traces of `kept` there, one has a weight and gives its time; the
+/// mean is as uncertain as without the other three.
 #[test]
 fn traces_that_stand_for_none_are_no_root_and_tell_nothing_of_a_spread() {
     let there = weighted_roots(&[
@@ -239,7 +240,7 @@ fn traces_that_stand_for_none_are_no_root_and_tell_nothing_of_a_spread() {
         assert_eq!(comparison.new_roots, 0.5);
         assert_eq!((comparison.same_roots_ms, comparison.mix_ms), (0.5, 24.0), "{comparison:?}");
         let row = |name: &str| {
-            let row = comparison.differences.iter().find(|row| row.name == [name]).expect("it is there");
+            let row = comparison.differences.iter().find(|row| row.name == [name]).expect("the row exists");
             (row.same_roots_ms, row.mix_ms, row.error_ms)
         };
         assert_eq!(row("late"), (0.0, 25.0, 0.0));
@@ -253,7 +254,7 @@ fn traces_that_stand_for_none_are_no_root_and_tell_nothing_of_a_spread() {
     );
 }
 
-/// Of each pair one trace is nearly all of the mean, and of that one's spread nothing is known.
+/// In each pair one trace makes up nearly the whole mean, and a single trace has no known spread.
 #[test]
 fn an_interval_knows_that_one_trace_may_be_most_of_the_mean() {
     let error = |before: &[(&str, u64, f64)], after: &[(&str, u64, f64)]| {
@@ -262,11 +263,11 @@ fn an_interval_knows_that_one_trace_may_be_most_of_the_mean() {
     };
     let before = [("x", 100, 1_000.0), ("x", 101, 1.0)];
     assert!(error(&before, &[("x", 150, 1_000.0), ("x", 100, 1.0)]) > 30.0);
-    // No more is known than of a single trace, and no less.
+    // Exactly as uncertain as a single trace.
     let single = error(&[("x", 100, 1.0)], &[("x", 150, 1.0)]);
     let hardly = error(&[("x", 100, 1e12), ("x", 100, 1.0)], &[("x", 150, 1e12), ("x", 900, 1.0)]);
     assert!(hardly <= single * 1.001, "{hardly} {single}");
-    // The same weight for all says as much as none.
+    // Equal weights have the same effect as no weights.
     let times = [10, 11, 14, 30];
     let weighted = |weight: f64| {
         let traces = times.map(|ms| ("x", ms, weight));

@@ -1,5 +1,5 @@
-//! Longest paths, slack and experiments against an oracle over random executions that fork and
-//! join.
+//! Longest paths, slack and experiments, compared with an oracle for random executions that fork
+//! and join.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use crate::goldens;
 
-/// An execution as a graph: an edge between consecutive events of a thread is as long as the thread
-/// worked, and one from a fork or to a join takes no time.
+/// An execution as a graph. An edge between consecutive events of a thread is as long as the thread
+/// worked; an edge from a fork or to a join has length zero.
 struct Execution {
     graph: Graph,
     lengths: Vec<f64>,
-    /// Functions on the stack, for each edge.
+    /// For each edge, the functions on the stack.
     stacks: Vec<Vec<String>>,
     sink: u32,
 }
@@ -66,8 +66,11 @@ fn execution(case: &Value) -> Execution {
             "RESUME" => thread.paused = false,
             "ENTER" => thread.stack.push(text("func")),
             "EXIT" => {
-                let place =
-                    thread.stack.iter().rposition(|name| *name == text("func")).expect("it was entered");
+                let place = thread
+                    .stack
+                    .iter()
+                    .rposition(|name| *name == text("func"))
+                    .expect("the function was entered");
                 thread.stack.remove(place);
             }
             "DAEMONIZE" => thread.daemon = true,
@@ -181,7 +184,7 @@ fn top_paths(execution: &Execution, expected: &Value, unique: bool) -> Result<()
     }
     for (place, (path, expected)) in found.iter().zip(expected_paths).enumerate() {
         near(&format!("path {place}"), path.length, number(&expected["latency"]))?;
-        // Where a path's length is no other's, its events are certain too.
+        // If no other path has the same length, the events are determined too.
         let alone = found.iter().filter(|other| (other.length - path.length).abs() < 1e-6).count() == 1;
         let events: Vec<u32> = serde_json::from_value(expected["events"].clone()).expect("events");
         if alone && path.events != events {

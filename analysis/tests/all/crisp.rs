@@ -1,4 +1,4 @@
-//! The rule `crisp` against CRISP's fixtures and its own output for them.
+//! The rule `crisp` compared with CRISP's fixtures and its own output for them.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,11 @@
-//! Expected results: those beside this file, or those of a folder of your own.
+//! Expected results: the files beside this one, or those in a folder of your own.
 //!
 //! `ASTRACER_GOLDENS=folder cargo test -p astracer-analysis --test all -- --nocapture` checks cases
-//! of your own, in files of the same names: `cpath/cases.jsonl`,
+//! of your own, in files with the same names: `cpath/cases.jsonl`,
 //! `critical_path/jaeger_ui_cases.json`, `critical_path/crisp_test_cases/1.json` and so on with
-//! `critical_path/crisp_fixture_out.json`, `xtrace/criticalpath_expected.json` with the traces that
-//! it names. Each may be compressed (`.xz`, `.gz`), and may lie in a folder `oracles` of it. A file
-//! that such a folder does not have is not checked; one test fails if there is none.
+//! `critical_path/crisp_fixture_out.json`, and `xtrace/criticalpath_expected.json` with the traces
+//! that it names. Each file may be compressed (`.xz`, `.gz`), and may be in a subfolder `oracles`.
+//! Files that the folder does not contain are skipped; one test fails if it contains none.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ fn folder() -> (PathBuf, bool) {
     }
 }
 
-/// A file's text; `None`, with a note, if the user's folder does not have it.
+/// A file's text; `None`, with a note, if the user's folder does not contain it.
 pub(crate) fn text(name: &str) -> Option<String> {
     let (folder, own) = folder();
     let places = [folder.join(name), folder.join("oracles").join(name)];
@@ -54,7 +54,7 @@ pub(crate) fn json(name: &str) -> Option<Value> {
     Some(serde_json::from_str(&text(name)?).unwrap_or_else(|error| panic!("{name}: {error}")))
 }
 
-/// Prints how many cases agree, and fails unless all of them do and there is at least one.
+/// Prints how many cases agree. Fails unless there is at least one case and all agree.
 #[track_caller]
 pub(crate) fn all_agree(name: &str, cases: &[(String, Result<(), String>)]) {
     let agreed = cases.iter().filter(|(_, result)| result.is_ok()).count();
@@ -67,7 +67,7 @@ pub(crate) fn all_agree(name: &str, cases: &[(String, Result<(), String>)]) {
     assert!(agreed == cases.len() && agreed > 0, "{name}: {agreed} of {} agree", cases.len());
 }
 
-/// Every golden file missing from the user's folder would be a run that checks nothing.
+/// A folder without any golden file would make a run that checks nothing.
 #[test]
 fn there_is_something_to_check() {
     let names = [
@@ -79,7 +79,7 @@ fn there_is_something_to_check() {
     assert!(names.iter().any(|name| text(name).is_some()), "no goldens in {}", folder().0.display());
 }
 
-/// Reads one Jaeger trace whose ids are any text. Span `n` of the list gets the id `n + 1`.
+/// Reads one Jaeger trace whose ids may be any text. Span `n` of the list gets the id `n + 1`.
 pub(crate) fn jaeger(mut trace: Value, keep: Keep) -> (Recording, Vec<String>) {
     let spans = trace["spans"].as_array_mut().expect("spans");
     let ids: Vec<String> = spans.iter().map(|span| text_of(&span["spanID"])).collect();

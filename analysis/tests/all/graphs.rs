@@ -1,4 +1,4 @@
-//! Event graphs: what a path, an event or a function can give up, against a search by brute force.
+//! Event graphs: the slack of paths, events and functions, compared with a brute-force search.
 
 use astracer_analysis::CriticalPath;
 use astracer_analysis::drawing::Drawing;
@@ -12,7 +12,7 @@ use astracer_recording::recording::{Intake, Keep};
 
 use crate::random::Random;
 
-/// An execution whose events come one after the other, some at once, each behind up to three
+/// An execution whose events follow one another, some at the same time, each after up to three
 /// earlier ones.
 fn random_graph(seed: u64) -> EventGraph {
     let mut random = Random(seed);
@@ -29,15 +29,15 @@ fn random_graph(seed: u64) -> EventGraph {
     EventGraph::new(events, edges, 0)
 }
 
-/// The longest path to the last event that avoids one event, by leaving out the event's edges: its
-/// other paths begin nowhere new, for an event without edges that had some is no beginning.
+/// The longest path to the last event that avoids one event, found by ignoring the event's edges.
+/// An event that loses all its incoming edges this way does not become a new start.
 fn avoiding(graph: &EventGraph, avoided: u32) -> f64 {
     let (all, lengths, sink) = (graph.graph(), graph.lengths(), graph.last_event());
     if avoided == sink {
         return f64::NEG_INFINITY;
     }
     let start = graph.events().iter().map(|event| event.time).min().expect("events");
-    // By recursion: the graphs are small.
+    // Recursive, because the graphs are small.
     fn longest(all: &Graph, lengths: &[f64], starts: &dyn Fn(u32) -> f64, at: u32, avoided: u32) -> f64 {
         if at == avoided {
             return f64::NEG_INFINITY;
@@ -65,8 +65,8 @@ fn the_longest_path_around_an_event_is_that_of_a_search() {
     }
 }
 
-/// The time after one event shrinks, or grows, in a copy of the graph whose events all have names
-/// of their own.
+/// Shrinks, or extends, the time after one event, in a copy of the graph in which every event has a
+/// unique name.
 #[test]
 fn drag_and_slack_are_what_retiming_says() {
     let mut checked = (0, 0);
@@ -81,7 +81,7 @@ fn drag_and_slack_are_what_retiming_says() {
         for segment in path.segments.iter() {
             let (node, own) = (segment.node, segment.length());
             let drag = path.drag.iter().find(|amount| amount.node == node).expect("each has a drag").ns;
-            // Nothing waits before the next event of the path.
+            // Nothing waits before the path's next event.
             let mut lengths = alone.lengths();
             let next = path.segments.iter().skip_while(|other| other.node != node).nth(1);
             for &edge in next.map_or(&[][..], |next| alone.graph().edges_into(next.node)) {
@@ -92,7 +92,7 @@ fn drag_and_slack_are_what_retiming_says() {
             checked.0 += 1;
         }
         for Amount { node, ns } in path.slack.iter() {
-            // The time after the event: that of the first event that waited for it.
+            // The time after an event is the time until the first event that waited for it.
             let waited = |event: &u32| alone.latest_parent(*event) == Some(node);
             let times: Vec<u64> = (0..alone.events().len() as u32)
                 .filter(waited)
@@ -133,7 +133,7 @@ fn a_function_gains_what_retiming_says() {
         }
         let on_path: f64 = procedures.iter().map(|(_, effect)| effect.on_path).sum();
         let paths = graph.top_paths(3);
-        // A path may begin later than the first event of all.
+        // A path may begin later than the graph's first event.
         let start = graph.events().iter().map(|event| event.time).min().expect("events");
         let begins = graph.events()[paths[0].events[0] as usize].time - start;
         assert_eq!(paths[0].length, length, "seed {seed}");
@@ -149,7 +149,7 @@ fn graph(times: &[u64], edges: &[(u32, u32)]) -> EventGraph {
     EventGraph::new(events, edges.iter().map(|&(from, to)| Edge { from, to }).collect(), 0)
 }
 
-/// Of events at the same, latest time the last in the input is the end.
+/// If several events have the latest time, the last in the input is the end.
 #[test]
 fn an_execution_ends_at_the_last_written_of_its_latest_events() {
     let ended = graph(&[0, 10, 10], &[(0, 1), (0, 2)]);
@@ -170,15 +170,15 @@ fn an_event_before_its_parent_took_no_time() {
     assert!(path.tiles(10, 20), "{path:?}");
 }
 
-/// The second and the third event are equally long behind the first, though the third's clock is
-/// late: the path is that of the later parent, which the fourth waited for.
+/// The second and third events are equally far from the first, although the third's clock is late.
+/// The path goes through the later parent, for which the fourth waited.
 #[test]
 fn of_equally_long_paths_the_latest_parents_is_taken() {
     let tied = graph(&[0, 10, 5, 20], &[(0, 1), (1, 2), (2, 3), (1, 3)]);
     assert_eq!(tied.path(Rule::Last), [0, 1, 3]);
 }
 
-/// The first event leads to none. Lengths are from the path's own beginning on, as the path's is.
+/// The first event leads nowhere. Lengths count from the beginning of the path.
 #[test]
 fn an_execution_that_begins_elsewhere_too_is_as_long_as_its_path() {
     let report = |id: u32, second: u32, edge: &str| {

@@ -1,5 +1,5 @@
-//! Recordings that are wrong, extreme or malicious: each is analysed by every rule, in linear time
-//! and without recursion, and what is odd about it is counted.
+//! Malformed, extreme or malicious recordings: every rule analyses each of them in linear time and
+//! without recursion, and irregularities are counted.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -33,14 +33,14 @@ fn recording<'r>(rows: impl IntoIterator<Item = Row<'r>>) -> Recording {
             resource: Arc::clone(&resource),
             ..Span::default()
         };
-        // A record's bytes tell spans apart that were written twice.
+        // Distinct bytes, so that spans with the same id do not count as written twice.
         intake.span(span, Record { bytes: &id.to_le_bytes(), place: &place });
     }
     intake.finish()
 }
 
-/// Analyses a recording by every rule and both treatments of skew, and checks that segments tile
-/// every root.
+/// Analyses a recording by every rule and both treatments of skew, and checks that the segments
+/// cover every root.
 fn by_every_rule(recording: &Recording) -> Vec<Profile> {
     let mut profiles = Vec::new();
     for rule in Rule::ALL {
@@ -96,7 +96,7 @@ fn further_roots_and_orphans_are_counted() {
         Row(5, &[4], Some(40), Some(50), "below the orphan"),
     ]);
     let profiles = by_every_rule(&found);
-    // Of the three rules for spans; events below no common root are part of the graph.
+    // The three rules for spans only: in a graph, events outside the root's tree are included.
     assert!(profiles[..6].iter().all(|profile| profile.fitting.unreached_spans == 3), "{:?}", profiles[0]);
     assert!(problem(&found, ProblemKind::Orphan) > 0, "{:?}", found.problems());
 }
@@ -129,7 +129,7 @@ fn spans_that_all_begin_and_end_at_once_are_all_of_the_root() {
 
 #[test]
 fn times_at_the_ends_of_64_bits_do_not_overflow() {
-    // The last value stands for "no time".
+    // The last 64-bit value stands for "no time".
     let (first, last) = (0, u64::MAX - 1);
     let rows = [
         Row(1, &[], Some(first), Some(last), "root"),
@@ -145,7 +145,7 @@ fn times_at_the_ends_of_64_bits_do_not_overflow() {
     by_every_rule(&recording([early, Row(2, &[1], Some(first), Some(3), "early child")]));
 }
 
-/// Text for a terminal, for HTML and for folded stacks.
+/// A name with characters that are special for terminals, HTML and folded stacks.
 const NASTY: &str = "a\u{1b}[2J\u{202e};b c 17\n<script>alert(1)</script>\"'&\r\u{9b}";
 
 #[test]
@@ -161,11 +161,11 @@ fn names_cannot_act_in_a_page_a_stack_or_a_line() {
     let traced = analyser.trace(&found, trace);
     profiler.add(&traced, Some(1.0));
     let mut line = Vec::new();
-    segments::write(&mut line, &found, &traced, &mut Pulse::never()).expect("memory takes everything");
+    segments::write(&mut line, &found, &traced, &mut Pulse::never()).expect("writing to memory cannot fail");
     assert_eq!(line.iter().filter(|&&byte| byte == b'\n').count(), 1);
     let lanes = Lanes::new(&found, &traced, 10);
     let profile = profiler.finish(&[50.0]);
-    // Each stack is one line with as many frames as calls, and ends with its time.
+    // Each stack is one line with one frame per call, and ends with its time.
     let stacks = folded(&profile);
     assert_eq!(stacks.lines().count(), 3, "{stacks}");
     for stack in stacks.lines() {
@@ -192,7 +192,7 @@ fn drawn(profile: &Profile, lanes: &Lanes) -> String {
     })
 }
 
-/// The page once had a mark for each of them: 16 MB for 250,000 children.
+/// The page used to have a mark for each child: 16 MB for 250,000 children.
 #[test]
 fn a_page_has_no_more_marks_than_can_be_told_apart() {
     const CHILDREN: u64 = 20_000;
@@ -208,13 +208,14 @@ fn a_page_has_no_more_marks_than_can_be_told_apart() {
     let lanes = Lanes::new(&found, &traced, 10);
     assert_eq!(lanes.lanes[0].critical.len() as u64, CHILDREN + 1);
     let page = drawn(&profiler.finish(&[50.0]), &lanes);
-    // The parts of the root touch each other as they are drawn; those of nine children are drawn
-    // one each.
+    // The root's parts touch each other as drawn, and become one mark; nine children have one mark
+    // each.
     assert_eq!(page.matches("class=\"critical\"").count(), 10);
     assert!(page.len() < 20_000, "{}", page.len());
 }
 
-/// Analyses `rows` by each rule within a time that a quadratic algorithm would exceed by far.
+/// Analyses the recording by each rule, within a time limit that a quadratic algorithm would exceed
+/// by far.
 fn quickly(what: &str, found: &Recording, rules: &[Rule]) {
     for &rule in rules {
         let began = Instant::now();
@@ -225,7 +226,7 @@ fn quickly(what: &str, found: &Recording, rules: &[Rule]) {
             analyser.retime(|_| 0.5);
         }
         assert!(profiler.finish(&[50.0]).total_ms > 0.0);
-        // A second or two without optimisation; 10^12 steps take hours.
+        // Takes a second or two without optimisation; 10^12 steps would take hours.
         assert!(began.elapsed().as_secs() < 120, "{what} by {rule}: {:?}", began.elapsed());
     }
 }
@@ -253,7 +254,7 @@ fn a_parent_of_300_000_children() {
 #[test]
 fn one_trace_of_a_million_spans() {
     const SPANS: u64 = 1_000_000;
-    // A tree with ten children each, whose siblings overlap and reach outside of their parents.
+    // A tree with ten children per node, whose siblings overlap and reach outside their parents.
     let parents: Vec<[u64; 1]> = (0..=SPANS).map(|id| [(id + 8) / 10]).collect();
     let rows = (1..=SPANS).map(|id| {
         let start = id.wrapping_mul(7_919) % 5_000_000;

@@ -1,4 +1,4 @@
-//! The rule `jaeger` against the cases of Jaeger's user interface.
+//! The rule `jaeger` compared with the cases of Jaeger's user interface.
 
 use astracer_analysis::{Analyser, Method, Rule, Skew};
 use astracer_recording::recording::Keep;

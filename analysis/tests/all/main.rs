@@ -1,4 +1,4 @@
-//! Tests against what other tools and oracles computed.
+//! Tests against the results of other tools and of oracles.
 
 mod compare;
 mod cpath;

@@ -1,4 +1,4 @@
-//! Random numbers of the tests.
+//! Random numbers for tests.
 
 /// Marsaglia's xorshift64: the same numbers in every run.
 pub(crate) struct Random(pub(crate) u64);

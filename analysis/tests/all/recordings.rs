@@ -1,5 +1,5 @@
-//! Real recordings: whatever the rule, segments tile every root, shares add up, and a sample speaks
-//! for the whole.
+//! Real recordings: by every rule, segments cover every root and shares add up, and a sample is
+//! representative.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -22,7 +22,8 @@ fn read(path: &str) -> Recording {
     intake.finish()
 }
 
-/// Of every format that is read but OTLP protobuf, which is made of OTLP JSON.
+/// Recordings in every format that is read, except OTLP protobuf, which a test makes from OTLP
+/// JSON.
 const RECORDINGS: [&str; 11] = [
     "workloads/hdfs_client_ops.tar.xz",
     "formats/tests/data/hdfs273",
@@ -37,7 +38,7 @@ const RECORDINGS: [&str; 11] = [
     "analysis/tests/data/xtrace",
 ];
 
-/// The spans of a recording as OTLP protobuf, read again.
+/// Writes the spans of a recording as OTLP protobuf, and reads them again.
 fn as_otlp_proto(path: &str) -> Recording {
     let mut full = Intake::new(Keep { full: true, ..Keep::default() });
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
@@ -45,12 +46,12 @@ fn as_otlp_proto(path: &str) -> Recording {
     let full = full.finish();
     let mut bytes = Vec::new();
     let mut writer =
-        astracer_formats::writer(Format::OtlpProto, Box::new(&mut bytes)).expect("the format is written");
+        astracer_formats::writer(Format::OtlpProto, Box::new(&mut bytes)).expect("the format can be written");
     for trace in full.traces() {
         let spans: Vec<_> = trace.spans().map(|span| span.full().expect("kept").clone()).collect();
-        writer.trace(&spans).expect("memory takes everything");
+        writer.trace(&spans).expect("writing to memory cannot fail");
     }
-    writer.finish().expect("memory takes everything");
+    writer.finish().expect("writing to memory cannot fail");
     drop(writer);
     let mut intake = Intake::new(Keep::default());
     let file = "otlp".into();
@@ -87,7 +88,7 @@ fn segments_tile_every_root_and_shares_add_up_to_one() {
                 }
                 for profile in profilers.map(|profiler| profiler.finish(&[50.0])) {
                     let shares: f64 = profile.rows.iter().map(|row| row.share).sum();
-                    // Events have no length, so rules for spans find no time in them.
+                    // Events have no length, so the rules for spans find no time in them.
                     let expected = if profile.total_ms > 0.0 { 1.0 } else { 0.0 };
                     assert!((shares - expected).abs() < 1e-9, "{path}, {rule}: {shares}");
                     assert_eq!(profile.weight, recording.trace_count() as f64);
@@ -99,10 +100,10 @@ fn segments_tile_every_root_and_shares_add_up_to_one() {
 
 #[test]
 fn a_weighted_sample_speaks_for_the_whole() {
-    // Each trace is kept with probability p and counts for 1 / p. The estimate of a function's
-    // total over traces with times x has the variance sum(x^2) (1 - p) / p; the mean of 200
-    // independent estimates has a 200th of that. Five deviations are passed by chance once in 1.7
-    // million tries; ten functions are looked at.
+    // Each trace is kept with probability p and then counts for 1 / p. The estimate of a function's
+    // total, over traces with times x, has the variance sum(x^2) (1 - p) / p; the mean of 200
+    // independent estimates has a 200th of that. A deviation beyond five standard errors happens by
+    // chance once in 1.7 million tries; ten functions are checked.
     const SEEDS: u64 = 200;
     let p = 0.1f64;
     let recording = read("workloads/hdfs_client_ops.tar.xz");
@@ -115,7 +116,7 @@ fn a_weighted_sample_speaks_for_the_whole() {
         }
     }
     let kept = |seed: u64, at: usize| {
-        // SplitMix64 of the trace's place, from a start for each seed.
+        // SplitMix64 of the trace's index, with another start for each seed.
         let mut mixed = (seed << 32 | at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -181,8 +182,8 @@ fn weights_come_from_the_tracestate() {
     }
 }
 
-/// The root's threshold is the trace's, also where a span that another clock timed stands before
-/// it; without one, the first that a span has.
+/// The threshold of a trace is its root's, even if a span that another clock timed comes first.
+/// Without one, it is the first that a span has.
 #[test]
 fn the_roots_weight_is_the_traces() {
     let span = |id: u64, parent: &str, start: u64, state: &str| {
@@ -206,8 +207,8 @@ fn the_roots_weight_is_the_traces() {
     }
 }
 
-/// A span of OTLP's JSON: the numbers of its trace and its own, its parent's id, its name, and its
-/// times in ms.
+/// A span in OTLP's JSON: the numbers of the trace and the span, the parent's id, the name, and
+/// start and end in ms.
 fn span(trace: u32, id: u64, parent: &str, name: &str, (start, end): (u64, u64)) -> String {
     let (start, end) = (start * 1_000_000, end * 1_000_000);
     format!(
@@ -223,8 +224,8 @@ fn recorded(spans: &[String]) -> Recording {
     intake.finish()
 }
 
-/// By hand: a trace of 10 ms by weight 3, of which a call takes 4, and one of 2 ms by weight 1;
-/// without weights one each.
+/// By hand: a trace of 10 ms with weight 3, in which a call takes 4 ms, and one of 2 ms with weight
+/// 1; without weights, each counts once.
 #[test]
 fn every_figure_of_a_profile_is_by_weight() {
     let parent = "0000000000000001";
@@ -248,9 +249,9 @@ fn every_figure_of_a_profile_is_by_weight() {
     assert_eq!((weighted.total_ms, weighted.length.mean_ms), (32.0, 8.0));
     let [root, call, beside] = &weighted.rows[..] else { panic!("{weighted:?}") };
     assert_eq!((root.total_ms, root.traces, root.time.mean_ms), (20.0, 4.0, 5.0));
-    // Of four traces three have 6 ms of the root, one 2: the first quarter is 2.
+    // Three of four traces have 6 ms of the root, and one has 2 ms: the first quarter is 2.
     assert_eq!(root.time.percentiles_ms, [6.0, 6.0, 6.0]);
-    // The drag of a root is its length: 10 three times and 2 once.
+    // The drag of a root is its length: 10 three times, and 2 once.
     assert_eq!((root.drag_ms, call.drag_ms, beside.slack_ms), (Some(8.0), Some(1.0), Some(1.0)));
     assert_eq!((call.total_ms, call.share), (12.0, 0.375));
     let unweighted = profile([None, None]);
@@ -259,8 +260,8 @@ fn every_figure_of_a_profile_is_by_weight() {
     assert_eq!(half.length.percentiles_ms, [2.0, 2.0, 10.0]);
 }
 
-/// A function that is on the path only where a trace stands for none has the figures of one that is
-/// never on it, and no such trace is a percentile.
+/// A function that is on the path only in traces with weight zero has the figures of one that is
+/// never on it, and such a trace is never a percentile.
 #[test]
 fn a_trace_that_stands_for_none_is_in_no_figure() {
     let parent = "0000000000000001";
@@ -297,7 +298,7 @@ fn a_trace_that_stands_for_none_is_in_no_figure() {
     assert!(by_function.contains("beside") && !by_function.contains("NaN"), "{by_function}");
 }
 
-/// A function is of a trace's kind from 5 % of its critical time on: 5 of 100.
+/// A function belongs to a trace's kind if it has at least 5 % of its critical time: 5 of 100.
 #[test]
 fn kinds_have_the_functions_with_a_twentieth_of_the_time() {
     let span = |trace: u32, id: u64, parent: &str, name: &str, (start, end): (u64, u64)| {
@@ -310,7 +311,7 @@ fn kinds_have_the_functions_with_a_twentieth_of_the_time() {
         [root, span(trace, 2, "0000000000000001", "call", (1_010, 1_010 + ns))].join(",")
     };
     let spans: Vec<String> = (1..).zip([4, 5, 6, 0, 95, 96]).map(|(trace, ns)| of_trace(trace, ns)).collect();
-    // Calls that leave 5 and 4 of the root end with it.
+    // Calls that end with the root, and leave 5 and 4 to it.
     let request = format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{}]}}]}}]}}"#, spans.join(","));
     let request = request.replace(
         r#""startTimeUnixNano":"1010","endTimeUnixNano":"1105""#,
@@ -324,8 +325,8 @@ fn kinds_have_the_functions_with_a_twentieth_of_the_time() {
     let (file, limits) = ("request".into(), Limits::default());
     astracer_formats::read(Format::OtlpJson, &mut request.as_bytes(), &file, &limits, &mut intake);
     let kinds =
-        PathKinds::of(&intake.finish(), Method::default(), &mut Pulse::never()).expect("nobody stops it");
-    // The root alone; both; both; the root alone; both; the call alone.
+        PathKinds::of(&intake.finish(), Method::default(), &mut Pulse::never()).expect("nothing stops it");
+    // Only the root; both; both; only the root; both; only the call.
     assert_eq!(kinds.of_traces(), [0, 1, 1, 0, 1, 2]);
 }
 
@@ -356,7 +357,7 @@ fn a_slower_function_is_the_first_difference() {
         for trace in recording.traces() {
             let traced = analyser.trace(&recording, trace);
             let mut path = traced.path.clone();
-            // Each stretch of the slow function takes longer, and all that follows is later.
+            // Each stretch of the slow function takes longer, and everything after it is later.
             let mut late = 0;
             let slower = |mut segment: Segment| {
                 segment.start += late;
@@ -386,7 +387,7 @@ fn a_slower_function_is_the_first_difference() {
 #[test]
 fn kinds_tell_traces_apart_that_have_the_same_calls() {
     let recording = read("workloads/hdfs_client_ops.tar.xz");
-    let kinds = PathKinds::of(&recording, Method::default(), &mut Pulse::never()).expect("nobody stops it");
+    let kinds = PathKinds::of(&recording, Method::default(), &mut Pulse::never()).expect("nothing stops it");
     assert_eq!(kinds.of_traces().len(), recording.trace_count());
     let mut seen: Vec<u32> = kinds.of_traces().to_vec();
     seen.sort_unstable();

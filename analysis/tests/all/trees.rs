@@ -1,5 +1,5 @@
-//! Trees of spans: the example of docs/critical-path.md, random trees against a slow reference, and
-//! hostile ones.
+//! Trees of spans: the example of docs/critical-path.md, random trees compared with a slow
+//! reference, and malformed ones.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ fn path(tree: &Tree, rule: Rule, skew: Skew) -> CriticalPath {
     path
 }
 
-/// A path's segments by the names of their spans.
+/// A path's segments, with the names of their spans.
 fn segments(tree: &Tree, path: &CriticalPath) -> Vec<(u32, u64, u64)> {
     let name = |node: u32| tree.nodes()[node as usize].name.0;
     path.segments.iter().map(|segment| (name(segment.node), segment.start, segment.end)).collect()
@@ -98,13 +98,13 @@ fn the_example_is_retimed_as_by_hand() {
     assert_eq!(retimed(&tree, |_| 1.0), 100.0);
     assert_eq!(retimed(&tree, |_| 0.5), 50.0);
     assert_eq!(retimed(&tree, |_| 0.0), 0.0);
-    // The cache holds the rest up until 55: 15 are gained, as the drag says.
+    // The cache delays the rest until 55: 15 are gained, as the drag says.
     assert_eq!(with(DB, 0.5), 85.0);
     assert_eq!(with(DB, 0.0), 85.0);
     assert_eq!(with(CACHE, 0.0), 100.0);
-    // Slack 15: 50 instead of 25 is 10 too long.
+    // A slack of 15: 50 instead of 25 is 10 too long.
     assert_eq!(with(CACHE, 2.0), 110.0);
-    // Four stretches of 5.
+    // Four stretches of 5 each.
     assert_eq!(with(REQUEST, 0.0), 80.0);
     assert_eq!(with(RENDER, 2.0), 120.0);
 }
@@ -122,11 +122,11 @@ fn a_child_of_another_clock_is_moved_by_the_least_amount() {
     let shifted = spans(1);
     let path_of = |tree: &Tree, skew| path(tree, Rule::Last, skew);
     let found = path_of(&shifted, Skew::Shift);
-    // Both children are 30 late by one clock, and keep their distance.
+    // One clock is 30 late for both children, which keep their distance.
     let expected = [(0, 100, 120), (1, 120, 122), (3, 122, 128), (1, 128, 130), (0, 130, 135), (2, 135, 140)];
     assert_eq!(segments(&shifted, &found), expected);
     assert_eq!((found.adjusted.shifted_spans, found.shifted_ns), (2, 15));
-    // Without a shift, and with one clock for all, they are outside.
+    // Without a shift, or if all spans have one clock, they are outside.
     for (tree, skew) in [(&shifted, Skew::Clip), (&spans(0), Skew::Shift)] {
         let found = path_of(tree, skew);
         assert_eq!(segments(tree, &found), [(0, 100, 140)]);
@@ -134,8 +134,8 @@ fn a_child_of_another_clock_is_moved_by_the_least_amount() {
     }
 }
 
-/// A child of another service, half outside of its parent: moved inside if the parent waits for it,
-/// else clipped.
+/// A child of another service, half outside its parent: shifted inside if the parent waits for it,
+/// otherwise clipped.
 #[test]
 fn messages_and_what_only_follows_are_not_moved() {
     use SpanKind::{Client, Consumer, Internal, Producer, Server};
@@ -150,7 +150,7 @@ fn messages_and_what_only_follows_are_not_moved() {
         (Internal, Internal, 1, true, false),
         (Producer, Internal, 1, false, false),
         (Internal, Consumer, 1, false, false),
-        // The two sides of a call of one service to itself.
+        // The two sides of a call from one service to itself.
         (Client, Server, 0, false, true),
         (Server, Client, 0, false, false),
         (Client, Server, 0, true, false),
@@ -163,9 +163,9 @@ fn messages_and_what_only_follows_are_not_moved() {
     }
 }
 
-/// Spans that touch their parent from outside have no time in it, whatever the rule. For Jaeger's
-/// rule that decides the path: one that was taken first would keep off a sibling that ends at the
-/// very end.
+/// Spans that touch their parent from outside have no time in it, by any rule. With Jaeger's rule
+/// this affects the path: if such a span were taken first, it would exclude a sibling that ends at
+/// the very end.
 #[test]
 fn spans_that_touch_their_parent_from_outside_are_left_out() {
     let tree = tree(&[
@@ -183,8 +183,8 @@ fn spans_that_touch_their_parent_from_outside_are_left_out() {
     }
 }
 
-/// The parent is moved by 20 less, to 130..140; its child, 15 late by a third clock, by 15 more
-/// than that.
+/// The parent is moved 20 earlier, to 130..140. Its child, which a third clock timed 15 late, is
+/// moved by 15 more than that.
 #[test]
 fn a_child_is_moved_with_its_parent_and_by_its_own_clock() {
     let tree = tree(&[node(0, 0, NONE, 100, 140), node(1, 1, 0, 150, 160), node(2, 2, 1, 170, 175)]);
@@ -193,8 +193,8 @@ fn a_child_is_moved_with_its_parent_and_by_its_own_clock() {
     assert_eq!((found.adjusted.shifted_spans, found.adjusted.dropped_spans), (2, 0));
 }
 
-/// Both children end with their parent once they are clipped; Jaeger asks first the one that was
-/// recorded to end later.
+/// After clipping, both children end with their parent. Jaeger considers first the one whose
+/// recorded end is later.
 #[test]
 fn jaeger_sorts_by_ends_as_recorded() {
     let tree = tree(&[node(0, 0, NONE, 100, 140), node(1, 0, 0, 105, 140), node(2, 0, 0, 110, 150)]);
@@ -234,39 +234,38 @@ fn crisp_takes_the_last_written_of_equal_ends() {
     assert_eq!(segments(&tree, &found), [(0, 0, 20), (2, 20, 90), (0, 90, 100)]);
 }
 
-/// The time of a client's span is its length less its server's, which is not clipped if the call is
-/// clean: the server's span is the only child, and at most 1 % longer than the client's.
+/// The time of a client's span is its length less its server's. The server's span is not clipped if
+/// the call is clean: it is the only child, and at most 1 % longer than the client's.
 #[test]
 fn crisp_does_not_clip_the_server_of_a_clean_call() {
     use SpanKind::{Client, Server, Unspecified};
     let host = |host: u32, (node, side, _): Given| (node, side, Symbol(host));
-    // The time of node 1, whose child 2 reaches outside of it.
+    // The time of node 1, whose child 2 reaches outside it.
     let own = |root: SpanKind, parent: Given, child: Given, more: &[Given]| {
         let root = of_kind(root, node(0, 0, NONE, 0, 10_000));
         let tree = tree(&[&[root, parent, child][..], more].concat());
         let times = amounts(&tree, &path(&tree, Rule::Crisp, Skew::Clip).exclusive);
-        // The server's own time is its client's at most.
+        // The server's own time is at most its client's.
         assert!(times[&2] <= 1_000, "{times:?}");
         times[&1]
     };
     let (parent, child) = (node(1, 0, 0, 2_000, 3_000), node(2, 0, 1, 2_005, 3_010));
     let (client, server) = (of_kind(Client, parent), of_kind(Server, child));
-    // As long as the client's span at most: nothing is left. Clipped, 5 before it are.
+    // At most as long as the client's span: nothing is left. If clipped, 5 before it are left.
     assert_eq!(own(Unspecified, client, server, &[]), 0);
     assert_eq!(own(Unspecified, parent, child, &[]), 5);
     // 1.1 % longer.
     assert_eq!(own(Unspecified, client, of_kind(Server, node(2, 0, 1, 2_005, 3_016)), &[]), 5);
-    // Beside another child, which ended before.
+    // With another child, which ended before.
     assert_eq!(own(Unspecified, client, server, &[node(3, 0, 1, 2_001, 2_002)]), 4);
-    // A call whose client's side is not marked, below a server; and a child on another host.
+    // A call whose client side is not marked, below a server; and a child on another host.
     assert_eq!(own(Server, parent, server, &[]), 0);
     assert_eq!(own(Unspecified, parent, server, &[]), 5);
     assert_eq!(own(Unspecified, host(1, parent), host(2, child), &[]), 0);
     assert_eq!(own(Unspecified, host(1, parent), host(1, child), &[]), 5);
 }
 
-/// A child as long as its parent fits into it; one that lies inside already is not counted as
-/// moved.
+/// A child as long as its parent fits inside; one that is already inside does not count as moved.
 #[test]
 fn a_child_as_long_as_its_parent_is_moved_and_one_inside_is_not_counted() {
     let tree = tree(&[node(0, 0, NONE, 100, 140), node(1, 1, 0, 110, 150), node(2, 2, 0, 110, 120)]);
@@ -283,7 +282,7 @@ fn a_span_of_another_clock_that_is_too_long_is_clipped() {
     assert_eq!((found.adjusted.clipped_spans, found.adjusted.clipped_ns), (1, 10));
 }
 
-/// A tree whose times collide often, and whose children often lie outside of their parents.
+/// A tree with many equal times, and with children that are often outside their parents.
 fn random_tree(random: &mut Random) -> Tree {
     let base = [0, 1_000, u64::MAX - 80][random.below(3) as usize];
     let count = 1 + random.below(24) as u32;
@@ -319,8 +318,8 @@ fn segments_tile_the_root_whatever_the_rule() {
     }
 }
 
-/// The rule `last` as its definition says it, by recursion and search: who held the span up until
-/// `instant`?
+/// The rule `last` directly from its definition, by recursion and search: which span caused the
+/// delay until `instant`?
 fn reference(tree: &Tree, placed: &Placed, node: u32, mut instant: u64, found: &mut Vec<(u32, u64, u64)>) {
     let start = placed.interval(tree, node).unwrap().start;
     loop {
@@ -359,8 +358,8 @@ fn the_walk_finds_what_the_definition_says() {
     }
 }
 
-/// The second child begins at the very end of the first, so it waited for it: twice 50 and 50 more,
-/// also if the parent takes no time.
+/// The second child begins exactly when the first ends, so it waited for it: 100 and 50 more, even
+/// if the parent takes no time.
 #[test]
 fn a_child_that_begins_at_anothers_end_waited_for_it() {
     let tree = tree(&[node(0, 0, NONE, 0, 100), node(1, 0, 0, 0, 50), node(2, 0, 0, 50, 100)]);
@@ -376,7 +375,7 @@ fn retiming_by_one_changes_nothing_and_by_half_halves() {
         let length = tree.nodes()[0].length() as f64;
         assert_eq!(retimed(&tree, |_| 1.0), length, "seed {seed}: {tree:?}");
         assert_eq!(retimed(&tree, |_| 0.5), length / 2.0, "seed {seed}: {tree:?}");
-        // More of anything is never faster.
+        // Making a function slower never makes the trace faster.
         let slower = retimed(&tree, |name| if name.0 % 3 == 0 { 1.5 } else { 1.0 });
         assert!((length..=length * 1.5).contains(&slower), "seed {seed}: {slower} of {length}");
     }

@@ -1,4 +1,5 @@
-//! The rule `events` against Brown University's tool, event by event, on real executions of Hadoop.
+//! The rule `events` compared with Brown University's tool, event by event, on real executions of
+//! Hadoop.
 
 use std::sync::Arc;
 
@@ -50,7 +51,7 @@ fn check(text: &str, expected: &Value) -> Result<(), String> {
     if !traced.path.tiles(start, end) {
         return Err("the segments do not tile the path".to_owned());
     }
-    // The tool's time is in seconds or milliseconds, as the file's own, with the rounding of its
+    // The tool's time is in seconds or milliseconds, like the file's, with the rounding of its
     // floats.
     let (time, unit) = ((end - start) as f64, if text.contains("\"1364") { 1e9 } else { 1e6 });
     let expected = expected["spanTime"].as_f64().expect("a time");

@@ -1,13 +1,13 @@
-//! The allocation of samplers with an average rate: traces to keep are distributed by the logarithm
-//! of a key's count.
+//! The allocation of samplers with an average rate: the traces to keep are distributed by the
+//! logarithm of each key's count.
 
 use super::ByKey;
 
 /// Gives each key that occurred a rate (`calculateSampleRates` in the original).
 ///
-/// A key is due max(1, `ratio` * log10 of its count) traces, and an equal share of what the keys
-/// before it, by name, left over. The counts are in that order. If it has no more than that, all
-/// are kept; else one in count / due, rounded up.
+/// A key is due max(1, `ratio` * log10 of its count) traces, plus an equal share of what the keys
+/// before it left over. `counts` must be in order of the keys' names. If the key has no more traces
+/// than it is due, all are kept; otherwise one in count / due, rounded up.
 pub(super) fn allocate(ratio: f64, counts: &ByKey, rates: &mut ByKey) {
     rates.clear();
     let mut keys_left = counts.len() as f64;
@@ -18,8 +18,8 @@ pub(super) fn allocate(ratio: f64, counts: &ByKey, rates: &mut ByKey) {
         let due = (count.log10() * ratio).max(1.0) + share;
         extra -= share;
         keys_left -= 1.0;
-        // If no count is above 1, the ratio is infinite, and 0 * infinity is no number: max() takes
-        // the 1 then.
+        // If no count is above 1, the ratio is infinite, and 0 * infinity is NaN; max() returns 1
+        // then.
         let rate = if count <= due { 1.0 } else { (count / due).ceil() };
         extra += due - count / rate;
         rates.add(key, rate);

@@ -1,6 +1,6 @@
-//! `AvgSampleRate`: an average rate, met with the counts of the last interval.
+//! `AvgSampleRate`: an average rate, met by the counts of the last interval.
 //!
-//! Before the first interval is over, every key has the average rate itself. Golden vectors:
+//! Until the first interval is over, every key has the average rate itself. Golden vectors:
 //! `genericsampler_test.go` and `avgsamplerate_test.go`.
 
 use super::allocation::allocate;
@@ -11,7 +11,7 @@ use crate::{Baseline, Call, Keys};
 
 pub(crate) static AVERAGE_RATE: Kind = Kind {
     name: "dynsampler-avg",
-    about: "an average sample rate, frequent keys more, by the logarithm of their counts in the last interval",
+    about: "an average sample rate, shared by the logarithm of each key's count in the last interval",
     source: "AvgSampleRate, github.com/honeycombio/dynsampler-go 0.6.3",
     bias: "weights true; rates rounded up, so fewer are kept; keys unseen in the last interval are kept whole",
     parameters: &[
@@ -59,7 +59,7 @@ impl AverageRate {
 
 impl Baseline for AverageRate {
     fn keeps(&mut self, call: Call) -> bool {
-        // After one interval without traffic, further ones change nothing.
+        // Once an interval has passed without traffic, further ones change nothing.
         for _ in 0..self.ticks.passed(call.at_ns).min(2) {
             self.update();
         }

@@ -2,10 +2,10 @@
 //! the counts.
 //!
 //! A key whose average falls below the weight is forgotten. An interval without any traffic changes
-//! nothing. After three intervals, traffic of twice the average's sum ends an interval at once
-//! (burst detection); the call that brings it there still has the old rate. Golden vectors:
-//! `genericsampler_test.go`, `emasamplerate_test.go` and `emathroughput_test.go`. `EMAThroughput`
-//! divided its goal by the interval's length until 0.5.1; here it multiplies.
+//! nothing. After three intervals, traffic of twice the sum of the averages ends an interval at
+//! once (burst detection); the call that reaches this number still has the old rate. Golden
+//! vectors: `genericsampler_test.go`, `emasamplerate_test.go` and `emathroughput_test.go`. Until
+//! 0.5.1, `EMAThroughput` divided its goal by the interval's length; here it multiplies.
 
 use super::allocation::allocate;
 use super::{ByKey, one_in};
@@ -13,16 +13,16 @@ use crate::kind::{Kind, Parameter, Unit};
 use crate::ticks::Ticks;
 use crate::{Baseline, Call, Keys};
 
-/// Rate before the first interval of `EMAThroughput` is over.
+/// The rate until the first interval of `EMAThroughput` is over.
 const THROUGHPUT_RATE_AT_START: f64 = 10.0;
-/// A burst is this many times the averages' sum, in one interval.
+/// Traffic of this many times the sum of the averages in one interval is a burst.
 const BURST_MULTIPLE: f64 = 2.0;
-/// Intervals to pass before bursts are looked for.
+/// The number of intervals before bursts are detected.
 const BURST_DELAY_INTERVALS: u64 = 3;
 
 pub(crate) static MOVING_RATE: Kind = Kind {
     name: "dynsampler-ema",
-    about: "an average sample rate, by the logarithm of each key's moving average, with burst detection",
+    about: "an average sample rate, shared by the logarithm of each key's moving average, with burst detection",
     source: "EMASampleRate, github.com/honeycombio/dynsampler-go 0.6.3",
     bias: "weights true; rates rounded up, so fewer are kept; keys without an average are kept whole",
     parameters: &[
@@ -38,7 +38,7 @@ pub(crate) static MOVING_THROUGHPUT: Kind = Kind {
     name: "dynsampler-ema-throughput",
     about: "traces per second, shared by the logarithm of each key's moving average, with burst detection",
     source: "EMAThroughput, github.com/honeycombio/dynsampler-go 0.6.3",
-    bias: "weights true; lags behind by intervals, starts at one in 10; keys without an average are kept whole",
+    bias: "weights true; lags by some intervals, starts at one in 10; keys without an average are kept whole",
     parameters: &[Parameter::positive("goal", 100.0), Parameter::seconds("period", 15.0), WEIGHT],
     larger_keeps_more: true,
     build: |values, keys| {
@@ -50,7 +50,7 @@ const WEIGHT: Parameter = Parameter { name: "weight", unit: Unit::Number, defaul
 
 #[derive(Clone, Copy)]
 pub(super) enum Goal {
-    /// One trace of this many.
+    /// One trace in this many.
     AverageRate(f64),
     /// This many traces per interval.
     PerInterval(f64),
@@ -58,7 +58,7 @@ pub(super) enum Goal {
 
 pub(super) struct Moving {
     goal: Goal,
-    /// Of the newest interval in the average.
+    /// The weight of the newest interval in the average.
     weight: f64,
     ticks: Ticks,
     keys: Keys,
@@ -126,7 +126,7 @@ impl Baseline for Moving {
     fn keeps(&mut self, call: Call) -> bool {
         let passed = self.ticks.passed(call.at_ns);
         if passed > 0 {
-            // Only the first of them can have had traffic.
+            // Only the first of these intervals can have had traffic.
             self.update();
             self.intervals = self.intervals.saturating_add(passed);
         }

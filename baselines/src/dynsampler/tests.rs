@@ -1,4 +1,4 @@
-//! Golden vectors of dynsampler-go's own tests, and of the formulas by hand.
+//! Golden vectors from dynsampler-go's own tests, and its formulas by hand.
 
 use super::average::AverageRate;
 use super::moving::{Goal, Moving};
@@ -9,7 +9,8 @@ use crate::{Baseline, Call, Keys};
 
 /// The keys of `genericsampler_test.go`, in the order of their names; their counts are 3^0 to 3^7.
 const KEYS: [&str; 8] = ["arm", "bag", "bed", "bee", "box", "boy", "cat", "cow"];
-/// The keys of `TestAvgSampleUpdateMaps` and others, whose order by name is not that of the counts.
+/// The keys of `TestAvgSampleUpdateMaps` and others, whose order by name differs from that of their
+/// counts.
 const NUMBERS: [&str; 20] = [
     "one",
     "two",
@@ -33,19 +34,20 @@ const NUMBERS: [&str; 20] = [
     "twenty",
 ];
 
-/// Intervals that are over when `genericsampler_test.go` reads the rates, in the eighth.
+/// The number of intervals that are over when `genericsampler_test.go` reads the rates, in the
+/// eighth.
 const ROUNDS: usize = 7;
 
 fn powers_of_three() -> Vec<f64> {
     (0..8).map(|n| 3f64.powi(n)).collect()
 }
 
-/// All rates; 0 where there is none.
+/// All rates; 0 for keys without one.
 fn rates(rates: &ByKey) -> Vec<u64> {
     rates.numbers.iter().map(|&rate| rate as u64).collect()
 }
 
-/// The rates of the first keys, calculated one by one.
+/// The rates of the first keys, computed one by one.
 fn rates_by(keys: usize, rate: impl Fn(u32) -> f64) -> Vec<u64> {
     (0..).take(keys).map(|key| rate(key) as u64).collect()
 }
@@ -93,7 +95,7 @@ fn throughputs_over_powers_of_three() {
         assert_eq!(rates_by(8, |key| throughput.rate(key)), expected);
     };
     check(Share::EachKey, 10.0, [1, 1, 1, 2, 8, 24, 72, 218]);
-    // 3^n / (5/8), cut off: 1.6, 4.8, 14.4, 43.2, 129.6, 388.8, 1166.4, 3499.2.
+    // 3^n / (5/8), truncated: 1.6, 4.8, 14.4, 43.2, 129.6, 388.8, 1166.4, 3499.2.
     check(Share::AllKeys, 5.0, [1, 4, 14, 43, 129, 388, 1166, 3499]);
 
     let mut windowed = Windowed::new(100.0, 0.1, 1.0, &keys);
@@ -102,8 +104,8 @@ fn throughputs_over_powers_of_three() {
     assert_eq!(rates_by(8, |key| windowed.rate(key)), [1, 1, 1, 2, 6, 19, 58, 174]);
 }
 
-/// `TestAvgSampleUpdateMaps` and `TestEMASampleUpdateMaps`, with a goal of 20; the averages are
-/// brought to the counts by repeating them, as there.
+/// `TestAvgSampleUpdateMaps` and `TestEMASampleUpdateMaps`, with a goal of 20. As in the originals,
+/// repeating the counts brings the averages to them.
 #[test]
 fn an_average_rate_of_twenty() {
     let check = |names: &[&'static str], counts: &[f64], expected: &[u64]| {
@@ -202,14 +204,15 @@ fn averages_move_and_small_ones_are_forgotten() {
 #[test]
 fn a_window_rolls_over_the_last_five_seconds() {
     let mut windowed = Windowed::new(2.0, 1.0, 5.0, &Keys::new(["test_key"]));
-    // The original says 0 where there is no rate, which is taken as 1.
+    // The original returns 0 without a rate, which is treated as 1.
     let mut found = vec![windowed.rate(0)];
     for count in [20.0, 10.0, 50.0, 0.0, 0.0, 0.0, 40.0] {
         windowed.counts = vec![count].into();
         windowed.update(1);
         found.push(windowed.rate(0));
     }
-    // Seen in the last five seconds: 20, 30, 80, 80, 80, 60 (the 20 are out), 90 (the 10 are out).
+    // Seen in the last five seconds: 20, 30, 80, 80, 80, 60 (the 20 have left), 90 (the 10 have
+    // left).
     assert_eq!(found, [1.0, 2.0, 3.0, 8.0, 8.0, 8.0, 6.0, 9.0]);
     // `TestDropsOldBlocks`
     windowed.update(7);
@@ -217,13 +220,14 @@ fn a_window_rolls_over_the_last_five_seconds() {
     assert!(windowed.past.is_empty());
 }
 
-/// Keeps every call whose rate is 1, for no draw is below 1/2.
+/// A call that is kept only if the rate is 1, because the draw is at least 1/2.
 fn call(key: u32, at_ms: u64) -> Call {
     Call { key, at_ns: at_ms * 1_000_000, uniform: 0.5 }
 }
 
-/// Interval 1 s, an average of 3. Before the first tick the goal itself is the rate. Of 31 calls
-/// 31/3 are due, and of two keys with 30 and 1 still 31/3, of which the second takes one.
+/// An interval of 1 s, and an average of 3. Before the first tick, the goal itself is the rate. Of
+/// 31 calls 31/3 are due; of two keys with 30 and 1 calls still 31/3, of which the second takes
+/// one.
 #[test]
 fn ticks_fall_each_period_after_the_first_arrival() {
     let mut average = AverageRate::new(3.0, 1.0, &Keys::new(["a", "b"]));
@@ -241,7 +245,7 @@ fn ticks_fall_each_period_after_the_first_arrival() {
     assert_eq!(average.rates.numbers, [0.0, 0.0], "an interval without calls");
 }
 
-/// One per second of each key, in intervals of 1 s.
+/// One per second for each key, in intervals of 1 s.
 #[test]
 fn a_throughput_counts_each_interval_anew() {
     let mut throughput = Throughput::new(Share::EachKey, 1.0, 1.0, &Keys::new(["a", "b"]));
@@ -261,8 +265,8 @@ fn calls(baseline: &mut dyn Baseline, count: usize, key: u32, at_ms: u64) {
 }
 
 /// `TestEMABurstDetection`: the average of 1000 calls is 500, so the 1000th call of another key is
-/// a burst, but only once three intervals have passed. The interval then ends at once, and the next
-/// a full period later.
+/// a burst, but only after three intervals. The interval then ends at once, and the next one a full
+/// period later.
 #[test]
 fn a_burst_ends_an_interval() {
     let mut moving = Moving::new(Goal::PerInterval(1.0), 1.0, 0.5, &Keys::new(["foo", "bar"]));
@@ -273,7 +277,7 @@ fn a_burst_ends_an_interval() {
     assert_eq!(moving.averages.numbers[0], 500.0, "only one interval has passed");
 
     // 2,001 calls in the second interval: (2001 + 500) / 2 = 1250.5. None in the third, which
-    // changes nothing; one in the fourth: (1 + 1250.5) / 2 = 625.75.
+    // changes nothing. One in the fourth: (1 + 1250.5) / 2 = 625.75.
     moving.keeps(call(0, 3999));
     assert_eq!(moving.averages.numbers, [1250.5, 0.0]);
     moving.keeps(call(1, 4000));

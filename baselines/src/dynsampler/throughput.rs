@@ -1,9 +1,10 @@
-//! `PerKeyThroughput` and `TotalThroughput`: a number of traces per second, for each key or for all
-//! keys in equal shares.
+//! `PerKeyThroughput` and `TotalThroughput`: a number of traces per second, for each key or shared
+//! equally by all keys.
 //!
-//! The rate is the key's count in the last interval by what it may keep, cut off to a whole number.
-//! Golden vectors: `genericsampler_test.go` and `perkeythroughput_test.go`; for the total, by hand,
-//! as its tests give the results of the time before 0.6.0 where a share could be no fraction.
+//! The rate is the key's count in the last interval divided by the number it may keep, truncated to
+//! a whole number. Golden vectors: `genericsampler_test.go` and `perkeythroughput_test.go`. For the
+//! total they are computed by hand, because the original's tests still expect the results from
+//! before 0.6.0, when a share could not be a fraction.
 
 use super::{ByKey, one_in};
 use crate::kind::{Kind, Parameter};
@@ -14,7 +15,7 @@ pub(crate) static PER_KEY_THROUGHPUT: Kind = Kind {
     name: "dynsampler-per-key",
     about: "traces per second of each key, from its count in the last interval",
     source: "PerKeyThroughput, github.com/honeycombio/dynsampler-go 0.6.3",
-    bias: "weights true; rates cut off to whole numbers, so up to twice the goal; first interval kept whole",
+    bias: "weights true; rates truncated to whole numbers, so up to twice the goal; first interval kept whole",
     parameters: &[Parameter::positive("goal", 10.0), Parameter::seconds("period", 30.0)],
     larger_keeps_more: true,
     build: |values, keys| Box::new(Throughput::new(Share::EachKey, values[0], values[1], keys)),
@@ -24,7 +25,7 @@ pub(crate) static TOTAL_THROUGHPUT: Kind = Kind {
     name: "dynsampler-total",
     about: "traces per second in equal shares of the keys of the last interval",
     source: "TotalThroughput, github.com/honeycombio/dynsampler-go 0.6.3",
-    bias: "weights true; what rare keys leave of their share is not used; first interval kept whole",
+    bias: "weights true; the unused part of rare keys' shares is lost; first interval kept whole",
     parameters: &[Parameter::positive("goal", 100.0), Parameter::seconds("period", 30.0)],
     larger_keeps_more: true,
     build: |values, keys| Box::new(Throughput::new(Share::AllKeys, values[0], values[1], keys)),
@@ -38,11 +39,11 @@ pub(super) enum Share {
 
 pub(super) struct Throughput {
     share: Share,
-    /// Traces that may be kept in an interval, by a key or by all.
+    /// The number of traces that may be kept in an interval, by each key or by all.
     wanted: f64,
     ticks: Ticks,
     pub(super) counts: ByKey,
-    /// In the last interval.
+    /// The counts of the last interval.
     last: ByKey,
     wanted_per_key: f64,
 }
@@ -73,14 +74,15 @@ impl Throughput {
     }
 }
 
-/// The count by the wanted number, cut off to a whole number; 1 for a key that did not occur.
+/// The count divided by the wanted number, truncated to a whole number; 1 for a key that did not
+/// occur.
 pub(super) fn throughput_rate(count: f64, wanted_per_key: f64) -> f64 {
     if count > 0.0 { (count / wanted_per_key).max(1.0).trunc() } else { 1.0 }
 }
 
 impl Baseline for Throughput {
     fn keeps(&mut self, call: Call) -> bool {
-        // After one interval without traffic, further ones change nothing.
+        // Once an interval has passed without traffic, further ones change nothing.
         for _ in 0..self.ticks.passed(call.at_ns).min(2) {
             self.update();
         }

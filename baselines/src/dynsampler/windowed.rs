@@ -1,10 +1,10 @@
-//! `WindowedThroughput`: the total throughput, from a rolling window that is looked at often.
+//! `WindowedThroughput`: the total throughput, from a rolling window that is evaluated often.
 //!
-//! At each tick the window holds the intervals that ended within the lookback, which is cut off to
-//! whole intervals. The original answers 0 for a key that it has no rate for; as its users do, that
-//! is taken as 1. Golden vectors: `genericsampler_test.go` and `windowedthroughput_test.go`. The
-//! original's intervals are aligned to the Unix epoch and its ticks to its start; here both are
-//! aligned to the first arrival.
+//! At each tick the window holds the intervals that ended within the lookback, which is truncated
+//! to whole intervals. The original returns 0 for a key without a rate; like its users, this treats
+//! 0 as 1. Golden vectors: `genericsampler_test.go` and `windowedthroughput_test.go`. The original
+//! aligns its intervals to the Unix epoch and its ticks to its start; here both are aligned to the
+//! first arrival.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ pub(crate) static WINDOWED_THROUGHPUT: Kind = Kind {
     name: "dynsampler-windowed",
     about: "traces per second in equal shares of the keys of a rolling window",
     source: "WindowedThroughput, github.com/honeycombio/dynsampler-go 0.6.3",
-    bias: "weights true; until the window is full the goal is met with too few counts, so too much is kept",
+    bias: "weights true; until the window is full, rates come from too few counts, so too much is kept",
     parameters: &[
         Parameter::positive("goal", 100.0),
         Parameter::seconds("period", 1.0),
@@ -29,20 +29,20 @@ pub(crate) static WINDOWED_THROUGHPUT: Kind = Kind {
 };
 
 pub(super) struct Windowed {
-    /// Traces that may be kept in a lookback.
+    /// The number of traces that may be kept in a lookback.
     wanted: f64,
-    /// Intervals in a lookback.
+    /// The number of intervals in a lookback.
     lookback: u64,
     ticks: Ticks,
     interval: u64,
-    /// In the interval that goes on.
+    /// The counts of the present interval.
     pub(super) counts: ByKey,
-    /// Intervals with traffic, and their counts by key; no older than the lookback.
+    /// Past intervals with traffic, with their counts by key; none is older than the lookback.
     pub(super) past: VecDeque<(u64, Vec<(u32, f64)>)>,
-    /// Sum of the past. A rate is calculated when a call asks for it: those of a whole window would
-    /// cost each interval as much as all that the lookback holds.
+    /// The sum of the past intervals for each key. A rate is computed only when a call needs it:
+    /// recomputing all rates would cost each interval as much as everything in the window.
     in_window: Vec<f64>,
-    /// The keys in the window.
+    /// The number of keys in the window.
     occurring: usize,
     wanted_per_key: f64,
 }
@@ -63,7 +63,7 @@ impl Windowed {
         }
     }
 
-    /// Ends the interval that goes on, and `passed - 1` without traffic after it.
+    /// Ends the present interval, and `passed - 1` intervals without traffic after it.
     pub(super) fn update(&mut self, passed: u64) {
         let ended: Vec<_> = self.counts.iter().collect();
         self.counts.clear();
@@ -79,7 +79,7 @@ impl Windowed {
         let oldest = self.interval.saturating_sub(self.lookback);
         let gone = self.past.iter().take_while(|(interval, _)| *interval < oldest).count();
         for (key, count) in self.past.drain(..gone).flat_map(|(_, counts)| counts) {
-            // Counts are whole numbers, so nothing is left of them.
+            // Counts are whole numbers, so the sum returns to exactly 0.
             let in_window = &mut self.in_window[key as usize];
             *in_window -= count;
             self.occurring -= usize::from(*in_window == 0.0);

@@ -1,14 +1,14 @@
-//! Adaptive: the collector steers each operation's probability so that as many of its traces arrive
-//! as wanted.
+//! Adaptive: the collector adjusts each operation's probability toward a target rate of kept
+//! traces.
 //!
 //! Source: `PostAggregator` and `PercentageIncreaseCappedCalculator`,
 //! github.com/jaegertracing/jaeger, `internal/sampling/samplingstrategy/adaptive`; the defaults are
 //! those of its `options.go`. Golden vectors: `post_aggregator_test.go`.
 //!
-//! The collector sees only what was kept, and counts of that only what the probability kept.
-//! Simplified: its delay of two minutes and the client's polling (once a minute) are left out, so a
-//! new probability holds at once. On a recording that is shorter than a period nothing is ever
-//! adapted: what is kept then is `initial` and the lower bound.
+//! The collector sees only kept traces, and of these it counts only those that the probability
+//! kept. Simplified: the collector's delay of two minutes and the client's polling (once a minute)
+//! are left out, so a new probability applies at once. In a recording shorter than a period nothing
+//! ever adapts: the result depends only on `initial` and the lower bound.
 
 use std::collections::VecDeque;
 
@@ -17,22 +17,22 @@ use crate::kind::{Kind, Parameter, Unit};
 use crate::ticks::{Ticks, nanos};
 use crate::{Baseline, Call};
 
-/// Periods that the collector remembers (`AggregationBuckets`).
+/// The number of periods that the collector remembers (`AggregationBuckets`).
 const PERIODS_MAX: usize = 10;
-/// A rate this near to the target, as a share of it, is left alone (`DeltaTolerance`).
+/// A rate within this share of the target is left alone (`DeltaTolerance`).
 const TOLERANCE: f64 = 0.3;
-/// No probability is below this (`MinSamplingProbability`).
+/// The least probability (`MinSamplingProbability`).
 const PROBABILITY_MIN: f64 = 1e-5;
-/// A probability grows to at most this many times itself in a period.
+/// The greatest factor by which a probability grows in a period.
 const GROWTH_MAX: f64 = 2.0;
-/// Probabilities nearer than this are the same.
+/// Probabilities that differ by less than this are equal.
 const SAME: f64 = 1e-10;
 
 pub(crate) static KIND: Kind = Kind {
     name: "jaeger-adaptive",
-    about: "traces per second of each key, by steering its probability once a minute",
+    about: "traces per second of each key, by adjusting its probability once a minute",
     source: "PostAggregator, github.com/jaegertracing/jaeger, internal/sampling/samplingstrategy/adaptive",
-    bias: "slow: at most doubled a minute, from 0.001; what only the lower bound keeps has no true weight",
+    bias: "slow: at most doubles per minute, from 0.001; what only the lower bound keeps has no true weight",
     parameters: &[
         Parameter::positive("target", 1.0),
         Parameter::seconds("period", 60.0),
@@ -65,7 +65,7 @@ struct Adaptive {
     lower_s: f64,
     operations: Vec<Option<Operation>>,
     known: usize,
-    /// The keys of which the collector remembers traces; those of others it need not look at.
+    /// The keys for which the collector remembers traces; an update skips all others.
     remembered: Vec<u32>,
 }
 
@@ -73,12 +73,12 @@ struct Adaptive {
 struct Operation {
     probability: f64,
     bound: LowerBound,
-    /// Traces that the probability kept in the period that goes on; `None` if nothing was kept.
+    /// The number of traces that the probability kept in the present period; `None` if no trace was
+    /// kept.
     current: Option<u64>,
-    /// The same for past periods, the latest first. Empty if the collector remembers no trace.
+    /// The same for past periods, latest first. Empty if the collector remembers no trace.
     past: VecDeque<Option<u64>>,
-    /// At the last calculation: the probability before it, and whether it was believed to be in
-    /// use.
+    /// The probability before the last calculation, and whether it was believed to be in use.
     last: Option<(f64, bool)>,
 }
 
@@ -95,7 +95,7 @@ impl Operation {
 }
 
 impl Adaptive {
-    /// Ends the period and calculates anew.
+    /// Ends the period, and recalculates the probabilities.
     fn update(&mut self) {
         self.remembered.retain(|&key| {
             let Some(operation) = &mut self.operations[key as usize] else { return false };
@@ -110,9 +110,9 @@ impl Adaptive {
             }
             let old = operation.probability;
             let is_initial = |probability: f64| (probability - self.initial).abs() < SAME;
-            // The collector suspects clients that do not follow it. Ours does: what arrived last
-            // was kept with the probability of the time. But if nothing arrived, it goes by what it
-            // believed before.
+            // The collector checks whether clients use the probability that it sent. Ours always
+            // do: the latest traces were kept with the probability of their time. But if no trace
+            // arrived, the collector relies on its last belief.
             let in_use = is_initial(old)
                 || operation.past[0].is_some()
                 || operation.last.is_some_and(|(probability, in_use)| in_use && !is_initial(probability));
@@ -125,15 +125,15 @@ impl Adaptive {
     }
 }
 
-/// The mean of rates, the latest first, weighted with the fourth power of their place from the end.
+/// The mean of rates, latest first, weighted with the fourth power of the position counted from the
+/// end.
 pub(super) fn weighted(rates: &[f64]) -> f64 {
     let weights = || (1..=rates.len()).rev().map(|place| (place as f64).powi(4));
     let sum: f64 = rates.iter().zip(weights()).map(|(rate, weight)| rate * weight).sum();
     sum / weights().sum::<f64>().max(1.0)
 }
 
-/// The probability that brings the rate of kept traces to the target, not more than doubled at
-/// once.
+/// The probability that brings the rate of kept traces to the target, at most doubled at once.
 pub(super) fn steer(old: f64, rate: f64, target: f64, tolerance: f64) -> f64 {
     if (rate - target).abs() / target < tolerance {
         return old;
@@ -144,7 +144,7 @@ pub(super) fn steer(old: f64, rate: f64, target: f64, tolerance: f64) -> f64 {
 
 impl Baseline for Adaptive {
     fn keeps(&mut self, call: Call) -> bool {
-        // After as many periods as are remembered, further ones without traffic change nothing.
+        // Once all remembered periods have passed without traffic, further ones change nothing.
         for _ in 0..self.ticks.passed(call.at_ns).min(PERIODS_MAX as u64 + 1) {
             self.update();
         }

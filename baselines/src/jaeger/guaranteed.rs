@@ -1,5 +1,5 @@
-//! Guaranteed throughput: one probability for all operations, and at least one trace of each in an
-//! interval.
+//! Guaranteed throughput: one probability for all operations, and at least one trace of each
+//! operation per interval.
 //!
 //! Source: `GuaranteedThroughputProbabilisticSampler` under `PerOperationSampler`,
 //! github.com/uber/jaeger-client-go 2.30.0.

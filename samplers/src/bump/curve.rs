@@ -1,10 +1,10 @@
-//! f: from a count to a threshold, without a logarithm or an exponential for each call.
+//! f by table lookup: from a count to a threshold, without a logarithm or an exponential per call.
 //!
-//! With v = exponent * log2(count / lambda), f is 1 - exp(-2^-v): one function of one number
-//! whatever the parameters. [`Tables`] has it for all samplers of a process, so that parameters of
-//! single keys cost no memory of their own. Small whole counts, which matter most, have exact
-//! thresholds in a table for each lambda and exponent; these tables are shared by equal parameters
-//! and bounded together.
+//! With v = exponent * log2(count / lambda), f is 1 - exp(-2^-v): one function of one number,
+//! whatever the parameters. [`Tables`] holds it once for all samplers of a process, so that
+//! parameters of single keys cost no table. Small whole counts, which matter most, have exact
+//! thresholds in a table for each pair of lambda and exponent. Equal parameters share these tables,
+//! and their total size is bounded.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -12,37 +12,38 @@ use std::sync::{Arc, LazyLock};
 use super::{Bump, Count};
 use crate::threshold::Threshold;
 
-/// Whole counts below this one have exact thresholds.
+/// Whole counts below this have exact thresholds.
 const EXACT_COUNTS: u32 = 1 << 12;
-/// The memory of all exact tables of a sampler. Parameters beyond are looked up in [`Tables`] from
-/// the first call on.
+/// The greatest total size of a sampler's exact tables. Parameters that no longer fit are looked up
+/// in [`Tables`] from the first call on.
 const EXACT_BYTES_MAX: usize = 4 << 20;
-/// A count stays well below 2^32, where it would reach into the window's number.
+/// The largest count, well below 2^32, where it would overflow into the window's number.
 const COUNT_MAX: u32 = u32::MAX - (1 << 16);
 
-/// Logarithms are fixed-point numbers with this many bits behind the point.
+/// The number of fraction bits of a fixed-point logarithm.
 pub(super) const LOG_BITS: u32 = 32;
-/// 1, as such a number.
+/// 1 as a fixed-point logarithm.
 pub(super) const LOG_ONE: i64 = 1 << LOG_BITS;
 
-/// Table entries per unit of a logarithm: 2^6. Between them f is interpolated, which is right to
-/// (ln 2 / 64)^2 / 8 = 1.5e-5 of f.
+/// Table entries per unit of a logarithm: 2^6. Interpolation between them is right to (ln 2 / 64)^2
+/// / 8 = 1.5e-5 of f.
 const STEP_BITS: u32 = 6;
-/// Those of a count's logarithm: right to (1 / 256)^2 / (8 ln 2) = 2.8e-6.
+/// The same for the table of logarithms: 2^8 entries, right to (1 / 256)^2 / (8 ln 2) = 2.8e-6.
 const LOG_STEP_BITS: u32 = 8;
-/// 1 - exp(-2^6) is 1 in a double, and so is a threshold of 0.
+/// The first v of the table: 1 - exp(-2^6) is 1 as a double, and its threshold is 0.
 const V_MIN: i64 = -6 * LOG_ONE;
-/// 2^-57 is below the least probability.
+/// The number of units of v in the table: it ends at 57, and 2^-57 is below the least probability.
 const V_UNITS: usize = 63;
-/// log2(1 + 2^-32) is the least fixed-point number above 0.
+/// The number of units in the table of sums: log2(1 + 2^-32) rounds to the least fixed-point number
+/// above 0.
 const SUM_UNITS: usize = 32;
 
 /// The functions that all samplers of a process share: 50 kB.
 #[derive(Debug)]
 pub(super) struct Tables {
-    /// The thresholds of 1 - exp(-2^-v), for v from [`V_MIN`] on.
+    /// The thresholds of 1 - exp(-2^-v), from v = [`V_MIN`] on.
     thresholds: Box<[u64]>,
-    /// log2(1 + 2^-d), for d from 0 on.
+    /// log2(1 + 2^-d), from d = 0 on.
     sums: Box<[u64]>,
     /// log2(1 + m), for m from 0 to 1.
     logs: Box<[u64]>,
@@ -68,8 +69,8 @@ impl Tables {
         }
     }
 
-    /// The value at `at`, at least 0, between two entries of a table; of its last entry beyond the
-    /// end.
+    /// The table's value at `at`, which is at least 0, interpolated between two entries; beyond the
+    /// end, the last entry.
     #[inline]
     fn interpolate<const STEP_BITS: u32>(table: &[u64], at: i64) -> u64 {
         let rest_bits = LOG_BITS - STEP_BITS;
@@ -77,7 +78,7 @@ impl Tables {
         match table.get(entry..entry + 2) {
             Some(&[from, to]) => {
                 let rest = i128::from(at & ((1 << rest_bits) - 1));
-                // Either may be the larger.
+                // Either entry may be the larger one, so the difference is signed.
                 from.wrapping_add_signed(
                     ((i128::from(to.wrapping_sub(from) as i64) * rest) >> rest_bits) as i64,
                 )
@@ -92,8 +93,8 @@ impl Tables {
         Self::interpolate::<STEP_BITS>(&self.thresholds, v.saturating_sub(V_MIN).max(0))
     }
 
-    /// log2(2^a + 2^b), where the difference of `a` and `b` is a signed number: both may have
-    /// wrapped.
+    /// log2(2^a + 2^b). Both arguments may have wrapped around, so their difference is read as a
+    /// signed number.
     #[inline]
     pub(super) fn sum(&self, a: u64, b: u64) -> u64 {
         let difference = a.wrapping_sub(b) as i64;
@@ -122,20 +123,20 @@ pub(super) struct Curve {
 }
 
 impl Curve {
-    /// The least whole count, at least 1, from which on f is not above the minimum; or the largest
-    /// that is counted.
+    /// The least whole count, at least 1, from which on f is at most the minimum; or the largest
+    /// count, if f never falls that far.
     #[inline]
     pub(super) fn saturation(&self) -> u32 {
         self.saturation
     }
 
-    /// The threshold from there on.
+    /// The minimum's threshold, which holds from the saturation on.
     #[inline]
     pub(super) fn minimum(&self) -> u64 {
         self.minimum
     }
 
-    /// The threshold of f for a whole count; of 0 it is 0.
+    /// The threshold of f for a whole count; 0 for a count of 0.
     #[inline]
     pub(super) fn threshold(&self, count: u32) -> u64 {
         match self.exact.get(count as usize) {
@@ -149,7 +150,7 @@ impl Curve {
         if count == 0 { 0 } else { self.threshold_of_log2(self.tables.log2(count)) }
     }
 
-    /// The threshold of f for a count above 0, given by its logarithm.
+    /// The threshold of f for a count above 0, given its logarithm.
     #[inline]
     pub(super) fn threshold_of_log2(&self, count_log2: i64) -> u64 {
         let v = i128::from(self.exponent) * i128::from(count_log2 - self.lambda_log2);
@@ -162,7 +163,8 @@ impl Curve {
 pub(crate) struct Curves(HashMap<[u64; 2], Arc<[u64]>>);
 
 impl Curves {
-    /// The tables of these parameters, the first ones first, as long as there is memory for them.
+    /// Computes the tables of these parameters, in order, until they would exceed
+    /// [`EXACT_BYTES_MAX`].
     pub(crate) fn new<'a>(bumps: impl Iterator<Item = &'a Bump> + Clone) -> Self {
         let mut counts: HashMap<[u64; 2], u32> = HashMap::new();
         for bump in bumps.clone() {
@@ -183,7 +185,7 @@ impl Curves {
         Curves(curves)
     }
 
-    /// Parameters of the same f.
+    /// Identifies f: parameters with the same name share a table.
     fn name(bump: &Bump) -> [u64; 2] {
         [bump.lambda().to_bits(), bump.exponent().to_bits()]
     }
@@ -198,7 +200,7 @@ impl Curves {
     }
 }
 
-/// The number of counts that have an exact threshold.
+/// The number of counts with an exact threshold.
 fn exact_counts(bump: &Bump) -> u32 {
     match bump.count() {
         Count::Tumbling { .. } => saturation(bump, &looked_up(bump)).min(EXACT_COUNTS),
@@ -213,7 +215,7 @@ fn exact(bump: &Bump, count: u32) -> u64 {
 
 /// A curve without an exact table.
 fn looked_up(bump: &Bump) -> Curve {
-    // log2 of a lambda of 0 is negative infinity; nothing beyond 2^2000 is a double.
+    // log2(0) is negative infinity; no double is beyond 2^2000.
     let log2 = bump.lambda().log2().clamp(-2000.0, 2000.0);
     Curve {
         exact: Arc::from([]),
@@ -233,8 +235,8 @@ fn saturation(bump: &Bump, curve: &Curve) -> u32 {
     first(1, COUNT_MAX, |count| threshold(count) >= curve.minimum)
 }
 
-/// The least of `low..=high` for which `is` holds, given that it goes on holding from there; `high`
-/// if none.
+/// The least of `low..=high` for which `is` holds, by bisection: once `is` holds it must hold for
+/// all larger values. `high` if it never holds.
 fn first(mut low: u32, mut high: u32, is: impl Fn(u32) -> bool) -> u32 {
     while low < high {
         let middle = low + (high - low) / 2;
@@ -272,7 +274,7 @@ mod tests {
             (1.0, 0.9, 1..=1),
             (0.0, 0.0, 1..=1),
             (0.0, 0.5, 1..=1),
-            // The end of counting: 2^32 - 2^16 - 1.
+            // The largest count: 2^32 - 2^16 - 1.
             (100.0, 0.0, 4_294_901_759..=4_294_901_759),
             (1e300, 0.5, 4_294_901_759..=4_294_901_759),
         ] {
@@ -283,8 +285,8 @@ mod tests {
         }
     }
 
-    /// f falls to f(x) at x, which lies just beside a whole number: nearer than interpolation tells
-    /// apart.
+    /// f falls to the minimum at an x just beside a whole number: closer than interpolation could
+    /// distinguish.
     #[test]
     fn saturates_at_the_very_count_below_2_to_the_12() {
         for n in 0..200 {
@@ -310,8 +312,8 @@ mod tests {
                 {
                     let exact = bump.probability(f64::from(count)).get();
                     let error = (probability(curve.threshold(count)) - exact) / exact;
-                    // Interpolation is right to 2e-5; below 2^-40, thresholds are whole numbers of
-                    // 2^-56.
+                    // Interpolation is right to 2e-5; below 2^-40 the error is that of rounding to
+                    // whole multiples of 2^-56.
                     assert!(
                         error.abs() < 1e-4 || exact < 2f64.powi(-40),
                         "{lambda} {exponent} {count}: {error}"
@@ -346,12 +348,12 @@ mod tests {
         };
         assert_eq!(of(&[bump(10.0, 0.01)]), 100);
         assert_eq!(of(&[bump(100.0, 0.0)]), 4_096);
-        // The longest of those that share it; probabilities of single keys cost nothing.
+        // A shared table has the length of the longest; other minima cost nothing.
         let minima: Vec<Bump> = (1..=1000).map(|n| bump(10.0, f64::from(n) / 1000.0)).collect();
         assert_eq!(of(&minima), 317, "10 / sqrt(-ln(1 - 0.001)) = 316.1");
         let many: Vec<Bump> = (1..10_000).map(|n| bump(f64::from(n), 0.0)).collect();
         assert_eq!(of(&many), EXACT_BYTES_MAX / 8);
-        // Those without a table of their own are right all the same.
+        // Parameters without a table of their own are looked up, and are right as well.
         let (curves, last) = (Curves::new(many.iter()), &many[9_998]);
         for count in [1, 50, 4_095, 20_000, 1 << 20] {
             let error = probability(curves.of(last).threshold(count))

@@ -1,9 +1,9 @@
 //! A decaying count: a record's word is the time at which the count will have fallen to 1.
 //!
-//! A count x at the time t is 2^((word - t) / half-life), so the word says all by itself: decay
-//! changes nothing of it. A call turns x into x + 1, which adds log2(1 + 1 / x) half-lives. Times
-//! are fixed-point numbers of half-lives that wrap, after 2^32 half-lives (49 days for a
-//! millisecond, 136 years for a second); their differences are what is looked at.
+//! A count x at time t is 2^((word - t) / half-life), so decay changes the count without a write to
+//! the word. A call turns x into x + 1, which adds log2(1 + 1 / x) half-lives to the word. Times
+//! are fixed-point numbers of half-lives that wrap around after 2^32 half-lives (49 days for a
+//! half-life of a millisecond, 136 years for a second); only their differences are used.
 
 use super::Bump;
 use super::common::{REASONS, batch_bits};
@@ -12,15 +12,15 @@ use crate::decision::Reason;
 use crate::nanos::Nanos;
 use crate::policy::{LATE_MAX, Policy, Step, Write};
 
-/// The logarithm below which a count is 0. A key whose count is 0 is as good as new.
+/// The logarithm below which a count is 0: a key with such a count is treated as new.
 const FORGOTTEN: i64 = -24 * LOG_ONE;
-/// The logarithm of the largest count. A billion calls a second with a half-life of an hour come to
+/// The logarithm of the largest count. A billion calls a second with a half-life of an hour reach
 /// 2^42.4.
 const COUNT_MAX: i64 = 44 * LOG_ONE;
 
-/// Threads that share a hot key meet at its word for each call as long as its count is small. From
-/// 4096 * shards on, each shard adds its calls in batches of x / (2048 * shards), as a tumbling
-/// count's shards do: x is then right to one in 1024.
+/// While a hot key's count is small, each of its calls writes the word, and threads contend for it.
+/// From a count of 4096 * shards on, each shard adds its calls in batches of x / (2048 * shards),
+/// as with a tumbling count: x is then right to one part in 1024.
 #[derive(Debug)]
 pub(crate) struct Decaying {
     bump: Bump,
@@ -29,18 +29,19 @@ pub(crate) struct Decaying {
     /// 2^(32 + shift) / half-life, in 64 bits.
     multiplier: u64,
     shift: u32,
-    /// The number of half-lives that `now` may lie behind, as a logarithm: [`LATE_MAX`].
+    /// [`LATE_MAX`] in half-lives, as a logarithm of the count: how far `now` may lie behind.
     late_max: i64,
     /// See [`batch_bits`].
     batch_bits: u32,
 }
 
 impl Decaying {
-    /// `half_life` is a millisecond or longer.
+    /// `half_life` is at least a millisecond.
     pub(super) fn new(bump: &Bump, half_life: Nanos, curves: &Curves, shards: u32) -> Self {
         let nanos = half_life.get().max(1);
-        // The quotient has 64 bits: nanos has `bits`, so 2^(63 + bits) / nanos lies from 2^63 on
-        // below 2^64; of a power of two it would be 2^64, hence the subtraction.
+        // The quotient fits in 64 bits: with `bits` the bit length of nanos - 1, 2^(63 + bits) /
+        // nanos is at least 2^63 and below 2^64. Using the bit length of nanos itself would give
+        // 2^64 for a power of two.
         let bits = u64::BITS - (nanos - 1).leading_zeros();
         let multiplier = ((1u128 << (63 + bits)) / u128::from(nanos)) as u64;
         let mut decaying = Decaying {
@@ -52,7 +53,7 @@ impl Decaying {
             late_max: 0,
             batch_bits: batch_bits(shards),
         };
-        // Differences of rounded times are off by one at most.
+        // Differences of rounded times are off by at most one.
         decaying.late_max = decaying.time(LATE_MAX) as i64 + 1;
         decaying
     }
@@ -63,12 +64,13 @@ impl Decaying {
         ((u128::from(self.multiplier) * u128::from(now.get())) >> self.shift) as u64
     }
 
-    /// The logarithm of the count; `None` if it is 0. A thread that is late sees a larger count
-    /// than there was, never a smaller one: it keeps less.
+    /// The logarithm of the count; `None` if it is 0. A late thread sees a larger count than the
+    /// true one, never a smaller one, so it keeps less.
     #[inline]
     fn count_log2(&self, word: u64, time: u64) -> Option<i64> {
         let log2 = word.wrapping_sub(time) as i64;
-        // Further ahead than the largest count and a late thread explain, the clock was set back.
+        // A word further ahead than the largest count and a late thread explain means that the
+        // clock was set back.
         let known = (FORGOTTEN..=COUNT_MAX + self.late_max).contains(&log2);
         known.then_some(log2.min(COUNT_MAX))
     }
@@ -107,8 +109,7 @@ impl Policy for Decaying {
         let time = self.time(now);
         match self.count_log2(word, time) {
             Some(_) => self.curve.tables.sum(word, time.wrapping_add(u64::from(calls.ilog2()) << LOG_BITS)),
-            // The count was forgotten since the call's step. The call itself is all that is known
-            // to be of now.
+            // The count was forgotten after the call's step. Only this call is known to be recent.
             None => time,
         }
     }
@@ -147,8 +148,7 @@ mod tests {
         policy.step(word, Nanos::new(now), Nanos::ZERO)
     }
 
-    /// The count before a call, read back from its threshold with an exponent of 2 and a large
-    /// lambda.
+    /// Makes one call: replaces `word`, and returns the step.
     #[track_caller]
     fn call(policy: &BumpPolicy, word: &mut u64, now: u64) -> Step {
         let step = step(policy, *word, now);
@@ -175,15 +175,15 @@ mod tests {
             for now in [0, 1, nanos / 3, nanos, 1_000 * nanos.min(SECOND), u64::MAX] {
                 let exact = (u128::from(now) << 32) / u128::from(nanos);
                 let found = decaying.time(Nanos::new(now));
-                // The multiplier is right to one in 2^63.
+                // The multiplier is right to one part in 2^63.
                 let error = u128::from((exact as u64).wrapping_sub(found));
                 assert!(error <= 1 + (exact >> 62), "{now} / {nanos}: {found}, {exact}");
             }
         }
     }
 
-    /// By hand: calls at 0, 0, 1 and 3 half-lives see 0, 1, (0 + 1 + 1) / 2 = 1 and (1 + 1) / 4 =
-    /// 0.5.
+    /// By hand: calls at 0, 0, 1 and 3 half-lives see the counts 0, 1, (0 + 1 + 1) / 2 = 1 and 0.5
+    /// = (1 + 1) / 4.
     #[test]
     fn a_count_halves_in_each_half_life() {
         let (policy, bump) = policy(1.0, 0.0, Nanos::from_secs(2), 1);
@@ -196,7 +196,7 @@ mod tests {
         }
     }
 
-    /// Against a count in real arithmetic, over bursts and pauses.
+    /// Compared with a count in floating point, over bursts and pauses.
     #[test]
     fn counts_as_real_arithmetic_does() {
         for (exponent, half_life) in [(2.0, 300), (0.5, 1), (1.0, 60_000)] {
@@ -239,7 +239,7 @@ mod tests {
         call(&policy, &mut word, start);
         near(step(&policy, word, start - SECOND).threshold, &bump, 2.0);
         assert_eq!(step(&policy, word, start - 60 * SECOND).threshold, Threshold::MAX.get());
-        // Late by a minute, with the largest count; then a second more.
+        // A minute late with the largest count; then a second more.
         let full = word.wrapping_add_signed(COUNT_MAX);
         assert_eq!(step(&policy, full, start - 60 * SECOND).threshold, Threshold::MAX.get());
         let anew = step(&policy, full, start - 62 * SECOND);
@@ -274,7 +274,7 @@ mod tests {
             assert_eq!(step(&policy, word(log2 + 1.0), 0).write, Write::Batch(4));
             let after = policy.batch(word(log2), 8, Nanos::ZERO, Nanos::ZERO);
             near(step(&policy, after, 0).threshold, &bump, first as f64 + 8.0);
-            // The count was forgotten since: a small lambda tells 1 from 0.
+            // The count was forgotten in between: a small lambda distinguishes a count of 1 from 0.
             let later = policy.batch(word(log2), 8, Nanos::from_secs(100), Nanos::ZERO);
             let (small, bump) = self::policy(1.0, 0.0, Nanos::from_secs(1), shards);
             near(step(&small, later, 100 * SECOND).threshold, &bump, 1.0);
@@ -286,7 +286,7 @@ mod tests {
         let (policy, _) = policy(1.0, 0.0, Nanos::from_secs(1), 1);
         let idle = |word: u64, now: u64| policy.idle(word, Nanos::new(now), Nanos::ZERO).get();
         let mut word = policy.fresh(Nanos::new(SECOND), Nanos::ZERO);
-        assert_eq!(idle(word, SECOND), 0, "fresh, and not for long: a sweep leaves it alone");
+        assert_eq!(idle(word, SECOND), 0, "just created: a sweep must not evict it");
         call(&policy, &mut word, SECOND);
         // A count of 1 is forgotten after 24 half-lives.
         assert_eq!([idle(word, SECOND), idle(word, 25 * SECOND)], [0, 0]);

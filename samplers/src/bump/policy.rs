@@ -1,4 +1,4 @@
-//! Bump, made ready for deciding.
+//! Bump's parameters, compiled into a policy.
 
 use super::common::REASONS;
 use super::curve::Curves;
@@ -11,8 +11,8 @@ use crate::nanos::Nanos;
 use crate::policy::{Policy, Step};
 use crate::threshold::Threshold;
 
-/// One set of bump's parameters, with either count. Samplers whose counts all tumble use
-/// [`Tumbling`] itself: to ask which count it is costs 16 instructions of 283 a decision.
+/// One set of bump's parameters, with any count. A sampler whose counts are all tumbling uses
+/// [`Tumbling`] directly: matching on this enum costs 16 of a decision's 283 instructions.
 #[derive(Debug)]
 pub(crate) enum BumpPolicy {
     Tumbling(Tumbling),
@@ -22,7 +22,7 @@ pub(crate) enum BumpPolicy {
 }
 
 impl BumpPolicy {
-    /// `shards`: the number of parts in which calls are counted, a power of two.
+    /// `shards` is the number of parts in which calls are counted, a power of two.
     pub(crate) fn new(bump: &Bump, curves: &Curves, shards: u32) -> Self {
         match bump.count() {
             Count::Tumbling { window, .. } => {
@@ -35,16 +35,16 @@ impl BumpPolicy {
         }
     }
 
-    /// As [`Policy::carried`] where all counts tumbled.
+    /// As [`Policy::carried`], from a table in which all counts were tumbling.
     pub(crate) fn carried_from_tumbling(&self, old: &Tumbling, word: u64, now: Nanos, offset: Nanos) -> u64 {
         match self {
             BumpPolicy::Tumbling(tumbling) => tumbling.carried(old, word, now, offset),
-            // The word of another count means something else.
+            // The word of another count has another meaning.
             _ => self.fresh(now, offset),
         }
     }
 
-    /// The only parameters of a sampler.
+    /// The policy of a sampler with one set of parameters.
     #[cfg(test)]
     pub(crate) fn lone(bump: &Bump, shards: u32) -> Self {
         Self::new(bump, &Curves::new([bump].into_iter()), shards)
@@ -97,7 +97,7 @@ impl Policy for BumpPolicy {
                 decaying.carried(old, word, now, offset)
             }
             (BumpPolicy::Uncounted(_), BumpPolicy::Uncounted(_)) => word,
-            // The word of another count means something else.
+            // The word of another count has another meaning.
             _ => self.fresh(now, offset),
         }
     }

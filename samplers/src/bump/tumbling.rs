@@ -8,30 +8,31 @@ use crate::division::Divisor;
 use crate::nanos::Nanos;
 use crate::policy::{LATE_MAX, Policy, Step, Write};
 
-/// The word: the window's number (its low 32 bits) above, the calls counted in it below.
+/// The word holds the low 32 bits of the window's number above the number of calls counted in that
+/// window.
 ///
-/// Threads that share a hot key meet at its word only as long as its count matters:
+/// Threads that share a hot key contend for its word only while its count matters:
 ///
-/// - From the curve's saturation on, f(x) is no more than the minimum whatever x is: calls read the
-///   word and write nothing.
-/// - Where x is large before that, each shard adds its calls in batches. A shard counts kept and
-///   dropped calls apart, and its counts go on from window to window, so that each of these 2 *
-///   shards batches is wrong by less than its size, too low or too high. Sizes are chosen so that
-///   together they are at most x / 1024: f(x), which falls with x^2, is then wrong by 0.2 %. The
-///   least x at which this begins is 4096 * shards.
+/// - From the curve's saturation on, f(x) is at most the minimum for every x: calls read the word
+///   and write nothing.
+/// - For a large x below that, each shard adds its calls in batches. A shard counts kept and
+///   dropped calls separately, and its tallies continue from window to window, so each of these 2 *
+///   shards batches is wrong by less than its size, in either direction. The sizes are chosen so
+///   that together they are at most x / 1024: f(x), which falls with x^2, is then wrong by at most
+///   0.2 %. Batches begin at x = 4096 * shards.
 #[derive(Debug)]
 pub(crate) struct Tumbling {
     bump: Bump,
     curve: Curve,
     length: Nanos,
     window: Divisor,
-    /// The number of windows that `now` may lie behind: [`LATE_MAX`], rounded up.
+    /// The number of windows by which `now` may lie behind: [`LATE_MAX`], rounded up.
     late_max: i32,
     /// See [`batch_bits`].
     batch_bits: u32,
 }
 
-/// The count's part of the word.
+/// The part of the word that holds the count.
 const COUNT: u64 = u32::MAX as u64;
 
 impl Tumbling {
@@ -51,8 +52,8 @@ impl Tumbling {
         self.window.quotient(now.saturating_add(offset).get()) as u32
     }
 
-    /// By how many windows `number` lies after the word's: zero for a call that is in it, or late
-    /// for it.
+    /// The number of windows from the word's to `number`: zero for a call in the word's window, and
+    /// for one that is late for it.
     fn windows_since(&self, word: u64, number: u32) -> u32 {
         let of_word = (word >> 32) as u32;
         let late = of_word.wrapping_sub(number) as i32;
@@ -94,13 +95,12 @@ impl Policy for Tumbling {
         let number = self.window_number(now, offset);
         match self.windows_since(word, number) {
             0 => self::word((word >> 32) as u32, (word & COUNT) + calls),
-            // A window ended since the call's step. The call itself is all that is known to be of
-            // the new one.
+            // A window ended after the call's step. Only this call is known to be in the new one.
             _ => self::word(number, 1),
         }
     }
 
-    /// A count that went no further goes on from there: f of it is no more than the old minimum.
+    /// A saturated count continues from where it stopped: f of it is at most the old minimum.
     fn carried(&self, old: &Self, word: u64, now: Nanos, offset: Nanos) -> u64 {
         if self.bump.counts_as(&old.bump) { word } else { self.fresh(now, offset) }
     }
@@ -141,7 +141,7 @@ mod tests {
         policy.step(word, Nanos::new(now), Nanos::ZERO)
     }
 
-    /// One call after the other: the word after it, and the threshold that it met.
+    /// Makes one call: replaces `word`, and returns the threshold that the call met.
     #[track_caller]
     fn call(policy: &BumpPolicy, word: &mut u64, now: u64) -> u64 {
         let step = step(policy, *word, now);
@@ -190,12 +190,12 @@ mod tests {
         let policy = policy(1.0, 0.0, 1);
         let mut word = policy.fresh(Nanos::new(100 * SECOND), Nanos::ZERO);
         assert_eq!(call(&policy, &mut word, 100 * SECOND), 0);
-        // f(1), f(2): behind by a nanosecond, and by the whole minute that a thread may be late.
+        // f(1) and f(2): late by a nanosecond, and by the full minute that a thread may be late.
         assert_ne!(call(&policy, &mut word, 100 * SECOND - 1), 0);
         assert_ne!(call(&policy, &mut word, 40 * SECOND), 0);
         assert_eq!(word, 100 << 32 | 3);
         assert_ne!(call(&policy, &mut word, 39 * SECOND), 0, "61 windows back");
-        // Further back, the clock was set back.
+        // Further back: the clock was set back.
         assert_eq!(call(&policy, &mut word, 39 * SECOND - 1), 0);
         assert_eq!(word, 38 << 32 | 1);
     }
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn batches_begin_where_they_are_a_thousandth() {
         for (shards, first) in [(1, 4_096), (8, 32_768), (256, 1 << 20)] {
-            // Far from saturation at all of these counts.
+            // Saturation is far above all of these counts.
             let policy = policy(1e7, 0.0, shards);
             assert_eq!(step(&policy, first - 1, 0).write, Write::Word(first));
             assert_eq!(step(&policy, first, 0).write, Write::Batch(2));

@@ -1,4 +1,4 @@
-//! The trace allowances of a cap, asked in a row: the key's, then that of all.
+//! A cap's allowances for traces, asked in turn: the key's, then that of all traces.
 
 use super::{Answer, Bucket, Cap, Meter};
 use crate::decision::{Decision, Reason};
@@ -6,8 +6,8 @@ use crate::nanos::Nanos;
 use crate::randomness::Randomness;
 use crate::threshold::Threshold;
 
-/// The buckets of a cap that a sampler asks. Plain values: the meters are the table's, and outlive
-/// a change of the cap.
+/// The buckets of a cap for traces. Plain values: the meters belong to the table, and survive a
+/// change of the cap.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Caps {
     traces: Option<Bucket>,
@@ -15,7 +15,7 @@ pub(crate) struct Caps {
 }
 
 impl Caps {
-    /// The buckets of this process's share.
+    /// The buckets for this process's share.
     pub(crate) fn new(cap: &Cap) -> Self {
         let cap = cap.own_share();
         Caps { traces: cap.traces.map(Bucket::new), key_traces: cap.key_traces.map(Bucket::new) }
@@ -30,7 +30,8 @@ impl Caps {
         self.key_traces.is_some()
     }
 
-    /// Begins with the meter of all traces where another cap was at work.
+    /// Takes over the meter of all traces from another cap: clamps its debt if the allowance
+    /// differs.
     pub(crate) fn take_over(&self, old: Option<&Caps>, all: &Meter, now: Nanos) {
         if let Some(bucket) = &self.traces
             && old.and_then(|old| old.traces) != self.traces
@@ -39,7 +40,7 @@ impl Caps {
         }
     }
 
-    /// As [`Caps::take_over`], with the meters of keys.
+    /// As [`Caps::take_over`], for the meters of keys.
     pub(crate) fn take_over_keys<'a>(
         &self,
         old: Option<&Caps>,
@@ -53,8 +54,8 @@ impl Caps {
         }
     }
 
-    /// The decision about a trace that the sampler keeps. A threshold that was no true weight stays
-    /// none.
+    /// Decides about a trace that the sampler keeps. A decision without a threshold stays without
+    /// one.
     #[inline]
     pub(crate) fn admit(
         &self,
@@ -83,7 +84,7 @@ impl Caps {
                     is_weighed &= still;
                 }
                 refused => {
-                    // The key's part was taken for nothing.
+                    // The trace is not kept, so the key gets its unit back.
                     if let Some((meter, bucket)) = of_key {
                         meter.give_back(bucket, 1);
                     }

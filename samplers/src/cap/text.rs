@@ -1,4 +1,4 @@
-//! Caps as text.
+//! The text form of caps.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -7,22 +7,22 @@ use std::str::FromStr;
 use super::{Allowance, Cap};
 use crate::config_error::ConfigError;
 
-/// The names of the rates and of their bursts.
+/// The names of each rate and its burst.
 pub(super) const NAMES: [(&str, &str); 4] = [
     ("traces", "burst"),
     ("key_traces", "key_burst"),
     ("bytes", "bytes_burst"),
     ("key_bytes", "key_bytes_burst"),
 ];
-const EXAMPLE: &str = "write for example traces=100,burst=25,key_traces=10,bytes=1e6,replicas=4";
+const EXAMPLE: &str = "use a form such as traces=100,burst=25,key_traces=10,bytes=1e6,replicas=4";
 
 impl Cap {
-    /// The allowances in the order of their names.
+    /// The allowances, in the order of [`NAMES`].
     pub(super) fn allowances(&self) -> [Option<Allowance>; 4] {
         [self.traces, self.key_traces, self.bytes, self.key_bytes]
     }
 
-    /// The values by their names, of those that are given.
+    /// The names and values of the allowances that are set.
     #[cfg(feature = "parameters")]
     pub(crate) fn values(&self) -> impl Iterator<Item = (&'static str, f64)> {
         self.allowances().into_iter().zip(NAMES).flat_map(|(allowance, (rate, burst))| {
@@ -30,7 +30,7 @@ impl Cap {
         })
     }
 
-    /// From the values of the names: rates and bursts.
+    /// A cap from rates and bursts, in the order of [`NAMES`].
     pub(crate) fn from_values(
         values: [(Option<f64>, Option<f64>); 4],
         replicas: NonZeroU32,
@@ -79,9 +79,7 @@ impl FromStr for Cap {
         let mut values = [(None, None); 4];
         let mut replicas = None;
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-            let (name, value) = part
-                .split_once('=')
-                .ok_or_else(|| ConfigError::syntax(part, format!("write name=value; {EXAMPLE}")))?;
+            let (name, value) = part.split_once('=').ok_or_else(|| ConfigError::syntax(part, EXAMPLE))?;
             let number = || value.parse::<f64>().map_err(|_| ConfigError::syntax(part, EXAMPLE));
             let at = |find: fn(&(&str, &str), &str) -> bool| NAMES.iter().position(|names| find(names, name));
             let repeated = if let Some(at) = at(|names, name| names.0 == name) {

@@ -1,4 +1,4 @@
-//! Text to config.
+//! Parses the text form of a config.
 
 use std::num::NonZeroU64;
 use std::str::FromStr;
@@ -29,14 +29,15 @@ impl FromStr for Config {
             "never" => no_parameters(name, rest).map(|()| Config::Never),
             "ratio" => {
                 let share =
-                    rest.ok_or_else(|| ConfigError::missing("ratio", "write for example ratio:0.1"))?;
+                    rest.ok_or_else(|| ConfigError::missing("ratio", "give a share, such as ratio:0.1"))?;
                 Ratio::new(probability(share, share, "ratio:0.1")?).map(Config::Ratio)
             }
             "every" => {
-                let n = rest.ok_or_else(|| ConfigError::missing("every", "write for example every:10"))?;
-                n.parse::<NonZeroU64>().map(Config::EveryNth).map_err(|_| {
-                    ConfigError::syntax(n, "n is a whole number from 1; write for example every:10")
-                })
+                let n =
+                    rest.ok_or_else(|| ConfigError::missing("every", "give a number, such as every:10"))?;
+                n.parse::<NonZeroU64>()
+                    .map(Config::EveryNth)
+                    .map_err(|_| ConfigError::syntax(n, "use a whole number from 1, such as every:10"))
             }
             "bump" => per_key(rest.unwrap_or(""), bump).map(Config::Bump),
             "bucket" => per_key(rest.unwrap_or(""), token_bucket).map(Config::TokenBucket),
@@ -54,8 +55,8 @@ fn no_parameters(name: &str, rest: Option<&str>) -> Result<(), ConfigError> {
     }
 }
 
-/// `PARAMETERS;"KEY":PARAMETERS;...`. `parse` reads one list of parameters; those that it lacks
-/// come from the second argument, if there is one.
+/// Parses `PARAMETERS;"KEY":PARAMETERS;...`. `parse` reads one list of parameters, and takes those
+/// that are missing from its second argument if there is one.
 fn per_key<P>(
     text: &str,
     parse: impl Fn(Parameters<'_>, Option<&P>) -> Result<P, ConfigError>,
@@ -67,7 +68,7 @@ fn per_key<P>(
     let mut result = PerKey::new(parse(Parameters::read(first)?, None)?);
     while let Some(text) = rest {
         let (key, after) = quoted(text)?;
-        // Parameters hold no quote and no semicolon.
+        // Parameters contain no quote and no semicolon.
         let (parameters, others) = match after.split_once(';') {
             Some((parameters, others)) => (parameters, Some(others)),
             None => (after, None),
@@ -78,7 +79,7 @@ fn per_key<P>(
         if result.overrides().len() >= KEYS_MAX {
             return Err(ConfigError::out_of_range(
                 key,
-                format!("at most {KEYS_MAX} keys have parameters of their own"),
+                format!("at most {KEYS_MAX} keys can have their own parameters"),
             ));
         }
         let parameters = parse(Parameters::read(parameters)?, Some(result.default()))?;
@@ -90,8 +91,7 @@ fn per_key<P>(
 
 /// Splits `"KEY":rest`.
 fn quoted(text: &str) -> Result<(String, &str), ConfigError> {
-    let wrong =
-        || ConfigError::syntax(text, "after `;` comes a quoted key; write for example ;\"GET /\":rate=2");
+    let wrong = || ConfigError::syntax(text, "after `;` write a quoted key, such as ;\"GET /\":rate=2");
     let mut key = String::new();
     let mut chars = text.strip_prefix('"').ok_or_else(wrong)?.chars();
     loop {
@@ -106,7 +106,8 @@ fn quoted(text: &str) -> Result<(String, &str), ConfigError> {
     }
 }
 
-/// `name=value,name=value`: taken out one by one, so that what remains is unknown.
+/// The pairs of `name=value,name=value`. Known ones are taken out one by one, so that those left at
+/// the end are unknown.
 struct Parameters<'a> {
     pairs: Vec<(&'a str, &'a str)>,
 }
@@ -116,7 +117,7 @@ impl<'a> Parameters<'a> {
         let mut pairs: Vec<(&str, &str)> = Vec::new();
         for part in text.split(',').filter(|_| !text.is_empty()) {
             let (name, value) = part.split_once('=').ok_or_else(|| {
-                ConfigError::syntax(part, "parameters are name=value, with commas between them")
+                ConfigError::syntax(part, "write parameters as name=value, separated by commas")
             })?;
             if pairs.iter().any(|(known, _)| *known == name) {
                 return Err(ConfigError::repeated(name, "give each parameter once"));
@@ -126,7 +127,7 @@ impl<'a> Parameters<'a> {
         Ok(Parameters { pairs })
     }
 
-    /// The parameter's text and `name=value`, for errors.
+    /// The parameter's value, and `name=value` for errors.
     fn take(&mut self, name: &str) -> Option<(&'a str, String)> {
         let position = self.pairs.iter().position(|(known, _)| *known == name)?;
         let (name, value) = self.pairs.swap_remove(position);
@@ -152,14 +153,14 @@ fn number(value: &str, part: impl Into<String>, example: &str) -> Result<f64, Co
 fn probability(value: &str, part: impl Into<String>, example: &str) -> Result<Probability, ConfigError> {
     let part = part.into();
     Probability::new(number(value, part.clone(), example)?).ok_or_else(|| {
-        ConfigError::out_of_range(part, format!("a probability lies from 0 to 1; for example {example}"))
+        ConfigError::out_of_range(part, format!("a probability must be from 0 to 1, such as {example}"))
     })
 }
 
 fn bump(mut parameters: Parameters<'_>, inherited: Option<&Bump>) -> Result<Bump, ConfigError> {
     let lambda =
         parameters.number("lambda", "lambda=10")?.or(inherited.map(Bump::lambda)).ok_or_else(|| {
-            ConfigError::missing("lambda", "write for example bump:lambda=10,min=0.01,window=1s")
+            ConfigError::missing("lambda", "give a lambda, such as bump:lambda=10,min=0.01,window=1s")
         })?;
     let minimum = match parameters.take("min") {
         Some((value, part)) => probability(value, part, "min=0.01")?,
@@ -172,13 +173,13 @@ fn bump(mut parameters: Parameters<'_>, inherited: Option<&Bump>) -> Result<Bump
     Bump::new(lambda, minimum, Bump::WINDOW_DEFAULT)?.with_count(count)?.with_exponent(exponent)
 }
 
-/// `window` and `shift` belong to a tumbling count, `tau` to a decaying one; either says by itself
-/// which count is meant.
+/// `window` and `shift` belong to a tumbling count, `tau` to a decaying one; each implies its
+/// count.
 fn count(parameters: &mut Parameters<'_>, inherited: Option<Count>) -> Result<Count, ConfigError> {
     let mut period = |name: &str| {
         let Some((value, part)) = parameters.take(name) else { return Ok(None) };
         let wrong = || {
-            let remedy = format!("write a number and one of h, m, s, ms, us, ns, for example {name}=1s");
+            let remedy = format!("write a number with a unit (h, m, s, ms, us or ns), such as {name}=1s");
             ConfigError::syntax(part, remedy)
         };
         Nanos::parse(value).ok_or_else(wrong).map(Some)
@@ -199,7 +200,7 @@ fn count(parameters: &mut Parameters<'_>, inherited: Option<Count>) -> Result<Co
     choose_count(named, window, shifted, half_life, inherited)
 }
 
-/// The names of counts.
+/// The names of the ways to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CountName {
     Tumbling,
@@ -218,7 +219,8 @@ impl CountName {
     }
 }
 
-/// The count that was asked for by name and by its parameters, over an inherited one.
+/// The count that the given name and parameters select; parameters that are not given are
+/// inherited.
 pub(crate) fn choose_count(
     named: Option<CountName>,
     window: Option<Nanos>,
@@ -235,10 +237,9 @@ pub(crate) fn choose_count(
         let parts =
             [("window", window.is_some()), ("shift", shifted.is_some()), ("tau", half_life.is_some())];
         return match parts.into_iter().find(|(_, given)| *given) {
-            Some((part, _)) => Err(ConfigError::unknown_parameter(
-                part,
-                "nothing is counted, so there is no time in which calls count; leave it out",
-            )),
+            Some((part, _)) => {
+                Err(ConfigError::unknown_parameter(part, "with count=none nothing is counted; leave it out"))
+            }
             None => Ok(Count::Uncounted),
         };
     }
@@ -256,7 +257,7 @@ pub(crate) fn choose_count(
     if !is_decaying && half_life.is_some() {
         return Err(ConfigError::unknown_parameter(
             "tau",
-            "a tumbling count has none; use window, or count=decaying",
+            "a tumbling count has no half-life; use window, or count=decaying",
         ));
     }
     Ok(match (is_decaying, inherited) {
@@ -278,7 +279,7 @@ fn token_bucket(
     mut parameters: Parameters<'_>,
     inherited: Option<&TokenBucket>,
 ) -> Result<TokenBucket, ConfigError> {
-    let example = "write for example bucket:capacity=50,rate=2";
+    let example = "give both, such as bucket:capacity=50,rate=2";
     let capacity = parameters
         .number("capacity", "capacity=50")?
         .or(inherited.map(TokenBucket::capacity))

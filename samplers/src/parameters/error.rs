@@ -1,11 +1,11 @@
-//! Errors of parameters files.
+//! Errors in parameters files.
 
 use std::fmt;
 use std::ops::Range;
 
 use crate::config_error::ConfigError;
 
-/// An invalid parameters file: the fault, and its line.
+/// An invalid parameters file: the fault and its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParametersError {
     line: Option<usize>,
@@ -13,7 +13,7 @@ pub struct ParametersError {
 }
 
 impl ParametersError {
-    /// About the part of `text` at `span`.
+    /// An error about the part of `text` at `span`.
     pub(super) fn at(text: &str, span: Option<Range<usize>>, message: impl Into<String>) -> Self {
         let line = span.map(|span| text.bytes().take(span.start).filter(|&byte| byte == b'\n').count() + 1);
         ParametersError { line, message: message.into() }
@@ -23,7 +23,7 @@ impl ParametersError {
         Self::at(text, Some(span), error.to_string())
     }
 
-    /// The line at fault, from 1; `None` if something is missing that could be anywhere.
+    /// The line at fault, from 1; `None` if the fault is not in one line, such as a missing table.
     pub fn line(&self) -> Option<usize> {
         self.line
     }

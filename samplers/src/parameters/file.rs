@@ -1,4 +1,4 @@
-//! The file's form, and the way from there to parameters.
+//! The structure of the file, and its conversion to parameters.
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -158,7 +158,7 @@ type Result<T> = std::result::Result<T, ParametersError>;
 
 pub(super) fn parse(text: &str) -> Result<Parameters> {
     if text.len() > BYTES_MAX {
-        let message = format!("the file has {} bytes, but at most {BYTES_MAX} may be read", text.len());
+        let message = format!("the file has {} bytes; the limit is {BYTES_MAX} bytes", text.len());
         return Err(ParametersError::at(text, None, message));
     }
     let file: File =
@@ -166,13 +166,13 @@ pub(super) fn parse(text: &str) -> Result<Parameters> {
     let version = *file.version.get_ref();
     if !VERSIONS.contains(&version) {
         let [first, last] = [VERSIONS.start(), VERSIONS.end()];
-        let message = format!("version {version} is not known; known are {first} to {last}");
+        let message = format!("unknown version {version}: use a version from {first} to {last}");
         return Err(ParametersError::at(text, Some(file.version.span()), message));
     }
     let random = match &file.random {
         None => RandomSource::default(),
         Some(name) => RandomSource::from_name(name.get_ref()).ok_or_else(|| {
-            ParametersError::at(text, Some(name.span()), "random is \"independent\" or \"stratified\"")
+            ParametersError::at(text, Some(name.span()), "random must be \"independent\" or \"stratified\"")
         })?,
     };
     let template = match &file.key.names {
@@ -219,12 +219,12 @@ fn tail(text: &str, table: TailTable) -> Result<Tail> {
     check_number(text, table.provisional_by_key.keys())?;
     let mut tail = Tail::default();
     for policy in &table.policies {
-        // A text may have several, as on a command line.
+        // A text may list several policies, as on a command line.
         tail.rules.extend(from_text::<Tail>(text, policy)?.rules);
     }
     if tail.rules.len() > Tail::RULES_MAX {
         let span = table.policies.last().map(Spanned::span);
-        let message = format!("there are at most {} policies", Tail::RULES_MAX);
+        let message = format!("at most {} policies are allowed", Tail::RULES_MAX);
         return Err(ParametersError::at(text, span, message));
     }
     if let Some(provisional) = &table.provisional {
@@ -235,7 +235,7 @@ fn tail(text: &str, table: TailTable) -> Result<Tail> {
     }
     if let Some(hold) = &table.hold {
         let read = Nanos::parse(hold.get_ref());
-        let message = "hold is a time such as \"2s\"";
+        let message = "hold must be a time such as \"2s\"";
         let read = read.ok_or_else(|| ParametersError::at(text, Some(hold.span()), message))?;
         tail = tail.with_hold(read);
     }
@@ -255,7 +255,7 @@ fn budget(text: &str, table: BudgetTable) -> Result<Budget> {
     let mut budget = Budget::new(*table.bytes.get_ref())
         .map_err(|error| ParametersError::from_config(text, table.bytes.span(), &error))?;
     if let Some(given) = &table.interval {
-        let message = "an interval is a time of a second or more with a unit: \"60s\", \"5m\"";
+        let message = "the interval must be at least a second, with a unit, such as \"60s\" or \"5m\"";
         let interval = Nanos::parse(given.get_ref()).filter(|&interval| interval >= Budget::INTERVAL_MIN);
         let interval = interval.ok_or_else(|| ParametersError::at(text, Some(given.span()), message))?;
         budget = budget.with_interval(interval);
@@ -287,8 +287,8 @@ fn bump(text: &str, all: BumpTable) -> Result<Config> {
         tau: all.tau,
         exponent: all.exponent,
     };
-    // Parameters that the first table leaves out have the sampler's defaults; those that roots
-    // leave out, the first's.
+    // Parameters missing from `[bump]` have the sampler's defaults; those missing from a key's
+    // table are inherited from `[bump]`.
     let fallback = Bump::new(0.0, Probability::ZERO, Bump::WINDOW_DEFAULT)
         .map_err(|error| ParametersError::at(text, None, error.to_string()))?;
     let mut config = PerKey::new(bump_over(text, default, &fallback)?);
@@ -299,7 +299,7 @@ fn bump(text: &str, all: BumpTable) -> Result<Config> {
     for (key, min) in all.min_by_key {
         let minimum = probability(text, &min)?;
         if config.has(key.get_ref()) {
-            let message = "this key has a table of its own in [bump.root]; give its min there";
+            let message = "this key has its own table in [bump.root]; give its min there";
             return Err(ParametersError::at(text, Some(key.span()), message));
         }
         let parameters = config.default().clone().with_minimum(minimum);
@@ -308,7 +308,7 @@ fn bump(text: &str, all: BumpTable) -> Result<Config> {
     for (key, constant) in all.probability_by_key {
         let constant = probability(text, &constant)?;
         if config.has(key.get_ref()) {
-            let message = "this key has parameters of its own already; give it once";
+            let message = "this key already has its own parameters; give it once";
             return Err(ParametersError::at(text, Some(key.span()), message));
         }
         let parameters =
@@ -318,7 +318,7 @@ fn bump(text: &str, all: BumpTable) -> Result<Config> {
     Ok(Config::Bump(config))
 }
 
-/// Refuses more keys than a sampler counts, at the first one beyond.
+/// Refuses more keys than a sampler counts, with the line of the first one beyond.
 fn check_number<'a>(text: &str, keys: impl Iterator<Item = &'a Spanned<String>>) -> Result<()> {
     let mut starts: Vec<_> = keys.map(Spanned::span).collect();
     if starts.len() <= KEYS_MAX {
@@ -326,7 +326,7 @@ fn check_number<'a>(text: &str, keys: impl Iterator<Item = &'a Spanned<String>>)
     }
     starts.sort_unstable_by_key(|span| span.start);
     let message = format!(
-        "{} keys have parameters of their own, but at most {KEYS_MAX} may; leave out the rarest ones",
+        "{} keys have their own parameters, but at most {KEYS_MAX} can; leave out the rarest ones",
         starts.len()
     );
     Err(ParametersError::at(text, starts.get(KEYS_MAX).cloned(), message))
@@ -339,7 +339,7 @@ fn bump_over(text: &str, table: BumpRoot, inherited: &Bump) -> Result<Bump> {
     };
     let lambda = table.lambda.as_ref().map_or(inherited.lambda(), |lambda| *lambda.get_ref());
     let exponent = table.exponent.as_ref().map_or(inherited.exponent(), |exponent| *exponent.get_ref());
-    // One after the other, so that an error has the line of its cause.
+    // One at a time, so that an error has the line of its cause.
     let at = |span: Option<Range<usize>>| {
         move |error: ConfigError| ParametersError::at(text, span, error.to_string())
     };
@@ -367,7 +367,7 @@ fn bump_over(text: &str, table: BumpRoot, inherited: &Bump) -> Result<Bump> {
 
 fn period(text: &str, value: &Option<Spanned<String>>) -> Result<Option<Nanos>> {
     let Some(value) = value else { return Ok(None) };
-    let message = "a window or tau is a number with a unit: \"1s\", \"250ms\", \"5m\"";
+    let message = "a window or tau must be a number with a unit, such as \"1s\", \"250ms\" or \"5m\"";
     let nanos = Nanos::parse(value.get_ref());
     nanos.map(Some).ok_or_else(|| ParametersError::at(text, Some(value.span()), message))
 }
@@ -390,7 +390,7 @@ fn bucket(text: &str, table: Spanned<BucketTable>) -> Result<Config> {
     Ok(Config::TokenBucket(config))
 }
 
-/// A bucket; an error has the line of the capacity or the rate, whichever it is about.
+/// Builds a bucket; an error has the line of the capacity or of the rate, whichever is at fault.
 fn bucket_at(
     text: &str,
     (capacity, rate): (f64, f64),
@@ -405,6 +405,7 @@ fn bucket_at(
 }
 
 fn probability(text: &str, value: &Spanned<f64>) -> Result<Probability> {
-    Probability::new(*value.get_ref())
-        .ok_or_else(|| ParametersError::at(text, Some(value.span()), "a probability is a number from 0 to 1"))
+    Probability::new(*value.get_ref()).ok_or_else(|| {
+        ParametersError::at(text, Some(value.span()), "a probability must be a number from 0 to 1")
+    })
 }

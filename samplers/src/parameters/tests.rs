@@ -1,4 +1,4 @@
-//! Round trips, and files that are refused with their line.
+//! Round trips, and files that are refused with the line at fault.
 
 use std::num::NonZeroU64;
 
@@ -52,7 +52,7 @@ fn probabilities_of_single_keys_and_decaying_counts_are_read() {
     let found: Parameters = text.parse().unwrap();
     assert_eq!(found.config, Config::Bump(expected));
     refused(&text.replace("x = 1.0", "x = 1.5"), Some(9), "from 0 to 1");
-    refused(&text.replace("root.y", "root.x"), Some(9), "table of its own");
+    refused(&text.replace("root.y", "root.x"), Some(9), "its own table");
     refused(&text.replace("exponent = 0.5", "exponent = 0.01"), Some(6), "exponent");
     refused(&text.replace("250ms", "1us"), Some(5), "millisecond");
     refused(&text.replace("250ms", "often"), Some(5), "tau");
@@ -67,7 +67,8 @@ fn too_many_keys_and_too_long_files_are_refused() {
     let minima = (0..4_000).map(|key| format!("m{key} = 0.5\n")).collect::<String>();
     let file = |keys| format!("version = 2\n[bump]\nlambda = 1\n[bump.min_by_key]\n{minima}{}", roots(keys));
     assert!(file(6_000).parse::<Parameters>().is_ok());
-    // The last root's header: four lines, 4,000 probabilities, two for each root before it.
+    // The last root's header: four lines, 4,000 probabilities, and two lines for each root before
+    // it.
     refused(&file(6_001), Some(4 + 4_000 + 2 * 6_000 + 1), "at most 10000");
     let buckets = (0..10_001).map(|key| format!("[bucket.root.{key}]\nrate = 1\n")).collect::<String>();
     refused(
@@ -114,7 +115,7 @@ fn each_sampler_survives_printing() {
     }
 }
 
-/// TOML asks for integers up to 2^63 - 1 only.
+/// TOML only requires integers up to 2^63 - 1.
 #[test]
 fn the_largest_numbers_survive_printing() {
     for number in [i64::MAX.unsigned_abs(), 1 << 63, u64::MAX] {
@@ -158,7 +159,7 @@ fn comments_are_written_line_by_line_and_not_read() {
     assert_eq!(back, Parameters::new(Config::Always));
 }
 
-/// The file may be shown on a terminal, and compared with another one by eye.
+/// The file may be shown on a terminal, and compared with another by eye.
 #[test]
 fn names_that_act_on_a_terminal_are_written_as_escapes() {
     let name = "a\u{1b}[31m\u{202e}b\u{200b}\u{e0041}\nc";
@@ -236,7 +237,7 @@ fn a_cap_is_read_and_written() {
     let written = parameters.to_string();
     assert!(written.starts_with("version = 3\n"), "{written}");
     assert_eq!(written.parse::<Parameters>().unwrap(), parameters);
-    // A file without one is of the version that older readers know.
+    // A file without a cap has the version that older readers know.
     let plain = Parameters { cap: Cap::none(), ..parameters };
     assert!(plain.to_string().starts_with("version = 2\n"));
     for (cap, line) in

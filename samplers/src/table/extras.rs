@@ -1,18 +1,18 @@
-//! Each record's allowance, and the counts of decisions that others than the sampler made.
+//! Each record's allowance, and the counts of decisions by caps and overrides.
 //!
-//! They are apart from the tallies, which count what the sampler itself decided: most tables have
-//! no cap and no overrides, and pay neither memory nor time for them.
+//! They are separate from the tallies, which count the sampler's own decisions. Most tables have no
+//! cap and no overrides, and so pay neither memory nor time for them.
 
 use crate::cap::Meter;
 use crate::sync::{AtomicU64, Ordering};
 
-/// The decisions that others than the sampler made, in its place.
+/// Decisions of a cap or an override that differ from the sampler's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Overruled {
-    /// Dropped by the cap, which raised the threshold; or because it was empty.
+    /// Dropped by the cap: because it raised the threshold, or because its bucket was empty.
     pub(super) raised: u64,
     pub(super) empty: u64,
-    /// Kept, or dropped, by an override, where the sampler decided otherwise.
+    /// Kept, or dropped, by an override where the sampler decided otherwise.
     pub(super) forced_kept: u64,
     pub(super) forced_dropped: u64,
 }
@@ -28,7 +28,7 @@ impl Overruled {
     }
 }
 
-/// A record's.
+/// One record's allowance and counts.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct Extra {
@@ -36,7 +36,7 @@ pub(super) struct Extra {
     counts: [AtomicU64; 4],
 }
 
-/// A place in [`Extra`]'s counts.
+/// An index into [`Extra`]'s counts.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Cause {
     Raised,
@@ -46,6 +46,7 @@ pub(super) enum Cause {
 }
 
 impl Extra {
+    /// Counts a decision. Relaxed: counts are only read for snapshots, and publish no other memory.
     pub(super) fn count(&self, cause: Cause) {
         self.counts[cause as usize].fetch_add(1, Ordering::Relaxed);
     }
@@ -56,8 +57,8 @@ impl Extra {
         Overruled { raised, empty, forced_kept, forced_dropped }
     }
 
-    /// Takes the counts away, for the keys that have left, and fills the meter: the record gets
-    /// another key.
+    /// Prepares for a new key: refills the meter, resets the counts, and returns them as those of
+    /// the evicted key.
     pub(super) fn renew(&self) -> Overruled {
         self.meter.clear();
         let [raised, empty, forced_kept, forced_dropped] =

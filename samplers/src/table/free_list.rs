@@ -1,21 +1,21 @@
-//! The free records, and the counts of evicted keys. Under the table's lock.
+//! The free records, and the counts of evicted keys. Used under the table's lock.
 
 use super::tally::Tally;
 use crate::nanos::Nanos;
 
 #[derive(Debug)]
 pub(super) struct FreeList {
-    /// Records that no key has.
+    /// Records without a key.
     free: Vec<u32>,
-    /// Records that were taken away in the last sweep.
+    /// Records whose keys the last sweep evicted.
     retired: Vec<u32>,
-    /// True if a key has the record: it is neither free nor retired.
+    /// True while a key has the record: it is neither free nor retired.
     taken: Box<[bool]>,
-    /// No sweep before this time.
+    /// No sweep happens before this time.
     next_sweep: Nanos,
-    /// Each record's counts when its key got it: its baseline.
+    /// For each record the counts at the time its key got it: the key's baseline.
     bases: Box<[Tally]>,
-    /// The counts of keys that left.
+    /// The counts of evicted keys, together.
     evicted: Tally,
     keys_evicted: u64,
 }
@@ -52,10 +52,10 @@ impl FreeList {
         self.next_sweep
     }
 
-    /// Frees the records that have rested since the last sweep. False if it is too early for
-    /// another.
+    /// Frees the records that have been unused since the last sweep. Returns false if it is too
+    /// early for another sweep.
     pub(super) fn begin_sweep(&mut self, now: Nanos, interval: Nanos) -> bool {
-        // Further ahead than any wait: the clock was set back.
+        // A sweep further ahead than any wait means that the clock was set back.
         if now < self.next_sweep && self.next_sweep.saturating_sub(now) <= interval {
             return false;
         }
@@ -82,12 +82,12 @@ impl FreeList {
         self.evicted
     }
 
-    /// A record's counts for its key: those since its baseline.
+    /// The counts of the record's present key: those since its baseline.
     pub(super) fn since_base(&self, id: u32, counted: Tally) -> Tally {
         counted.minus(self.bases[id as usize])
     }
 
-    /// Credits the record's counts since its baseline to the evicted keys.
+    /// Moves the record's counts since its baseline to those of evicted keys.
     pub(super) fn evict_counts(&mut self, id: u32, counted: Tally) {
         self.evicted = self.evicted.plus(self.since_base(id, counted));
         self.bases[id as usize] = counted;
@@ -119,8 +119,8 @@ mod tests {
         assert_eq!((free_list.take_free(), free_list.retired().count()), (Some(1), 0));
     }
 
-    /// Else records would not rest: of threads that wait for the lock at once, only the first
-    /// sweeps.
+    /// Only the first waiting thread sweeps; otherwise a burst of waiters would sweep once each,
+    /// and records would be reused at once.
     #[test]
     fn sweeps_are_an_interval_apart() {
         let (second, milli) = (Nanos::from_secs(1), Nanos::from_millis(1));
@@ -132,7 +132,7 @@ mod tests {
             assert!(!free_list.begin_sweep(too_early, second), "{too_early}");
         }
         assert!(free_list.begin_sweep(Nanos::from_secs(101), second));
-        // A clock that was set back, by more than any wait.
+        // The clock was set back by more than any wait.
         assert!(free_list.begin_sweep(at, second));
         assert_eq!(free_list.next_sweep(), Nanos::from_secs(101));
     }

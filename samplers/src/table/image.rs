@@ -1,5 +1,5 @@
-//! A record table as bytes, for a warm start: the keys with their words. Counts of calls are a
-//! process's own, and stay out.
+//! A record table as bytes, for a warm start: the keys with their words. Counts of calls belong to
+//! one process and are left out.
 //!
 //! ```text
 //! "ASTRTABL"  version  stamp  now  length of config  config  number of keys
@@ -7,8 +7,8 @@
 //! rapidhash of all before
 //! ```
 //!
-//! All numbers are 64 bits, little-endian. The stamp is the caller's: the wall clock's time at
-//! `now`, by which the next process knows how much later it is.
+//! All numbers are 64 bits, little-endian. The caller chooses the stamp: the wall-clock time at
+//! `now`, for example, tells the next process how much time has passed.
 
 use std::fmt;
 
@@ -20,10 +20,10 @@ use crate::sync::Ordering;
 
 const MAGIC: &[u8; 8] = b"ASTRTABL";
 const VERSION: u64 = 1;
-/// Numbers for each key.
+/// The number of 64-bit numbers for each key.
 const WORDS: usize = Key::NUMBERS + 3;
 
-/// Bytes that are not an image of this sampler's table: nothing was taken from them.
+/// The bytes are not an image of this sampler's table. Nothing was restored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageError(&'static str);
 
@@ -39,15 +39,15 @@ impl fmt::Display for ImageError {
 
 impl std::error::Error for ImageError {}
 
-/// The times at which an image was made.
+/// The result of a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Restored {
-    /// The caller's stamp.
+    /// The stamp that the caller gave when the image was made.
     pub stamp: u64,
-    /// The sampler's time: the words mean something relative to it.
+    /// The sampler's time when the image was made; the restored words are relative to it.
     pub now: Nanos,
-    /// The number of keys that were taken over.
+    /// The number of keys that were restored.
     pub keys: u32,
 }
 
@@ -56,7 +56,7 @@ fn checksum(bytes: &[u8]) -> u64 {
 }
 
 impl<L: Policy> Table<L> {
-    /// The table as it is. Calls that are on their way may be in it or not.
+    /// The table as bytes. Calls in progress may or may not be included.
     pub(crate) fn image(&self, config: &str, now: Nanos, stamp: u64) -> Vec<u8> {
         let _locked = self.locked();
         let State { index, records, .. } = &*self.state;
@@ -83,22 +83,23 @@ impl<L: Policy> Table<L> {
         bytes
     }
 
-    /// Takes the keys and words of an image over: for a table that has seen no call. Keys beyond
-    /// the table's limit are left out.
+    /// Restores the keys and words of an image, into a table that has seen no call. Keys beyond the
+    /// table's limit are left out.
     pub(crate) fn restore(&self, config: &str, bytes: &[u8]) -> Result<Restored, ImageError> {
-        let (body, sum) = bytes.split_last_chunk::<8>().ok_or(ImageError("the file is too short"))?;
+        let (body, sum) =
+            bytes.split_last_chunk::<8>().ok_or(ImageError("the file is too short to be a snapshot"))?;
         if checksum(body) != u64::from_le_bytes(*sum) {
-            return Err(ImageError("the file is damaged: its checksum is another"));
+            return Err(ImageError("the file is damaged: its checksum does not match"));
         }
-        let mut rest = Numbers(body.strip_prefix(MAGIC).ok_or(ImageError("the file is no snapshot"))?);
+        let mut rest = Numbers(body.strip_prefix(MAGIC).ok_or(ImageError("the file is not a snapshot"))?);
         if rest.next()? != VERSION {
-            return Err(ImageError("the snapshot is of another version of this library"));
+            return Err(ImageError("the snapshot was written by another version of this library"));
         }
         let (stamp, now) = (rest.next()?, Nanos::new(rest.next()?));
         let length = usize::try_from(rest.next()?).unwrap_or(usize::MAX);
         let text = rest.0.get(..length).ok_or(CUT)?;
         if text != config.as_bytes() {
-            return Err(ImageError("the snapshot is of another sampler"));
+            return Err(ImageError("the snapshot belongs to another sampler"));
         }
         rest.0 = &rest.0[length..];
         let keys = rest.next()?;
@@ -127,12 +128,13 @@ impl<L: Policy> Table<L> {
             }
         }
         let next_try = if locked.free_list.has_free() { Nanos::ZERO } else { locked.free_list.next_sweep() };
+        // Relaxed: only a hint, see `Table::unknown`.
         self.state.next_try.store(next_try.get(), Ordering::Relaxed);
         Ok(Restored { stamp, now, keys: taken })
     }
 }
 
-const CUT: ImageError = ImageError("the snapshot is cut short");
+const CUT: ImageError = ImageError("the snapshot is truncated");
 
 struct Numbers<'a>(&'a [u8]);
 

@@ -1,18 +1,18 @@
-//! From a key's hash to its record: buckets of eight entries, a cache line each.
+//! From a key's hash to its record's id: buckets of eight entries, one cache line each.
 //!
-//! A key stands in one of two buckets that its hash names. Readers take no lock. Writers hold the
-//! table's; they put an entry into an empty place or clear one, and never move any, so that a
-//! reader finds every key that stays.
+//! A key is in one of two buckets that its hash selects. Readers take no lock. Writers hold the
+//! table's lock; they store an entry into an empty place or clear one, and never move an entry, so
+//! a reader finds every key that is not being removed.
 
 use crate::sync::{AtomicU64, Ordering};
 
 const WAYS: usize = 8;
-/// Load at which a bucket sends further keys to their second one. With buckets for two keys each on
-/// average, both of a key's being full is a matter of one key in a million.
+/// The load from which a bucket sends further keys to their second bucket. With an average of at
+/// most two keys per bucket, one key in a million finds both of its buckets full.
 const FIRST_MAX: usize = 6;
 const TAG: u64 = 0xffff_ffff_0000_0000;
 
-/// Places that are 0 are empty; others hold the upper half of a hash, and an id + 1.
+/// An entry of 0 is empty; others hold the upper half of the hash, and id + 1.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Bucket([AtomicU64; WAYS]);
@@ -21,22 +21,23 @@ struct Bucket([AtomicU64; WAYS]);
 pub(super) struct Index {
     buckets: Box<[Bucket]>,
     mask: u64,
-    /// The number of keys in their second bucket: while it is 0, readers look in the first only.
+    /// The number of keys in their second bucket. While it is 0, readers look only in the first.
     spilled: AtomicU64,
 }
 
 impl Bucket {
-    /// The place at which the search for this hash begins, and mostly ends.
+    /// The place at which the search for this hash starts, and usually ends.
     fn home(hash: u64) -> usize {
         (hash >> 28) as usize % WAYS
     }
 
-    /// The id in this place, if it may be the hash's.
+    /// The id in this place, if its tag matches the hash.
     #[inline]
     fn candidate(&self, place: usize, hash: u64) -> Option<u32> {
-        // Acquire: an entry that is seen makes the key seen that was written before it.
+        // Acquire pairs with the Release store in `insert`: a reader that sees an entry also sees
+        // the record written before it.
         let entry = self.0[place % WAYS].load(Ordering::Acquire);
-        // An empty place is no candidate: its id is 0 - 1.
+        // An empty entry is never a candidate: its id would be 0 - 1.
         if (entry ^ hash) & TAG == 0 { (entry as u32).checked_sub(1) } else { None }
     }
 
@@ -49,7 +50,7 @@ impl Bucket {
         self.0.iter().filter(|entry| entry.load(Ordering::Relaxed) != 0).count()
     }
 
-    /// Puts an entry into the first empty place, if there is one.
+    /// Stores an entry in the first empty place; returns false if there is none.
     fn insert(&self, hash: u64, entry: u64) -> bool {
         let home = Self::home(hash);
         let place = (0..WAYS)
@@ -57,6 +58,7 @@ impl Bucket {
             .find(|place| place.load(Ordering::Relaxed) == 0);
         match place {
             Some(place) => {
+                // Release pairs with the Acquire in `candidate`: it publishes the record.
                 place.store(entry, Ordering::Release);
                 true
             }
@@ -94,15 +96,15 @@ impl Index {
     }
 
     fn second(&self, hash: u64) -> &Bucket {
-        // Other bits of the same hash, stirred: independent enough of the first choice, and of the
-        // tag.
+        // Other bits of the same hash, mixed: sufficiently independent of the first choice and of
+        // the tag.
         &self.buckets[(hash.rotate_right(32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32 & self.mask) as usize]
     }
 
-    /// The id that stands under this hash and of which `is` is true.
+    /// The id under this hash for which `is` returns true.
     #[inline]
     pub(super) fn find(&self, hash: u64, is: impl Fn(u32) -> bool) -> Option<u32> {
-        // Nearly every key is found here.
+        // Fast path: nearly every key is in its home place.
         match self.first(hash).candidate(Bucket::home(hash), hash) {
             Some(id) if is(id) => Some(id),
             _ => self.find_anywhere(hash, &is),
@@ -118,20 +120,23 @@ impl Index {
         found
     }
 
-    /// Writers only. False if both buckets are full.
+    /// Adds an entry; returns false if both buckets are full. For writers only.
     pub(super) fn insert(&self, hash: u64, id: u32) -> bool {
         let entry = entry(hash, id);
         let (first, second) = (self.first(hash), self.second(hash));
         if first.len() < FIRST_MAX || first.len() <= second.len() {
             return first.insert(hash, entry);
         }
-        // Before the entry, so that a reader who can see it looks for it. There is room: less
-        // stands here than there.
+        // Counted before the entry is stored: a thread for which this insertion has happened finds
+        // a count above 0, and looks in the second bucket. A concurrent reader that misses the key
+        // handles it as a new one: it looks again under the lock, or uses the overflow record of a
+        // full table. The second bucket has a free place, because it holds fewer entries than the
+        // first.
         self.spilled.fetch_add(1, Ordering::Release);
         second.insert(hash, entry)
     }
 
-    /// Writers only.
+    /// Clears an entry. For writers only.
     pub(super) fn remove(&self, hash: u64, id: u32) {
         let entry = entry(hash, id);
         if !self.first(hash).remove(entry) && self.second(hash).remove(entry) {
@@ -139,7 +144,7 @@ impl Index {
         }
     }
 
-    /// Writers only: every id that stands somewhere.
+    /// The ids of all entries. For writers only.
     pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
         self.buckets
             .iter()
@@ -152,7 +157,7 @@ impl Index {
 mod tests {
     use super::*;
 
-    /// Hashes that name the same two buckets, first and second apart.
+    /// Hashes that share both buckets, which are different ones.
     fn crowd(index: &Index, count: usize) -> Vec<u64> {
         let buckets = |hash: u64| {
             let at =
@@ -173,7 +178,7 @@ mod tests {
         let hashes = crowd(&index, 17);
         for (id, &hash) in hashes.iter().enumerate() {
             assert_eq!(index.insert(hash, id as u32), id < 16, "{id}");
-            // Six in the first bucket, then in the emptier one.
+            // Six in the first bucket, then each in the emptier one.
             let spilled = [0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 6, 7, 7, 8, 8][id];
             assert_eq!(index.spilled.load(Ordering::Relaxed), spilled, "{id}");
         }
@@ -195,7 +200,7 @@ mod tests {
     #[test]
     fn only_its_own_hash_finds_an_id() {
         let index = Index::new(100);
-        assert_eq!(index.find(0, |_| true), None, "an empty place is nobody's, also for a hash of zeros");
+        assert_eq!(index.find(0, |_| true), None, "an empty place matches no hash, not even 0");
         assert!(index.insert(5 << 32, 7));
         assert_eq!(index.find(5 << 32, |_| true), Some(7));
         assert_eq!(index.find(6 << 32, |_| true), None, "another tag");
@@ -204,7 +209,7 @@ mod tests {
         assert_eq!(index.find(5 << 32, |_| true), Some(7), "another id was removed");
     }
 
-    /// For two keys each on average: few enough that one of eight places suffices.
+    /// One bucket for two keys on average: few enough that eight places suffice.
     #[test]
     fn has_a_bucket_for_two_keys() {
         for (keys, buckets) in [(0, 1), (1, 1), (2, 2), (3, 2), (10_000, 8_192)] {
@@ -213,7 +218,7 @@ mod tests {
         }
     }
 
-    /// Ten thousand keys all find a place, most in their first bucket.
+    /// Ten thousand keys all get an entry, most of them in their first bucket.
     #[test]
     fn holds_all_keys_of_its_table() {
         let index = Index::new(10_000);

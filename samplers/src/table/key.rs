@@ -1,20 +1,21 @@
-//! A key's bytes, kept in atomics: so that a record can be given to another key while readers
-//! compare.
+//! A key's bytes in atomics, so that a record can change keys while readers compare.
 //!
-//! A reader that compares while the bytes change sees a mixture and at worst takes it for the key
-//! that is leaving; the table lets a record rest before it changes hands, so even that takes a
-//! thread suspended for that long.
+//! A reader that compares while the bytes change sees a mixture, and at worst takes it for the key
+//! that is leaving. The table keeps a record unused for a while before it changes keys, so even
+//! that needs a thread that is suspended for as long.
+//!
+//! All accesses are relaxed: the index publishes the bytes together with the record.
 
 use std::borrow::Cow;
 
 use crate::sync::{AtomicU64, Ordering};
 
 const WORDS: usize = 11;
-/// The longest key of which every byte is kept.
+/// The greatest length of a key that is stored in full.
 const BYTES: usize = WORDS * 8;
-/// Of longer keys this many, and a second hash of all.
+/// The number of bytes stored of a longer key, beside a second hash of the whole key.
 const PREFIX: usize = BYTES - 8;
-/// Its seed: the golden ratio's bits, so that it says something else than the first hash.
+/// The seed of the second hash: bits of the golden ratio, so that it differs from the first hash.
 const SECOND_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[derive(Debug)]
@@ -23,13 +24,13 @@ pub(super) struct Key {
     words: [AtomicU64; WORDS],
 }
 
-/// The little-endian words of up to 88 bytes: full ones, and a last one padded with zeros.
+/// Splits up to 88 bytes into little-endian words: the full ones, and a last one padded with zeros.
 #[inline]
 fn words(bytes: &[u8]) -> (&[[u8; 8]], Option<u64>) {
     let (full, rest) = bytes.as_chunks::<8>();
     let last = (!rest.is_empty()).then(|| match bytes.last_chunk::<8>() {
-        // The last eight bytes, less those that the word before has: one load, and no loop over
-        // bytes.
+        // The last eight bytes, shifted past those that the previous word holds: one load, no loop
+        // over bytes.
         Some(eight) => u64::from_le_bytes(*eight) >> (8 * (8 - rest.len())),
         None => rest.iter().rev().fold(0, |word, &byte| (word << 8) | u64::from(byte)),
     });
@@ -47,10 +48,10 @@ impl Key {
         Key { length: AtomicU64::new(0), words: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
 
-    /// The numbers that a key is held in.
+    /// The number of 64-bit numbers that store a key.
     pub(super) const NUMBERS: usize = WORDS + 1;
 
-    /// The key as it is held: length and words.
+    /// The key as it is stored: its length, then the words.
     pub(super) fn raw(&self) -> [u64; Self::NUMBERS] {
         std::array::from_fn(|at| match at.checked_sub(1) {
             None => self.length.load(Ordering::Relaxed),
@@ -58,7 +59,8 @@ impl Key {
         })
     }
 
-    /// Holds a key as [`Key::raw`] gave it. Other numbers make a key that no text is.
+    /// Stores a key in the form that [`Key::raw`] returns. Other numbers result in a key that
+    /// equals no text.
     pub(super) fn set_raw(&self, raw: [u64; Self::NUMBERS]) {
         self.length.store(raw[0], Ordering::Relaxed);
         for (place, word) in self.words.iter().zip(&raw[1..]) {
@@ -79,8 +81,9 @@ impl Key {
         }
     }
 
-    /// Returns true if it is this key, given that the hashes are equal: certain for keys of up to
-    /// 88 bytes; for longer ones their lengths, their first 80 bytes and 128 bits of hashes agree.
+    /// Returns true if the stored key is `key`, given that the first hashes are equal. Certain for
+    /// keys of up to 88 bytes; for longer ones, the length, the first 80 bytes and 128 bits of
+    /// hashes agree.
     #[inline]
     pub(super) fn is(&self, key: &str) -> bool {
         let bytes = key.as_bytes();
@@ -107,7 +110,7 @@ impl Key {
             && self.words[WORDS - 1].load(Ordering::Relaxed) == second_hash(bytes)
     }
 
-    /// The key; of a long one its beginning, and an ellipsis.
+    /// The key as text; for a long one its beginning, and an ellipsis.
     pub(super) fn text(&self) -> String {
         let length = usize::try_from(self.length.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
         let bytes: Vec<u8> =
@@ -119,14 +122,14 @@ impl Key {
     }
 }
 
-/// A key as counts name it: as it is up to 88 bytes, and of a longer one the first 80 bytes, less a
-/// part of a character, and an ellipsis. Longer keys that begin alike have one name.
+/// A key as it is shown in counts: in full up to 88 bytes, otherwise its first 80 bytes, without an
+/// incomplete character, and an ellipsis. Longer keys with the same beginning are shown alike.
 pub fn shown_key(key: &str) -> Cow<'_, str> {
     if key.len() <= BYTES { Cow::Borrowed(key) } else { Cow::Owned(shortened(&key.as_bytes()[..PREFIX])) }
 }
 
 fn shortened(prefix: &[u8]) -> String {
-    // The cut may lie within a character.
+    // The cut may be within a character.
     let whole = prefix.utf8_chunks().next().map_or("", |chunk| chunk.valid());
     format!("{whole}…")
 }

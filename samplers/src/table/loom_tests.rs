@@ -1,9 +1,10 @@
-//! Every order of the atomic steps, by loom: what `Sampler`'s section on consistency promises.
+//! The promises of `Sampler`'s section on consistency, checked by loom over all orders of the
+//! atomic steps.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p astracer-samplers --lib --release loom_`
 //!
-//! Tables are as small as can be, with one shard, and threads are preempted at most three times:
-//! loom's own advice, as the index's eight places alone make more orders than it could visit.
+//! Tables are as small as possible, with one shard, and threads are preempted at most three times,
+//! as loom advises: the index's eight places alone allow more orders than it could visit.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -39,7 +40,7 @@ fn bump_record(number: u32) -> (Record, BumpPolicy) {
     (record, policy)
 }
 
-/// Runs both at once and gives their answers, the smaller first.
+/// Runs both at once and returns their answers, the smaller first.
 fn both<T: Ord + 'static>(
     shared: Arc<(Record, BumpPolicy)>,
     first: impl Fn(&Record, &BumpPolicy) -> T + 'static,
@@ -68,7 +69,7 @@ fn loom_calls_of_a_window_get_different_counts() {
 fn loom_a_window_begins_once() {
     let second = Threshold::from_probability(bump().probability(1.0)).get();
     model(move || {
-        // Both find the word of a window that has ended; one is late for the new one besides.
+        // Both find the word of a window that has ended, at different times in the new one.
         let early = |record: &Record, policy: &BumpPolicy| record.step(policy, Nanos::from_secs(8)).threshold;
         let later =
             |record: &Record, policy: &BumpPolicy| record.step(policy, Nanos::from_millis(8_999)).threshold;
@@ -87,8 +88,8 @@ fn loom_batches_are_all_added() {
     });
 }
 
-/// A call of a decaying count takes the word that another call has just written: the counts are 0
-/// and 1.
+/// A call of a decaying count uses the word that the other call has just written: they see the
+/// counts 0 and 1.
 #[test]
 fn loom_calls_of_a_decaying_count_get_different_counts() {
     let decaying = Count::Decaying { half_life: Nanos::from_secs(1) };
@@ -117,8 +118,8 @@ fn loom_a_token_is_given_once() {
     });
 }
 
-/// A budget's factor moves while a key is called: the count goes on, whichever least probability
-/// the calls have.
+/// A budget changes its factor while a key is called: the count continues, whichever minimum the
+/// calls see.
 #[test]
 fn loom_no_call_is_lost_to_another_least_probability() {
     model(|| {
@@ -135,7 +136,7 @@ fn loom_no_call_is_lost_to_another_least_probability() {
     });
 }
 
-/// Parameters change while a token is taken: it is taken with the others too.
+/// Parameters change while a token is taken: the token is gone under the new parameters too.
 #[test]
 fn loom_no_token_comes_back_with_other_parameters() {
     model(|| {
@@ -151,7 +152,7 @@ fn loom_no_token_comes_back_with_other_parameters() {
     });
 }
 
-/// Two first calls of a key at once: one record, two counts, both counted.
+/// Two first calls of a key at once: one record, two counts, and both calls counted.
 #[test]
 fn loom_a_key_gets_one_record() {
     model(|| {
@@ -165,7 +166,7 @@ fn loom_a_key_gets_one_record() {
     });
 }
 
-/// A call of a key that is just leaving: it is counted, whoever has the record then.
+/// A call of a key that is being evicted is counted, whichever key has the record by then.
 #[test]
 fn loom_no_call_is_lost_when_its_key_leaves() {
     model(|| {
@@ -174,7 +175,7 @@ fn loom_no_call_is_lost_when_its_key_leaves() {
         let other = Arc::clone(&table);
         let handle = thread::spawn(move || {
             let _ = other.decide(&at("b", 9_000));
-            // The sweep after: the record changes hands.
+            // The next sweep: the record changes keys.
             let _ = other.decide(&at("b", 10_000));
         });
         let _ = table.decide(&at("a", 9_000));

@@ -1,8 +1,8 @@
-//! Parameters, by key: for each key that was ever given its own a slot, which stays its slot when
-//! parameters change.
+//! Parameters by key. Each key that was ever given its own parameters gets a slot, which it keeps
+//! when parameters change.
 //!
-//! A record knows its key's slot. Parameters that are older than the slot have nothing there: for
-//! them the key is one like all others, as it was. So a call decides by old parameters or by new
+//! A record stores its key's slot. Parameters older than a slot have no entry for it and use their
+//! defaults for that key, as they did before. So a call decides by the old parameters or by the new
 //! ones, and never by another key's.
 
 use std::collections::HashMap;
@@ -10,11 +10,10 @@ use std::fmt;
 
 use crate::per_key::{KEYS_MAX, PerKey};
 
-/// The slots that a table may give: twice as many as there may be keys with parameters of their own
-/// at once.
+/// The number of slots in a table: twice as many as keys can have their own parameters at once.
 const NAMES_MAX: usize = 2 * KEYS_MAX;
 
-/// The slot of each key that was ever given its own parameters; 0 is all others'.
+/// The slot of each key that was ever given its own parameters. Slot 0 is for all other keys.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names(HashMap<String, u32>);
 
@@ -32,7 +31,7 @@ impl Names {
         *self.0.entry(key.to_owned()).or_insert(next)
     }
 
-    /// False if there are more than a table remembers.
+    /// Returns false if there are more slots than a table remembers.
     pub(super) fn fit(&self) -> bool {
         self.0.len() <= NAMES_MAX
     }
@@ -42,10 +41,10 @@ impl Names {
 #[derive(Debug)]
 pub(super) struct Policies<L> {
     policies: Box<[L]>,
-    /// The parameters of each policy as text: equal parameters, which print alike, share a policy.
+    /// The parameters of each policy as text. Equal parameters have equal texts, and share a
+    /// policy.
     texts: Box<[String]>,
-    /// The position in `policies` for each slot; slots beyond have the first, as keys without their
-    /// own.
+    /// For each slot, its index in `policies`. Slots beyond the end use index 0, the defaults.
     by_slot: Box<[u32]>,
 }
 
@@ -67,7 +66,7 @@ impl<L> Policies<L> {
         let mut by_slot = vec![number(per_key.default())];
         for (key, parameters) in per_key.overrides() {
             let number = number(parameters);
-            // A key whose parameters are those of all needs no slot, unless it has one from before.
+            // A key with the default parameters needs no slot, unless it already has one.
             if number == 0 && names.slot(key) == 0 {
                 continue;
             }
@@ -91,7 +90,7 @@ impl<L> Policies<L> {
         &self.policies[self.number(slot)]
     }
 
-    /// Whether this slot's parameters are those of the other's slot.
+    /// Whether this slot's parameters equal those of the other's slot.
     pub(super) fn same<M>(&self, slot: u32, other: &Policies<M>, other_slot: u32) -> bool {
         self.texts[self.number(slot)] == other.texts[other.number(other_slot)]
     }

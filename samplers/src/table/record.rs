@@ -1,11 +1,15 @@
-//! A record: the word of a key, and the key.
+//! A record: the state of one key, and the key.
 
 use super::key::Key;
 use crate::nanos::Nanos;
 use crate::policy::{Policy, Step, Write};
 use crate::sync::{AtomicU64, Ordering};
 
-/// Two cache lines. Only the word changes while a key has its record, and only by [`Record::step`].
+/// Two cache lines. While a key has the record, calls change only the word; parameters change under
+/// the table's lock.
+///
+/// All fields are relaxed atomics. The index publishes a newly opened record: its Release store of
+/// the entry comes after [`Record::open`], and readers find the entry with an Acquire load.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Record {
@@ -27,7 +31,7 @@ impl Record {
         }
     }
 
-    /// Gives the record to a key. Before the index shows it, and under the table's lock.
+    /// Assigns the record to a key. Called under the table's lock, before the index publishes it.
     pub(super) fn open(&self, hash: u64, key: &str, policy: u32, offset: Nanos, word: u64) {
         self.hash.store(hash, Ordering::Relaxed);
         self.policy.store(u64::from(policy), Ordering::Relaxed);
@@ -36,7 +40,7 @@ impl Record {
         self.word.store(word, Ordering::Relaxed);
     }
 
-    /// As [`Record::open`], with a key of [`Record::raw_key`] and the parameters of all keys.
+    /// As [`Record::open`], with a key from [`Record::raw_key`] and the default parameters.
     pub(super) fn open_raw(&self, hash: u64, key: [u64; Key::NUMBERS], offset: Nanos, word: u64) {
         self.hash.store(hash, Ordering::Relaxed);
         self.policy.store(0, Ordering::Relaxed);
@@ -62,15 +66,15 @@ impl Record {
         self.hash.load(Ordering::Relaxed)
     }
 
-    /// Which of the table's policies is this key's.
+    /// The slot of this key's policy in the table.
     #[inline]
     pub(super) fn policy(&self) -> u32 {
         self.policy.load(Ordering::Relaxed) as u32
     }
 
-    /// Gives the key other parameters: under the table's lock. No call is lost to a word that goes
-    /// on; where it does not, calls that are on their way with the old parameters may still count
-    /// in the old window.
+    /// Gives the key other parameters. Called under the table's lock. If the word continues, no
+    /// call is lost. Otherwise, calls in progress with the old parameters may still count in the
+    /// old window.
     pub(super) fn reconfigure(&self, policy: u32, offset: Nanos, carried: impl Fn(u64) -> u64) {
         self.policy.store(u64::from(policy), Ordering::Relaxed);
         self.offset.store(offset.get(), Ordering::Relaxed);
@@ -90,8 +94,8 @@ impl Record {
         Nanos::new(self.offset.load(Ordering::Relaxed))
     }
 
-    /// One call: the policy's step, made atomically. Relaxed, as the word says all there is to know
-    /// about the key: no other memory is read or written because of it.
+    /// One call: the policy's step as one atomic change of the word. Relaxed, because the word is
+    /// the key's whole state: no other memory is published through it.
     #[inline]
     pub(super) fn step(&self, policy: &impl Policy, now: Nanos) -> Step {
         let offset = self.offset();
@@ -106,7 +110,7 @@ impl Record {
         }
     }
 
-    /// Counts calls that were saved up.
+    /// Counts a batch of calls, as one atomic change of the word. Relaxed, as in [`Record::step`].
     pub(super) fn batch(&self, policy: &impl Policy, calls: u64, now: Nanos) {
         let offset = self.offset();
         let mut word = self.word.load(Ordering::Relaxed);

@@ -1,24 +1,23 @@
-//! The calls that a sampler saw, kept and dropped, by key.
+//! Counts of the calls that a sampler saw, kept and dropped, by key.
 
 use super::extras::Overruled;
 use super::tally::Tally;
 use crate::decision::Reason;
 use crate::probability::Probability;
 
-/// A sampler's counts. Their sum is the number of its decisions.
+/// A sampler's counts. Their total is the number of its decisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Snapshot {
     /// Keys that have a record, in the order of their names.
     pub keys: Vec<KeyCounts>,
-    /// Keys that found no room, together.
+    /// Keys without a record, together.
     pub overflow: Counts,
-    /// Keys that had a record once and gave it up for others, together. One that comes back begins
-    /// at zero.
+    /// Evicted keys, together. A key that comes back starts at zero.
     pub evicted: Counts,
-    /// The number of times that a key gave up its record.
+    /// The number of evictions.
     pub keys_evicted: u64,
-    /// The number of keys that can have a record.
+    /// The greatest number of keys with a record.
     pub keys_max: u32,
 }
 
@@ -26,13 +25,14 @@ pub struct Snapshot {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyCounts {
-    /// The key; of one longer than 88 bytes the beginning, and an ellipsis.
+    /// The key; of one longer than 88 bytes the beginning, and an ellipsis
+    /// ([`shown_key`](crate::shown_key)).
     pub key: String,
     /// Its counts.
     pub counts: Counts,
 }
 
-/// Calls, kept and dropped, by reason.
+/// Numbers of calls, kept and dropped, by reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
     reasons: [Reason; 2],
@@ -40,13 +40,13 @@ pub struct Counts {
     overruled: Overruled,
 }
 
-/// The state of one key at some time.
+/// The state of one key at a point in time.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct KeyState {
     /// The key, as in [`KeyCounts`].
     pub key: String,
-    /// The probability with which a call would be kept; `None` if that is not by chance.
+    /// The probability with which a call would be kept; `None` if decisions are not made by chance.
     pub probability: Option<Probability>,
     /// The tokens in its bucket, if it has one.
     pub tokens: Option<f64>,
@@ -57,25 +57,25 @@ impl Counts {
         Counts { reasons, tally, overruled }
     }
 
-    /// Calls.
+    /// The number of calls.
     pub fn seen(&self) -> u64 {
         self.tally.0.iter().flatten().sum()
     }
 
-    /// Calls that were kept.
+    /// The number of calls that were kept.
     pub fn kept(&self) -> u64 {
         let own: u64 = self.tally.0.iter().map(|[_, kept]| kept).sum();
         let Overruled { raised, empty, forced_kept, forced_dropped } = self.overruled;
-        // During calls one count may be ahead of another.
+        // While calls are in progress, one count may be ahead of another.
         (own + forced_kept).saturating_sub(raised + empty + forced_dropped)
     }
 
-    /// Calls that were dropped.
+    /// The number of calls that were dropped.
     pub fn dropped(&self) -> u64 {
         self.seen().saturating_sub(self.kept())
     }
 
-    /// (dropped, kept) for this reason.
+    /// The calls dropped and kept for this reason.
     fn of(&self, reason: Reason) -> [u64; 2] {
         let mut sum = [0, 0];
         for (known, [dropped, kept]) in self.reasons.iter().zip(self.tally.0) {
@@ -86,18 +86,19 @@ impl Counts {
         sum
     }
 
-    /// Calls that the sampler would have kept, and the cap dropped: by a raised threshold
-    /// ([`Reason::Cap`]) and because it was empty ([`Reason::CapEmpty`]).
+    /// Calls that the sampler or an override kept and the cap dropped: by a raised threshold
+    /// ([`Reason::Cap`]), or because its bucket was empty ([`Reason::CapEmpty`]).
     pub fn capped(&self) -> u64 {
         self.overruled.raised + self.overruled.empty
     }
 
-    /// Calls that the sampler would have dropped, and an override wanted kept.
+    /// Calls that the sampler would have dropped and an override kept. The cap may have dropped
+    /// some of them after all.
     pub fn kept_by_override(&self) -> u64 {
         self.overruled.forced_kept
     }
 
-    /// Calls that the sampler would have kept, and an override dropped.
+    /// Calls that the sampler would have kept and an override dropped.
     pub fn dropped_by_override(&self) -> u64 {
         self.overruled.forced_dropped
     }
@@ -107,8 +108,8 @@ impl Counts {
         self.of(reason)[1]
     }
 
-    /// Calls that were dropped for this reason: the sampler's before overrides, the cap's, or an
-    /// override.
+    /// Calls that were dropped for this reason: by the sampler before overrides, by the cap, or by
+    /// an override.
     pub fn dropped_by(&self, reason: Reason) -> u64 {
         match reason {
             Reason::Cap => self.overruled.raised,

@@ -1,9 +1,10 @@
-//! Tallies: how many calls each record kept and dropped, split by thread and summed when read.
+//! Tallies: the number of calls that each record kept and dropped, split by thread and summed when
+//! read.
 
 use super::thread;
 use crate::sync::{AtomicU64, Ordering};
 
-/// For one record: by the policy's two reasons, dropped and kept.
+/// The counts of one record: for each of the policy's two reasons, dropped and kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally(pub(super) [[u64; 2]; 2]);
 
@@ -12,7 +13,7 @@ impl Tally {
         self.zip(other, u64::wrapping_add)
     }
 
-    /// `other` is an earlier reading of the same counts, so none is larger.
+    /// `other` must be an earlier reading of the same counts, so that none of its counts is larger.
     pub(super) fn minus(self, other: Tally) -> Tally {
         self.zip(other, u64::wrapping_sub)
     }
@@ -23,32 +24,35 @@ impl Tally {
     }
 }
 
-/// The four counts, in the order of [`Tally`]: half a cache line, so that no record's lie in two.
+/// The four counts, in the order of [`Tally`]. Aligned to half a cache line, so that no record's
+/// counts straddle two.
 #[derive(Debug)]
 #[repr(align(32))]
 struct Cells([AtomicU64; 4]);
 
-/// Counts only grow, also when a record changes hands.
+/// All tallies. Counts only grow, also when a record changes keys.
 ///
-/// The first half of the shards have one thread each, which alone writes there: its additions need
-/// no atomic read-modify-write, of which each would cost as much as a third of a decision. All
-/// other threads share the other half.
+/// Each shard in the first half belongs to one thread, the only one to write there. Its additions
+/// need no atomic read-modify-write, each of which would cost a third of a decision. All other
+/// threads share the second half.
 #[derive(Debug)]
 pub(super) struct Tallies {
-    /// By shard, then by record: threads of different shards write to different memory.
+    /// By shard, then by record: threads with different shards write to different memory.
     shards: Box<[Box<[Cells]>]>,
-    /// The number of shards that have a thread of their own.
+    /// The number of shards that belong to one thread each.
     own: usize,
 }
 
 impl Tallies {
-    /// `shards`: a power of two.
+    /// `shards` must be a power of two.
     pub(super) fn new(shards: u32, records: usize) -> Self {
         let shard = || (0..records).map(|_| Cells(std::array::from_fn(|_| AtomicU64::new(0)))).collect();
         Tallies { shards: (0..shards).map(|_| shard()).collect(), own: shards as usize / 2 }
     }
 
-    /// Counts a call, and returns how many of its kind its shard has now counted.
+    /// Counts a call, and returns the number of calls with the same reason and outcome that its
+    /// shard has counted. Relaxed: `thread::number` hands a shard's counts from one owner to the
+    /// next, and no other memory depends on them.
     #[inline]
     pub(super) fn add(&self, id: u32, slot: usize, keep: bool) -> u64 {
         let number = thread::number() as usize;
@@ -64,7 +68,7 @@ impl Tallies {
         }
     }
 
-    /// All calls of a record so far, of whatever key.
+    /// All calls that a record has counted, for any key that had it.
     pub(super) fn read(&self, id: u32) -> Tally {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         self.shards.iter().fold(Tally::default(), |sum, shard| {

@@ -1,4 +1,4 @@
-//! Tests that need threads: the cost of a flood of new names, and the completeness of counts.
+//! Tests that need threads: the cost of a flood of new names, and complete counts.
 
 use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::bump::{Bump, BumpPolicy};
 use crate::probability::Probability;
 use crate::randomness::Randomness;
 
-/// Idle for 8 s: a full table looks for room once a second.
+/// An idle time of 8 s, so a full table sweeps once a second.
 fn full_table() -> Table<BumpPolicy> {
     let bump = Bump::new(1.0, Probability::ZERO, Nanos::from_secs(1)).unwrap();
     let limits = Limits::single_threaded().with_keys(1).with_idle(Nanos::from_secs(8));
@@ -32,18 +32,17 @@ fn a_new_key_that_finds_no_room_takes_no_lock_until_the_next_look() {
         let reasons = [100_000, 100_999].map(|millis| reason(&other, "c", millis));
         tell.send(reasons)
     });
-    // The time is for a fault, which would wait for the lock forever.
-    let reasons = told.recv_timeout(Duration::from_secs(60)).expect("no lock is taken");
+    // The timeout is for a failure, in which the thread would wait for the lock forever.
+    let reasons = told.recv_timeout(Duration::from_secs(60)).expect("takes no lock");
     assert_eq!(reasons, [Reason::Overflow; 2]);
     drop(held);
-    // "a" has been idle for long by then: it leaves at the next look, and its record can be had at
-    // the one after.
+    // "a" has long been idle by then: the next sweep evicts it, and the one after frees its record.
     assert_eq!(reason(&table, "c", 110_000), Reason::Overflow);
     assert_ne!(reason(&table, "c", 111_000), Reason::Overflow);
 }
 
-/// More threads than have a shard of their own, at once: those that share one must not overwrite
-/// each other. Whether a fault shows is up to the machine; that there is none is sure.
+/// More threads at once than have a shard of their own: those that share a shard must not overwrite
+/// each other. Whether a fault would show depends on the machine; correct code always passes.
 #[test]
 fn no_call_is_lost_however_few_shards_there_are() {
     const THREADS: u64 = 24;

@@ -1,25 +1,25 @@
-//! A small number for each thread that lives, so that threads can have counters of their own.
+//! A small number for each live thread, so that threads can have counters of their own.
 //!
-//! It decides where a call is counted and nothing else. Not of `sync`: loom's atomics cannot be
-//! static, and its models have one shard, which all threads share.
+//! The number decides where a call is counted, and nothing else. This module does not use `sync`:
+//! loom's atomics cannot be static, and loom models use one shard, which all threads share.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// As many threads at once have a number of their own.
+/// The number of threads that can have a number of their own at once.
 const NUMBERS: u32 = 256;
-/// The number of all other threads, and of one that is ending.
+/// The number of all further threads, and of a thread that is ending.
 const NONE: u32 = u32::MAX;
-/// A thread that has not been asked yet.
+/// A thread that has not claimed a number yet.
 const UNKNOWN: u32 = NONE - 1;
 
-/// A bit for each number that a thread has.
+/// One bit per number: set while a thread has it.
 static TAKEN: [AtomicU64; (NUMBERS / u64::BITS) as usize] = [const { AtomicU64::new(0) }; 4];
 
 thread_local! {
-    /// Read in each decision: without a destructor, so that reading is one load.
+    /// Read in each decision, so without a destructor: reading it is one load.
     static NUMBER: Cell<u32> = const { Cell::new(UNKNOWN) };
-    /// Gives the number back when the thread ends.
+    /// Releases the number when the thread ends.
     static OWNED: Owned = const { Owned(Cell::new(NONE)) };
 }
 
@@ -32,8 +32,8 @@ impl Drop for Owned {
     }
 }
 
-/// This thread's number: no other thread that lives has it, and what earlier ones did under it is
-/// seen. One that is no less than 256 is not its own.
+/// This thread's number. Below 256, no other live thread has it, and whatever its earlier owners
+/// wrote is visible. Otherwise it is [`NONE`], which several threads share.
 #[inline]
 pub(crate) fn number() -> u32 {
     match NUMBER.get() {
@@ -47,10 +47,11 @@ pub(crate) fn number() -> u32 {
 fn claim() -> u32 {
     let free = (0..NUMBERS).find(|&number| {
         let (word, bit) = place(number);
-        // Acquire: the thread that had it before is done with it.
+        // Acquire pairs with the Release in `release`: the counters of the number's previous owner
+        // are visible, and that owner no longer writes them.
         word.fetch_or(bit, Ordering::Acquire) & bit == 0
     });
-    // A thread whose destructors have run cannot promise to give it back.
+    // A thread whose destructors have run could not release the number.
     let number = free.filter(|&number| {
         let owned = OWNED.try_with(|owned| owned.0.set(number)).is_ok();
         if !owned {
@@ -65,6 +66,7 @@ fn claim() -> u32 {
 fn release(number: u32) {
     if number < NUMBERS {
         let (word, bit) = place(number);
+        // Release pairs with the Acquire in `claim`: the next owner sees this thread's counters.
         word.fetch_and(!bit, Ordering::Release);
     }
 }
@@ -100,15 +102,15 @@ mod tests {
         let own: Vec<u32> = numbers.into_iter().filter(|&number| number != NONE).collect();
         assert!(own.iter().all(|&number| number < NUMBERS));
         assert_eq!(own.iter().collect::<HashSet<_>>().len(), own.len());
-        // Other tests' threads have some of the 256.
+        // Other tests' threads hold some of the 256.
         assert!(own.len() > 128);
     }
 
     #[test]
     fn numbers_come_back_when_threads_end() {
-        // Were they not given back, they would have run out by then. The 300 threads of the test
-        // beside this one may have them all for a moment, and not for as long as a thousand threads
-        // live one after the other.
+        // If numbers were not released, they would have run out by then. The 300 threads of the
+        // test above may hold all of them for a moment, but not for as long as a thousand threads
+        // live one after another.
         let number = || std::thread::spawn(number).join().unwrap();
         let owned = (0..2 * NUMBERS + 1_000).filter(|_| number() < NUMBERS).count();
         assert!(owned > NUMBERS as usize, "{owned}");

@@ -1,4 +1,4 @@
-//! Which dropped traces are recorded all the same.
+//! Which dropped traces are recorded provisionally.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,14 +9,15 @@ use crate::config_error::ConfigError;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Provisional {
-    /// None: policies have nothing to keep.
+    /// None, so policies have nothing to keep.
     Never,
-    /// Those of a key that is armed: for ten seconds after something went wrong in it (an error, or
-    /// a root that is slow by a policy), for its first 16 roots, by hand, and one root in 1,024
-    /// always.
+    /// The traces of armed keys. A key is armed for ten seconds after something went wrong in it
+    /// (an error, or a root that a policy calls slow), and by
+    /// [`TailSampler::arm`](super::TailSampler::arm). Also recorded are a key's first 16 roots, and
+    /// one root in 1,024.
     #[default]
     Armed,
-    /// All.
+    /// All of them.
     Always,
 }
 

@@ -1,4 +1,4 @@
-//! Kept traces that stand for the durations of a key: the latest of each power of two.
+//! Kept traces as exemplars of a key's durations: the latest for each power of two.
 
 use crate::nanos::Nanos;
 
@@ -6,15 +6,15 @@ use crate::nanos::Nanos;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Exemplar {
-    /// The trace.
+    /// The trace's id.
     pub trace_id: u128,
-    /// Its local root.
+    /// The id of its local root.
     pub span_id: u64,
     /// The root's duration.
     pub duration: Nanos,
-    /// The date of the root's end, in ns since 1970.
+    /// The wall-clock time of the root's end, in ns since 1970.
     pub unix_nanos: u64,
-    /// When it was noted, by a clock that is never set back.
+    /// The monotonic time at which it was noted; dates may be set back.
     noted: Nanos,
 }
 
@@ -24,14 +24,14 @@ impl Exemplar {
         Exemplar { trace_id, span_id, duration, unix_nanos, noted: Nanos::ZERO }
     }
 
-    /// The power of two of its duration.
+    /// Identifies the power of two of its duration.
     fn octave(&self) -> u32 {
         self.duration.get().leading_zeros()
     }
 }
 
-/// Exemplars of a key: as many as OpenTelemetry's reservoir for exponential histograms suggests, at
-/// most.
+/// The greatest number of exemplars of a key: the number that OpenTelemetry suggests for the
+/// reservoir of an exponential histogram.
 const EXEMPLARS_MAX: usize = 20;
 
 /// The latest kept trace of each power of two of the durations.
@@ -39,7 +39,7 @@ const EXEMPLARS_MAX: usize = 20;
 pub(super) struct Exemplars(Vec<Exemplar>);
 
 impl Exemplars {
-    /// Notes a trace that is kept now: it is the latest, whatever its date.
+    /// Notes a trace that has just been kept. It is the latest, whatever its date.
     pub(super) fn note(&mut self, exemplar: Exemplar, now: Nanos) {
         let exemplar = Exemplar { noted: now, ..exemplar };
         match self.place(&exemplar) {
@@ -57,7 +57,7 @@ impl Exemplars {
         }
     }
 
-    /// The place of the one that makes room for this; `None` if it needs none.
+    /// The index of the exemplar that this one replaces; `None` if there is space for it.
     fn place(&self, exemplar: &Exemplar) -> Option<usize> {
         let known = self.0.iter().position(|known| known.octave() == exemplar.octave());
         let oldest = || (0..self.0.len()).min_by_key(|at| self.0[*at].noted);
@@ -103,7 +103,7 @@ mod tests {
         note(&mut exemplars, 1, 50);
         note(&mut exemplars, 2, 10);
         assert_eq!(exemplars.clone().sorted()[0].span_id, 2);
-        // Kept on threads of another shard.
+        // Kept on threads with another shard.
         for (number, latest) in [(3, 3), (1, 2)] {
             let mut other = Exemplars::default();
             note(&mut other, number, 30 / number as u64);

@@ -1,25 +1,25 @@
 //! Durations in OpenTelemetry's exponential histogram (data model, "ExponentialHistogram"): bucket
-//! i of scale s counts durations in (b^i, b^(i+1)] seconds, for b = 2^(2^-s). The scale begins fine
-//! and falls as the data needs it.
+//! i of scale s counts durations in (b^i, b^(i+1)] seconds, for b = 2^(2^-s). The scale starts fine
+//! and falls as the range of the data grows.
 
 use crate::nanos::Nanos;
 
-/// Buckets, at most. OpenTelemetry's SDKs have as many by default.
+/// The greatest number of buckets, as in OpenTelemetry's SDKs by default.
 const BUCKETS: usize = 160;
 const SCALE_MAX: i32 = 20;
 
-/// A histogram of durations: exact counts, and each duration known to a few percent.
+/// A histogram of durations. Counts are exact, and each duration is known to a few percent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
     scale: i32,
     /// The index of the first bucket.
     first: i32,
-    /// The buckets in use, from the first on.
+    /// The number of buckets in use, from the first on.
     used: usize,
     buckets: [u64; BUCKETS],
     zeros: u64,
     count: u64,
-    /// Of nanoseconds.
+    /// In nanoseconds.
     sum: u128,
     min: Nanos,
     max: Nanos,
@@ -41,29 +41,29 @@ impl Default for Histogram {
     }
 }
 
-/// 2 to the power of a scale, which is small.
+/// 2 to the power of a small exponent.
 fn power_of_two(exponent: i32) -> f64 {
     f64::from_bits(((1_023 + i64::from(exponent)) as u64) << MANTISSA_BITS)
 }
 
-/// Bits of a double for the fraction, below its exponent.
+/// The number of fraction bits of a double.
 const MANTISSA_BITS: u32 = 52;
 const MANTISSA: u64 = (1 << MANTISSA_BITS) - 1;
-/// The finest scale at which a bucket is found by comparing: the longest of durations in 160
-/// buckets of a finer one is 1.54 times the shortest, at most.
+/// The finest scale at which a bucket is found by comparison. Finer scales are rare: there, the
+/// longest of the durations in 160 buckets is at most 1.54 times the shortest.
 const COMPARED_SCALE: u32 = 7;
 const BOUNDS: usize = 1 << COMPARED_SCALE;
 
-/// The lower bounds of the buckets between 1 and 2 at that scale: fractions of the doubles, rounded
+/// The lower bounds of the buckets between 1 and 2 at that scale, as fractions of doubles, rounded
 /// down.
 static BOUND_FRACTIONS: [u64; BOUNDS] = bound_fractions();
-/// For each of twice as many equal parts between 1 and 2, the bounds below its beginning. Bounds
-/// are further apart than these parts are wide, by ln 2 and more to a half, so that at most one
-/// lies within.
+/// For each of 2 * `BOUNDS` equal parts between 1 and 2, the number of bounds below its start. The
+/// distance between bounds is more than the width of a part, by a factor of at least 2 ln 2, so at
+/// most one bound lies within a part.
 static BOUNDS_BELOW: [u8; 2 * BOUNDS] = bounds_below();
 
 const fn bound_fractions() -> [u64; BOUNDS] {
-    // With 62 bits below the point; ten more than a double has, for the rounding of each step.
+    // 62 bits after the point: ten more than a double has, to absorb the rounding of each step.
     const POINT: u32 = 62;
     let mut fractions = [0; BOUNDS];
     let mut bound = 0;
@@ -107,19 +107,20 @@ fn index(seconds: f64, scale: i32) -> i32 {
     let octave = (bits >> MANTISSA_BITS) as i32 - 1_023;
     let fraction = bits & MANTISSA;
     let below = BOUNDS_BELOW[(fraction >> (MANTISSA_BITS - COMPARED_SCALE - 1)) as usize] as usize;
-    // A number that is a bound belongs to the bucket that ends there.
+    // A number equal to a bound belongs to the bucket that ends there.
     let is_above = BOUND_FRACTIONS.get(below).is_some_and(|bound| *bound < fraction);
     let finest = (octave << COMPARED_SCALE) + (below as i32 + i32::from(is_above)) - 1;
-    // Each bucket of a coarser scale is two of the next finer one.
+    // Each bucket of a coarser scale consists of two of the next finer one.
     finest >> (COMPARED_SCALE as i32 - scale)
 }
 
 /// As [`index`], at any scale.
 #[cold]
 fn index_by_logarithm(seconds: f64, scale: i32) -> i32 {
-    // Powers of two have exact logarithms, so that the bounds of coarse buckets are exact.
+    // Powers of two have exact logarithms, so the bounds of coarse buckets are exact.
     let steps = seconds.log2() * power_of_two(scale);
-    // Durations of 64-bit nanoseconds lie within 2^-30 and 2^35, so 2^26 steps at the finest scale.
+    // Durations of 64-bit nanoseconds are between 2^-30 and 2^35 seconds: below 2^26 steps at the
+    // finest scale.
     steps.ceil() as i32 - 1
 }
 
@@ -136,7 +137,7 @@ impl Histogram {
             return;
         }
         let at = index(duration.as_secs_f64(), self.scale);
-        // Below the first bucket in use, this is a large number.
+        // For a bucket below the first, the subtraction wraps around to a large number.
         let place = at.wrapping_sub(self.first) as u32 as usize;
         match self.buckets[..self.used].get_mut(place) {
             Some(bucket) => *bucket += 1,
@@ -144,7 +145,7 @@ impl Histogram {
         }
     }
 
-    /// Adds to a bucket of this scale.
+    /// Adds to a bucket of the present scale.
     #[cold]
     fn add(&mut self, mut at: i32, count: u64) {
         if self.used == 0 {
@@ -163,7 +164,7 @@ impl Histogram {
         self.buckets[(at - self.first) as usize] += count;
     }
 
-    /// Lowers the scale until this bucket fits beside those in use; returns by how much.
+    /// Lowers the scale until this bucket fits in with those in use; returns by how much.
     fn make_room(&mut self, at: i32) -> u32 {
         let (mut low, mut high) = (self.first.min(at), (self.first + self.used as i32 - 1).max(at));
         let mut steps = 0;
@@ -191,7 +192,7 @@ impl Histogram {
         self.scale -= steps as i32;
     }
 
-    /// Adds all of another histogram.
+    /// Adds all durations of another histogram.
     pub fn merge(&mut self, other: &Histogram) {
         self.zeros += other.zeros;
         self.count += other.count;
@@ -217,7 +218,7 @@ impl Histogram {
         self.count
     }
 
-    /// The number of durations that were 0.
+    /// The number of durations equal to 0.
     pub fn zeros(&self) -> u64 {
         self.zeros
     }
@@ -227,12 +228,12 @@ impl Histogram {
         self.sum as f64 / 1e9
     }
 
-    /// The shortest duration; `None` if there is none.
+    /// The shortest duration; `None` if the histogram is empty.
     pub fn min(&self) -> Option<Nanos> {
         (self.count > 0).then_some(self.min)
     }
 
-    /// The longest duration; `None` if there is none.
+    /// The longest duration; `None` if the histogram is empty.
     pub fn max(&self) -> Option<Nanos> {
         (self.count > 0).then_some(self.max)
     }
@@ -247,14 +248,15 @@ impl Histogram {
         (self.first, &self.buckets[..self.used])
     }
 
-    /// The lower bound of a bucket, which is the upper one of that before.
+    /// The lower bound of a bucket, which is the upper bound of the one before.
     fn bound(&self, bucket: usize) -> Nanos {
         let exponent = f64::from(self.first + bucket as i32) * power_of_two(-self.scale);
         Nanos::new((exponent.exp2() * 1e9) as u64)
     }
 
-    /// The duration that this share of all does not exceed, wrong by less than the width of its
-    /// bucket: its durations are taken to be spread evenly. `None` if there is none.
+    /// The duration that this share of all durations does not exceed. Durations are taken to be
+    /// spread evenly over their bucket, so the error is below the bucket's width. `None` if the
+    /// histogram is empty.
     pub fn quantile(&self, quantile: f64) -> Option<Nanos> {
         let max = self.max()?;
         let rank = ((quantile.clamp(0.0, 1.0) * self.count as f64).ceil() as u64).max(1);
@@ -274,8 +276,8 @@ impl Histogram {
         Some(max)
     }
 
-    /// The number of durations that are certain to be at most this long: those of buckets that end
-    /// there or before.
+    /// The number of durations that are certain to be at most this long: those in buckets that end
+    /// at or below it.
     pub fn count_up_to(&self, duration: Nanos) -> u64 {
         if self.count > 0 && duration >= self.max {
             return self.count;
@@ -314,8 +316,7 @@ mod tests {
         }
     }
 
-    /// The logarithm is the reference, where it is not so close to a bound that its rounding
-    /// decides.
+    /// Compared with the logarithm, except so close to a bound that its rounding decides.
     #[test]
     fn buckets_are_the_same_by_comparing_and_by_logarithm() {
         let mut random = Random(3);
@@ -341,8 +342,8 @@ mod tests {
         }
     }
 
-    /// Each bound is the greatest double below the square root of the one at twice its number,
-    /// which is known as exactly.
+    /// Each bound is the greatest double below the square root of the bound at twice its index,
+    /// which is equally exact.
     #[test]
     fn bounds_to_compare_with_are_exact() {
         let of = |bound: usize| u128::from(BOUND_FRACTIONS[bound] | 1 << MANTISSA_BITS);
@@ -355,7 +356,7 @@ mod tests {
                 (square << MANTISSA_BITS, (square + if 2 * bound < BOUNDS { 1 } else { 2 }) << MANTISSA_BITS);
             assert!(of(bound).pow(2) < high && (of(bound) + 1).pow(2) > low, "{bound}");
         }
-        // A power of two ends its bucket at any scale; the next double is in the following one.
+        // A power of two ends its bucket at any scale; the next double is in the following bucket.
         for octave in -30..=33 {
             let seconds = f64::from(octave).exp2();
             for scale in 0..=COMPARED_SCALE as i32 {
@@ -370,12 +371,12 @@ mod tests {
         let histogram = of(&[0, 1, u64::MAX, 1_000_000_000]);
         assert_eq!((histogram.count(), histogram.zeros()), (4, 1));
         assert_eq!(histogram.buckets().1.iter().sum::<u64>(), 3);
-        // 64 octaves in 160 buckets: two for each.
+        // 64 octaves in 160 buckets: two buckets for each.
         assert_eq!(histogram.scale(), 1);
         assert_eq!((histogram.min(), histogram.max()), (Some(Nanos::ZERO), Some(Nanos::new(u64::MAX))));
     }
 
-    /// Five octaves of 32 buckets each, and a bucket more.
+    /// Five octaves of 32 buckets each fit, one bucket more does not.
     #[test]
     fn the_scale_falls_when_all_buckets_are_taken() {
         let histogram = of(&[1_001_000_000, 32_000_000_000]);
@@ -384,7 +385,7 @@ mod tests {
         assert_eq!((histogram.scale(), histogram.buckets().1.len()), (4, BUCKETS / 2 + 1));
     }
 
-    /// The reference: all durations, sorted.
+    /// Compared with all durations, sorted.
     #[test]
     fn quantiles_are_wrong_by_less_than_a_bucket() {
         let mut random = Random(7);
@@ -396,7 +397,7 @@ mod tests {
             for quantile in [0.0, 0.5, 0.9, 0.99, 0.999, 1.0] {
                 let rank = ((quantile * 5_000.0_f64).ceil() as usize).max(1);
                 let (exact, found) = (durations[rank - 1], histogram.quantile(quantile).unwrap().get());
-                // The bounds are computed in doubles: within a nanosecond.
+                // The bounds are computed in doubles: right to a nanosecond.
                 let (low, high) = (exact as f64 / width - 1.0, exact as f64 * width + 1.0);
                 assert!(
                     (low..=high).contains(&(found as f64)),
@@ -417,7 +418,7 @@ mod tests {
             let whole = of(&durations);
             assert_eq!(merged.count(), whole.count());
             assert_eq!(merged.sum_seconds(), whole.sum_seconds());
-            // The order of what came decides how far the scale fell, by one step at most.
+            // The order of arrival affects how far the scale fell, by at most one step.
             let mut coarser = (merged.clone(), whole.clone());
             let scale = merged.scale().min(whole.scale()) - 1;
             coarser.0.lower((merged.scale() - scale) as u32);

@@ -1,9 +1,9 @@
-//! A record for each key: outcomes of all its roots, thresholds of slow ones, and whether it is
+//! A record for each key: outcomes of all its roots, thresholds for slow ones, and whether it is
 //! armed.
 //!
-//! Records are made one at a time, once, and stay, so that a number names one for as long as the
-//! sampler lives; readers take no lock. Counts lie in shards, each behind a lock that one thread of
-//! many takes at a time, for some ten nanoseconds.
+//! Records are created one at a time and never removed, so a number refers to the same record for
+//! as long as the sampler lives; readers take no lock. Counts are split into shards, each behind a
+//! lock that is held for some ten nanoseconds.
 
 use super::arming::Provisional;
 use super::budget::Meters;
@@ -13,73 +13,76 @@ use super::policy::Quantile;
 use crate::nanos::Nanos;
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, OnceLock, Ordering};
 
-/// A key's record, by number; 0 is that of all keys without their own.
+/// The number of a key's record; 0 is the record that all keys without their own share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct KeyNumber(pub(super) u32);
 
 impl KeyNumber {
-    /// The record of all keys without one of their own.
+    /// The record that all keys without their own share.
     pub const OTHERS: KeyNumber = KeyNumber(0);
 
-    /// The number.
+    /// The number, which [`KeyNumber::new`] converts back.
     pub fn get(self) -> u32 {
         self.0
     }
 
-    /// The key of this number, which [`KeyNumber::get`] gave.
+    /// The key number that [`KeyNumber::get`] returned.
     pub fn new(number: u32) -> Self {
         KeyNumber(number)
     }
 }
 
-/// Bytes by which keys are told apart: those that begin alike have one record.
+/// The number of bytes by which keys are distinguished. Keys with the same beginning share a
+/// record.
 const KEY_MAX: usize = 256;
-/// The places in which a key may stand: a flood of keys with like hashes costs no more.
+/// The number of places that a key's search visits at most, which also bounds the cost of a flood
+/// of keys with similar hashes.
 const PROBES: usize = 32;
-/// Places for each key that may have a record. Of half as many, runs of taken ones are longer than
-/// a key may go.
+/// The number of places per key. With half as many, runs of taken places could be longer than a
+/// search.
 const PLACES: usize = 4;
-/// The time after which the durations by which quantiles are computed are exchanged for newer ones,
-/// in ns: five minutes, the same for all shards, so that none has durations that others have given
-/// up.
+/// The length of a generation in ns: five minutes. Then the durations behind the quantiles are
+/// exchanged for newer ones. Generations begin at the same time in all shards, so that no shard
+/// uses durations that others have retired.
 const GENERATION: u64 = 300_000_000_000;
 /// The longest time for which a key is armed, in ns: an hour.
 pub(super) const ARMED_MAX: u64 = 3_600_000_000_000;
-/// The calls of a shard after which thresholds are computed again.
+/// The number of a shard's calls after which thresholds are recomputed.
 const REFRESH: u64 = 256;
-/// The calls after which a shard's generation may be found to be over: few call some keys. While a
-/// generation is young, thresholds are computed as often.
+/// The number of calls after which a shard checks whether its generation is over; small, because
+/// some keys are called rarely. While a generation is young, thresholds are recomputed as often.
 const LOOK: u64 = 16;
 
-/// Counts of roots of a key, in one shard.
+/// Counts of a key's roots in one shard.
 #[derive(Clone, Debug, Default)]
 struct Tally {
     errors: u64,
     missed_errors: u64,
     missed_slow: u64,
     current: Histogram,
-    /// The durations of the generation before; none in the first.
+    /// The durations of the previous generation, if there was one.
     previous: Option<Box<Histogram>>,
-    /// All durations before those.
+    /// All durations from earlier generations.
     settled: Option<Box<Histogram>>,
-    /// That of `current`.
+    /// The generation of `current`.
     generation: u64,
     exemplars: Exemplars,
 }
 
-/// The generation of a time.
+/// The generation at this time.
 fn generation(now: Nanos) -> u64 {
     now.get() / GENERATION
 }
 
-/// Whether a generation is over. One that lies ahead is from before the clock was set back; but the
-/// next one may have begun for a thread that asked for the time a moment later.
+/// Whether a generation is over. One in the future is from before the clock was set back, unless it
+/// is only the next: another thread, which read its clock a moment later, may already have begun
+/// it.
 fn is_over(known: u64, now: u64) -> bool {
     known != now && known != now + 1
 }
 
 impl Tally {
-    /// Begins another generation if this one is over.
+    /// Begins another generation if the present one is over.
     #[cold]
     fn turn(&mut self, now: u64) {
         if !is_over(self.generation, now) {
@@ -90,7 +93,7 @@ impl Tally {
             return;
         }
         let ended = Some(std::mem::take(&mut self.current)).filter(|ended| ended.count() > 0).map(Box::new);
-        // After a long rest, what lies further back is no part of the quantiles.
+        // After a long pause, earlier durations no longer count toward the quantiles.
         let is_recent = before + 1 == now;
         let (recent, older) = if is_recent { (ended, None) } else { (None, ended) };
         for old in [self.previous.take(), older].into_iter().flatten() {
@@ -104,61 +107,62 @@ impl Tally {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct KeyOutcomes {
-    /// The key, of a long one the first 256 bytes, by which keys are told apart; `None` for all
-    /// keys without a record.
+    /// The key, or the first 256 bytes of a longer one, by which keys are distinguished. `None` for
+    /// all keys without a record.
     pub key: Option<String>,
-    /// Roots that ended.
+    /// The number of roots that ended.
     pub calls: u64,
-    /// Roots below which an error was seen.
+    /// The number of roots in whose trace an error was seen.
     pub errors: u64,
-    /// Errors seen in traces that were not recorded, or that were given up while they were open.
+    /// The number of these whose traces were not recorded, or were evicted while they were open.
     pub missed_errors: u64,
-    /// Slow roots, by a policy, of such traces.
+    /// The number of roots of such traces that a policy calls slow.
     pub missed_slow: u64,
-    /// Their durations.
+    /// The durations of all these roots.
     pub durations: Histogram,
-    /// Kept traces among them: the latest of each power of two of the durations, at most 20, the
+    /// Exemplars: the latest kept trace of each power of two of the durations, at most 20, the
     /// shortest first.
     pub exemplars: Vec<Exemplar>,
 }
 
-/// Bytes of a key's counts in one shard, at most: three histograms, and a list of exemplars that
+/// The greatest size of a key's counts in one shard: three histograms, and a list of exemplars that
 /// doubles as it grows.
 const _: () = assert!(
     size_of::<Tally>() + 2 * size_of::<Histogram>() + 32 * size_of::<Exemplar>() <= 6 * 1_024,
-    "Limits::keys tells of 6 kB"
+    "the documentation of Limits::keys says 6 kB"
 );
 
 #[derive(Debug)]
 pub(super) struct Record {
-    /// `None` for all keys without a record.
+    /// `None` for the record of all keys without their own.
     key: Option<Box<str>>,
     shards: Box<[OnceLock<Box<Mutex<Tally>>>]>,
-    /// The duration from which a root is slow, for each policy with a quantile; the largest number
-    /// while there is none.
+    /// The duration above which a root is slow, for each policy with a quantile; `u64::MAX` while
+    /// it is unknown.
     slow_from: Box<[AtomicU64]>,
     /// The generation in which these were computed.
     slow_of: AtomicU64,
-    /// Dropped roots are recorded until then.
+    /// The time until which dropped roots are recorded, in ns.
     armed_until: AtomicU64,
-    /// Roots that began, up to the number that is recorded at first.
+    /// The number of roots that have begun, counted up to the number of first roots that are
+    /// recorded.
     begun: AtomicU64,
-    /// Which dropped roots are recorded: a place in [`MODES`].
+    /// Which dropped roots are recorded: an index into [`MODES`].
     mode: AtomicU64,
-    /// The state of each policy's budget.
+    /// The state of each policy's budget for this key.
     pub(super) meters: Box<[Meters]>,
 }
 
 const MODES: [Provisional; 3] = [Provisional::Never, Provisional::Armed, Provisional::Always];
 
-/// Whether a time until which a key is armed lies so far ahead of this one that it is from before
-/// the clock was set back.
+/// Whether the time until which a key is armed is so far in the future that it is from before the
+/// clock was set back.
 fn is_from_before(known: u64, until: Nanos) -> bool {
     known > until.get().saturating_add(ARMED_MAX)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing in here panics; if it did, counts would be off by one.
+    // Nothing panics while the lock is held; if it did, counts would be off by one.
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
@@ -191,6 +195,8 @@ impl Record {
         }
     }
 
+    /// Relaxed, as for the times and counts beside it: each is a value of its own, and publishes no
+    /// other memory.
     pub(super) fn set_mode(&self, mode: Provisional) {
         let place = MODES.iter().position(|known| *known == mode).unwrap_or_default();
         self.mode.store(place as u64, Ordering::Relaxed);
@@ -201,36 +207,37 @@ impl Record {
         now.get() < until && until - now.get() <= ARMED_MAX
     }
 
-    /// Arms the key until then for what went wrong, if it is not for longer.
+    /// Arms the key until `until` because something went wrong, unless it is already armed for
+    /// longer.
     pub(super) fn arm(&self, until: Nanos) {
         let known = self.armed_until.load(Ordering::Relaxed);
-        // A store for each error would have threads meet: the time moves on by quarters of a
-        // second.
+        // Moves the time on in steps of a quarter of a second: a store for each error would make
+        // threads contend. So a key may be armed up to that much shorter.
         let is_later = known.saturating_add(250_000_000) < until.get();
         if is_later || is_from_before(known, until) {
             self.armed_until.store(until.get(), Ordering::Relaxed);
         }
     }
 
-    /// Arms the key until then for whoever asks for that, to the moment; if it is not for longer.
+    /// Arms the key until exactly `until`, on request, unless it is already armed for longer.
     pub(super) fn arm_by_hand(&self, until: Nanos) {
         let later = |known| (known < until.get() || is_from_before(known, until)).then_some(until.get());
         let _ = self.armed_until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
 
-    /// Whether it is one of the first roots.
+    /// Whether this is one of the key's first roots. The load avoids writes once they are over.
     pub(super) fn is_early(&self, first: u64) -> bool {
         self.begun.load(Ordering::Relaxed) < first && self.begun.fetch_add(1, Ordering::Relaxed) < first
     }
 
-    /// The duration from which a root is slow, by the policy with this quantile.
+    /// The duration above which a root is slow, by the policy with this quantile.
     pub(super) fn slow_from(&self, quantile: usize) -> Nanos {
         Nanos::new(self.slow_from.get(quantile).map_or(u64::MAX, |from| from.load(Ordering::Relaxed)))
     }
 
     #[inline]
     fn tally(&self, shard: usize) -> MutexGuard<'_, Tally> {
-        // Their number is a power of two.
+        // The number of shards is a power of two.
         let shard = &self.shards[shard & (self.shards.len() - 1)];
         lock(shard.get_or_init(|| Box::new(Mutex::new(Tally::default()))))
     }
@@ -239,7 +246,9 @@ impl Record {
         self.tally(shard).exemplars.note(exemplar, now);
     }
 
-    /// Computes the durations from which roots are slow anew, if they may be those of hours ago.
+    /// Recomputes the durations above which roots are slow if they may be hours old. The Acquire
+    /// load pairs with the Release store in `refresh`: a thread that sees the new generation sees
+    /// its durations.
     pub(super) fn renew(&self, shape: &Shape, now: Nanos) {
         let now = generation(now);
         if !shape.quantiles.is_empty() && is_over(self.slow_of.load(Ordering::Acquire), now) {
@@ -247,7 +256,7 @@ impl Record {
         }
     }
 
-    /// Counts a root. The time is asked for once in a while.
+    /// Counts a root. Reads the clock for some calls only.
     #[inline]
     pub(super) fn count(
         &self,
@@ -281,13 +290,13 @@ impl Record {
         }
     }
 
-    /// Computes the durations from which roots are slow.
+    /// Recomputes the durations above which roots are slow.
     #[cold]
     fn refresh(&self, quantiles: &[Quantile], now: u64) {
         let mut recent = Histogram::default();
         for shard in self.shards.iter().filter_map(OnceLock::get) {
             let mut tally = lock(shard);
-            // Its own threads may count no more.
+            // Threads of this shard may no longer be counting, so its generation is checked here.
             tally.turn(now);
             recent.merge(&tally.current);
             if let Some(previous) = &tally.previous {
@@ -298,6 +307,7 @@ impl Record {
             let known = recent.quantile(quantile.get()).filter(|_| recent.count() >= quantile.calls_min());
             from.store(known.map_or(u64::MAX, Nanos::get), Ordering::Relaxed);
         }
+        // Release pairs with the Acquire load in `renew`.
         self.slow_of.store(now, Ordering::Release);
     }
 
@@ -322,7 +332,7 @@ impl Record {
     }
 }
 
-/// The lengths of a record's lists.
+/// The sizes of a record's lists.
 #[derive(Debug)]
 pub(super) struct Shape {
     pub(super) shards: usize,
@@ -330,19 +340,19 @@ pub(super) struct Shape {
     pub(super) rules: usize,
 }
 
-/// A key's record, once the place is taken.
+/// A key's hash and record, once the place is taken.
 type Place = OnceLock<Box<(u64, Record)>>;
 
 #[derive(Debug)]
 pub(super) struct Keys {
     shape: Shape,
     others: Record,
-    /// [`PLACES`] times as many as there may be keys, at least.
+    /// At least [`PLACES`] times as many as keys.
     places: Box<[Place]>,
     keys_max: u64,
-    /// Keys with a record, each counted once it is in its place.
+    /// The number of keys with a record, each counted after its place is set.
     taken: AtomicU64,
-    /// Held while a record is made.
+    /// Held while a record is created.
     making: Mutex<()>,
     mode: Provisional,
     mode_by_key: Arc<[(String, Provisional)]>,
@@ -355,7 +365,7 @@ impl Keys {
         mode: Provisional,
         by_key: &[(String, Provisional)],
     ) -> Self {
-        // Those that are named have a record however many others there are.
+        // Named keys get a record regardless of the number of others.
         let keys_max = keys_max.saturating_add(by_key.len()).min(1 << 20);
         let keys = Keys {
             others: Record::new(None, mode, &shape),
@@ -367,7 +377,7 @@ impl Keys {
             mode,
             mode_by_key: by_key.into(),
         };
-        // At once: later there may be no room for them.
+        // Created at once, before other keys can take the places.
         by_key.iter().for_each(|(key, _)| _ = keys.number(key));
         keys
     }
@@ -382,7 +392,7 @@ impl Keys {
         place.map_or(&self.others, |place| &place.1)
     }
 
-    /// The number of a key, which gets a record if it has none and there is room.
+    /// The number of a key, which gets a record if it has none and the limit allows it.
     #[inline]
     pub(super) fn number(&self, key: &str) -> KeyNumber {
         let key = cut(key);
@@ -404,8 +414,8 @@ impl Keys {
         KeyNumber::OTHERS
     }
 
-    /// Makes the record at this place, unless another thread does. `None` if there are as many keys
-    /// as may be.
+    /// Creates the record at this place, unless another thread does. `None` if the place stays
+    /// empty because the limit is reached.
     #[cold]
     fn make(&self, at: usize, hash: u64, key: &str) -> Option<&(u64, Record)> {
         if self.taken.load(Ordering::Acquire) < self.keys_max {
@@ -414,14 +424,15 @@ impl Keys {
                 let own = self.mode_by_key.iter().find(|(known, _)| cut(known) == key);
                 let mode = own.map_or(self.mode, |own| own.1);
                 let _ = self.places[at].set(Box::new((hash, Record::new(Some(key), mode, &self.shape))));
-                // After that: whoever sees that there are as many as may be sees each of them.
+                // Release pairs with the Acquire load above: a thread that sees the limit reached
+                // also sees every record.
                 self.taken.fetch_add(1, Ordering::Release);
             }
         }
         self.places[at].get().map(Box::as_ref)
     }
 
-    /// All records, that of keys without one last.
+    /// All records; the one for keys without their own is last.
     fn records(&self) -> impl Iterator<Item = &Record> {
         self.places.iter().filter_map(OnceLock::get).map(|place| &place.1).chain([&self.others])
     }
@@ -435,8 +446,8 @@ impl Keys {
         self.records().find(|record| record.key.as_deref() == Some(cut(key)))
     }
 
-    /// Outcomes by key, in the order of the keys' names; those of keys without a record last, if
-    /// there are any.
+    /// Outcomes by key, in the order of the keys' names. The last entry is for keys without a
+    /// record, if there are any.
     pub(super) fn outcomes(&self) -> Vec<KeyOutcomes> {
         let mut all: Vec<_> = self.records().map(Record::outcomes).collect();
         all.retain(|outcomes| outcomes.calls > 0);

@@ -1,4 +1,4 @@
-//! loom models of keys' records, of what they count, and of the table of shapes. Run by
+//! loom models of the keys' records and counts, and of the table of shapes. Run by
 //! `cargo xtask loom`.
 
 use loom::sync::Arc;
@@ -14,7 +14,7 @@ fn keys(keys_max: usize) -> Arc<Keys> {
     Arc::new(Keys::new(keys_max, shape, Provisional::Armed, &[]))
 }
 
-/// Two threads meet a new key: it gets one record, and their counts are both there.
+/// Two threads meet a new key: it gets one record, with both of their counts.
 #[test]
 fn loom_a_new_key_gets_one_record_and_all_counts() {
     loom::model(|| {
@@ -33,12 +33,12 @@ fn loom_a_new_key_gets_one_record_and_all_counts() {
         let sum = outcomes.iter().map(|of| (of.calls, of.errors)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
         assert_eq!(sum, (2, 1), "{outcomes:?}");
         assert_eq!(number, elsewhere);
-        assert_ne!(keys.number("second"), KeyNumber::OTHERS, "one key takes the places of two");
+        assert_ne!(keys.number("second"), KeyNumber::OTHERS, "one key must take only one of the two records");
         assert_eq!(keys.number("third"), KeyNumber::OTHERS);
     });
 }
 
-/// The first roots of a key begin on two threads: as many are recorded as may be, and no more.
+/// The first roots of a key begin on two threads: exactly the allowed number are recorded.
 #[test]
 fn loom_the_first_roots_are_as_many_as_may_be() {
     loom::model(|| {
@@ -51,7 +51,7 @@ fn loom_the_first_roots_are_as_many_as_may_be() {
     });
 }
 
-/// A shape is seen by two threads at once: one is told that it is new.
+/// Two threads note a shape at once: one of them sees that it is new.
 #[test]
 fn loom_a_new_shape_is_told_of_once() {
     loom::model(|| {

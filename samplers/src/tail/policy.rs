@@ -1,4 +1,4 @@
-//! Policies, and the tests that they are made of.
+//! Policies, and the conditions that they consist of.
 
 use std::cmp::Ordering;
 
@@ -6,58 +6,58 @@ use crate::cap::{Allowance, Cap};
 use crate::config_error::ConfigError;
 use crate::nanos::Nanos;
 
-/// The worst that happened in a trace, of what its process can see.
+/// The worst outcome of a trace, as far as its process can see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Nothing.
+    /// Nothing went wrong.
     #[default]
     Fine,
     /// An event of level WARN.
     Warning,
-    /// A status that is an error, an event of level ERROR, or a panic.
+    /// An error status, an event of level ERROR, or a panic.
     Error,
 }
 
-/// The duration from which a root is slow.
+/// The duration above which a root is slow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Slow {
     /// Longer than this.
     Than(Nanos),
-    /// Longer than this quantile of the key's own roots of the last five to ten minutes.
+    /// Longer than this quantile of the key's own roots in the last five to ten minutes.
     Quantile(Quantile),
 }
 
-/// A quantile, between 0 and 1.
+/// A quantile from 0.5 to 0.9999.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantile(f64);
 
 impl Quantile {
-    /// From 0.5 to 0.9999: beyond, a key would need more calls than it has.
+    /// From 0.5 to 0.9999: higher quantiles would need more calls than a key usually has.
     pub(super) fn new(quantile: f64) -> Result<Self, ConfigError> {
         if (0.5..=0.9999).contains(&quantile) {
             return Ok(Quantile(quantile));
         }
         Err(ConfigError::out_of_range(
             format!("p{}", percent(quantile)),
-            "a quantile is from p50 to p99.99; write for example slow:p99",
+            "a quantile must be from p50 to p99.99, such as slow:p99",
         ))
     }
 
-    /// The quantile.
+    /// The number, such as 0.99.
     pub fn get(self) -> f64 {
         self.0
     }
 
-    /// The calls of a key below which it has no such quantile: at least a hundred, and one above
-    /// it.
+    /// The number of calls a key needs before it has this quantile: at least a hundred, and enough
+    /// for one to lie above it.
     pub fn calls_min(self) -> u64 {
-        // A quantile is at most 0.9999: the result is at most 10,000.
+        // The quantile is at most 0.9999, so the result is at most 10,000.
         ((1.0 / (1.0 - self.0)).round() as u64).max(100)
     }
 }
 
-/// Rounded to as many digits as are read, since 0.14 times 100 is not 14.
+/// The quantile in percent, rounded to the digits that parsing keeps: 0.14 * 100 is not exactly 14.
 pub(super) fn percent(quantile: f64) -> f64 {
     (quantile * 1e8).round() / 1e6
 }
@@ -81,7 +81,7 @@ pub enum Comparison {
 }
 
 impl Comparison {
-    /// Longer signs first, so that the first that fits is meant.
+    /// Longer signs first, so that `<=` is not read as `<`.
     pub(super) const SIGNS: [(&'static str, Comparison); 6] = [
         ("!=", Comparison::Unequal),
         ("<=", Comparison::AtMost),
@@ -91,7 +91,7 @@ impl Comparison {
         (">", Comparison::Greater),
     ];
 
-    /// The sign.
+    /// The sign in a policy's text.
     pub fn sign(self) -> &'static str {
         Self::SIGNS.iter().find(|(_, known)| *known == self).map_or("=", |(sign, _)| sign)
     }
@@ -112,27 +112,27 @@ impl Comparison {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Value<'a> {
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
-    /// A whole number.
+    /// An integer.
     Int(i64),
-    /// A number.
+    /// A floating-point number.
     Float(f64),
     /// A text.
     Text(&'a str),
 }
 
-/// An attribute with a value that a trace is kept for: any span of the trace may have it.
+/// A condition on an attribute: a trace fulfils it if any of its spans does.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Condition {
     name: String,
     comparison: Comparison,
     value: String,
-    /// The value, if it is a number.
+    /// The value as a number, if it is one.
     number: Option<Number>,
 }
 
-/// A number as it is written: whole ones are ids too, of more digits than a double has.
+/// A number. Integers are kept apart, because large ids lose digits as `f64`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Number {
     Whole(i128),
@@ -149,7 +149,7 @@ impl Number {
         !matches!(self, Number::Real(real) if !real.is_finite())
     }
 
-    /// `None` if one is no number.
+    /// `None` if one of them is NaN.
     fn compare(self, other: Self) -> Option<Ordering> {
         match (self, other) {
             (Number::Whole(a), Number::Whole(b)) => Some(a.cmp(&b)),
@@ -160,10 +160,10 @@ impl Number {
     }
 }
 
-/// Exact where a double cannot hold the whole number.
+/// Exact even where a double cannot hold the integer.
 fn compare_whole(whole: i128, real: f64) -> Option<Ordering> {
-    // Whole doubles below 2^127 convert exactly; others have so few digits that rounding changes no
-    // order.
+    // Integral doubles below 2^127 convert exactly. Others have so few digits that rounding the
+    // integer does not change the order.
     if real.fract() == 0.0 && real.abs() < i128::MAX as f64 {
         return Some(whole.cmp(&(real as i128)));
     }
@@ -171,27 +171,28 @@ fn compare_whole(whole: i128, real: f64) -> Option<Ordering> {
 }
 
 impl Condition {
-    /// An attribute that compares so with the value. A value that is a number is compared as one
-    /// with numbers, and with texts that are numbers. Of other values only equality is asked.
+    /// A condition that compares the attribute `name` with `value`. If `value` is a number, it is
+    /// compared with numbers and with texts that are numbers. Other values can only be compared for
+    /// equality.
     ///
     /// # Errors
     ///
-    /// If the name is empty, a sign or quote is in it, or the comparison needs a number and has
-    /// none.
+    /// If the name is empty or contains a sign, a quote, a comma, a parenthesis or white space, or
+    /// if an ordering comparison has a value that is not a number.
     pub fn new(name: &str, comparison: Comparison, value: &str) -> Result<Self, ConfigError> {
         let is_sign =
             |c: char| matches!(c, '=' | '<' | '>' | '!' | '"' | ',' | '(' | ')') || c.is_whitespace();
         if name.is_empty() || name.contains(is_sign) {
             return Err(ConfigError::syntax(
                 name,
-                "an attribute's name is a word such as http.response.status_code",
+                "an attribute's name must be a word such as http.response.status_code",
             ));
         }
         let number = Number::parse(value).filter(Number::is_finite);
         if number.is_none() && !matches!(comparison, Comparison::Equal | Comparison::Unequal) {
             return Err(ConfigError::syntax(
                 value,
-                format!("`{}` compares with a number", comparison.sign()),
+                format!("`{}` needs a number on its right", comparison.sign()),
             ));
         }
         Ok(Condition { name: name.to_owned(), comparison, value: value.to_owned(), number })
@@ -229,25 +230,25 @@ impl Condition {
     }
 }
 
-/// A reason to keep a trace for which the sampler did not.
+/// A reason to keep a trace that the sampler dropped.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Policy {
-    /// Something went wrong that was at least this bad.
+    /// Something at least this bad happened.
     Error(Severity),
     /// The root took long.
     Slow(Slow),
     /// The call tree has a shape that its key has not had for an hour.
     Odd,
-    /// A span has an attribute.
+    /// A span has an attribute that fulfils the condition.
     Attribute(Condition),
-    /// The caller's own function of this name wants it.
+    /// The caller's own function with this name wants the trace.
     Own(String),
 }
 
 impl Policy {
-    /// The reason for which a trace is kept, without details: `error`, `slow`, `odd`, `attribute`,
-    /// or the own function's name.
+    /// The reason for keeping a trace, without details: `error`, `slow`, `odd`, `attribute`, or the
+    /// name of the caller's own function.
     pub fn reason(&self) -> &str {
         match self {
             Policy::Error(_) => "error",
@@ -263,9 +264,9 @@ impl Policy {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Rule {
-    /// The reason to keep.
+    /// The reason to keep a trace.
     pub policy: Policy,
-    /// The most that this policy keeps: traces and bytes, of all keys and of each.
+    /// The greatest number of traces and bytes that this policy keeps, of all keys and of each.
     pub budget: Cap,
 }
 
@@ -276,7 +277,7 @@ impl From<Policy> for Rule {
 }
 
 impl Rule {
-    /// The budget of a policy that is given none, as text.
+    /// The budget of a policy without one, as text.
     pub const BUDGET_DEFAULT: &'static str =
         "traces=100,burst=100,key_traces=10,key_burst=10,bytes=1000000,bytes_burst=8000000";
 
@@ -285,14 +286,14 @@ impl Rule {
         Self::from(policy)
     }
 
-    /// With another budget. Allowances that it lacks are not bounded.
+    /// The same policy with another budget. Allowances that the budget does not set are unbounded.
     #[must_use]
     pub fn with_budget(self, budget: Cap) -> Self {
         Rule { budget, ..self }
     }
 
     fn default_budget() -> Cap {
-        // The numbers of the constant, which a test compares.
+        // The same numbers as in the constant; a test compares them.
         let allowance = |rate, burst| Allowance::new(rate, burst).ok();
         Cap {
             traces: allowance(100.0, 100.0),

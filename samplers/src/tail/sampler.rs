@@ -1,4 +1,4 @@
-//! The policies at work.
+//! Applies the policies to traces.
 
 use super::Tail;
 use super::arming::Provisional;
@@ -14,22 +14,22 @@ use crate::sync::{AtomicU64, Ordering};
 
 /// The time for which a key stays armed after something went wrong in it.
 const ARMED: Nanos = Nanos::from_secs(10);
-/// The first roots of a key, which are recorded.
+/// The number of a key's first roots that are recorded.
 const FIRST: u64 = 16;
-/// One dropped root of this number is recorded in any case.
+/// One dropped root in this many is always recorded.
 const SHARE: u64 = 1_024;
 
-/// The bounds of a [`TailSampler`]'s memory.
+/// The limits of a [`TailSampler`]'s memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Keys with a record of their own, beside those that the settings name; each takes up to 6 kB
-    /// for each shard that counts it.
+    /// The number of keys with a record of their own, in addition to the keys that the settings
+    /// name. Each takes up to 6 kB in each shard that counts it.
     pub keys: usize,
-    /// Parts into which counts are split, so that threads do not meet; rounded up to a power of
-    /// two.
+    /// The number of parts into which counts are split, so that threads do not contend; rounded up
+    /// to a power of two.
     pub shards: usize,
-    /// Shapes that are remembered for an hour, eight bytes each.
+    /// The number of shapes that are remembered for an hour, at eight bytes each.
     pub shapes: usize,
 }
 
@@ -41,63 +41,64 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// For a replay in one thread: as the default, with one shard.
+    /// For a replay in one thread: the default with one shard.
     pub fn single_threaded() -> Self {
         Limits { shards: 1, ..Self::default() }
     }
 
-    /// The number of keys with a record of their own.
+    /// Sets the number of keys with a record of their own.
     #[must_use]
     pub fn with_keys(self, keys: usize) -> Self {
         Limits { keys, ..self }
     }
 }
 
-/// The end of a local root, of a trace that was kept, recorded or neither.
+/// The end of a local root, whether its trace was kept by the sampler, recorded provisionally, or
+/// neither.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ended {
-    /// The time.
+    /// The current time.
     pub now: Nanos,
     /// The root's duration.
     pub duration: Nanos,
     /// Whether an error was seen.
     pub is_error: bool,
-    /// Whether the trace was recorded, so that a policy may keep it, or is kept.
+    /// Whether the trace is kept, or recorded so that a policy may keep it.
     pub is_recorded: bool,
 }
 
-/// The content of a recorded trace, as far as policies ask.
+/// A recorded trace as the policies see it.
 pub trait View {
-    /// Whether a span has an attribute of this name with a value that passes the test.
+    /// Whether a span has an attribute with this name whose value passes the test.
     fn any_attribute(&self, name: &str, test: &mut dyn FnMut(Value<'_>) -> bool) -> bool;
 
-    /// Whether the caller's own function of this name wants the trace.
+    /// Whether the caller's own function with this name wants the trace.
     fn own(&self, name: &str) -> bool {
         let _ = name;
         false
     }
 }
 
-/// A trace of nothing that policies could look at.
+/// A trace without attributes.
 impl View for () {
     fn any_attribute(&self, _: &str, _: &mut dyn FnMut(Value<'_>) -> bool) -> bool {
         false
     }
 }
 
-/// A recorded trace whose local root has ended.
+/// A recorded trace to decide about.
 pub struct Trace<'a> {
     /// The root's key.
     pub key: KeyNumber,
-    /// The time.
+    /// The current time.
     pub now: Nanos,
-    /// The root's duration.
+    /// The root's duration; its age if it is still open.
     pub duration: Nanos,
-    /// The worst that was seen.
+    /// The worst outcome that was seen.
     pub severity: Severity,
-    /// A hash of the call tree: the names of the spans as a tree.
+    /// A hash of the call tree, made of the spans' names.
     pub shape: u64,
-    /// The bytes that it takes, of the budgets.
+    /// The bytes that the trace counts toward the budgets.
     pub bytes: u64,
     /// The spans.
     pub view: &'a dyn View,
@@ -107,31 +108,34 @@ pub struct Trace<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Decided {
-    /// The policy at this place keeps it.
+    /// The policy at this index keeps the trace.
     Kept(usize),
-    /// The policy at this place was the first to want it, and none that did had budget left.
+    /// The policy at this index was the first to want the trace, but no policy that wanted it had
+    /// budget left.
     Refused(usize),
-    /// No policy wants it.
+    /// No policy wants the trace.
     Unwanted,
 }
 
-/// Counts of one policy since the start.
+/// The counts of one policy since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PolicyCounts {
     /// The policy, as text.
     pub policy: String,
-    /// Its budget, as text; empty if it is not bounded.
+    /// Its budget, as text; empty if it is unbounded.
     pub budget: String,
-    /// Traces that it kept.
+    /// The number of traces that it kept.
     pub kept: u64,
-    /// Their bytes.
+    /// The bytes of those traces.
     pub kept_bytes: u64,
-    /// Times that it wanted a trace when its budget was used up. A held trace is put to it again
-    /// after a late child in which something worse was seen, and when its root ends late.
+    /// The number of times that it wanted a trace without having budget left. A held trace counts
+    /// again if the policies decide again: after a late child with a worse outcome, and when its
+    /// root ends late.
     pub refused: u64,
 }
 
+/// Relaxed everywhere: each count is only read for statistics, and publishes no other memory.
 #[derive(Debug, Default)]
 struct Counts {
     kept: AtomicU64,
@@ -139,32 +143,32 @@ struct Counts {
     refused: AtomicU64,
 }
 
-/// A policy with all that it needs to be asked.
+/// A policy with its state.
 #[derive(Debug)]
 struct Asked {
     rule: Rule,
-    /// This process's share of the rule's.
+    /// This process's share of the rule's budget.
     budget: Cap,
-    /// Its place among the quantiles.
+    /// The index of the policy's quantile, if it has one.
     quantile: usize,
     meters: Meters,
     counts: Counts,
 }
 
-/// Policies with their state: asked when a local root begins and when it ends, from any number of
+/// Policies with their state. Called when a local root begins and when it ends, from any number of
 /// threads.
 #[derive(Debug)]
 pub struct TailSampler {
     asked: Box<[Asked]>,
     keys: Keys,
-    /// `None` if no policy needs them.
+    /// `None` if no policy uses shapes.
     shapes: Option<Shapes>,
-    /// The shortest duration that a policy without a quantile takes for slow.
+    /// The shortest duration above which a policy without a quantile calls a root slow.
     slow_than: Nanos,
 }
 
 impl TailSampler {
-    /// The policies of these settings. The ring and its time are the caller's to keep.
+    /// A sampler for these settings. The caller implements the ring and its hold time.
     pub fn new(tail: &Tail, limits: Limits) -> Self {
         let mut quantiles = Vec::new();
         let asked: Box<[_]> = tail
@@ -204,7 +208,7 @@ impl TailSampler {
         self.keys.number(key)
     }
 
-    /// The key of a number; `None` for all keys without a record.
+    /// The key with this number; `None` for the number that all keys without a record share.
     pub fn key_text(&self, key: KeyNumber) -> Option<&str> {
         self.keys.record(key).key()
     }
@@ -215,7 +219,7 @@ impl TailSampler {
         self.keys.record(key).mode()
     }
 
-    /// Whether a dropped trace that begins with a root of this key is recorded.
+    /// Whether to record a dropped trace whose root has this key.
     #[inline]
     pub fn is_recorded(&self, key: KeyNumber, randomness: Randomness, now: Nanos) -> bool {
         let record = self.keys.record(key);
@@ -223,19 +227,20 @@ impl TailSampler {
             Provisional::Never => false,
             Provisional::Always => true,
             Provisional::Armed => {
-                // A head sampler drops by the high bits; these are the low ones.
+                // This tests the low bits; the head sampler dropped the trace by the high ones.
                 record.is_armed(now) || randomness.get().is_multiple_of(SHARE) || record.is_early(FIRST)
             }
         }
     }
 
-    /// Counts the end of a root, and arms its key if something went wrong. `shard` spreads threads.
+    /// Counts the end of a root, and arms its key if something went wrong. `shard` should differ
+    /// between threads, so that they do not contend.
     pub fn count(&self, key: KeyNumber, shard: usize, ended: &Ended) {
         self.count_when(key, shard, ended, || ended.now);
     }
 
-    /// As [`TailSampler::count`], with a function in the place of [`Ended::now`]: the time is asked
-    /// for if the root went wrong, and once in a while.
+    /// As [`TailSampler::count`], with a function in place of [`Ended::now`]. The clock is read
+    /// only if the root went wrong, and for some of the other calls.
     #[inline]
     pub fn count_when(&self, key: KeyNumber, shard: usize, ended: &Ended, now: impl Fn() -> Nanos) {
         let record = self.keys.record(key);
@@ -247,7 +252,7 @@ impl TailSampler {
         let mut seems_slow = is_slow();
         let known = (ended.is_error || seems_slow).then(&now);
         if let Some(now) = known.filter(|_| seems_slow) {
-            // By durations of hours ago, perhaps.
+            // The threshold may come from durations that are hours old.
             record.renew(shape, now);
             seems_slow = is_slow();
         }
@@ -258,22 +263,23 @@ impl TailSampler {
         record.count(shard, ended, seems_slow, shape, now);
     }
 
-    /// Arms a key in which an error was seen while the root is open, or after its end.
+    /// Arms a key because of an error in a trace whose root is open or has already ended.
     pub fn note_error(&self, key: KeyNumber, now: Nanos) {
         self.keys.record(key).arm(now.saturating_add(ARMED));
     }
 
-    /// Notes a trace that is kept now, by whomever, as an exemplar of its key's durations.
+    /// Notes a trace that has just been kept, for any reason, as an exemplar of its key's
+    /// durations.
     pub fn note_kept(&self, key: KeyNumber, shard: usize, exemplar: Exemplar, now: Nanos) {
         self.keys.record(key).note_kept(shard, exemplar, now);
     }
 
-    /// Puts a recorded trace to the policies, in their order.
+    /// Lets the policies decide about a recorded trace, in their order.
     pub fn decide(&self, trace: &Trace<'_>) -> Decided {
         let record = self.keys.record(trace.key);
         let mut refused = None;
-        // Noted once, whoever asks: else a trace that an earlier policy keeps would leave its shape
-        // odd.
+        // Noted once, before any policy decides: otherwise a trace that an earlier policy keeps
+        // would leave its shape odd.
         let is_odd =
             self.shapes.as_ref().is_some_and(|shapes| shapes.is_new(trace.key.0, trace.shape, trace.now));
         for (at, asked) in self.asked.iter().enumerate() {
@@ -282,7 +288,8 @@ impl TailSampler {
                 Policy::Slow(Slow::Than(duration)) => trace.duration > *duration,
                 Policy::Slow(Slow::Quantile(_)) => {
                     let is_slow = || trace.duration > record.slow_from(asked.quantile);
-                    // A trace whose root is open was not counted: its key may have rested.
+                    // A trace with an open root has not been counted, so its key's threshold may be
+                    // old.
                     is_slow() && {
                         record.renew(self.keys.shape(), trace.now);
                         is_slow()
@@ -309,8 +316,8 @@ impl TailSampler {
         refused.map_or(Decided::Unwanted, Decided::Refused)
     }
 
-    /// Whether a span of these bytes may follow a trace that the policy at this place kept: it has
-    /// the rest of the budget.
+    /// Whether another span of this size may be kept with its trace, which the policy at this index
+    /// kept. Takes the bytes from the rest of that policy's budget.
     pub fn may_follow(&self, policy: usize, key: KeyNumber, bytes: u64, now: Nanos) -> bool {
         let Some(asked) = self.asked.get(policy) else { return false };
         let of_key = self.keys.record(key).meters.get(policy).unwrap_or(&asked.meters);
@@ -331,7 +338,7 @@ impl TailSampler {
         self.rules().any(|rule| matches!(rule.policy, Policy::Error(least) if severity >= least))
     }
 
-    /// Arms a key for at most an hour; `None`: all keys that are known. Returns whether the key is
+    /// Arms a key for at most an hour; with `None`, all known keys. Returns whether the key is
     /// known.
     pub fn arm(&self, key: Option<&str>, now: Nanos, lasting: Nanos) -> bool {
         let until = now.saturating_add(lasting.min(Nanos::new(ARMED_MAX)));
@@ -344,7 +351,7 @@ impl TailSampler {
         }
     }
 
-    /// Changes how dropped traces of a key are recorded. Returns whether the key is known.
+    /// Changes which dropped traces of a key are recorded. Returns whether the key is known.
     pub fn set_provisional(&self, key: &str, provisional: Provisional) -> bool {
         self.keys.find(key).map(|record| record.set_mode(provisional)).is_some()
     }
@@ -367,8 +374,8 @@ impl TailSampler {
         self.asked.iter().map(of).collect()
     }
 
-    /// Shapes that were forgotten within their hour because the table was full: they are odd when
-    /// they come again.
+    /// The number of shapes that were evicted within their hour because the table was full. Such a
+    /// shape is odd when it comes again.
     pub fn shapes_forgotten(&self) -> u64 {
         self.shapes.as_ref().map_or(0, Shapes::given_up)
     }

@@ -1,4 +1,5 @@
-//! Policies as text: `error,slow:p99,slow:500ms,odd,attr:http.response.status_code>=500(traces=5)`.
+//! The text form of policies:
+//! `error,slow:p99,slow:500ms,odd,attr:http.response.status_code>=500(traces=5)`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,8 +10,8 @@ use crate::cap::Cap;
 use crate::config_error::ConfigError;
 use crate::nanos::Nanos;
 
-const EXAMPLE: &str = "write for example error,slow:p99,slow:500ms,odd,attr:http.response.status_code>=500; a budget \
-                       follows in parentheses, as in error(traces=10,key_traces=2,bytes=1e6)";
+const EXAMPLE: &str = "use policies such as error,slow:p99,slow:500ms,odd,attr:http.response.status_code>=500; a budget \
+                       may follow in parentheses, as in error(traces=10,key_traces=2,bytes=1e6)";
 
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -30,7 +31,7 @@ impl fmt::Display for Policy {
     }
 }
 
-/// Whether a value needs no quotes: nothing in it could be taken for something else.
+/// Whether a value needs no quotes: it contains nothing that could be mistaken for syntax.
 fn is_plain(value: &str) -> bool {
     let is_plain =
         |c: char| !matches!(c, ',' | '(' | ')' | '"' | '\\' | '=' | '<' | '>') && !c.is_whitespace();
@@ -87,7 +88,7 @@ fn slow(of: &str, text: &str) -> Result<Slow, ConfigError> {
     let advice = "write a quantile, as in slow:p99, or a time, as in slow:500ms";
     if let Some(percent) = of.strip_prefix('p') {
         let percent: f64 = percent.parse().map_err(|_| ConfigError::syntax(text, advice))?;
-        // To as many digits as are written.
+        // Rounded to six digits after the point.
         let percent = (percent * 1e6).round() / 1e6;
         return Quantile::new(percent / 100.0).map(Slow::Quantile);
     }
@@ -105,16 +106,20 @@ fn condition(text: &str) -> Result<Condition, ConfigError> {
         Some((name, *comparison, &rest[sign.len()..]))
     });
     let (name, comparison, value) = found.ok_or_else(|| {
-        ConfigError::syntax(text, "write name, sign and value, as in attr:http.response.status_code>=500")
+        ConfigError::syntax(
+            text,
+            "write a name, a sign and a value, as in attr:http.response.status_code>=500",
+        )
     })?;
     let value = match value.strip_prefix('"') {
         None if is_plain(value) => value.to_owned(),
         None => {
-            let advice = "a value that is empty, or has spaces or signs in it, is written in quotes, as in attr:x=\"a, b\"";
+            let advice =
+                "write a value that is empty, or contains spaces or signs, in quotes, as in attr:x=\"a, b\"";
             return Err(ConfigError::syntax(text, advice));
         }
         Some(quoted) => unquoted(quoted).ok_or_else(|| {
-            ConfigError::syntax(text, "a quoted value ends with a quote, and is followed by nothing")
+            ConfigError::syntax(text, "a quoted value ends with a quote, and nothing may follow it")
         })?,
     };
     Condition::new(name, comparison, &value)
@@ -148,13 +153,13 @@ impl FromStr for Rule {
     }
 }
 
-/// The first parenthesis outside of quotes.
+/// The position of the first parenthesis outside quotes.
 fn open(text: &str) -> Option<usize> {
     let mut scan = Scan::default();
     text.char_indices().find(|(_, c)| scan.is_outside(*c) && *c == '(').map(|(at, _)| at)
 }
 
-/// Tells text in quotes from the rest.
+/// Distinguishes text in quotes from the rest.
 #[derive(Default)]
 struct Scan {
     quoted: bool,
@@ -176,7 +181,7 @@ impl Scan {
 impl FromStr for Tail {
     type Err = ConfigError;
 
-    /// The policies; everything else as by default.
+    /// Parses policies; all other settings have their defaults.
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let mut rules = Vec::new();
         let (mut start, mut depth, mut scan) = (0, 0_usize, Scan::default());
@@ -203,7 +208,7 @@ impl FromStr for Tail {
         }
         add(&text[start..])?;
         if rules.len() > Tail::RULES_MAX {
-            let message = format!("there are at most {} policies", Tail::RULES_MAX);
+            let message = format!("at most {} policies are allowed", Tail::RULES_MAX);
             return Err(ConfigError::out_of_range(text, message));
         }
         Ok(Tail::new(rules))

@@ -1,11 +1,11 @@
-//! Every order of the atomic steps, by loom.
+//! A meter's promises, checked by loom over all orders of the atomic steps.
 
 use loom::sync::Arc;
 use loom::thread;
 
 use super::*;
 
-/// A bucket of two units: three threads take two, whatever their order.
+/// A bucket of two units: of three threads, two get one, in every order.
 #[test]
 fn loom_a_cap_admits_no_more_than_its_burst() {
     let bucket = Bucket::new(Allowance::new(1.0, 2.0).unwrap());
@@ -27,7 +27,7 @@ fn loom_a_cap_admits_no_more_than_its_burst() {
     });
 }
 
-/// One gives back what another may take: never more than there was.
+/// Threads return and take credit; the total never grows.
 #[test]
 fn loom_a_unit_that_is_given_back_is_there_once() {
     let bucket = Bucket::new(Allowance::new(1.0, 1.0).unwrap());
@@ -48,8 +48,8 @@ fn loom_a_unit_that_is_given_back_is_there_once() {
     });
 }
 
-/// An empty bucket of a slow rate gets a fast one, while a thread asks by the new allowance: it
-/// takes nothing that is not there, and the bucket owes no more than it holds.
+/// The empty bucket of a slow rate gets a fast one while a thread asks by the new allowance: the
+/// thread gets no credit that is not there, and the debt is clamped.
 #[test]
 fn loom_a_change_of_the_allowance_gives_no_credit() {
     let slow = Bucket::new(Allowance::new(1.0, 2.0).unwrap());
@@ -65,7 +65,7 @@ fn loom_a_change_of_the_allowance_gives_no_credit() {
         let handle = thread::spawn(move || ask(&other, &fast, 5_100));
         meter.clip(&fast, Nanos::from_millis(5_000));
         let mine = ask(&meter, &fast, 5_100);
-        assert!(handle.join().unwrap() != mine, "one came back since");
+        assert!(handle.join().unwrap() != mine, "one unit came back, so one of two calls is admitted");
         assert!(!ask(&meter, &fast, 5_100) && ask(&meter, &fast, 5_200));
     });
 }

@@ -1,4 +1,4 @@
-//! The published bound, and the weights of what is kept.
+//! The published bound, and the weights of kept traces.
 
 use std::sync::Barrier;
 
@@ -14,7 +14,7 @@ fn bucket(rate: f64, burst: f64) -> (Bucket, Allowance) {
     (Bucket::new(allowance), allowance)
 }
 
-/// The most in any closed interval of this length, given the times in order.
+/// The greatest number of units in any closed interval of this length; `times` must be in order.
 fn most_within(times: &[(u64, u64)], length: u64) -> u64 {
     let (mut most, mut sum, mut first) = (0, 0, 0);
     for &(at, units) in times {
@@ -54,7 +54,8 @@ fn a_step_of_the_load_by_ten_stays_within_the_bound() {
         }
     }
     check_bound(&times, &allowance);
-    // Ten seconds of the load at the rate, and 59 of ten times as much: what may be kept is used.
+    // Ten seconds of load at the rate, and 59 s of ten times as much: nearly all of the allowance
+    // is used.
     let used = times.len() as f64 / (100.0 * 69.0);
     assert!((0.97..=1.01).contains(&used), "{used}");
 }
@@ -76,8 +77,8 @@ fn hours_of_rest_buy_one_burst() {
     assert_eq!(times.len(), 9 * 5, "10 ms of calls each hour: the burst");
 }
 
-/// A clock that jumps ahead gains a burst at most, one that is set back none; after either the cap
-/// goes on.
+/// A clock that jumps ahead gains one burst at most, one that is set back gains nothing; after
+/// either, the cap continues.
 #[test]
 fn a_clock_that_jumps_gains_nothing() {
     let (bucket, _) = bucket(10.0, 5.0);
@@ -89,11 +90,11 @@ fn a_clock_that_jumps_gains_nothing() {
         };
         assert_eq!(take(hour), 5);
         assert_eq!(take(hour + jump), burst);
-        // Back again: empty, then the rate.
+        // Set back again: empty, then refilled at the rate.
         assert_eq!(take(hour), 0);
         assert_eq!(take(hour + SECOND / 10), 1);
         assert_eq!(take(hour + 2 * SECOND), 5);
-        // Back by 30 s: nothing until the clock has caught up.
+        // Set back by 30 s: nothing until the clock has caught up.
         assert_eq!(take(hour - 28 * SECOND), 0);
         assert_eq!(take(hour + 2 * SECOND), 0);
         assert_eq!(take(hour + 3 * SECOND), 5);
@@ -117,8 +118,8 @@ fn a_unit_larger_than_the_burst_is_never_admitted() {
     assert_eq!(meter.level(&allowance, Nanos::from_millis(9_051)), 0.5);
 }
 
-/// All of a burst has room in a full bucket, though its time is no whole number of ns, and only
-/// there. The time that it takes is not shortened: nothing is admitted before its units have come
+/// A full bucket, and only a full one, admits its whole burst, even if the burst's time is not a
+/// whole number of ns. That time is not shortened: nothing is admitted before the units have come
 /// back.
 #[test]
 fn a_full_bucket_has_room_for_its_burst() {
@@ -135,10 +136,10 @@ fn a_full_bucket_has_room_for_its_burst() {
         let mut now = SECOND;
         assert!(!admit(units + 1, now) && admit(units, now) && !admit(1, now), "{rate}, {burst}");
         for _ in 0..20 {
-            // In steps of a ns around the time at which all has come back.
+            // In steps of 1 ns around the time at which everything has come back.
             now += (units as f64 * 1e9 / rate) as u64 - 3;
             let one = (0..32).find(|later| admit(units, now + later));
-            now += one.expect("it has come back");
+            now += one.expect("all units have come back");
         }
         for (first, &(start, _)) in times.iter().enumerate() {
             for (last, &(end, _)) in times.iter().enumerate().skip(first) {
@@ -150,8 +151,8 @@ fn a_full_bucket_has_room_for_its_burst() {
     }
 }
 
-/// A burst of ten is ten traces at once, whatever the rate, and they come back one by one at nearly
-/// that rate.
+/// A burst of ten is ten traces at once, at any rate, and they come back one by one at nearly that
+/// rate.
 #[test]
 fn a_burst_is_as_many_as_it_says() {
     for rate in (1..1_000).map(f64::from).chain([0.7, 33.333, 99.9, 1e-6, 1.0 / 86_400.0]) {
@@ -160,7 +161,7 @@ fn a_burst_is_as_many_as_it_says() {
             let meter = Meter::default();
             let at = |now: u64| (0..200).filter(|_| meter.admit(&allowance, 1, Nanos::new(now))).count();
             assert_eq!(at(SECOND), burst as usize, "{rate}, {burst}");
-            // To within a millionth, and a burst is what comes back at most.
+            // To within a millionth. No more than a burst can come back.
             let units = (burst as u64).min(9);
             let later = (units as f64 * 1e9 / rate * (1.0 + 2e-6)) as u64;
             assert_eq!(at(SECOND + later), units as usize, "{rate}, {burst}");
@@ -168,7 +169,7 @@ fn a_burst_is_as_many_as_it_says() {
     }
 }
 
-/// The kept share is 1 in the upper half, and halves with each sixteenth of the lower one.
+/// The kept share is 1 in the upper half, and halves with each sixteenth of the lower half.
 #[test]
 fn the_threshold_rises_by_halvings() {
     let (bucket, _) = bucket(1.0, 32.0);
@@ -186,7 +187,7 @@ fn the_threshold_rises_by_halvings() {
     assert_eq!(bucket.raised(0, Threshold::MAX.get()), Threshold::MAX.get());
 }
 
-/// Loads of up to 3,000 times the rate settle above an empty bucket, nearly always.
+/// Under loads of up to 3,000 times the rate, the bucket is nearly always above empty.
 #[test]
 fn under_load_the_bucket_is_seldom_empty_and_its_weights_are_true() {
     let (bucket, _) = bucket(100.0, 25.0);
@@ -198,8 +199,8 @@ fn under_load_the_bucket_is_seldom_empty_and_its_weights_are_true() {
                 Answer::Kept { threshold, .. } => {
                     let weight = Threshold::new(threshold).unwrap().adjusted_count();
                     sum += weight;
-                    // Given the calls before, the variance of a call's part of the sum is w - 1;
-                    // its estimate is w (w - 1).
+                    // Given the earlier calls, a call's part of the sum has the variance w - 1; its
+                    // estimate is w (w - 1).
                     squares += weight * (weight - 1.0);
                 }
                 Answer::Raised => {}
@@ -212,7 +213,7 @@ fn under_load_the_bucket_is_seldom_empty_and_its_weights_are_true() {
     }
 }
 
-/// Two threads at full speed, with the clock that they read themselves: the bound is exact.
+/// Two threads at full speed, sharing one clock: the bound is exact.
 #[test]
 fn two_threads_hold_the_bound() {
     let (bucket, allowance) = bucket(1_000.0, 100.0);
@@ -223,7 +224,7 @@ fn two_threads_hold_the_bound() {
         let mut times = Vec::new();
         barrier.wait();
         for _ in 0..500_000 {
-            // 200 ns between calls: five million a second of this clock.
+            // 200 ns between calls: five million per second of this clock.
             let now = clock.fetch_add(200, Ordering::Relaxed);
             if kept(meter.ask(&bucket, 1, 0, random.randomness(), Nanos::new(now))) {
                 times.push((now, 1));
@@ -237,13 +238,13 @@ fn two_threads_hold_the_bound() {
     });
     times.sort_unstable();
     check_bound(&times, &allowance);
-    // A fifth of a second: the burst and two hundred, less what raising keeps back.
+    // A fifth of a second: the burst of 100 and 200 more, less what the raised threshold holds
+    // back.
     assert!(times.len() > 150, "{}", times.len());
 }
 
 proptest! {
-    /// Any rate and burst, any times and sizes, late callers among them: what is admitted within W
-    /// is at most burst + rate * W.
+    /// For any rate, burst, times and sizes: at most burst + rate * W is admitted within W.
     #[test]
     fn the_bound_holds_for_any_load(
         rate in 0.1f64..1e6,
@@ -280,7 +281,7 @@ proptest! {
     }
 }
 
-/// A unit of these takes longer to come back than 64 bits of 2^-20 ns hold: by hand, 11.6 days at
+/// A unit at these rates takes longer to come back than 64 bits of 2^-20 ns can hold: 11.6 days at
 /// the least rate.
 #[test]
 fn the_least_rates_hold_their_bound_too() {
@@ -299,10 +300,11 @@ fn the_least_rates_hold_their_bound_too() {
             assert!(most as f64 <= bound, "{rate}: {most} in {length} s, bound {bound}");
         }
         let all = times.iter().map(|&(_, admitted)| admitted).sum::<u64>() as f64;
-        // A unit that comes back within an hour is taken at its end, so a twelfth is lost at most.
+        // A unit that comes back within an hour is taken at the hour's end, so at most a twelfth is
+        // lost.
         assert!(all >= 0.9 * rate * 39.0 * 24.0 * 3600.0, "{rate}: {all} in 40 days");
     }
     let (_, least) = bucket(1e-6, 1.0);
     assert!(Meter::default().admit(&least, 1, Nanos::ZERO));
-    assert!(!Meter::default().admit(&least, u64::MAX, Nanos::ZERO), "more than there can be");
+    assert!(!Meter::default().admit(&least, u64::MAX, Nanos::ZERO), "more units than can exist");
 }
