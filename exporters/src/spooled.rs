@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use astracer_formats::{Limits, otlp_proto};
+use astracer_formats::{Limits, otlp_json, otlp_proto};
 use astracer_model::sink::Record as Place;
 use astracer_model::{Format, Problem, Sink, Span};
 use astracer_spool::{Counts as SpoolCounts, Disk, Folder, Outcome, Record, Settings, Spool};
@@ -550,13 +550,11 @@ impl Sink for Spans {
 fn decode(record: &Record) -> Vec<Span<'static>> {
     let mut spans = Spans::default();
     let limits = Limits { record_bytes_max: record.payload.len(), ..Limits::default() };
-    astracer_formats::read(
-        format_of(record.kind),
-        &mut &*record.payload,
-        &"spool".into(),
-        &limits,
-        &mut spans,
-    );
+    let (body, file) = (&mut &*record.payload, &"spool".into());
+    match format_of(record.kind) {
+        Format::OtlpJson => otlp_json::read(body, file, &limits, &mut spans),
+        _ => otlp_proto::read(body, file, &limits, &mut spans),
+    }
     spans.0
 }
 

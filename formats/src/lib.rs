@@ -16,21 +16,29 @@
 //! around it are still delivered. Readers stream: they hold one buffer and the largest single
 //! record in memory, not the file.
 
+// Without the readers, parts of the modules that they share with the encoders have no use.
+#![cfg_attr(not(feature = "all-formats"), allow(dead_code, unused_imports, unreachable_pub))]
+
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
 
 use astracer_model::{Format, Sink, Span};
 
+#[cfg(feature = "all-formats")]
 pub mod detect;
-#[cfg(test)]
+#[cfg(all(test, feature = "all-formats"))]
 mod drawn;
+#[cfg(feature = "all-formats")]
 pub mod htrace;
+#[cfg(feature = "all-formats")]
 pub mod jaeger_json;
 mod json;
 mod keys;
 mod loss;
+#[cfg(feature = "all-formats")]
 pub mod losses;
 mod micros;
+#[cfg(feature = "all-formats")]
 pub mod nezha_csv;
 mod otel_tags;
 mod otlp;
@@ -40,6 +48,7 @@ mod plain_json;
 mod reuse;
 mod varint;
 mod window;
+#[cfg(feature = "all-formats")]
 pub mod xtrace_json;
 pub mod zipkin_json;
 
@@ -64,6 +73,7 @@ impl Default for Limits {
 /// `sink`.
 ///
 /// `file` is the file name in places and problems.
+#[cfg(feature = "all-formats")]
 pub fn read(format: Format, input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mut dyn Sink) {
     match format {
         Format::OtlpJson => otlp_json::read(input, file, limits, sink),
@@ -77,6 +87,7 @@ pub fn read(format: Format, input: &mut dyn BufRead, file: &Arc<str>, limits: &L
 }
 
 /// Makes a writer of this format; `None` if the format can only be read.
+#[cfg(feature = "all-formats")]
 pub fn writer<'w>(format: Format, out: Box<dyn Write + 'w>) -> Option<Box<dyn TraceWriter + 'w>> {
     match format {
         Format::OtlpJson => Some(Box::new(otlp_json::Writer::new(out))),

@@ -41,7 +41,7 @@ mod endpoint;
 mod link;
 mod loss;
 mod span;
-#[cfg(test)]
+#[cfg(all(test, feature = "all-formats"))]
 mod tests;
 mod write;
 
@@ -59,6 +59,7 @@ const LAYOUT: Layout =
     Layout { lists: &[], wrappers: &[], unit_keys: &[], bare_list: true, unit_is_record: true, others: &[] };
 
 /// Reads one file of this format to its end.
+#[cfg(feature = "all-formats")]
 pub fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mut dyn Sink) {
     let mut shared = span::Shared::default();
     read_units(input, file, limits, sink, LAYOUT, &mut |cursor, out| span::read(cursor, out, &mut shared));

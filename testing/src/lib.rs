@@ -1,5 +1,5 @@
-//! Pieces that the tests and benchmarks of several crates share: seeded random numbers, the sizes of
-//! long tests, a span exporter that collects, and a little HTTP server. Not published.
+//! Pieces that the tests and benchmarks of several crates share: seeded random numbers, the sizes
+//! of long tests, a span exporter that collects, and a little HTTP server. Not published.
 
 mod random;
 mod server;

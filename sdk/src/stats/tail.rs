@@ -41,7 +41,7 @@ pub struct OwnPolicyFaults {
     pub switched_off: bool,
 }
 
-/// Counts of traces that the head sampler dropped and that were recorded nevertheless: part of
+/// Counts of traces that the head sampler dropped and that were recorded still: part of
 /// [`Stats`](crate::Stats).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -8,7 +8,6 @@ const LINES_MAX: usize = 600;
 
 /// Longer files, each with the reason why it is still one concept.
 const LONG: &[(&str, &str)] = &[
-    ("formats/src/json/tests.rs", "one suite for one walker, with one notation for the values it reads"),
     ("recording/tests/it/source.rs", "one suite for one entry point"),
 ];
 
