@@ -316,8 +316,8 @@ impl Input {
     }
 }
 
-/// A trace id as its recorder is likely to have written it: 16 digits if it fits in 64 bits, else
-/// 32.
+/// A trace id as its recorder is likely to have written it: 16 digits if it fits in 64 bits,
+/// else 32.
 pub(crate) fn trace_id(id: TraceId) -> String {
     u64::try_from(id.0).map_or_else(|_| id.to_string(), |id| format!("{id:016x}"))
 }

@@ -5,7 +5,7 @@
 //! so hours of rest buy no more than one burst. The worst case is
 //!
 //! > in any interval of W seconds, both ends included, at most burst + rate * W are admitted; so
-//! burst + rate in a second
+//! > burst + rate in a second
 //!
 //! measured on the clock readings that callers pass in. A clock that jumps ahead gains nothing
 //! beyond the burst. A clock that is set back by up to a minute admits nothing until it has caught

@@ -354,8 +354,8 @@ fn published_bounds_are_those_of_the_formula() {
     assert!((decaying - 1.386_294).abs() < 1e-6, "{decaying}");
 }
 
-/// Calls at 3 % of the rate have 3 % of the count in the long run, which is rate * half-life / ln
-/// 2.
+/// Calls at 3 % of the rate have 3 % of the count in the long run, which is rate * half-life /
+/// ln 2.
 #[test]
 fn a_decaying_count_settles_at_rate_times_half_life() {
     for (rate_ms, half_life_ms) in [(1u64, 500u64), (20, 2_000), (1, 20_000)] {

@@ -1,7 +1,7 @@
 //! Pseudorandom numbers that stay the same from release to release.
 
-/// SplitMix64: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA
-/// 2014. The same seed gives the same numbers on every machine.
+/// SplitMix64: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators",
+/// OOPSLA 2014. The same seed gives the same numbers on every machine.
 #[derive(Clone, Debug)]
 pub struct SplitMix(u64);
 

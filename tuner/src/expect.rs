@@ -22,8 +22,8 @@
 //!
 //! With independent randomness traces are kept independently of each other. With stratified
 //! randomness the number kept of a key hardly varies: the variances of sums are those of a sample
-//! of fixed size with unequal probabilities (Hajek 1964), sum p (1 - p) (v - B)^2 with B = sum p (1
-//! - p) v / sum p (1 - p) over the key's traces.
+//! of fixed size with unequal probabilities (Hajek 1964), sum p (1 - p) (v - B)^2 with B = sum
+//! p (1 - p) v / sum p (1 - p) over the key's traces.
 //!
 //! One expectation is of one draw of phase and jitter. Over several draws the scores are averaged,
 //! not the sums: the mean of sizes would be the same, the mean of dist/entropy would not.

@@ -231,8 +231,8 @@ mod tests {
         }
     }
 
-    /// By hand: values 8 and 12, each with a relative deviation of 0.3, have mean 10 and variance 4
-    /// + 9.36.
+    /// By hand: values 8 and 12, each with a relative deviation of 0.3, have mean 10 and variance
+    /// 4 + 9.36.
     #[test]
     fn a_risk_is_a_quantile_of_single_runs() {
         let score = |value: f64| Expected {

@@ -136,8 +136,8 @@ impl<'c> Chances<'c> {
         sum
     }
 
-    /// `fixed` is the key's sum of p (1 - p) if the number of its traces kept does not vary, else
-    /// 0.
+    /// `fixed` is the key's sum of p (1 - p) if the number of its traces kept does not vary,
+    /// else 0.
     pub(super) fn add_functions(&self, key: KeyTable<'_>, fixed: f64, functions: &mut [Sums]) {
         for (function, cells) in key.by_function() {
             // Not in memory: each cell would wait for the one before to be written.

@@ -46,8 +46,8 @@ struct Row {
     late: u64,
     /// The sum of adjusted counts.
     estimate: f64,
-    /// The estimate's standard deviation, from the weights themselves: the root of the sum of w (w
-    /// - 1).
+    /// The estimate's standard deviation, from the weights themselves: the root of the sum of
+    /// w (w - 1).
     deviation: f64,
     /// The number of roots that the last heartbeat of each process says there were.
     seen: Option<u64>,

@@ -10,8 +10,8 @@ pub(crate) struct Rules {
     pub(crate) at_once: bool,
     /// Spans below a dropped root do not exist, unless they have a field `otel.kind`.
     pub(crate) refuses: bool,
-    /// The sampler keeps the first of every `keep_every` traces that begin here, or none if this is
-    /// 0.
+    /// The sampler keeps the first of every `keep_every` traces that begin here, or none if this
+    /// is 0.
     pub(crate) keep_every: u64,
     pub(crate) kind: Kind,
 }

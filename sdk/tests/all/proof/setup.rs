@@ -12,8 +12,8 @@ pub(crate) struct Setup {
     pub(crate) start: Start,
     /// Calls the stock extension trait, through the feature `bridge`.
     pub(crate) bridge: bool,
-    /// The sampler keeps the first of every `keep_every` traces that begin here, or none if this is
-    /// 0.
+    /// The sampler keeps the first of every `keep_every` traces that begin here, or none if this
+    /// is 0.
     pub(crate) keep_every: u64,
     pub(crate) subscribers: usize,
     pub(crate) filter: Filter,
