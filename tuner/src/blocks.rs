@@ -36,7 +36,7 @@ pub(crate) fn select(
 
 /// Whether search sample `number` leaves out `block`. Each sample leaves out one of eight blocks,
 /// in turn. Leaving out three of eight gave the same dist/entropy on another recording, and a worse
-/// one on this recording (RESULTS.md).
+/// one on this recording (docs/design/search-draws.md).
 pub(crate) fn is_left_out(number: usize, block: usize) -> bool {
     number % BLOCKS == block
 }

@@ -28,7 +28,7 @@
 //! One expectation covers one draw of phase and jitter. Over several draws, scores are averaged
 //! rather than sums: this makes no difference to sizes, but it does to dist/entropy.
 //!
-//! RESULTS.md compares all of these with the means of replays.
+//! `expect/tests.rs` compares all of these with the means of replays.
 
 mod by_key;
 mod chances;

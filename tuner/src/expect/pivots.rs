@@ -9,7 +9,7 @@ use crate::stop::Stop;
 use crate::workload::{Calls, Workload};
 
 /// Pivots per function. Their 2^4 combinations take a microsecond, and reduce errors of some
-/// percent to some tenths of a percent (measured, see RESULTS.md).
+/// percent to some tenths of a percent (see `expect/tests.rs`).
 pub(crate) const PIVOTS: usize = 4;
 
 /// The pivots of each function.
