@@ -60,7 +60,9 @@ fn main() -> Result<(), Box<dyn Error>> {
                 "bucket" => options.sampler = astracer_tuner::Tunable::Bucket,
                 "auto" => {}
                 other => {
-                    return Err(format!("invalid --sampler {other}: use auto, bump, per-key or bucket").into());
+                    return Err(
+                        format!("invalid --sampler {other}: use auto, bump, per-key or bucket").into()
+                    );
                 }
             },
             "--seed" => options.seed = value()?.parse()?,

@@ -10,7 +10,7 @@ const HELD_MAX: usize = 1 << 20;
 /// At least this many results are held at a time, to keep many cores busy.
 const HELD_MIN: usize = 8;
 
-/// How many results to hold at a time if each has a few numbers per function and per key.
+/// The number of results to hold at a time if each has a few numbers per function and per key.
 pub(crate) fn held(workload: &Workload) -> usize {
     let numbers = workload.functions().len() + workload.keys().len();
     (HELD_MAX / numbers.max(1)).max(HELD_MIN)

@@ -154,7 +154,7 @@ impl Place<'_> {
 }
 
 impl Curves {
-    /// How often `done` is called for this many baselines.
+    /// The number of calls of `done` for this many baselines.
     pub fn steps(baselines: usize) -> u64 {
         ((3 + baselines) * STEPS.len()) as u64
     }

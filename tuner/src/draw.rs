@@ -15,7 +15,7 @@ use crate::workload::Workload;
 /// One draw.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Draw {
-    /// How far a sampler's clock is ahead of the recording's, as a share of its window, 0 to 1.
+    /// The lead of a sampler's clock over the recording's, as a share of its window, 0 to 1.
     pub phase: f64,
     /// Standard deviation of the jitter added to arrival times, ms.
     pub jitter_ms: f64,

@@ -157,11 +157,11 @@ impl Extras {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Design {
-    /// How earlier calls are counted.
+    /// The rule by which earlier calls are counted.
     pub counting: Counting,
     /// Window lengths, or half-lives, ns.
     pub lengths_ns: Vec<NonZeroU64>,
-    /// How far windows are ahead, as a share of their length, 0 to 1.
+    /// The lead of windows over the recording, as a share of their length, 0 to 1.
     pub phase: f64,
     /// The measures that cost extra memory and time.
     pub extras: Extras,

@@ -65,8 +65,8 @@ pub(crate) fn distance(cells: &[LatencyCell], counts: impl Iterator<Item = f64>,
     distances.iter().sum::<f64>() / distances.len().max(1) as f64
 }
 
-/// What one bucket adds to the divergence of two histograms in which it has the shares `p` and `q`,
-/// in bits.
+/// The contribution of one bucket, in bits, to the divergence of two histograms in which it has the
+/// shares `p` and `q`.
 fn divergence_share(p: f64, q: f64) -> f64 {
     let half = |share: f64| if share > 0.0 { 0.5 * share * (2.0 * share / (p + q)).log2() } else { 0.0 };
     half(p) + half(q)

@@ -24,7 +24,7 @@ use chance::{Chance, Nearby};
 pub use mixture::Deciding;
 pub(crate) use mixture::Mixture;
 
-/// How many traces are watched: among the traces that a run may miss, those on which the distance
+/// The number of watched traces: among the traces that a run may miss, those on which the distance
 /// depends most.
 const WATCHED: usize = 24;
 /// If N runs all kept a trace, up to 3/N of all runs may miss it, with 95 % confidence (the rule of
@@ -91,7 +91,7 @@ pub(crate) struct Watch<'l> {
     is_stratified: bool,
 }
 
-/// What a mean may be missing because all runs kept a trace that other runs may miss.
+/// The part that a mean may be missing because all runs kept a trace that other runs may miss.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Hidden {
     /// By how much the mean distance may be too small, as a share of itself; infinite if the mean
@@ -173,9 +173,9 @@ impl Lone {
         }
     }
 
-    /// What the mean distance of these runs may be missing, for the trace that may add most to it
-    /// among those that all runs kept. Traces in the mixture are left out, because the mean
-    /// includes them.
+    /// The part that the mean distance of these runs may be missing, for the trace that may add
+    /// most to it among those that all runs kept. Traces in the mixture are left out, because the
+    /// mean includes them.
     pub(crate) fn hidden(&self, runs: &[&Seen], mixture: Option<&Mixture>, mean_ms: f64) -> Hidden {
         let is_mixed = |place: &usize| mixture.is_some_and(|mixture| mixture.places.contains(place));
         let is_kept = |place: &usize| runs.iter().all(|run| run.kept >> place & 1 == 1);

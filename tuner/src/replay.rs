@@ -187,9 +187,9 @@ mod tests {
         }
     }
 
-    /// Of n successive numbers of a key, the number below p differs from n p by less than 3, for
-    /// any p: the three-distance theorem bounds the discrepancy of multiples of the golden ratio.
-    /// With independent numbers the difference would be about sqrt(n).
+    /// For any p, the number of values below p among n successive ones of a key differs from n p by
+    /// less than 3: the three-distance theorem bounds the discrepancy of multiples of the golden
+    /// ratio. With independent numbers the difference would be about sqrt(n).
     #[test]
     fn stratified_numbers_are_spread_evenly_within_each_key() {
         let workload = synthetic(10, 1);

@@ -62,7 +62,7 @@ pub enum Parameters {
         min: f64,
         /// The half-life of a call's count, seconds.
         half_life_s: f64,
-        /// How steeply the probability falls around lambda.
+        /// The steepness of the probability's fall around lambda.
         exponent: f64,
     },
     /// A constant probability for all traces of a key.

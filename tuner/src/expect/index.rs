@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::records::Records;
 use crate::workload::Workload;
 
-/// How the calls before an arrival are counted.
+/// The rule by which calls before an arrival are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -3,7 +3,8 @@
 use super::moments::Moments;
 use super::spread::Spread;
 
-/// How many families are added level by level; each additional one costs some 10 us per candidate.
+/// The number of families that are added level by level; each additional one costs some 10 us per
+/// candidate.
 const FAMILIES_BY_LEVEL: usize = 3;
 
 /// The sum over all families, which are independent of each other.

@@ -480,8 +480,8 @@ fn families_are_those_of_roots() {
     assert_eq!((roots.len(), expectation.families.len()), (3, 3));
 }
 
-/// Of the two traces that call "store", one is of "busy" and the other of "quiet". The root with
-/// the lower key number gets the function.
+/// "store" is called by one trace of "busy" and by one of "quiet". The root with the lower key
+/// number gets the function.
 #[test]
 fn a_function_of_two_roots_alike_is_of_the_first() {
     let workload = synthetic(8, 1);

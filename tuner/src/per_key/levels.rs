@@ -1,8 +1,8 @@
-//! What each level of probability keeps of a key, on one draw.
+//! The traces that each level of probability keeps of a key, on one draw.
 //!
 //! A point of the search gives each key one of [`LEVELS`] probabilities. On a draw, each trace has
 //! a random number. A level keeps the traces whose number is below its probability, in addition to
-//! those that the curve keeps anyway. So what a point keeps is a sum of one row for each key. It is
+//! those that the curve keeps anyway. So a point keeps a sum of one row for each key. This is
 //! exactly what a replay of this draw would keep, at a cost that does not grow with the number of
 //! traces.
 //!

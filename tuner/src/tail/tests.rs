@@ -180,7 +180,7 @@ fn a_trace_that_is_larger_than_the_ring_is_cut() {
         assert_eq!(summary.ring_peak_bytes.mean, 2.0 * size as f64);
         assert!((summary.tail.mean - size as f64 / bytes as f64).abs() < 0.01, "{}", summary.tail.mean);
     }
-    // Of 20,001 spans, half are over the limit.
+    // Half of the 20,001 spans are over the limit.
     let large = recording_of(&traces, &[20_000, 1]);
     let workload = Workload::new(&large, &Grouping::default());
     let all: Vec<_> = workload.arrivals().iter().map(|arrival| arrival.otlp_bytes as f64).collect();

@@ -77,7 +77,7 @@ struct DrawSums {
     size: [f64; 4],
 }
 
-/// What functions contribute to a score.
+/// The contributions of functions to a score.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Terms {
     /// The squared distances of means and standard deviations, the calls, the sum of calls times
