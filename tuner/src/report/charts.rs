@@ -167,7 +167,7 @@ where
             &BLACK
         };
         let style = FONT.into_font().color(style);
-        // Centres the letter on the point.
+        // The letter's middle on the point.
         let text = points
             .iter()
             .map(|&at| EmptyElement::at(at) + Text::new(letter.to_string(), (-4, -7), style.clone()));
@@ -176,8 +176,8 @@ where
     Ok(())
 }
 
-/// Single runs of some samplers, one row each. A light bar has nine in ten runs, a dark bar half of
-/// them, and a line marks the median.
+/// Single runs of some samplers, one below the other: nine of ten runs in a light bar, half of them
+/// in a dark one, the median as a line.
 pub(super) fn runs(rows: &[(&str, &Twentieths)]) -> Markup {
     let ends = rows.iter().flat_map(|(_, runs)| [runs.at(0), runs.at(20)]);
     let Some(x) = log_range(ends) else { return nothing() };
@@ -303,7 +303,7 @@ fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
-/// Formats the label of an axis with three digits.
+/// A label: three digits.
 fn number(value: f64) -> String {
     let size = value.abs();
     if size >= 1e6 {

@@ -268,7 +268,7 @@ fn size_table(curves: &Curves, letters: &[char], place: usize, size: f64) -> Mar
     }
 }
 
-/// A letter for each series: capitals for ours, small letters for baselines.
+/// One for each series: capitals for ours, small letters for baselines.
 fn letters(curves: &Curves) -> Vec<char> {
     let (mut capitals, mut small) = ('A'..='Z', 'a'..='z');
     let letter = |(place, series): (usize, &Series)| match (place, series.ours) {
