@@ -145,7 +145,7 @@ mod tests {
         let mut squares = MeanSquares::default();
         squares.add(&[0.09, 0.0]);
         squares.add(&[0.07, 0.16]);
-        // sqrt(0.08) and sqrt(0.08).
+        // Both roots are sqrt(0.08).
         assert!((squares.mean_root() - 0.08f64.sqrt()).abs() < 1e-12);
     }
 

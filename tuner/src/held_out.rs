@@ -445,7 +445,7 @@ mod tests {
         }
         // Figures of 0 cause no warnings.
         assert_eq!(warnings(0.0, 0.0, 0.0, 0.1), Vec::<String>::new());
-        assert_eq!(warnings(12.0, 10.0, 20.0, 0.100_004), Vec::<String>::new(), "what looks equal");
+        assert_eq!(warnings(12.0, 10.0, 20.0, 0.100_004), Vec::<String>::new(), "equal when rounded");
     }
 
     /// An equal share is not worse than itself, although its expectation is some percent below its

@@ -109,7 +109,7 @@ impl Reference {
     /// Sums the whole workload in the same way as kept traces, so that keeping everything has a
     /// distance of exactly 0.
     pub fn new(workload: &Workload) -> Self {
-        Self::unless_stopped(workload, Stop::never()).expect("nobody stops this")
+        Self::unless_stopped(workload, Stop::never()).expect("Stop::never() never stops")
     }
 
     /// Like [`new`](Self::new), but returns `None` if asked to stop.

@@ -111,7 +111,7 @@ impl Workload {
     /// Reduces a recording to a workload with keys by `grouping`. The recording must have been made
     /// with the grouping's attributes as labels.
     pub fn new(recording: &Recording, grouping: &Grouping) -> Self {
-        Self::unless_stopped(recording, grouping, Stop::never()).expect("nobody stops this")
+        Self::unless_stopped(recording, grouping, Stop::never()).expect("Stop::never() never stops")
     }
 
     /// Like [`new`](Self::new), but returns `None` if asked to stop.

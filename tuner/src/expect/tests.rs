@@ -475,7 +475,7 @@ fn families_are_those_of_roots() {
         expectation.functions[place].family
     };
     assert_eq!(family("busy"), family("lookup"));
-    assert_eq!(family("quiet"), family("store"), "more of its traces are of quiet than of busy");
+    assert_eq!(family("quiet"), family("store"), "quiet has more of its traces than busy");
     let roots: std::collections::HashSet<usize> = ["busy", "quiet", "once"].map(family).into();
     assert_eq!((roots.len(), expectation.families.len()), (3, 3));
 }

@@ -151,7 +151,7 @@ fn a_full_ring_gives_up_ended_ordinary_traces_and_newcomers() {
     let steady: Vec<Given> = (0..64).map(|at| (at * 125, 1_000, false, "500")).collect();
     let summary = replayed(&steady, "never", &tail("slow:500ms()").with_ring_bytes(4 * of_second));
     assert_eq!((kept(&summary), summary.given_up.mean), (vec![(32.0, 0.0)], 32.0));
-    assert_eq!(summary.slow_not_recorded.map(|slow| slow.mean), Some(0.0), "arming missed none");
+    assert_eq!(summary.slow_not_recorded.map(|slow| slow.mean), Some(0.0), "all keys were armed");
     // Ended traces are evicted before open ones, even if these are older, so a slow trace reaches
     // its end.
     let slow = [0, 10, 20, 30, 40, 50].map(|at| (at, if at == 0 { 1_000 } else { 1 }, false, "200"));

@@ -40,7 +40,7 @@ fn a_seed_gives_one_result_with_any_number_of_threads() {
         };
         let one = on(1, 7);
         assert_eq!(one, on(3, 7));
-        assert_ne!(one, on(1, 8), "another seed walks another way");
+        assert_ne!(one, on(1, 8), "another seed gives another result");
     }
 }
 

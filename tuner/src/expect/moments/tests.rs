@@ -129,8 +129,8 @@ fn the_delta_method_has_the_slopes_of_mean_and_deviation() {
     }
 }
 
-/// A function without pivots whose traces are all missed one time in four: that nothing is kept
-/// counts apart, and what is kept is 4/3 of the sums then.
+/// A function without pivots, all of whose traces are missed with probability 1/4. This case has
+/// its own entry, and the other entry has 4/3 of the sums.
 #[test]
 fn sums_are_those_given_that_something_is_kept() {
     let whole = MeanSd { mean: 3.0, sd: 2.0 };
@@ -145,8 +145,8 @@ fn sums_are_those_given_that_something_is_kept() {
     let expected = given(2.0, [8.0, 2.0, 36.0], &covariances, 4.0 / 3.0);
     close(something.mean, expected.mean, 1e-12);
     close(something.variance, expected.variance, 1e-12);
-    // A pivot that is kept half the time: with it the sums are its own and the others', as they
-    // are.
+    // A pivot that is kept half the time. If it is kept, the sums are its own plus the unscaled
+    // ones of the other traces.
     let pivots = [calls(2, 5.0, 13.0), NOTHING, NOTHING, NOTHING];
     distances(whole, &sums, &pivots, &[0.5, 0.0, 0.0, 0.0], &mut found);
     let [(missed, _), (kept, without), (with, held)] = found[..] else { panic!("{found:?}") };
