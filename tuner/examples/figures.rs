@@ -1,14 +1,15 @@
-//! Does the printed figure hold? Tunes on a recording, and replays what was found over ten phases,
-//! eight seeds (or N) and three jitters that neither the search nor the check saw.
+//! Checks whether the printed figure holds: tunes on a recording, then replays the result over ten
+//! phases, eight seeds (or N) and three jitters that neither the search nor its check used.
 //!
 //! ```text
-//! cargo run --release -p astracer-tuner --example figures -- [--sampler NAME] [--size SHARE] [--half] [--seeds N] RECORDING [OTHER]
+//! cargo run --release -p astracer-tuner --example figures -- \
+//!     [--sampler NAME] [--size SHARE] [--half] [--seeds N] RECORDING [OTHER]
 //! ```
 //!
-//! A line for each recording: the printed mean, the mean of these replays (240) and its interval,
-//! the sizes, and the errors of counts. With a second recording, the parameters are replayed on
-//! that one too. With `--half` the first half of the recording is tuned on, and the later one
-//! replayed in the recording's place.
+//! For each recording it prints the printed mean, the mean of these replays (240) with its
+//! interval, the sizes, and the errors of counts. If a second recording is given, the parameters
+//! are replayed on it too. With `--half`, the first half of the recording is tuned on, and the
+//! second half is replayed instead of the recording.
 
 #[path = "support/read.rs"]
 mod read;
@@ -58,14 +59,18 @@ fn main() -> Result<(), Box<dyn Error>> {
                 "per-key" => options.per_key = PerKeyUse::Always,
                 "bucket" => options.sampler = astracer_tuner::Tunable::Bucket,
                 "auto" => {}
-                other => return Err(format!("{other}: use auto, bump, per-key or bucket").into()),
+                other => {
+                    return Err(
+                        format!("invalid --sampler {other}: use auto, bump, per-key or bucket").into()
+                    );
+                }
             },
             "--seed" => options.seed = value()?.parse()?,
             "--per-key-iterations" => options.per_key_iterations = value()?.parse()?,
             "--random" => {
                 let name = value()?;
                 options.random = RandomSource::from_name(&name)
-                    .ok_or_else(|| format!("{name}: stratified or independent"))?;
+                    .ok_or_else(|| format!("invalid --random {name}: use stratified or independent"))?;
             }
             "--draws" => options.draws = value()?.parse()?,
             "--iterations" => options.iterations = value()?.parse()?,
@@ -75,7 +80,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             _ => paths.push(arg),
         }
     }
-    let [first, others @ ..] = &paths[..] else { return Err("which recording?".into()) };
+    let [first, others @ ..] = &paths[..] else { return Err("no recording given".into()) };
     let mut workload = read(first)?;
     let mut later = None;
     if half {

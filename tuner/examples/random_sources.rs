@@ -1,14 +1,14 @@
-//! Does stratified randomness serve? Replays the same sampler with both sources of randomness, on
-//! each recording given.
+//! Measures what stratified randomness gains: replays the same sampler with both sources of
+//! randomness, on each recording given.
 //!
 //! ```text
 //! cargo run --release -p astracer-tuner --example random_sources -- RECORDING...
 //! ```
 //!
-//! A row of a Markdown table for each recording and sampler: the quotients of stratified by
-//! independent, of the relative errors of the roots' and the functions' counts, and of
-//! dist/entropy. Samplers are an equal share and bump with a decaying count, as large as a tenth of
-//! the bytes, and a probability for each key where `tune` finds them.
+//! Prints a row of a Markdown table for each recording and sampler, with quotients of stratified by
+//! independent: of the relative errors of the roots' and the functions' counts, and of
+//! dist/entropy. The samplers are an equal share and bump with a decaying count, each as large as a
+//! tenth of the bytes, and a probability for each key if `tune` finds them.
 
 #[path = "support/read.rs"]
 mod read;
@@ -21,14 +21,14 @@ use astracer_tuner::tune::{Options, PerKeyUse};
 use astracer_tuner::{Candidate, Draw, Stop, Tuning, Workload, tune};
 use read::{read, short_name};
 
-/// Replays with each source; fewer of large recordings, but not fewer than a third.
+/// Replays with each source. Large recordings get fewer, but at least a third.
 const REPLAYS: usize = 192;
 const REPLAYED_MAX: usize = 8_000_000;
-/// Their seed; searches have another.
+/// The seed of the replays, which differs from that of searches.
 const SEED: u64 = 55_000;
 
 fn samplers(workload: &Workload) -> Result<Vec<(&'static str, Candidate)>, Box<dyn Error>> {
-    let tenth = Probability::new(0.1).ok_or("a tenth is a share")?;
+    let tenth = Probability::new(0.1).ok_or("0.1 is a probability")?;
     let mut samplers = vec![("equal share", Candidate::from(Config::from(Ratio::new(tenth)?)))];
     let options = Options { per_key: PerKeyUse::Always, replays: 0, ..Options::default() };
     let tuning = tune(workload, &options, Stop::never(), &|_| ());

@@ -1,18 +1,19 @@
-//! Which sampler wins on which traffic: every recording given, at three sizes, on draws that no
-//! search saw.
+//! Compares samplers on every recording given, at three sizes, on draws that no search used.
 //!
 //! ```text
-//! cargo run --release -p astracer-tuner --example who_wins -- [--size SHARE]... [--out FILE] RECORDING[:OTHER]...
+//! cargo run --release -p astracer-tuner --example who_wins -- \
+//!     [--size SHARE]... [--out FILE] RECORDING[:OTHER]...
 //! ```
 //!
 //! Each sampler is tuned on the whole recording and replayed on it; tuned on its first half and
-//! replayed on the later one; and tuned on the recording and replayed on OTHER, if one is given.
-//! Baselines are made as large as the size on the part that they are tuned on; those that cannot
-//! are left out. A row of a Markdown table for each: dist/entropy with the interval of its mean and
-//! that of nine of ten single runs, the share of the bytes kept, the errors of counts by weight,
-//! and the number of replays. Below the table: how often each sampler came first, with dist/entropy
-//! raised by the root of the sizes' ratio where more was kept. Rows are printed as they are found,
-//! and appended to FILE, so that a long table may be interrupted.
+//! replayed on the second; and, if OTHER is given, tuned on the recording and replayed on OTHER.
+//! Baselines are adjusted to the size on the part that they are tuned on, and left out if they
+//! cannot reach it. Each result is a row of a Markdown table: dist/entropy with the interval of its
+//! mean and the interval of nine in ten single runs, the share of the bytes kept, the errors of
+//! weighted counts, and the number of replays. Below the table follows how often each sampler came
+//! first; if it kept more than the size, its dist/entropy is first multiplied by the root of the
+//! ratio. Rows are printed when they are found and appended to FILE, so a long table may be
+//! interrupted.
 
 #[path = "support/read.rs"]
 mod read;
@@ -29,24 +30,25 @@ use astracer_tuner::tune::{Options, PerKeyUse};
 use astracer_tuner::{Candidate, Draw, Limits, Stop, Tunable, Tuning, Workload, tune};
 use read::{read, short_name};
 
-/// Replays of each sampler on each part; fewer of large recordings, in which chance matters less.
+/// Replays of each sampler on each part. Large recordings get fewer, because chance matters less
+/// there.
 const REPLAYS: usize = 48;
 const REPLAYS_MIN: usize = 6;
-/// Arrivals that all replays of a sampler on a part go through.
+/// All replays of a sampler on a part together cover about this many arrivals.
 const REPLAYED_MAX: usize = 2_000_000;
-/// Their seed; searches have another.
+/// The seed of the replays, which differs from that of searches.
 const SEED: u64 = 77_000;
-/// Replays that a baseline's size is found with, and arrivals that they go through.
+/// Replays that determine a baseline's size, and the arrivals that they cover together.
 const SIZING: usize = 6;
 const SIZED_MAX: usize = 200_000;
 /// Parts with fewer traces say nothing.
 const TRACES_MIN: usize = 500;
-/// A choice between others.
+/// The row of `tune`'s choice, which repeats one of the other samplers.
 const CHOICE: &str = "tune's choice";
-/// On other parts, sizes are compared up to this factor.
+/// On other parts, a sampler takes part if it keeps at most this multiple of the size.
 const COMPARABLE: f64 = 1.5;
-/// A sampler that keeps more than the size by this factor, on the part that it was tuned on, does
-/// not fit.
+/// A sampler is left out if it keeps more than this multiple of the size on the part that it was
+/// tuned on.
 const TOO_LARGE: f64 = 1.1;
 
 fn draws(
@@ -60,13 +62,13 @@ fn draws(
     Draw::unseen(affordable.clamp(REPLAYS_MIN.min(most), most), seed, random)
 }
 
-/// All samplers, tuned on a workload to keep at most this share of the bytes; those that cannot are
-/// left out.
+/// All samplers, tuned on a workload to keep at most this share of the bytes. Samplers that cannot
+/// are left out.
 fn tuned(workload: &Workload, size: f64) -> Result<Vec<(String, Candidate)>, Box<dyn Error>> {
-    let share = Probability::new(size).ok_or("a size is a share")?;
+    let share = Probability::new(size).ok_or("--size must be a share from 0 to 1")?;
     let mut samplers = vec![("equal share".to_owned(), Candidate::from(Config::from(Ratio::new(share)?)))];
     let sizing_with = |random| draws(workload, SIZING, SIZED_MAX, SEED - 1_000, random);
-    // Ours are tuned with stratified randomness, with which a size varies less.
+    // Our samplers are tuned with stratified randomness, with which sizes vary less.
     let (sizing, sizing_ours) =
         (sizing_with(RandomSource::Independent), sizing_with(RandomSource::Stratified));
     let limits = Limits { size_min: size / 10.0, size_max: size, ..Limits::default() };
@@ -98,7 +100,7 @@ fn tuned(workload: &Workload, size: f64) -> Result<Vec<(String, Candidate)>, Box
     add(CHOICE, &chosen)?;
     let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
     for baseline in astracer_baselines::all() {
-        // An equal share is there already.
+        // The equal share is in the list already.
         if !["ratio", "every"].contains(&baseline.kind().name) {
             let baseline = baseline.quickened_for(seconds);
             let found = at_equal_size(workload, &baseline, size, &sizing, Stop::never()).ok_or("stopped")?;
@@ -110,7 +112,7 @@ fn tuned(workload: &Workload, size: f64) -> Result<Vec<(String, Candidate)>, Box
     Ok(samplers)
 }
 
-/// The table: printed, and appended to a file if there is one.
+/// The table, which is printed and, if there is a file, appended to it.
 struct Table {
     file: Option<File>,
     won: BTreeMap<(String, String), u32>,
@@ -124,7 +126,7 @@ impl Table {
     }
 }
 
-/// Replays each sampler, prints its row, and counts the first.
+/// Replays each sampler, prints its row, and counts the winner.
 fn judge(
     (name, on, size): (&str, &str, f64),
     workload: &Workload,
@@ -151,8 +153,8 @@ fn judge(
             kept * 1e2,
             draws.len(),
         ))?;
-        // A choice between others takes no part itself, nor does what is of another size
-        // altogether.
+        // `tune`'s choice repeats another sampler, and sizes that differ too much are not
+        // comparable.
         let at_size = found.mean * (kept / size).max(1.0).sqrt();
         if sampler != CHOICE
             && kept < COMPARABLE * size

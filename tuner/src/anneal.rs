@@ -1,15 +1,15 @@
-//! Simulated annealing: the paper's search, on argmin's solver.
+//! Simulated annealing, the search of the paper, on argmin's solver.
 //!
-//! From a random point within the limits, a step is proposed (and proposed again while it violates
-//! the limits), and taken if it is better; if it is worse by delta, it is taken with probability
-//! exp(-delta / T), while the temperature T falls. (The paper's text compares the other way round
-//! in one place and maximises in another; a minimum is meant.) delta is the difference of the
-//! objective's logarithms, so that temperatures mean the same for every workload: at T = 0.5 a
-//! point that is 50 % worse is taken with probability 0.44, at T = 0.001 one that is 1 % worse
-//! never is.
+//! The walk starts at a random point within the limits. Each step proposes a neighbour, and
+//! proposes again while the limits are violated. A better point is always accepted; one that is
+//! worse by delta is accepted with probability exp(-delta / T), where the temperature T falls as
+//! the walk goes on. (The paper's text has the comparison reversed in one place and maximises in
+//! another; it means a minimum.) delta is the difference of the objective's logarithms, so
+//! temperatures mean the same for every workload: at T = 0.5 a point that is 50 % worse is accepted
+//! with probability 0.44, and at T = 0.001 one that is 1 % worse is practically never accepted.
 //!
-//! The paper's inner loop of proposals at each temperature is made by cooling a little after each
-//! proposal.
+//! The paper runs an inner loop of proposals at each temperature. Here the temperature falls a
+//! little after each proposal instead.
 
 use std::cell::RefCell;
 
@@ -23,30 +23,29 @@ use crate::problem::{Archive, Landscape};
 use crate::random::Random;
 use crate::stop::Stop;
 
-/// Where the temperature ends.
+/// The final temperature.
 const COLD: f64 = 1e-3;
-/// Typical length of a step at the coldest, as a share of an axis.
+/// Typical step length at the final temperature, as a share of an axis.
 const STEP_COLD: f64 = 0.004;
-/// The number of proposals that may violate the limits before the search stays at its point for
-/// this step.
+/// After this many proposals that violate the limits, the walk stays where it is for this step.
 const PROPOSALS: u32 = 100;
-/// An objective of 0 counts as this, for its logarithm.
+/// An objective of 0 is raised to this, because the search needs its logarithm.
 const VALUE_MIN: f64 = 1e-12;
 
-/// From where to where a walk cools, and when it ends.
+/// The cooling schedule of a walk, and when it ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Schedule {
-    /// Where the temperature begins.
+    /// The initial temperature.
     pub(crate) hot: f64,
-    /// Typical length of a step at the hottest, as a share of an axis.
+    /// Typical step length at the initial temperature, as a share of an axis.
     pub(crate) step_hot: f64,
-    /// Proposals scored.
+    /// The walk ends after scoring this many proposals.
     pub(crate) iterations: u64,
-    /// Proposals scored without a new best.
+    /// The walk ends after scoring this many proposals in a row without a new best.
     pub(crate) stall: u64,
 }
 
-/// Walks from `start`. `done` is called after each evaluation.
+/// Walks from `start` and returns what it evaluated. `done` is called after each evaluation.
 pub(crate) fn anneal<L: Landscape>(
     landscape: &L,
     start: L::Point,
@@ -69,13 +68,13 @@ pub(crate) fn anneal<L: Landscape>(
         .configure(|state| state.param(start).max_iters(schedule.iterations))
         .timer(false)
         .run();
-    // The walk itself returns no errors; what argmin could still say does not take away what was
-    // found.
+    // An error here means that the walk was stopped, and the archive holds what it found until
+    // then.
     drop(run);
     archive.into_inner()
 }
 
-/// The problem that argmin walks through.
+/// The problem as argmin sees it.
 struct Walk<'a, L: Landscape> {
     landscape: &'a L,
     schedule: Schedule,
@@ -90,7 +89,7 @@ impl<L: Landscape> CostFunction for Walk<'_, L> {
 
     fn cost(&self, point: &L::Point) -> Result<f64, Error> {
         let (_, scratch) = &mut *self.state.borrow_mut();
-        // An error ends the run; what was found before is in the archive.
+        // The error ends argmin's run. Earlier evaluations are already in the archive.
         let evaluated = self.landscape.evaluate(point, scratch).ok_or_else(|| Error::msg("asked to stop"))?;
         let value = evaluated.value;
         let mut archive = self.archive.borrow_mut();
@@ -108,7 +107,8 @@ impl<L: Landscape> Anneal for Walk<'_, L> {
     fn anneal(&self, from: &L::Point, temperature: f64) -> Result<L::Point, Error> {
         let (random, _) = &mut *self.state.borrow_mut();
         let Schedule { hot, step_hot, .. } = self.schedule;
-        // From hot to cold the step shrinks as the temperature does, on a logarithmic scale.
+        // The step length falls with the temperature, from `step_hot` to `STEP_COLD`, both on a
+        // logarithmic scale.
         let cooled = (temperature / hot).ln() / (COLD / hot).ln();
         let scale = step_hot * (STEP_COLD / step_hot).powf(cooled.clamp(0.0, 1.0));
         for _ in 0..PROPOSALS {
@@ -121,16 +121,16 @@ impl<L: Landscape> Anneal for Walk<'_, L> {
     }
 }
 
-/// Makes argmin's acceptance Metropolis'.
+/// A source of random numbers that turns argmin's acceptance rule into that of Metropolis.
 ///
-/// argmin takes a worse point if 1 / (1 + exp(delta / T)) > u for a uniform u. With u = v / (1 + v)
-/// for a uniform v that is the same as exp(-delta / T) > v.
+/// argmin accepts a worse point if 1 / (1 + exp(delta / T)) > u for a uniform u. If u = v / (1 + v)
+/// for a uniform v, this is equivalent to exp(-delta / T) > v.
 struct Metropolis(Random);
 
 impl rand_core_09::RngCore for Metropolis {
     fn next_u64(&mut self) -> u64 {
         let v = self.0.uniform();
-        // argmin's uniform number is made of the upper 53 bits.
+        // argmin makes its uniform number from the upper 53 bits.
         ((v / (1.0 + v) * (1u64 << 53) as f64) as u64) << 11
     }
 
@@ -145,7 +145,7 @@ impl rand_core_09::RngCore for Metropolis {
     }
 }
 
-/// A solver that ends early when asked to.
+/// A solver that also ends when `stop` is requested.
 struct Interruptible<'a, S> {
     inner: S,
     stop: Stop<'a>,
@@ -182,8 +182,9 @@ impl<O, P: Clone, S: Solver<O, State<P>>> Solver<O, State<P>> for Interruptible<
 mod tests {
     use super::*;
 
-    /// argmin's rule with our numbers accepts as Metropolis' does: of 100,000 at each delta / T,
-    /// within four standard errors of exp(-delta / T).
+    /// With our numbers, argmin's rule accepts as often as that of Metropolis: out of 100,000
+    /// proposals at each delta / T, the accepted share is within four standard errors of exp(-delta
+    /// / T).
     #[test]
     fn worse_points_are_accepted_with_metropolis_probability() {
         use rand_core_09::RngCore;

@@ -1,24 +1,24 @@
-//! Blocks of time: to leave some out of a search, to tune on some and score on others, and to draw
-//! them again.
+//! Cuts a recording into blocks of time. Searches leave some blocks out, single keys are tuned on
+//! some and scored on others, and the bootstrap draws blocks with replacement.
 
 use crate::stop::Stop;
 use crate::workload::Workload;
 
-/// Blocks of equal time that a recording is cut into.
+/// The number of blocks, of equal duration, into which a recording is cut.
 pub(crate) const BLOCKS: usize = 8;
 
-/// The block of each arrival.
+/// Returns a function from an arrival's index to its block.
 pub(crate) fn of(workload: &Workload, blocks: usize) -> impl Fn(usize) -> usize {
     let length_ns = workload.arrivals().last().map_or(1, |last| last.at_ns + 1);
     let block = |at_ns: u64| (u128::from(at_ns) * blocks as u128 / u128::from(length_ns)) as usize;
-    // Arrivals are in order, and the bounds of a few blocks take no division of 128 bits for each
-    // of them.
+    // Arrivals are sorted by time, so looking up the first arrival of each block saves a 128-bit
+    // division per arrival.
     let first = |number: usize| workload.arrivals().partition_point(|arrival| block(arrival.at_ns) < number);
     let firsts: Vec<usize> = (1..blocks).map(first).collect();
     move |arrival| firsts.iter().filter(|&&first| first <= arrival).count()
 }
 
-/// The arrivals in some blocks, at their times, as a workload of their own. `None` if asked to
+/// A workload of the arrivals in the `wanted` blocks, at their original times. `None` if asked to
 /// stop.
 pub(crate) fn select(
     workload: &Workload,
@@ -34,9 +34,9 @@ pub(crate) fn select(
     workload.arranged(&order, stop)
 }
 
-/// Whether the sample of a search with this number leaves out a block: one of eight, each in turn.
-/// Parameters found so have dist/entropy as low on another recording as with three of eight left
-/// out, and lower on this one (docs/design/search-draws.md).
+/// Whether search sample `number` leaves out `block`. Each sample leaves out one of eight blocks,
+/// in turn. Leaving out three of eight gave the same dist/entropy on another recording, and a worse
+/// one on this recording (docs/design/search-draws.md).
 pub(crate) fn is_left_out(number: usize, block: usize) -> bool {
     number % BLOCKS == block
 }
@@ -55,7 +55,7 @@ mod tests {
         for block in 0..BLOCKS {
             assert_eq!((0..24).filter(|&number| is_left_out(number, block)).count(), 3);
         }
-        // Each as its time says.
+        // By each arrival's own time.
         let length_ns = u128::from(workload.arrivals()[1999].at_ns + 1);
         for (index, arrival) in workload.arrivals().iter().enumerate() {
             assert_eq!(block(index) as u128, u128::from(arrival.at_ns) * BLOCKS as u128 / length_ns);

@@ -1,10 +1,10 @@
-//! The share of a figure that depends on this recording: blocks of time, drawn again with
-//! replacement.
+//! Estimates how much a figure depends on this particular recording, by a bootstrap over blocks of
+//! time.
 //!
-//! One replay keeps some traces. A recording assembled from as many of the same blocks, some of
-//! them twice and some not at all, is as likely a recording as this one, and its kept part is known
-//! without another replay. The spread of dist/entropy over such recordings is the part of the
-//! figure that another recording would change.
+//! One replay keeps some traces. A recording assembled from the same number of blocks, drawn with
+//! replacement, is as likely as this one, and what the sampler keeps of it is known without another
+//! replay. The spread of dist/entropy over such recordings is the part of the figure that another
+//! recording would change.
 
 use crate::blocks;
 use crate::candidate::Candidate;
@@ -15,19 +15,22 @@ use crate::statistics::Distribution;
 use crate::stop::Stop;
 use crate::workload::Workload;
 
-/// Blocks that are drawn: more than a search leaves out, so that their number itself says little.
+/// The number of blocks drawn for each recording. It is larger than the number that searches use,
+/// so that the figure depends little on it.
 const BLOCKS: usize = 16;
-/// Recordings that are drawn.
+/// The number of recordings drawn.
 const RESAMPLES: usize = 200;
-/// With more functions there is no bootstrap: each drawn recording sums over all of them.
+/// The bootstrap is skipped if there are more functions, because each drawn recording sums over all
+/// of them.
 const FUNCTIONS_MAX: usize = 10_000;
 const STREAM: u64 = 3;
 
 /// Count, deviation and squared deviation of a function.
 type Sums = [f64; 3];
 
-/// The distribution of dist/entropy of one replay over drawn recordings. `None` if asked to stop,
-/// without two blocks that hold traces, or with more than [`FUNCTIONS_MAX`] functions.
+/// The distribution of dist/entropy over drawn recordings, from one replay. `None` if asked to
+/// stop, if fewer than two blocks hold traces, or if there are more than [`FUNCTIONS_MAX`]
+/// functions.
 pub(crate) fn bootstrap(
     workload: &Workload,
     sampler: &Candidate,
@@ -109,7 +112,7 @@ mod tests {
     use crate::evaluate::Evaluator;
     use crate::testing::synthetic;
 
-    /// Every block once is the recording itself.
+    /// Drawing every block once gives the recording itself.
     #[test]
     fn without_drawing_the_figure_is_the_replays() {
         let workload = synthetic(2000, 3);

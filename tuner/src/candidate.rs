@@ -1,4 +1,4 @@
-//! A sampler that is evaluated: one of ours, or a baseline.
+//! A sampler to evaluate: one of astracer's own or a baseline.
 
 use std::fmt;
 
@@ -15,14 +15,14 @@ use crate::workload::Workload;
 pub enum Candidate {
     /// A sampler that services can run.
     Ours(Config),
-    /// The same behind a cap.
+    /// Such a sampler behind a cap.
     Capped(Config, Cap),
-    /// Another project's, reimplemented to compare with.
+    /// A sampler of another project, reimplemented for comparison.
     Baseline(BaselineSpec),
 }
 
 impl Candidate {
-    /// True if a draw's phase makes a difference.
+    /// Whether the phase of a draw affects this sampler.
     pub fn has_windows(&self) -> bool {
         match self {
             Self::Ours(config) | Self::Capped(config, _) => period(config) > Nanos::ZERO,
@@ -30,8 +30,8 @@ impl Candidate {
         }
     }
 
-    /// The text for people: as by [`Display`](fmt::Display), with the number of keys that have
-    /// parameters of their own in place of these, if there are more than three.
+    /// Like [`Display`](fmt::Display), but if more than three keys have their own parameters, only
+    /// their number is written.
     pub fn brief(&self) -> String {
         let (config, cap) = match self {
             Self::Ours(config) => (config, None),
@@ -47,17 +47,17 @@ impl Candidate {
             return self.to_string();
         }
         let cap = cap.map_or_else(String::new, |cap| format!(" under {cap}"));
-        format!("{common};{keys} keys of their own{cap}")
+        format!("{common};{keys} keys with own parameters{cap}")
     }
 
-    /// A sampler that services can run, behind a cap if that bounds anything.
+    /// `config` behind `cap`, or `config` alone if the cap limits nothing.
     pub fn capped(config: Config, cap: Cap) -> Self {
         if cap.is_none() { Self::Ours(config) } else { Self::Capped(config, cap) }
     }
 
-    /// Replays a workload on one draw and calls `keep` with the index of each arrival kept, and
-    /// with its weight if the sampler is ours and states one. False if it was asked to stop before
-    /// the end.
+    /// Replays a workload on one draw. `keep` gets the index of each kept arrival, and its weight;
+    /// baselines and samplers that do not decide by chance have no weights. Returns false if asked
+    /// to stop before the end.
     pub fn replay(
         &self,
         workload: &Workload,
@@ -72,7 +72,8 @@ impl Candidate {
         })
     }
 
-    /// The same with each decision, of our samplers also those to drop.
+    /// Like [`replay`](Self::replay), but `each` also gets the decisions to drop. Baselines report
+    /// only what they keep.
     pub(crate) fn decide_each(
         &self,
         workload: &Workload,
@@ -97,18 +98,21 @@ impl Candidate {
     }
 }
 
-/// A table with room for the workload's keys, but no more than a service has. Each replay builds
-/// one, which for a few thousand calls is most of its work if it has room for ten thousand keys.
-/// And records are aligned to 128 bytes: the C library's allocator before glibc 2.38 takes no freed
-/// block for an aligned one of the same size, so that each table is new memory.
+/// The limits of a record table that is just large enough for the workload's keys, and never larger
+/// than that of a service.
+///
+/// Each replay builds a table, and building one for ten thousand keys would be most of the work of
+/// replaying a few thousand calls. Moreover, records are aligned to 128 bytes, and glibc before
+/// 2.38 does not reuse a freed block for an aligned allocation of the same size, so each table
+/// takes fresh memory.
 fn limits(workload: &Workload) -> Limits {
     let service = Limits::single_threaded();
     let keys = u32::try_from(workload.keys().len()).unwrap_or(u32::MAX);
     service.with_keys(keys.min(service.keys()))
 }
 
-/// The window that a draw's phase is a share of: that of all keys, else the longest that a key has
-/// of its own; 0 for samplers without windows.
+/// The window that the phase of a draw is a share of: the common window if there is one, else the
+/// longest window of any single key, else 0.
 fn period(config: &Config) -> Nanos {
     let window = |bump: &Bump| match bump.count() {
         Count::Tumbling { window, .. } => Some(window),
@@ -160,12 +164,12 @@ mod tests {
         let (of_few, whole) = brief(few);
         assert_eq!(of_few, whole);
         let (of_many, _) = brief(&many);
-        assert_eq!(of_many, "bump:lambda=3,min=0.02,window=1s;4 keys of their own");
+        assert_eq!(of_many, "bump:lambda=3,min=0.02,window=1s;4 keys with own parameters");
         let capped =
             Candidate::Capped(many.parse().expect("a sampler"), "traces=100,burst=9".parse().expect("a cap"));
         assert_eq!(
             capped.brief(),
-            "bump:lambda=3,min=0.02,window=1s;4 keys of their own under traces=100,burst=9"
+            "bump:lambda=3,min=0.02,window=1s;4 keys with own parameters under traces=100,burst=9"
         );
     }
 
@@ -203,8 +207,8 @@ mod tests {
         }
     }
 
-    /// In any interval of W seconds at most burst + rate * W, by the cap's formula; and not much
-    /// less over the whole.
+    /// In any interval of W seconds, at most burst + rate * W are kept, as the cap's formula says.
+    /// Over the whole workload, not much less is kept.
     #[test]
     fn caps_bound_what_is_replayed() {
         let workload = synthetic(4000, 3);

@@ -1,24 +1,23 @@
-//! Results of many jobs that are each large and are added up: no more than some of them are held at
-//! the same time.
+//! Adds up the results of many parallel jobs while holding only some of the results in memory at a
+//! time.
 
 use rayon::prelude::*;
 
 use crate::workload::Workload;
 
-/// Results that are held at the same time together have at most about this many functions and keys.
+/// Functions and keys, summed over all results held at a time: about this many at most.
 const HELD_MAX: usize = 1 << 20;
-/// Fewer are not begun at once, for the sake of many cores.
+/// At least this many results are held at a time, to keep many cores busy.
 const HELD_MIN: usize = 8;
 
-/// The number of results that are held at the same time, where each has some numbers for each
-/// function and key.
+/// The number of results to hold at a time if each has a few numbers per function and per key.
 pub(crate) fn held(workload: &Workload) -> usize {
     let numbers = workload.functions().len() + workload.keys().len();
     (HELD_MAX / numbers.max(1)).max(HELD_MIN)
 }
 
-/// Does jobs on all cores, this many at a time, and adds their results in the order of the jobs, so
-/// that sums do not depend on threads.
+/// Runs jobs on all cores, `held` at a time, and adds their results in the order of the jobs, so
+/// that sums do not depend on thread timing.
 pub(crate) fn add_up<J: Sync, R: Send>(
     jobs: &[J],
     held: usize,
@@ -60,7 +59,7 @@ mod tests {
         assert!(most.into_inner() <= 30);
     }
 
-    /// Each name is a function and a key.
+    /// Each name is both a function and a key.
     #[test]
     fn fewer_are_held_the_more_functions_and_keys_there_are() {
         assert_eq!(held(&many_names(1024, 1024, 1)), 512);

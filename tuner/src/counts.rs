@@ -1,30 +1,30 @@
-//! Accuracy of counts by weight: functions and roots, as estimated and as calibrated to the roots'
-//! exact numbers.
+//! Errors of counts that are estimated by weights, for functions and roots, with and without
+//! calibration to the roots' exact counts.
 //!
 //! A trace kept with probability p represents 1 / p traces (Horvitz and Thompson). The record table
-//! knows the exact number of each root's traces; calibrated weights are those of each root, scaled
-//! so that they add up to it.
+//! knows the exact number of traces of each root. Calibration scales the weights of each root so
+//! that they add up to this number.
 
 use crate::score::Reference;
 use crate::workload::Workload;
 
-/// Relative errors below this are rounding: of sums of some millions of weights.
+/// Relative errors below this are rounding errors of sums of some millions of weights.
 const ROUNDING: f64 = 1e-12;
 
-/// One run's estimates.
+/// The errors of one run's estimates.
 #[derive(Clone, Debug)]
 pub(crate) struct Estimates {
-    /// By function: the squares of the relative errors of estimated counts.
+    /// Squared relative errors of the estimated number of calls, by function.
     pub(crate) functions: Vec<f64>,
     /// The same with calibrated weights.
     pub(crate) calibrated: Vec<f64>,
-    /// By key, for the number of traces.
+    /// Squared relative errors of the estimated number of traces, by key.
     pub(crate) roots: Vec<f64>,
-    /// SS from weighted means and deviations, ms.
+    /// SS from weighted means and standard deviations, ms.
     pub(crate) ss_ms: f64,
 }
 
-/// Estimates from the traces kept, each with its weight.
+/// Estimates from the kept traces and their weights.
 pub(crate) fn estimates(workload: &Workload, reference: &Reference, kept: &[(usize, f64)]) -> Estimates {
     let arrivals = workload.arrivals();
     let exact = &reference.traces_by_key;
@@ -32,7 +32,8 @@ pub(crate) fn estimates(workload: &Workload, reference: &Reference, kept: &[(usi
     for &(arrival, weight) in kept {
         by_key[arrivals[arrival].key as usize] += weight;
     }
-    // Count, deviation and squared deviation by weight, and the calibrated count.
+    // For each function: its weighted count, deviation and squared deviation, and its calibrated
+    // count.
     let mut sums = vec![[0.0; 4]; workload.functions().len()];
     for &(arrival, weight) in kept {
         let key = arrivals[arrival].key as usize;
@@ -70,7 +71,7 @@ pub(crate) fn estimates(workload: &Workload, reference: &Reference, kept: &[(usi
     }
 }
 
-/// Squares of relative errors by function (or root), added up over several runs.
+/// Squared relative errors by function (or root), summed over several runs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MeanSquares {
     sums: Vec<f64>,
@@ -84,7 +85,7 @@ impl MeanSquares {
         self.runs += 1.0;
     }
 
-    /// The mean over functions (or roots) of the root of their mean square over the runs.
+    /// The root mean square over the runs, averaged over functions (or roots).
     pub(crate) fn mean_root(&self) -> f64 {
         let roots = self.sums.iter().map(|sum| (sum / self.runs).sqrt());
         roots.sum::<f64>() / self.sums.len().max(1) as f64
@@ -101,7 +102,7 @@ mod tests {
     use crate::stop::Stop;
     use crate::testing::{recorded, synthetic};
 
-    /// Every second trace with weight 2: by hand, from the calls themselves.
+    /// Every second trace with weight 2, compared with a calculation from the calls themselves.
     #[test]
     fn weights_estimate_and_calibration_makes_roots_exact() {
         let workload = synthetic(1000, 1);
@@ -124,12 +125,12 @@ mod tests {
             .sum();
         let expected = (2.0 * f64::from(kept) / workload.functions()[store].count as f64 - 1.0).powi(2);
         assert!((found.functions[store] - expected).abs() < 1e-12);
-        // "quiet" is a root whose traces have one call of that function each: calibrated, it is
-        // exact.
+        // Every trace of the root "quiet" has exactly one call of the function "quiet", so its
+        // calibrated count is exact.
         let quiet =
             workload.functions().iter().position(|function| &*function.name == "quiet").expect("known");
         assert!(found.calibrated[quiet] == 0.0 && found.functions[quiet] > 0.0, "{found:?}");
-        // The roots by hand, from the names of all keys that have a trace.
+        // Recalculates the errors of all keys that have a trace.
         let of = |key: u32, every: usize| {
             let traces = workload.arrivals().iter().step_by(every).filter(|arrival| arrival.key == key);
             every as f64 * traces.count() as f64
@@ -144,20 +145,20 @@ mod tests {
         let mut squares = MeanSquares::default();
         squares.add(&[0.09, 0.0]);
         squares.add(&[0.07, 0.16]);
-        // sqrt(0.08) and sqrt(0.08).
+        // Both roots are sqrt(0.08).
         assert!((squares.mean_root() - 0.08f64.sqrt()).abs() < 1e-12);
     }
 
-    /// 200 seeds of recorded traffic, on draws of phase and jitter: sums of weights have the exact
-    /// numbers as their means.
+    /// Over 200 seeds of recorded traffic, on draws of phase and jitter, the means of summed
+    /// weights equal the exact counts.
     ///
-    /// The bound: the mean of 200 runs is normal to a good approximation (each root and function
-    /// here is kept in dozens of them at least), with a standard error of the runs' deviation by
-    /// the root of 200. Of some 115 numbers in each of four cases, a given one lies beyond 4.5
-    /// standard errors with a probability of 7e-6, and any of 460 with 3e-3. The runs' own
-    /// deviation stands for the true one; where the counts of independent traces are estimated
-    /// there is a second one, the root of the sum of c^2 w (w - 1) over the kept traces (Horvitz
-    /// and Thompson 1952), and the larger of both is taken.
+    /// The bound: the mean of 200 runs is approximately normal (each root and function here is kept
+    /// at least dozens of times), and its standard error is the runs' standard deviation divided by
+    /// sqrt(200). There are some 115 counts in each of four cases. A given one lies beyond 4.5
+    /// standard errors with probability 7e-6, and any of the 460 with probability 3e-3. The
+    /// standard deviation is estimated from the runs. For independent traces there is a second
+    /// estimate, the root of the sum of c^2 w (w - 1) over the kept traces (Horvitz and Thompson
+    /// 1952); the larger of the two is used.
     #[test]
     fn true_weights_have_no_bias() {
         const SEEDS: usize = 200;

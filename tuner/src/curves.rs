@@ -1,5 +1,5 @@
-//! Quality of each sampler at several sizes: ours tuned for each size, baselines with their
-//! parameter adjusted until they keep as much.
+//! Compares samplers at several sizes: ours tuned for each size, and baselines with their parameter
+//! adjusted until they keep as much.
 
 use astracer_baselines::BaselineSpec;
 use astracer_samplers::{Config, Probability, Ratio};
@@ -16,16 +16,16 @@ use crate::stop::Stop;
 use crate::tune::{Options, Tuning, search};
 use crate::workload::Workload;
 
-/// Sizes as shares of the largest.
+/// The sizes, as shares of the largest size that the limits allow.
 const STEPS: [f64; 3] = [1.0, 0.3, 0.1];
-/// Replays of each sampler at each size: more of small workloads, where chance is larger and a
-/// replay cheaper.
+/// Bounds on the replays of each sampler at each size. Small workloads get more, because chance
+/// matters more there and a replay is cheaper.
 const REPLAYS: std::ops::RangeInclusive<usize> = 3..=9;
-/// All replays of a sampler at a size decide about this number of traces.
+/// The replays of a sampler at one size decide about this many traces in total.
 const DECISIONS: usize = 300_000;
-/// Chance may take a mean of replays a little above the size that is expected.
+/// By chance, the mean size of a few replays may exceed the expected size by this factor.
 const SIZE_TOLERANCE: f64 = 1.02;
-/// A quick search for our samplers.
+/// Annealing starts of the search for our samplers, which is short.
 const STARTS: u32 = 2;
 const ITERATIONS: u64 = 80;
 
@@ -33,12 +33,12 @@ const ITERATIONS: u64 = 80;
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Curves {
-    /// The shares of the bytes that were to be kept, the largest first.
+    /// The wanted shares of the bytes, largest first.
     pub sizes: Vec<f64>,
-    /// An equal share of everything first, then what was found, then ours, then baselines.
+    /// In this order: an equal share of everything, the tuning found, our samplers, the baselines.
     pub series: Vec<Series>,
-    /// The baseline with the least dist/entropy at the largest size, of those that can keep it, on
-    /// the draws that the tuning was checked on.
+    /// Among the baselines that can keep the largest size, the one with the lowest dist/entropy
+    /// there, replayed on the draws that the tuning was checked on.
     pub best_baseline: Option<(String, Replayed)>,
 }
 
@@ -50,34 +50,34 @@ pub struct Series {
     pub name: String,
     /// A description in one line.
     pub about: &'static str,
-    /// Whether it is one of ours.
+    /// Whether the sampler is one of ours.
     pub ours: bool,
-    /// At each of the sizes; `None` if it can keep no such share, or not be tuned for the
-    /// objective.
+    /// One point for each size. `None` if the sampler cannot keep this share or cannot be tuned for
+    /// the objective.
     pub points: Vec<Option<CurvePoint>>,
 }
 
-/// One sampler at one size: means over some replays.
+/// One sampler at one size, as means over some replays.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct CurvePoint {
-    /// With its parameters.
+    /// The sampler with its parameters.
     pub sampler: String,
-    /// The share of the bytes that it keeps.
+    /// The share of the bytes that is kept.
     pub size: f64,
-    /// Whether that is the wanted share, within a twentieth of it for baselines; ours may keep
-    /// less.
+    /// Whether the size is the wanted one. Baselines must be within 5 % of it; our samplers may
+    /// keep less.
     pub size_met: bool,
     /// dist/entropy.
     pub dist_over_entropy: f64,
-    /// Nine of ten single runs have a dist/entropy in here.
+    /// The interval that contains the dist/entropy of nine in ten single runs.
     pub run_interval: [f64; 2],
     /// Call trees found.
     pub call_trees: f64,
 }
 
-/// Compares samplers at the largest size that the limits allow, at 3/10 and at a tenth of it; what
-/// was `found` only where it is. `None` if `stop` became true.
+/// Compares samplers at the largest size that the limits allow, and at 3/10 and 1/10 of it. The
+/// tuning `found` has a point at the largest size only. `None` if `stop` became true.
 pub fn curves(
     workload: &Workload,
     found: &Tuning,
@@ -96,7 +96,7 @@ pub fn curves(
     }
     let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
     let of_baseline = |baseline: &BaselineSpec| {
-        // The search for the next knob begins at the last one.
+        // Each search starts from the parameter found for the previous size.
         let mut spec = baseline.quickened_for(seconds);
         let mut largest = None;
         let point = |&size: &f64| {
@@ -123,7 +123,7 @@ pub fn curves(
     Some(Curves { sizes, series, best_baseline })
 }
 
-/// The baseline with the least dist/entropy at the largest size, of those that keep it.
+/// The baseline with the lowest dist/entropy among those that keep the largest size.
 fn best(baselines: &[(Series, Option<BaselineSpec>)]) -> Option<(String, BaselineSpec)> {
     let met = baselines.iter().filter_map(|(series, spec)| {
         let point = series.points.first()?.as_ref().filter(|point| point.size_met)?;
@@ -132,7 +132,7 @@ fn best(baselines: &[(Series, Option<BaselineSpec>)]) -> Option<(String, Baselin
     met.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, series, spec)| (series.name.clone(), spec.clone()))
 }
 
-/// Where samplers are looked at.
+/// The workload and the draws on which samplers are compared.
 struct Place<'a> {
     workload: &'a Workload,
     draws: &'a [Draw],
@@ -163,7 +163,7 @@ impl Curves {
 fn equal_share(at: &Place<'_>, sizes: &[f64]) -> Option<Series> {
     let point = |&size: &f64| {
         let share = Probability::new(size).and_then(|share| Ratio::new(share).ok()).map(Config::from);
-        // A size that is not a probability has no point; a point that was stopped ends it all.
+        // A size that is not a valid probability has no point; a stop ends the whole series.
         share.map_or(Some(None), |share| at.point(&share.into(), |_| true).map(Some))
     };
     let about = "keeps every trace with the same probability";
@@ -198,7 +198,8 @@ fn ours(
             time_max: None,
             ..options.search_only()
         };
-        // A bucket has no weights, and its search would walk where all is equally bad.
+        // `check` fails for the bucket with an objective that needs weights: a bucket has none, so
+        // every point of its search would score the same.
         let tuning = options.check().is_ok().then(|| search(at.workload, &options, stop, &|_| ()));
         let config = tuning.filter(|tuning| tuning.feasible).and_then(|tuning| tuning.config().ok());
         points.push(match config {
@@ -208,11 +209,11 @@ fn ours(
         done();
     }
     let about = match sampler {
-        Tunable::Bump => {
-            "keeps the first calls of each root, then fewer and fewer the more there were lately"
+        Tunable::Bump => "keeps the first calls of each root, then fewer the more calls there were recently",
+        Tunable::Tumbling => {
+            "keeps the first calls of each root in each window, then fewer and fewer of the rest"
         }
-        Tunable::Tumbling => "keeps the first calls of each root in each window, then fewer and fewer",
-        Tunable::Bucket => "keeps while the root's bucket has tokens",
+        Tunable::Bucket => "keeps a trace while the bucket of its root has tokens",
     };
     Some(Series { name: sampler.name().to_owned(), about, ours: true, points })
 }
@@ -263,7 +264,7 @@ mod tests {
                 assert!(!point.size_met || point.size <= 1.05 * wanted, "{point:?}");
             }
         }
-        // An equal share and the ratio at equal size are the same sampler.
+        // An equal share and the baseline `ratio` at the same size are the same sampler.
         let (share, ratio) = (&found.series[0].points[0], &found.series[5].points[0]);
         let (share, ratio) = (share.as_ref().expect("possible"), ratio.as_ref().expect("possible"));
         assert!((share.call_trees - ratio.call_trees).abs() < 3.0, "{share:?} {ratio:?}");
@@ -271,7 +272,7 @@ mod tests {
             curves(&workload, &tuning, &options, &baselines, Stop::when(&|| true), &|| ()).map(|_| ()),
             None
         );
-        // Nothing is shown of a sampler that cannot be tuned for the objective.
+        // A sampler that cannot be tuned for the objective has no points.
         let objective = "counts".parse().expect("an objective");
         let options = Options { objective, ..options };
         let found = curves(&workload, &tuning, &options, &[], Stop::never(), &|| ()).expect("not stopped");

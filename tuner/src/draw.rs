@@ -1,9 +1,9 @@
-//! The chance that a deployment can't choose: how its windows lie against the traffic, in which
-//! order calls within some milliseconds arrive, and the randomness of decisions.
+//! The randomness that a deployment cannot control: the phase of its windows against the traffic,
+//! the order of calls that arrive within some milliseconds, and random decisions.
 //!
-//! A recording has one phase and one order. Parameters found on these alone fit them: their figure
-//! is optimistic by a factor of 1.5 to 2.2. So candidates are scored on several draws, and what is
-//! printed comes from others.
+//! A recording has one phase and one order. Parameters tuned on these alone fit them, and their
+//! figure is too optimistic by a factor of 1.5 to 2.2. So candidates are scored on several draws,
+//! and reported figures come from other draws.
 
 use astracer_samplers::RandomSource;
 use serde::Serialize;
@@ -15,46 +15,48 @@ use crate::workload::Workload;
 /// One draw.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Draw {
-    /// By which share of its window a sampler's clock is ahead of the recording's, 0 to 1.
+    /// The lead of a sampler's clock over the recording's, as a share of its window, 0 to 1.
     pub phase: f64,
-    /// Standard deviation of what is added to each arrival's time, ms.
+    /// Standard deviation of the jitter added to arrival times, ms.
     pub jitter_ms: f64,
-    /// Of the jitter and of the decisions.
+    /// The seed of the jitter and of the decisions.
     pub seed: u64,
-    /// Whether the randomness of a key's traces is spread evenly (an additive recurrence), or
-    /// independent.
+    /// True if the random numbers of a key's traces are spread evenly (an additive recurrence),
+    /// false if they are independent.
     pub stratified: bool,
 }
 
-/// Arrivals come this much too early or too late, ms: none, the order of calls within some ms, and
-/// that of some dozens of ms. Each is used by a third of the draws.
+/// Standard deviations of jitter, ms: none, enough to reorder calls within a few ms, and enough to
+/// reorder calls within some dozens of ms. Each is used by a third of the draws.
 const JITTERS_MS: [f64; 3] = [0.0, 5.0, 50.0];
-/// Streams of random numbers of a draw's seed: the decisions have the seed itself.
+/// The stream of a draw's seed that the jitter uses. The decisions use the seed itself.
 const JITTER_STREAM: u64 = 1;
 /// (sqrt(5) - 1) / 2.
 const GOLDEN: f64 = 0.618_033_988_749_894_9;
-/// The seeds of draws that a search sees have this bit, those of other draws do not.
+/// This bit is set in the seeds of draws that a search sees, and clear in all others.
 const SEEN: u64 = 1 << 62;
 
 impl Draw {
-    /// The recording as it is, with independent randomness.
+    /// The recording as it is, with independent random numbers.
     pub fn recorded(seed: u64) -> Self {
         Self { phase: 0.0, jitter_ms: 0.0, seed, stratified: false }
     }
 
-    /// The same with randomness from this source.
+    /// The same draw with random numbers from this source.
     #[must_use]
     pub fn with_random(self, random: RandomSource) -> Self {
         Self { stratified: random == RandomSource::Stratified, ..self }
     }
 
-    /// Draws with phases spread evenly and all jitters, for a search. `seed` moves all of them.
+    /// Draws for a search, with evenly spread phases and all jitters. A different `seed` changes
+    /// all of them.
     pub(crate) fn seen(count: usize, seed: u64, random: RandomSource) -> Vec<Self> {
         Self::with_phases(count, seed | SEEN, |index| index as f64 / count as f64, random)
     }
 
-    /// Draws that no search sees: no phase and no seed is the same. More draws begin with fewer,
-    /// whose phases are spread evenly too: they are multiples of the golden ratio.
+    /// Draws that no search sees: they share no phase and no seed with those of a search. The
+    /// phases are multiples of the golden ratio, so any number of draws has evenly spread phases,
+    /// and a longer list begins with the shorter one.
     pub fn unseen(count: usize, seed: u64, random: RandomSource) -> Vec<Self> {
         let phase = |index: usize| (GOLDEN * (index as f64 + 0.37)).fract();
         Self::with_phases(count, seed & !SEEN, phase, random)
@@ -70,9 +72,8 @@ impl Draw {
         (0..count).map(of).collect()
     }
 
-    /// The arrivals in the order of this draw, each with its time in ns and its place in the
-    /// workload. The first has its own time, so that all of them are after 0. `None` if asked to
-    /// stop.
+    /// The arrivals in the order of this draw, each with its time in ns and its index in the
+    /// workload. Times that jitter would move below 0 are 0. `None` if asked to stop.
     pub(crate) fn arrivals(&self, workload: &Workload, stop: Stop<'_>) -> Option<Vec<(u64, u32)>> {
         let mut pulse = stop.pulse();
         let mut random = Random::new(self.seed, JITTER_STREAM);
@@ -142,7 +143,7 @@ mod tests {
             squares += (at_ns as f64 - plain[index as usize].0 as f64).powi(2);
         }
         let sd_ms = (squares / 2000.0).sqrt() / 1e6;
-        // Four standard errors of a deviation over 2000 numbers are 6 %.
+        // Four standard errors of a standard deviation estimated from 2000 numbers are 6 %.
         assert!((sd_ms / 5.0 - 1.0).abs() < 0.07, "{sd_ms}");
     }
 }

@@ -1,4 +1,4 @@
-//! Finding the parameter with which a baseline keeps a wanted share of the bytes.
+//! Finds the parameter with which a baseline keeps a wanted share of the bytes.
 
 use rayon::prelude::*;
 
@@ -9,31 +9,31 @@ use crate::replay::replay_baseline;
 use crate::stop::Stop;
 use crate::workload::Workload;
 
-/// A size is met if it is within this share of the wanted one.
+/// A size is met if its relative error is at most this.
 pub const TOLERANCE: f64 = 0.01;
 
-/// Parameters tried, at most: growing factors cross the widest range in 12 steps, and what they
-/// leave is halved (in its logarithm) down to neighbours of four digits in 20.
+/// The most parameters that one search tries. Growing factors cross the widest range in 12 steps.
+/// Bisecting the logarithm of what remains, down to neighbours of four digits, takes 20.
 const TRIES_MAX: u32 = 40;
-/// The least knob tried; a search by factors never reaches 0.
+/// The smallest knob tried; multiplying and dividing by factors never reaches 0.
 const KNOB_MIN: f64 = 1e-9;
 
-/// The baseline whose size came nearest to the wanted one.
+/// The parameters with which a baseline came nearest to the wanted size.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct EqualSize {
-    /// With its parameters.
+    /// The baseline with these parameters.
     pub spec: BaselineSpec,
-    /// The share of the bytes that it was to keep, 0 to 1.
+    /// The wanted share of the bytes, 0 to 1.
     pub wanted_tfcr: f64,
-    /// The kept share of the bytes: the mean over the seeds.
+    /// The kept share of the bytes, as the mean over the draws.
     pub tfcr: f64,
     /// The number of parameters tried.
     pub tries: u32,
 }
 
 impl EqualSize {
-    /// Whether the wanted size was met, within [`TOLERANCE`].
+    /// Whether the wanted size was met within [`TOLERANCE`].
     pub fn is_met(&self) -> bool {
         self.error() <= TOLERANCE * self.wanted_tfcr
     }
@@ -43,14 +43,14 @@ impl EqualSize {
     }
 }
 
-/// Turns a baseline's knob until it keeps a wanted share of the bytes in the mean over some draws,
-/// all its other parameters left as they are. `None` if asked to stop.
+/// Turns a baseline's knob until it keeps a wanted share of the bytes, as the mean over some draws.
+/// All other parameters stay as they are. `None` if asked to stop.
 ///
-/// The knob is moved by growing factors until one value keeps too much and one too little, then
-/// bisected (by ratio) until the size is met or no value of four digits lies between. Some
-/// baselines have steps (whole numbers) or reach only some sizes (a lower bound, a start that keeps
-/// everything), and with few seeds size need not grow evenly with the knob: what comes back is the
-/// nearest that was seen, and how near it is.
+/// The knob moves by growing factors until one value keeps too much and another too little. Then
+/// the interval between them is bisected (by ratio) until the size is met or no value of four
+/// digits lies in between. Some baselines have steps (whole numbers) or reach only some sizes (a
+/// lower bound, an initial period that keeps everything). With few draws, the size may also not
+/// grow monotonically with the knob. The result is the nearest size seen, and says how near it is.
 pub fn at_equal_size(
     workload: &Workload,
     spec: &BaselineSpec,
@@ -89,7 +89,7 @@ impl<'w> Search<'w> {
         let whole = self.best.spec.knob_is_whole();
         let larger_keeps_more = self.best.spec.kind().larger_keeps_more;
         let mut knob = self.best.spec.knob().max(KNOB_MIN);
-        // The knobs nearest to each other of which one keeps too little and one too much.
+        // The nearest knobs so far that keep too little and too much.
         let (mut too_little, mut too_much): (Option<f64>, Option<f64>) = (None, None);
         let mut factor = 2.0_f64;
         for _ in 0..TRIES_MAX {
@@ -116,7 +116,7 @@ impl<'w> Search<'w> {
         Some(())
     }
 
-    /// Replays with this knob; returns whether that keeps more than wanted.
+    /// Replays with this knob. Returns whether it keeps more than wanted.
     fn try_knob(&mut self, knob: f64) -> Option<bool> {
         let spec = self.best.spec.with_knob(knob);
         let kept = |draw: &Draw| {
@@ -138,10 +138,10 @@ impl<'w> Search<'w> {
     }
 }
 
-/// Rounded to what people can read and type; finer steps change no size by more than a small part
-/// of the tolerance.
+/// Rounds to four digits, which people can read and type. A finer step would change the size by
+/// only a small part of the tolerance.
 fn to_four_digits(value: f64) -> f64 {
-    // A formatted number is read again, so the fallback is for the type only.
+    // A formatted number always parses; the fallback only satisfies the type.
     format!("{value:.3e}").parse().unwrap_or(value)
 }
 

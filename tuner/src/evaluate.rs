@@ -1,4 +1,4 @@
-//! The table of sampler quality: each sampler replayed on several draws, and scored.
+//! The table of sampler quality: each sampler is replayed on several draws and scored.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -27,19 +27,19 @@ pub struct Evaluator<'w> {
     reference: Reference,
 }
 
-/// The table: one row for each sampler and draw, and one summary for each sampler.
+/// The table, with one row per sampler and draw and one summary per sampler.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Evaluation {
     /// The workload replayed.
     pub workload: WorkloadSummary,
-    /// Samplers in the order asked for, seeds ascending.
+    /// Samplers in the order given; for each sampler, its draws in the order given.
     pub rows: Vec<Row>,
-    /// Samplers in the order asked for.
+    /// Samplers in the order given.
     pub summary: Vec<Summary>,
 }
 
-/// A workload in numbers.
+/// The size of a workload.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct WorkloadSummary {
@@ -51,7 +51,7 @@ pub struct WorkloadSummary {
     pub bytes: u64,
     /// Bytes as OTLP protobuf messages.
     pub otlp_bytes: u64,
-    /// Functions with calls.
+    /// Functions with at least one call.
     pub functions: u64,
     /// Different call trees.
     pub call_trees: u64,
@@ -59,7 +59,7 @@ pub struct WorkloadSummary {
     pub paths: u64,
     /// Seconds from the first arrival to the last.
     pub seconds: f64,
-    /// The rule that keys were made by.
+    /// The rule that makes keys.
     pub key: String,
     /// Different keys.
     pub keys: u64,
@@ -69,7 +69,7 @@ pub struct WorkloadSummary {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Row {
-    /// The sampler, as it can be asked for.
+    /// The sampler, written as it is given on the command line.
     pub sampler: String,
     /// The draw: phase, jitter and seed.
     #[serde(flatten)]
@@ -90,9 +90,9 @@ pub struct CountRow {
     pub start_ns: u64,
     /// The key.
     pub key: String,
-    /// Traces that began.
+    /// Traces that began in the interval.
     pub seen: u64,
-    /// Those of them that were kept.
+    /// Kept traces among these.
     pub kept: u64,
 }
 
@@ -100,26 +100,26 @@ pub struct CountRow {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Summary {
-    /// The sampler, as it can be asked for.
+    /// The sampler, written as it is given on the command line.
     pub sampler: String,
-    /// The number of seeds that were replayed.
+    /// The number of draws replayed.
     pub seeds: u64,
-    /// Means over the seeds.
+    /// Means over the draws.
     pub mean: Averages,
-    /// Standard deviations (of a population) over the seeds.
+    /// Population standard deviations over the draws.
     pub sd: Averages,
-    /// Errors of counts that are estimated by weights. `None` where decisions have no weights.
+    /// Errors of counts that are estimated by weights. `None` if decisions have no weights.
     pub counts: Option<CountErrors>,
-    /// SS from weighted means and deviations, ms: mean over the seeds. `None` where decisions have
-    /// no weights.
+    /// SS from weighted means and standard deviations, ms, as the mean over the draws. `None` if
+    /// decisions have no weights.
     pub ss_by_weights_ms: Option<f64>,
-    /// SS of an equal share that keeps as many bytes, ms: mean over the same seeds. Weights are of
-    /// use where theirs is smaller. `None` where decisions have no weights, and where all of them
-    /// are equal, which is an equal share.
+    /// SS of an equal share that keeps as many bytes, ms, as the mean over the same draws. Weights
+    /// are useful if `ss_by_weights_ms` is smaller. `None` if decisions have no weights, or if the
+    /// sampler is an equal share itself.
     pub ss_of_equal_share_ms: Option<f64>,
 }
 
-/// The numbers of a [`Score`] as averages.
+/// The numbers of a [`Score`] and of a [`PathScore`], as averages.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Averages {
@@ -143,19 +143,20 @@ pub struct Averages {
     pub ss_ms: f64,
     /// Entropy, bits.
     pub entropy_bits: f64,
-    /// Distance by entropy.
+    /// Distance divided by entropy.
     pub dist_over_entropy: f64,
     /// Path kinds found.
     pub paths: f64,
-    /// The distance of the path kinds' shares, by weights where there are any.
+    /// The distance of the path kinds' shares from those of the whole, weighted if decisions have
+    /// weights.
     pub path_distance: f64,
 }
 
-/// One sampler's runs.
+/// All runs of one sampler.
 #[derive(Default)]
 struct Runs {
     rows: Vec<Row>,
-    /// Of the runs with weights.
+    /// The number of runs with weights.
     weighted: usize,
     counts: CountSums,
     ss_by_weights_ms: f64,
@@ -210,7 +211,7 @@ impl Averages {
         }
     }
 
-    /// Each number by `number`, which is told where to read it.
+    /// Fills each field with the result of `number`, which gets an accessor for that field.
     fn of_each(number: impl Fn(fn(&Self) -> f64) -> f64) -> Self {
         Self {
             traces: number(|run| run.traces),
@@ -236,12 +237,12 @@ impl<'w> Evaluator<'w> {
         Self { workload, reference: Reference::new(workload) }
     }
 
-    /// The same; `None` if asked to stop.
+    /// Like [`new`](Self::new), but returns `None` if asked to stop.
     pub fn unless_stopped(workload: &'w Workload, stop: Stop<'_>) -> Option<Self> {
         Some(Self { workload, reference: Reference::unless_stopped(workload, stop)? })
     }
 
-    /// The workload scored.
+    /// The workload that samplers are scored on.
     pub fn workload(&self) -> &'w Workload {
         self.workload
     }
@@ -253,7 +254,7 @@ impl<'w> Evaluator<'w> {
         tally.score()
     }
 
-    /// Replays each sampler on each draw, on all cores, calling `done` after each replay.
+    /// Replays each sampler on each draw, using all cores. `done` is called after each replay.
     ///
     /// `None` if `stop` became true before the end.
     pub fn evaluate(
@@ -314,7 +315,7 @@ impl<'w> Evaluator<'w> {
         Some(evaluation)
     }
 
-    /// The mean of SS over draws. `None` if asked to stop.
+    /// The mean of SS over the draws. `None` if asked to stop.
     fn ss_ms(&self, sampler: &Candidate, draws: &[Draw], stop: Stop<'_>) -> Option<f64> {
         let ss_ms = |draw: &Draw| {
             let mut tally = Tally::new(self.workload, &self.reference);
@@ -332,9 +333,9 @@ impl<'w> Evaluator<'w> {
         kept.into_iter().map(|arrival| self.workload.trace_id(arrival)).collect()
     }
 
-    /// The exact numbers of traces seen and kept by key and interval (ns, from the first arrival
-    /// on), on one draw; ascending by interval, then by key. Intervals without a call of a key have
-    /// no row.
+    /// The exact numbers of traces seen and kept on one draw, by key and by interval of
+    /// `interval_ns` from the first arrival. Sorted by interval, then by key. Intervals without a
+    /// trace of a key have no row for it.
     pub fn counts(&self, sampler: &Candidate, draw: &Draw, interval_ns: NonZeroU64) -> Vec<CountRow> {
         let arrivals = self.workload.arrivals();
         let mut intervals = vec![0; arrivals.len()];
@@ -355,7 +356,7 @@ impl<'w> Evaluator<'w> {
             kept,
         };
         let mut rows: Vec<CountRow> = rows.into_iter().map(row).collect();
-        // Keys have the numbers of their first traces.
+        // The map is sorted by the keys' numbers, which follow the order of first traces.
         rows.sort_by(|a, b| (a.start_ns, &a.key).cmp(&(b.start_ns, &b.key)));
         rows
     }
@@ -377,7 +378,7 @@ impl<'w> Evaluator<'w> {
     }
 }
 
-/// An equal share; `None` if it keeps nothing.
+/// The sampler that keeps an equal share of everything; `None` if it would keep nothing.
 fn ratio(share: f64) -> Option<Candidate> {
     let share = Probability::new(share.min(1.0))?;
     Some(Candidate::from(Config::from(Ratio::new(share).ok()?)))
@@ -388,8 +389,8 @@ mod tests {
     use super::*;
     use crate::testing::synthetic;
 
-    /// An expectation of the share's would be some percent below its own replays, and the share
-    /// worse than itself.
+    /// The equal share must be replayed: its expectation would be some percent below its own
+    /// replays, and the share would seem worse than itself.
     #[test]
     fn an_equal_share_is_replayed_and_not_compared_with_itself() {
         let workload = synthetic(500, 2);
@@ -412,7 +413,7 @@ mod tests {
         assert!((bump.ss_of_equal_share_ms.expect("compared") / mean - 1.0).abs() < 1e-9);
     }
 
-    /// By hand from the arrivals and the ids kept; a calibrated count of a key is its number seen.
+    /// Recounts one interval of one key from the arrivals and the ids kept.
     #[test]
     fn counts_are_those_of_arrivals_and_of_what_is_kept() {
         let workload = synthetic(1000, 3);

@@ -1,32 +1,32 @@
-//! The part that a sampler keeps, in expectation: a score without chance, and without replaying a
-//! trace.
+//! The expected score of a sampler, calculated without chance and without replaying traces.
 //!
-//! Bump decides an arrival by its key and its count (the calls of the key before it, in the window
-//! or decayed), and by nothing else: the same arrivals have the same probabilities in every replay.
-//! So a few sums for each (key, count) give what is kept on average; a candidate costs the same
-//! however many traces they stand for.
+//! Bump decides an arrival only by its key and its count (the key's earlier calls, in the window or
+//! decayed). So the same arrivals have the same probabilities in every replay, and a few sums for
+//! each (key, count) give what is kept on average. A candidate's cost does not depend on the number
+//! of traces behind these sums.
 //!
-//! - Exact, but for the binning of counts (below 1 %): traces, spans, bytes, functions and call
-//!   trees found, expected counts of each function; and, within 2 %, the standard error of counts
-//!   estimated by weights.
-//! - Exact over each function's weightiest traces and of first order over the others: the mean and
-//!   the variance of each function's share in SS^2.
-//! - From these, SS: the mean of the root of SS^2, level by level of its spread over replays, where
-//!   functions of the same root are taken to rise and fall together, and those of different roots
-//!   to be independent.
-//! - The entropy is that of the expected counts, and dist/entropy the quotient of the two
+//! - Exact except for the binning of counts (below 1 %): traces, spans, bytes, functions and call
+//!   trees found, and the expected number of calls of each function. Within 2 %: the standard error
+//!   of counts estimated by weights.
+//! - The mean and variance of each function's share in SS^2 are exact over the function's
+//!   weightiest traces, and of first order over the others.
+//! - SS is the mean of the root of SS^2, calculated from these level by level over the spread of
+//!   SS^2. Functions of the same root are assumed to rise and fall together, and functions of
+//!   different roots to be independent.
+//! - The entropy is that of the expected counts, and dist/entropy is the quotient of the two
 //!   expectations.
 //! - The distance of latencies is of first order in the variance of each bucket's share, with a
 //!   bridge to buckets that are hardly ever found (see `crate::latency`): within 15 %.
-//! - Path kinds found are exact, and the distance of their shares is within 10 % (see `paths`).
+//! - The number of path kinds found is exact, and the distance of their shares is within 10 % (see
+//!   `paths`).
 //!
-//! With independent randomness traces are kept independently of each other. With stratified
-//! randomness the number kept of a key hardly varies: the variances of sums are those of a sample
-//! of fixed size with unequal probabilities (Hajek 1964), sum p (1 - p) (v - B)^2 with B = sum
-//! p (1 - p) v / sum p (1 - p) over the key's traces.
+//! With independent randomness, traces are kept independently of each other. With stratified
+//! randomness, the number of traces kept of a key hardly varies. The variances of sums are then
+//! those of a sample of fixed size with unequal probabilities (Hajek 1964): sum p (1 - p) (v - B)^2
+//! with B = sum p (1 - p) v / sum p (1 - p), over the key's traces.
 //!
-//! One expectation is of one draw of phase and jitter. Over several draws the scores are averaged,
-//! not the sums: the mean of sizes would be the same, the mean of dist/entropy would not.
+//! One expectation covers one draw of phase and jitter. Over several draws, scores are averaged
+//! rather than sums: this makes no difference to sizes, but it does to dist/entropy.
 //!
 //! `expect/tests.rs` compares all of these with the means of replays.
 
@@ -64,10 +64,10 @@ use spread::Spread;
 use sum::{Source, Sum};
 use table::{KeyTable, SharedTrees, Size, Table};
 
-/// Units of work (see [`Pulse`]) that a function's distance takes.
+/// Units of work (see [`Pulse`]) for the distance of one function.
 const FUNCTION_WORK: usize = 64;
 
-/// A kept part, in expectation. The same measures as a [`Score`], as averages.
+/// The expected score of what is kept: the measures of a [`Score`], as averages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Expected {
@@ -79,7 +79,7 @@ pub struct Expected {
     pub bytes: f64,
     /// Bytes kept, as OTLP protobuf messages.
     pub otlp_bytes: f64,
-    /// `bytes` as a share of all, 0 to 1.
+    /// `bytes` as a share of all bytes, 0 to 1.
     pub tfcr: f64,
     /// Functions with at least one span kept.
     pub functions: f64,
@@ -91,29 +91,29 @@ pub struct Expected {
     pub call_trees_all: f64,
     /// The distance, ms.
     pub ss_ms: f64,
-    /// Its standard deviation over single runs, ms.
+    /// Standard deviation of the distance over single runs, ms.
     pub ss_sd_ms: f64,
     /// The entropy, bits.
     pub entropy_bits: f64,
     /// `ss_ms / entropy_bits`.
     pub dist_over_entropy: f64,
-    /// The distance of the functions' latency histograms from the whole's, 0 to 1: weighted where
-    /// the sampler tells weights. `None` if it was not asked for.
+    /// The distance of the functions' latency histograms from those of the whole, 0 to 1; weighted
+    /// if the sampler has weights. `None` unless requested by [`Extras`].
     pub latency: Option<f64>,
-    /// The standard error of a function's number of calls, estimated by weights, relative to the
-    /// number: mean over the functions. `None` where decisions have no weights.
+    /// The relative standard error of a function's number of calls, estimated by weights, as the
+    /// mean over functions. `None` if decisions have no weights.
     pub count_error: Option<f64>,
-    /// Path kinds with at least one trace kept. `None` if they were not asked for.
+    /// Path kinds with at least one trace kept. `None` unless requested by [`Extras`].
     pub paths: Option<f64>,
     /// Path kinds in the whole.
     pub paths_all: f64,
-    /// The distance of the path kinds' shares, by weight, from the whole's, 0 to 1. `None` if it
-    /// was not asked for.
+    /// The distance of the path kinds' weighted shares from those of the whole, 0 to 1. `None`
+    /// unless requested by [`Extras`].
     pub path_distance: Option<f64>,
 }
 
 impl Expected {
-    /// A score that is the same in every replay.
+    /// The score of a sampler that keeps the same traces in every replay.
     pub(crate) fn certain(score: &Score, latency: Option<f64>, paths: Option<PathScore>) -> Self {
         Self {
             traces: score.traces as f64,
@@ -138,39 +138,39 @@ impl Expected {
     }
 }
 
-/// The measures that take memory and time of their own: true if wanted.
+/// Selects the measures that cost extra memory and time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Extras {
-    /// The distance of latencies.
+    /// Calculate the distance of latencies.
     pub latencies: bool,
-    /// Path kinds found, and the distance of their shares.
+    /// Calculate the number of path kinds found and the distance of their shares.
     pub paths: bool,
 }
 
 impl Extras {
-    /// All of them.
+    /// All extra measures.
     pub const ALL: Self = Self { latencies: true, paths: true };
 }
 
-/// Which sums an expectation has.
+/// Selects the sums of an [`Expectation`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Design {
-    /// The rule by which calls count.
+    /// The rule by which earlier calls are counted.
     pub counting: Counting,
-    /// Window lengths, or half-lives.
+    /// Window lengths, or half-lives, ns.
     pub lengths_ns: Vec<NonZeroU64>,
-    /// By which share of themselves windows are ahead.
+    /// The lead of windows over the recording, as a share of their length, 0 to 1.
     pub phase: f64,
-    /// The measures that take memory and time of their own.
+    /// The measures that cost extra memory and time.
     pub extras: Extras,
-    /// Whether a key's randomness is spread evenly over its traces.
+    /// Whether the random numbers of a key's traces are spread evenly.
     pub stratified: bool,
 }
 
 impl Design {
-    /// For samplers that do not count.
+    /// The design for samplers that do not count calls.
     pub fn uncounted(extras: Extras, stratified: bool) -> Self {
         Self {
             counting: Counting::Tumbling,
@@ -182,56 +182,56 @@ impl Design {
     }
 }
 
-/// A workload's sums for windows, or decays, of several lengths.
+/// A workload's sums for several window lengths or half-lives.
 #[derive(Debug)]
 pub struct Expectation {
     functions: Vec<Function>,
     /// The number of functions in each family.
     families: Vec<u32>,
     call_trees: usize,
-    /// Those that several traces have.
+    /// Call trees that several traces have.
     shared_trees: usize,
-    /// Of the whole.
+    /// The size of the whole workload.
     size: Size,
     pivots: Pivots,
-    /// By length.
+    /// One table for each length.
     tables: Vec<Table>,
-    /// Empty if the distance of latencies is not asked for.
+    /// Empty unless the distance of latencies was requested.
     latency_cells: Vec<LatencyCell>,
-    /// Traces of each path kind; empty if paths are not asked for.
+    /// Traces of each path kind; empty unless paths were requested.
     path_kinds: Vec<u32>,
     stratified: bool,
 }
 
-/// A function of the whole.
+/// A function of the whole workload.
 #[derive(Clone, Copy, Debug)]
 struct Function {
     count: f64,
     duration_ms: MeanSd,
-    /// Functions have the same one if most of their traces have the same key.
+    /// Functions are in the same family if most of their traces have the same key.
     family: usize,
 }
 
-/// Working memory for one candidate after the other.
+/// Working memory, reused from one candidate to the next.
 #[derive(Clone, Debug, Default)]
 pub struct Scratch {
     size: Size,
     functions: Vec<Sums>,
     pivots: Vec<f64>,
-    /// For each call tree that several traces have, the sum of ln(1 - p); minus infinity if one of
-    /// its traces is kept for certain. Empty if they are not asked for.
+    /// For each call tree that several traces have, the sum of ln(1 - p), or minus infinity if one
+    /// of its traces is certainly kept. Empty unless call trees were requested.
     trees: Vec<f64>,
-    /// The number found of all others.
+    /// The expected number of other call trees found.
     lone_trees: f64,
     families: Vec<Spread>,
     components: Vec<(f64, Moments)>,
-    /// For each latency cell, the variance of its number of calls estimated by weights.
+    /// For each latency cell, the variance of its weighted number of calls.
     latencies: Vec<f64>,
     paths: PathSums,
 }
 
 impl Expectation {
-    /// Sums up a workload; `None` if asked to stop.
+    /// Builds the sums of a workload; `None` if asked to stop.
     pub fn new(workload: &Workload, design: &Design, stop: Stop<'_>) -> Option<Self> {
         let pivots = Pivots::new(workload, stop)?;
         let by_key = ByKey::new(workload, &mut stop.pulse())?;
@@ -267,15 +267,15 @@ impl Expectation {
         })
     }
 
-    /// Memory that the sums take.
+    /// The memory that the tables take.
     pub(crate) fn bytes(&self) -> usize {
         self.tables.iter().map(Table::bytes).sum()
     }
 
-    /// An upper bound on the cost of a candidate, in units of some ns.
+    /// An upper bound on the cost of a candidate, in units of a few ns.
     pub(crate) fn cost(&self) -> u64 {
         let cells = self.tables.iter().map(Table::bytes).max().unwrap_or(0) / size_of::<table::Cell>();
-        // A function's distance is a sum over combinations of pivots.
+        // A function's distance is a sum over combinations of its pivots.
         (4 * cells + 100 * self.functions.len() + self.shared_trees) as u64
     }
 
@@ -289,8 +289,8 @@ impl Expectation {
         self.expected(0, |_| KeyLaw::Constant(probability), scratch, stop)
     }
 
-    /// The shares of the bytes and of the traces that are kept: cheaper than the whole score.
-    /// `length` is a place in [`Design::lengths_ns`]. `None` if asked to stop.
+    /// The kept shares of the bytes and of the traces. Cheaper than a score. `length` is an index
+    /// into [`Design::lengths_ns`]. `None` if asked to stop.
     pub fn kept<'c>(
         &self,
         length: usize,
@@ -310,8 +310,8 @@ impl Expectation {
         Some((share(size[2], self.size[2]), share(size[0], self.size[0])))
     }
 
-    /// The score of a sampler that keeps each key's traces by a policy of its own. `None` if asked
-    /// to stop.
+    /// The score of a sampler that keeps each key's traces by its own law. `length` is an index
+    /// into [`Design::lengths_ns`]. `None` if asked to stop.
     pub fn expected<'c>(
         &self,
         length: usize,
@@ -322,8 +322,8 @@ impl Expectation {
         self.score(length, of_key, true, scratch, stop)
     }
 
-    /// The same; call trees are found if asked for: where there are as many as traces, they are a
-    /// third of the work.
+    /// Like [`expected`](Self::expected), but leaves out call trees unless `call_trees` is true.
+    /// They take a third of the work if there are as many of them as traces.
     pub(crate) fn score<'c>(
         &self,
         length: usize,
@@ -349,7 +349,7 @@ impl Expectation {
         self.of_sums(scratch, &mut pulse)
     }
 
-    /// `None` if asked to stop.
+    /// Calculates the score from the sums. `None` if asked to stop.
     fn of_sums(&self, scratch: &mut Scratch, pulse: &mut Pulse<'_>) -> Option<Expected> {
         let mut counts = Entropy::default();
         let (mut found, mut count_error, mut latency) = (0.0, 0.0, 0.0);
@@ -365,8 +365,8 @@ impl Expectation {
             let pivots = self.pivots.of(index);
             distances(function.duration_ms, sums, pivots, kept, &mut scratch.components);
             if self.families[function.family] == 1 {
-                // Most of 100,000 root names are alone in their families, and levels are needed of
-                // a few.
+                // With 100,000 root names, most functions are alone in their families, and only the
+                // few widest families need levels.
                 sum.add(Moments::of(&scratch.components), || Source::Function(index));
             } else {
                 scratch.families[function.family].add_rising_together(&Spread::of(&mut scratch.components));
@@ -436,11 +436,11 @@ impl Expectation {
 }
 
 impl Expectation {
-    /// For each function the divergence of its weighted latency histogram from the whole's, given
-    /// the variances of its buckets. A bucket's share is the quotient of two sums that vary
-    /// together: by the delta method its relative variance is that of its calls, less twice their
-    /// covariance with the function's, plus the function's; the calls of different buckets are
-    /// taken as independent.
+    /// For each function, the divergence of its weighted latency histogram from that of the whole,
+    /// given the variances of its buckets. A bucket's share is the quotient of two correlated sums.
+    /// By the delta method its relative variance is that of the bucket's calls, less twice their
+    /// covariance with the function's calls, plus that of the function's calls. Calls of different
+    /// buckets are taken as independent.
     fn divergences(&self, variances: &[f64]) -> Option<Vec<f64>> {
         if self.latency_cells.is_empty() {
             return None;
@@ -485,7 +485,7 @@ fn functions((workload, by_key): (&Workload, &ByKey), stop: Stop<'_>) -> Option<
         for function in touched.drain(..) {
             let count = std::mem::take(&mut traces[function as usize]);
             let best: &mut (u32, u32) = &mut most[function as usize];
-            // The smaller key if two have as many.
+            // On a tie, the smaller key wins.
             if count > best.0 {
                 *best = (count, key);
             }
@@ -503,7 +503,8 @@ fn functions((workload, by_key): (&Workload, &ByKey), stop: Stop<'_>) -> Option<
     Some(workload.functions().iter().zip(most).map(function).collect())
 }
 
-/// Shannon's entropy of counts, added one by one: log2(total) - sum(count log2(count)) / total.
+/// Shannon's entropy of counts that are added one by one: log2(total) - sum(count log2(count)) /
+/// total.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entropy {
     total: f64,
@@ -534,18 +535,19 @@ impl Scratch {
         zero(&mut self.pivots, of.pivots.len(), 0.0);
         zero(&mut self.trees, if call_trees { of.shared_trees } else { 0 }, 0.0);
         self.lone_trees = 0.0;
-        // Those of one function need no levels unless they spread most.
+        // A family of one function gets its levels only if it is among the widest, so trailing ones
+        // need no memory here.
         let shared = of.families.iter().rposition(|&functions| functions > 1).map_or(0, |last| last + 1);
         zero(&mut self.families, shared, Spread::ZERO);
         zero(&mut self.latencies, of.latency_cells.len(), 0.0);
         self.paths.clear(of.path_kinds.len());
     }
 
-    /// Adds what a key's traces bring.
+    /// Adds the contribution of one key's traces.
     fn add(&mut self, key: KeyTable<'_>, chances: &Chances<'_>, stratified: bool) {
         chances.add_size(key, &mut self.size);
-        // In a sample of fixed size, the variance that is not there: see the module's
-        // documentation.
+        // The key's sum of p (1 - p), by which variances in a sample of fixed size are reduced: see
+        // the module documentation.
         let fixed = if stratified { chances.variance(key) } else { 0.0 };
         chances.add_functions(key, fixed, &mut self.functions);
         chances.add_latencies(key, &mut self.latencies);
@@ -557,7 +559,8 @@ impl Scratch {
 }
 
 impl Expected {
-    /// The mean of several, field by field.
+    /// The mean of several scores, field by field. An optional field that any of them lacks is
+    /// `None`.
     pub(crate) fn mean(all: &[Self]) -> Self {
         let mean = |of: fn(&Self) -> f64| all.iter().map(of).sum::<f64>() / all.len().max(1) as f64;
         let optional = |of: fn(&Self) -> Option<f64>| {

@@ -1,4 +1,4 @@
-//! Samplers whose parameters are searched: one implementation of [`Family`] each.
+//! Samplers with parameters to search for; each has its own implementation of [`Family`].
 
 mod bucket;
 mod bump;
@@ -11,7 +11,7 @@ use crate::space::{Parameters, Point};
 use crate::stop::Stop;
 use crate::workload::Workload;
 
-/// A sampler's parameters within bounds that a workload gives, and what they keep.
+/// A sampler's parameters, within bounds derived from a workload, and what it keeps with them.
 pub(crate) trait Family: Sync {
     /// Working memory of one thread.
     type Scratch: Default;
@@ -19,31 +19,32 @@ pub(crate) trait Family: Sync {
     /// The number of parameters.
     fn dimensions(&self) -> usize;
 
-    /// The parameters of a point.
+    /// The parameters at a point of the search space.
     fn parameters(&self, point: &Point) -> Parameters;
 
-    /// The shares of the bytes and of the traces that are kept, mean over the draws: cheaper than a
+    /// The kept shares of the bytes and of the traces, as means over the draws. Cheaper than a
     /// score. `None` if asked to stop.
     fn kept(&self, point: &Point, stop: Stop<'_>) -> Option<(f64, f64)>;
 
     /// The score on each draw. `None` if asked to stop.
     fn expected(&self, point: &Point, scratch: &mut Self::Scratch, stop: Stop<'_>) -> Option<Vec<Expected>>;
 
-    /// The points that keep the least and the most of all with this window (or whatever else can't
-    /// be mixed).
+    /// The points that keep the least and the most among those with the same window as `like` (or
+    /// whatever else cannot be interpolated).
     fn extremes(&self, like: &Point) -> (Point, Point);
 
-    /// Some points that between them keep the least and the most.
+    /// Points that include the one that keeps the least and the one that keeps the most.
     fn corners(&self) -> Vec<Point>;
 
-    /// The part that is kept whatever the parameters, and what to do about it.
+    /// Two texts for people: what the sampler keeps whatever its parameters, and what to do about
+    /// it.
     fn least(&self) -> (&'static str, &'static str);
 
-    /// The cost of a score, in units of some ns.
+    /// The cost of a score, in units of a few ns.
     fn cost(&self) -> u64;
 }
 
-/// Traces of the key that has most.
+/// The number of traces of the most frequent key.
 fn most_calls(workload: &Workload) -> f64 {
     f64::from(workload.traces_by_key().into_iter().max().unwrap_or(0))
 }

@@ -1,4 +1,4 @@
-//! Replays of parameters: on draws that no search saw, and on traces that they were not tuned on.
+//! Replays parameters on draws that no search used, and on traces that they were not tuned on.
 
 use astracer_report::numbers::is_above;
 use astracer_samplers::{Config, Probability, RandomSource, Ratio};
@@ -19,24 +19,25 @@ use crate::statistics::{Distribution, MeanSd, Twentieths};
 use crate::stop::Stop;
 use crate::workload::Workload;
 
-/// Worse than what tuning there reaches by more than this factor: fitted to what happened once.
+/// Parameters are over-fitted if their figure is worse, by more than this factor, than the figure
+/// that tuning there reaches.
 const OVER_FITTED: f64 = 1.3;
 
-/// A sampler over several draws.
+/// The results of a sampler over several draws.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Replayed {
-    /// The number of replays, each on a draw of its own.
+    /// The number of replays, each on its own draw.
     pub replays: u64,
     /// dist/entropy.
     pub dist_over_entropy: Distribution,
-    /// Single runs' dist/entropy.
+    /// The dist/entropy of single runs.
     pub dist_over_entropy_runs: Twentieths,
-    /// Single traces that decide about dist/entropy. Each replay then counts in all ways in which
-    /// it may keep them. `None` if there are none, or if chances were not looked at.
+    /// The single traces that decide dist/entropy, in which case each replay counts with every
+    /// outcome for them. `None` if there are none, or if chances were not calculated.
     pub deciding: Option<Deciding>,
-    /// dist/entropy with SS from weighted means and deviations. `None` where decisions have no
-    /// weights.
+    /// dist/entropy with SS from weighted means and standard deviations. `None` if decisions have
+    /// no weights.
     pub dist_over_entropy_weighted: Option<Distribution>,
     /// Share of the bytes.
     pub tfcr: Distribution,
@@ -44,32 +45,32 @@ pub struct Replayed {
     pub call_trees: Distribution,
     /// Traces kept.
     pub traces: Distribution,
-    /// The distance of latencies, by weights where there are any.
+    /// The distance of latencies, weighted if decisions have weights.
     pub latency: Distribution,
     /// Path kinds found.
     pub paths: Distribution,
-    /// The distance of the path kinds' shares, by weights where there are any.
+    /// The distance of the path kinds' shares, weighted if decisions have weights.
     pub path_distance: Distribution,
-    /// Errors of counts that are estimated by weights. `None` where decisions have no weights.
+    /// Errors of counts that are estimated by weights. `None` if decisions have no weights.
     pub counts: Option<CountErrors>,
 }
 
-/// Relative errors of estimated counts: the root of the mean square over the replays, mean over
+/// Relative errors of estimated counts: the root mean square over the replays, averaged over
 /// functions or roots.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct CountErrors {
-    /// Of the functions' numbers of calls.
+    /// The error of the functions' numbers of calls.
     pub functions: f64,
-    /// The same with each root's weights made to add up to the number of its traces, which the
-    /// record table knows.
+    /// The same after scaling each root's weights to add up to the exact number of its traces,
+    /// which the record table knows.
     pub functions_calibrated: f64,
-    /// Of the roots' numbers of traces.
+    /// The error of the roots' numbers of traces.
     pub roots: f64,
 }
 
-/// Squares of relative errors of counts, added up over replays: a run's own take some numbers for
-/// each function and root.
+/// Squared relative errors of counts, summed over replays. Single runs are not stored, because each
+/// has a few numbers per function and root.
 #[derive(Debug, Default)]
 pub(crate) struct CountSums {
     functions: MeanSquares,
@@ -99,13 +100,13 @@ struct Run {
     score: Score,
     latency: f64,
     paths: PathScore,
-    /// SS from weighted means and deviations. `None` where a decision had no weight.
+    /// SS from weighted means and standard deviations. `None` if any decision had no weight.
     ss_by_weights_ms: Option<f64>,
-    /// `None` if chances are not looked at.
+    /// `None` if chances are not calculated.
     seen: Option<Seen>,
 }
 
-/// Replays of one sampler, which more may be added to.
+/// Replays of one sampler, to which more can be added.
 #[derive(Debug)]
 pub(crate) struct Replays<'w> {
     workload: &'w Workload,
@@ -113,13 +114,14 @@ pub(crate) struct Replays<'w> {
     reference: Reference,
     runs: Vec<Run>,
     counts: CountSums,
-    /// `None` if chances are not looked at.
+    /// `None` if chances are not calculated.
     lone: Option<Lone>,
 }
 
 impl<'w> Replays<'w> {
-    /// None yet; `None` if asked to stop. With `by_chances` replays count as all runs that differ
-    /// from them in the few traces that decide, where some do (see [`crate::lone`]).
+    /// Starts without replays; `None` if asked to stop. With `by_chances`, each replay stands for
+    /// all runs that differ from it only in the few traces that decide, if there are any (see
+    /// [`crate::lone`]).
     pub(crate) fn new(
         workload: &'w Workload,
         sampler: &'w Candidate,
@@ -131,8 +133,8 @@ impl<'w> Replays<'w> {
         Some(Self { workload, sampler, reference, runs: Vec::new(), counts: CountSums::default(), lone })
     }
 
-    /// Replays on each of some draws, on all cores; `done` is called after each. Draws that were
-    /// not finished when it was asked to stop are left out.
+    /// Replays on each of some draws, using all cores; `done` is called after each. Draws that were
+    /// not finished before a stop are left out.
     pub(crate) fn add(&mut self, draws: &[Draw], stop: Stop<'_>, done: &(dyn Fn() + Sync)) {
         let (workload, sampler) = (self.workload, self.sampler);
         let (reference, lone) = (&self.reference, self.lone.as_ref());
@@ -177,7 +179,7 @@ impl<'w> Replays<'w> {
         });
     }
 
-    /// The part that the mean may lack for a trace that no replay so far has missed.
+    /// The part that the mean may be missing because no replay so far missed a certain trace.
     pub(crate) fn hidden(&self) -> Hidden {
         let mean_ms = MeanSd::of(self.runs.iter().map(|run| run.score.ss_ms)).mean;
         self.lone
@@ -197,7 +199,7 @@ impl<'w> Replays<'w> {
         Mixture::of(self.lone.as_ref()?, (self.workload, &self.reference), &self.seen(), *usual_ms)
     }
 
-    /// All replays so far; `None` if there is not a single one.
+    /// The results of all replays so far; `None` if there are none.
     pub(crate) fn replayed(&self) -> Option<Replayed> {
         let runs = &self.runs;
         let of = |number: fn(&Run) -> f64| Distribution::of(runs.iter().map(number).collect());
@@ -229,9 +231,8 @@ impl<'w> Replays<'w> {
 }
 
 impl Replayed {
-    /// Replays a sampler on each of some draws, on all cores; `done` is called after each. Draws
-    /// that were not finished when it was asked to stop are left out; `None` if there is not a
-    /// single one.
+    /// Replays a sampler on each of some draws, using all cores; `done` is called after each. Draws
+    /// that were not finished before a stop are left out; `None` if there are no others.
     pub fn new(
         workload: &Workload,
         sampler: &Candidate,
@@ -242,8 +243,8 @@ impl Replayed {
         Self::of(Replays::new(workload, sampler, false, stop)?, draws, stop, done)
     }
 
-    /// The same with each replay in all ways in which it may keep the traces that decide, where
-    /// some do.
+    /// Like [`new`](Self::new), but if some traces decide, each replay counts with every outcome
+    /// for them.
     pub(crate) fn by_chances(
         workload: &Workload,
         sampler: &Candidate,
@@ -261,18 +262,18 @@ impl Replayed {
         done: &(dyn Fn() + Sync),
     ) -> Option<Self> {
         replays.add(draws, stop, done);
-        // Other threads have asked until here; this one goes on with sums over all runs.
+        // Threads checked the stop condition until here; the sums over all runs follow on this one.
         if stop.is_interrupted() { None } else { replays.replayed() }
     }
 
-    /// The means, as a search scores them.
+    /// The means, in the form in which a search scores them.
     pub(crate) fn expected(&self, workload: &Workload) -> Expected {
         Expected {
             traces: self.traces.mean,
             tfcr: self.tfcr.mean,
             call_trees: self.call_trees.mean,
             call_trees_all: f64::from(workload.call_trees()),
-            // Of the quotient: only the relative deviation counts.
+            // These are moments of the quotient. Only their ratio, the relative deviation, is used.
             ss_ms: self.dist_over_entropy.mean,
             ss_sd_ms: self.dist_over_entropy.sd,
             dist_over_entropy: self.dist_over_entropy.mean,
@@ -285,7 +286,7 @@ impl Replayed {
         }
     }
 
-    /// The target's value beside an equal share of the same size. `None` if asked to stop.
+    /// The target's value relative to an equal share of the same size. `None` if asked to stop.
     pub(crate) fn beside_share(
         &self,
         workload: &Workload,
@@ -298,25 +299,24 @@ impl Replayed {
     }
 }
 
-/// Parameters on another workload.
+/// The result of parameters on another workload.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct HeldOut {
-    /// Which workload.
+    /// The name of this workload.
     pub name: String,
-    /// Its traces.
+    /// The number of its traces.
     pub traces: u64,
-    /// The part of it that the parameters keep.
+    /// The replayed parameters.
     pub replayed: Replayed,
-    /// An equal share of it, of the same size, on the same draws. `None` if the parameters keep
-    /// nothing.
+    /// An equal share of the same size, on the same draws. `None` if the parameters keep nothing.
     pub replayed_share: Option<Replayed>,
-    /// The part that parameters tuned on it keep.
+    /// Parameters that were tuned on this workload.
     pub tuned_there: Option<Replayed>,
 }
 
 impl HeldOut {
-    /// Replays parameters on another workload, and those tuned there for comparison. `None` if
+    /// Replays parameters on another workload, and for comparison those tuned there. `None` if
     /// asked to stop.
     pub fn new(
         name: &str,
@@ -378,15 +378,14 @@ impl HeldOut {
     }
 }
 
-/// Whether two means differ by no more than chance explains, with 95 %. One that is infinite
-/// differs in any case.
+/// Whether chance explains the difference of two means, at 95 % confidence. An infinite mean always
+/// differs.
 fn is_by_chance(one: &Distribution, other: &Distribution) -> bool {
     let half = |of: &Distribution| of.mean_interval[1] - of.mean;
     (one.mean - other.mean).abs() <= half(one).hypot(half(other))
 }
 
-/// The score of keeping each trace with the same probability, in expectation. `None` if asked to
-/// stop.
+/// The expected score of keeping each trace with the same probability. `None` if asked to stop.
 pub(crate) fn equal_share(
     workload: &Workload,
     share: f64,
@@ -420,7 +419,7 @@ mod tests {
         }
     }
 
-    /// Each warning has its own cause, and is given from just above its bound on.
+    /// Each warning has its own cause, and appears just above its bound.
     #[test]
     fn each_warning_has_its_cause() {
         let warnings = |here: f64, there: f64, equal: f64, size: f64| {
@@ -444,12 +443,12 @@ mod tests {
         ] {
             assert!(found.len() == 1 && found[0].contains(says), "{found:?}");
         }
-        // Nothing is worse than nothing.
+        // Figures of 0 cause no warnings.
         assert_eq!(warnings(0.0, 0.0, 0.0, 0.1), Vec::<String>::new());
-        assert_eq!(warnings(12.0, 10.0, 20.0, 0.100_004), Vec::<String>::new(), "what looks equal");
+        assert_eq!(warnings(12.0, 10.0, 20.0, 0.100_004), Vec::<String>::new(), "equal when rounded");
     }
 
-    /// An equal share is not worse than itself, though its expectation is some percent below
+    /// An equal share is not worse than itself, although its expectation is some percent below its
     /// replays.
     #[test]
     fn an_equal_share_is_compared_with_replays_of_itself() {

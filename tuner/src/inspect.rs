@@ -1,4 +1,4 @@
-//! Summary of a recording: its roots, its functions, its call trees.
+//! Summary of a recording: its roots, functions and call trees.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -17,7 +17,7 @@ use crate::stop::Stop;
 
 const NS_PER_MS: f64 = 1e6;
 
-/// A recording's tables: the shape of the paper's Tables 1 (roots), 2 (functions) and 4 (sizes).
+/// A recording's tables, in the shape of the paper's Tables 1 (roots), 2 (functions) and 4 (sizes).
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Inspection {
@@ -35,7 +35,7 @@ pub struct Inspection {
     pub start_unix_ns: u64,
     /// Latest end of a span, ns since the epoch.
     pub end_unix_ns: u64,
-    /// From the one to the other, seconds.
+    /// Seconds from the earliest start to the latest end.
     pub seconds: f64,
     /// Root spans by name.
     pub roots: Vec<Root>,
@@ -51,23 +51,23 @@ pub struct Root {
     pub name: String,
     /// The number of traces.
     pub traces: u64,
-    /// Of all traces, 0 to 1.
+    /// The share of all traces, 0 to 1.
     pub share: f64,
     /// The number of different call trees.
     pub call_trees: u64,
-    /// Spans of these traces.
+    /// Spans in these traces.
     pub spans: u64,
-    /// Of their records.
+    /// Bytes of these spans' records.
     pub bytes: u64,
-    /// Most arrivals within one second, counted from the first arrival of all.
+    /// The most arrivals within one second; seconds are counted from the first arrival of all.
     pub traces_per_second_max: u64,
     /// Mean duration of the root span, ms.
     pub mean_ms: f64,
-    /// The population's standard deviation of it, ms.
+    /// Population standard deviation of the root span's duration, ms.
     pub sd_ms: f64,
 }
 
-/// The spans of one name.
+/// The spans with one name.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct FunctionRow {
@@ -77,19 +77,19 @@ pub struct FunctionRow {
     pub count: u64,
     /// Mean duration, ms.
     pub mean_ms: f64,
-    /// The population's standard deviation of it, ms.
+    /// Population standard deviation of the duration, ms.
     pub sd_ms: f64,
-    /// Half of the spans are not longer, ms.
+    /// Median duration, ms.
     pub median_ms: f64,
-    /// Three quarters of the spans are not longer, ms.
+    /// 75th percentile of the duration, ms.
     pub p75_ms: f64,
-    /// 95 of 100 spans are not longer, ms.
+    /// 95th percentile of the duration, ms.
     pub p95_ms: f64,
-    /// The longest, ms.
+    /// Longest duration, ms.
     pub max_ms: f64,
 }
 
-/// A column to sort by: names ascending, numbers descending.
+/// A column to sort by: names in ascending order, numbers in descending order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Column {
@@ -160,7 +160,7 @@ impl fmt::Display for UnknownColumn {
 impl Error for UnknownColumn {}
 
 impl Inspection {
-    /// Looks a recording over; `None` if asked to stop.
+    /// Summarises a recording; `None` if asked to stop.
     pub fn new(recording: &Recording, stop: Stop<'_>) -> Option<Self> {
         let mut pulse = stop.pulse();
         let (roots, call_trees) = roots(recording, &mut pulse)?;
@@ -182,7 +182,7 @@ impl Inspection {
         Some(inspection)
     }
 
-    /// Sorts both tables.
+    /// Sorts both tables by `column`.
     pub fn sort(&mut self, column: Column) {
         let number = |f: &FunctionRow| match column {
             Column::Name => 0.0,
@@ -271,7 +271,8 @@ fn roots(recording: &Recording, pulse: &mut Pulse<'_>) -> Option<(Vec<Root>, u64
         call_trees: Vec<u32>,
         spans: u64,
         bytes: u64,
-        /// The second of the last arrival, the arrivals in it, and the most in any second before.
+        /// The second of the latest arrival, the arrivals in that second so far, and the most
+        /// arrivals in any earlier second.
         second: (u64, u64, u64),
     }
     let (mut shapes, mut scratch) = (Shapes::default(), Scratch::default());

@@ -10,18 +10,18 @@ use astracer_recording::recording::{Recording, TraceView};
 use astracer_recording::shape::{ShapeId, Shapes};
 use astracer_samplers::{Attributes, KeyRule, KeyRuleError, Template};
 
-/// The rule by which a recording's traces get their keys.
+/// The rule that gives a recording's traces their keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Grouping {
-    /// By a key that is known when a trace starts, as a service makes it.
+    /// By a key that is known when a trace starts, as in a service.
     Key(KeyRule),
-    /// By the whole call tree. Not known when a trace starts, so no head sampler can use it; it
-    /// shows what a perfect key would gain where one root name hides everything.
+    /// By the whole call tree. It is not known when a trace starts, so no head sampler can use it.
+    /// It shows what a perfect key could gain if one root name covers many kinds of traces.
     Tree,
 }
 
-/// The root's name: the paper's choice.
+/// The root's name, which is the paper's choice.
 impl Default for Grouping {
     fn default() -> Self {
         Self::Key(KeyRule::default())
@@ -34,7 +34,7 @@ impl From<KeyRule> for Grouping {
     }
 }
 
-/// Attributes of OpenTelemetry's conventions that a root has when it starts, and that take few
+/// Attributes of OpenTelemetry's conventions that a root span has when it starts, and that take few
 /// values.
 pub const START_ATTRIBUTES: [&str; 6] = [
     "http.request.method",
@@ -46,8 +46,9 @@ pub const START_ATTRIBUTES: [&str; 6] = [
 ];
 
 impl Grouping {
-    /// The groupings that are worth a comparison, the simplest first: the name, the name with those
-    /// attributes that roots have, and the tree.
+    /// The groupings worth comparing, simplest first: the name, the name with those
+    /// [`START_ATTRIBUTES`] that roots have, and the tree. The second is left out if roots have
+    /// none of them.
     pub fn candidates(recording: &Recording, template: Template) -> Vec<Self> {
         let name = KeyRule::new(template);
         let with_attributes = present(recording).cloned().fold(name.clone(), KeyRule::with_attribute);
@@ -59,14 +60,14 @@ impl Grouping {
         candidates
     }
 
-    /// The attributes of this that neither a root of the recording has nor its resource: misspelt,
-    /// perhaps.
+    /// Attributes of this grouping that no root span of the recording carries, nor its resource;
+    /// probably misspelt.
     pub fn absent(&self, recording: &Recording) -> Vec<String> {
         let present: Vec<&String> = present(recording).collect();
         self.attributes().into_iter().filter(|name| !present.contains(&name)).collect()
     }
 
-    /// The attributes that a recording must keep for this.
+    /// The attributes that a recording must keep for this grouping.
     pub fn attributes(&self) -> Vec<String> {
         match self {
             Self::Key(rule) => rule.attributes().map(str::to_owned).collect(),
@@ -74,7 +75,7 @@ impl Grouping {
         }
     }
 
-    /// The same, with names and values folded by this template.
+    /// The same grouping, with names and values folded by `template`.
     #[must_use]
     pub fn with_template(self, template: Template) -> Self {
         match self {
@@ -84,13 +85,13 @@ impl Grouping {
     }
 }
 
-/// The keys of one recording's traces. Each is made once for each name and set of values.
+/// The keys of one recording's traces. Each key is built only once per name and set of values.
 #[derive(Debug)]
 pub(crate) struct Keys<'r> {
     recording: &'r Recording,
     grouping: &'r Grouping,
     interner: Interner,
-    /// By name and set of values, or by tree.
+    /// Keys by name and set of values, or by tree.
     known: HashMap<(u32, Option<Symbol>), Symbol>,
     memory: String,
 }
@@ -106,7 +107,7 @@ impl<'r> Keys<'r> {
         }
     }
 
-    /// The key of a trace, whose tree is `shape`.
+    /// The key of a trace whose call tree is `shape`.
     pub(crate) fn of(&mut self, trace: TraceView<'r>, shapes: &Shapes, shape: ShapeId) -> Symbol {
         let root = trace.root();
         let group = match self.grouping {
@@ -122,7 +123,7 @@ impl<'r> Keys<'r> {
                 let values = Values { recording: self.recording, set: root.label_symbol() };
                 self.interner.intern(rule.key(root.name(), &values, &mut self.memory))
             }
-            // The number tells trees of one root apart; the name is for people.
+            // The number distinguishes trees of one root; the name is for people.
             Grouping::Tree => {
                 let name =
                     shapes.name(shape).map_or("(several tops)", |name| self.recording.names().name(name));
@@ -138,7 +139,7 @@ impl<'r> Keys<'r> {
     }
 }
 
-/// The labels that roots of a recording have.
+/// The labels that at least one root of the recording has.
 fn present(recording: &Recording) -> impl Iterator<Item = &String> {
     let labels = recording.label_keys();
     let mut present = vec![false; labels.len()];
@@ -150,7 +151,7 @@ fn present(recording: &Recording) -> impl Iterator<Item = &String> {
     labels.iter().zip(present).filter(|(_, present)| *present).map(|(label, _)| label)
 }
 
-/// The values that a recording kept of a root's attributes and of its resource's.
+/// The recorded values of a root's attributes and of its resource's attributes.
 struct Values<'r> {
     recording: &'r Recording,
     set: Option<Symbol>,
@@ -219,8 +220,8 @@ mod tests {
         }
     }
 
-    /// Attributes follow the name, those that a root lacks are left out, values are folded as names
-    /// are.
+    /// Attributes follow the name. Attributes that a root lacks are left out. Values are folded
+    /// like names.
     #[test]
     fn keys_with_attributes_are_written_as_a_service_writes_them() {
         let labels = ["http.request.method", "http.method", "http.route"].map(str::to_owned).to_vec();

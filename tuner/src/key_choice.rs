@@ -1,4 +1,4 @@
-//! Which key serves: name, name and attributes, or the whole call tree.
+//! Chooses a key: the name, the name with attributes, or the whole call tree.
 
 use std::borrow::Cow;
 
@@ -10,23 +10,23 @@ use crate::stop::Stop;
 use crate::tune::{KEYS_TRIED_MAX, Options, Progress, Sums, Tuning, search, search_and_keep};
 use crate::workload::Workload;
 
-/// A more complicated key must be better by this share to be advised.
+/// A more complicated key is advised only if it is better by this share.
 const GAIN_MIN: f64 = 0.1;
-/// The search for each key.
+/// Starts and iterations of the search for each key.
 const STARTS: u32 = 2;
 const ITERATIONS: u64 = 120;
 /// Each key may take this share of the time allowed.
 const TIME_SHARE: f64 = 0.1;
 
-/// The figures that each key reaches, and which key to use.
+/// The figures of each key, and which key to use.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct KeyChoice {
-    /// In the order given.
+    /// The keys tried, in the order given.
     pub keys: Vec<KeyRow>,
-    /// The advised one, as a place in `keys`; `None` if none is feasible.
+    /// The advised key as an index into `keys`; `None` if none is feasible.
     pub advised: Option<usize>,
-    /// Why, in a sentence or two.
+    /// The reason, in a sentence or two.
     pub because: String,
 }
 
@@ -34,15 +34,15 @@ pub struct KeyChoice {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct KeyRow {
-    /// The rule.
+    /// The rule that makes the keys.
     pub key: String,
-    /// The number of keys.
+    /// The number of keys that occur.
     pub keys: u64,
     /// Whether a service knows this key when a trace begins.
     pub known_at_start: bool,
     /// Whether the limits can be met.
     pub feasible: bool,
-    /// The objective.
+    /// The value of the objective.
     pub value: f64,
     /// dist/entropy.
     pub dist_over_entropy: f64,
@@ -52,13 +52,14 @@ pub struct KeyRow {
     pub size: f64,
     /// Call trees found.
     pub call_trees: f64,
-    /// Call trees that an equal share of everything finds, as large as the limits allow.
+    /// Call trees found by an equal share of everything, as large as the limits allow.
     pub baseline_call_trees: f64,
 }
 
-/// Tunes shortly with each key. `candidates` are the same recording by different keys, the simplest
-/// first; each is asked for when its turn comes, and let go of before the next. The one that is
-/// borrowed comes last, for its sums are of use to the search that follows: they are returned.
+/// Tunes briefly with each key. `candidates` are the same recording grouped by different keys,
+/// simplest first. The iterator is advanced one candidate at a time, and each owned workload is
+/// dropped before the next is requested. A borrowed workload is searched last, and its sums are
+/// returned, because the search that follows can reuse them.
 pub fn choose_key<'w>(
     candidates: impl IntoIterator<Item = (Grouping, Cow<'w, Workload>)>,
     options: &Options,
@@ -71,8 +72,9 @@ pub fn choose_key<'w>(
         time_max: options.time_max.map(|time| time.mul_f64(TIME_SHARE)),
         ..options.search_only()
     };
-    // A key that there was no time for has no row: it may well meet the limits. Nor has one with
-    // thousands of values: most of them hardly occur, and 100,000 call trees would take a gigabyte.
+    // A key for which there was no time gets no row, because it may well meet the limits. Neither
+    // does a key with thousands of values: most of them hardly occur, and 100,000 call trees would
+    // take a gigabyte.
     let row = |rule: &Grouping, workload: &Workload, tuning: &Tuning| {
         (!tuning.found_nothing_in_time()).then(|| KeyRow::new(rule, workload, tuning))
     };
@@ -124,7 +126,7 @@ fn advise(keys: &[KeyRow]) -> Option<usize> {
     let usable = keys.iter().enumerate().filter(|(_, row)| row.feasible && row.known_at_start);
     usable.fold(None, |best: Option<usize>, (place, row)| match best {
         None => Some(place),
-        // Of equal values none is better, and 0 and infinity are no more than their shares.
+        // With equal values, 0 or infinity, this is false.
         Some(best) if row.value < keys[best].value * (1.0 - GAIN_MIN) => Some(place),
         best => best,
     })
@@ -155,7 +157,7 @@ fn because(keys: &[KeyRow], advised: Option<usize>) -> String {
             advised.key, advised.call_trees, advised.baseline_call_trees
         );
     }
-    // Both are 0 where a recording has nothing to tell apart.
+    // Both are 0 if all traces of a recording are alike.
     if is_above(advised.dist_over_entropy, advised.baseline, 3) {
         text += &format!(
             ". With the key {} the sampler is worse than an equal share: it cannot tell",
@@ -201,9 +203,9 @@ mod tests {
         assert!(text.contains(says), "{text}");
     }
 
-    /// A search goes on from the sums of a chosen key to what it finds without them, and makes its
-    /// own within other limits. Rows are in the order of the candidates, though the chosen key
-    /// comes last.
+    /// A search that reuses the sums of the chosen key finds the same as one without them, and
+    /// builds its own if the limits differ. Rows are in the order of the candidates, although the
+    /// chosen key is searched last.
     #[test]
     fn the_sums_of_the_chosen_key_serve_the_search() {
         let (workload, other) = (synthetic(1000, 1), synthetic(800, 2));

@@ -1,4 +1,4 @@
-//! Replays recorded workloads through samplers and scores the kept part.
+//! Replays recorded workloads through samplers and scores the traces they keep.
 //!
 //! ```text
 //! Recording -> Workload -> replay(sampler, seed) -> kept traces -> Score
@@ -6,8 +6,8 @@
 //!     +-> Inspection                          Evaluation <- rows ----+
 //! ```
 //!
-//! `docs/metrics.md` defines every number, with an example worked by hand. This crate reads no
-//! files and prints nothing; a replay runs in recorded time, not on a clock.
+//! `docs/metrics.md` defines every number and works one example by hand. This crate reads no files
+//! and prints nothing. Replays run in recorded time, not on a clock.
 
 mod anneal;
 mod blocks;

@@ -1,15 +1,15 @@
-//! Bounds on the kept share.
+//! Limits on the kept share.
 
 use serde::Serialize;
 
 use crate::workload::Workload;
 
-/// Limits on what is kept, in expectation.
+/// Limits on the expected size of what is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Limits {
-    /// At least this share of the bytes.
+    /// The smallest share of the bytes, 0 to 1.
     pub size_min: f64,
-    /// At most this share of the bytes.
+    /// The largest share of the bytes, 0 to 1.
     pub size_max: f64,
     /// The largest mean number of traces kept per second of the recording.
     pub traces_per_second_max: Option<f64>,
@@ -17,26 +17,26 @@ pub struct Limits {
     pub bytes_per_second_max: Option<f64>,
 }
 
-/// The paper's: between 1 % and 10 % of the bytes.
+/// The paper's limits: between 1 % and 10 % of the bytes.
 impl Default for Limits {
     fn default() -> Self {
         Self { size_min: 0.01, size_max: 0.1, traces_per_second_max: None, bytes_per_second_max: None }
     }
 }
 
-/// The sizes of the part that a candidate keeps.
+/// The size of what a candidate keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Kept {
     /// Share of the bytes, 0 to 1.
     pub size: f64,
-    /// Traces a second.
+    /// Traces per second.
     pub traces_per_second: f64,
-    /// Bytes a second.
+    /// Bytes per second.
     pub bytes_per_second: f64,
 }
 
-/// A workload's size, to make rates of shares.
+/// A workload's size, which converts shares to rates.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
     traces: f64,
@@ -45,7 +45,7 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    /// A workload is at least a second long.
+    /// Workloads shorter than a second count as one second long.
     pub(crate) fn new(workload: &Workload) -> Self {
         Self {
             traces: workload.arrivals().len() as f64,
@@ -54,8 +54,8 @@ impl Scale {
         }
     }
 
-    /// The largest shares of the bytes and of the traces that limits allow. Without a limit on
-    /// traces theirs is infinite.
+    /// The largest shares of the bytes and of the traces that the limits allow. The share of the
+    /// traces is infinite if they are not limited.
     pub(crate) fn largest(&self, limits: &Limits) -> (f64, f64) {
         let whole = self.kept((1.0, 1.0));
         let share = |max: Option<f64>, all: f64| match max {
@@ -66,7 +66,7 @@ impl Scale {
         (bytes, share(limits.traces_per_second_max, whole.traces_per_second))
     }
 
-    /// From shares of bytes and traces to rates.
+    /// Converts shares of bytes and traces to rates.
     pub(crate) fn kept(&self, (bytes, traces): (f64, f64)) -> Kept {
         Kept {
             size: bytes,
@@ -77,10 +77,10 @@ impl Scale {
 }
 
 impl Limits {
-    /// By what factor a candidate keeps too much (logarithm; 0 if it does not). Nothing is within a
-    /// limit of nothing.
+    /// The logarithm of the factor by which a candidate keeps too much; 0 if it is within the
+    /// limits. A limit of 0 or below is exceeded by everything.
     pub fn excess(&self, kept: &Kept) -> f64 {
-        // A quotient below 0 has no logarithm, and would pass for none.
+        // The logarithm of a negative quotient is NaN, which `max` would turn into 0: no excess.
         let ratio = |value: f64, max: f64| if max > 0.0 { value / max } else { f64::INFINITY };
         let over = |value: f64, max: Option<f64>| max.map_or(0.0, |max| ratio(value, max).ln().max(0.0));
         over(kept.size, Some(self.size_max))
@@ -88,7 +88,7 @@ impl Limits {
             .max(over(kept.bytes_per_second, self.bytes_per_second_max))
     }
 
-    /// By what factor a candidate keeps too little (logarithm; 0 if it does not).
+    /// The logarithm of the factor by which a candidate keeps too little; 0 if it keeps enough.
     pub fn shortfall(&self, kept: &Kept) -> f64 {
         if self.size_min <= 0.0 { 0.0 } else { (self.size_min / kept.size).ln().max(0.0) }
     }
@@ -98,14 +98,14 @@ impl Limits {
         self.excess(kept) == 0.0 && self.shortfall(kept) == 0.0
     }
 
-    /// The largest share of all traces that is within the limits in expectation, if each is kept
-    /// with the same probability.
+    /// The largest share of all traces whose expected size is within the limits, if each trace is
+    /// kept with the same probability.
     pub fn largest_share(&self, workload: &Workload) -> f64 {
         let (bytes, traces) = Scale::new(workload).largest(self);
         bytes.min(traces)
     }
 
-    /// The limits that are exceeded, for people.
+    /// The exceeded limits, as text for people.
     pub fn exceeded(&self, kept: &Kept) -> String {
         let mut parts = Vec::new();
         if kept.size > self.size_max {
@@ -141,14 +141,14 @@ mod tests {
         }
         for max in [0.0, -1.0] {
             let none = Limits { traces_per_second_max: Some(max), ..Limits::default() };
-            assert!(!none.hold(&kept), "what is left of a limit may be nothing, or less");
+            assert!(!none.hold(&kept), "a limit reduced to 0 or below allows nothing");
         }
         let half = Limits { size_max: 0.025, ..Limits::default() };
         assert!((half.excess(&kept) - 2f64.ln()).abs() < 1e-12);
     }
 
-    /// By hand: 4,001 traces, one each millisecond, in 4 s; 50 in a twentieth of a second, which
-    /// counts as one.
+    /// By hand: 4,001 traces, one per millisecond, take 4 s. 50 traces take a twentieth of a
+    /// second, which counts as one.
     #[test]
     fn each_limit_leaves_its_share() {
         let long = many_names(1, 4001, 1);

@@ -1,12 +1,13 @@
-//! Single traces that decide about a figure.
+//! Single traces that dominate a figure.
 //!
-//! A trace that lasts 10 s where others last 1 ms is most of its functions' deviation. If one run
-//! in a hundred misses it, the mean of dist/entropy may be ten times that of the other runs, and 24
-//! replays that all kept it show nothing of that: neither in their mean nor in its interval. But
-//! the chance that a run misses it is known: a sampler states the probability by which it decides.
-//! So the heaviest traces are watched, and where some of them decide, a run counts as all runs that
-//! differ from it in these alone, each by its probability (the conditional mean, by Rao and
-//! Blackwell no worse an estimate, and here one with a thousandth of the variance).
+//! A trace of 10 s among traces of 1 ms accounts for most of its functions' standard deviation. If
+//! one run in a hundred misses it, the mean of dist/entropy may be ten times that of the other
+//! runs. 24 replays that all kept the trace show nothing of this, neither in their mean nor in its
+//! interval. But the chance that a run misses it is known, because a sampler states the probability
+//! of each decision. So the heaviest traces are watched. If some of them dominate, each run stands
+//! for all runs that differ from it in these traces only, weighted by their probabilities. (This is
+//! a conditional mean. By the theorem of Rao and Blackwell it is no worse an estimate; here its
+//! variance is a thousandth.)
 
 mod chance;
 mod mixture;
@@ -23,27 +24,28 @@ use chance::{Chance, Nearby};
 pub use mixture::Deciding;
 pub(crate) use mixture::Mixture;
 
-/// The traces watched: of those that a run may miss, the ones that the distance depends on most.
+/// The number of watched traces: among the traces that a run may miss, those on which the distance
+/// depends most.
 const WATCHED: usize = 24;
-/// Of N runs that all kept a trace, up to 3/N of all runs may miss it, with 95 % (the rule of
-/// three). Where windows have edges, a trace may be missed by a few phases only, of which neither
-/// its decisions nor those around tell.
+/// If N runs all kept a trace, up to 3/N of all runs may miss it, with 95 % confidence (the rule of
+/// three). With windows, a trace may be missed at a few phases only, which neither its own
+/// decisions nor those around it show.
 const RULE_OF_THREE: f64 = 3.0;
-/// With fewer calls of its key around, a trace does not move in a mixture: one call more or less
-/// before another matters there.
+/// With fewer calls of its key around, a trace is not moved within a mixture, because it then
+/// matters whether it comes before or after a single call.
 const CALLS_MIN: u32 = 64;
 
-/// The traces watched.
+/// The watched traces.
 #[derive(Clone, Debug)]
 pub(crate) struct Lone {
-    /// By arrival: its place in `traces`, or [`WATCHED`].
+    /// For each arrival, its index in `traces`, or [`WATCHED`].
     places: Vec<u8>,
     traces: Vec<Trace>,
-    /// By key: the places in `traces` of those that are its own, in order of time.
+    /// For each key, the indices in `traces` of its own traces, in order of time.
     of_keys: Vec<Vec<usize>>,
     /// Whether the sampler counts in windows.
     is_windowed: bool,
-    /// The functions that these traces call, in ascending order.
+    /// The functions that the watched traces call, in ascending order.
     functions: Vec<usize>,
 }
 
@@ -51,31 +53,31 @@ pub(crate) struct Lone {
 struct Trace {
     arrival: usize,
     key: u32,
-    /// Its absence alone brings the whole to this distance, ms.
+    /// The distance of the whole without this trace, ms.
     distance_ms: f64,
     spans: u64,
-    /// Its calls, each with the place of its function in [`Lone::functions`].
+    /// The trace's calls, each with the index of its function in [`Lone::functions`].
     calls: Vec<(usize, Calls)>,
 }
 
-/// A run as far as the watched traces are concerned.
+/// The result of a run with regard to the watched traces.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
-    /// Those that it kept, one bit each.
+    /// The watched traces that were kept, one bit each.
     kept: u32,
-    /// By place: the chance that it would be kept, with all else as it is.
+    /// For each watched trace, the chance that it would be kept if everything else stayed the same.
     chances: Vec<Chance>,
-    /// By place: about the probability that it would be missed, also where too few calls are around
-    /// to know it well.
+    /// For each watched trace, the approximate probability of missing it, even if there are too few
+    /// calls around it for a good estimate.
     missed: Vec<f64>,
     jitter_ms: f64,
-    /// The watched traces' functions, without the watched traces.
+    /// Tallies of the functions that watched traces call, without the watched traces.
     functions: Vec<FunctionTally>,
     /// All other functions.
     rest: Rest,
 }
 
-/// Watches a run.
+/// Watches the decisions of a run.
 #[derive(Debug)]
 pub(crate) struct Watch<'l> {
     lone: &'l Lone,
@@ -83,34 +85,34 @@ pub(crate) struct Watch<'l> {
     kept: u32,
     chances: Vec<Chance>,
     nearby: Vec<Nearby>,
-    /// By key: the places in [`Lone::of_keys`] of the first that later calls may still be near,
-    /// since calls come in order of time.
+    /// For each key, the index in [`Lone::of_keys`] of the first trace that later calls may still
+    /// be near. Calls come in order of time, so it only advances.
     next: Vec<usize>,
     is_stratified: bool,
 }
 
-/// The part of a mean that runs may not show, for a trace that all of them kept and others need
-/// not.
+/// The part that a mean may be missing because all runs kept a trace that other runs may miss.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Hidden {
-    /// By how much, as a share of itself, the mean distance may be too small; infinite for a mean
-    /// of 0.
+    /// By how much the mean distance may be too small, as a share of itself; infinite if the mean
+    /// is 0.
     pub(crate) share: f64,
     /// The share of runs that may miss this trace.
     pub(crate) missed: f64,
-    /// The distance of a run that misses this trace and nothing else, ms.
+    /// The distance of a run that misses only this trace, ms.
     pub(crate) missed_ms: f64,
 }
 
 impl Lone {
-    /// `None` if asked to stop.
+    /// Selects the traces to watch. `None` if asked to stop.
     pub(crate) fn new(workload: &Workload, sampler: &Candidate, stop: Stop<'_>) -> Option<Self> {
         let mut pulse = stop.pulse();
         let calls_of_key = workload.traces_by_key();
         let names: Vec<&str> = workload.keys().names().collect();
         let certain: Vec<bool> =
             names.iter().zip(&calls_of_key).map(|(name, &calls)| is_certain(sampler, name, calls)).collect();
-        // A cap, and other projects' samplers, have reasons beside what a decision states.
+        // Caps, and other projects' samplers, may drop a trace for reasons that the stated
+        // probability does not include.
         let is_told = matches!(sampler, Candidate::Ours(_));
         let mut heaviest: Vec<(f64, usize)> = Vec::new();
         for (arrival, trace) in workload.arrivals().iter().enumerate() {
@@ -145,18 +147,18 @@ impl Lone {
         };
         let traces = heaviest.iter().enumerate().map(trace).collect();
         for places in &mut of_keys {
-            // In order of time.
+            // Arrivals are numbered in order of time.
             places.sort_unstable_by_key(|&place: &usize| heaviest[place].1);
         }
         Some(Self { places, traces, of_keys, is_windowed: is_windowed(sampler), functions })
     }
 
-    /// Whether an arrival is one of them.
+    /// Whether an arrival is watched.
     pub(crate) fn has(&self, arrival: usize) -> bool {
         usize::from(self.places[arrival]) < WATCHED
     }
 
-    /// Watches a run on a draw.
+    /// Starts to watch a run on a draw.
     pub(crate) fn watch(&self, workload: &Workload, draw: &Draw) -> Watch<'_> {
         let recorded_ns = |trace: &Trace| workload.arrivals()[trace.arrival].at_ns;
         let nearby = |trace: &Trace| Nearby::new(recorded_ns(trace), draw.jitter_ms);
@@ -171,8 +173,9 @@ impl Lone {
         }
     }
 
-    /// The part that the mean distance of these runs may lack, for the trace that may add most to
-    /// it of those that all of them kept. Traces of a mixture are in its mean.
+    /// The part that the mean distance of these runs may be missing, for the trace that may add
+    /// most to it among those that all runs kept. Traces in the mixture are left out, because the
+    /// mean includes them.
     pub(crate) fn hidden(&self, runs: &[&Seen], mixture: Option<&Mixture>, mean_ms: f64) -> Hidden {
         let is_mixed = |place: &usize| mixture.is_some_and(|mixture| mixture.places.contains(place));
         let is_kept = |place: &usize| runs.iter().all(|run| run.kept >> place & 1 == 1);
@@ -190,7 +193,7 @@ impl Lone {
 }
 
 impl Watch<'_> {
-    /// Notes a decision about an arrival of this key.
+    /// Records a decision about an arrival of this key.
     pub(crate) fn decided(&mut self, decided: &Decided, key: u32) {
         let place = usize::from(self.lone.places[decided.arrival]);
         if place < WATCHED {
@@ -210,7 +213,7 @@ impl Watch<'_> {
         }
     }
 
-    /// Ends with a tally of all other traces.
+    /// Ends the run. `tally` has all kept traces except the watched ones.
     pub(crate) fn finish(mut self, tally: &Tally<'_>) -> Seen {
         let mut missed: Vec<f64> = self.chances.iter().map(|chance| 1.0 - chance.probability()).collect();
         for (place, nearby) in self.nearby.iter().enumerate() {
@@ -232,14 +235,15 @@ impl Watch<'_> {
 }
 
 impl Seen {
-    /// The watched traces kept, as arrivals.
+    /// The arrivals of the watched traces that were kept.
     pub(crate) fn kept<'l>(&self, lone: &'l Lone) -> impl Iterator<Item = usize> + use<'l> {
         let kept = self.kept;
         let is_kept = move |(place, _): &(usize, &Trace)| kept >> place & 1 == 1;
         lone.traces.iter().enumerate().filter(is_kept).map(|(_, trace)| trace.arrival)
     }
 
-    /// The distance, ms, and dist/entropy if these of the watched traces were kept.
+    /// The distance in ms, and dist/entropy, if exactly the watched traces in the bits of `kept`
+    /// were kept.
     fn score(&self, lone: &Lone, (workload, reference): (&Workload, &Reference), kept: u32) -> (f64, f64) {
         let (mut functions, mut spans) = (self.functions.clone(), self.rest.spans);
         for (place, trace) in lone.traces.iter().enumerate() {
@@ -258,8 +262,8 @@ impl Seen {
     }
 }
 
-/// Whether a key's traces are kept in any run: a constant probability of 1, or bump on a key's only
-/// call.
+/// Whether every run keeps all of a key's traces: the probability is always 1, or the key has a
+/// single call and its first call is always kept.
 fn is_certain(sampler: &Candidate, key: &str, calls: u32) -> bool {
     match sampler {
         Candidate::Ours(Config::Always) => true,
@@ -278,7 +282,7 @@ fn is_windowed(sampler: &Candidate) -> bool {
     matches!(sampler, Candidate::Ours(Config::Bump(bump)) if of_bump(bump.default()))
 }
 
-/// The distance of all traces but one from all of them, ms.
+/// The distance of all traces without this arrival from all traces, ms.
 fn distance_without(workload: &Workload, arrival: usize) -> f64 {
     let square = |calls: &Calls| {
         let function = &workload.functions()[calls.function as usize];
@@ -307,7 +311,7 @@ mod tests {
         Candidate::from(text.parse::<Config>().expect("a sampler"))
     }
 
-    /// As a tally of all the other traces has it.
+    /// Compares with a tally of all other traces.
     #[test]
     fn the_distance_without_a_trace_is_that_of_all_others() {
         let workload = synthetic(300, 2);
@@ -320,7 +324,7 @@ mod tests {
         }
     }
 
-    /// Whatever of the watched traces is added to a run, its score is that of a tally.
+    /// Whatever watched traces are added to a run, its score equals that of a tally.
     #[test]
     fn a_run_with_other_traces_is_scored_as_a_replay() {
         let workload = synthetic(300, 2);
@@ -352,8 +356,8 @@ mod tests {
         }
     }
 
-    /// Each trace's chance is that of all calls of its key, though those that are far away are not
-    /// looked at.
+    /// Skipping calls that are far away does not change a trace's chance: compares with all calls
+    /// of its key.
     #[test]
     fn the_calls_around_a_trace_are_all_that_there_are() {
         let workload = synthetic(4000, 2);
@@ -380,9 +384,9 @@ mod tests {
         }
     }
 
-    /// The first call of a loop is the slow one, and jitter may put it behind others. By chances,
-    /// 24 replays say what 1,500 say without: those have a mean within 4 of its standard errors of
-    /// the true one.
+    /// The first call of a loop is the slow one, and jitter may move it behind others. 24 replays
+    /// by chances give the mean of 1,500 plain ones, which is within 4 of its standard errors of
+    /// the true mean.
     #[test]
     fn a_few_replays_by_chances_have_the_mean_of_many() {
         let workload = late_loop(1000);
@@ -409,14 +413,14 @@ mod tests {
             assert!(deciding.traces == 1 && deciding.usual_mean < 0.2 * deciding.other_mean, "{deciding:?}");
             let all = deciding.usual * deciding.usual_mean + (1.0 - deciding.usual) * deciding.other_mean;
             assert!((all / found.mean - 1.0).abs() < 1e-9, "{deciding:?}");
-            // Single runs are those of replays.
+            // The spread of single runs is that of plain replays.
             assert!((found.sd / sd - 1.0).abs() < 0.1, "{sampler}: {found:?}, {sd}");
         }
     }
 
-    /// A slow trace that is kept with 999 in 1,000: nothing that was not seen, since the decision
-    /// states it. Where windows have edges there is the rule of three. By hand: without it its
-    /// function has no deviation, and a mean that is D/N less.
+    /// A slow trace that is kept with probability 0.999. The decision states this probability, so
+    /// nothing else is hidden; with windows, the rule of three applies. By hand: without the trace
+    /// its function has a standard deviation of 0, and a mean smaller by D/N.
     #[test]
     fn a_trace_that_no_run_missed_is_hidden_where_windows_have_edges() {
         let workload = heavy_tailed(600);

@@ -1,4 +1,4 @@
-//! Folding ids out of the names of a recording, and telling what was folded.
+//! Folds ids in the names of a recording, and reports what was folded.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -6,10 +6,10 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use astracer_samplers::Template;
 use serde::Serialize;
 
-/// The number of different raw names that are distinguished; the rest are not counted.
+/// At most this many different raw names are counted.
 const RAW_NAMES_MAX: usize = 1 << 20;
 
-/// Applies a [`Template`] to names and counts what became what.
+/// Applies a [`Template`] to names, and counts how many raw names became each folded name.
 #[derive(Debug)]
 pub struct NameFolding {
     template: Template,
@@ -22,18 +22,18 @@ pub struct NameFolding {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Folded {
-    /// Different names, as recorded, that held ids.
+    /// Different recorded names that contained ids.
     pub raw_names: u64,
-    /// Different names that they became.
+    /// Different folded names.
     pub names: u64,
-    /// The name that most of them became.
+    /// The folded name with the most raw names.
     pub largest: Option<String>,
     /// The number of raw names folded into that name.
     pub largest_raw_names: u64,
 }
 
 impl NameFolding {
-    /// Folds by this template.
+    /// Folds names by this template.
     pub fn new(template: Template) -> Self {
         Self { template, seen: HashSet::new(), raw_names: BTreeMap::new() }
     }
@@ -44,7 +44,7 @@ impl NameFolding {
             out.push_str(raw);
             return;
         }
-        // A fixed hasher: what is reported must not change from run to run.
+        // A hasher without a random seed: the report must not change from run to run.
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(raw);
         if self.seen.len() < RAW_NAMES_MAX && self.seen.insert(hash) {
             *self.raw_names.entry(out.clone()).or_default() += 1;

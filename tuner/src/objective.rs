@@ -6,21 +6,21 @@ use std::str::FromStr;
 use crate::expect::{Expected, Extras};
 use crate::statistics::normal_quantile;
 
-/// One number that says how bad a kept part is; 0 is perfect.
+/// A number that rates what is kept; 0 is perfect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Measure {
-    /// SS by IEn: the paper's.
+    /// SS divided by IEn, as in the paper.
     DistOverEntropy,
-    /// Share of the call trees that are not found.
+    /// The share of call trees that are not found.
     CallTrees,
-    /// Relative error of the functions' numbers of calls, estimated by weights.
+    /// The relative error of the functions' numbers of calls, estimated by weights.
     Counts,
-    /// Distance of the functions' latency histograms: see [`crate::latency`].
+    /// The distance of the functions' latency histograms: see [`crate::latency`].
     Latency,
-    /// Share of the path kinds that are not found: see [`crate::paths`].
+    /// The share of path kinds that are not found: see [`crate::paths`].
     Paths,
-    /// Distance of the path kinds' shares: see [`crate::paths::PathScore::path_distance`].
+    /// The distance of the path kinds' shares: see [`crate::paths::PathScore::path_distance`].
     PathDistance,
 }
 
@@ -41,8 +41,8 @@ impl Measure {
         ("path-distance", Self::PathDistance),
     ];
 
-    /// Its value. Infinite where the sampler has no weights to estimate counts by, or latencies or
-    /// paths were not looked at.
+    /// The value of this measure. Infinite if it needs something that is missing: weights to
+    /// estimate counts by, or latencies or paths that were not requested.
     pub fn of(self, kept: &Expected) -> f64 {
         match self {
             Self::DistOverEntropy => kept.dist_over_entropy,
@@ -57,29 +57,30 @@ impl Measure {
 }
 
 impl Objective {
-    /// The paper's: dist/entropy alone.
+    /// The paper's objective: dist/entropy alone.
     pub fn paper() -> Self {
         Self { terms: vec![(1.0, Measure::DistOverEntropy)] }
     }
 
-    /// Whether it needs weights, which a token bucket does not have.
+    /// Whether the objective needs weights, which a token bucket does not have.
     pub fn needs_weights(&self) -> bool {
         self.terms.iter().any(|&(_, measure)| measure == Measure::Counts)
     }
 
-    /// Whether it needs the number of call trees found.
+    /// Whether the objective needs the number of call trees found.
     pub fn needs_call_trees(&self) -> bool {
         self.terms.iter().any(|&(_, measure)| measure == Measure::CallTrees)
     }
 
-    /// The measures it needs that take memory and time of their own.
+    /// The measures of the objective that cost extra memory and time.
     pub fn extras(&self) -> Extras {
         let has = |measures: &[Measure]| self.terms.iter().any(|(_, measure)| measures.contains(measure));
         Extras { latencies: has(&[Measure::Latency]), paths: has(&[Measure::Paths, Measure::PathDistance]) }
     }
 
-    /// Its value. A single measure stands for itself; in a sum each measure is divided by its value
-    /// for `baseline` (an equal share of everything), so that milliseconds and shares can be added.
+    /// The value of the objective. A single measure is returned as it is. In a sum, each measure is
+    /// divided by its value for `baseline` (an equal share of everything), so that milliseconds and
+    /// shares can be added.
     pub fn of(&self, kept: &Expected, baseline: &Expected) -> f64 {
         match self.terms[..] {
             [(_, only)] => only.of(kept),
@@ -87,7 +88,8 @@ impl Objective {
         }
     }
 
-    /// The sum of the measures, each divided by its value for `baseline`, a single one too.
+    /// The sum of the measures, each divided by its value for `baseline`, even if there is only
+    /// one.
     fn relative(&self, kept: &Expected, baseline: &Expected) -> f64 {
         let relative = |measure: Measure| match measure.of(baseline) {
             value if value > 0.0 => measure.of(kept) / value,
@@ -97,17 +99,17 @@ impl Objective {
     }
 }
 
-/// The weight of the relative error of counts beside the objective: parameters whose counts err by
-/// 10 % more must have an objective smaller by as much. The objective is flat in many parameters,
-/// of which this chooses the more useful.
+/// The weight of the relative error of counts besides the objective. Parameters whose counts have a
+/// relative error larger by 10 percentage points need an objective smaller by about as much. The
+/// objective hardly changes with many parameters, and this term picks the more useful ones.
 const COUNT_WEIGHT: f64 = 1.0;
 
-/// The factor by which a relative error of counts makes a value larger.
+/// The factor by which a relative error of counts increases a value.
 pub(crate) fn count_factor(error: f64) -> f64 {
     1.0 + COUNT_WEIGHT * error
 }
 
-/// An objective over several draws, next to an equal share.
+/// An objective over several draws, compared with an equal share.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) objective: Objective,
@@ -118,17 +120,17 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The objective's mean over the draws, or the quantile of single runs.
+    /// The mean of the objective over the draws, or its quantile over single runs.
     ///
-    /// A draw's score is a mean over randomness already, with a deviation of SS; together with the
-    /// spread of the draws that is the variance of single runs, whose quantile is taken as that of
-    /// a lognormal distribution.
+    /// The score of a draw is already a mean over random numbers, and has a standard deviation of
+    /// SS. Together with the spread between draws this gives the variance of single runs. The
+    /// quantile assumes that they have a lognormal distribution.
     pub(crate) fn value(&self, scores: &[Expected]) -> f64 {
         self.over(scores, |score| self.objective.of(score, &self.baseline))
     }
 
-    /// The value beside an equal share of the same size, so that parts of different sizes can be
-    /// compared.
+    /// The value relative to an equal share of the same size, by which results of different sizes
+    /// can be compared.
     pub(crate) fn beside(&self, kept: &Expected, share: &Expected) -> f64 {
         self.over(std::slice::from_ref(kept), |kept| self.objective.relative(kept, share))
     }
@@ -231,8 +233,8 @@ mod tests {
         }
     }
 
-    /// By hand: values 8 and 12, each with a relative deviation of 0.3, have mean 10 and variance
-    /// 4 + 9.36.
+    /// By hand: the values 8 and 12, each with a relative standard deviation of 0.3, have mean 10
+    /// and variance 4 + 9.36.
     #[test]
     fn a_risk_is_a_quantile_of_single_runs() {
         let score = |value: f64| Expected {
@@ -255,7 +257,7 @@ mod tests {
             Expected { dist_over_entropy: 5.0, call_trees: 9.0, call_trees_all: 10.0, ..Expected::default() };
         let baseline = Expected { dist_over_entropy: 20.0, call_trees: 5.0, ..kept };
         let objective: Objective = "1*dist/entropy+2*call-trees".parse().expect("an objective");
-        // 5 / 20, and twice 0.1 / 0.5.
+        // 5 / 20, plus twice 0.1 / 0.5.
         assert!((objective.of(&kept, &baseline) - (0.25 + 0.4)).abs() < 1e-12);
         assert_eq!(Objective::paper().of(&kept, &baseline), 5.0);
         let target = |objective| Target { objective, risk: None, baseline: Expected::default() };

@@ -1,14 +1,14 @@
-//! Path kinds of what is kept, against the whole's.
+//! Compares the path kinds of what is kept with those of the whole.
 //!
 //! A trace's path kind is the set of functions with at least 5 % of its critical time (see
-//! [`astracer_analysis::kinds`]). It is known when the trace has ended. A head decision is made
-//! before that, so no sampler here decides by it.
+//! [`astracer_analysis::kinds`]). It is known only when the trace has ended, and head decisions are
+//! made before that, so no sampler here can use it.
 
 use serde::Serialize;
 
 use crate::workload::Workload;
 
-/// Measures of whether a kept part still tells the functions that requests wait for.
+/// Measures of how well the kept traces still show which functions requests wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PathScore {
@@ -16,40 +16,39 @@ pub struct PathScore {
     pub paths: u64,
     /// Path kinds in the whole.
     pub paths_all: u64,
-    /// Half the sum, over the path kinds, of the absolute differences between their shares of the
-    /// kept traces, by weight, and of all traces: 0 if the shares are the same, 1 if nothing is
-    /// kept.
+    /// Half the sum, over the path kinds, of the absolute differences between their weighted shares
+    /// of the kept traces and their shares of all traces: 0 if the shares are equal, 1 if nothing
+    /// is kept.
     pub path_distance: f64,
 }
 
-/// The kept traces by path kind, summed up one by one.
+/// Sums the kept traces by path kind.
 #[derive(Clone, Debug)]
 pub struct PathTally<'w> {
     workload: &'w Workload,
-    /// By path kind.
+    /// The sum of weights of each path kind.
     weights: Vec<f64>,
 }
 
 impl<'w> PathTally<'w> {
-    /// Nothing kept yet.
+    /// A tally of no traces.
     pub fn new(workload: &'w Workload) -> Self {
         Self { workload, weights: vec![0.0; workload.path_kinds().len()] }
     }
 
-    /// Keeps one arrival, which stands for `weight` traces. Samplers that tell no weight count each
-    /// trace once.
+    /// Adds one kept arrival that stands for `weight` traces. Pass 1 for samplers without weights.
     pub fn keep(&mut self, arrival: usize, weight: f64) {
         self.weights[self.workload.arrivals()[arrival].path_kind as usize] += weight;
     }
 
-    /// The measures of what was kept.
+    /// The measures of the traces added so far.
     pub fn score(&self) -> PathScore {
         score(self.workload.path_kinds(), self.workload.arrivals().len() as f64, &self.weights)
     }
 }
 
-/// The measures of what is kept, from the traces of each kind, those of all, and sums of weights by
-/// kind.
+/// The measures, from the number of traces of each kind, the number of all traces, and the sum of
+/// kept weights of each kind.
 pub(crate) fn score(kinds: &[u32], all: f64, weights: &[f64]) -> PathScore {
     let kept = weights.iter().sum::<f64>();
     let differences = kinds.iter().zip(weights).map(|(&traces, weight)| {
@@ -83,7 +82,7 @@ mod tests {
         assert_eq!((score.paths, score.path_distance), (kinds.len() as u64, 0.0));
         assert_eq!(score.paths_all, score.paths);
         assert!(kinds.len() > 2, "{kinds:?}");
-        // Only the first arrival of each of two kinds: shares 3/4 and 1/4.
+        // One arrival of each of two kinds only: their shares are 3/4 and 1/4.
         let of_kind = |kind: u32| {
             workload.arrivals().iter().position(|arrival| arrival.path_kind == kind).expect("a trace")
         };

@@ -1,14 +1,15 @@
-//! A probability for each key, found by annealing.
+//! Annealing over a separate probability for each key.
 //!
-//! A key whose durations vary little, or whose functions other keys have too, needs few traces; one
-//! with rare slow calls needs all of them. No function of count and time can know that: a recording
-//! does. Each point is a probability for each key, and the objective is averaged over draws that
-//! leave out blocks of time in turn, so that a probability is not fitted to what happened once. A
-//! floor on each key's expected number of traces kept makes weights usable.
+//! A key whose durations vary little, or whose functions also occur with other keys, needs few
+//! traces. A key with rare slow calls needs all of them. No function of count and time can know
+//! this, but a recording shows it. A point of the search has a probability for each key. The
+//! objective is averaged over draws that leave out blocks of time in turn, so that probabilities
+//! are not fitted to events that happened once. A floor on each key's expected number of kept
+//! traces keeps weights usable.
 //!
-//! Below the probabilities lies a curve: p = max(p_key, curve(count)), so that a key's first calls
-//! after a pause are kept as well. Without one (a lambda of 0) probabilities are constant, and
-//! nothing is counted.
+//! A key's probability may be combined with a curve: p = max(p_key, curve(count)), so that the
+//! key's first calls after a pause are kept as well. Without a curve (lambda = 0), probabilities
+//! are constant and nothing is counted.
 
 mod levels;
 
@@ -29,51 +30,51 @@ use crate::stop::Stop;
 use crate::workload::{Arrival, PartSums, Workload};
 use levels::{Decided, LEVELS, Levels, OwnKeys, Rows, Scratch};
 
-/// Keys, those with most bytes, that have probabilities of their own at most; others keep the
-/// common parameters.
+/// At most this many keys, those with the most bytes, get their own probabilities. All others have
+/// the common parameters.
 const KEYS_MAX: usize = 256;
-/// All tables together take no more than about this; there are fewer keys if they would.
+/// All tables together take about this much at most; fewer keys get probabilities if they would
+/// take more.
 const TABLES_BYTES_MAX: usize = 256 << 20;
-/// Floors that are tried, traces; the most that is cheap enough is taken.
+/// The floors tried, in traces; the largest one that is cheap enough is used.
 const FLOORS: [f64; 6] = [40.0, 20.0, 10.0, 5.0, 3.0, 1.0];
-/// A key without a floor has a probability that keeps this number of traces at least, in
-/// expectation, or fewer where that would cost more than a floor may; with fewer than the second
-/// number nothing can be told of a key.
+/// Without a floor, a key's probability still keeps at least [`FLOOR_MIN`] traces in expectation,
+/// or fewer if this would cost more than a floor may. Below [`FLOOR_LEAST`] traces, nothing can be
+/// said about a key.
 const FLOOR_MIN: f64 = 0.5;
 const FLOOR_LEAST: f64 = 0.01;
-/// A floor may cost this share of each limit.
+/// Floors may use up this share of each limit.
 const FLOOR_COST_MAX: f64 = 0.5;
-/// Most moves change one or two keys.
+/// A step changes at most this many keys.
 const KEYS_MOVED: u32 = 3;
-/// A function's share of the cost of a score, in units of some ns: a root and a logarithm.
+/// The cost of a function in a score, in units of a few ns: a square root and a logarithm.
 const FUNCTION_COST: usize = 10;
-/// Halvings of the way to the greatest common probability within the limits.
+/// Bisection steps to find the largest common probability within the limits.
 const HALVINGS: u32 = 30;
-/// With a share of the bytes above this, a key is a loop: its first calls matter, and a constant
-/// averages them away.
+/// A key with a larger share of the bytes is a loop. Its first calls matter, and a constant
+/// probability treats them like all others.
 const LOOP_SHARE: f64 = 0.8;
 
-/// The search's tables and bounds.
+/// The tables and bounds of the search.
 #[derive(Debug)]
 pub(crate) struct PerKey<'t> {
     keys: OwnKeys,
-    /// One for each draw.
+    /// One table for each draw.
     levels: Vec<Levels>,
     rows: Rows,
-    /// By key and level, the shares of all bytes and traces that are kept, mean over the draws; and
-    /// those of other keys.
+    /// For each key and level, the kept shares of all bytes and traces, as means over the draws.
     kept: Vec<(f64, f64)>,
     kept_others: (f64, f64),
     count_errors: CountErrors,
     /// For each own key, the logarithm of Neyman's probability.
     weights: Vec<f64>,
-    /// Below the probabilities.
+    /// The curve that own keys have besides their probabilities.
     curve: DecayingCurve,
     limits: Limits,
     scale: Scale,
     target: &'t Target,
     stop: Stop<'t>,
-    /// The least number of traces kept of a key, in expectation.
+    /// The floor on the expected number of kept traces of each key.
     pub(crate) min_kept: f64,
 }
 
@@ -82,11 +83,11 @@ pub(crate) struct PerKey<'t> {
 pub(crate) struct Found {
     /// Keys, each with its parameters.
     pub(crate) keys: Vec<(usize, Parameters)>,
-    /// The objective's value.
+    /// The value of the objective.
     pub(crate) value: f64,
-    /// The value that was minimised: the objective's, larger by the error of counts.
+    /// The minimised value: the objective, increased by the error of counts.
     pub(crate) minimised: f64,
-    /// The floor on each key's expected kept number of traces.
+    /// The floor on the expected number of kept traces of each key.
     pub(crate) min_kept: f64,
     pub(crate) evaluations: u64,
 }
@@ -101,7 +102,8 @@ struct DecayingCurve {
 }
 
 impl DecayingCurve {
-    /// With lambda reduced to a share of it; `None` of samplers without a decaying count.
+    /// The common curve with lambda multiplied by `share`; `None` for samplers without a decaying
+    /// count.
     fn of(common: &Parameters, share: f64) -> Option<Self> {
         let Parameters::Decaying { lambda, min, half_life_s, exponent } = *common else { return None };
         Some(Self { lambda: crate::space::round_to_4_digits(lambda * share), min, half_life_s, exponent })
@@ -111,7 +113,7 @@ impl DecayingCurve {
         -(-(self.lambda / count).powf(self.exponent)).exp_m1()
     }
 
-    /// A key's parameters with this least probability.
+    /// A key's parameters with this minimum probability.
     fn with_least(&self, probability: f64) -> Parameters {
         let Self { lambda, half_life_s, exponent, .. } = *self;
         match lambda > 0.0 {
@@ -121,7 +123,7 @@ impl DecayingCurve {
     }
 }
 
-/// The calls of one key so far.
+/// The decayed number of a key's calls, and the time of the latest.
 #[derive(Clone, Copy, Debug)]
 struct Count {
     at_ns: u64,
@@ -129,7 +131,7 @@ struct Count {
 }
 
 impl Count {
-    /// Counts a call; returns the decayed count before it, `None` if it is the first.
+    /// Counts a call. Returns the decayed count before it, or `None` for the first call.
     fn add(count: &mut Option<Self>, at_ns: u64, half_life_s: f64) -> Option<f64> {
         let before = count.map(|count| {
             let half_lives = at_ns.saturating_sub(count.at_ns) as f64 / 1e9 / half_life_s;
@@ -140,7 +142,7 @@ impl Count {
     }
 }
 
-/// By key: its traces and their bytes.
+/// The number of traces and bytes of each key.
 fn sizes(workload: &Workload) -> Vec<(f64, f64)> {
     let mut sizes = vec![(0.0, 0.0); workload.keys().len()];
     for arrival in workload.arrivals() {
@@ -151,8 +153,9 @@ fn sizes(workload: &Workload) -> Vec<(f64, f64)> {
     sizes
 }
 
-/// By key: ln(p) for Neyman's p, the root of the key's share in SS^2 by its bytes. A trace's share
-/// is the square of what its absence moves a function's mean by, and its deviation.
+/// ln(p) of Neyman's allocation for each key, where p is the root of the key's share in SS^2
+/// divided by its bytes. The share of a trace is the sum of squares of how much its absence changes
+/// its functions' means and standard deviations.
 fn neyman(workload: &Workload, sizes: &[(f64, f64)]) -> Vec<f64> {
     let mut shares = vec![0.0; sizes.len()];
     for (index, arrival) in workload.arrivals().iter().enumerate() {
@@ -164,12 +167,12 @@ fn neyman(workload: &Workload, sizes: &[(f64, f64)]) -> Vec<f64> {
             shares[arrival.key as usize] += mean_moved * mean_moved + sd_moved * sd_moved;
         }
     }
-    // A key without a share is at its floor.
+    // A key with a share of 0 gets its floor.
     let logarithm = |(share, (_, bytes)): (&f64, &(f64, f64))| (0.5 * (share / bytes).ln()).max(-1e3);
     shares.iter().zip(sizes).map(logarithm).collect()
 }
 
-/// The share of the bytes of the key that has most, if that is a loop's.
+/// The share of the bytes of the largest key, if this makes it a loop.
 pub(crate) fn loop_share(workload: &Workload) -> Option<f64> {
     let sizes = sizes(workload);
     let all: f64 = sizes.iter().map(|(_, bytes)| bytes).sum();
@@ -177,14 +180,14 @@ pub(crate) fn loop_share(workload: &Workload) -> Option<f64> {
     Some(most / all).filter(|&share| share > LOOP_SHARE)
 }
 
-/// The part of the traces and of their bytes that floors may cost, where limits allow these shares
-/// of bytes and traces.
+/// The numbers of traces and bytes that floors may use up, if limits allow these shares of bytes
+/// and traces.
 fn affordable(sizes: &[(f64, f64)], (bytes_max, traces_max): (f64, f64)) -> (f64, f64) {
     let (traces, bytes) = sizes.iter().fold((0.0, 0.0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
     (FLOOR_COST_MAX * traces_max * traces, FLOOR_COST_MAX * bytes_max * bytes)
 }
 
-/// The most of [`FLOORS`] that costs at most half of each limit; 0 if none does.
+/// The largest of [`FLOORS`] that uses up at most half of each limit; 0 if all use more.
 fn default_floor(sizes: &[(f64, f64)], largest: (f64, f64)) -> f64 {
     let (traces_max, bytes_max) = affordable(sizes, largest);
     let fits = |floor: &f64| {
@@ -198,7 +201,7 @@ fn default_floor(sizes: &[(f64, f64)], largest: (f64, f64)) -> f64 {
     FLOORS.into_iter().find(fits).unwrap_or(0.0)
 }
 
-/// The least number of traces kept of any key, in expectation, whatever the floor.
+/// The expected number of traces that is kept of each key even without a floor.
 fn least_floor(sizes: &[(f64, f64)], largest: (f64, f64)) -> f64 {
     let (traces_max, bytes_max) = affordable(sizes, largest);
     let kept = || sizes.iter().filter(|(traces, _)| *traces > 0.0);
@@ -206,8 +209,8 @@ fn least_floor(sizes: &[(f64, f64)], largest: (f64, f64)) -> f64 {
     (bytes_max / bytes_of_one).min(traces_max / kept().count() as f64).clamp(FLOOR_LEAST, FLOOR_MIN)
 }
 
-/// Whether this number of traces kept of each key is more than the limits allow, where keys have
-/// this share of their traces.
+/// Whether keeping `floor` traces of each key exceeds the limits, if keys have this share of their
+/// traces in the workload.
 pub(crate) fn is_too_much(workload: &Workload, (floor, share): (f64, f64), limits: Limits) -> bool {
     let sizes = sizes(workload);
     let kept = sizes.iter().filter(|(traces, _)| *traces > 0.0).map(|(traces, bytes)| {
@@ -219,13 +222,13 @@ pub(crate) fn is_too_much(workload: &Workload, (floor, share): (f64, f64), limit
     limits.excess(&Scale::new(workload).kept((kept.0 / all.1, kept.1 / all.0))) > 0.0
 }
 
-/// A workload without the blocks of time that a sample leaves out.
+/// A workload without the blocks of time that a search sample leaves out.
 #[derive(Debug)]
 struct Sample<'w> {
     workload: &'w Workload,
     /// The sample's number; `None` leaves nothing out.
     number: Option<usize>,
-    /// Of its arrivals: the same for all draws.
+    /// Sums over the sample's arrivals, which are the same for all draws.
     sums: PartSums,
 }
 
@@ -238,15 +241,15 @@ impl<'w> Sample<'w> {
     }
 }
 
-/// Leaves out the blocks of time of the sample of this number.
+/// Removes the blocks of time that the sample with this number leaves out.
 fn retain(workload: &Workload, number: Option<usize>, order: &mut Vec<(u64, u32)>) {
     let Some(number) = number else { return };
     let block = blocks::of(workload, blocks::BLOCKS);
     order.retain(|&(_, index)| !blocks::is_left_out(number, block(index as usize)));
 }
 
-/// The tables of one draw of a sample; `None` if asked to stop. Curves: of keys with probabilities
-/// of their own, and of all others.
+/// The tables of one draw of a sample; `None` if asked to stop. `own` is the curve of keys with
+/// their own probabilities, and `others` that of all other keys.
 fn tables(
     sample: &Sample<'_>,
     own_keys: &OwnKeys,
@@ -260,7 +263,8 @@ fn tables(
     let mut numbers = Numbers::new(workload, draw);
     let mut records = Records::new(workload);
     let mut counts: Vec<Option<Count>> = vec![None; records.len()];
-    // Constants hang on no count, and where all keys have records none is taken away from another.
+    // Constant probabilities do not depend on counts, and if all keys have records, none is
+    // evicted.
     let uncounted = own.lambda == 0.0 && records.has_all();
     let decide = |arrival: &Arrival| {
         let is_own = own_keys.is_own(arrival.key);
@@ -285,23 +289,22 @@ fn tables(
     Levels::new((workload, &order), &sample.sums, own_keys, decide, stop)
 }
 
-/// The draws that have calls of a function, over which squared errors of its count by weight are
-/// averaged.
+/// Averages squared errors of weighted counts over the draws in which a function has calls.
 #[derive(Debug)]
 struct CountErrors {
-    /// By own function.
+    /// For each own function, the number of draws in which it has calls.
     draws: Vec<f64>,
-    /// The sum over all other functions of the roots of their means.
+    /// The sum over all other functions of their root mean square errors.
     others: f64,
-    /// The number of functions that some draw has.
+    /// The number of functions that have calls in some draw.
     functions: f64,
 }
 
 impl CountErrors {
-    /// Takes the squared errors that do not hang on the point.
+    /// Takes the squared errors that do not depend on the point out of `levels`.
     fn new(levels: &mut [Levels], keys: &OwnKeys) -> Self {
         let mut draws = Vec::new();
-        // Of other functions: the sum of squares, and the draws.
+        // For each other function, the sum of squares and the number of draws.
         let mut others: Vec<(f64, f64)> = Vec::new();
         for levels in levels {
             let has_calls = levels.own_functions(keys).map(|&(calls, ..)| f64::from(u8::from(calls > 0.0)));
@@ -321,7 +324,7 @@ impl CountErrors {
         }
     }
 
-    /// The mean over functions of the roots of mean squares, given the sums of squares of own
+    /// The mean over functions of the root mean square error, given the sums of squares of own
     /// functions.
     fn mean(&self, squares: &[f64]) -> f64 {
         let own = squares.iter().zip(&self.draws).map(|(sum, draws)| (sum / draws.max(1.0)).sqrt());
@@ -330,9 +333,9 @@ impl CountErrors {
 }
 
 impl<'t> PerKey<'t> {
-    /// Sums up draws of a workload; `None` if asked to stop, or if there are not two keys to shift
-    /// anything between. `curve_share`: lambda of the curve below the probabilities, as a share of
-    /// the common parameters'.
+    /// Builds the tables of some draws; `None` if asked to stop, or if there are fewer than two
+    /// keys to shift traces between. `curve_share` is lambda of the own keys' curve, as a share of
+    /// lambda of the common parameters.
     pub(crate) fn new(
         workload: &Workload,
         (common, curve_share): (&Parameters, f64),
@@ -392,8 +395,8 @@ impl<'t> PerKey<'t> {
         Some(per_key)
     }
 
-    /// The shares of bytes and traces that each level keeps: exact means, since they are linear in
-    /// probabilities.
+    /// The shares of bytes and traces that each level keeps. These means are exact, because they
+    /// are linear in the probabilities.
     fn sum_kept(&mut self) {
         let mut all = [0.0; 2];
         let mut others = [0.0; 2];
@@ -416,14 +419,15 @@ impl<'t> PerKey<'t> {
             .collect();
     }
 
-    /// The cost of a score, in units of some ns.
+    /// The cost of a score, in units of a few ns.
     pub(crate) fn cost(&self) -> u64 {
         let row = self.keys.table_len() / LEVELS;
         let functions: usize = self.levels.iter().map(Levels::functions).sum();
         (row * self.levels.len() + FUNCTION_COST * functions) as u64
     }
 
-    /// Searches from the greatest common probability; `None` if nothing is within the limits.
+    /// Searches from the largest common probability and from Neyman's allocation, in turn; `None`
+    /// if neither is within the limits.
     pub(crate) fn search(
         &self,
         (starts, schedule): (u64, Schedule),
@@ -453,9 +457,9 @@ impl<'t> PerKey<'t> {
         })
     }
 
-    /// Where a walk begins: at the same probability for all keys, or at Neyman's allocation, which
-    /// is in proportion to the root of a key's share in SS^2 by its bytes, either as large as the
-    /// limits allow.
+    /// The start of a walk: the same probability for all keys or, with `by_weight`, Neyman's
+    /// allocation, which is proportional to the root of a key's share in SS^2 divided by its bytes.
+    /// Either is scaled to be as large as the limits allow.
     fn start(&self, by_weight: bool) -> Option<Vec<u8>> {
         let scaled = |shift: f64| -> Vec<u8> {
             let level = |(own, weight): (&levels::OwnKey, &f64)| {
@@ -497,7 +501,7 @@ impl Landscape for PerKey<'_> {
         for _ in 0..1 + random.below(KEYS_MOVED) {
             let moved = random.below(point.len() as u32) as usize;
             let by = scale * last * random.cauchy();
-            // At least by one.
+            // At least one level.
             let by = by.signum() * by.abs().ceil();
             point[moved] = (f64::from(point[moved]) + by).clamp(0.0, last) as u8;
         }

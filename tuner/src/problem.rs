@@ -1,5 +1,5 @@
-//! One tuning problem: a sampler's parameters, limits and an objective; and what was seen while
-//! searching it.
+//! A tuning problem (a sampler's parameters, limits and an objective), and an archive of what a
+//! search has seen.
 
 use serde::Serialize;
 
@@ -11,38 +11,38 @@ use crate::random::Random;
 use crate::space::{self, Parameters, Point};
 use crate::stop::Stop;
 
-/// Random points tried before they are pulled into the limits.
+/// Random points tried before some are moved into the limits.
 const DRAWS: u32 = 50;
-/// Halvings of the way between a point that keeps too much and one that keeps too little.
+/// Bisection steps between a point that keeps too much and one that keeps too little.
 const HALVINGS: u32 = 40;
-/// A front longer than this is thinned out.
+/// Longer fronts are thinned out.
 const FRONT_MAX: usize = 256;
 
-/// A search: which parameters, within which limits, for which objective.
+/// Which parameters are searched, within which limits, and for which objective.
 #[derive(Debug)]
 pub(crate) struct Problem<'t, F> {
     pub(crate) family: &'t F,
     pub(crate) limits: Limits,
     pub(crate) scale: Scale,
     pub(crate) target: &'t Target,
-    /// Whether one key has nearly all bytes. A loop's calls are alike, so its objective is flat in
-    /// how many of them are kept, and the rare functions below it are counted by a few traces: the
-    /// error of counts has a weight then.
+    /// Whether one key has nearly all bytes. A loop's calls are alike, so its objective hardly
+    /// depends on how many of them are kept, while the counts of rare functions below it depend on
+    /// a few traces. So the error of counts is part of the minimised value in this case.
     pub(crate) is_loop: bool,
-    /// Asked during each score.
+    /// Checked during each score.
     pub(crate) stop: Stop<'t>,
 }
 
-/// A point with its score.
+/// A point and its score.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Evaluated<P = Point> {
     pub(crate) point: P,
-    /// Mean over the draws.
+    /// The mean over the draws.
     pub(crate) expected: Expected,
-    /// The objective's value.
+    /// The value of the objective.
     pub(crate) objective: f64,
-    /// The value that a search minimises: the objective's, and where counts have a weight larger by
-    /// their error.
+    /// The value that a search minimises: the objective, which for a loop is increased by the error
+    /// of counts.
     pub(crate) value: f64,
 }
 
@@ -72,8 +72,8 @@ impl<F: Family> Problem<'_, F> {
     pub(crate) fn feasible(&self, random: &mut Random) -> Option<Point> {
         let mut last_draws = Vec::new();
         for _ in 0..DRAWS {
-            // Sizes are so cheap that hundreds are looked at before a first score, and a pulse
-            // begins anew for each.
+            // Sizes are so cheap that hundreds are calculated before the first score. Each
+            // calculation starts a new pulse and ends before the pulse's first check.
             if self.stop.is_asked() {
                 return None;
             }
@@ -84,14 +84,14 @@ impl<F: Family> Problem<'_, F> {
             }
             last_draws.push((point, self.limits.excess(&kept) > 0.0));
         }
-        // Pull them in: towards the least that their window can keep, or the most.
+        // Moves the points towards the least that their window can keep, or towards the most.
         for (point, too_much) in last_draws {
             if self.stop.is_asked() {
                 return None;
             }
             let (least, most) = self.family.extremes(&point);
             let target = if too_much { least } else { most };
-            // Where the end of the way violates the limits on the same side, so does all of it.
+            // If the end of the line violates the limits on the same side, so does all of it.
             let at_end = self.kept(&target)?;
             if (if too_much { self.limits.excess(&at_end) } else { self.limits.shortfall(&at_end) }) > 0.0 {
                 continue;
@@ -113,8 +113,8 @@ impl<F: Family> Problem<'_, F> {
         None
     }
 
-    /// The point that violates the limits least, and why nothing satisfies them. `None` if asked to
-    /// stop.
+    /// The corner that violates the limits least, and why nothing satisfies them. `None` if asked
+    /// to stop.
     pub(crate) fn infeasible(&self, scratch: &mut F::Scratch) -> Option<(Evaluated, String)> {
         let mut nearest: Option<(f64, Point, Kept)> = None;
         let mut some_keep_little_enough = false;
@@ -163,9 +163,9 @@ impl<F: Family> Problem<'_, F> {
     }
 }
 
-/// A search space: points with neighbours, some of them forbidden, each with a score.
+/// A search space: points with neighbours, some of them outside the limits, each with a score.
 pub(crate) trait Landscape: Sync {
-    /// A place.
+    /// A point of the space.
     type Point: Clone;
     /// Working memory of one thread.
     type Scratch: Default;
@@ -180,7 +180,7 @@ pub(crate) trait Landscape: Sync {
     fn evaluate(&self, point: &Self::Point, scratch: &mut Self::Scratch) -> Option<Evaluated<Self::Point>>;
 }
 
-/// The same parameters for every key.
+/// The search for common parameters of all keys.
 impl<F: Family> Landscape for Problem<'_, F> {
     type Point = Point;
     type Scratch = F::Scratch;
@@ -201,17 +201,17 @@ impl<F: Family> Landscape for Problem<'_, F> {
     }
 }
 
-/// The points that a search has seen.
+/// The points that a search has scored.
 #[derive(Clone, Debug)]
 pub(crate) struct Archive<P = Point> {
     pub(crate) best: Option<Evaluated<P>>,
     /// The number of points scored.
     pub(crate) evaluations: u64,
-    /// At which evaluations the best became better, and how good it was then.
+    /// The evaluations that improved the best value, each with that value.
     pub(crate) convergence: Vec<(u64, f64)>,
-    /// No other point is smaller and has a better objective.
+    /// Points for which no smaller one has a better objective.
     pub(crate) by_objective: Front<P>,
-    /// No other point is smaller and finds more call trees.
+    /// Points for which no smaller one finds more call trees.
     pub(crate) by_call_trees: Front<P>,
 }
 
@@ -238,7 +238,7 @@ impl<P: Clone> Archive<P> {
         self.by_call_trees.add(&evaluated, -evaluated.expected.call_trees);
     }
 
-    /// Takes in another search's fronts.
+    /// Adds the fronts of another search.
     pub(crate) fn merge_fronts(&mut self, other: &Self) {
         for (evaluated, bad) in &other.by_objective.points {
             self.by_objective.add(evaluated, *bad);
@@ -249,10 +249,10 @@ impl<P: Clone> Archive<P> {
     }
 }
 
-/// Points of which none is both smaller and better than another; ascending in size.
+/// Points of which none is both smaller and better than another, ascending by size.
 #[derive(Clone, Debug)]
 pub(crate) struct Front<P = Point> {
-    /// Each with the number that is to be small besides the size.
+    /// Each point with the number to minimise besides the size.
     points: Vec<(Evaluated<P>, f64)>,
 }
 
@@ -284,7 +284,7 @@ impl<P: Clone> Front<P> {
         }
     }
 
-    /// Drops the point whose neighbours lie closest to each other in size.
+    /// Drops the point whose neighbours are closest to each other in size.
     fn thin(&mut self) {
         let log_size = |point: &(Evaluated<P>, f64)| point.0.expected.tfcr.max(f64::MIN_POSITIVE).ln();
         let gap = |place: usize| log_size(&self.points[place + 1]) - log_size(&self.points[place - 1]);

@@ -1,25 +1,26 @@
-//! The record that each call counts in, where a recording has more keys than a sampler's table
+//! Simulates which record each call counts in, for recordings with more keys than a sampler's table
 //! holds.
 //!
-//! The steps are those of the table itself, in one thread. A new key takes a free record. When
-//! there is none, the longest idle keys give theirs up: a sixteenth of all at most, once in an
-//! eighth of the time that they must have been idle for, and their records rest until the next
-//! time. A key that finds no room shares the overflow record with all others that do not, so that
-//! 90,000 keys in it are sampled as one busy key.
+//! It follows the steps of the table itself, in a single thread. A new key takes a free record. If
+//! there is none, the keys that have been idle for longest are evicted: at most a sixteenth of all
+//! keys, at most once per eighth of the idle time required, and their records become free only at
+//! the next such sweep. All keys that do not fit share the overflow record, so 90,000 keys in it
+//! are sampled like one busy key.
 
 use astracer_samplers::Limits;
 
 use crate::workload::Workload;
 
-/// The share of the records that leave at once, and of the idle time between two such times.
+/// A sweep evicts at most one in [`LEAVING`] records, and there are at most [`SWEEPS_PER_IDLE`]
+/// sweeps within the required idle time.
 const LEAVING: u32 = 16;
 const SWEEPS_PER_IDLE: u64 = 8;
 const NONE: u32 = u32::MAX;
 
-/// A table's records.
+/// The records of a table.
 #[derive(Debug)]
 pub(crate) struct Records {
-    /// `None` if all keys have room: a key's record is then its own number.
+    /// `None` if all keys fit: a key's record then has the key's own number.
     table: Option<Table>,
     len: usize,
 }
@@ -27,9 +28,9 @@ pub(crate) struct Records {
 #[derive(Debug)]
 struct Table {
     limits: Limits,
-    /// By key: its record, or [`NONE`].
+    /// For each key, its record, or [`NONE`].
     records: Vec<u32>,
-    /// By record: its key, or [`NONE`].
+    /// For each record, its key, or [`NONE`].
     keys: Vec<u32>,
     free: Vec<u32>,
     resting: Vec<u32>,
@@ -40,12 +41,13 @@ struct Table {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) record: usize,
-    /// Whether the key has it since this call only: it holds nothing of another key's calls.
+    /// Whether the key got the record with this call, so that earlier counts in it belong to
+    /// another key.
     pub(crate) is_new: bool,
 }
 
 impl Records {
-    /// Those of a service with the default limits, and of a replay.
+    /// The records of a service with default limits, which are also those of replays.
     pub(crate) fn new(workload: &Workload) -> Self {
         Self::within(workload.keys().len(), Limits::default())
     }
@@ -66,23 +68,23 @@ impl Records {
         Self { table: Some(table), len: held as usize + 1 }
     }
 
-    /// The number of records: places that [`Records::find`] gives are below it.
+    /// The number of records; [`Records::find`] returns indices below it.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether each key has a record of its own.
+    /// Whether each key has its own record.
     pub(crate) fn has_all(&self) -> bool {
         self.table.is_none()
     }
 
-    /// Whether a record is shared by all keys without room.
+    /// Whether this is the record shared by all keys that do not fit.
     pub(crate) fn is_overflow(&self, record: usize) -> bool {
         self.table.is_some() && record + 1 == self.len
     }
 
-    /// The record of a key's call at a time, not before that of the last one. `idle_ns` says for
-    /// how long a record has said what a fresh one says.
+    /// The record of a key's call at `at_ns`, which must not decrease from call to call. `idle_ns`
+    /// returns for how long a record has been equivalent to a fresh one.
     pub(crate) fn find(&mut self, key: u32, at_ns: u64, idle_ns: impl Fn(usize) -> u64) -> Found {
         let Some(table) = &mut self.table else { return Found { record: key as usize, is_new: false } };
         let known = table.records[key as usize];
@@ -123,7 +125,7 @@ impl Table {
     }
 }
 
-/// A warning if calls find no room in a table of the default limits.
+/// A warning if some calls do not fit in a table with default limits.
 pub fn crowded(workload: &Workload) -> Option<String> {
     let mut records = Records::new(workload);
     let mut last_ns = vec![0; records.len()];
@@ -154,8 +156,8 @@ mod tests {
     use crate::random::Random;
     use crate::testing::{many_names, synthetic};
 
-    /// The sampler itself says which calls found no room, and by its probabilities which counts
-    /// they had.
+    /// Compares with the sampler itself: its reasons show which calls did not fit, and its
+    /// probabilities show their counts.
     #[test]
     fn calls_find_the_records_that_the_sampler_gives_them() {
         const KEYS: u32 = 300;
@@ -165,14 +167,14 @@ mod tests {
             "bump:lambda=1,min=0,count=decaying,tau=50ms,exponent=1".parse().expect("a sampler");
         let sampler = Sampler::with_limits(&config, limits);
         let mut records = Records::within(KEYS as usize, limits);
-        // Counts after the last call, and its time.
+        // The count after the latest call of each record, and the time of that call.
         let mut states = vec![(0.0f64, 0u64); records.len()];
         let mut random = Random::new(3, 0);
         let (mut at_ns, mut overflown, mut renewed) = (1_000_000_000, 0, 0);
         for call in 0..20_000u32 {
             at_ns += (random.uniform() * 10e6) as u64;
-            // Keys come in waves: those of a second ago are idle, and a few of all come now and
-            // then.
+            // Keys come in waves: those of a second ago are idle, and a few of all keys come now
+            // and then.
             let wave = call / 400 * 20;
             let key =
                 if random.uniform() < 0.9 { wave + random.below(60) } else { random.below(KEYS) } % KEYS;
@@ -182,7 +184,7 @@ mod tests {
                 let (count, last_ns) = states[record];
                 count.log2() - (at_ns - last_ns) as f64 / HALF_LIFE_NS
             };
-            // The sampler's own bound: a count of 2^-24 says nothing any more.
+            // The sampler's own bound: it treats a count of 2^-24 as 0.
             let found =
                 records.find(key, at_ns, |record| ((-24.0 - decayed(record)).max(0.0) * HALF_LIFE_NS) as u64);
             let is_overflow = records.is_overflow(found.record);

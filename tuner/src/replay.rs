@@ -1,4 +1,4 @@
-//! Sends a workload through a sampler, in recorded time.
+//! Replays a workload through a sampler, in recorded time.
 
 use astracer_baselines::{Baseline, Call};
 use astracer_samplers::{Cap, Meter, Nanos, Randomness, Request, Sampler, Threshold};
@@ -10,31 +10,32 @@ use crate::random::Random;
 use crate::stop::Stop;
 use crate::workload::Workload;
 
-/// A decision about one arrival.
+/// The decision about one arrival.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Decided {
-    /// Its index.
+    /// The index of the arrival.
     pub(crate) arrival: usize,
-    /// When it came on this draw, ns.
+    /// The arrival's time on this draw, ns.
     pub(crate) at_ns: u64,
     pub(crate) keep: bool,
-    /// The two numbers that were compared. `None` if the decision was not made by chance.
+    /// The two numbers that the decision compared. `None` if it was not made by chance.
     pub(crate) by_chance: Option<(Randomness, Threshold)>,
 }
 
 impl Decided {
-    /// The number of traces that it represents if it was kept, if the sampler states it.
+    /// The number of traces that this one represents if it is kept. `None` if the decision was not
+    /// made by chance.
     pub(crate) fn weight(&self) -> Option<f64> {
         self.by_chance.map(|(_, threshold)| threshold.adjusted_count())
     }
 }
 
 /// Decides each arrival in the order of a draw and calls `each` with the decision. `period` is the
-/// window that the draw's phase is a share of. False if it was asked to stop before the end.
+/// window that the draw's phase is a share of. Returns false if asked to stop before the end.
 ///
-/// The randomness depends on the draw alone, so that different samplers are compared on the same
-/// numbers, and a draw gives the same traces anywhere. A cap on bytes meters a trace when it
-/// begins; a service does so when it exports.
+/// The random numbers depend only on the draw. So all samplers are compared on the same numbers,
+/// and a draw gives the same traces on every machine. A cap on bytes meters a trace when it begins,
+/// whereas a service meters it on export.
 pub(crate) fn replay(
     workload: &Workload,
     sampler: &Sampler,
@@ -65,7 +66,7 @@ pub(crate) fn replay(
     true
 }
 
-/// The cap on exported bytes, as a service has it before its exporter.
+/// The cap on exported bytes, which a service applies before its exporter.
 struct ByteMeters {
     cap: Cap,
     all: Meter,
@@ -86,8 +87,8 @@ impl ByteMeters {
     }
 }
 
-/// The same for a baseline: its periods begin with the first arrival, as in the originals, and its
-/// numbers are independent of each other.
+/// Replays a baseline. Its periods begin with the first arrival, as in the originals, and its
+/// random numbers are always independent.
 pub(crate) fn replay_baseline(
     workload: &Workload,
     baseline: &mut dyn Baseline,
@@ -109,17 +110,17 @@ pub(crate) fn replay_baseline(
     true
 }
 
-/// The randomness of one trace after the other.
+/// Random numbers for one trace after the other.
 #[derive(Clone, Debug)]
 pub(crate) enum Numbers {
     Independent(Xoshiro256PlusPlus),
-    /// By key: the next number.
+    /// The next number of each key.
     Stratified(Vec<u64>),
 }
 
-/// 2^56 divided by the golden ratio, odd: multiples of it spread evenly over 56 bits.
+/// 2^56 divided by the golden ratio, made odd. Its multiples spread evenly over 56 bits.
 const GOLDEN: u64 = 0x9e_3779_b97f_4a7d;
-/// The stream of a draw's seed that keys begin from.
+/// The stream of a draw's seed that provides the first number of each key.
 const KEYS_STREAM: u64 = 2;
 
 impl Numbers {
@@ -135,7 +136,8 @@ impl Numbers {
         Self::Independent(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
-    /// The next number of this key, below p where a probability of p keeps the trace.
+    /// The next number of this key, in [0, 1). A probability of p keeps the trace if the number is
+    /// below p.
     pub(crate) fn uniform(&mut self, key: u32) -> f64 {
         uniform(self.next(key))
     }
@@ -152,8 +154,9 @@ impl Numbers {
     }
 }
 
-/// A number in [0, 1) that is below `p` when a threshold of probability `p` keeps the randomness:
-/// high randomness is kept, so it is turned round. Three bits are lost, for a double holds 53.
+/// A number in [0, 1) that is below `p` if a threshold of probability `p` keeps the randomness.
+/// High randomness is kept, so the number is inverted. Three bits are lost, because a double holds
+/// 53.
 fn uniform(randomness: Randomness) -> f64 {
     const LOST_BITS: u32 = Randomness::BITS - f64::MANTISSA_DIGITS;
     ((Randomness::MAX.get() - randomness.get()) >> LOST_BITS) as f64 / (1u64 << f64::MANTISSA_DIGITS) as f64
@@ -184,9 +187,9 @@ mod tests {
         }
     }
 
-    /// Of n successive numbers of a key, a share of p is kept with an error below 3 / n for any p:
-    /// the three-distance theorem bounds the discrepancy of multiples of the golden ratio.
-    /// Independent numbers miss by 1 / sqrt(n).
+    /// For any p, the number of values below p among n successive ones of a key differs from n p by
+    /// less than 3: the three-distance theorem bounds the discrepancy of multiples of the golden
+    /// ratio. With independent numbers the difference would be about sqrt(n).
     #[test]
     fn stratified_numbers_are_spread_evenly_within_each_key() {
         let workload = synthetic(10, 1);
@@ -197,14 +200,14 @@ mod tests {
                 let kept = (0..1000).filter(|_| uniform(numbers.next(0)) < p).count() as f64;
                 assert!((kept - 1000.0 * p).abs() <= 3.0, "seed {seed}: {kept} of 1000 by {p}");
             }
-            // By hand, (sqrt(5) - 1) / 2; `uniform` turns randomness round.
+            // By hand: (sqrt(5) - 1) / 2; `uniform` inverts the randomness.
             let apart = (numbers.uniform(1) - numbers.uniform(1)).rem_euclid(1.0);
             assert!((apart - 0.618_033_988_7).abs() < 1e-9, "{apart}");
-            // Another key begins somewhere else.
+            // Other keys start from other numbers.
             let mut again = Numbers::new(&workload, &draw);
             let first = again.next(0);
             assert_ne!(first, again.next(1));
-            // And takes nothing from the first one's.
+            // Each key has its own sequence, whatever the other keys use.
             let second = again.next(0);
             let mut alone = Numbers::new(&workload, &draw);
             assert_eq!([alone.next(0), alone.next(0)], [first, second]);

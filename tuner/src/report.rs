@@ -1,9 +1,9 @@
-//! A tuning as one self-contained HTML page: what was found, how it was found, and what it keeps
-//! and misses.
+//! A tuning as one self-contained HTML page: the result, how it was found, and what it keeps and
+//! misses.
 //!
-//! The page needs no network and no script. Charts have their numbers in a table beside them,
-//! series are told apart by shape and letter as well as by colour, and it is readable on a phone
-//! and on paper.
+//! The page needs no network and no script. Each chart has its numbers in a table next to it.
+//! Series differ by shape and letter as well as by colour. The page is readable on a phone and on
+//! paper.
 
 mod charts;
 mod functions;
@@ -23,24 +23,24 @@ use crate::workload::Workload;
 pub struct Report<'a> {
     /// The recording's name, for the title.
     pub title: &'a str,
-    /// The same, with its traces.
+    /// The whole recording, even if the time was split for tuning.
     pub workload: &'a Workload,
-    /// The result of tuning; after a split, still for the whole workload.
+    /// The result of tuning.
     pub tuning: &'a Tuning,
-    /// The rule that keys were made by.
+    /// The rule that made the keys.
     pub key: &'a str,
-    /// The results of other keys.
+    /// The results with other keys.
     pub keys: Option<&'a KeyChoice>,
-    /// On other recordings.
+    /// The results on other recordings.
     pub validated: &'a [HeldOut],
     /// Samplers at several sizes.
     pub curves: Option<&'a Curves>,
-    /// The parameters file.
+    /// The text of the parameters file.
     pub file: Option<&'a str>,
 }
 
 impl Report<'_> {
-    /// The page.
+    /// Renders the page.
     pub fn html(&self) -> String {
         page::page(self)
     }

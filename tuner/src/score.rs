@@ -1,13 +1,13 @@
-//! Scores of a kept part of a workload, compared with the whole.
+//! Scores what is kept of a workload, compared with the whole.
 //!
-//! `docs/metrics.md` has the definitions, with an example worked by hand.
+//! `docs/metrics.md` has the definitions, and works one example by hand.
 
 use serde::Serialize;
 
 use crate::stop::Stop;
 use crate::workload::{Calls, Workload};
 
-/// The paper's measures of one kept part.
+/// The paper's measures of what is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Score {
@@ -19,9 +19,9 @@ pub struct Score {
     pub bytes: u64,
     /// Bytes kept, as OTLP protobuf messages.
     pub otlp_bytes: u64,
-    /// `bytes` as a share of all (the paper's TFCR), 0 to 1.
+    /// `bytes` as a share of all bytes (the paper's TFCR), 0 to 1.
     pub tfcr: f64,
-    /// `otlp_bytes` as a share of all, 0 to 1.
+    /// `otlp_bytes` as a share of all OTLP bytes, 0 to 1.
     pub tfcr_otlp: f64,
     /// Functions with at least one span kept (the paper's SC, over functions).
     pub functions: u64,
@@ -31,35 +31,35 @@ pub struct Score {
     pub call_trees: u64,
     /// Call trees in the whole.
     pub call_trees_all: u64,
-    /// Euclidean distance of the functions' (mean, sd) of duration from the whole's (the paper's
-    /// SS), ms.
+    /// Euclidean distance of the functions' (mean, standard deviation) of durations from those of
+    /// the whole (the paper's SS), ms.
     pub ss_ms: f64,
-    /// Entropy of the functions' frequencies among the spans kept (the paper's IEn), bits.
+    /// Entropy of the functions' shares of the kept spans (the paper's IEn), bits.
     pub entropy_bits: f64,
-    /// `ss_ms / entropy_bits`; 0 when the distance is 0; infinite (`null` in JSON) when only the
+    /// `ss_ms / entropy_bits`; 0 if the distance is 0; infinite (`null` in JSON) if only the
     /// entropy is 0.
     pub dist_over_entropy: f64,
 }
 
-/// Distances below this are rounding, ms: a thousandth of a nanosecond.
+/// Smaller distances are rounding errors, ms: a thousandth of a nanosecond.
 const SS_MIN_MS: f64 = 1e-9;
 
-/// SS by IEn; 0 where there is no distance, though the entropy may be 0 too.
+/// SS divided by IEn; 0 without a distance, even if the entropy is 0 too.
 pub(crate) fn dist_over_entropy(ss_ms: f64, entropy_bits: f64) -> f64 {
     if ss_ms < SS_MIN_MS { 0.0 } else { ss_ms / entropy_bits }
 }
 
-/// An entropy below this is rounding, bits.
+/// A smaller entropy is a rounding error, bits.
 const ENTROPY_MIN: f64 = 1e-12;
 
-/// Shannon's entropy, bits, of shares of a number; with n log2(n) summed up over them.
+/// Shannon's entropy in bits of the shares of `all`, given the sum of n log2(n) over the parts.
 pub(crate) fn entropy(all: f64, n_log_n: f64) -> f64 {
     let bits = if all > 0.0 { all.log2() - n_log_n / all } else { 0.0 };
-    // A single function's differ in the last digits.
+    // For a single function, the two terms may differ in the last digits.
     if bits < ENTROPY_MIN { 0.0 } else { bits }
 }
 
-/// The kept traces, summed up one by one.
+/// Sums the kept traces one by one.
 #[derive(Clone, Debug)]
 pub struct Tally<'w> {
     workload: &'w Workload,
@@ -69,7 +69,7 @@ pub struct Tally<'w> {
     bytes: u64,
     otlp_bytes: u64,
     functions: Vec<FunctionTally>,
-    /// One bit a call tree.
+    /// A bit set, with one bit for each call tree.
     call_trees: Vec<u64>,
 }
 
@@ -81,38 +81,38 @@ pub(crate) struct FunctionTally {
     deviation_squared: f64,
 }
 
-/// The sums of functions that are left out of a tally.
+/// The sums of a tally, for all functions except some.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rest {
-    /// Of all kept traces.
+    /// The spans of all kept traces, whatever their functions.
     pub(crate) spans: u64,
-    /// The functions' squared distances, ms^2.
+    /// The sum of the functions' squared distances, ms^2.
     pub(crate) square: f64,
-    /// Of n log2(n), n the kept calls of a function.
+    /// The sum of n log2(n), where n is the number of kept calls of a function.
     pub(crate) n_log_n: f64,
 }
 
-/// The whole workload, as a [`Tally`] sees it: what kept parts are compared with.
+/// The whole workload, summed like a [`Tally`], with which kept traces are compared.
 #[derive(Clone, Debug)]
 pub struct Reference {
     bytes: u64,
     otlp_bytes: u64,
     functions_all: u64,
-    /// For each function the offset of its mean from the workload's (rounding, so close to 0), and
-    /// its sd, ms.
+    /// For each function, the offset of its mean from the workload's (a rounding error, so close to
+    /// 0), and its standard deviation, ms.
     functions: Vec<(f64, f64)>,
-    /// The traces of each key.
+    /// The number of traces of each key.
     pub(crate) traces_by_key: Vec<u32>,
 }
 
 impl Reference {
-    /// Sums up the whole workload, in the way in which kept parts are, so that "everything" is at
-    /// distance 0 exactly.
+    /// Sums the whole workload in the same way as kept traces, so that keeping everything has a
+    /// distance of exactly 0.
     pub fn new(workload: &Workload) -> Self {
-        Self::unless_stopped(workload, Stop::never()).expect("nobody stops this")
+        Self::unless_stopped(workload, Stop::never()).expect("Stop::never() never stops")
     }
 
-    /// The same; `None` if asked to stop.
+    /// Like [`new`](Self::new), but returns `None` if asked to stop.
     pub fn unless_stopped(workload: &Workload, stop: Stop<'_>) -> Option<Self> {
         let mut pulse = stop.pulse();
         let empty = Self {
@@ -140,9 +140,9 @@ impl Reference {
 }
 
 impl Reference {
-    /// SS: the distance of the functions' moments (the mean's offset from the workload's and the
-    /// deviation, ms). A function without them, which the sample lacks, counts as (0, 0): with its
-    /// whole mean and sd as distance.
+    /// SS: the distance of the functions' moments (the mean's offset from the workload's mean, and
+    /// the standard deviation, ms). A function whose moments are `None` is missing in the sample;
+    /// its distance is that of (0, 0) from its mean and standard deviation in the whole.
     pub(crate) fn distance(
         &self,
         workload: &Workload,
@@ -156,7 +156,7 @@ impl Reference {
             .sqrt()
     }
 
-    /// One function's share in the square of that.
+    /// One function's share in the square of SS.
     fn square(&self, workload: &Workload, function: usize, kept: Option<(f64, f64)>) -> f64 {
         let (offset_all, sd_all) = self.functions[function];
         match kept {
@@ -165,7 +165,7 @@ impl Reference {
         }
     }
 
-    /// The same of a tally of the function.
+    /// One function's share in the square of SS, from a tally of the function.
     pub(crate) fn square_of(&self, workload: &Workload, function: usize, kept: &FunctionTally) -> f64 {
         self.square(workload, function, kept.moments())
     }
@@ -178,7 +178,7 @@ impl FunctionTally {
         self.deviation_squared += calls.deviation_squared;
     }
 
-    /// n log2(n) of the number of calls; 0 of none.
+    /// n log2(n) for the number of calls; 0 without calls.
     pub(crate) fn n_log_n(&self) -> f64 {
         let count = self.count as f64;
         if count > 0.0 { count * count.log2() } else { 0.0 }
@@ -189,7 +189,8 @@ impl FunctionTally {
         (self.count > 0).then(|| self.offset_and_sd())
     }
 
-    /// The mean's offset from the whole workload's, and the population's sd.
+    /// The mean's offset from the mean in the whole workload, and the population standard
+    /// deviation.
     fn offset_and_sd(&self) -> (f64, f64) {
         if self.count == 0 {
             return (0.0, 0.0);
@@ -201,7 +202,7 @@ impl FunctionTally {
 }
 
 impl<'w> Tally<'w> {
-    /// Nothing kept yet.
+    /// A tally of no traces.
     pub fn new(workload: &'w Workload, reference: &'w Reference) -> Self {
         Self {
             workload,
@@ -215,7 +216,7 @@ impl<'w> Tally<'w> {
         }
     }
 
-    /// Keeps one arrival.
+    /// Adds one kept arrival.
     pub fn keep(&mut self, arrival: usize) {
         let trace = &self.workload.arrivals()[arrival];
         self.traces += 1;
@@ -233,7 +234,7 @@ impl<'w> Tally<'w> {
         self.functions[function]
     }
 
-    /// The sums without some functions, which are given in ascending order.
+    /// The sums without some functions, which must be in ascending order.
     pub(crate) fn rest(&self, without: &[usize]) -> Rest {
         let mut rest = Rest { spans: self.spans, ..Rest::default() };
         let mut without = without.iter().copied().peekable();
@@ -246,7 +247,7 @@ impl<'w> Tally<'w> {
         rest
     }
 
-    /// The measures of what was kept.
+    /// The measures of the traces added so far.
     pub fn score(&self) -> Score {
         let share = |kept: u64, all: u64| if all == 0 { 0.0 } else { kept as f64 / all as f64 };
         let moments = self.functions.iter().map(FunctionTally::moments);
@@ -274,14 +275,14 @@ impl<'w> Tally<'w> {
         let total = self.spans as f64;
         let counts = self.functions.iter().map(|function| function.count as f64).filter(|&count| count > 0.0);
         let bits: f64 = counts.map(|count| count / total).map(|share| -share * share.log2()).sum();
-        // A single function gives -0.
+        // The sum is -0 for a single function.
         bits.max(0.0)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    /// Of one function's numbers nothing is left but what they lose by rounding.
+    /// The entropy of a single function is only a rounding error.
     #[test]
     fn a_single_function_has_no_entropy() {
         for calls in 1..10_000 {

@@ -1,29 +1,29 @@
 //! Points of a search, and the parameters that they stand for.
 //!
 //! A point has one coordinate from 0 to 1 for each parameter. Rates, counts and probabilities are
-//! spread evenly on a logarithmic scale: from 0.01 to 0.02 is as far as from 0.1 to 0.2.
+//! on a logarithmic scale: 0.01 is as far from 0.02 as 0.1 is from 0.2.
 
 use astracer_samplers::{Bump, Config, ConfigError, Count, Nanos, Probability, TokenBucket};
 use serde::Serialize;
 
 use crate::random::Random;
 
-/// Which sampler is tuned.
+/// The sampler to tune.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Tunable {
-    /// Keep with a probability that falls with a decaying count of calls.
+    /// Bump over a decaying count: keeps a trace with a probability that falls with this count.
     #[default]
     Bump,
-    /// The paper's: the count is that of the calls in a window.
+    /// Bump as in the paper, over the calls in a window.
     Tumbling,
-    /// Keep while there are tokens.
+    /// The token bucket: keeps a trace if there is a token.
     Bucket,
 }
 
 impl Tunable {
-    /// As in a sampler's text form.
+    /// The name in the text form of samplers.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bump => "bump",
@@ -33,41 +33,41 @@ impl Tunable {
     }
 }
 
-/// A sampler's parameters, as they are written: each with four digits.
+/// A sampler's parameters as they are written: each with four digits.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 #[non_exhaustive]
 pub enum Parameters {
-    /// Of bump with windows.
+    /// Bump over windows.
     Bump {
         /// The count up to which calls are mostly kept.
         lambda: f64,
-        /// The least probability.
+        /// The minimum probability.
         min: f64,
-        /// Seconds after which counts begin anew.
+        /// The window, seconds; counts start again at 0 in each.
         window_s: f64,
     },
-    /// Of the token bucket.
+    /// The token bucket.
     Bucket {
         /// Tokens in a full bucket.
         capacity: f64,
-        /// Tokens a second.
+        /// Tokens per second.
         rate: f64,
     },
-    /// Of bump with decaying counts.
+    /// Bump over decaying counts.
     Decaying {
         /// The count up to which calls are mostly kept.
         lambda: f64,
-        /// The least probability.
+        /// The minimum probability.
         min: f64,
-        /// Seconds after which a call counts half.
+        /// The half-life of a call's count, seconds.
         half_life_s: f64,
         /// The steepness of the probability's fall around lambda.
         exponent: f64,
     },
-    /// The same probability for all traces of a key.
+    /// A constant probability for all traces of a key.
     Constant {
-        /// That probability.
+        /// The probability.
         probability: f64,
     },
 }
@@ -77,7 +77,7 @@ impl Parameters {
     ///
     /// # Errors
     ///
-    /// If the sampler does not allow them; those that a search returns are allowed.
+    /// If the sampler does not allow these parameters. The results of a search are always allowed.
     pub fn config(&self) -> Result<Config, ConfigError> {
         match self {
             Self::Bucket { .. } => self.bucket().map(Config::from),
@@ -85,8 +85,8 @@ impl Parameters {
         }
     }
 
-    /// As bump: a constant is a least probability without a count. The parameters of a bucket make
-    /// none.
+    /// These parameters as bump. A constant becomes a minimum probability without a count. Fails
+    /// for the parameters of a bucket.
     pub(crate) fn bump(&self) -> Result<Bump, ConfigError> {
         let nanos = |seconds: f64| Nanos::new((seconds * 1e9).round() as u64);
         let probability = |min: f64| Probability::new(min).unwrap_or(Probability::ONE);
@@ -104,7 +104,7 @@ impl Parameters {
         }
     }
 
-    /// As a token bucket; the parameters of another sampler make none.
+    /// These parameters as a token bucket. Fails for those of any other sampler.
     pub(crate) fn bucket(&self) -> Result<TokenBucket, ConfigError> {
         match *self {
             Self::Bucket { capacity, rate } => TokenBucket::new(capacity, rate),
@@ -116,10 +116,10 @@ impl Parameters {
 /// The most parameters that a sampler has.
 pub(crate) const DIMENSIONS_MAX: usize = 4;
 
-/// A point of the search: as many coordinates as there are parameters, the rest are 0.
+/// A point of the search, with one coordinate per parameter; the rest are 0.
 pub(crate) type Point = [f64; DIMENSIONS_MAX];
 
-/// From a least to a greatest value, on a logarithmic scale.
+/// The range of a parameter, on a logarithmic scale.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Axis {
     pub(crate) min: f64,
@@ -137,19 +137,19 @@ impl Axis {
 }
 
 pub(crate) fn round_to_4_digits(value: f64) -> f64 {
-    // Through text, so that 0.1 stays 0.1.
+    // Rounding through text keeps 0.1 exactly 0.1.
     format!("{value:.3e}").parse().unwrap_or(value)
 }
 
-/// A point anywhere.
+/// A uniformly random point.
 pub(crate) fn anywhere(dimensions: usize, random: &mut Random) -> Point {
     let mut point = [0.0; DIMENSIONS_MAX];
     point[..dimensions].fill_with(|| random.uniform());
     point
 }
 
-/// A step away from a point along some of the axes: at least one, each other with an even chance.
-/// `scale` is a share of the axis.
+/// A random step from a point, along at least one axis and along each other one with probability
+/// 1/2. `scale` is a share of the axis.
 pub(crate) fn step(dimensions: usize, from: &Point, scale: f64, random: &mut Random) -> Point {
     let always = random.below(dimensions as u32) as usize;
     let mut point = *from;
@@ -161,7 +161,7 @@ pub(crate) fn step(dimensions: usize, from: &Point, scale: f64, random: &mut Ran
     point
 }
 
-/// A regular grid with `steps` values on each axis, the bounds among them.
+/// A regular grid with `steps` values on each axis, including both bounds.
 pub(crate) fn grid(dimensions: usize, steps: usize) -> impl Iterator<Item = Point> {
     let steps = steps.max(2);
     (0..steps.pow(dimensions as u32)).map(move |mut number| {
@@ -174,7 +174,7 @@ pub(crate) fn grid(dimensions: usize, steps: usize) -> impl Iterator<Item = Poin
     })
 }
 
-/// Back into [0, 1] as from mirrors at both ends.
+/// Reflects a coordinate into [0, 1], as if by mirrors at both ends.
 pub(crate) fn reflect(coordinate: f64) -> f64 {
     let folded = coordinate.rem_euclid(2.0);
     if folded > 1.0 { 2.0 - folded } else { folded }
@@ -189,7 +189,7 @@ mod tests {
         let axis = Axis::new(0.01, 100.0);
         assert_eq!((axis.at(0.0), axis.at(0.5), axis.at(1.0)), (0.01, 1.0, 100.0));
         assert_eq!(Axis::new(1.0 / 30777.0, 0.1).at(0.0), 1.0 / 30777.0);
-        // 0.05 * 380,000^0.3, in four digits.
+        // 0.05 * 380,000^0.3, rounded to four digits.
         assert_eq!(Axis::new(0.05, 19000.0).at(0.3), 2.36);
         assert_eq!(Axis::new(0.05, 19000.0).at(0.5), 30.82);
     }

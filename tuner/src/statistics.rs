@@ -1,4 +1,4 @@
-//! Means, deviations and quantiles, as the documentation of the metrics defines them.
+//! Means, standard deviations and quantiles, as defined in the documentation of the metrics.
 
 use serde::Serialize;
 
@@ -6,21 +6,22 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct MeanSd {
-    /// The arithmetic mean; 0 of nothing.
+    /// The arithmetic mean; 0 without values.
     pub mean: f64,
-    /// The population's standard deviation (divided by n); 0 of nothing.
+    /// The population standard deviation (divided by n); 0 without values.
     pub sd: f64,
 }
 
 impl MeanSd {
-    /// Of some values. The mean is infinite, and the deviation undefined (NaN), if any of them is.
+    /// The mean and standard deviation of some values. If any of them is infinite, the mean is
+    /// infinite and the deviation NaN.
     pub fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
         let Some(first) = values.clone().next() else { return Self::default() };
         let (mut count, mut sum) = (0.0, 0.0);
         for value in values.clone() {
             count += 1.0;
-            // From the first one on, so that equal values have exactly their mean, and no
-            // deviation.
+            // Differences from the first value, so that equal values have exactly their value as
+            // mean and a deviation of 0.
             sum += value - first;
         }
         let mean = first + sum / count;
@@ -32,8 +33,8 @@ impl MeanSd {
     }
 }
 
-/// A number over several draws: its mean, how well the draws know that, and how far single runs lie
-/// from it.
+/// A number over several draws: its mean, how well the draws determine it, and how far single runs
+/// are from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Distribution {
@@ -41,18 +42,19 @@ pub struct Distribution {
     pub mean: f64,
     /// The standard deviation of single runs.
     pub sd: f64,
-    /// The mean lies in here with 95 %: 1.96 standard errors to both sides. Infinite if the mean
-    /// is.
+    /// The 95 % confidence interval of the mean: 1.96 standard errors in both directions. Infinite
+    /// if the mean is.
     pub mean_interval: [f64; 2],
-    /// Nine of ten single runs lie in here: from the 5 % to the 95 % quantile of the draws.
+    /// The interval that contains nine in ten single runs: from the 5 % to the 95 % quantile of the
+    /// draws.
     pub run_interval: [f64; 2],
 }
 
 impl Distribution {
-    /// Of some values.
+    /// The distribution of some values.
     pub fn of(mut values: Vec<f64>) -> Self {
         let MeanSd { mean, sd } = MeanSd::of(values.iter().copied());
-        // Of a sample: its own mean takes up some of the deviation.
+        // Divided by n - 1, because the deviation is from the sample's own mean.
         let error = 1.96 * sd / ((values.len().max(2) - 1) as f64).sqrt();
         values.sort_unstable_by(f64::total_cmp);
         Self {
@@ -64,16 +66,17 @@ impl Distribution {
     }
 }
 
-/// So far to both sides of a mean. One that is infinite is so for certain: in some draw the value
-/// was.
+/// The interval of `error` in both directions from a mean. An infinite mean is certain, because the
+/// value was infinite in some draw.
 fn around(mean: f64, error: f64) -> [f64; 2] {
     if mean.is_finite() { [mean - error, mean + error] } else { [mean; 2] }
 }
 
 impl Distribution {
-    /// Of runs that stand for several, each with its weight; the weights add up to 1. `means`:
-    /// those of the runs, each with the stratum that it was drawn from. Strata have fixed shares,
-    /// so the spread between them is no error of the mean.
+    /// The distribution over runs that each stand for several outcomes. `values` are outcomes with
+    /// their weights, which add up to 1. `means` are the means of the runs, each after the stratum
+    /// that its run was drawn from. Strata have fixed shares, so the spread between them does not
+    /// add to the error of the mean.
     pub(crate) fn of_mixture(values: &mut [(f64, f64)], means: &[(f64, f64)]) -> Self {
         let mean = MeanSd::of(means.iter().map(|&(_, mean)| mean)).mean;
         let variance = values.iter().map(|&(value, weight)| weight * (value - mean).powi(2)).sum::<f64>();
@@ -88,8 +91,9 @@ impl Distribution {
     }
 }
 
-/// The standard error of the mean of values, each with the number of its stratum. A stratum with a
-/// single value tells nothing of its spread: then all are one.
+/// The standard error of the mean of `values`, each given as (stratum, value). A stratum with a
+/// single value says nothing about its spread, so in that case all values are treated as one
+/// stratum.
 fn stratified_error(values: &[(f64, f64)]) -> f64 {
     let mut strata: Vec<f64> = values.iter().map(|&(stratum, _)| stratum).collect();
     strata.sort_unstable_by(f64::total_cmp);
@@ -105,7 +109,8 @@ fn stratified_error(values: &[(f64, f64)]) -> f64 {
     sum.sqrt() / all.max(1.0)
 }
 
-/// The least of sorted values, each with its weight, up to which a share `q` of the weights lies.
+/// The smallest of sorted values, each with its weight, at which at least a share `q` of the
+/// weights is reached.
 fn quantile_of_weighted(sorted: &[(f64, f64)], q: f64) -> f64 {
     let all: f64 = sorted.iter().map(|&(_, weight)| weight).sum();
     let mut sum = 0.0;
@@ -116,31 +121,31 @@ fn quantile_of_weighted(sorted: &[(f64, f64)], q: f64) -> f64 {
     sorted.iter().find(reaches).or(sorted.last()).map_or(0.0, |&(value, _)| value)
 }
 
-/// A number over several draws by its quantiles: at 0, 5, 10 to 100 %.
+/// The quantiles of a number over several draws, at 0, 5, 10 and so on up to 100 %.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Twentieths([f64; 21]);
 
 impl Twentieths {
-    /// Of some values; zeros of none.
+    /// The quantiles of some values; zeros without values.
     pub fn of(mut values: Vec<f64>) -> Self {
         values.sort_unstable_by(f64::total_cmp);
         Self(std::array::from_fn(|twentieth| quantile_of(&values, twentieth as f64 / 20.0)))
     }
 
-    /// Of values, each with its weight.
+    /// The quantiles of values with weights.
     pub(crate) fn of_weighted(values: &mut [(f64, f64)]) -> Self {
         values.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
         Self(std::array::from_fn(|twentieth| quantile_of_weighted(values, twentieth as f64 / 20.0)))
     }
 
-    /// The quantile at this number of twentieths; from 20 on the largest value.
+    /// The quantile at this number of twentieths; the largest value from 20 on.
     pub fn at(&self, twentieth: usize) -> f64 {
         self.0[twentieth.min(20)]
     }
 }
 
-/// The number below which a standard normal number lies with this probability (0.5 to 1), within
-/// 0.0005: Abramowitz and Stegun 26.2.23.
+/// The quantile of the standard normal distribution for a probability of 0.5 to 1, within 0.0005:
+/// Abramowitz and Stegun 26.2.23.
 pub(crate) fn normal_quantile(probability: f64) -> f64 {
     let t = (-2.0 * (1.0 - probability).max(f64::MIN_POSITIVE).ln()).sqrt();
     let above = 2.515_517 + t * (0.802_853 + t * 0.010_328);
@@ -148,19 +153,19 @@ pub(crate) fn normal_quantile(probability: f64) -> f64 {
     t - above / below
 }
 
-/// As [`quantile`], of any sorted numbers.
+/// Like [`quantile`], but for any sorted numbers.
 fn quantile_of(sorted: &[f64], q: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
     let rank = q.clamp(0.0, 1.0) * last as f64;
     let below = rank.floor() as usize;
     let (low, high) = (sorted[below], sorted[(below + 1).min(last)]);
     let part = rank - below as f64;
-    // Equal infinite neighbours have no difference, and no part of infinity is none.
+    // Avoids NaN from infinity - infinity and from infinity * 0.
     if low == high || part == 0.0 { low } else { low + (high - low) * part }
 }
 
 /// The quantile of sorted values by linear interpolation between the two nearest ranks (Hyndman and
-/// Fan's type 7, the default of NumPy and R); 0 of nothing.
+/// Fan's type 7, the default of NumPy and R); 0 without values.
 pub fn quantile(sorted: &[u64], q: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
     let rank = q.clamp(0.0, 1.0) * last as f64;
@@ -178,7 +183,7 @@ mod tests {
         let of = Twentieths::of((0..=40).rev().map(f64::from).collect());
         assert_eq!([0, 1, 10, 20, 99].map(|twentieth| of.at(twentieth)), [0.0, 2.0, 20.0, 40.0, 40.0]);
         assert_eq!(Twentieths::of(Vec::new()), Twentieths::default());
-        // Infinity has no part in the ranks before it.
+        // Infinity must not affect the ranks before it.
         let of = Twentieths::of(vec![1.0, f64::INFINITY, f64::INFINITY]);
         assert_eq!(
             [0, 1, 10, 20].map(|twentieth| of.at(twentieth)),
@@ -188,7 +193,7 @@ mod tests {
 
     #[test]
     fn mean_and_sd_are_the_populations() {
-        // The textbook's example: mean 5, variance 4.
+        // A textbook example: mean 5, variance 4.
         let values = [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0];
         assert_eq!(MeanSd::of(values.into_iter()), MeanSd { mean: 5.0, sd: 2.0 });
         assert_eq!(MeanSd::of([3.0].into_iter()), MeanSd { mean: 3.0, sd: 0.0 });
@@ -201,7 +206,8 @@ mod tests {
         }
     }
 
-    /// By hand: mean 5, deviation 2 of eight values, so the mean's standard error is 2 / sqrt(7).
+    /// By hand: eight values with mean 5 and standard deviation 2, so the standard error of the
+    /// mean is 2 / sqrt(7).
     #[test]
     fn a_mean_and_a_single_run_have_intervals_of_their_own() {
         let found = Distribution::of(vec![9.0, 2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0]);
@@ -213,9 +219,9 @@ mod tests {
         assert_eq!(Distribution::of(vec![f64::INFINITY; 3]).run_interval, [f64::INFINITY; 2]);
     }
 
-    /// By hand. Strata of 1, 3 and of 10, 10: the first has a squared error of 1 for its mean, the
-    /// second none, and each is half of the whole. With a third stratum of a single value all five
-    /// are one.
+    /// By hand: strata of 1, 3 and of 10, 10. The mean of the first has a squared error of 1 and
+    /// that of the second 0; each stratum is half of the whole. With a third stratum of a single
+    /// value, all five values are one stratum.
     #[test]
     fn a_mixture_has_the_error_of_its_strata_and_quantiles_by_weight() {
         let mut values = [(5.0, 0.5), (1.0, 0.05), (9.0, 0.45)];
@@ -229,8 +235,8 @@ mod tests {
         assert!((alone - (66.0f64 / 5.0 / 4.0).sqrt()).abs() < 1e-12, "{alone}");
     }
 
-    /// A run that keeps nothing of all functions but one has an infinite dist/entropy, and with it
-    /// all runs have in the mean.
+    /// A run that keeps calls of a single function only has an infinite dist/entropy, and so the
+    /// mean of all runs is infinite.
     #[test]
     fn an_infinite_mean_is_infinite_for_certain() {
         let inf = f64::INFINITY;

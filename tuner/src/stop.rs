@@ -1,4 +1,4 @@
-//! Whether to end early: the caller's wish, or a time that is up.
+//! Whether to stop early: because the caller wants to, or because a deadline has passed.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use astracer_recording::stop::Pulse;
 
-/// Asked at least every 50 ms of work, in every phase.
+/// A stop condition. All phases of the work check it at least every 50 ms.
 #[derive(Clone, Copy)]
 pub struct Stop<'a> {
     wish: Wish<'a>,
@@ -26,26 +26,27 @@ impl fmt::Debug for Stop<'_> {
     }
 }
 
-/// The number of arrivals between two checks for stop: a fraction of a millisecond.
+/// The number of arrivals between two checks of the stop condition: a fraction of a millisecond.
 pub(crate) const ARRIVALS_BETWEEN: usize = 4096;
 
 impl<'a> Stop<'a> {
-    /// Ends when `flag` becomes true.
+    /// Stops when `flag` becomes true.
     pub fn when_set(flag: &'a AtomicBool) -> Self {
         Self { wish: Wish::Flag(flag), deadline: None }
     }
 
-    /// Ends when `wish` returns true. Any thread may call it, thousands of times a second.
+    /// Stops when `wish` returns true. Any thread may call it, thousands of times per second.
     pub fn when(wish: &'a (dyn Fn() -> bool + Sync)) -> Self {
         Self { wish: Wish::Function(wish), deadline: None }
     }
 
-    /// For work that nobody stops.
+    /// Never stops.
     pub const fn never() -> Self {
         Self { wish: Wish::Never, deadline: None }
     }
 
-    /// Ends when this time from now is over, too. A time too long for the clock never is.
+    /// Also stops when this time from now has passed. A time beyond the clock's range sets no
+    /// deadline.
     #[must_use]
     pub fn within(self, time_max: Option<Duration>) -> Self {
         let deadline = time_max.and_then(|time| Instant::now().checked_add(time));
@@ -53,12 +54,12 @@ impl<'a> Stop<'a> {
         Self { deadline: earlier, ..self }
     }
 
-    /// Whether to end now.
+    /// Whether to stop now.
     pub fn is_asked(&self) -> bool {
         self.is_interrupted() || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    /// Whether the caller wishes so, whatever the time.
+    /// Whether the caller wants to stop, whatever the deadline.
     pub fn is_interrupted(&self) -> bool {
         match self.wish {
             Wish::Never => false,
@@ -67,18 +68,18 @@ impl<'a> Stop<'a> {
         }
     }
 
-    /// The same without a deadline, for what must be done though the time is up.
+    /// The same condition without the deadline, for work that must be done even after it.
     #[must_use]
     pub fn without_deadline(self) -> Self {
         Self { deadline: None, ..self }
     }
 
-    /// Counts the work of one loop, and asks now and then.
+    /// A counter for one loop's work, which checks the condition now and then.
     pub fn pulse(self) -> Pulse<'a> {
         Pulse::new(move || self.is_asked())
     }
 
-    /// Once for every [`ARRIVALS_BETWEEN`] arrivals.
+    /// Checks the condition once per [`ARRIVALS_BETWEEN`] arrivals.
     pub(crate) fn is_asked_at(&self, arrival: usize) -> bool {
         arrival.is_multiple_of(ARRIVALS_BETWEEN) && self.is_asked()
     }

@@ -1,4 +1,4 @@
-//! The searches that annealing has to beat: random points, and a regular grid.
+//! The searches that annealing is compared with: random points, and a regular grid.
 
 use rayon::prelude::*;
 
@@ -8,15 +8,15 @@ use crate::random::Random;
 use crate::space::{self, Point};
 use crate::stop::Stop;
 
-/// Points drawn to learn which share of the space is within the limits.
+/// Random points that estimate which share of the space is within the limits.
 const PROBES: u64 = 2000;
-/// Points of a grid, at most, whether within the limits or not.
+/// The most points of a grid, within the limits or not.
 const GRID_MAX: f64 = 3e5;
-/// Points given to one thread at a time.
+/// Points per batch of one thread.
 const BATCH: usize = 256;
 
-/// Scores random points within the limits, `evaluations` of them if as many are found in a hundred
-/// times as many draws.
+/// Scores `evaluations` random points within the limits, or fewer if a hundred times as many draws
+/// do not find them.
 pub(crate) fn random_search<F: Family>(
     problem: &Problem<'_, F>,
     evaluations: u64,
@@ -46,7 +46,8 @@ pub(crate) fn random_search<F: Family>(
     merge((0..batches).into_par_iter().map(draw).collect())
 }
 
-/// Scores the points of a grid that are within the limits: about `evaluations` of them.
+/// Scores the points of a grid that are within the limits. The grid is chosen so that there are
+/// about `evaluations` of them.
 pub(crate) fn grid_search<F: Family>(
     problem: &Problem<'_, F>,
     evaluations: u64,
@@ -87,7 +88,7 @@ pub(crate) fn grid_search<F: Family>(
     merge(points.par_chunks(BATCH).map(batch).collect())
 }
 
-/// One after the other, in order.
+/// Joins archives as if their searches had run one after the other, in order.
 fn merge(archives: Vec<Archive>) -> Archive {
     let mut all = Archive::default();
     for archive in archives {

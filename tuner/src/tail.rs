@@ -1,23 +1,25 @@
-//! Policies at the traces' ends, replayed: what they would keep of a recording that the sampler
-//! drops, at what bytes, and with which ring.
+//! Replays late keeping: which traces policies would keep among those that the sampler drops, how
+//! many bytes that takes, and how full the ring gets.
 //!
-//! The sampler decides when a trace begins; the policies (`astracer_samplers::tail`, those of a
-//! service) when its root ends, of the dropped traces that are recorded all the same. Time is the
-//! draw's. What is simplified:
+//! The sampler decides when a trace begins. The policies (`astracer_samplers::tail`, as in a
+//! service) decide when its root ends, about dropped traces that are recorded provisionally. Time
+//! is that of the draw. Simplifications:
 //!
-//! - A trace is taken as one process's: its root is the local root, and all of its spans are seen
-//!   at the root's end.
+//! - A trace is treated as if it belonged to one process: its root is the local root, and all of
+//!   its spans have been seen when the root ends.
 //! - A recorded trace takes all of its bytes, as OTLP protobuf, from its beginning, so the ring is
-//!   fuller than a service's. One that is cut, at a quarter of the ring or at 10,000 spans, has
-//!   those bytes, and its root's at least; policies see all of its spans. If the ring is smaller
-//!   than the root, a trace is put to policies, with its root alone, only if it fails.
-//! - A trace whose root is open for longer than 30 s, a service's default, is put to the policies
-//!   then, as in a service, which may wait for longer (`with_trace_age_max`). All of its spans have
-//!   ended when its root does.
-//! - An error is a span's status. Events of level ERROR are no part of what is read of a recording.
-//! - Attributes are those of any span of the trace, as text, but for lists; those of resources are
-//!   no span's, as in a service. Those that a service adds at the export, where its policies have
-//!   been asked, are seen ([`Outcomes::added`]). A policy by an own function wants nothing.
+//!   fuller than in a service. A trace that exceeds a quarter of the ring or 10,000 spans is cut to
+//!   that size, but never below the size of its root; policies still see all of its spans. If the
+//!   ring is smaller than the root, policies evaluate the trace only if it fails, and only its root
+//!   is kept.
+//! - A trace whose root is open for more than 30 s, a service's default, is evaluated at that age,
+//!   as in a service (which may wait longer, see `with_trace_age_max`). All spans are taken to have
+//!   ended when the root does.
+//! - An error is a span status. Events of level ERROR are not read from recordings.
+//! - Attributes are those of any span of the trace, as text; lists are not supported. Resource
+//!   attributes do not count, as in a service. Attributes that a service adds only on export, after
+//!   its policies have run, are visible here (see [`Outcomes::added`]). A policy that is a custom
+//!   function keeps nothing.
 
 mod added;
 mod aged;
@@ -43,42 +45,42 @@ use crate::workload::{Arrival, Workload};
 use aged::{Aged, Old};
 use shape::Shaper;
 
-/// The outcome of each trace of a recording, as far as policies ask.
+/// The outcome of each trace of a recording, as far as policies depend on it.
 #[derive(Clone, Debug)]
 pub struct Outcomes {
     tail: Tail,
     outcomes: Vec<Outcome>,
-    /// The attributes that policies ask for, and the sets of their values that spans have.
+    /// The attributes that policies use; `sets` has the different sets of their values on spans.
     attributes: Vec<String>,
     sets: Vec<Vec<Option<String>>>,
     /// The sets of the spans of arrival `n` are `sets_of[first_set of n..first_set of n + 1]`.
     sets_of: Vec<u32>,
-    /// By arrival: those whose root is open for too long.
+    /// Traces whose root is open for too long, by arrival.
     aged: HashMap<u32, Aged>,
 }
 
 /// The outcome of one trace.
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
-    /// Of the root.
+    /// The duration of the root.
     duration_ns: u64,
-    /// From the root's start to the end of the first span that failed.
+    /// The time from the root's start to the end of the first span that failed.
     failed_after_ns: Option<u64>,
-    /// Of the call tree; 0 if no policy asks.
+    /// A hash of the call tree's shape; 0 if no policy uses it.
     shape: u64,
     first_set: u32,
 }
 
 impl Outcomes {
-    /// Looks at a recording that was made with [`attributes`] among its own labels. `None` if asked
-    /// to stop.
+    /// Reads the outcomes from a recording, which must have been made with [`attributes`] among its
+    /// own labels. `None` if asked to stop.
     pub fn new(recording: &Recording, tail: &Tail, stop: Stop<'_>) -> Option<Self> {
         let attributes = attributes(tail);
         let (others, own) = (recording.label_keys().len(), recording.own_label_keys());
         let place = |name| own.iter().position(|label| label == name).map(|place| others + place);
         let places: Vec<_> = attributes.iter().map(place).collect();
         let (mut sets, mut sets_of, mut known) = (Vec::new(), Vec::new(), HashMap::new());
-        // The last trace that has each set, so that a trace has it once.
+        // The last trace that added each set, so that a trace adds it only once.
         let mut last_of: Vec<usize> = Vec::new();
         let mut shaper = tail.rules.iter().any(|rule| rule.policy == Policy::Odd).then(Shaper::default);
         let mut outcomes = Vec::with_capacity(recording.trace_count());
@@ -116,7 +118,7 @@ impl Outcomes {
         &self.tail
     }
 
-    /// The attributes that policies ask for and no span has: misspelt, perhaps.
+    /// Attributes that policies name but no span carries; probably misspelt.
     pub fn absent(&self) -> Vec<&str> {
         let mut present = vec![false; self.attributes.len()];
         for set in &self.sets {
@@ -126,8 +128,8 @@ impl Outcomes {
         absent.map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Replays the policies behind a sampler, on each of some draws; draws that were not finished
-    /// are left out. `None` if there is not a single one.
+    /// Replays the policies behind a sampler on each of some draws. Draws that were not finished
+    /// before a stop are left out; `None` if there are no others.
     pub fn replay(
         &self,
         workload: &Workload,
@@ -141,7 +143,7 @@ impl Outcomes {
     }
 
     /// The ids of the traces that the policies keep behind a sampler on one draw, in the order in
-    /// which they do.
+    /// which they are kept.
     pub fn kept(&self, workload: &Workload, sampler: &Candidate, draw: &Draw) -> Vec<TraceId> {
         let run = self.run(workload, sampler, draw, Stop::never()).unwrap_or_default();
         run.kept.into_iter().map(|arrival| workload.trace_id(arrival as usize)).collect()
@@ -166,7 +168,7 @@ impl Outcomes {
         Some(replay.finish())
     }
 
-    /// The sets of attributes that the spans of an arrival have.
+    /// The sets of attributes of an arrival's spans.
     fn sets_of(&self, arrival: usize) -> &[u32] {
         let end = self.outcomes.get(arrival + 1).map_or(self.sets_of.len(), |next| next.first_set as usize);
         &self.sets_of[self.outcomes[arrival].first_set as usize..end]
@@ -203,7 +205,7 @@ impl Outcomes {
     }
 }
 
-/// The attributes that policies ask for.
+/// The attributes that policies use.
 pub fn attributes(tail: &Tail) -> Vec<String> {
     let of_rule = |rule: &Rule| match &rule.policy {
         Policy::Attribute(condition) => Some(condition.name().to_owned()),
@@ -213,19 +215,19 @@ pub fn attributes(tail: &Tail) -> Vec<String> {
     names.into_iter().collect()
 }
 
-/// The bytes of a trace that are recorded: a service cuts it at its limits of spans and of bytes.
+/// The bytes recorded of a trace, which a service limits by spans and by bytes.
 fn taken_of(arrival: &Arrival, tail: &Tail) -> u64 {
     taken_by(arrival, tail, arrival.spans.into())
 }
 
-/// The same while it has this number of spans; those of one at least.
+/// The bytes recorded of a trace while it has this number of spans; at least those of one span.
 fn taken_by(arrival: &Arrival, tail: &Tail, spans: u64) -> u64 {
     let within = (Tail::TRACE_SPANS_MAX as u64).min(spans);
     let [bytes, root] = [within, 1].map(|part| part_of(arrival.otlp_bytes, part, arrival.spans.into()));
     bytes.min((tail.ring_bytes / Tail::TRACE_PART) as u64).max(root)
 }
 
-/// `whole` times `part` of `all`.
+/// `whole * part / all`, but at most `whole`.
 fn part_of(whole: u64, part: u64, all: u64) -> u64 {
     if part >= all { whole } else { (u128::from(whole) * u128::from(part) / u128::from(all.max(1))) as u64 }
 }
@@ -237,63 +239,62 @@ fn outcome(trace: TraceView<'_>, shape: u64, first_set: u32) -> Outcome {
     Outcome { duration_ns: root.duration_ns(), failed_after_ns: failed.map(ended).min(), shape, first_set }
 }
 
-/// Policies behind one sampler.
+/// The results of policies behind one sampler, over some draws.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TailSummary {
-    /// The sampler before them.
+    /// The sampler in front of the policies.
     pub sampler: String,
-    /// Each policy.
+    /// The results of each policy.
     pub policies: Vec<PolicySummary>,
     /// The share of the bytes that the sampler keeps.
     pub head: MeanSd,
     /// Traces that the sampler keeps.
     pub head_traces: MeanSd,
-    /// The share of the bytes that the policies keep beside it.
+    /// The share of the bytes that the policies keep in addition.
     pub tail: MeanSd,
     /// Traces that the policies keep.
     pub traces: MeanSd,
-    /// Traces that the sampler dropped and that were recorded all the same.
+    /// Traces that the sampler dropped but that were recorded provisionally.
     pub recorded: MeanSd,
-    /// Traces of the recording in which a span failed.
+    /// Traces of the recording with a failed span.
     pub errors: u64,
-    /// Those that were kept, by the sampler or by a policy.
+    /// Failed traces that the sampler or a policy kept.
     pub errors_kept: MeanSd,
-    /// Those that were not recorded: arming missed them.
+    /// Failed traces that were not recorded, because their key was not armed.
     pub errors_not_recorded: MeanSd,
-    /// The most bytes that the ring held.
+    /// The most bytes in the ring at any time.
     pub ring_peak_bytes: MeanSd,
-    /// Recorded traces that were given up because the ring was full, before a policy could see
-    /// them.
+    /// Recorded traces that were evicted from the full ring before a policy evaluated them.
     pub given_up: MeanSd,
-    /// Those of them in which a span failed.
+    /// Failed traces among these.
     pub errors_given_up: MeanSd,
-    /// Recorded traces in which a span failed that no policy kept: none wants errors, or its budget
-    /// was used up.
+    /// Recorded failed traces that no policy kept, because none keeps errors or its budget was used
+    /// up.
     pub errors_refused: MeanSd,
-    /// Recorded traces that failed when policies had looked at them for their age and they were
-    /// held no more.
+    /// Recorded traces that failed only after policies had evaluated them at their maximum age and
+    /// the ring had released them.
     pub errors_late: MeanSd,
-    /// Traces above the duration of a `slow` policy that were not recorded: arming missed them.
-    /// `None` without such a policy.
+    /// Traces slower than a `slow` policy's duration that were not recorded, because their key was
+    /// not armed. `None` without such a policy.
     pub slow_not_recorded: Option<MeanSd>,
 }
 
-/// One policy.
+/// The results of one policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PolicySummary {
-    /// As text, with its budget if that is not the default.
+    /// The policy as text, with its budget unless that is the default.
     pub policy: String,
     /// Traces that it kept.
     pub kept: MeanSd,
-    /// Their size as OTLP protobuf messages, which budgets count.
+    /// The size of these traces as OTLP protobuf messages, which is what budgets count.
     pub kept_otlp_bytes: MeanSd,
-    /// Traces that it wanted when its budget was used up.
+    /// Traces that it would have kept if its budget had not been used up.
     pub refused: MeanSd,
 }
 
-/// The numbers of one replay.
+/// The counts of one replay.
 #[derive(Debug, Default)]
 struct Run {
     policies: Vec<PolicyCounts>,
@@ -316,24 +317,24 @@ struct Run {
 /// An event in the life of a trace after its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Happening {
-    // In this order at the same time.
-    /// A span failed: the trace is marked, so that it is not the next to be given up.
+    // The order of variants is the order of events at the same time.
+    /// A span failed: the trace is marked, so that ordinary traces are evicted before it.
     Failed,
-    /// A span other than the root ends of a trace that was put to the policies for its age.
+    /// A span other than the root ended after the trace was evaluated at its maximum age.
     Late,
     Ended,
-    /// It is as old as it may be.
+    /// The trace reached its maximum age.
     Aged,
-    /// Its time in the ring is over.
+    /// The time for which the ring holds it has passed.
     Released,
 }
 
-/// One replay at work.
+/// A replay in progress.
 struct Replay<'a> {
     outcomes: &'a Outcomes,
     workload: &'a Workload,
     sampler: TailSampler,
-    /// By arrival.
+    /// The state of each arrival.
     states: Vec<State>,
     old: HashMap<u32, Old>,
     pending: BinaryHeap<Reverse<(u64, Happening, u32)>>,
@@ -344,17 +345,17 @@ struct Replay<'a> {
 /// The state of one trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The sampler dropped it, and it is not recorded.
+    /// The sampler dropped it and it was not recorded.
     Dropped,
     /// The sampler kept it.
     ByHead,
-    /// It is recorded, in the ring.
+    /// It is recorded, and in the ring.
     Recorded,
-    /// It was recorded, and has lost its place before its end.
+    /// It was recorded, but evicted from the ring before its end.
     GivenUp,
-    /// Policies have looked at it for its age; its root is open.
+    /// Policies evaluated it at its maximum age, and its root is still open.
     Old,
-    /// Policies have looked at it, and its root has ended.
+    /// Its root has ended, and policies evaluated it then.
     Decided,
 }
 
@@ -397,8 +398,8 @@ impl<'a> Replay<'a> {
         }
         let taken = taken_of(arrival, &self.outcomes.tail);
         if taken > self.outcomes.tail.ring_bytes as u64 {
-            // Others that leave make no room for this root. A service has it all the same if
-            // something failed before its end.
+            // Evicting others cannot make enough space for this root. A service still keeps the
+            // root if something failed before its end.
             if outcome.failed_after_ns.is_none() {
                 self.states[number as usize] = State::GivenUp;
                 self.run.given_up += 1;
@@ -406,8 +407,8 @@ impl<'a> Replay<'a> {
             return;
         }
         self.ring.add(at_ns, number, taken);
-        // As in a service: ended traces in which nothing was seen make room, and no open one does
-        // for a trace of which nothing is known.
+        // As in a service, only ordinary traces that have ended are evicted. Open traces are not
+        // evicted for a trace about which nothing is known yet.
         while self.ring.bytes > self.outcomes.tail.ring_bytes as u64 {
             let lowest = self.ring.ended_ordinary().unwrap_or(number);
             self.release(lowest);
@@ -418,7 +419,7 @@ impl<'a> Replay<'a> {
         self.run.ring_peak_bytes = self.run.ring_peak_bytes.max(self.ring.bytes);
     }
 
-    /// Lets happen what happens before this time.
+    /// Processes all events up to this time.
     fn until(&mut self, at_ns: u64) {
         while let Some(&Reverse((next_ns, happening, number))) = self.pending.peek() {
             if next_ns > at_ns {
@@ -454,9 +455,10 @@ impl<'a> Replay<'a> {
         let taken = taken_of(arrival, &outcomes.tail);
         let (key, state) = (self.sampler.key(workload.key(arrival)), self.states[number as usize]);
         let is_error = outcome.failed_after_ns.is_some();
-        // A trace that the ring gave up was recorded, so arming did not miss it.
+        // An evicted trace was recorded, so it does not count as missed by arming.
         let is_recorded = state != State::Dropped;
-        // Where it has left for its age, nobody knows but of its root.
+        // If it was evaluated at its maximum age, its end counts as an error only if the root
+        // failed.
         let aged = outcomes.aged.get(&number).filter(|_| is_recorded);
         let counts_error = aged.map_or(is_error, |aged| aged.root_failed);
         self.sampler.count(key, 0, &Ended { now, duration, is_error: counts_error, is_recorded });
@@ -528,17 +530,17 @@ impl View for Attributes<'_> {
     }
 }
 
-/// The recorded traces, by value and age: ordinary ones that have ended, by their ends; ordinary
-/// ones that are open; and the same two of those that failed.
+/// The recorded traces, by value and age, in four sets: ordinary ended traces (by end), ordinary
+/// open traces, and the same for failed traces.
 #[derive(Debug, Default)]
 struct Ring {
     bytes: u64,
     traces: [BTreeSet<(u64, u32)>; 4],
-    /// By arrival: when it came or ended, and its place in `traces`.
+    /// For each arrival, its start or end, and its set in `traces`.
     places: HashMap<u32, (u64, usize)>,
 }
 
-/// Places in [`Ring::traces`].
+/// Bits of an index into [`Ring::traces`].
 const OPEN: usize = 1;
 const FAILED: usize = 2;
 
@@ -549,17 +551,17 @@ impl Ring {
         self.places.insert(number, (at_ns, OPEN));
     }
 
-    /// Whether it is there.
+    /// Whether the trace is in the ring.
     fn holds(&self, number: u32) -> bool {
         self.places.contains_key(&number)
     }
 
-    /// A span of it failed.
+    /// Marks a trace with a failed span.
     fn mark(&mut self, number: u32) {
         self.change(number, |at_ns, place| (at_ns, place | FAILED));
     }
 
-    /// It has ended, and no policy kept it.
+    /// Marks a trace that has ended without being kept.
     fn end(&mut self, number: u32, ended_ns: u64) {
         self.change(number, |_, place| (ended_ns, place & !OPEN));
     }
@@ -572,7 +574,7 @@ impl Ring {
         }
     }
 
-    /// False if it is not there.
+    /// Returns false if the trace is not in the ring.
     fn remove(&mut self, number: u32, bytes: u64) -> bool {
         let Some((at_ns, place)) = self.places.remove(&number) else { return false };
         self.traces[place].remove(&(at_ns, number));
@@ -580,7 +582,7 @@ impl Ring {
         true
     }
 
-    /// The first that ended, of those in which nothing was seen.
+    /// The ordinary trace that ended first.
     fn ended_ordinary(&self) -> Option<u32> {
         self.traces[0].first().map(|&(_, number)| number)
     }

@@ -25,9 +25,9 @@ pub(crate) fn recorded(name: &str) -> Workload {
     Workload::new(&intake.finish(), &Grouping::default())
 }
 
-/// A service with a busy root, a quiet one and one that comes once, over a minute. Durations have
-/// heavy tails, the busy root's traces have several shapes, and one function is called from two
-/// roots.
+/// One minute of a service with a busy root, a quiet one and one with a single trace. Durations
+/// have heavy tails, traces of the busy root have several shapes, and two roots call one of the
+/// functions.
 pub(crate) fn synthetic(traces: u64, seed: u64) -> Workload {
     Workload::new(&synthetic_recording(traces, seed), &Grouping::default())
 }
@@ -38,7 +38,7 @@ pub(crate) fn synthetic_recording(traces: u64, seed: u64) -> Recording {
     let mut spans = Spans { intake: Intake::new(Keep::default()), next: 1 };
     for trace in 0..traces {
         let at_ns = (random.uniform() * 60e9) as u64;
-        // From 1 ms up, with a mean of some 2 ms and now and then a hundred times that.
+        // At least 1 ms, about 2 ms on average, and occasionally a hundred times as much.
         let mut duration = || 1e6 * (1.0 - random.uniform()).powf(-0.7);
         let root = duration();
         if trace == traces / 2 {
@@ -62,8 +62,8 @@ pub(crate) fn synthetic_recording(traces: u64, seed: u64) -> Recording {
     spans.intake.finish()
 }
 
-/// Traces of two calls a second, alike but for one in the middle whose inner call lasts 10 s longer
-/// than the others' 1 ms.
+/// Traces of two calls, one trace per second. In all of them the inner call takes 1 ms, except in
+/// the middle one, where it takes 10 s more.
 pub(crate) fn heavy_tailed(traces: u64) -> Workload {
     let mut spans = Spans { intake: Intake::new(Keep::default()), next: 1 };
     for trace in 0..traces {
@@ -75,8 +75,8 @@ pub(crate) fn heavy_tailed(traces: u64) -> Workload {
     Workload::new(&spans.intake.finish(), &Grouping::default())
 }
 
-/// A loop of two calls each, a fifth of a millisecond apart, that begins after three seconds; only
-/// the first calls a function that lasts 10 s.
+/// A loop of traces with two calls each, 0.2 ms apart, which begins after three seconds. Only its
+/// first trace calls a function of 10 s.
 pub(crate) fn late_loop(traces: u64) -> Workload {
     let mut spans = Spans { intake: Intake::new(Keep::default()), next: 1 };
     spans.add(traces, None, "start", 0, 1e6);
@@ -90,8 +90,7 @@ pub(crate) fn late_loop(traces: u64) -> Workload {
     Workload::new(&spans.intake.finish(), &Grouping::default())
 }
 
-/// Traces of one call, a millisecond apart: each of some names once, then again and again at
-/// random.
+/// Traces of one call, a millisecond apart: each name once, and then names at random.
 pub(crate) fn many_names(names: u32, traces: u32, seed: u64) -> Workload {
     let mut random = Random::new(seed, 0);
     let mut spans = Spans { intake: Intake::new(Keep::default()), next: 1 };
@@ -103,8 +102,8 @@ pub(crate) fn many_names(names: u32, traces: u32, seed: u64) -> Workload {
     Workload::new(&spans.intake.finish(), &Grouping::default())
 }
 
-/// Traces of one call over some seconds: most of names that come for a sixteenth of the time and
-/// leave again, the others of any name.
+/// Traces of one call, spread over `seconds`. Most have names that occur only for a sixteenth of
+/// the time; the others have any name.
 pub(crate) fn waves(names: u32, traces: u32, seconds: u32, seed: u64) -> Workload {
     let mut random = Random::new(seed, 0);
     let mut spans = Spans { intake: Intake::new(Keep::default()), next: 1 };
@@ -118,7 +117,7 @@ pub(crate) fn waves(names: u32, traces: u32, seconds: u32, seed: u64) -> Workloa
     Workload::new(&spans.intake.finish(), &Grouping::default())
 }
 
-/// A number as a name: in letters, for long numbers in names are taken for ids.
+/// A number as a name of letters, because long numbers in names would be folded as ids.
 fn in_letters(name: u32) -> String {
     (0..4).map(|place| char::from(b'g' + (name / 20u32.pow(place) % 20) as u8)).collect()
 }

@@ -39,26 +39,26 @@ use measure::measure;
 use sums::SummedFamily;
 use watch::Watch;
 
-/// Annealing over common parameters begins so hot as to leave a valley, with steps of a fifth of an
-/// axis.
+/// The initial temperature and step of annealing over common parameters: hot enough to leave a
+/// valley, with steps of a fifth of an axis.
 const HOT: f64 = 0.5;
 const STEP_HOT: f64 = 0.2;
-/// Streams of random numbers for the other searches; starts have the streams from 0.
+/// Streams of random numbers for the other searches; annealing starts use the streams from 0 on.
 const RANDOM_STREAM: u64 = 1 << 32;
 const GRID_STREAM: u64 = 1 << 33;
-/// The annealing method's own name.
+/// The name of the annealing method.
 const ANNEALING: &str = "annealing";
-/// Starts of searches that a result is only compared with.
+/// Starts of a search whose result is only used for comparison.
 const STARTS_COMPARED: u32 = 2;
-/// All scores of a search together cost about this, in units of some ns; twice as expensive ones
-/// are made half as often.
+/// The total cost of all scores of a search, in units of a few ns. If a score costs twice as much,
+/// half as many are made.
 const WORK_MAX: f64 = 2.4e9;
-/// Above this cost of one score the whole is allowed less, so that a workload with 100,000 names
-/// takes seconds.
+/// If one score costs more than this, the total is reduced, so that a workload with 100,000 names
+/// takes only seconds.
 const COST_LARGE: f64 = 3e6;
-/// Scores that a search has at least.
+/// The fewest scores of a search.
 const EVALUATIONS_MIN: u64 = 12;
-/// The search ends after this share of the time allowed; the rest is for checking.
+/// The search may take this share of the time allowed; the rest is for the check.
 const SEARCH_SHARE: f64 = 0.7;
 /// The warning for an exponent below 1.
 const UNBOUNDED: &str = "with an exponent below 1 the number of traces kept per second has no bound: it grows as a power \
@@ -73,29 +73,29 @@ const STOPPED: &str = "the search was stopped before it found anything";
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Progress {
-    /// In words.
+    /// The current stage.
     pub stage: Stage,
     /// Points scored in this stage.
     pub evaluations: u64,
-    /// The greatest number of them.
+    /// The most points that this stage scores.
     pub evaluations_max: u64,
-    /// The best value of the objective so far, in any stage.
+    /// The best value of the objective so far, over all stages.
     pub best: Option<f64>,
 }
 
-/// A part of tuning.
+/// A stage of tuning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// Summing up the workload.
+    /// Building sums of the workload.
     Summing,
     /// Simulated annealing.
     Annealing,
-    /// Random search and grid.
+    /// Random search and grid search.
     Comparing,
-    /// Searching over single keys.
+    /// Searching for probabilities of single keys.
     PerKey,
-    /// Replaying what was found.
+    /// Replaying the result.
     Replaying,
 }
 
@@ -104,78 +104,80 @@ pub enum Stage {
 pub struct Tuning {
     /// The sampler.
     pub sampler: Tunable,
-    /// The best parameters; the nearest if nothing is feasible.
+    /// The best parameters, or the nearest ones if nothing is feasible.
     pub parameters: Parameters,
-    /// Parameters of single keys that differ.
+    /// Parameters of single keys, where they differ from the common ones.
     pub per_root: Vec<RootParameters>,
-    /// Whether probabilities of single keys are worth it; `None` if they were not tried.
+    /// The trial that shows whether probabilities of single keys are better; `None` if it was not
+    /// run.
     pub per_key_trial: Option<PerKeyTrial>,
-    /// The least number of traces kept of a key with a probability of its own, in expectation.
+    /// The floor on the expected number of kept traces of each key with its own probability.
     pub min_kept: Option<f64>,
-    /// The part that the parameters keep, as the search expects it.
+    /// The expected score of the parameters.
     pub score: Expected,
-    /// The same by replay with the samplers themselves, on draws that the search did not see: the
-    /// figure to trust.
+    /// The score from replays through the samplers themselves, on draws that the search did not
+    /// use. This is the figure to trust.
     pub replayed: Option<Replayed>,
     /// An equal share of the same size on the same draws.
     pub replayed_share: Option<Replayed>,
-    /// The cap that services are to run under.
+    /// The cap under which services will run.
     #[serde(serialize_with = "as_text")]
     pub cap: Cap,
-    /// The parameters under that cap, on the same draws.
+    /// The parameters under this cap, on the same draws.
     pub replayed_capped: Option<Replayed>,
-    /// dist/entropy of the first of these replays over recordings drawn again from this one's
-    /// blocks of time: the spread that is this recording's luck.
+    /// dist/entropy of the first of these replays, over recordings drawn from this one's blocks of
+    /// time: the spread that is due to this particular recording.
     pub bootstrap: Option<Distribution>,
-    /// An equal share of everything, as large as the limits allow, in expectation.
+    /// The expected score of an equal share of everything, as large as the limits allow.
     pub baseline: Expected,
     /// The objective that was minimised.
     pub objective: String,
     /// The quantile of single runs that was minimised; the mean if unset.
     pub risk: Option<f64>,
-    /// Its value for `score`.
+    /// The value of the objective for `score`.
     pub value: f64,
     /// The limits.
     pub limits: Limits,
     /// Whether the limits can be met.
     pub feasible: bool,
-    /// If not, why.
+    /// The reason if they cannot.
     pub infeasible: Option<String>,
-    /// The seed.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// The randomness of traces that begin in the service.
+    /// The source of randomness for traces that begin in the service.
     #[serde(serialize_with = "named_random")]
     pub random: RandomSource,
     /// Points scored by annealing.
     pub evaluations: u64,
-    /// The duration of the whole search, in seconds.
+    /// The duration of the search, seconds.
     pub seconds: f64,
-    /// Whether it was stopped before its end: this is then the best so far.
+    /// Whether the search was interrupted; the result is then the best until that time.
     pub interrupted: bool,
     /// The search that found the common parameters: `annealing`, or `random` or `grid` if one of
-    /// these was lucky.
+    /// these found something better.
     pub found_by: &'static str,
-    /// Each start of annealing.
+    /// One search for each start of annealing.
     pub starts: Vec<Search>,
-    /// Random search and grid.
+    /// Random search and grid search.
     pub compared: Vec<Search>,
-    /// Smallest objective by size, of all points scored.
+    /// The smallest objective by size, over all points scored.
     pub front: Vec<FrontPoint>,
-    /// Most call trees by size, of all points scored.
+    /// The most call trees by size, over all points scored.
     pub front_call_trees: Vec<FrontPoint>,
-    /// On the rest of the time, if it was split.
+    /// The result on the rest of the time, if it was split.
     pub held_out: Option<HeldOut>,
     /// Warnings for people.
     pub warnings: Vec<String>,
 }
 
 impl Tuning {
-    /// Whether there is no result for want of time, rather than because the limits cannot be met.
+    /// Whether there is no result because the time ran out, and not because the limits cannot be
+    /// met.
     pub fn found_nothing_in_time(&self) -> bool {
         self.infeasible.as_deref() == Some(STOPPED)
     }
 
-    /// The objective that was minimised, in words.
+    /// The minimised objective as text for people.
     pub fn goal(&self) -> String {
         match self.risk {
             Some(risk) => format!("the quantile {risk} of single runs' {}", self.objective),
@@ -187,36 +189,38 @@ impl Tuning {
     ///
     /// # Errors
     ///
-    /// None for the results of [`tune`]; parameters that were changed since may be impossible.
+    /// Never for the results of [`tune`], but parameters that were changed afterwards may be
+    /// invalid.
     pub fn config(&self) -> Result<Config, ConfigError> {
         config(&self.parameters, &self.per_root)
     }
 }
 
-/// Probabilities of single keys against common parameters, both tuned on every other block of time
-/// and replayed on the blocks between, and the other way round.
+/// Compares probabilities of single keys with common parameters. Both are tuned on every other
+/// block of time and replayed on the blocks between, and then the other way round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PerKeyTrial {
-    /// With common parameters: tuned on even blocks, and on odd ones.
+    /// Common parameters, tuned on the even blocks and on the odd ones.
     pub common: [Replayed; 2],
-    /// With probabilities of single keys.
+    /// Probabilities of single keys, tuned on the even blocks and on the odd ones.
     pub per_key: [Replayed; 2],
-    /// The objective of both, with common parameters, beside an equal share of the same size.
+    /// The objective of both with common parameters, relative to an equal share of the same size.
     pub common_values: [f64; 2],
     /// The same with probabilities of single keys.
     pub per_key_values: [f64; 2],
-    /// Whether those of single keys were better, or not worse by a tenth, by these values.
+    /// Whether probabilities of single keys are better by these values, or worse by at most a
+    /// tenth.
     pub better: bool,
 }
 
-/// Parameters of one root.
+/// The parameters of one root.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct RootParameters {
     /// The key.
     pub key: String,
-    /// Its parameters.
+    /// The key's parameters.
     pub parameters: Parameters,
 }
 
@@ -228,19 +232,18 @@ pub struct Search {
     pub method: &'static str,
     /// Points scored.
     pub evaluations: u64,
-    /// The best of them; `None` if none was within the limits.
+    /// The best point; `None` if none was within the limits.
     pub best: Option<FrontPoint>,
-    /// At which evaluations the best became better, and the value that is minimised then: the
-    /// objective's, and where one key has more than 80 % of the bytes larger by the error of
-    /// counts.
+    /// The evaluations that improved the best value, each with that value: the objective or, if one
+    /// key has more than 80 % of the bytes, the objective increased by the error of counts.
     pub convergence: Vec<(u64, f64)>,
 }
 
 /// Finds parameters and checks them: [`search`], then [`check`].
 ///
-/// The result depends on the workload and the options only, not on the number of threads; unless
-/// `stop` became true or the time was up. Both are asked at least every 50 ms, and the best so far
-/// is returned.
+/// The result depends only on the workload and the options, and not on the number of threads,
+/// unless `stop` became true or the time ran out. Both are checked at least every 50 ms, and then
+/// the best result so far is returned.
 pub fn tune(
     workload: &Workload,
     options: &Options,
@@ -254,7 +257,7 @@ pub fn tune(
     tuning
 }
 
-/// Finds parameters, which are good to be written at once.
+/// Finds parameters without checking them, so that they can be written early.
 pub fn search(
     workload: &Workload,
     options: &Options,
@@ -264,8 +267,9 @@ pub fn search(
     search_with(None, workload, options, stop, progress)
 }
 
-/// The same, with sums that another search has made of the workload, for the same sampler, draws
-/// and windows. They are not used if the limits are others, nor for a part of the time.
+/// Like [`search`], but reuses sums that another search built of this workload, for the same
+/// sampler, draws and windows. The sums are not used if the limits differ, or if only a part of the
+/// time is tuned on.
 pub fn search_with<'w>(
     sums: Option<Sums<'w>>,
     workload: &'w Workload,
@@ -291,7 +295,7 @@ pub fn search_with<'w>(
     run.search_in(&first, None, began, false).0
 }
 
-/// Finds parameters on all of the time, and returns the sums that were made for it.
+/// Finds parameters on all of the time, and also returns the sums built for it.
 pub(crate) fn search_and_keep<'w>(
     workload: &'w Workload,
     options: &Options,
@@ -301,14 +305,14 @@ pub(crate) fn search_and_keep<'w>(
     Run::new(options, stop, progress).search_in(workload, None, Instant::now(), true)
 }
 
-/// The state that stays the same over one search.
+/// The constant state of one search.
 struct Run<'a> {
     options: &'a Options,
     stop: Stop<'a>,
     watch: Watch<'a>,
 }
 
-/// Common parameters, with the searches that found them.
+/// Common parameters, and the searches that found them.
 struct Common {
     parameters: Parameters,
     expected: Expected,
@@ -338,7 +342,7 @@ impl Common {
 }
 
 impl<'a> Run<'a> {
-    /// Begins.
+    /// Begins the first stage.
     fn new(options: &'a Options, stop: Stop<'a>, progress: &'a (dyn Fn(Progress) + Sync)) -> Self {
         let time_max = options.time_max.map(|time| time.mul_f64(SEARCH_SHARE));
         let run = Self { options, stop: stop.within(time_max), watch: Watch::new(progress) };
@@ -346,7 +350,7 @@ impl<'a> Run<'a> {
         run
     }
 
-    /// Searches in a workload. Returns its sums if they are to be kept.
+    /// Searches in a workload. Returns its sums too if `keep` is true.
     fn search_in<'w>(
         &self,
         workload: &'w Workload,
@@ -367,7 +371,7 @@ impl<'a> Run<'a> {
             let family = family.or_else(|| self.family(workload, true));
             let common =
                 family.as_ref().map(|family| self.common_of(family, workload, &target, options.starts, true));
-            // Tables of single keys take as much memory.
+            // Drops the sums if they are not wanted: tables of single keys take as much memory.
             kept = family.filter(|_| keep).map(|family| Sums {
                 limits: options.limits,
                 target: target.clone(),
@@ -403,7 +407,7 @@ impl<'a> Run<'a> {
         tuning
     }
 
-    /// A result without anything found.
+    /// A result in which nothing has been found yet.
     fn tuning(&self) -> Tuning {
         let options = self.options;
         Tuning {
@@ -451,7 +455,7 @@ impl<'a> Run<'a> {
         self.common_of(&self.family(workload, report)?, workload, target, starts, report)
     }
 
-    /// The same with the workload's sums.
+    /// Like [`common`](Self::common), with sums of the workload that exist already.
     fn common_of(
         &self,
         family: &SummedFamily<'_>,
@@ -482,8 +486,8 @@ impl<'a> Run<'a> {
         for archive in archives.iter().flatten().chain(compared.iter().map(|(_, archive)| archive)) {
             all.merge_fronts(archive);
         }
-        // Whichever search found it: the comparison is to tell how good annealing is, not to throw
-        // something better away.
+        // Takes the best point of any search: the comparison shows how good annealing is, but
+        // should not discard a better result.
         let others = compared.iter().filter_map(|(method, archive)| Some((*method, archive.best?)));
         let found = best_of(&archives).map(|best| (ANNEALING, best)).into_iter().chain(others);
         let (found_by, best, infeasible) = match found.min_by(|(_, a), (_, b)| a.value.total_cmp(&b.value)) {
@@ -512,7 +516,8 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Anneals common parameters. `None` for each start that found nothing within the limits.
+    /// Anneals common parameters. The result is `None` for each start that found no point within
+    /// the limits.
     fn starts<F: Family>(&self, problem: &Problem<'_, F>, starts: u32) -> Vec<Option<Archive>> {
         let options = self.options;
         let affordable = affordable(problem.family.cost());
@@ -529,7 +534,7 @@ impl<'a> Run<'a> {
         (0..starts).into_par_iter().map(start).collect()
     }
 
-    /// Searches in other ways, with as many evaluations.
+    /// Runs the searches that annealing is compared with, each with as many evaluations.
     fn compare<F: Family>(&self, problem: &Problem<'_, F>, evaluations: u64) -> Vec<(&'static str, Archive)> {
         if !self.options.compare || evaluations == 0 {
             return Vec::new();
@@ -551,13 +556,13 @@ fn named_random<S: serde::Serializer>(random: &RandomSource, serializer: S) -> R
     serializer.serialize_str(random.name())
 }
 
-/// Scores that are worth their cost.
+/// The number of scores that a search may make if one of them has this cost.
 fn affordable(cost: u64) -> u64 {
     let cost = cost.max(1) as f64;
     ((WORK_MAX / (1.0 + cost / COST_LARGE) / cost) as u64).max(EVALUATIONS_MIN)
 }
 
-/// Another seed for another purpose.
+/// Derives a seed for another purpose.
 fn stream(seed: u64, stream: u64) -> u64 {
     Random::new(seed, stream).bits()
 }
@@ -567,7 +572,7 @@ fn best_of(archives: &[Option<Archive>]) -> Option<Evaluated> {
     bests.min_by(|a, b| a.value.total_cmp(&b.value))
 }
 
-/// The sampler with these parameters, and others for some keys.
+/// The sampler with common parameters, and with different ones for some keys.
 fn config(common: &Parameters, roots: &[RootParameters]) -> Result<Config, ConfigError> {
     match common {
         Parameters::Bucket { .. } => Ok(Config::TokenBucket(Keyed::new(common.bucket()?))),

@@ -1,4 +1,4 @@
-//! A recorded workload: what a replay needs of each trace, and no more.
+//! A recorded workload: just what a replay needs of each trace.
 
 mod part;
 
@@ -18,17 +18,17 @@ use crate::statistics::MeanSd;
 use crate::stop::Stop;
 pub(crate) use part::PartSums;
 
-/// Nanoseconds in a millisecond: durations are scored in milliseconds.
+/// Durations are scored in milliseconds.
 const NS_PER_MS: f64 = 1e6;
 
-/// Traces in order of arrival, each reduced to its key, its size, its call tree and, for each of
-/// its functions, the sums from which means and deviations are made.
+/// Traces in order of arrival. Each is reduced to its key, its size, its call tree and, for each of
+/// its functions, the sums from which means and standard deviations are calculated.
 #[derive(Clone, Debug)]
 pub struct Workload {
     functions: Vec<Function>,
     keys: Arc<Interner>,
     call_trees: u32,
-    /// The traces of each path kind.
+    /// The number of traces of each path kind.
     path_kinds: Vec<u32>,
     start: UnixNanos,
     arrivals: Vec<Arrival>,
@@ -36,28 +36,28 @@ pub struct Workload {
     /// The calls of arrival `n` are `calls[first_call of n..first_call of n + 1]`.
     calls: Vec<Calls>,
     latency_cells: Vec<LatencyCell>,
-    /// Those of arrival `n` begin at its `first_latency`.
+    /// The entries of arrival `n` begin at its `first_latency`.
     latencies: Vec<Latencies>,
 }
 
-/// One function (an operation's name) in the full trace.
+/// One function (an operation's name) in the whole workload.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Function {
-    /// Its name.
+    /// The function's name.
     pub name: Arc<str>,
     /// The number of spans.
     pub count: u64,
-    /// Of its durations, in milliseconds.
+    /// Mean and standard deviation of its durations, ms.
     pub duration_ms: MeanSd,
-    /// Its longest duration.
+    /// Its longest duration, ns.
     pub max_ns: u64,
 }
 
-/// One trace, when it arrived at the sampler.
+/// One trace, as it arrived at the sampler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// Nanoseconds from the first arrival to this one.
+    /// Time since the first arrival, ns.
     pub at_ns: u64,
     /// Index into [`Workload::keys`].
     pub key: u32,
@@ -67,7 +67,7 @@ pub struct Arrival {
     pub path_kind: u32,
     /// The number of spans.
     pub spans: u32,
-    /// Bytes of its records in the format that it was recorded in.
+    /// Bytes of its records, in the format of the recording.
     pub bytes: u64,
     /// Bytes of its spans as OTLP protobuf messages.
     pub otlp_bytes: u64,
@@ -83,16 +83,16 @@ pub struct Calls {
     pub function: u32,
     /// The number of calls.
     pub count: u32,
-    /// Sum of (duration - the function's mean in the full trace), ms.
+    /// Sum of (duration - mean of the function in the whole workload), ms.
     pub deviation: f64,
-    /// Sum of the squares of that. Deviations rather than durations, so that the variance does not
-    /// come out as a small difference of large numbers.
+    /// Sum of the squares of these differences. Sums of squared durations would lose digits when
+    /// the variance is calculated as a small difference of large numbers.
     pub deviation_squared: f64,
-    /// The longest duration.
+    /// The longest duration, ns.
     pub max_ns: u64,
 }
 
-/// Calls with durations in one bucket, in one trace.
+/// The calls of one trace with durations in one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Latencies {
@@ -103,18 +103,18 @@ pub struct Latencies {
 }
 
 impl Workload {
-    /// Bytes that a trace takes, without its calls.
+    /// Memory per trace in bytes, without its calls.
     pub const BYTES_PER_TRACE: usize = size_of::<Arrival>() + size_of::<TraceId>();
-    /// Bytes for each function in each trace, if its durations there lie in one bucket.
+    /// Memory in bytes for each function of each trace, if its durations there are in one bucket.
     pub const BYTES_PER_CALL: usize = size_of::<Calls>() + size_of::<Latencies>();
 
-    /// Reduces a recording to a workload whose traces are told apart by `grouping`. The recording
-    /// must have been made with the grouping's attributes as labels.
+    /// Reduces a recording to a workload with keys by `grouping`. The recording must have been made
+    /// with the grouping's attributes as labels.
     pub fn new(recording: &Recording, grouping: &Grouping) -> Self {
-        Self::unless_stopped(recording, grouping, Stop::never()).expect("nobody stops this")
+        Self::unless_stopped(recording, grouping, Stop::never()).expect("Stop::never() never stops")
     }
 
-    /// The same; `None` if asked to stop.
+    /// Like [`new`](Self::new), but returns `None` if asked to stop.
     pub fn unless_stopped(recording: &Recording, grouping: &Grouping, stop: Stop<'_>) -> Option<Self> {
         let mut pulse = stop.pulse();
         let functions = functions(recording, &mut pulse)?;
@@ -210,8 +210,8 @@ impl Workload {
         })
     }
 
-    /// The functions, in the full trace. A function without calls (its spans were duplicates) is
-    /// not of it.
+    /// The functions in the whole workload. Functions without calls (all of whose spans were
+    /// duplicates) have an entry, but do not count.
     pub fn functions(&self) -> &[Function] {
         &self.functions
     }
@@ -231,41 +231,41 @@ impl Workload {
         self.call_trees
     }
 
-    /// The number of traces of each path kind. In a part of a workload kinds keep their numbers,
-    /// and some may have none.
+    /// The number of traces of each path kind. In a part of a workload, kinds keep their numbers,
+    /// so some may have no traces.
     pub fn path_kinds(&self) -> &[u32] {
         &self.path_kinds
     }
 
-    /// When the first trace started.
+    /// The start of the first trace.
     pub fn start(&self) -> UnixNanos {
         self.start
     }
 
-    /// The traces, by start of their root.
+    /// The traces, sorted by the start of their root.
     pub fn arrivals(&self) -> &[Arrival] {
         &self.arrivals
     }
 
-    /// The traces of each key.
+    /// The number of traces of each key.
     pub(crate) fn traces_by_key(&self) -> Vec<u32> {
         let mut traces = vec![0; self.keys.len()];
         self.arrivals.iter().for_each(|arrival| traces[arrival.key as usize] += 1);
         traces
     }
 
-    /// The calls of one arrival, one entry for each function.
+    /// The calls of one arrival, with one entry for each function.
     pub fn calls(&self, arrival: usize) -> &[Calls] {
         let end = self.arrivals.get(arrival + 1).map_or(self.calls.len(), |next| next.first_call as usize);
         &self.calls[self.arrivals[arrival].first_call as usize..end]
     }
 
-    /// The buckets of all functions' durations that have calls.
+    /// The duration buckets of all functions, as far as they contain calls.
     pub fn latency_cells(&self) -> &[LatencyCell] {
         &self.latency_cells
     }
 
-    /// The durations of one arrival's calls, one entry for each bucket of each function.
+    /// The durations of one arrival's calls, with one entry for each bucket of each function.
     pub fn latencies(&self, arrival: usize) -> &[Latencies] {
         let next = self.arrivals.get(arrival + 1);
         let end = next.map_or(self.latencies.len(), |next| next.first_latency as usize);
@@ -283,7 +283,7 @@ impl Workload {
     }
 }
 
-/// Latency cells as they come up.
+/// Latency cells in the order in which they first occur.
 #[derive(Default)]
 struct Cells {
     cells: Vec<LatencyCell>,
@@ -291,7 +291,7 @@ struct Cells {
 }
 
 impl Cells {
-    /// Counts a call; returns its cell.
+    /// Counts a call and returns its cell.
     fn add(&mut self, function: u32, bucket: u8) -> u32 {
         let place = *self.places.entry((function, bucket)).or_insert_with(|| {
             self.cells.push(LatencyCell { function, bucket, count: 0 });
@@ -302,8 +302,8 @@ impl Cells {
     }
 }
 
-/// Counts, means and deviations of each function's durations in the full trace, by symbol of its
-/// name. `None` if asked to stop.
+/// The number, mean and standard deviation of each function's durations in the whole workload,
+/// indexed by the symbol of its name. `None` if asked to stop.
 fn functions(recording: &Recording, pulse: &mut Pulse<'_>) -> Option<Vec<Function>> {
     let mut sums = vec![(0u64, 0u128); recording.names().len()];
     for span in recording.traces().flat_map(TraceView::spans) {
@@ -350,8 +350,8 @@ mod tests {
     use crate::Inspection;
     use crate::testing::synthetic_recording;
 
-    /// A question comes at least for every 4,096 spans and traces, whatever is summed up; each yes
-    /// is the last one.
+    /// The stop condition is checked at least once per 4,096 spans and traces in every phase, and
+    /// never again after it returned true.
     #[test]
     fn summing_up_a_recording_stops_at_any_question() {
         let recording = synthetic_recording(4_000, 1);
@@ -365,7 +365,7 @@ mod tests {
         let inspection = |stop: Stop<'_>| Inspection::new(&recording, stop).is_some();
         for sum_up in [&tree as &dyn Fn(Stop<'_>) -> bool, &inspection] {
             let all = asked(u32::MAX, sum_up);
-            // Each span is passed three times and more.
+            // Each span is visited at least three times.
             assert!(all as usize >= 3 * recording.span_count() / 4096, "{all}");
             for stop_at in [1, 2, 3, all / 4, all / 2, all - 1, all] {
                 assert_eq!(asked(stop_at, sum_up), stop_at, "of {all}");

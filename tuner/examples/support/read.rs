@@ -1,4 +1,4 @@
-//! Recordings, as the command line reads them.
+//! Reads recordings as the command line does.
 
 use std::cell::RefCell;
 use std::error::Error;
@@ -11,7 +11,7 @@ use astracer_tuner::Workload;
 use astracer_tuner::key::Grouping;
 use astracer_tuner::names::NameFolding;
 
-/// Reads a file or a folder, with ids in names folded and roots' names as keys.
+/// Reads a file or directory, with ids in names folded and root names as keys.
 pub(crate) fn read(path: &str) -> Result<Workload, Box<dyn Error>> {
     let folding = RefCell::new(NameFolding::new(Template::default()));
     let mut intake = Intake::new(Keep::default()).rename_with(|raw, out| folding.borrow_mut().fold(raw, out));
@@ -19,7 +19,7 @@ pub(crate) fn read(path: &str) -> Result<Workload, Box<dyn Error>> {
     Ok(Workload::new(&intake.finish(), &Grouping::default()))
 }
 
-/// The file's name without what stands behind its first dot.
+/// The file name up to its first dot.
 pub(crate) fn short_name(path: &str) -> String {
     let name = Path::new(path).file_name().map_or(path.into(), |name| name.to_string_lossy());
     name.split('.').next().unwrap_or_default().to_owned()

@@ -1,4 +1,4 @@
-//! Baselines over a workload: their draws, their seeds, their sizes.
+//! Baselines replayed over a workload: their decisions, their seeds and their sizes.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use super::*;
 use crate::candidate::Candidate;
 use crate::key::Grouping;
 
-/// Traces of one span each, 100 bytes, in four keys: of each 100 arrivals, one a millisecond, 70
-/// are of the first, 20 of the second, 9 of the third and one of the last.
+/// Traces of one span and 100 bytes each, one per millisecond, in four keys. Of every 100 traces,
+/// 70 have the first key, 20 the second, 9 the third and one the last.
 fn workload(traces: u64) -> Workload {
     let mut intake = Intake::new(Keep::default());
     let place = Place { file: Arc::from("test"), line: 1, byte: 0 };
@@ -48,7 +48,7 @@ fn replay(workload: &Workload, spec: &BaselineSpec, seed: u64, mut keep: impl Fn
     Candidate::from(spec.clone()).replay(workload, &draw, Stop::never(), |index, _| keep(index));
 }
 
-/// Powers of two, as our ratio's threshold is rounded to few digits.
+/// The probabilities are powers of two because our `ratio` rounds its threshold to few digits.
 #[test]
 fn ours_and_theirs_keep_the_same_traces() {
     let workload = workload(2000);
@@ -90,18 +90,18 @@ fn a_size_is_met_by_turning_the_knob() {
         };
         assert!((found.tfcr - again).abs() < 1e-12, "{} says {} and keeps {again}", found.spec, found.tfcr);
         match spec.kind().name {
-            // 20 s are less than its period: only the start and the lower bound keep anything, 4
-            // and some 20 traces.
+            // The 20 s are shorter than its period, so only the initial probability and the lower
+            // bound keep anything: 4 traces and some 20.
             "jaeger-adaptive" => assert!(!found.is_met() && found.tfcr < 0.002, "{found:?}"),
-            // All of the first 30 s are kept.
+            // It keeps everything in the first 30 s.
             "dynsampler-per-key" | "dynsampler-total" => assert_eq!(found.tfcr, 1.0, "{found:?}"),
             _ => assert!(found.is_met(), "{found:?}"),
         }
     }
 }
 
-/// 20,000 traces: every tenth are 10 %, every 10th the nearest that a whole number can come to 9.7
-/// %.
+/// Keeping every tenth of 20,000 traces keeps 10 %. For 9.7 %, a whole number cannot come nearer
+/// than 10.
 #[test]
 fn a_whole_number_comes_as_near_as_it_can() {
     let workload = workload(20_000);

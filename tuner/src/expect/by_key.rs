@@ -1,20 +1,20 @@
-//! Arrivals put together by key.
+//! Groups arrivals by key.
 
 use astracer_recording::stop::Pulse;
 
 use crate::workload::Workload;
 
-/// Each key's arrivals, in order of time. Sums over keys would otherwise sort the arrivals anew for
-/// each table.
+/// Each key's arrivals, in order of time. Grouping them once saves sorting them again for each
+/// table.
 #[derive(Debug)]
 pub(super) struct ByKey {
-    /// Where each key's arrivals begin, and where the last one's end.
+    /// The index of each key's first arrival, and one more entry for the end of the last key.
     first: Vec<u32>,
     arrivals: Vec<u32>,
 }
 
 impl ByKey {
-    /// A counting sort, linear in arrivals and keys. `None` if asked to stop.
+    /// Uses a counting sort, which is linear in arrivals and keys. `None` if asked to stop.
     pub(super) fn new(workload: &Workload, pulse: &mut Pulse<'_>) -> Option<Self> {
         let mut first = vec![0u32; workload.keys().len() + 1];
         for arrival in workload.arrivals() {
@@ -39,7 +39,7 @@ impl ByKey {
         Some(Self { first, arrivals })
     }
 
-    /// The arrivals of one key after the other, as indices.
+    /// The arrivals of each key as indices into the workload, key by key.
     pub(super) fn arrivals(&self) -> impl Iterator<Item = &[u32]> {
         self.first.windows(2).map(|range| &self.arrivals[range[0] as usize..range[1] as usize])
     }

@@ -1,34 +1,34 @@
-//! The probabilities that a key's traces are kept with, and sums over its tables by them.
+//! The probabilities with which a key's traces are kept, and sums over its tables that use them.
 
 use super::index::{Bins, Counting};
 use super::moments::Sums;
 use super::table::{KeyTable, Size};
 
-/// A probability below this counts as this where it is divided by.
+/// A smaller probability is raised to this where it is a divisor.
 pub(super) const PROBABILITY_MIN: f64 = 1e-12;
-/// Bump's exponent counts as at most this, so that sums of logarithms stay finite: e^-700 is no
-/// chance at all.
+/// Larger exponents of bump are clamped to this, so that sums of logarithms stay finite. e^-700 is
+/// practically 0.
 const EXPONENT_MAX: f64 = 700.0;
 
 /// The rule by which a key's traces are kept.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum KeyLaw<'c> {
-    /// Each with the same probability.
+    /// Each trace with the same probability.
     Constant(f64),
-    /// By the count, with a least probability.
+    /// By the count, with a minimum probability.
     Bump(&'c Curve, f64),
 }
 
-/// Bump's probability by bin of counts.
+/// Bump's probability for each bin of counts.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// Descending from 1.
+    /// In descending order, starting at probability 1.
     chances: Vec<Chance>,
 }
 
 impl Curve {
-    /// p = 1 - exp(-(lambda / x)^exponent) for a count x; 1 for the count 0.
+    /// p = 1 - exp(-(lambda / x)^exponent) for a count x, and 1 for the count 0.
     pub fn new(counting: Counting, lambda: f64, exponent: f64) -> Self {
         let log_lambda = lambda.ln();
         let chance = |&log_count: &f64| match log_count {
@@ -39,14 +39,14 @@ impl Curve {
     }
 }
 
-/// The probability that a bin's traces are kept with, and what follows from it.
+/// The probability with which a bin's traces are kept, and quantities derived from it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chance {
     /// p
     pub(super) probability: f64,
     /// p (1 - p)
     variance: f64,
-    /// ln(1 - p); 0 where p is 1, which is counted apart.
+    /// ln(1 - p), or 0 if p is 1, which is counted separately.
     log_missing: f64,
     /// (1 - p) / p
     odds_against: f64,
@@ -57,11 +57,11 @@ pub(super) struct Chance {
 impl Chance {
     const CERTAIN: Self =
         Self { probability: 1.0, variance: 0.0, log_missing: 0.0, odds_against: 0.0, missing: 0.0 };
-    /// Before the first bin of a suffix sum.
+    /// The start of a suffix sum, before its first bin.
     const NONE: Self =
         Self { probability: 0.0, variance: 0.0, log_missing: 0.0, odds_against: 0.0, missing: 0.0 };
 
-    /// Kept with probability 1 - e^(-exponent).
+    /// Probability 1 - e^(-exponent).
     fn new(exponent: f64) -> Self {
         let missing = (-exponent).exp();
         let probability = -(-exponent).exp_m1();
@@ -74,7 +74,7 @@ impl Chance {
         }
     }
 
-    /// A probability of 1 is as good as certain here, for its logarithm must stay finite.
+    /// A probability of 1 is lowered to just below 1, because its logarithm must stay finite.
     fn of_probability(probability: f64) -> Self {
         Self::new((-(-probability.min(1.0 - f64::EPSILON)).ln_1p()).max(0.0))
     }
@@ -83,9 +83,9 @@ impl Chance {
 /// The chances of a key's bins.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chances<'c> {
-    /// Of the bins from the first on that have more than the least chance.
+    /// The first bins, whose chance is above the minimum.
     above: &'c [Chance],
-    /// Of all later ones.
+    /// The chance of all later bins.
     least: Chance,
 }
 
@@ -95,13 +95,13 @@ impl<'c> Chances<'c> {
             KeyLaw::Constant(probability) => Self { above: &[], least: Chance::of_probability(probability) },
             KeyLaw::Bump(curve, minimum) => {
                 let above = curve.chances.partition_point(|chance| chance.probability > minimum);
-                // The count 0 is kept whatever the minimum.
+                // The count 0 is always kept, whatever the minimum.
                 Self { above: &curve.chances[..above.max(1)], least: Chance::of_probability(minimum) }
             }
         }
     }
 
-    /// The chance of a bin, and whether all later ones are the same.
+    /// The chance of a bin, and whether all later bins have the same.
     pub(super) fn chance(&self, bin: u32) -> (Chance, bool) {
         match self.above.get(bin as usize) {
             Some(chance) => (*chance, false),
@@ -122,7 +122,7 @@ impl<'c> Chances<'c> {
         }
     }
 
-    /// Sum of p (1 - p) over the key's traces.
+    /// The sum of p (1 - p) over the key's traces.
     pub(super) fn variance(&self, key: KeyTable<'_>) -> f64 {
         let (mut sum, mut before) = (0.0, 0.0);
         for cell in key.sizes() {
@@ -136,14 +136,14 @@ impl<'c> Chances<'c> {
         sum
     }
 
-    /// `fixed` is the key's sum of p (1 - p) if the number of its traces kept does not vary,
-    /// else 0.
+    /// `fixed` is the key's sum of p (1 - p) if the number of its kept traces does not vary, else
+    /// 0.
     pub(super) fn add_functions(&self, key: KeyTable<'_>, fixed: f64, functions: &mut [Sums]) {
         for (function, cells) in key.by_function() {
-            // Not in memory: each cell would wait for the one before to be written.
+            // A local copy: in memory, each cell would wait for the store of the previous one.
             let mut total = functions[function];
             let mut before = Chance::NONE;
-            // Sums of p (1 - p) times c, d and q, and of (1 - p) c.
+            // Sums of p (1 - p) times c, d and q, and the sum of (1 - p) c.
             let (mut varying, mut missed) = ([0.0; 3], 0.0);
             for cell in cells {
                 let (chance, last) = self.chance(cell.bin);
@@ -189,8 +189,8 @@ impl<'c> Chances<'c> {
         }
     }
 
-    /// Sums of (1 - p) / p, 1 - p and ln(1 - p) over traces, given suffix sums of their number by
-    /// bin. The last is minus infinity if a trace is kept for certain.
+    /// Sums of (1 - p) / p, 1 - p and ln(1 - p) over traces, from suffix sums of their number by
+    /// bin. The last sum is minus infinity if a trace is certainly kept.
     pub(super) fn odds(&self, traces: impl Iterator<Item = (u32, f64)>) -> (f64, f64, f64) {
         let (mut odds, mut missed, mut log_missing) = (0.0, 0.0, 0.0);
         let mut before = Chance::NONE;
@@ -210,7 +210,7 @@ impl<'c> Chances<'c> {
         (odds, missed, log_missing)
     }
 
-    /// The number of call trees found of those that single traces of the key have.
+    /// The expected number of call trees found, of those that only a single trace has.
     pub(super) fn lone_trees(&self, key: KeyTable<'_>) -> f64 {
         let (mut found, mut before) = (0.0, 0.0);
         for cell in key.lone_trees() {
@@ -224,7 +224,7 @@ impl<'c> Chances<'c> {
         found
     }
 
-    /// For the others, sums of ln(1 - p).
+    /// Adds ln(1 - p) to the sums of all other call trees.
     pub(super) fn add_trees(&self, key: KeyTable<'_>, trees: &mut [f64]) {
         for (tree, cells) in key.by_tree() {
             let total = &mut trees[tree];

@@ -1,4 +1,4 @@
-//! The count before each arrival, and bins of counts.
+//! The count of earlier calls at each arrival, and bins of counts.
 
 use std::num::NonZeroU64;
 use std::sync::LazyLock;
@@ -9,36 +9,36 @@ use serde::Serialize;
 use crate::records::Records;
 use crate::workload::Workload;
 
-/// The rule by which the calls before an arrival count.
+/// The rule by which calls before an arrival are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Counting {
-    /// Each by 1/2 for each half-life since then: no window, no edge.
+    /// Each call counts 1/2 for each half-life since then. There are no window edges.
     #[default]
     Decaying,
-    /// Each by 1 until the window ends: the paper's.
+    /// Each call counts 1 until the window ends, as in the paper.
     Tumbling,
 }
 
-/// Whole counts below this have a bin of their own.
+/// Whole counts below this have their own bins.
 const EXACT: u32 = 32;
-/// From there on, each bin ends at this multiple of its beginning.
+/// From [`EXACT`] on, each bin ends at this multiple of its start.
 const GROWTH: f64 = 1.08;
-/// Decayed counts below this share a bin.
+/// Decayed counts below this share one bin.
 const DECAYED_MIN: f64 = 1.0 / 256.0;
-/// Bins of decayed counts end at this multiple of their beginning.
+/// Bins of decayed counts end at this multiple of their start.
 const DECAYED_GROWTH: f64 = 1.1;
-/// The sampler forgets a decayed count of 2 to the minus this.
+/// The sampler forgets a decayed count once it has fallen to 2^-24.
 const FORGOTTEN_LOG2: f64 = 24.0;
 /// Larger counts share the last bin.
 const COUNT_MAX: f64 = 4e9;
 
-/// For each arrival, the number of calls of its key before it, as the sampler counts: x in bump's
-/// formula. Keys without room in the sampler's table count together.
+/// For each arrival, the number of earlier calls of its key as the sampler counts them: x in bump's
+/// formula. Keys that do not fit in the sampler's table are counted together.
 ///
-/// `length_ns` is the window, or the half-life. Windows are ahead by `phase`, a share of the
-/// window. `None` if asked to stop.
+/// `length_ns` is the window or the half-life. Windows are ahead by `phase`, a share of their
+/// length. `None` if asked to stop.
 pub(crate) fn counts_before(
     workload: &Workload,
     counting: Counting,
@@ -55,7 +55,7 @@ pub(crate) fn counts_before(
             let count = |arrival: &crate::workload::Arrival| {
                 let at_ns = arrival.at_ns.saturating_add(ahead_ns);
                 let number = at_ns / length_ns;
-                // Since the end of the window of the last call.
+                // Time since the end of the window of the latest call.
                 let idle_ns = |record: usize| match number.saturating_sub(records[record].0).checked_sub(1) {
                     None => 0,
                     Some(windows) => {
@@ -77,7 +77,7 @@ pub(crate) fn counts_before(
             let mut records = vec![(0u64, 0.0f64); table.len()];
             let per_ns = 1.0 / length_ns.get() as f64;
             let count = |arrival: &crate::workload::Arrival| {
-                // Since the count fell to 2^-24, which the sampler takes for 0.
+                // Time since the count fell to 2^-24, which the sampler treats as 0.
                 let idle_ns = |record: usize| {
                     let (last_ns, calls) = records[record];
                     let spent = (calls.log2() + FORGOTTEN_LOG2).max(0.0) / per_ns;
@@ -98,21 +98,21 @@ pub(crate) fn counts_before(
     (counts.len() == workload.arrivals().len()).then_some(counts)
 }
 
-/// Counts put together into bins that bump's formula can hardly tell apart.
+/// Bins of counts that bump's formula can hardly tell apart.
 ///
-/// A bin is represented by the middle of its range, in its logarithm: a probability in it is off by
-/// up to half of the bin's width times the exponent, to either side alike, so that sums over many
-/// arrivals are of second order.
+/// A bin is represented by the middle of its range on a logarithmic scale. The relative error of a
+/// probability is at most half of the bin's width times the exponent. Errors go in both directions,
+/// so in a sum over many arrivals only the second order remains.
 #[derive(Debug)]
 pub(crate) struct Bins {
-    /// The first count of each bin; ascending, from 0. The first bin holds the count 0 alone.
+    /// The first count of each bin, ascending from 0. The first bin holds only the count 0.
     starts: Vec<f64>,
-    /// The logarithm of the count that each bin is taken for.
+    /// The logarithm of the count that represents each bin.
     logarithms: Vec<f64>,
 }
 
 impl Bins {
-    /// The bins for counts of this kind: the same for every workload.
+    /// The bins for this kind of counting, which are the same for every workload.
     pub(crate) fn of(counting: Counting) -> &'static Self {
         static TUMBLING: LazyLock<Bins> = LazyLock::new(|| Bins::new(Counting::Tumbling));
         static DECAYING: LazyLock<Bins> = LazyLock::new(|| Bins::new(Counting::Decaying));
@@ -134,7 +134,7 @@ impl Bins {
         };
         let mut start = *starts.last().expect("there are bins");
         while start < COUNT_MAX {
-            // Whole counts: a bin from 40 to 43 holds 40, 41 and 42.
+            // Counts are whole: a bin from 40 up to 43 holds 40, 41 and 42.
             let (next, last) = match counting {
                 Counting::Tumbling => ((start * growth).ceil(), (start * growth).ceil() - 1.0),
                 Counting::Decaying => (start * growth, start * growth),
@@ -149,7 +149,8 @@ impl Bins {
     }
 
     pub(crate) fn bin(&self, count: f64) -> usize {
-        // The first start is 0, so at least one is not larger.
+        // The first start is 0, so the partition point is at least 1 for counts that are not
+        // negative.
         self.starts.partition_point(|&start| start <= count).saturating_sub(1)
     }
 
@@ -158,8 +159,8 @@ impl Bins {
         self.starts.len()
     }
 
-    /// The logarithm of the count that each bin is taken for, ascending: minus infinity for the
-    /// first, the count 0.
+    /// The logarithm of the count that represents each bin, ascending; minus infinity for the first
+    /// bin, whose count is 0.
     pub(crate) fn logarithms(&self) -> &[f64] {
         &self.logarithms
     }
@@ -194,7 +195,7 @@ mod tests {
         }
     }
 
-    /// By the definition: a sum over all earlier calls of the key.
+    /// By definition, a sum over all earlier calls of the key.
     #[test]
     fn counts_are_sums_over_earlier_calls() {
         let workload = synthetic(400, 2);
@@ -220,10 +221,10 @@ mod tests {
         }
     }
 
-    /// The sampler itself, by the probability that it gives each call, where more keys come than it
-    /// holds and idle ones leave. In four minutes the longest idle ones are more than may leave at
-    /// once; in 80 s those that are idle for long enough, a minute that is no multiple of the
-    /// window, are few.
+    /// Compares with the probabilities of the sampler itself while more keys arrive than its table
+    /// holds and idle keys are evicted. In four minutes, more keys are idle than may be evicted at
+    /// once. In 80 s, few keys are idle for long enough: a minute, which is not a multiple of the
+    /// window.
     #[test]
     fn counts_are_those_of_the_sampler() {
         const DECAYING: &str = "bump:lambda=1,min=0,count=decaying,tau=2s,exponent=1";

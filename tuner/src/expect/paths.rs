@@ -1,17 +1,18 @@
-//! Path kinds: the number found, and the distance of their estimated shares from the true ones.
+//! Path kinds: how many are found, and how far their estimated shares are from the true ones.
 //!
-//! The estimate N of a kind's n traces is the sum of the weights of those kept. Its share of the
-//! sum of all weights has, by the delta method, the relative variance var(N) / n^2 - 2 cov(N, M) /
-//! (n m) + var(M) / m^2 with M the estimate of all m traces. The distance is the sum over the kinds
-//! of share * E(1 - X)+, where X is the estimated share relative to the true one: positive and
-//! negative differences add up to nothing, so half the sum of all is the sum of the negative ones.
+//! The estimate N of a kind with n traces is the sum of the weights of its kept traces, and M is
+//! the same for all m traces. By the delta method, the kind's share N / M has the relative variance
+//! var(N) / n^2 - 2 cov(N, M) / (n m) + var(M) / m^2. The distance is the sum over the kinds of
+//! share * E(1 - X)+, where X is the estimated share divided by the true one. Positive and negative
+//! differences cancel, so the sum of the negative ones is half of the sum of all absolute
+//! differences.
 
 use std::f64::consts::TAU;
 
 use super::chances::Chances;
 use super::table::KeyTable;
 
-/// Sums over the keys for one candidate.
+/// Sums over the keys, for one candidate.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PathSums {
     pub(super) kinds: Vec<KindSums>,
@@ -22,7 +23,7 @@ pub(super) struct PathSums {
 /// Sums over the traces of one kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct KindSums {
-    /// Sum of ln(1 - p); minus infinity if one of its traces is kept for certain.
+    /// Sum of ln(1 - p), or minus infinity if one of the traces is certainly kept.
     pub(super) log_missing: f64,
     /// var(N)
     pub(super) variance: f64,
@@ -30,7 +31,7 @@ pub(super) struct KindSums {
     pub(super) covariance: f64,
 }
 
-/// The measures of paths in expectation.
+/// The expected measures of paths.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExpectedPaths {
     pub(super) found: f64,
@@ -44,8 +45,8 @@ impl PathSums {
         self.variance = 0.0;
     }
 
-    /// The measures, given the traces of each kind and of all; `None` if there are no kinds to look
-    /// at.
+    /// The measures, given the number of traces of each kind and of all traces; `None` if there are
+    /// no kinds.
     pub(super) fn score(&self, traces: &[u32], all: f64) -> Option<ExpectedPaths> {
         if traces.is_empty() {
             return None;
@@ -65,45 +66,45 @@ impl PathSums {
 
 /// E(1 - X)+ of an estimate X with mean 1 and this variance, which is 0 with probability `missing`.
 ///
-/// For a gamma distribution it is sqrt(v / (v + 2 pi)) within 3 %: sqrt(v / 2 pi), a normal
-/// distribution's, for a small variance v, and 1 for an endless one. A rare kind is not like that:
-/// if found it counts for at least 1 / p traces. So the chance of a miss is taken by itself, and
-/// what is found as a normal number whose deviation is chosen so that the two agree where nothing
-/// is missed. Within 20 % of the binomial distributions of 1 to 200 traces with p up to 0.9.
+/// For a gamma distribution it is sqrt(v / (v + 2 pi)) within 3 %. This equals sqrt(v / 2 pi), as
+/// for a normal distribution, for a small variance v, and 1 for an infinite one. A rare kind
+/// differs: if it is found, it counts for at least 1 / p traces. So the chance of missing it is
+/// treated separately. The estimate of a kind that is found is taken as a normal variable whose
+/// standard deviation is chosen so that both formulas agree if nothing is missed. The result is
+/// within 20 % of binomial distributions of 1 to 200 traces with p up to 0.9.
 fn shortfall(variance: f64, missing: f64) -> f64 {
     let found = 1.0 - missing;
-    // The relative variance of X if it is not 0.
+    // The relative variance of X given that it is not 0.
     let rest = ((variance + 1.0) * found - 1.0).max(0.0);
     let deviation = (TAU * rest / (rest + TAU)).sqrt();
     if deviation == 0.0 {
         return missing;
     }
-    // E(found - Y)+ of Y with mean 1.
+    // E(found - Y)+ of a Y with mean 1.
     let at = missing / deviation;
     missing + (deviation * density(at) - missing * normal_above(at)).max(0.0)
 }
 
-/// The density of a standard normal number.
+/// The density of the standard normal distribution.
 fn density(at: f64) -> f64 {
     (-0.5 * at * at).exp() / TAU.sqrt()
 }
 
-/// The probability that a standard normal number is above `at`, which is at least 0: within 1e-5,
-/// Abramowitz and Stegun 26.2.16.
+/// The probability that a standard normal variable exceeds `at`, which must not be negative: within
+/// 1e-5, by Abramowitz and Stegun 26.2.16.
 fn normal_above(at: f64) -> f64 {
     let t = 1.0 / (1.0 + 0.332_67 * at);
     density(at) * t * (0.436_183_6 + t * (-0.120_167_6 + t * 0.937_298_0))
 }
 
 impl Chances<'_> {
-    /// Adds a key's traces. `fixed` is the key's sum of p (1 - p) if the number of its traces kept
+    /// Adds a key's traces. `fixed` is the key's sum of p (1 - p) if the number of its kept traces
     /// does not vary, else 0.
     pub(super) fn add_paths(&self, key: KeyTable<'_>, fixed: f64, sums: &mut PathSums) {
         if sums.kinds.is_empty() {
             return;
         }
-        // Sums of (1 - p) / p and of 1 - p, over all of the key's traces and over those of one
-        // kind.
+        // Sums of (1 - p) / p and of 1 - p, over all traces of the key and over those of one kind.
         let sizes = key.sizes().iter().map(|cell| (cell.bin, cell.size[0]));
         let (odds, missed, _) = self.odds(sizes);
         let apart = |one: f64, other: f64| if fixed > 0.0 { one * other / fixed } else { 0.0 };
@@ -123,7 +124,7 @@ impl Chances<'_> {
 mod tests {
     use super::*;
 
-    /// n traces, each kept with probability p: by the binomial distribution.
+    /// n traces, each kept with probability p, by the binomial distribution.
     #[test]
     fn a_shortfall_is_near_that_of_a_binomial_distribution() {
         for n in [1u32, 2, 5, 20, 200] {
@@ -142,13 +143,14 @@ mod tests {
         assert_eq!(shortfall(1e300, 1.0), 1.0);
     }
 
-    /// E(1 - m - Y)+ of a normal Y with mean 1, summed up in small steps, for the deviation that
-    /// the gamma distribution's sqrt(v / (v + 2 pi)) asks for where nothing is missed.
+    /// E(1 - m - Y)+ of a normal Y with mean 1, integrated in small steps. The standard deviation
+    /// is the one at which the result equals sqrt(v / (v + 2 pi)), that of the gamma distribution,
+    /// if nothing is missed.
     #[test]
     fn a_shortfall_is_that_of_a_normal_number_and_of_a_miss() {
         for (variance, missing) in [(0.3, 0.1), (0.05, 0.01), (2.0, 0.4), (20.0, 0.2), (1.5, 0.0)] {
             let found = 1.0 - missing;
-            // Given that X is not 0: E X = 1 / found and E X^2 = (1 + v) / found.
+            // Given that X is not 0, E X = 1 / found and E X^2 = (1 + v) / found.
             let (mean, square) = (1.0 / found, (1.0 + variance) / found);
             let relative = square / (mean * mean) - 1.0;
             let deviation = (relative / (relative + TAU)).sqrt() * TAU.sqrt();
@@ -167,7 +169,7 @@ mod tests {
         }
     }
 
-    /// Two kinds and one that is not there: 4 and 6 of 10 traces. By hand, the relative variances
+    /// Two kinds with 4 and 6 of 10 traces, and one without traces. By hand, the relative variances
     /// of their shares are 8/16 - 2 5/40 + 30/100 and 9/36 - 2 7/60 + 30/100.
     #[test]
     fn shares_of_kinds_vary_with_their_own_and_with_all_estimates() {

@@ -1,30 +1,30 @@
-//! The few traces that decide a function's mean and deviation.
+//! The few traces that dominate a function's mean and standard deviation, called its pivots.
 //!
-//! Durations have heavy tails: one slow call of a hundred can be most of a function's variance, and
-//! a function with three calls is three traces. Kept or not, such a trace moves the sample by more
-//! than any formula of first order allows for. So each function's weightiest traces are set apart,
-//! and every combination of keeping them is counted.
+//! Durations have heavy tails. One slow call in a hundred can make up most of a function's
+//! variance, and a function with three calls may have three traces. Keeping or dropping such a
+//! trace moves the sample by more than a first-order formula covers. So the weightiest traces of
+//! each function are treated separately, and every combination of keeping them is counted.
 
 use crate::stop::Stop;
 use crate::workload::{Calls, Workload};
 
-/// Traces set apart for each function: 2^4 combinations are a microsecond, and errors of some
-/// percent become some tenths of a percent (see `expect/tests.rs`).
+/// Pivots per function. Their 2^4 combinations take a microsecond, and reduce errors of some
+/// percent to some tenths of a percent (see `expect/tests.rs`).
 pub(crate) const PIVOTS: usize = 4;
 
-/// The traces set apart, by function.
+/// The pivots of each function.
 #[derive(Debug)]
 pub(crate) struct Pivots {
-    /// `PIVOTS` for each function; unused ones have no calls.
+    /// [`PIVOTS`] entries for each function; unused ones have no calls.
     calls: Vec<Calls>,
-    /// Where each arrival's places begin in `places`, and where the last one's end.
+    /// The index in `places` of each arrival's first entry, and one more for the end.
     first: Vec<u32>,
-    /// Functions, each with its place in `calls`.
+    /// Functions, each with its index in `calls`.
     places: Vec<(u32, u32)>,
 }
 
 impl Pivots {
-    /// Takes, for each function, the traces with the largest sum of squared deviations.
+    /// Takes for each function the traces with the largest sum of squared deviations.
     ///
     /// `None` if asked to stop.
     pub(crate) fn new(workload: &Workload, stop: Stop<'_>) -> Option<Self> {
@@ -44,7 +44,7 @@ impl Pivots {
             }
             for candidate in workload.calls(arrival) {
                 let first = candidate.function as usize * PIVOTS;
-                // The least of the function's; the earlier arrival stays if two are alike.
+                // The function's smallest pivot so far. On a tie, the earlier arrival stays.
                 let mut least = first;
                 for place in first + 1..first + PIVOTS {
                     if calls[place].deviation_squared < calls[least].deviation_squared {
@@ -77,31 +77,31 @@ impl Pivots {
         Some(Self { calls, first, places })
     }
 
-    /// Those of one arrival.
+    /// The pivots of one arrival.
     pub(crate) fn of_arrival(&self, arrival: u32) -> ArrivalPivots<'_> {
         let range = self.first[arrival as usize] as usize..self.first[arrival as usize + 1] as usize;
         ArrivalPivots(&self.places[range])
     }
 
-    /// The number of places.
+    /// The number of entries, used or not.
     pub(crate) fn len(&self) -> usize {
         self.calls.len()
     }
 
-    /// One function's places.
+    /// The entries of one function.
     pub(crate) fn of(&self, function: usize) -> &[Calls] {
         &self.calls[function * PIVOTS..(function + 1) * PIVOTS]
     }
 }
 
-/// The calls of one arrival that are set apart.
+/// The pivots of one arrival.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ArrivalPivots<'p>(&'p [(u32, u32)]);
 
 impl ArrivalPivots<'_> {
-    /// The place of the calls of this function, if they are set apart.
+    /// The index of this function's pivot, if the arrival's calls of the function are one.
     pub(crate) fn place(self, function: u32) -> Option<u32> {
-        // Ascending by function. Nearly all arrivals have none.
+        // Sorted by function. Nearly all arrivals have no pivots.
         let at = self.0.binary_search_by_key(&function, |&(own, _)| own).ok()?;
         Some(self.0[at].1)
     }

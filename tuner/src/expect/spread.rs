@@ -1,18 +1,19 @@
-//! The spread of a sum of squares over replays: a few levels, each with a probability, a mean and a
-//! deviation.
+//! The distribution of a sum of squares over replays, as a few levels with a probability, a mean
+//! and a standard deviation each.
 //!
-//! Mean and variance alone do not distinguish a sum that varies a little each time from one that is
-//! nearly always the same and huge once in a hundred replays, when the one slow call is kept. The
-//! mean of the root is very different.
+//! Mean and variance alone do not distinguish a sum that always varies a little from one that is
+//! nearly constant but huge once in a hundred replays, when the one slow call is kept. The mean of
+//! the root is very different in these two cases.
 
 use super::moments::{Moments, mean_of_root};
 
-/// The levels' probabilities, from the smallest sums to the largest; finer where rare.
+/// The levels' probabilities, from the smallest sums to the largest. Rare large sums have finer
+/// levels.
 const WIDTHS: [f64; LEVELS] =
     [0.01, 0.04, 0.05, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.05, 0.03, 0.01, 0.005, 0.003, 0.001, 0.001];
 const LEVELS: usize = 18;
 
-/// A sum's levels.
+/// The levels of a sum.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
     means: [f64; LEVELS],
@@ -20,10 +21,11 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Always 0.
+    /// The constant 0.
     pub(crate) const ZERO: Self = Self { means: [0.0; LEVELS], sds: [0.0; LEVELS] };
 
-    /// Of a sum that has these moments with these probabilities, which are put in order.
+    /// The levels of a sum that has these moments with these probabilities. Sorts `components` by
+    /// mean.
     pub(crate) fn of(components: &mut [(f64, Moments)]) -> Self {
         components.sort_unstable_by(|a, b| a.1.mean.total_cmp(&b.1.mean));
         let all: f64 = components.iter().map(|(probability, _)| probability).sum();
@@ -41,7 +43,7 @@ impl Spread {
                 if open <= 0.0 {
                     break;
                 }
-                // Rounding may leave a little of the last level open: the largest component fills
+                // Rounding may leave the last level slightly open; the largest component then fills
                 // it.
                 (left, moments) = parts.next().unwrap_or((f64::INFINITY, moments));
             }
@@ -52,13 +54,13 @@ impl Spread {
         spread
     }
 
-    /// The sum with another one that rises and falls with this one.
+    /// Adds a sum that rises and falls together with this one.
     pub(crate) fn add_rising_together(&mut self, other: &Self) {
         self.means.iter_mut().zip(other.means).for_each(|(sum, mean)| *sum += mean);
         self.sds.iter_mut().zip(other.sds).for_each(|(sum, sd)| *sum += sd);
     }
 
-    /// The sum with another one that is independent of this one. `memory` is for reuse.
+    /// The sum of this and an independent one. `memory` is reused working memory.
     pub(crate) fn plus_independent(&self, other: &Self, memory: &mut Vec<(f64, Moments)>) -> Self {
         memory.clear();
         for (width, here) in WIDTHS.into_iter().zip(self.levels()) {
@@ -75,8 +77,8 @@ impl Spread {
         Moments { mean, variance: square }
     }
 
-    /// The mean of the root of this sum and an independent rest, each level as if it had a gamma
-    /// distribution.
+    /// The mean of the root of this sum plus an independent `rest`, assuming a gamma distribution
+    /// within each level.
     pub(crate) fn mean_of_root(&self, rest: Moments) -> f64 {
         self.average(|moments| mean_of_root(moments.plus(rest)))
     }
@@ -91,13 +93,13 @@ impl Spread {
 }
 
 impl Moments {
-    /// Of the sum with an independent number.
+    /// The moments of the sum of two independent variables.
     pub(crate) fn plus(self, other: Self) -> Self {
         Self { mean: self.mean + other.mean, variance: self.variance + other.variance }
     }
 
-    /// Of a number that has these moments with these probabilities: those of [`Spread::of`], which
-    /// keeps both.
+    /// The moments of a variable that has these moments with these probabilities. They equal those
+    /// of [`Spread::of`], which preserves mean and variance.
     pub(crate) fn of(components: &[(f64, Self)]) -> Self {
         let all: f64 = components.iter().map(|(probability, _)| probability).sum();
         if all == 0.0 {
@@ -129,8 +131,8 @@ mod tests {
         close(WIDTHS.iter().sum(), 1.0);
     }
 
-    /// Nearly always 500^2, once in a hundred replays seven times the root: a gamma distribution
-    /// with these moments would have a root of 320 on average.
+    /// Nearly always 500^2, but once in a hundred replays with a root seven times as large. A gamma
+    /// distribution with these moments has a mean root of 320.
     #[test]
     fn what_is_rare_and_huge_does_not_hide_what_is_common() {
         let spread = Spread::of(&mut [(0.01, fixed(3500.0 * 3500.0)), (0.99, fixed(500.0 * 500.0))]);
@@ -154,8 +156,8 @@ mod tests {
         close(spread.moments().variance, second - mean * mean);
         close(Moments::of(&components).mean, mean);
         close(Moments::of(&components).variance, second - mean * mean);
-        // Rare combinations are left out, and the others are all there is: 1 or 3, half the time
-        // each.
+        // Rare combinations are left out, and the remaining ones are scaled to probability 1: here
+        // 1 or 3, half the time each.
         let mut rest = [(0.2, fixed(1.0)), (0.2, fixed(3.0))];
         for moments in [Spread::of(&mut rest).moments(), Moments::of(&rest)] {
             close(moments.mean, 2.0);
@@ -170,11 +172,12 @@ mod tests {
         let one = Spread::of(&mut [(0.5, fixed(1.0)), (0.5, fixed(3.0))]);
         let mut together = one;
         together.add_rising_together(&one);
-        // 2 or 6, with a variance of 4; apart 2, 4 or 6 with one of 2.
+        // Together they are 2 or 6, with variance 4; if independent they are 2, 4 or 6, with
+        // variance 2.
         close(together.moments().mean, 4.0);
         close(together.moments().variance, 4.0);
         close(together.mean_of_root(Moments::default()), 0.5 * 2f64.sqrt() + 0.5 * 6f64.sqrt());
-        // Within a level, deviations of 2 and 3 are 5.
+        // Within a level, standard deviations of 2 and 3 add up to 5.
         let mut within = Spread::of(&mut [(1.0, Moments { mean: 1.0, variance: 4.0 })]);
         within.add_rising_together(&Spread::of(&mut [(1.0, Moments { mean: 2.0, variance: 9.0 })]));
         close(within.moments().mean, 3.0);

@@ -1,26 +1,27 @@
-//! The sum of many families' numbers, and the mean of its root.
+//! The sum over many families of functions, and the mean of its root.
 
 use super::moments::Moments;
 use super::spread::Spread;
 
-/// Families of functions that are added level by level; each more costs some 10 us a candidate.
+/// The number of families that are added level by level; each additional one costs some 10 us per
+/// candidate.
 const FAMILIES_BY_LEVEL: usize = 3;
 
-/// The sum of all families, which are independent of each other.
+/// The sum over all families, which are independent of each other.
 #[derive(Default)]
 pub(super) struct Sum {
     all: Moments,
-    /// Those that spread most, the widest first.
+    /// The families with the largest variances, in descending order.
     widest: Vec<(Moments, Source)>,
-    /// All others.
+    /// The sum of all others.
     rest: Moments,
 }
 
-/// The place of a family's levels.
+/// Identifies a family, to calculate its levels later.
 #[derive(Clone, Copy)]
 pub(super) enum Source {
     Family(usize),
-    /// The only one of its family.
+    /// The only function of its family.
     Function(usize),
 }
 
@@ -46,8 +47,8 @@ impl Sum {
         self.all.mean
     }
 
-    /// The mean of the sum's root. Those that spread most are added level by level, the others by
-    /// mean and variance.
+    /// The mean of the sum's root. The families with the largest variances are added level by
+    /// level, the others by mean and variance.
     pub(super) fn mean_of_root(
         &self,
         mut spread: impl FnMut(Source, &mut Vec<(f64, Moments)>) -> Spread,
@@ -69,8 +70,8 @@ impl Sum {
 mod tests {
     use super::*;
 
-    /// Whatever the order in which families come, the widest are those added by levels; mean and
-    /// variance are of all.
+    /// In whatever order families are added, the widest are added level by level, and mean and
+    /// variance cover all of them.
     #[test]
     fn the_widest_are_kept_and_all_are_summed_up() {
         let family = |variance: f64| Moments { mean: 10.0 * variance, variance };
@@ -88,7 +89,7 @@ mod tests {
                 Spread::of(memory)
             });
             assert_eq!(asked, [5, 4, 3]);
-            // 150 with a variance of 15.
+            // Mean 150 and variance 15.
             assert!((root / 150f64.sqrt() - 1.0).abs() < 1e-3, "{root}");
         }
     }

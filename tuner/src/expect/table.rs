@@ -1,11 +1,12 @@
-//! A workload's sums for each (key, count), for windows (or a decay) of one length.
+//! A workload's sums for each (key, count), for windows or half-lives of one length.
 //!
-//! Sums run from a bin to the last of its key (suffix sums). A sum of p(bin) * value(bin) is then a
-//! sum of (p(bin) - p(bin before)) * suffix(bin), and ends at the first bin whose probability is
-//! the minimum: a candidate with a small lambda visits a few bins of each key only.
+//! Sums run from a bin to the last one of its key (suffix sums). A sum of p(bin) * value(bin) is
+//! then a sum of (p(bin) - p(previous bin)) * suffix(bin), which can end at the first bin whose
+//! probability is the minimum. So a candidate with a small lambda visits only a few bins of each
+//! key.
 //!
-//! All keys lie one after the other in the same vectors: a recording with 100,000 keys takes as
-//! many entries, not as many vectors.
+//! All keys share the same vectors, one after the other: a recording with 100,000 keys needs as
+//! many entries, but not as many vectors.
 
 use std::hint::black_box;
 use std::num::NonZeroU64;
@@ -22,37 +23,38 @@ use crate::workload::{Calls, Workload};
 /// The number of sums for each function and bin.
 pub(crate) const MOMENTS: usize = 10;
 
-/// Sums over the traces of one key in one bin and all later ones.
+/// Sums over the traces of one key, in one bin and all later ones.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cell {
     pub(crate) bin: u32,
-    /// With c the calls of the function in a trace, d and q the sums of their deviations and
-    /// squared deviations: the sums over traces of 1, c, d, q, cc, cd, cq, dd, dq, qq.
+    /// The sums over traces of 1, c, d, q, cc, cd, cq, dd, dq, qq, where c is the number of calls
+    /// of the function in a trace, and d and q are the sums of their deviations and squared
+    /// deviations.
     pub(crate) moments: [f64; MOMENTS],
 }
 
-/// The size of traces: how many, their spans, bytes and OTLP bytes.
+/// The size of traces: their number, spans, bytes and OTLP bytes.
 pub(crate) type Size = [f64; 4];
 
-/// The size of the traces in one bin and all later ones of the key.
+/// The size of the key's traces in one bin and all later ones.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SizeCell {
     pub(crate) bin: u32,
     pub(crate) size: Size,
 }
 
-/// Traces of one call tree, or of one path kind, in one bin and all later ones of the key.
+/// The number of the key's traces with one call tree or path kind, in one bin and all later ones.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TreeCell {
     pub(crate) bin: u32,
     pub(crate) traces: f64,
 }
 
-/// The call trees of a workload. One that a single trace has needs no entry of its own: it is found
-/// if the trace is kept.
+/// The call trees that more than one trace has. A call tree with a single trace needs no entry of
+/// its own: it is found if the trace is kept.
 #[derive(Debug)]
 pub(super) struct SharedTrees {
-    /// By call tree: its number among those that several traces have, or [`NONE`].
+    /// For each call tree, its number among those with several traces, or [`NONE`].
     numbers: Vec<u32>,
     len: usize,
 }
@@ -77,25 +79,24 @@ impl SharedTrees {
         Some(Self { numbers, len: len as usize })
     }
 
-    /// The number of call trees that several traces have.
+    /// The number of call trees with several traces.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 }
 
-/// Calls with durations in one bucket of a function, in one bin and all later ones of the key.
+/// Calls of one function with durations in one bucket, in one bin and all later ones of the key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LatencyBin {
     pub(crate) bin: u32,
-    /// Sum over traces of the squares of their numbers of calls.
+    /// The sum over traces of the squared number of calls.
     pub(crate) squares: f64,
 }
 
-/// Cells in groups, one group for each of some ids: the cells of a group lie together, and so do a
-/// key's groups.
+/// Cells grouped by id. The cells of a group are contiguous, and so are the groups of a key.
 #[derive(Debug)]
 struct Groups<C> {
-    /// Each group's id and its first cell.
+    /// Each group's id and the index of its first cell.
     groups: Vec<(u32, u32)>,
     cells: Vec<C>,
 }
@@ -113,12 +114,12 @@ impl<C> Groups<C> {
         })
     }
 
-    /// The place of a group's first cell; behind the last group that of the next one to come.
+    /// The index of a group's first cell, or the end of all cells for an index past the last group.
     fn first(&self, group: usize) -> usize {
         self.groups.get(group).map_or(self.cells.len(), |&(_, first)| first as usize)
     }
 
-    /// The number of cells in some groups.
+    /// The number of cells in a range of groups.
     fn count(&self, groups: std::ops::Range<u32>) -> usize {
         self.first(groups.end as usize) - self.first(groups.start as usize)
     }
@@ -128,7 +129,7 @@ impl<C> Groups<C> {
     }
 }
 
-/// Where a key's entries begin.
+/// The indices of a key's first entries.
 #[derive(Clone, Copy, Debug)]
 struct Firsts {
     sizes: u32,
@@ -140,26 +141,26 @@ struct Firsts {
     pivots: u32,
 }
 
-/// All keys.
+/// The sums of all keys.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    /// One entry a key, and one behind the last.
+    /// One entry per key, and one for the end.
     keys: Vec<Firsts>,
     sizes: Vec<SizeCell>,
     functions: Groups<Cell>,
-    /// Of call trees that several traces have.
+    /// Call trees with several traces.
     trees: Groups<TreeCell>,
-    /// Of all others together.
+    /// All other call trees together.
     lone_trees: Vec<TreeCell>,
-    /// Empty if latencies were not asked for.
+    /// Empty unless latencies were requested.
     latencies: Groups<LatencyBin>,
-    /// Empty if paths were not asked for.
+    /// Empty unless paths were requested.
     paths: Groups<TreeCell>,
-    /// Places of pivots, each with its bin.
+    /// Indices of pivots, each with its bin.
     pivots: Vec<(u32, u32)>,
 }
 
-/// One key of a table.
+/// The sums of one key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyTable<'t> {
     table: &'t Table,
@@ -168,10 +169,10 @@ pub(crate) struct KeyTable<'t> {
 }
 
 impl Table {
-    /// Tables for each of some lengths; `None` if asked to stop.
+    /// Builds a table for each length; `None` if asked to stop.
     ///
-    /// All of them are made for one key after the other: its traces are read from memory once, and
-    /// then from a cache.
+    /// All tables are built key by key, so that a key's traces are read from main memory once and
+    /// from a cache afterwards.
     pub(super) fn of_lengths(
         (workload, by_key, trees): (&Workload, &ByKey, &SharedTrees),
         pivots: &Pivots,
@@ -183,7 +184,7 @@ impl Table {
         let mut pulse = stop.pulse();
         let bins_of = |&length_ns: &NonZeroU64| {
             let counts = counts_before(workload, counting, length_ns, phase, &mut pulse)?;
-            // There are some 350 of them.
+            // There are at most some 350 bins.
             Some(counts.into_iter().map(|count| bins.bin(count) as u16).collect())
         };
         let bins_of: Vec<Vec<u16>> = lengths_ns.iter().map(bins_of).collect::<Option<_>>()?;
@@ -222,7 +223,7 @@ impl Table {
         KeyTable { table: self, from: self.keys[key], to: self.keys[key + 1] }
     }
 
-    /// Memory that it takes.
+    /// The memory that the table takes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.keys)
             + size_of_val(&*self.sizes)
@@ -236,7 +237,7 @@ impl Table {
 }
 
 impl<'t> KeyTable<'t> {
-    /// The number of cells that a score visits, at most.
+    /// An upper bound on the number of cells that a score visits.
     pub(crate) fn cells(self) -> usize {
         let table = self.table;
         self.sizes().len()
@@ -248,55 +249,53 @@ impl<'t> KeyTable<'t> {
             + self.pivots().len()
     }
 
-    /// The sizes of the key's bins.
+    /// The sizes of the key's traces, by bin.
     pub(crate) fn sizes(self) -> &'t [SizeCell] {
         &self.table.sizes[self.from.sizes as usize..self.to.sizes as usize]
     }
 
-    /// The cells of the functions, one slice each.
+    /// The cells of each function.
     pub(crate) fn by_function(self) -> impl Iterator<Item = (usize, &'t [Cell])> {
         self.table.functions.slices(self.from.functions..self.to.functions)
     }
 
-    /// The bins of the latency cells, one slice each.
+    /// The bins of each latency cell.
     pub(crate) fn by_latency(self) -> impl Iterator<Item = (usize, &'t [LatencyBin])> {
         self.table.latencies.slices(self.from.latencies..self.to.latencies)
     }
 
-    /// The call trees that single traces have, by the bins of these traces.
+    /// Call trees with a single trace, by the bins of these traces.
     pub(crate) fn lone_trees(self) -> &'t [TreeCell] {
         &self.table.lone_trees[self.from.lone_trees as usize..self.to.lone_trees as usize]
     }
 
-    /// The cells of the other call trees, one slice each, with the numbers that [`SharedTrees`]
-    /// gives them.
+    /// The cells of each other call tree, with its number in [`SharedTrees`].
     pub(crate) fn by_tree(self) -> impl Iterator<Item = (usize, &'t [TreeCell])> {
         self.table.trees.slices(self.from.trees..self.to.trees)
     }
 
-    /// The cells of the path kinds, one slice each.
+    /// The cells of each path kind.
     pub(crate) fn by_path(self) -> impl Iterator<Item = (usize, &'t [TreeCell])> {
         self.table.paths.slices(self.from.paths..self.to.paths)
     }
 
-    /// Places of pivots that are the key's, each with its bin.
+    /// The indices of the key's pivots, each with its bin.
     pub(crate) fn pivots(self) -> &'t [(u32, u32)] {
         &self.table.pivots[self.from.pivots as usize..self.to.pivots as usize]
     }
 }
 
-/// Working memory to sort each key's arrivals by bin.
+/// Working memory that sorts each key's arrivals by bin.
 #[derive(Default)]
 struct Sorting {
     binned: Vec<(u32, u32)>,
     sorted: Vec<(u32, u32)>,
-    /// By bin: where its next arrival comes.
+    /// For each bin, the index of its next arrival.
     next: Vec<u32>,
 }
 
 impl Sorting {
-    /// Arrivals with their bins, ascending by bin; those of one bin stay in their order. `None` if
-    /// asked to stop.
+    /// Sorts arrivals by bin; arrivals in the same bin stay in order. `None` if asked to stop.
     fn sorted(
         &mut self,
         arrivals: impl Iterator<Item = (u32, u32)>,
@@ -306,7 +305,8 @@ impl Sorting {
         self.binned.clear();
         self.binned.extend(arrivals);
         if self.binned.len() < bins {
-            // Most of 100,000 keys have a call or two: looking at each bin would take longer.
+            // With 100,000 keys, most have a call or two, and visiting every bin would take longer
+            // than a plain sort.
             self.binned.sort_by_key(|&(bin, _)| bin);
             return Some(&self.binned);
         }
@@ -332,19 +332,19 @@ impl Sorting {
     }
 }
 
-/// Cells of the key at hand by id. Only ids that the key has are visited, so that a table's cost
-/// does not grow with keys times ids; and all of them lie in one vector, so that a table of 100,000
-/// trees takes no 100,000 vectors.
+/// Cells of the current key, by id. Only ids that the key has are visited, so a table's cost does
+/// not grow with keys times ids. All cells share one vector, so 100,000 call trees do not need
+/// 100,000 vectors.
 struct Gathered<C> {
-    /// In the order in which they came up, each with the place of its id's next one, or [`NONE`].
+    /// In order of creation, each with the index of the next cell of the same id, or [`NONE`].
     cells: Vec<(C, u32)>,
-    /// By id: the places of its first and its last cell, or [`NONE`].
+    /// For each id, the indices of its first and last cell, or [`NONE`].
     ends: Vec<(u32, u32)>,
     touched: Vec<u32>,
 }
 
 const NONE: u32 = u32::MAX;
-/// Traces that are read from memory together.
+/// The number of traces prefetched together.
 const FETCHED: usize = 16;
 
 impl<C: Copy> Gathered<C> {
@@ -352,8 +352,8 @@ impl<C: Copy> Gathered<C> {
         Self { cells: Vec::new(), ends: vec![(NONE, NONE); ids], touched: Vec::new() }
     }
 
-    /// Changes an id's last cell by `change` if that says that it did, or else gives the id a new
-    /// last cell.
+    /// Calls `change` on an id's last cell. If there is none, or if `change` returns false, appends
+    /// the cell from `new`.
     fn add(&mut self, id: u32, change: impl FnOnce(&mut C) -> bool, new: impl FnOnce() -> C) {
         let place = self.cells.len() as u32;
         let (first, last) = &mut self.ends[id as usize];
@@ -370,8 +370,8 @@ impl<C: Copy> Gathered<C> {
         self.cells.push((new(), NONE));
     }
 
-    /// Moves the cells to a table, ascending by id, each with the sum of all later ones added by
-    /// `add`.
+    /// Moves the cells to `groups`, ascending by id. `add` turns them into suffix sums: each cell
+    /// gets the sum of all later ones added.
     fn finish(&mut self, groups: &mut Groups<C>, add: impl Fn(&mut C, &C)) {
         self.touched.sort_unstable();
         for &id in &self.touched {
@@ -393,16 +393,16 @@ impl<C: Copy> Gathered<C> {
     }
 }
 
-/// Working memory for one key after the other.
+/// Working memory, reused from one key to the next.
 struct Builder<'w> {
     workload: &'w Workload,
     pivots: &'w Pivots,
     shared_trees: &'w SharedTrees,
     functions: Gathered<Cell>,
     trees: Gathered<TreeCell>,
-    /// `None` if they are not wanted.
+    /// `None` unless requested.
     latencies: Option<Gathered<LatencyBin>>,
-    /// `None` if they are not wanted.
+    /// `None` unless requested.
     paths: Option<Gathered<TreeCell>>,
 }
 
@@ -423,14 +423,15 @@ impl<'w> Builder<'w> {
         }
     }
 
-    /// Reads some traces, which lie far apart. Sums wait for what they read, and these reads do
-    /// not: together they take little longer than one of them.
+    /// Prefetches some traces, which are far apart in memory. The sums have to wait for each read,
+    /// but these reads do not depend on each other: all of them together take little longer than
+    /// one.
     fn fetch(&self, arrivals: &[(u32, u32)]) {
         let calls = |&(_, index): &(u32, u32)| self.workload.calls(index as usize);
         black_box(arrivals.iter().flat_map(calls).fold(0, |all, calls| all ^ calls.count));
     }
 
-    /// Adds the next key to a table, with its arrivals ascending by bin. `None` if asked to stop.
+    /// Appends the next key to a table. `arrivals` must be sorted by bin. `None` if asked to stop.
     fn key(&mut self, table: &mut Table, arrivals: &[(u32, u32)], pulse: &mut Pulse<'_>) -> Option<()> {
         table.keys.push(table.firsts());
         let (first_size, first_lone) = (table.sizes.len(), table.lone_trees.len());

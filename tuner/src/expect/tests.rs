@@ -1,4 +1,4 @@
-//! Expectations against the plain sums, and against the means of replays.
+//! Compares expectations with plain sums over traces and with the means of replays.
 
 use astracer_samplers::Config;
 use rayon::prelude::*;
@@ -35,7 +35,7 @@ fn expectation(workload: &Workload, counting: Counting, length_s: f64) -> Expect
     Expectation::new(workload, &design, Stop::never()).expect("not stopped")
 }
 
-/// The score of bump with the same parameters for each key, and what was summed up for it.
+/// The score of bump with the same parameters for each key, and the sums behind it.
 fn bump(expectation: &Expectation, counting: Counting, lambda: f64, minimum: f64) -> (Expected, Scratch) {
     let (curve, mut scratch) = (Curve::new(counting, lambda, 2.0), Scratch::default());
     (
@@ -46,7 +46,7 @@ fn bump(expectation: &Expectation, counting: Counting, lambda: f64, minimum: f64
     )
 }
 
-/// The probability that bump keeps each arrival, by its formula.
+/// The probability with which bump keeps each arrival, by its formula.
 fn probabilities(
     workload: &Workload,
     counting: Counting,
@@ -79,8 +79,8 @@ fn sizes_and_findings_are_exact() {
             let (found, _) = bump(&expectation, counting, lambda, minimum);
             let p = probabilities(&workload, counting, lambda, minimum, length_s);
             let each = || workload.arrivals().iter().zip(&p);
-            // Bins of 8 to 10 % of x change single probabilities by up to that, to both sides
-            // alike.
+            // Bins are 8 to 10 % of x wide, which changes single probabilities by up to that, in
+            // both directions.
             let sum =
                 |value: fn(&crate::workload::Arrival) -> f64| each().map(|(a, p)| p * value(a)).sum::<f64>();
             close("traces", found.traces, sum(|_| 1.0), 0.01);
@@ -113,7 +113,7 @@ fn sizes_and_findings_are_exact() {
             let shares = counts.iter().filter(|&&count| count > 0.0).map(|count| count / total);
             close("entropy", found.entropy_bits, shares.map(|share| -share * share.log2()).sum(), 0.01);
             let errors: f64 = known().map(|(f, function)| variances[f].sqrt() / function.count as f64).sum();
-            // Weights, 1 / p, tell counts of one bin apart better than p does.
+            // Weights, 1 / p, differ more within a bin than p does.
             let tolerance = if minimum == 0.0 { 0.1 } else { 0.02 };
             let functions = known().count() as f64;
             close(
@@ -126,11 +126,11 @@ fn sizes_and_findings_are_exact() {
     }
 }
 
-/// A workload so small that every kept part can be scored: 2^n of them.
+/// A workload so small that each of the 2^n possible kept parts can be scored.
 #[test]
 fn everything_is_exact_where_every_trace_is_set_apart() {
-    // 11 traces are kept by chance; a function has four weighty traces at most, as many as are set
-    // apart.
+    // 11 traces are kept by chance. Each function has at most four weighty traces, so all of them
+    // are pivots.
     let workload = synthetic(12, 4);
     let (lambda, minimum, window_s) = (0.8, 0.3, 120.0);
     let p = probabilities(&workload, Counting::Tumbling, lambda, minimum, window_s);
@@ -154,8 +154,8 @@ fn everything_is_exact_where_every_trace_is_set_apart() {
     let expectation = expectation(&workload, Counting::Tumbling, window_s);
     let (found, scratch) = bump(&expectation, Counting::Tumbling, lambda, minimum);
     close("call trees", found.call_trees, trees, 1e-9);
-    // The root of SS^2 is an approximation, and not every function has four traces only: see the
-    // next test.
+    // The root of SS^2 is approximate, and some functions have more than four traces: see the next
+    // test.
     let by_function: f64 = expectation
         .functions
         .iter()
@@ -174,7 +174,8 @@ fn everything_is_exact_where_every_trace_is_set_apart() {
     assert!(sd > 0.0);
 }
 
-/// A part of the time lacks functions, buckets and path kinds of the whole: they count nowhere.
+/// A part of the recording lacks some functions, buckets and path kinds of the whole. These must
+/// not count.
 #[test]
 fn a_part_has_the_functions_and_kinds_of_its_own_traces() {
     let whole = synthetic(3000, 1);
@@ -195,8 +196,8 @@ fn a_part_has_the_functions_and_kinds_of_its_own_traces() {
         "{all:?}"
     );
     assert!(all.count_error.expect("weights") < 1e-6, "{all:?}");
-    // Each number by itself, from the kept tenth's: the mean over functions, and not over all that
-    // the whole has.
+    // For the tenth kept, the mean error is over the part's functions, and not over all functions
+    // of the whole.
     let tenth = expectation.ratio(0.1, &mut Scratch::default(), Stop::never()).expect("not stopped");
     let mut errors = 0.0;
     for &function in &functions {
@@ -207,7 +208,7 @@ fn a_part_has_the_functions_and_kinds_of_its_own_traces() {
     close("error of counts", tenth.count_error.expect("weights"), errors / functions.len() as f64, 1e-9);
 }
 
-/// Nothing to keep, and nothing kept: no quotient of zeros.
+/// There is nothing to keep, or nothing is kept: no result is a quotient of zeros.
 #[test]
 fn nothing_is_no_quotient_of_zeros() {
     let whole = synthetic(300, 1);
@@ -241,7 +242,7 @@ fn nothing_is_no_quotient_of_zeros() {
     assert_eq!(none.dist_over_entropy, f64::INFINITY);
 }
 
-/// Call trees may be left out, and nothing else changes, whatever the same memory held before.
+/// Leaving out call trees changes nothing else, whatever the working memory held before.
 #[test]
 fn a_score_without_call_trees_lacks_nothing_else() {
     let workload = synthetic(900, 5);
@@ -256,8 +257,8 @@ fn a_score_without_call_trees_lacks_nothing_else() {
     assert_eq!(expectation.expected(0, law, &mut scratch, Stop::never()), Some(all));
 }
 
-/// Half of one root's traces, each with one call of each of two functions, and nothing else: the
-/// entropy is one bit, and functions that are never kept are no part of it.
+/// Keeps half of the traces of one root, each of which calls two functions once, and nothing else.
+/// The entropy is one bit; functions that are never kept do not contribute.
 #[test]
 fn functions_that_are_never_kept_are_no_part_of_the_entropy() {
     let workload = synthetic(3000, 1);
@@ -271,8 +272,8 @@ fn functions_that_are_never_kept_are_no_part_of_the_entropy() {
     close("traces", found.traces, traces / 2.0, 1e-12);
 }
 
-/// The estimated share of a bucket with n of a function's m calls, ln(N / M), has the slope 1/n -
-/// 1/m by its own calls and -1/m by those of each other bucket.
+/// The logarithm of the estimated share of a bucket, ln(N / M), with n of a function's m calls, has
+/// the slope 1/n - 1/m by the bucket's own calls and -1/m by those of each other bucket.
 #[test]
 fn divergences_have_the_slopes_of_shares() {
     let workload = synthetic(900, 5);
@@ -296,7 +297,7 @@ fn divergences_have_the_slopes_of_shares() {
     }
 }
 
-/// Field by field; a number that one of them lacks is lacking.
+/// The mean is calculated field by field. A field that one score lacks is missing in the mean.
 #[test]
 fn a_mean_is_that_of_every_field() {
     let at = |at: f64| Expected {
@@ -328,10 +329,10 @@ fn a_mean_is_that_of_every_field() {
     assert_eq!(Expected::mean(&[]), Expected::default());
 }
 
-/// The means of 200 replays through the samplers themselves. Exact quantities lie within four
-/// standard errors of the mean (a normal number is farther out once in 16,000, and the seeds are
-/// fixed) and 1 % for the bins; SS and dist/entropy, which are not exact, within four standard
-/// errors and 5 %.
+/// Compares with the means of 200 replays through the samplers themselves. Exact quantities must
+/// lie within 1 % (for the bins) plus four standard errors of the mean, which a normal variable
+/// exceeds once in 16,000 cases; the seeds are fixed. SS and dist/entropy are approximate and must
+/// lie within 5 % plus four standard errors.
 #[test]
 fn replays_agree() {
     const REPLAYS: u64 = 200;
@@ -386,13 +387,14 @@ fn replays_agree() {
             check("size", |score| score.tfcr, found.tfcr, 0.01);
             check("functions", |score| score.functions as f64, found.functions, 0.01);
             check("call trees", |score| score.call_trees as f64, found.call_trees, 0.01);
-            // Of first order: the entropy of the mean is a little above the mean of the entropy.
+            // A first-order result: the entropy of the mean is slightly above the mean of the
+            // entropy.
             check("entropy", |score| score.entropy_bits, found.entropy_bits, 0.01);
             check("SS", |score| score.ss_ms, found.ss_ms, 0.05);
             check("dist/entropy", |score| score.dist_over_entropy, found.dist_over_entropy, 0.05);
             let latencies = scores.iter().map(|&(_, latency, _)| latency).collect();
-            // The root of the expected divergence lies above the expected root; by 12 % for lambda
-            // = 3, by 2 % else.
+            // The root of the expected divergence is above the expected root: by 12 % for lambda =
+            // 3, otherwise by 2 %.
             check_values("latency", latencies, found.latency.expect("asked for"), 0.15);
             let paths = |of: fn(&PathScore) -> f64| scores.iter().map(|(.., paths)| of(paths)).collect();
             check_values("paths", paths(|own| own.paths as f64), found.paths.expect("asked for"), 0.01);
@@ -402,13 +404,14 @@ fn replays_agree() {
     }
 }
 
-/// Stratified randomness, against the means and deviations of 200 replays with it: the number of
-/// traces kept of a key does not vary, and the error of counts by weights is smaller.
+/// Compares with the means and standard deviations of 200 replays with stratified randomness. The
+/// number of traces kept of a key does not vary, and the error of counts estimated by weights is
+/// smaller.
 #[test]
 fn replays_with_stratified_randomness_agree() {
     let workload = synthetic(3000, 2);
-    // A key with one trace is kept for certain: its error would be that of a single number, spread
-    // or not.
+    // The key with one trace is kept with probability 1: otherwise its error would be that of a
+    // single random number, which stratification cannot reduce.
     let config: Config = r#"bump:lambda=0,min=0.1,count=none;"once":min=1"#.parse().expect("a sampler");
     let sampler = Candidate::from(config);
     let once = workload.keys().names().position(|name| name == "once").expect("known");
@@ -438,8 +441,8 @@ fn replays_with_stratified_randomness_agree() {
     assert!(fixed.path_distance < plain.path_distance);
 }
 
-/// 2,000 of 12,000 keys find no room in the sampler's table and count as one; that they do decides
-/// about a tenth of the size.
+/// 2,000 of 12,000 keys do not fit in the sampler's table and count as one. This changes the size
+/// by about a tenth.
 #[test]
 fn keys_without_room_count_together() {
     let workload = many_names(12_000, 30_000, 2);
@@ -461,8 +464,8 @@ fn keys_without_room_count_together() {
     }
 }
 
-/// A function is of the family of the root that most of its traces have, and each root has a family
-/// of its own.
+/// A function is in the family of the root that most of its traces have. Each root has its own
+/// family.
 #[test]
 fn families_are_those_of_roots() {
     let workload = synthetic(3000, 1);
@@ -472,13 +475,13 @@ fn families_are_those_of_roots() {
         expectation.functions[place].family
     };
     assert_eq!(family("busy"), family("lookup"));
-    assert_eq!(family("quiet"), family("store"), "more of its traces are of quiet than of busy");
+    assert_eq!(family("quiet"), family("store"), "quiet has more of its traces than busy");
     let roots: std::collections::HashSet<usize> = ["busy", "quiet", "once"].map(family).into();
     assert_eq!((roots.len(), expectation.families.len()), (3, 3));
 }
 
-/// One of the two traces that call "store" is busy's, the other quiet's: the root that was named
-/// first has it.
+/// "store" is called by one trace of "busy" and by one of "quiet". The root with the lower key
+/// number gets the function.
 #[test]
 fn a_function_of_two_roots_alike_is_of_the_first() {
     let workload = synthetic(8, 1);
@@ -493,8 +496,7 @@ fn a_function_of_two_roots_alike_is_of_the_first() {
     assert_eq!(family("store"), family(first));
 }
 
-/// Sums stand for any number of traces: ten copies of each arrival, in keys of their own, are ten
-/// times as many.
+/// An equal share of a tenth keeps a tenth of everything, and an equal share of 1 keeps everything.
 #[test]
 fn an_equal_share_is_a_share_of_everything() {
     let workload = synthetic(3000, 3);

@@ -1,4 +1,5 @@
-//! Token buckets over a recorded workload: exact, since no decision is left to chance.
+//! Token buckets over a recorded workload. Their scores are exact, because no decision depends on
+//! chance.
 
 use astracer_samplers::TokenBucket;
 
@@ -13,28 +14,29 @@ use crate::space::{Axis, Parameters, Point};
 use crate::stop::Stop;
 use crate::workload::Workload;
 
-/// A bucket fills within this time, seconds: half a year. Much longer ones the sampler refuses.
+/// A bucket must fill within this time, seconds: half a year. The sampler refuses much slower ones.
 const FILL_SECONDS_MAX: f64 = 1.5e7;
-/// Coordinates of a point.
+/// Indices of a point's coordinates.
 const CAPACITY: usize = 0;
 const RATE: usize = 1;
 
-/// Token buckets.
+/// The search space of token buckets.
 #[derive(Debug)]
 pub(crate) struct BucketFamily<'w> {
     workload: &'w Workload,
     reference: Reference,
     extras: Extras,
-    /// One for each draw.
+    /// One replay for each draw.
     replays: Vec<BucketReplay>,
     capacity: Axis,
     rate: Axis,
 }
 
 impl<'w> BucketFamily<'w> {
-    /// From a single token to the most calls of any key; from a tenth of a token in the whole
-    /// recording to as many tokens as there are calls, were they all in a tenth of it. Draws differ
-    /// in the order of arrivals only: a bucket has no windows, and no randomness.
+    /// The capacity goes from a single token to the most calls of any key. The rate goes from a
+    /// tenth of a token in the whole recording to as many tokens as there would be calls if all of
+    /// them came in a tenth of it. Draws differ only in the order of arrivals: a bucket has neither
+    /// windows nor randomness.
     ///
     /// `None` if asked to stop.
     pub(crate) fn new(
@@ -59,13 +61,13 @@ impl<'w> BucketFamily<'w> {
         })
     }
 
-    /// A coordinate is never out of its bounds, which the sampler allows.
+    /// Coordinates are within bounds that the sampler accepts.
     fn bucket(&self, point: &Point) -> TokenBucket {
         self.parameters(point).bucket().expect("the space's bounds are valid parameters")
     }
 
-    /// The measures of what is kept on one draw, with the measures that are wanted beside. A bucket
-    /// states no weights: each trace counts once. `None` if asked to stop.
+    /// The score on one draw, with the extra measures requested. A bucket has no weights, so each
+    /// trace counts once. `None` if asked to stop.
     fn score(&self, replay: &BucketReplay, bucket: &TokenBucket, stop: Stop<'_>) -> Option<Expected> {
         let mut tally = Tally::new(self.workload, &self.reference);
         let mut histograms = self.extras.latencies.then(|| LatencyTally::new(self.workload));
@@ -139,13 +141,13 @@ impl Family for BucketFamily<'_> {
     }
 }
 
-/// A workload's arrivals on one draw, put together by the bucket that decides them: that of their
-/// key, if it has room.
+/// A workload's arrivals on one draw, grouped by the bucket that decides them: the bucket of their
+/// key, or the common one for keys that do not fit in the table.
 #[derive(Debug)]
 struct BucketReplay {
     /// Arrivals ordered by bucket, then by time.
     arrivals: Vec<KeyedArrival>,
-    /// Where each bucket's arrivals end.
+    /// The end of each bucket's arrivals.
     ends: Vec<usize>,
 }
 
@@ -160,8 +162,8 @@ impl BucketReplay {
     /// `None` if asked to stop.
     fn new(workload: &Workload, draw: &Draw, stop: Stop<'_>) -> Option<Self> {
         let mut records = Records::new(workload);
-        // The bucket that each record holds, and the time of its last call: a key that comes back
-        // has another one.
+        // The bucket in each record, and the time of its latest call. A key that comes back after
+        // an eviction gets a new bucket.
         let mut buckets: Vec<(u32, u64)> = (0..records.len() as u32).map(|bucket| (bucket, 0)).collect();
         let mut next = buckets.len() as u32;
         let mut by_key: Vec<(u32, KeyedArrival)> = draw
@@ -169,7 +171,8 @@ impl BucketReplay {
             .into_iter()
             .map(|(at_ns, index)| {
                 let arrival = &workload.arrivals()[index as usize];
-                // All buckets of a search have one table here, as if each were full again at once.
+                // All candidates of a search share one table here, in which a bucket counts as idle
+                // right after its latest call, as if it filled at once.
                 let found =
                     records.find(arrival.key, at_ns, |record| at_ns.saturating_sub(buckets[record].1));
                 let bucket = &mut buckets[found.record];
@@ -181,7 +184,7 @@ impl BucketReplay {
                 (bucket.0, KeyedArrival { at_ns, bytes: arrival.bytes, index })
             })
             .collect();
-        // Stable: by time within a bucket.
+        // The sort is stable, so each bucket's arrivals stay in order of time.
         if !stop.pulse().sort_by_key(&mut by_key, |&(key, _)| key) {
             return None;
         }
@@ -192,8 +195,8 @@ impl BucketReplay {
         Some(Self { ends: ends.collect(), arrivals: by_key.iter().map(|&(_, arrival)| arrival).collect() })
     }
 
-    /// The sampler's own arithmetic (see [`TokenBucket`]), without its table. `None` if asked to
-    /// stop.
+    /// Uses the arithmetic of the sampler itself (see [`TokenBucket`]), without its table. `None`
+    /// if asked to stop.
     fn kept(&self, bucket: &TokenBucket, stop: Stop<'_>, mut keep: impl FnMut(&KeyedArrival)) -> Option<()> {
         let mut pulse = stop.pulse();
         let token_ns = (1e9 / bucket.rate()).ceil();
@@ -202,7 +205,8 @@ impl BucketReplay {
         let mut first = 0;
         for &end in &self.ends {
             let arrivals = &self.arrivals[first..end];
-            // When the bucket will be full again, and the arrival at hand.
+            // The time at which the bucket will be full again, and the index of the current
+            // arrival.
             let (mut full_at, mut place) = (0, 0);
             while let Some(arrival) = arrivals.get(place) {
                 if pulse.stopped() {
@@ -214,7 +218,7 @@ impl BucketReplay {
                     keep(arrival);
                     place += 1;
                 } else {
-                    // Nothing is kept before there is a token again.
+                    // Nothing is kept until there is a token again, so skip to that time.
                     place += until(&arrivals[place..], next.saturating_sub(fill_ns));
                 }
             }
@@ -224,7 +228,8 @@ impl BucketReplay {
     }
 }
 
-/// The number of arrivals before a time, at least one. Searches near the front first.
+/// The number of arrivals before `at_ns`, but at least one. Uses an exponential search, because the
+/// end is usually near.
 fn until(arrivals: &[KeyedArrival], at_ns: u64) -> usize {
     let mut reach = 1;
     while arrivals.get(reach).is_some_and(|arrival| arrival.at_ns < at_ns) {
@@ -242,13 +247,13 @@ mod tests {
     use crate::candidate::Candidate;
     use crate::testing::{many_names, synthetic};
 
-    /// The same traces as the sampler itself keeps.
+    /// Keeps the same traces as the sampler itself.
     #[test]
     fn keeps_what_the_sampler_keeps() {
         keeps_as_the_sampler(&synthetic(3000, 5));
     }
 
-    /// The keys that find no room in its table have one bucket together.
+    /// Keys that do not fit in the table share one bucket.
     #[test]
     fn keeps_what_the_sampler_keeps_of_too_many_keys() {
         keeps_as_the_sampler(&many_names(10_500, 13_000, 5));

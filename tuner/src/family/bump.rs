@@ -11,66 +11,67 @@ use crate::space::{Axis, DIMENSIONS_MAX, Parameters, Point};
 use crate::stop::Stop;
 use crate::workload::Workload;
 
-/// The shortest length that tables are made for, ns.
+/// The shortest length with a table, ns.
 const LENGTH_MIN_NS: f64 = 1e8;
-/// The longest, ns.
+/// The longest length with a table, ns.
 const LENGTH_MAX_NS: f64 = 6e10;
-/// Lengths between one and its double: a window's edges matter, and a decay's length hardly.
+/// The number of lengths per doubling. Windows have more, because their edges matter; the exact
+/// half-life hardly does.
 const TUMBLING_PER_DOUBLING: f64 = 4.0;
 const DECAYING_PER_DOUBLING: f64 = 1.5;
-/// All tables together take no more than about this; there are fewer lengths and draws if they
-/// would.
+/// All tables together take about this much at most. If they would take more, fewer lengths and
+/// draws are used.
 const TABLES_BYTES_MAX: usize = 160 << 20;
-/// Fewer draws than this are never used.
+/// At least this many draws are used.
 const DRAWS_MIN: usize = 2;
-/// The least number of lengths that are used, if there are that many.
+/// At least this many lengths are used, if there are that many.
 const LENGTHS_MIN: usize = 3;
-/// Draws are left out before there are fewer lengths than this.
+/// Draws are left out before the number of lengths falls below this.
 const LENGTHS_WANTED: usize = 4;
-/// The paper's exponent, for windows.
+/// The paper's exponent, used with windows.
 const EXPONENT: f64 = 2.0;
-/// Exponents of decaying counts.
+/// The range of exponents of decaying counts.
 const EXPONENTS: (f64, f64) = (0.4, 3.0);
 
-/// Coordinates of a point.
+/// Indices of a point's coordinates.
 const LAMBDA: usize = 0;
 const MIN: usize = 1;
 const LENGTH: usize = 2;
-/// Last, for windows have none.
+/// The last coordinate, because windows do not have it.
 const EXPONENT_PLACE: usize = 3;
 
-/// The bounds and the measures of a search.
+/// The bounds and measures of a search.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
-    /// The greatest share of the bytes.
+    /// The largest share of the bytes.
     pub(crate) size_max: f64,
     pub(crate) extras: Extras,
-    /// Whether scores tell the call trees found.
+    /// Whether scores include the call trees found.
     pub(crate) call_trees: bool,
-    /// Whether a key's randomness is spread evenly over its traces.
+    /// Whether the random numbers of a key's traces are spread evenly.
     pub(crate) stratified: bool,
 }
 
-/// Bump over windows, as in the paper, or over decaying counts.
+/// The search space of bump, with windows as in the paper or with decaying counts.
 #[derive(Debug)]
 pub(crate) struct BumpFamily {
-    /// One for each draw.
+    /// One expectation for each draw.
     expectations: Vec<Expectation>,
     counting: Counting,
     lengths_ns: Vec<NonZeroU64>,
     lambda: Axis,
     min: Axis,
     exponent: Axis,
-    /// Whether scores tell the call trees found.
+    /// Whether scores include the call trees found.
     call_trees: bool,
 }
 
 impl BumpFamily {
-    /// Sums up a workload on several draws; `None` if asked to stop.
+    /// Builds the sums of a workload on several draws; `None` if asked to stop.
     ///
-    /// lambda goes from where the second call of a window is kept once in 400 windows, to the most
-    /// calls of any key; the minimum from one kept trace in the whole recording to `size_max`,
-    /// beyond which it alone would keep too much.
+    /// lambda goes from the value at which the second call of a window is kept once in 400 windows,
+    /// to the most calls of any key. The minimum goes from one kept trace in the whole recording to
+    /// `size_max`, above which the minimum alone would keep too much.
     pub(crate) fn new(
         workload: &Workload,
         counting: Counting,
@@ -82,7 +83,7 @@ impl BumpFamily {
         Self::within(TABLES_BYTES_MAX, workload, counting, (draws, lengths), settings, stop)
     }
 
-    /// The same with this bound on the bytes of all tables.
+    /// Like [`new`](Self::new), but with this bound on the bytes of all tables.
     fn within(
         bytes_max: usize,
         workload: &Workload,
@@ -92,8 +93,8 @@ impl BumpFamily {
         stop: Stop<'_>,
     ) -> Option<Self> {
         let mut lengths_ns = match lengths {
-            // Walks go through the list: its order and what is in it twice are no part of what was
-            // asked for.
+            // The order and duplicates of the given lengths carry no meaning, but would influence
+            // walks, which move through this list.
             Some(lengths) => {
                 let mut lengths = lengths.to_vec();
                 lengths.sort_unstable();
@@ -117,11 +118,11 @@ impl BumpFamily {
                 Expectation::new(&workload.arranged(&draw.arrivals(workload, stop)?, stop)?, &design, stop)
             }
         };
-        // The longest windows have the most bins.
+        // The longest windows have the most bins, so their table is the largest.
         let longest = lengths_ns.last().copied().into_iter().collect::<Vec<_>>();
         let largest = expectation(draws.first()?, &longest)?.bytes().max(1);
         let affordable = bytes_max / largest;
-        // Lengths that were given are all used, on two draws at least.
+        // Lengths that were given are all used, with at least two draws.
         let wanted = lengths.map_or(LENGTHS_WANTED, |_| lengths_ns.len().max(LENGTHS_WANTED));
         let draws = &draws[..draws.len().min((affordable / wanted).max(DRAWS_MIN))];
         if lengths.is_none() {
@@ -209,8 +210,8 @@ impl Family for BumpFamily {
 
     fn corners(&self) -> Vec<Point> {
         let lengths = self.lengths_ns.len();
-        // Above lambda a steeper curve keeps less, below it more, so either end may keep least.
-        // Windows have one exponent.
+        // For counts above lambda, a larger exponent keeps less; below lambda it keeps more. So
+        // either end may keep the least. Windows have only one exponent.
         let exponents: &[f64] = match self.counting {
             Counting::Tumbling => &[0.0],
             Counting::Decaying => &[1.0, 0.0],
@@ -244,8 +245,8 @@ impl Family for BumpFamily {
     }
 }
 
-/// Lengths on a geometric scale, in whole milliseconds: from 0.1 s to a minute, or to the
-/// recording's length.
+/// Lengths on a geometric scale, in whole milliseconds, from 0.1 s to a minute or to the length of
+/// the recording if that is shorter.
 fn lengths_of(counting: Counting, recording_ns: u64) -> Vec<NonZeroU64> {
     let per_doubling = match counting {
         Counting::Tumbling => TUMBLING_PER_DOUBLING,
@@ -254,7 +255,7 @@ fn lengths_of(counting: Counting, recording_ns: u64) -> Vec<NonZeroU64> {
     let longest = (recording_ns as f64).clamp(LENGTH_MIN_NS, LENGTH_MAX_NS);
     let length = |step: u32| {
         let ns = LENGTH_MIN_NS * (f64::from(step) / per_doubling).exp2();
-        // Three digits, which are whole milliseconds from 0.1 s on.
+        // Rounded to three digits, which from 0.1 s on are whole milliseconds.
         let digit = 10f64.powf(ns.log10().floor() - 2.0);
         (ns / digit).round() * digit
     };
@@ -267,8 +268,8 @@ mod tests {
     use super::*;
     use crate::testing::{many_names, synthetic};
 
-    /// Windows at other phases keep other parts: the size that is held within the limits is that of
-    /// all draws together.
+    /// Windows at other phases keep other traces. The size held within the limits is the mean over
+    /// all draws.
     #[test]
     fn a_size_is_the_mean_over_all_draws() {
         let (workload, stop) = (synthetic(600, 1), Stop::never());
@@ -287,7 +288,7 @@ mod tests {
         assert!((kept.0 / bytes - 1.0).abs() < 1e-12 && (kept.1 / traces - 1.0).abs() < 1e-12, "{kept:?}");
     }
 
-    /// No end of any axis keeps less than the corner that keeps least, nor more than the one that
+    /// No end of any axis keeps less than the corner that keeps least, or more than the corner that
     /// keeps most.
     #[test]
     fn corners_keep_the_least_and_the_most() {
@@ -295,7 +296,7 @@ mod tests {
         let draws = Draw::seen(2, 1, astracer_samplers::RandomSource::Stratified);
         let settings =
             Settings { size_max: 0.1, extras: Extras::default(), call_trees: true, stratified: true };
-        // With a call of each name in 20 ms, and in 20 s, when most half-lives are over.
+        // Each name is called every 20 ms, or every 20 s, by which time most half-lives are over.
         for (names, traces) in [(20, 20_000), (2000, 6000)] {
             let workload = many_names(names, traces, 3);
             let family = BumpFamily::new(&workload, Counting::Decaying, &draws, None, settings, stop);
@@ -315,8 +316,8 @@ mod tests {
         }
     }
 
-    /// Tables stay within their bytes where two draws do, and are the same in whichever order
-    /// lengths are given.
+    /// Tables stay within the bound on their bytes as far as two draws do, and do not depend on the
+    /// order in which lengths are given.
     #[test]
     fn tables_of_given_lengths_are_within_their_bytes() {
         let (workload, stop) = (many_names(20, 20_000, 3), Stop::never());
@@ -338,7 +339,7 @@ mod tests {
         assert_eq!(falling.expectations.len(), rising.expectations.len());
         assert_eq!(falling.lengths_ns, rising.lengths_ns);
         assert_eq!(family(bytes_max, &[100, 10_000, 100]).lengths_ns, rising.lengths_ns);
-        // Draws move arrivals, and have tables of a little more or less.
+        // Draws move arrivals, so their tables may be slightly larger or smaller.
         let many: Vec<u64> = (0..10).map(|length| 10_000 - length).collect();
         assert!(sum(&family(bytes_max, &many)) <= bytes_max + bytes_max / 10);
     }

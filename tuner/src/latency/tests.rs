@@ -1,16 +1,17 @@
-//! Buckets after the specification's bounds, distances worked out by hand.
+//! Buckets by the specification's bounds, and distances worked out by hand.
 
 use super::*;
 use crate::testing::synthetic;
 
 #[test]
 fn buckets_have_the_bounds_of_the_specification() {
-    // OpenTelemetry: base^index < value <= base^(index + 1), base = 2^(1/2); ours is index + 2, so
-    // that 0 is free.
+    // OpenTelemetry defines base^index < value <= base^(index + 1) with base = 2^(1/2). Our bucket
+    // is index + 2, which leaves 0 free.
     let base = 2f64.sqrt();
     for ns in (1..2000).chain([u64::MAX / 2, 999_999_937, 1 << 40, (1 << 40) + 1, (1 << 40) - 1]) {
         let index = i32::from(bucket(ns)) - 2;
-        // Powers of two lie on a bound, where floating point may say either; integers say it right.
+        // Powers of two lie exactly on a bound, where floating point may round to either side. The
+        // integer code is exact.
         let slack = 1e-12 * ns as f64;
         assert!(
             base.powi(index) < ns as f64 + slack && ns as f64 <= base.powi(index + 1) + slack,
@@ -29,7 +30,8 @@ fn divergences_by_hand() {
         |p: &[f64], q: &[f64]| p.iter().zip(q).map(|(&p, &q)| divergence_share(p, q)).sum::<f64>();
     assert_eq!(divergence(&[0.25, 0.75], &[0.25, 0.75]), 0.0);
     assert_eq!(divergence(&[1.0, 0.0], &[0.0, 1.0]), 1.0);
-    // M = (3/4, 1/4): log2(4/3) / 2 for the first, and (log2(2/3) + log2(2)) / 4 for the second.
+    // M = (3/4, 1/4): log2(4/3) / 2 for the first histogram, and (log2(2/3) + log2(2)) / 4 for the
+    // second.
     let expected = 0.5 * (4f64 / 3.0).log2() + 0.25 * ((2f64 / 3.0).log2() + 1.0);
     assert!((divergence(&[1.0, 0.0], &[0.5, 0.5]) - expected).abs() < 1e-12);
 }
@@ -49,7 +51,7 @@ fn the_whole_is_at_no_distance_and_nothing_at_1() {
     }
 }
 
-/// Half of the functions found, each with all of its calls: a distance of a half.
+/// Half of the functions are found, each with all of its calls: the distance is one half.
 #[test]
 fn functions_count_alike() {
     let workload = synthetic(600, 8);
@@ -68,7 +70,7 @@ fn the_expected_divergence_has_its_limits() {
     let second_order = |v: f64| v / (8.0 * std::f64::consts::LN_2);
     assert!((expected_divergence(1e-6) / second_order(1e-6) - 1.0).abs() < 1e-5);
     assert_eq!(expected_divergence(f64::INFINITY), 1.0);
-    // An exponential estimate: (2 - E[(1+r) log2(1+r)] + E[r log2 r]) / 2, with E[r ln r] = 1 -
-    // gamma and E[(1+r) ln(1+r)] = 1 + e E1(1), is 0.1534.
+    // For an exponential estimate r, (2 - E[(1+r) log2(1+r)] + E[r log2 r]) / 2 is 0.1534, because
+    // E[r ln r] = 1 - gamma and E[(1+r) ln(1+r)] = 1 + e E1(1).
     assert!((expected_divergence(1.0) - 0.1534).abs() < 0.001);
 }

@@ -1,35 +1,35 @@
-//! The chance that a run keeps a trace, with all else as it is in the run.
+//! The chance that a run keeps a trace, if everything else in the run stays the same.
 //!
-//! Without jitter that is the probability of the decision. With jitter the trace may come a little
-//! earlier or later, before or behind other calls of its key, whose decisions say what it would
-//! meet there: so the chance is their mean over the places where it may come, each by the
-//! probability that it comes there. That is right where one call more or less before another is
-//! nothing: with many calls of the key around.
+//! Without jitter, this is the probability of the decision. With jitter, the trace may come a
+//! little earlier or later, before or after other calls of its key, and the decisions about these
+//! show what it would meet there. So the chance is their mean over the times at which the trace may
+//! come, weighted by the probabilities of these times. This holds if moving past a single call
+//! makes no difference, that is, with many calls of the key around.
 
 use astracer_samplers::{Randomness, Threshold};
 
 use crate::replay::Decided;
 
-/// Times are told apart in this many cells for each standard deviation of the jitter, as far as
-/// this many deviations away.
+/// Resolution in time: this many cells per standard deviation of the jitter, up to [`REACH`]
+/// standard deviations away.
 const CELLS_PER_SD: usize = 32;
 const REACH: usize = 5;
 const CELLS: usize = 2 * REACH * CELLS_PER_SD;
-/// 2^56: as many values as randomness has.
+/// 2^56, the number of values of a randomness.
 const RANGE: u64 = Randomness::MAX.get() + 1;
 
 /// The chance of one trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Chance {
-    /// Whatever becomes of other traces.
+    /// Independent of other traces.
     Alone(f64),
-    /// With a number that other traces of the key hang on, since their numbers are spread evenly:
-    /// the first of the key's numbers may be any, and all others turn with it.
+    /// With stratified randomness, the numbers of a key's traces depend on each other: the first
+    /// may have any value, and all others shift by the same amount.
     Turning(Randomness, Threshold),
 }
 
 impl Chance {
-    /// Of the decision alone.
+    /// The chance of this decision, without jitter.
     pub(super) fn of(decided: &Decided, is_stratified: bool) -> Self {
         match decided.by_chance {
             Some((randomness, threshold)) if is_stratified => Self::Turning(randomness, threshold),
@@ -52,7 +52,7 @@ pub(super) fn probability(decided: &Decided) -> f64 {
     }
 }
 
-/// The decisions about a key's calls around the recorded time of one of its traces.
+/// Decisions about a key's calls near the recorded time of one of its traces.
 #[derive(Clone, Debug)]
 pub(super) struct Nearby {
     begin_ns: f64,
@@ -60,10 +60,10 @@ pub(super) struct Nearby {
     cells: Vec<Cell>,
 }
 
-/// The decisions in one cell.
+/// The decisions in one cell of time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
-    /// The first one's probability.
+    /// The probability of the first decision.
     first: f64,
     sum: f64,
     calls: u32,
@@ -79,8 +79,8 @@ impl Nearby {
         }
     }
 
-    /// Adds a call. False if it comes before all cells: then it does so for traces that come later,
-    /// too.
+    /// Adds a call. Returns false if it comes before all cells, in which case it also does for
+    /// traces that come later.
     pub(super) fn add(&mut self, at_ns: u64, probability: impl FnOnce() -> f64) -> bool {
         let place = (at_ns as f64 - self.begin_ns) * self.cells_per_ns;
         if place >= 0.0
@@ -96,18 +96,18 @@ impl Nearby {
         place >= 0.0
     }
 
-    /// Whether a call comes behind all cells.
+    /// Whether a call comes after all cells.
     pub(super) fn is_over(&self, at_ns: u64) -> bool {
         (at_ns as f64 - self.begin_ns) * self.cells_per_ns >= CELLS as f64
     }
 
-    /// The number of calls around, the trace's own one with them.
+    /// The number of calls in the cells, including the trace's own.
     pub(super) fn calls(&self) -> u32 {
         self.cells.iter().map(|cell| cell.calls).sum()
     }
 
-    /// The chance of the trace. A cell without calls has the probability of the next call behind
-    /// it, those behind the last one that of the last.
+    /// The chance of the trace. A cell without calls has the probability of the first call after
+    /// it; cells after the last call have the probability of the last one.
     pub(super) fn chance(&self) -> f64 {
         let (mut chance, mut all, mut waiting) = (0.0, 0.0, 0.0);
         let mut last = 0.0;
@@ -127,8 +127,8 @@ impl Nearby {
     }
 }
 
-/// The ways in which traces of one key with turning numbers are kept, each with its probability:
-/// their bits, of those kept.
+/// The possible outcomes for traces of one key with shifting numbers, as bits of the kept traces,
+/// each with its probability.
 pub(super) fn turned(traces: &[(u32, Randomness, Threshold)]) -> Vec<(u32, f64)> {
     // A trace's decision changes where its number passes 0 and where it passes the threshold.
     let passes = |&(_, randomness, threshold): &(u32, Randomness, Threshold)| {
@@ -161,8 +161,9 @@ pub(super) fn turned(traces: &[(u32, Randomness, Threshold)]) -> Vec<(u32, f64)>
 mod tests {
     use super::*;
 
-    /// By hand: two traces of a key that are half a turn apart, each kept with three quarters. One
-    /// or the other is missed, each in a quarter of the turns, and never both.
+    /// By hand: two traces of a key whose numbers are half a turn apart, each kept with probability
+    /// 3/4. A quarter of the turns miss the first, another quarter the second, and none misses
+    /// both.
     #[test]
     fn traces_of_a_key_turn_together() {
         let quarter = RANGE / 4;
@@ -171,15 +172,16 @@ mod tests {
         for begin in [0, 1, quarter, 3 * quarter + 5] {
             let ways = turned(&[(1, at(begin), threshold), (2, at(begin + 2 * quarter), threshold)]);
             assert_eq!(ways, [(1, 0.25), (2, 0.25), (3, 0.5)], "{begin}");
-            // Together if they have the same number.
+            // With the same number, they are kept or missed together.
             let same = turned(&[(1, at(begin), threshold), (2, at(begin), threshold)]);
             assert_eq!(same, [(0, 0.25), (3, 0.75)], "{begin}");
         }
         assert_eq!(turned(&[(4, at(7), Threshold::ALWAYS)]), [(4, 1.0)]);
     }
 
-    /// A loop that begins at 3 s: calls before it are kept, those in it are dropped. A trace
-    /// recorded one standard deviation before it comes after its beginning with 15.87 %.
+    /// A loop begins at 3 s; calls before it are kept, and calls in it are dropped. A trace
+    /// recorded one standard deviation before the loop comes after its beginning with probability
+    /// 15.87 %.
     #[test]
     fn a_trace_meets_what_is_decided_where_it_may_come() {
         let decided = |nearby: &mut Nearby, of: &dyn Fn(f64) -> f64| {
@@ -192,7 +194,7 @@ mod tests {
         decided(&mut nearby, &|at_s| if at_s < 3.0 { 1.0 } else { 0.0 });
         let found = nearby.chance();
         assert!((found - 0.8413).abs() < 0.002, "{found}");
-        // The same if there are no calls before: the first of the loop is the next.
+        // The same without calls before the loop: the first call of the loop is then the next one.
         let mut nearby = Nearby::new(2_950_000_000, 50.0);
         (0..2000).for_each(|call| {
             let at_ns = 3_000_000_000 + call * 500_000;
@@ -200,7 +202,7 @@ mod tests {
         });
         let found = nearby.chance();
         assert!((found - 0.8413).abs() < 0.01, "{found}");
-        // As the only one around it is kept by its own probability.
+        // A call that is alone is kept with its own probability.
         let mut nearby = Nearby::new(2_950_000_000, 50.0);
         nearby.add(2_990_000_000, || 0.25);
         assert!(nearby.calls() == 1 && (nearby.chance() - 0.25).abs() < 1e-12);

@@ -1,4 +1,4 @@
-//! Runs as mixtures: each with the traces that decide kept and missed, by their chances.
+//! Runs as mixtures, in which each deciding trace is kept or missed with its chance.
 
 use std::collections::BTreeMap;
 
@@ -10,37 +10,36 @@ use crate::score::Reference;
 use crate::statistics::{Distribution, Twentieths};
 use crate::workload::Workload;
 
-/// A trace decides if keeping it or not changes the distance by this share of a usual run's, on the
-/// average.
+/// A trace decides if keeping it changes the distance, on average, by at least this share of a
+/// typical run's distance.
 const DECIDES: f64 = 1.0;
-/// Traces that decide, at most: those that spread the distance most. A run has 2 to this power of
-/// ways.
+/// At most this many traces decide: those that add most to the variance of the distance. A run has
+/// 2 to this power of outcomes.
 const DECIDING_MAX: usize = 8;
-/// Ways of a lower probability are left out.
+/// Outcomes with a lower probability are left out.
 const PROBABILITY_MIN: f64 = 1e-12;
 
-/// dist/entropy over runs, each in all ways in which it may keep the traces that decide.
+/// dist/entropy over runs, where each run contributes every outcome for the deciding traces.
 #[derive(Clone, Debug)]
 pub(crate) struct Mixture {
     pub(crate) distribution: Distribution,
     pub(crate) runs: Twentieths,
     pub(crate) deciding: Deciding,
-    /// The places of the traces that decide.
+    /// The indices of the deciding traces.
     pub(super) places: Vec<usize>,
 }
 
-/// Single traces that decide about dist/entropy: runs that miss one have another figure than all
-/// others.
+/// Single traces that decide dist/entropy: runs that miss one of them have a very different figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Deciding {
-    /// The number of them.
+    /// The number of deciding traces.
     pub traces: u64,
-    /// The share of runs that keep the most likely ones of them.
+    /// The share of runs with the most likely outcome for these traces.
     pub usual: f64,
     /// The mean of dist/entropy of these runs.
     pub usual_mean: f64,
-    /// The mean of all others; 0 if there are none.
+    /// The mean of dist/entropy of all other runs; 0 if there are none.
     pub other_mean: f64,
 }
 
@@ -94,10 +93,11 @@ impl Mixture {
     }
 }
 
-/// The places of the traces that decide, those first that spread the distance most.
+/// The indices of the deciding traces, starting with the one that adds most to the variance of the
+/// distance.
 fn deciding(lone: &Lone, of: (&Workload, &Reference), runs: &[&Seen], usual_ms: f64) -> Vec<usize> {
-    // By place: the effect of keeping the trace or not, and the variance that this makes, each
-    // summed up over the runs.
+    // For each watched trace, summed over the runs: how much keeping it changes the distance, and
+    // the variance from this.
     let mut sums = vec![(0.0, 0.0); lone.traces.len()];
     for run in runs {
         for (place, (effects, variances)) in sums.iter_mut().enumerate() {
@@ -115,7 +115,7 @@ fn deciding(lone: &Lone, of: (&Workload, &Reference), runs: &[&Seen], usual_ms: 
     places
 }
 
-/// All ways in which a run may keep some traces: their bits, with the way's probability.
+/// All outcomes of a run for some traces, as bits of the kept ones, each with its probability.
 fn ways(lone: &Lone, run: &Seen, places: &[usize]) -> Vec<(u32, f64)> {
     let mut together: BTreeMap<u32, Vec<_>> = BTreeMap::new();
     let mut ways = vec![(0u32, 1.0)];

@@ -1,17 +1,16 @@
-//! The part of a key that each level of probability keeps, on one draw.
+//! The traces that each level of probability keeps of a key, on one draw.
 //!
 //! A point of the search gives each key one of [`LEVELS`] probabilities. On a draw, each trace has
-//! a random number, and the traces that a level keeps are those whose number is below it, beside
-//! those that the curve keeps anyway. A kept part is therefore a sum of one row for each key:
-//! exactly the part that a replay of this draw would keep, at a cost that does not grow with the
-//! number of traces.
+//! a random number. A level keeps the traces whose number is below its probability, in addition to
+//! those that the curve keeps anyway. So a point keeps a sum of one row for each key. This is
+//! exactly what a replay of this draw would keep, at a cost that does not grow with the number of
+//! traces.
 //!
-//! Sums of rows are exact, so that a point moves to its neighbour by the rows that change (see
-//! [`score`]): rows are rounded to a [`Grid`].
+//! Rows are rounded to a [`Grid`], which makes sums of rows exact. So a point can move to a
+//! neighbour by adding and subtracting only the rows that change (see [`score`]).
 //!
-//! The tables are averaged over draws nowhere but in the shares of bytes and traces, which are
-//! linear in the probabilities: there the mean is exact. Scores are not linear; each draw has a
-//! score of its own.
+//! Tables are not averaged over draws, except for the shares of bytes and traces: these are linear
+//! in the probabilities, so their mean is exact. Scores are not linear, so each draw has its own.
 
 mod grid;
 mod score;
@@ -25,69 +24,69 @@ pub(super) use score::Rows;
 pub(crate) use score::Scratch;
 use score::Terms;
 
-/// Probabilities that a key can have.
+/// The number of probabilities that a key can have.
 pub(super) const LEVELS: usize = 40;
-/// Sums for each function: calls, deviations, squared deviations, and calls by weight.
+/// The number of sums for each function: calls, deviations, squared deviations, and weighted calls.
 const SUMS: usize = 4;
-/// The place of calls by weight among them.
+/// The index of weighted calls in these sums.
 const BY_WEIGHT: usize = 3;
 
-/// A key with a probability of its own.
+/// A key with its own probability.
 #[derive(Clone, Debug)]
 pub(super) struct OwnKey {
-    /// Its number in the workload.
+    /// The key's number in the workload.
     pub(super) key: usize,
-    /// By level, ascending to 1.
+    /// The probability of each level, ascending to 1.
     pub(super) probabilities: Vec<f64>,
-    /// The functions of its traces, by their places in [`OwnKeys::functions`].
+    /// The functions of the key's traces, as indices into [`OwnKeys::functions`].
     functions: Vec<u32>,
-    /// The cells of its traces: see [`cells`].
+    /// The cells of the key's traces: see [`cells`].
     cells: Vec<u32>,
 }
 
-/// Own keys, and which of the workload's keys they are.
+/// The keys with their own probabilities, and lookups from the workload's keys and functions to
+/// theirs.
 #[derive(Debug)]
 pub(super) struct OwnKeys {
     pub(super) keys: Vec<OwnKey>,
-    /// By key of the workload: its place in `keys`.
+    /// For each key of the workload, its index in `keys`.
     places: Vec<Option<u32>>,
     /// The functions of the keys' traces, ascending.
     functions: Vec<u32>,
-    /// By function of the workload: its place among these.
+    /// For each function of the workload, its index in `functions`.
     function_places: Vec<Option<u32>>,
     extras: Extras,
-    /// Whether the call trees found are counted; else a score has none.
+    /// Whether call trees are counted; otherwise scores have 0.
     call_trees: bool,
 }
 
-/// A trace as the draw decides it.
+/// The decision about a trace on a draw.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Decided {
-    /// Its random number: a probability above this keeps it.
+    /// The trace's random number: a probability above this keeps it.
     pub(super) uniform: f64,
-    /// The probability that the curve gives it, whatever the key's own.
+    /// The probability by the curve, whatever the key's own probability is.
     pub(super) by_curve: f64,
 }
 
 /// The tables of one draw.
 #[derive(Debug)]
 pub(super) struct Levels {
-    /// By key: where its rows begin.
+    /// The first rows of each key.
     keys: Vec<KeyRows>,
-    /// By key: by level and function of the key. [`Rows`] takes them.
+    /// For each key, the sums by level and by function of the key. [`Rows`] takes them out.
     sums: Vec<Vec<[f64; SUMS]>>,
-    /// Calls, or traces, by weight: by key, level and cell.
+    /// Weighted calls or traces, by key, level and cell.
     cells: Vec<f64>,
-    /// Call trees with the least level that finds them, by key.
+    /// For each key, its call trees with the lowest level that finds them.
     trees: Vec<(u32, u8)>,
-    /// Of the traces of all other keys.
+    /// Sums over the traces of all other keys.
     others: Others,
     whole: Whole,
-    /// Of the functions that no key of its own has, in order: the squared relative errors of counts
-    /// by weight. `None` where the draw has no call.
+    /// Squared relative errors of weighted counts, for functions that no own key has, in order.
+    /// `None` if the function has no calls on this draw.
     pub(super) other_errors: Vec<Option<f64>>,
-    /// Shares of the sums below: bytes and traces kept in expectation, by key and level; and those
-    /// of other keys.
+    /// The expected bytes and traces kept, by key and level.
     kept: Vec<[f64; 2]>,
     kept_others: [f64; 2],
 }
@@ -97,40 +96,40 @@ struct KeyRows {
     first_cell: usize,
     first_tree: usize,
     end_tree: usize,
-    /// Where its levels' sizes begin.
+    /// The index of the size of the first level.
     first_size: usize,
 }
 
 #[derive(Debug)]
 struct Others {
-    /// By function; by own function when all are added.
+    /// Sums by function of the workload; by own function once all traces are added.
     sums: Vec<[f64; SUMS]>,
-    /// Of the functions that no key of its own has.
+    /// The terms of functions that no own key has.
     terms: Terms,
     cells: Vec<f64>,
     trees: Vec<u32>,
     size: [f64; 4],
 }
 
-/// The draw's traces, all of them.
+/// All traces of the draw.
 #[derive(Debug)]
 struct Whole {
-    /// Calls, mean and deviation of each function.
+    /// The calls, mean and standard deviation of each function.
     functions: Vec<(f64, f64, f64)>,
     functions_all: f64,
     call_trees: usize,
-    /// The numbers of call trees are below this.
+    /// Numbers of call trees are below this.
     tree_numbers: usize,
     cells: Vec<LatencyCell>,
-    /// Traces of each path kind.
+    /// The number of traces of each path kind.
     path_kinds: Vec<u32>,
     size: [f64; 4],
-    /// By key and level, the traces, spans, bytes and OTLP bytes kept.
+    /// The traces, spans, bytes and OTLP bytes kept, by key and level.
     sizes: Vec<[f64; 4]>,
 }
 
 impl OwnKeys {
-    /// `floors`: keys in order, each with its least probability.
+    /// `floors` has the keys in order, each with its minimum probability.
     pub(super) fn new(
         workload: &Workload,
         floors: &[(usize, f64)],
@@ -152,7 +151,7 @@ impl OwnKeys {
             let own: &mut OwnKey = &mut keys[place as usize];
             own.functions.extend(workload.calls(index).iter().map(|calls| calls.function));
             own.cells.extend(cells(workload, index, extras).map(|(cell, _)| cell));
-            // Sorted now and then, so that a key's lists stay about as long as they will be.
+            // Sorting and deduplicating now and then keeps the lists near their final lengths.
             for list in [&mut own.functions, &mut own.cells] {
                 if list.len() > 4096 && list.len().is_power_of_two() {
                     list.sort_unstable();
@@ -181,24 +180,24 @@ impl OwnKeys {
         Self { keys, places, functions, function_places, extras, call_trees }
     }
 
-    /// The number of functions that they have.
+    /// The number of functions that own keys have.
     pub(super) fn functions(&self) -> usize {
         self.functions.len()
     }
 
-    /// Whether the key has a probability of its own.
+    /// Whether the key has its own probability.
     pub(super) fn is_own(&self, key: u32) -> bool {
         self.places[key as usize].is_some()
     }
 
-    /// Numbers in the tables of one draw.
+    /// The number of numbers in the tables of one draw.
     pub(super) fn table_len(&self) -> usize {
         self.keys.iter().map(|own| LEVELS * (SUMS * own.functions.len() + own.cells.len())).sum()
     }
 }
 
-/// Returns the numbers that are counted by weight: calls by latency cell, and behind these cells
-/// the trace itself by path kind; each if it is asked for.
+/// The weighted quantities of a trace, as far as they are requested: its calls in each latency cell
+/// and, numbered after these cells, 1 for its path kind.
 fn cells(workload: &Workload, index: usize, extras: Extras) -> impl Iterator<Item = (u32, f64)> {
     let latencies = if extras.latencies { workload.latencies(index) } else { &[] };
     let kind = workload.latency_cells().len() as u32 + workload.arrivals()[index].path_kind;
@@ -206,15 +205,16 @@ fn cells(workload: &Workload, index: usize, extras: Extras) -> impl Iterator<Ite
     calls.chain(extras.paths.then_some((kind, 1.0)))
 }
 
-/// From the floor to 1, evenly in the logarithm, each with four digits as it will be written.
+/// Probabilities from the floor to 1, evenly spaced on a logarithmic scale, each rounded to the
+/// four digits with which it will be written.
 fn probabilities(floor: f64) -> Vec<f64> {
     let step = |level: usize| floor.powf(1.0 - level as f64 / (LEVELS - 1) as f64);
     (0..LEVELS).map(|level| crate::space::round_to_4_digits(step(level)).min(1.0)).collect()
 }
 
 impl Levels {
-    /// Sums up some arrivals, each with its time, in the order in which they are decided; `None` if
-    /// asked to stop. `sums` are those of the same arrivals.
+    /// Sums some arrivals, each with its time, in the order in which they are decided; `None` if
+    /// asked to stop. `sums` must be over the same arrivals.
     pub(super) fn new(
         (workload, order): (&Workload, &[(u64, u32)]),
         sums: &PartSums,
@@ -224,8 +224,8 @@ impl Levels {
     ) -> Option<Self> {
         let mut pulse = stop.pulse();
         let mut builder = Builder::new(workload, sums, keys);
-        // A key's rows fit into a cache and all keys' do not: those of one key after the other are
-        // summed up.
+        // The rows of one key fit into a cache, but those of all keys do not, so the sums are built
+        // key by key.
         let mut own: Vec<Vec<(u32, Decided)>> = vec![Vec::new(); keys.keys.len()];
         for &(at_ns, index) in order {
             let mut arrival = workload.arrivals()[index as usize];
@@ -253,7 +253,8 @@ impl Levels {
         Some(builder.finish())
     }
 
-    /// Keeps the sums of own keys' functions, and of all others the part that a score has of them.
+    /// Keeps the sums of own keys' functions. The sums of all other functions are reduced to their
+    /// terms in a score.
     fn separate_functions(&mut self, keys: &OwnKeys) {
         let sums = std::mem::take(&mut self.others.sums);
         for ((sums, place), &whole) in sums.into_iter().zip(&keys.function_places).zip(&self.whole.functions)
@@ -269,7 +270,7 @@ impl Levels {
         }
     }
 
-    /// Rounds each function's rows to a grid of its own, so that sums of them are exact.
+    /// Rounds each function's rows to its own grid, so that sums of rows are exact.
     fn round(&mut self, keys: &OwnKeys) {
         let mut bounds: Vec<[f64; SUMS]> = self.others.sums.iter().map(|sums| sums.map(f64::abs)).collect();
         for (sums, own) in self.sums.iter().zip(&keys.keys) {
@@ -302,41 +303,41 @@ impl Levels {
         self.whole.functions.len()
     }
 
-    /// Calls, mean and deviation of the functions that own keys have.
+    /// The calls, mean and standard deviation of the own keys' functions.
     pub(super) fn own_functions(&self, keys: &OwnKeys) -> impl Iterator<Item = &(f64, f64, f64)> {
         keys.functions.iter().map(|&function| &self.whole.functions[function as usize])
     }
 
-    /// Bytes and traces in expectation: those of other keys, and of all that there are.
+    /// The expected bytes and traces kept of other keys, and the bytes and traces of the whole.
     pub(super) fn kept_others(&self) -> ([f64; 2], [f64; 2]) {
         (self.kept_others, [self.whole.size[2], self.whole.size[0]])
     }
 
-    /// Bytes and traces of a key in expectation, at a level.
+    /// The expected bytes and traces kept of a key at a level.
     pub(super) fn kept(&self, place: usize, level: usize) -> [f64; 2] {
         self.kept[place * LEVELS + level]
     }
 }
 
-/// Adds one trace after the other. Numbers are differences from level to level until the end.
+/// Adds traces one by one. Until the end, numbers are differences from level to level.
 struct Builder<'a> {
     workload: &'a Workload,
     sums: &'a PartSums,
     keys: &'a OwnKeys,
     levels: Levels,
-    /// By number: whether a trace has this call tree.
+    /// For each call tree, whether a trace has it.
     has_tree: Vec<bool>,
-    /// For each own key and tree: the least level that finds it.
+    /// For each own key, its call trees with the lowest level that finds them.
     trees: Vec<std::collections::BTreeMap<u32, u8>>,
     others: std::collections::BTreeSet<u32>,
-    /// Bytes and traces by the first level that is above the curve: in expectation below it, and
-    /// all of them.
+    /// Bytes and traces by the first level above the curve's probability: expected by the curve
+    /// (`by_curve`), and all of them (`by_level`).
     by_curve: Vec<[[f64; 2]; LEVELS + 1]>,
     by_level: Vec<[[f64; 2]; LEVELS + 1]>,
-    /// By own function: its place among those of the key at hand.
+    /// For each own function, its index among the functions of the current key.
     function_at: Vec<usize>,
-    /// As the rows and cells of the key at hand, by the last level below the curve: weights of what
-    /// the curve keeps up to there. Empty if there is none.
+    /// Weights of what the curve keeps of the current key, laid out like its rows and cells, at the
+    /// last level below the curve's probability. Empty if the curve keeps nothing.
     sums_by_curve: Vec<f64>,
     cells_by_curve: Vec<f64>,
 }
@@ -437,7 +438,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Begins with a key.
+    /// Starts with a key.
     fn begin(&mut self, place: usize) {
         let own = &self.keys.keys[place];
         own.functions.iter().enumerate().for_each(|(at, &function)| self.function_at[function as usize] = at);
@@ -452,7 +453,7 @@ impl<'a> Builder<'a> {
         let own = &self.keys.keys[place];
         let rows = self.levels.keys[place];
         let by_curve = decided.by_curve;
-        // From here on the level is the probability; below, the curve is.
+        // From this level on, the level's probability applies; below it, the curve's.
         let level_above = own.probabilities.partition_point(|&p| p < by_curve);
         let kept_by_curve = decided.uniform < by_curve;
         let kept_from = match kept_by_curve {
@@ -465,8 +466,8 @@ impl<'a> Builder<'a> {
             return;
         }
         plus(&mut self.levels.whole.sizes[rows.first_size + kept_from], &size);
-        // Below `level_above` a trace has the weight of the curve's probability, from there on the
-        // level's.
+        // Below `level_above` a trace's weight is the reciprocal of the curve's probability, and
+        // from there on that of the level's.
         let weighted_from = kept_from.max(level_above);
         let by_curve = Some(by_curve.recip()).filter(|_| kept_from < level_above);
         if by_curve.is_some() && self.sums_by_curve.is_empty() {
@@ -505,7 +506,7 @@ impl<'a> Builder<'a> {
         *tree = (*tree).min(kept_from as u8);
     }
 
-    /// Differences of the key's numbers become sums.
+    /// Turns the differences of the key's numbers into sums.
     fn end(&mut self, place: usize) {
         let own = &self.keys.keys[place];
         let (len, sums) = (own.functions.len(), &mut self.levels.sums[place]);
@@ -524,7 +525,7 @@ impl<'a> Builder<'a> {
         weigh(cells, &mut self.cells_by_curve, &own.probabilities);
     }
 
-    /// Differences of sizes become sums.
+    /// Turns the differences of sizes into sums.
     fn finish(mut self) -> Levels {
         for (rows, trees) in self.levels.keys.iter_mut().zip(&self.trees) {
             for level in 1..LEVELS {
@@ -536,8 +537,7 @@ impl<'a> Builder<'a> {
             rows.end_tree = self.levels.trees.len();
         }
         for (place, own) in self.keys.keys.iter().enumerate() {
-            // A level keeps a trace by its own probability, or by the curve's where that is above
-            // it.
+            // A level keeps a trace with the larger of its own probability and the curve's.
             let mut by_level = [0.0; 2];
             let mut by_curve = self.by_curve[place].iter().fold([0.0; 2], |mut sum, size| {
                 plus(&mut sum, size);
@@ -557,9 +557,9 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// From a key's numbers kept, by level, to their weights: those that the level's probability keeps,
-/// and those by the curve, which are given by the last level that is below it; empty without a
-/// curve.
+/// Turns a key's kept numbers, by level, into weights: those kept by the level's probability, plus
+/// those kept by the curve. The latter are given at the last level below the curve's probability;
+/// `by_curve` is empty without a curve.
 fn weigh(kept: &mut [f64], by_curve: &mut [f64], probabilities: &[f64]) {
     let len = kept.len() / LEVELS;
     kept.iter_mut().enumerate().for_each(|(place, kept)| *kept /= probabilities[place / len]);
@@ -569,12 +569,13 @@ fn weigh(kept: &mut [f64], by_curve: &mut [f64], probabilities: &[f64]) {
     kept.iter_mut().zip(by_curve).for_each(|(kept, by_curve)| *kept += *by_curve);
 }
 
-/// One trace, its spans, bytes and OTLP bytes.
+/// One trace: 1, its spans, bytes and OTLP bytes.
 fn size(arrival: &Arrival) -> [f64; 4] {
     [1.0, f64::from(arrival.spans), arrival.bytes as f64, arrival.otlp_bytes as f64]
 }
 
 fn plus<const N: usize>(sums: &mut [f64; N], values: &[f64; N]) {
-    // A whole array at once: the compiler can't see that the two have no number in common.
+    // The whole array is assigned at once, because the compiler cannot see that the two do not
+    // overlap.
     *sums = std::array::from_fn(|at| sums[at] + values[at]);
 }

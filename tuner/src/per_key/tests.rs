@@ -7,28 +7,27 @@ use crate::held_out::Replayed;
 use crate::objective::Objective;
 use crate::testing::{late_loop, synthetic};
 
-/// By hand: keys of 1000, 100 and 4 traces of a byte each, so 40 of each are 40 + 40 + 4 = 84 bytes
-/// of 1104.
+/// By hand: keys of 1000, 100 and 4 traces of one byte each. Keeping 40 of each keeps 40 + 40 + 4 =
+/// 84 bytes of 1104.
 #[test]
 fn the_floor_is_the_most_that_costs_half() {
     let sizes = [(1000.0, 1000.0), (100.0, 100.0), (4.0, 4.0), (0.0, 0.0)];
     for of in [|share: f64| (share, f64::INFINITY), |share: f64| (1.0, share)] {
         assert_eq!(default_floor(&sizes, of(2.0 * 84.0 / 1104.0 + 1e-9)), 40.0);
         assert_eq!(default_floor(&sizes, of(2.0 * 84.0 / 1104.0 - 1e-9)), 20.0);
-        // One of each key.
+        // One trace of each key.
         assert_eq!(default_floor(&sizes, of(2.0 * 3.0 / 1104.0 + 1e-9)), 1.0);
         assert_eq!(default_floor(&sizes, of(2.0 * 3.0 / 1104.0 - 1e-9)), 0.0);
-        // Half a trace of each is 1.5, which may be half of 3.
+        // Half a trace of each key is 1.5, within half of 3.1.
         assert_eq!(least_floor(&sizes, of(3.1 / 1104.0)), 0.5);
         assert!((least_floor(&sizes, of(0.3 / 1104.0)) - 0.05).abs() < 1e-12);
     }
-    // A size of nothing: a hundredth of a trace.
+    // A size of 0 still keeps a hundredth of a trace.
     assert_eq!(least_floor(&sizes, (0.0, f64::INFINITY)), 0.01);
 }
 
-/// A score from tables is that of a replay through the samplers themselves, whatever the levels: on
-/// plain and moved arrivals, with independent and stratified randomness, with a curve below the
-/// probabilities and without.
+/// Scores from tables equal those of replays through the samplers themselves, whatever the levels:
+/// with and without jitter, with independent and stratified randomness, with and without a curve.
 #[test]
 fn tables_keep_what_a_replay_keeps() {
     let workload = synthetic(3000, 3);
@@ -37,7 +36,7 @@ fn tables_keep_what_a_replay_keeps() {
     let others = DecayingCurve::of(&common, 1.0).expect("decaying");
     let sizes = sizes(&workload);
     let key = |name: &str| workload.keys().names().position(|known| known == name).expect(name);
-    // "once" has no probability of its own.
+    // "once" does not have its own probability.
     let floors = ["busy", "quiet"].map(|name| (key(name), 5.0 / sizes[key(name)].0));
     let own_keys = OwnKeys::new(&workload, &floors, (Extras::ALL, true));
     let without_trees = OwnKeys::new(&workload, &floors, (Extras::ALL, false));
@@ -81,8 +80,8 @@ fn tables_keep_what_a_replay_keeps() {
             let close = |found: f64, expected: f64| (found - expected).abs() <= 1e-9 * expected;
             assert!(close(found.ss_ms, score.ss_ms), "{what}: {found:?} {score:?}");
             assert!(close(found.dist_over_entropy, score.dist_over_entropy), "{what}: {found:?}");
-            // The samplers' thresholds have 2^-16 of relative precision in places, and so have
-            // weights.
+            // The samplers' thresholds are rounded to a relative precision of 2^-16 in places, and
+            // so are weights.
             let close = |found: f64, expected: f64| (found - expected).abs() <= 1e-3 * expected + 1e-6;
             assert!(close(found.latency.expect("asked for"), replayed.latency.mean), "{what}: {found:?}");
             assert_eq!(found.paths, Some(replayed.paths.mean), "{what}");
@@ -100,7 +99,7 @@ fn draws() -> Vec<Draw> {
     Draw::seen(8, 1, astracer_samplers::RandomSource::Stratified)
 }
 
-/// Constants on eight draws, with this least number kept of a key.
+/// Constant probabilities on eight draws, with this floor on the traces kept of each key.
 fn constants<'t>(workload: &Workload, target: &'t Target, min_kept: f64) -> PerKey<'t> {
     let draws = draws();
     let settings = (Some(min_kept), Extras::default());
@@ -112,7 +111,7 @@ fn target() -> Target {
     Target { objective: Objective::paper(), risk: None, baseline: Expected::default() }
 }
 
-/// The expected size is linear in probabilities: by hand, from the keys' bytes.
+/// The expected size is linear in the probabilities: compares with a sum over the keys' bytes.
 #[test]
 fn sizes_are_exact_means() {
     let (workload, target) = (synthetic(2000, 1), target());
@@ -127,7 +126,7 @@ fn sizes_are_exact_means() {
             .iter()
             .map(|own| own.probabilities[usize::from(level)] * sizes[own.key].1)
             .sum();
-        // Each of eight samples leaves out another block, so each trace is in seven.
+        // Each of eight samples leaves out another block, so each trace is in seven of them.
         assert!((per_key.kept(&point).size / (kept / all) - 1.0).abs() < 1e-9, "{level}");
     }
 }
@@ -141,14 +140,14 @@ fn each_key_begins_at_its_floor() {
         keys.iter().map(|own| (own.probabilities[0] * sizes[own.key].0, sizes[own.key].0)).collect()
     };
     assert!(floors(3.0).iter().all(|&(floor, traces)| (floor - 3.0f64.min(traces)).abs() < 0.01));
-    // Where nothing need be kept, half a trace is: of three keys that costs less than half of the
+    // Without a floor, half a trace is kept: for three keys this costs less than half of the
     // default size.
     assert!(floors(0.0).iter().all(|(floor, _)| (floor / 0.5 - 1.0).abs() < 1e-3));
 }
 
-/// By hand, from draws one by one: the root of each function's mean square over the draws that have
-/// calls of it, mean over the functions. In the loop's time all but one function are in the last
-/// block, and that one is alone in the first.
+/// Recalculated from single draws: each function's root mean square over the draws in which it has
+/// calls, averaged over the functions. In `late_loop`, the last block has the calls of all but one
+/// function, and the first block has only that one.
 #[test]
 fn errors_of_counts_are_root_mean_squares_over_draws() {
     for workload in [synthetic(2000, 1), late_loop(1000)] {
@@ -158,7 +157,7 @@ fn errors_of_counts_are_root_mean_squares_over_draws() {
         let found = per_key.evaluate(&point, &mut Scratch::default()).expect("not stopped");
         let block = blocks::of(&workload, blocks::BLOCKS);
         let curves = [0.0, 1.0].map(|share| DecayingCurve::of(&COMMON, share).expect("decaying"));
-        // By function: the sum of squares, and the draws that have it.
+        // For each function, the sum of squares and the number of draws in which it has calls.
         let mut sums = vec![(0.0, 0.0); workload.functions().len()];
         for (number, draw) in draws().iter().enumerate() {
             let here =
@@ -184,8 +183,8 @@ fn errors_of_counts_are_root_mean_squares_over_draws() {
     }
 }
 
-/// A walk scores each point from the one before; a score of the point alone is the same to the last
-/// bit.
+/// A walk updates the score from point to point. Scoring a point from scratch gives the same to the
+/// last bit.
 #[test]
 fn scores_do_not_depend_on_the_way() {
     let (workload, target) = (synthetic(2000, 1), target());

@@ -1,7 +1,7 @@
 //! The charts, as SVG.
 //!
-//! They are drawn as large as a phone is wide, and a browser scales them up; text stays readable on
-//! both.
+//! They are drawn at the width of a phone, and a browser scales them up, so that text is readable
+//! on both.
 
 use std::ops::Range;
 
@@ -16,28 +16,29 @@ use crate::tune::{Search, Tuning};
 
 const SIZE: (u32, u32) = (480, 330);
 const SIZE_SMALL: (u32, u32) = (330, 200);
-/// Of a row of single runs.
+/// The height of a row of single runs.
 const ROW_HEIGHT: u32 = 52;
 const FONT: (&str, u32) = ("sans-serif", 13);
-/// Dark enough for thin lines on paper, and told apart by people who see no red or no green (Okabe
+/// Dark enough for thin lines on paper, and distinguishable with red-green colour blindness (Okabe
 /// and Ito).
 const BLUE: RGBColor = RGBColor(0, 90, 160);
 const ORANGE: RGBColor = RGBColor(200, 80, 0);
 const GREY: RGBColor = RGBColor(110, 110, 110);
-/// Convergence is drawn from this multiple of the best value on.
+/// The chart of convergence is cut off at this multiple of the best value.
 const WORST_SHOWN: f64 = 3.0;
-/// Axes reach a little beyond what is drawn.
+/// Axes extend beyond the values by this factor.
 const ROOM: f64 = 1.12;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
-/// Each search's best value over the number of evaluations.
+/// The best value of each search over the number of evaluations.
 pub(super) fn convergence(tuning: &Tuning) -> Markup {
     let end = tuning.starts.iter().chain(&tuning.compared).map(|search| search.evaluations).max();
     let end = end.unwrap_or(0).max(2) as f64;
     let values = tuning.starts.iter().chain(&tuning.compared).flat_map(|search| &search.convergence);
-    // The first values may be a thousand times the last; what matters is how the last ones differ.
+    // The first values may be a thousand times the last ones, but the differences between the last
+    // ones matter.
     let best = values.clone().map(|&(_, value)| value).fold(f64::INFINITY, f64::min);
     let Some(y) = log_range(values.map(|&(_, value)| value.min(best * WORST_SHOWN))) else {
         return nothing();
@@ -59,7 +60,7 @@ pub(super) fn convergence(tuning: &Tuning) -> Markup {
             .x_label_formatter(&|x| number(*x))
             .y_label_formatter(&|y| number(*y))
             .draw()?;
-        // Each line falls in steps, and goes on to the search's end.
+        // Each line falls in steps, and continues to the end of its search.
         let steps = |search: &Search| {
             let mut points = Vec::new();
             for &(at, value) in search.convergence.iter().filter(|(_, value)| value.is_finite()) {
@@ -89,7 +90,7 @@ pub(super) fn convergence(tuning: &Tuning) -> Markup {
     })
 }
 
-/// A measure of a sampler at some size.
+/// A measure of a sampler, as a function of size.
 pub(super) struct Measure {
     pub(super) what: &'static str,
     pub(super) of: fn(&CurvePoint) -> f64,
@@ -97,8 +98,8 @@ pub(super) struct Measure {
     pub(super) log: bool,
 }
 
-/// A measure against size, for all samplers: lines for ours and the equal share, letters for
-/// baselines; beside them the front of all points that the search scored.
+/// A measure against size, for all samplers: lines for ours and for the equal share, letters for
+/// baselines. The grey line is the front of all points that the search scored.
 pub(super) fn by_size(curves: &Curves, measure: &Measure, front: &[(f64, f64)], letters: &[char]) -> Markup {
     let all = || curves.series.iter().flat_map(|series| series.points.iter().flatten());
     let front: Vec<(f64, f64)> = front.iter().map(|&(size, value)| (size * 100.0, value)).collect();
@@ -225,11 +226,10 @@ pub(super) fn runs(rows: &[(&str, &Twentieths)]) -> Markup {
 /// The letter of the equal share.
 pub(super) const EQUAL_SHARE: char = '=';
 
-/// A latency histogram: the whole as an outline, the weighted sample as filled bars.
+/// A latency histogram: outlined bars for the whole, filled bars for the weighted sample.
 pub(super) fn histogram(name: &str, bars: &[Bar]) -> Markup {
     let (Some(first), Some(last)) = (bars.first(), bars.last()) else { return nothing() };
-    // Durations of 0 have no place on a logarithmic axis: their bar stands to the left of it, a gap
-    // apart.
+    // Durations of 0 have no place on a logarithmic axis, so their bar is left of it, after a gap.
     let least = bars.iter().map(|bar| bar.from_ms).find(|&from| from > 0.0).unwrap_or(1e-6);
     let sides = |bar: &Bar| {
         if bar.to_ms == 0.0 { (least / 3.0, least / 2.0) } else { (bar.from_ms.max(least / 1.4), bar.to_ms) }
@@ -266,7 +266,7 @@ pub(super) fn histogram(name: &str, bars: &[Bar]) -> Markup {
     })
 }
 
-/// Draws into an SVG that scales with the page, with a title for those who can't see it.
+/// Draws an SVG that scales with the page, and gives it a title for screen readers.
 fn svg(title: &str, size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> Markup {
     let mut text = String::new();
     let drawn = {
@@ -274,7 +274,7 @@ fn svg(title: &str, size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> 
         draw(&area).is_ok() && area.present().is_ok()
     };
     let Some(start) = text.find("<svg").filter(|_| drawn) else { return nothing() };
-    // The size is the page's to choose; the view box keeps the proportions.
+    // The page sets the size, and the view box keeps the proportions.
     let text =
         text[start..].replacen(&format!("width=\"{}\" height=\"{}\" ", size.0, size.1), "role=\"img\" ", 1);
     let label = html! { title { (title) } }.into_string();
@@ -286,13 +286,13 @@ fn nothing() -> Markup {
     html! { p.note { "There is nothing to draw." } }
 }
 
-/// The range of positive numbers, with some room.
+/// The range of the positive numbers, with a margin.
 fn log_range(values: impl Iterator<Item = f64>) -> Option<Range<f64>> {
     let (low, high) = bounds(values.filter(|value| *value > 0.0))?;
     Some(low / ROOM..high * ROOM)
 }
 
-/// From 0 to the largest number, with some room.
+/// The range from 0 to the largest number, with a margin.
 fn range(values: impl Iterator<Item = f64>) -> Option<Range<f64>> {
     bounds(values).map(|(_, high)| 0.0..high.max(f64::MIN_POSITIVE) * ROOM)
 }

@@ -1,23 +1,23 @@
-//! The table of functions: mean, deviation and maximum in the whole and in what is kept; and their
-//! latency histograms.
+//! The table of functions, with mean, standard deviation and maximum of the whole and of the kept
+//! traces, and their latency histograms.
 
 use super::kept::Kept;
 use crate::latency::{LatencyTally, upper_ms};
 use crate::statistics::MeanSd;
 use crate::workload::Workload;
 
-/// One function.
+/// The row of one function.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct FunctionRow {
     pub(super) name: String,
     pub(super) all: Part,
     pub(super) kept: Part,
-    /// Calls estimated by weights.
+    /// The number of calls, estimated by weights.
     pub(super) estimated: f64,
     pub(super) histogram: Vec<Bar>,
 }
 
-/// The calls in the whole, or kept.
+/// All calls of a function, or the kept ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Part {
     pub(super) count: u64,
@@ -31,12 +31,12 @@ pub(super) struct Bar {
     /// The bounds, ms.
     pub(super) from_ms: f64,
     pub(super) to_ms: f64,
-    /// The shares of the calls, 0 to 1: of the whole, and of what is kept by weight.
+    /// The shares of the calls, 0 to 1: of all calls, and of the kept ones by weight.
     pub(super) all: f64,
     pub(super) kept: f64,
 }
 
-/// The functions, those with most time spent in them first.
+/// The functions, starting with the one that takes the most time in total.
 pub(super) fn rows(workload: &Workload, kept: &Kept) -> Vec<FunctionRow> {
     let functions = workload.functions();
     let mut sums = vec![(0u64, 0.0, 0.0, 0u64, 0.0); functions.len()];
@@ -85,7 +85,7 @@ pub(super) fn rows(workload: &Workload, kept: &Kept) -> Vec<FunctionRow> {
     rows
 }
 
-/// From (bucket, calls, weight).
+/// The bars of (bucket, calls, weight).
 fn bars(mut cells: Vec<(u8, u64, f64)>) -> Vec<Bar> {
     cells.sort_unstable_by_key(|&(bucket, ..)| bucket);
     let all: u64 = cells.iter().map(|&(_, count, _)| count).sum();

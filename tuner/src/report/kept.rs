@@ -1,4 +1,4 @@
-//! One replay of the sampler that was found: which traces it keeps, and what each stands for.
+//! One replay of the sampler found: which traces it keeps, and how many traces each stands for.
 
 use crate::candidate::Candidate;
 use crate::draw::Draw;
@@ -9,12 +9,12 @@ use crate::workload::Workload;
 /// The seed of the replay.
 pub(super) const SEED: u64 = 1;
 
-/// The traces kept, in order of arrival.
+/// The kept traces, in order of arrival.
 #[derive(Debug)]
 pub(super) struct Kept {
-    /// Arrival, and its weight: 1 where the sampler tells none.
+    /// Arrivals with their weights, which are 1 if the sampler has none.
     pub(super) traces: Vec<(usize, f64)>,
-    /// Whether weights are told.
+    /// Whether the sampler has weights.
     pub(super) weighted: bool,
 }
 

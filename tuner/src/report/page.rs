@@ -1,4 +1,4 @@
-//! The page: its order, its words and its tables.
+//! The page: its order, its texts and its tables.
 
 use astracer_report::names::line;
 use astracer_report::numbers::{count, measure, one, optional, percent, whole};
@@ -15,11 +15,11 @@ use crate::held_out::{HeldOut, Replayed};
 use crate::key_choice::KeyChoice;
 
 const CSS: &str = include_str!("page.css");
-/// Rows shown of long tables; a line says how many there are beyond.
+/// Rows shown of long tables; a line below says how many more there are.
 const ROOTS_SHOWN: usize = 60;
 const FUNCTIONS_SHOWN: usize = 300;
 const TREES_SHOWN: usize = 100;
-/// Histograms of the functions that most time is spent in.
+/// Histograms are shown for the functions that take the most time.
 const HISTOGRAMS_SHOWN: usize = 9;
 
 pub(super) fn page(report: &Report<'_>) -> String {
@@ -230,7 +230,7 @@ fn sizes(report: &Report<'_>) -> Markup {
     }
 }
 
-/// The samplers at one size: those that keep it by dist/entropy, then those that can't.
+/// The samplers at one size: those that keep it, by dist/entropy, then those that cannot.
 fn size_table(curves: &Curves, letters: &[char], place: usize, size: f64) -> Markup {
     let pairs = curves.series.iter().zip(letters);
     let mut rows: Vec<(char, &Series, &CurvePoint)> = pairs
@@ -239,7 +239,7 @@ fn size_table(curves: &Curves, letters: &[char], place: usize, size: f64) -> Mar
     rows.sort_by(|a, b| {
         b.2.size_met.cmp(&a.2.size_met).then(a.2.dist_over_entropy.total_cmp(&b.2.dist_over_entropy))
     });
-    // This tuning is for the first size only.
+    // This tuning has a point at the first size only.
     let missing = curves.series.iter().enumerate().filter(|(index, _)| *index != 1).map(|(_, series)| series);
     let missing = missing.filter(|series| series.points.get(place).is_none_or(Option::is_none));
     let missing: Vec<&str> = missing.map(|series| series.name.as_str()).collect();
@@ -303,7 +303,7 @@ fn root_table(report: &Report<'_>, kept: &Kept) -> Markup {
     }
 }
 
-/// Two numbers on a logarithmic scale from 0 to `most`.
+/// Draws two numbers on a logarithmic scale from 0 to `most`.
 fn bar(seen: u64, kept: u64, most: u64) -> Markup {
     let width = |count: u64| (count as f64).ln_1p() / (most.max(1) as f64).ln_1p() * 98.0;
     html! {
@@ -409,7 +409,7 @@ fn words() -> Markup {
     }
 }
 
-/// The figures that hold: on draws that the search did not see.
+/// The figures to trust: those on draws that the search did not use.
 fn draws(report: &Report<'_>, replayed: &Replayed) -> Markup {
     let tuning = report.tuning;
     let best = report.curves.and_then(|curves| curves.best_baseline.as_ref());

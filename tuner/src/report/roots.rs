@@ -1,9 +1,9 @@
-//! Seen and kept traces of each key.
+//! The traces seen and kept of each key.
 
 use super::kept::Kept;
 use crate::workload::Workload;
 
-/// One key.
+/// The row of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RootRow {
     pub(super) key: String,
@@ -13,7 +13,7 @@ pub(super) struct RootRow {
     pub(super) bytes_kept: u64,
 }
 
-/// The keys, those seen most often first.
+/// The keys, starting with the most frequent one.
 pub(super) fn rows(workload: &Workload, kept: &Kept) -> Vec<RootRow> {
     let names = workload.keys().names();
     let mut rows: Vec<RootRow> =

@@ -1,4 +1,4 @@
-//! Rows against sums by hand; the page against what a browser and a reader need of it.
+//! Compares rows with sums worked out by hand, and checks the page for browsers and readers.
 
 use super::kept::Kept;
 use super::{Report, functions, roots, trees};
@@ -20,7 +20,8 @@ fn kept_of(arrivals: &[usize]) -> Kept {
     Kept { traces: arrivals.iter().map(|&arrival| (arrival, 2.0)).collect(), weighted: true }
 }
 
-/// Everything kept, each trace for two: the kept columns are those of the whole.
+/// Everything is kept, each trace with weight 2: the columns of kept traces equal those of the
+/// whole.
 #[test]
 fn all_kept_is_the_whole() {
     let workload = synthetic(600, 3);
@@ -45,7 +46,7 @@ fn all_kept_is_the_whole() {
     assert_eq!(trees::missed(&workload, &kept), []);
 }
 
-/// One trace kept: its functions have its durations, all others were missed.
+/// One trace is kept: its functions have its durations, and all others were missed.
 #[test]
 fn one_kept_is_itself() {
     let workload = synthetic(600, 3);
@@ -77,7 +78,8 @@ fn one_kept_is_itself() {
     assert_eq!(row(1), 1);
 }
 
-/// The tables are of the file that the page shows: its randomness is as a service's that loads it.
+/// The tables describe the file that the page shows: the replay uses the same source of randomness
+/// as a service that loads it.
 #[test]
 fn what_is_kept_is_what_a_service_with_the_file_keeps() {
     let workload = synthetic(600, 3);
@@ -115,13 +117,13 @@ fn the_page_stands_alone_and_escapes_names() {
     let page = report.html();
     assert!(page.starts_with("<!DOCTYPE html>"));
     assert!(page.contains("&lt;b&gt;a &amp; b&lt;/b&gt;") && !page.contains("<b>a"));
-    // Nothing is fetched: no link, source, import or URL but the SVG's namespace.
+    // Nothing is loaded: there is no link, source, import or URL except the SVG namespace.
     let without_namespace = page.replace("http://www.w3.org/2000/svg", "");
     for outside in ["http:", "https:", "<script", "<link", " src=", "@import", "url("] {
         assert!(!without_namespace.contains(outside), "{outside}");
     }
-    // A chart for single runs, one for the search, two for sizes, one for each of up to nine
-    // functions; each says what it shows.
+    // There is a chart for single runs, one for the search, two for sizes, and one for each of up
+    // to nine functions; each has a title.
     let charts = page.matches("<figure>").count();
     assert_eq!(charts, 4 + workload.function_count().min(9));
     assert_eq!(page.matches("<title>").count(), charts + 1);

@@ -1,4 +1,4 @@
-//! The call trees of which no trace was kept.
+//! The call trees without a kept trace.
 
 use std::collections::BTreeMap;
 
@@ -7,29 +7,29 @@ use astracer_model::TraceId;
 use super::kept::Kept;
 use crate::workload::Workload;
 
-/// The number of functions of a tree that are named.
+/// At most this many functions of a tree are named.
 const FUNCTIONS_NAMED: usize = 6;
 
-/// A call tree that was missed.
+/// A call tree without a kept trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MissedTree {
     pub(super) key: String,
-    /// Traces of this tree in the whole.
+    /// Traces of this tree in the whole workload.
     pub(super) traces: u64,
     pub(super) spans: u32,
-    /// One of the traces.
+    /// The id of one of these traces.
     pub(super) example: TraceId,
-    /// The tree's calls, for people: "read x3, send".
+    /// The tree's calls as text: "read x3, send".
     pub(super) calls: String,
 }
 
-/// The missed ones, those with most traces first.
+/// The missed trees, starting with the one that has the most traces.
 pub(super) fn missed(workload: &Workload, kept: &Kept) -> Vec<MissedTree> {
     let mut found = vec![false; workload.call_trees() as usize];
     for &(arrival, _) in &kept.traces {
         found[workload.arrivals()[arrival].call_tree as usize] = true;
     }
-    // By tree: its first arrival, and how many there are.
+    // For each tree, its first arrival and the number of its traces.
     let mut trees = BTreeMap::<u32, (usize, u64)>::new();
     for (index, arrival) in workload.arrivals().iter().enumerate() {
         if !found[arrival.call_tree as usize] {

@@ -1,9 +1,10 @@
-//! Attributes that a recording has and a service's policies never see: its exporter adds them to
-//! what was recorded.
+//! Attributes that a recording has but that a service's policies never see, because the exporter
+//! adds them later.
 
 use super::Outcomes;
 
-/// Where a span comes from, where it ran and for how long, and how its trace was kept.
+/// Attributes about a span's source code and thread, its busy and idle time, and how its trace was
+/// kept.
 const ADDED: [&str; 15] = [
     "busy_ns",
     "code.file.path",
@@ -23,8 +24,8 @@ const ADDED: [&str; 15] = [
 ];
 
 impl Outcomes {
-    /// The attributes that policies ask for, that spans have, and that a service adds at the
-    /// export: its policies see them only where its own code gave them.
+    /// Attributes that policies use, that spans have, and that a service adds only on export. Its
+    /// policies see them only if its own code sets them.
     pub fn added(&self) -> Vec<&str> {
         let absent = self.absent();
         let names = self.attributes.iter().map(String::as_str);

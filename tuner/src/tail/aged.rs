@@ -1,10 +1,10 @@
-//! Traces whose root is open for longer than a service waits for it: they are put to the policies
-//! at that age, as far as they are.
+//! Traces whose root is open longer than a service waits for it. They are evaluated at that age, as
+//! far as they have ended by then.
 //!
-//! As in a service: one in which nothing has ended by then waits for the first span that does. One
-//! that is kept is followed by the rest of its spans, within its policy's bytes; another one is
-//! held, and put to the policies again if a span fails meanwhile, or the root ends. What ends later
-//! is late.
+//! As in a service, a trace in which nothing has ended by then waits for its first span to end. If
+//! a trace is kept, its later spans follow, within the bytes of its policy. If not, it is held for
+//! a while and evaluated again when a span fails or the root ends. Whatever ends after that is
+//! late.
 
 use std::cmp::Reverse;
 
@@ -17,21 +17,20 @@ use astracer_samplers::tail::{Decided, Severity, Tail, Trace};
 use super::shape::Shaper;
 use super::{Attributes, Happening, Replay, State, part_of, taken_by};
 
-/// A trace that is put to the policies while its root is open. Times are from the root's start, in
-/// ns.
+/// A trace that is evaluated while its root is open. Times are from the root's start, in ns.
 #[derive(Clone, Debug)]
 pub(super) struct Aged {
-    /// When it is put to them.
+    /// The time of the first evaluation.
     pub(super) put_ns: u64,
     pub(super) root_failed: bool,
-    /// When spans end after that, and whether they fail; without the root.
+    /// The ends of other spans after that, and whether they fail. The root is not included.
     later: Vec<(u64, bool)>,
-    /// The trace as it is when policies look: at its age, when the first span fails after that, and
-    /// at the root's end; without those that come when it is held no more.
+    /// The trace at each evaluation: at its maximum age, when the first span fails after that, and
+    /// when the root ends. Evaluations after the holding time are left out.
     looks: Vec<Look>,
 }
 
-/// A trace as it is at a time, or later.
+/// A trace as it is from a given time on.
 #[derive(Clone, Debug)]
 struct Look {
     after_ns: u64,
@@ -41,14 +40,14 @@ struct Look {
     sets: Vec<u32>,
 }
 
-/// The time from the root's start to a span's end; all have ended when the root does.
+/// The time from the root's start to a span's end. Spans end at the latest when the root does.
 fn ended_ns(root: SpanView<'_>, span: SpanView<'_>) -> u64 {
     span.start().since(root.start()).saturating_add(span.duration_ns()).min(root.duration_ns())
 }
 
 impl Aged {
-    /// `Some(None)` of a trace whose root ends in time, or before any other span does; `None` if
-    /// asked to stop. `set_of` has the set of a span's attributes.
+    /// `Some(None)` if the root ends in time, or before any other span does; `None` if asked to
+    /// stop. `set_of` returns the set of a span's attributes.
     pub(super) fn new(
         trace: TraceView<'_>,
         tail: &Tail,
@@ -76,7 +75,7 @@ impl Aged {
         let again = first_failed.map(|(ns, _)| *ns).into_iter().chain([root.duration_ns()]);
         let mut looks = Vec::new();
         for after_ns in [put_ns].into_iter().chain(again.filter(|ns| *ns <= held_until)) {
-            // At its end the root is the last span.
+            // The root counts as the last span to end.
             let is_whole = after_ns >= root.duration_ns();
             let has_ended = |span: SpanView<'_>| {
                 is_whole || span.index() != root.index() && ended_ns(root, span) <= after_ns
@@ -96,13 +95,13 @@ impl Aged {
     }
 }
 
-/// The state of a trace that was put to the policies for its age.
+/// The state of a trace that was evaluated at its maximum age.
 #[derive(Debug)]
 pub(super) struct Old {
     began_ns: u64,
     fate: Fate,
     is_failed: bool,
-    /// The place of the next span in [`Aged::later`].
+    /// The index in [`Aged::later`] of the next span to end.
     next: usize,
 }
 
@@ -119,12 +118,12 @@ impl Old {
         matches!(self.fate, Fate::Kept(..))
     }
 
-    /// Whether policies saw that it failed.
+    /// Whether policies saw that the trace failed.
     pub(super) fn is_failed(&self) -> bool {
         self.is_failed
     }
 
-    /// It leaves the ring.
+    /// The trace leaves the ring.
     pub(super) fn release(&mut self) {
         if self.fate == Fate::Held {
             self.fate = Fate::Gone;
@@ -133,14 +132,14 @@ impl Old {
 }
 
 impl Replay<'_> {
-    /// A trace is as old as it may be, and a span of it has ended.
+    /// A trace has reached its maximum age, and at least one of its spans has ended.
     pub(super) fn age(&mut self, at_ns: u64, number: u32) {
         if self.states[number as usize] != State::Recorded {
             return;
         }
         let Some(aged) = self.outcomes.aged.get(&number) else { return };
         if !self.ring.holds(number) {
-            // There was no room for any of it, and its root comes too late.
+            // The ring has no copy of it, and its root ends too late.
             self.states[number as usize] = State::GivenUp;
             self.run.given_up += 1;
             return;
@@ -159,7 +158,7 @@ impl Replay<'_> {
         self.pending.push(Reverse((released_ns, Happening::Released, number)));
     }
 
-    /// A span of a trace ends that was put to the policies before.
+    /// A span ends in a trace that was evaluated before.
     pub(super) fn end_late(&mut self, at_ns: u64, number: u32) {
         let (Some(aged), Some(old)) = (self.outcomes.aged.get(&number), self.old.get_mut(&number)) else {
             return;
@@ -183,7 +182,7 @@ impl Replay<'_> {
         self.await_next(number);
     }
 
-    /// Its root ends.
+    /// The root of such a trace ends.
     pub(super) fn end_old(&mut self, at_ns: u64, number: u32) {
         let (Some(aged), Some(old)) = (self.outcomes.aged.get(&number), self.old.get_mut(&number)) else {
             return;
@@ -220,7 +219,8 @@ impl Replay<'_> {
         }
     }
 
-    /// The policies look at a trace in the ring, whose root has this duration so far.
+    /// Lets the policies evaluate a trace in the ring. Its root has lasted for `duration_ns` so
+    /// far.
     fn look(&mut self, at_ns: u64, number: u32, duration_ns: u64) {
         let (outcomes, workload) = (self.outcomes, self.workload);
         let (Some(aged), Some(old)) = (outcomes.aged.get(&number), self.old.get_mut(&number)) else { return };
@@ -243,8 +243,8 @@ impl Replay<'_> {
         }
     }
 
-    /// A span ends whose trace was kept: it has the rest of the policy's bytes, and the root needs
-    /// none.
+    /// A span ends in a trace that was kept. It follows if its policy has bytes left; the root
+    /// always follows.
     fn follow(&mut self, at_ns: u64, number: u32, (policy, spans): (usize, u64), is_root: bool) {
         let arrival = &self.workload.arrivals()[number as usize];
         let key = self.sampler.key(self.workload.key(arrival));

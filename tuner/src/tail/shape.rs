@@ -1,8 +1,8 @@
-//! The shape of a trace, as a service sees it: the set of the paths of names from the root to each
-//! span.
+//! The shape of a trace as a service calculates it: the set of the paths of names from the root to
+//! each span.
 //!
-//! A path counts once, however often it was taken, so that loops of different lengths are one
-//! shape. Call trees tell them apart.
+//! Each path counts once, however often it occurs, so loops of different lengths have the same
+//! shape. (Call trees distinguish them.)
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
@@ -10,16 +10,16 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 use astracer_recording::recording::{SpanView, TraceView};
 use astracer_recording::stop::Pulse;
 
-/// Buffers, reused from trace to trace.
+/// Buffers that are reused from trace to trace.
 #[derive(Debug, Default)]
 pub(super) struct Shaper {
-    /// Hashes of paths, by the index of the span at their ends.
+    /// Hashes of paths, by the index of the span at the end of the path.
     paths: HashMap<u32, u64>,
     way: Vec<(u32, u32)>,
 }
 
 impl Shaper {
-    /// A hash of the shape of these spans; `None` if asked to stop.
+    /// A hash of the shape of the spans for which `is_seen` is true; `None` if asked to stop.
     pub(super) fn shape(
         &mut self,
         trace: TraceView<'_>,
@@ -29,8 +29,8 @@ impl Shaper {
         let Self { paths, way } = self;
         paths.clear();
         for span in trace.spans().filter(|span| is_seen(*span)) {
-            // Up to the first span whose path is known, and down again: a trace can be a million
-            // spans deep.
+            // Goes up to the first span whose path is known, and then down again. Recursion would
+            // overflow the stack: a trace can be a million spans deep.
             let mut next = Some(span);
             let mut above = loop {
                 let Some(span) = next else { break 0 };
@@ -55,7 +55,7 @@ impl Shaper {
     }
 }
 
-/// The same in all runs.
+/// A hash that is the same in all runs.
 fn hash(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! Replays by hand: a few traces, each with an outcome that decides it.
+//! Replays worked out by hand, of a few traces with decisive outcomes.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use astracer_samplers::tail::Provisional;
 use super::*;
 use crate::key::Grouping;
 
-/// A trace: when it starts and for how long, ms; whether a child fails, and the child's `code`.
+/// A trace: its start and duration in ms, whether a child fails, and the child's attribute `code`.
 type Given = (u64, u64, bool, &'static str);
 
 fn recording(traces: &[Given]) -> Recording {
     recording_of(traces, &[1; 64])
 }
 
-/// Each trace has its number of calls of `query`.
+/// Each trace has the given number of calls of `query`.
 fn recording_of(traces: &[Given], calls: &[u64]) -> Recording {
     let keep = Keep { own_labels: vec!["code".to_owned()], ..Keep::default() };
     let mut intake = Intake::new(keep);
@@ -68,7 +68,7 @@ fn kept(summary: &TailSummary) -> Vec<(f64, f64)> {
     summary.policies.iter().map(|policy| (policy.kept.mean, policy.refused.mean)).collect()
 }
 
-/// The first policy that wants a trace has it. Each trace is 100 bytes of 400.
+/// The first policy that matches a trace keeps it. Each trace has 100 of 400 bytes.
 #[test]
 fn policies_keep_traces_in_their_order() {
     let traces = [(0, 5, false, "200"), (10, 5, true, "500"), (20, 50, false, "200"), (30, 50, true, "503")];
@@ -78,9 +78,9 @@ fn policies_keep_traces_in_their_order() {
     assert_eq!((summary.recorded.mean, summary.errors, summary.errors_kept.mean), (4.0, 2, 2.0));
     let summary = replayed(&traces, "never", &tail("attr:code>=503,attr:code=500"));
     assert_eq!(kept(&summary), [(1.0, 0.0), (1.0, 0.0)]);
-    // The call tree is odd once.
+    // Only the first trace has a call tree that is odd.
     assert_eq!(kept(&replayed(&traces, "never", &tail("odd"))), [(1.0, 0.0)]);
-    // Traces that the sampler kept are not the policies' to keep.
+    // Policies do not keep traces that the sampler kept.
     let summary = replayed(&traces, "always", &tail("error"));
     assert_eq!((summary.head.mean, summary.tail.mean, summary.recorded.mean), (1.0, 0.0, 0.0));
     assert_eq!(summary.errors_kept.mean, 2.0);
@@ -105,18 +105,18 @@ fn kept_traces_are_named_in_the_order_of_their_ends() {
 fn budgets_and_arming_bound_what_is_kept() {
     let failing: Vec<Given> = (0..40).map(|number| (number, 1, true, "500")).collect();
     let summary = replayed(&failing, "never", &tail("error(traces=1,burst=3)"));
-    // A burst of three, and a thousandth of a trace each millisecond.
+    // A burst of three, plus a thousandth of a trace per millisecond.
     assert_eq!((kept(&summary), summary.errors_refused.mean), (vec![(3.0, 37.0)], 37.0));
     let summary = replayed(&failing, "never", &tail("error").with_provisional(Provisional::Never));
     assert_eq!((summary.errors_not_recorded.mean, summary.errors_kept.mean), (40.0, 0.0));
-    // A key's first 16 roots are recorded; then, after ten quiet seconds, it is not armed.
+    // A key's first 16 roots are recorded. After ten quiet seconds the key is no longer armed.
     let mut later: Vec<Given> = (0..40).map(|number| (number, 1, false, "200")).collect();
     later.push((20_000, 1, true, "500"));
     later.push((20_010, 1, true, "500"));
     let summary = replayed(&later, "never", &tail("error").with_provisional(Provisional::Armed));
     assert!((16.0..19.0).contains(&summary.recorded.mean), "{summary:?}");
     assert_eq!((summary.errors_not_recorded.mean, summary.errors_kept.mean), (1.0, 1.0));
-    // The same of slow roots: the first after the quiet time arms the key.
+    // The same for slow roots: the first one after the quiet time arms the key.
     let slow: Vec<Given> =
         later.iter().map(|&(at, ..)| (at, if at < 20_000 { 1 } else { 5 }, false, "200")).collect();
     let not_recorded =
@@ -126,7 +126,8 @@ fn budgets_and_arming_bound_what_is_kept() {
     assert_eq!(not_recorded(tail("error")), None);
 }
 
-/// A ring with room for four traces: the oldest ordinary one goes first, and one that failed stays.
+/// A ring with capacity for four traces: the oldest ordinary trace is evicted first, and failed
+/// ones stay.
 #[test]
 fn a_full_ring_gives_up_ended_ordinary_traces_and_newcomers() {
     let traces = [(0, 1_000, true, "500"), (10, 2_000, false, "200"), (1_500, 1_000, true, "500")];
@@ -137,33 +138,34 @@ fn a_full_ring_gives_up_ended_ordinary_traces_and_newcomers() {
         let tail = tail("slow:500ms(traces=0.001,burst=1)").with_ring_bytes(4 * bytes);
         replayed(traces, "never", &tail.with_hold(Nanos::ZERO))
     };
-    // The first is kept at its end and leaves; the second makes room for none.
+    // The first is kept when it ends and leaves the ring; the second is not evicted for others.
     let summary = with(&traces);
     assert_eq!((summary.given_up.mean, summary.ring_peak_bytes.mean), (0.0, (bytes + of_second) as f64));
     assert_eq!((kept(&summary), summary.errors_refused.mean), (vec![(1.0, 2.0)], 1.0));
-    // The fifth finds no room: those before it are open.
+    // The fifth trace does not fit, because the four before it are open.
     let five = [0, 1, 2, 3, 4].map(|at| (at, 1_000, at == 0, "500"));
     let summary = with(&five);
     assert_eq!((summary.given_up.mean, summary.errors_given_up.mean), (1.0, 0.0));
     assert_eq!((kept(&summary), summary.errors_kept.mean), (vec![(1.0, 3.0)], 1.0));
-    // A steady load of twice what the ring has room for: half of it finishes.
+    // A steady load of twice the ring's capacity: half of the traces finish.
     let steady: Vec<Given> = (0..64).map(|at| (at * 125, 1_000, false, "500")).collect();
     let summary = replayed(&steady, "never", &tail("slow:500ms()").with_ring_bytes(4 * of_second));
     assert_eq!((kept(&summary), summary.given_up.mean), (vec![(32.0, 0.0)], 32.0));
-    assert_eq!(summary.slow_not_recorded.map(|slow| slow.mean), Some(0.0), "arming missed none");
-    // Ended ones make way before those that are open, though these are older: a slow trace waits
-    // for its end.
+    assert_eq!(summary.slow_not_recorded.map(|slow| slow.mean), Some(0.0), "all keys were armed");
+    // Ended traces are evicted before open ones, even if these are older, so a slow trace reaches
+    // its end.
     let slow = [0, 10, 20, 30, 40, 50].map(|at| (at, if at == 0 { 1_000 } else { 1 }, false, "200"));
     let summary = replayed(&slow, "never", &tail("slow:500ms").with_ring_bytes(4 * bytes));
     assert_eq!((kept(&summary), summary.given_up.mean), (vec![(1.0, 0.0)], 0.0));
-    // Ended ones that nobody kept stay for a while, and are not given up when they go.
+    // Ended traces that were not kept stay for a while. Their release does not count as an
+    // eviction.
     let three = [(0, 1, false, "200"), (10, 1, false, "200"), (20, 1, false, "200")];
     let held = |hold: Nanos| replayed(&three, "never", &tail("error").with_hold(hold)).ring_peak_bytes.mean;
     assert_eq!((held(Nanos::ZERO), held(Nanos::from_secs(1))), (of_second as f64, 3.0 * of_second as f64));
 }
 
-/// As in a service: a trace takes a quarter of the ring, whatever its size, but its root (here half
-/// of it) at least, and is kept with as much. No others leave for it.
+/// As in a service, a trace takes at most a quarter of the ring, but at least the size of its root
+/// (here half of the trace). That much of it is kept, and no other trace is evicted for it.
 #[test]
 fn a_trace_that_is_larger_than_the_ring_is_cut() {
     let traces = [(0, 1_000, true, "500"), (10, 1_000, true, "500")];
@@ -178,7 +180,7 @@ fn a_trace_that_is_larger_than_the_ring_is_cut() {
         assert_eq!(summary.ring_peak_bytes.mean, 2.0 * size as f64);
         assert!((summary.tail.mean - size as f64 / bytes as f64).abs() < 0.01, "{}", summary.tail.mean);
     }
-    // Of 20,001 spans half are too many.
+    // Half of the 20,001 spans are over the limit.
     let large = recording_of(&traces, &[20_000, 1]);
     let workload = Workload::new(&large, &Grouping::default());
     let all: Vec<_> = workload.arrivals().iter().map(|arrival| arrival.otlp_bytes as f64).collect();
@@ -187,8 +189,8 @@ fn a_trace_that_is_larger_than_the_ring_is_cut() {
     assert!((0.49..0.51).contains(&(kept / all[0])), "{kept} of {all:?}");
 }
 
-/// As in a service: an ordinary trace is given up then, and of one that failed the root stays until
-/// its end.
+/// As in a service, an ordinary trace is then evicted at once, and the root of a failed one stays
+/// until it ends.
 #[test]
 fn a_ring_without_room_for_a_root_holds_none() {
     let traces = [(0, 1_000, true, "500"), (10, 1_000, false, "200")];
@@ -204,7 +206,8 @@ fn a_ring_without_room_for_a_root_holds_none() {
     }
 }
 
-/// As in a service: the length of a loop is no shape, and no call of it is one.
+/// As in a service, loops of different lengths have the same shape; having no calls at all is a
+/// different one.
 #[test]
 fn loops_of_different_lengths_are_one_shape() {
     let traces: Vec<Given> = (0..5).map(|number| (10 * number, 1, false, "200")).collect();

@@ -1,4 +1,4 @@
-//! Replays a result: on draws that its search did not see, on the rest of the time, on other
+//! Replays a result on draws that its search did not use, on the rest of the time, and on other
 //! recordings.
 
 use astracer_report::numbers::is_above;
@@ -16,29 +16,29 @@ use crate::statistics::Distribution;
 use crate::stop::Stop;
 use crate::workload::Workload;
 
-/// Arrivals and functions that all replays of a sampler on one side of a trial go through: larger
+/// Arrivals and functions, summed over all replays of a sampler on one side of a trial. Larger
 /// workloads are replayed less often, but at least [`TRIED_MIN`] times.
 const TRIED_WORK: usize = 3_000_000;
 const TRIED_MIN: u64 = 6;
 
-/// Replays that a check begins with; of a large workload fewer, but a multiple of the three
-/// jitters.
+/// A check begins with this many replays. Large workloads begin with fewer, but with a multiple of
+/// the three jitters.
 const REPLAYS: u64 = 96;
 const REPLAYS_LEAST: u64 = 24;
-/// A check begins with no more than this number of arrivals and functions, but with
-/// [`REPLAYS_LEAST`].
+/// A check begins with at most this many arrivals and functions, but with at least
+/// [`REPLAYS_LEAST`] replays.
 const BEGUN_WORK: usize = 6_000_000;
-/// All replays of a check go through about this number of arrivals and functions at most.
+/// All replays of a check cover about this many arrivals and functions at most.
 const CHECKED_WORK: usize = 30_000_000;
-/// The mean of dist/entropy is known if its interval of 95 % reaches no farther than this share of
-/// it to either side.
+/// The mean of dist/entropy is known if half of its 95 % interval is at most this share of it.
 const KNOWN: f64 = 0.05;
 
-/// A replayed mean farther than this from the expectation, as a share of it, is a surprise.
+/// The search's expectation is reported as wrong if the replayed mean differs from it by more than
+/// this share.
 const SURPRISE: f64 = 0.15;
 
-/// Replays what was found: on draws that the search did not see, and on the rest of the time if it
-/// was split.
+/// Replays a result on draws that the search did not use and, if the time was split, on the rest of
+/// the time.
 pub fn check(
     tuning: &mut Tuning,
     workload: &Workload,
@@ -70,7 +70,7 @@ pub fn check(
     tuning.interrupted |= run.stop.is_interrupted();
 }
 
-/// Replays what was found on another recording, next to what tuning there would reach. `None` if
+/// Replays a result on another recording, and compares it with parameters tuned there. `None` if
 /// asked to stop.
 pub fn validate(
     tuning: &Tuning,
@@ -83,37 +83,37 @@ pub fn validate(
     run.held_out(tuning, name, other)
 }
 
-/// The number of times that a workload can be replayed within some arrivals and functions.
+/// The number of replays of a workload that together cover `work` arrivals and functions.
 fn times_within(workload: &Workload, work: usize) -> u64 {
     (work / (workload.arrivals().len() + workload.functions().len()).max(1)) as u64
 }
 
-/// The number of replays that a check begins with, of a workload that can be replayed this number
-/// of times within [`BEGUN_WORK`]. Jitters come in threes.
+/// The number of replays that a check begins with, for a workload of which `times` replays cover
+/// [`BEGUN_WORK`]. It is a multiple of three, because there are three jitters.
 fn begun(times: u64) -> u64 {
     let times = times.max(REPLAYS_LEAST);
     times - times % 3
 }
 
-/// The number of replays of an equal share beside those of what was found: as many, but a figure to
-/// compare with goes through no more than a check begins with. `times` as in [`begun`].
+/// The number of replays of the equal share that a result is compared with: as many as the result
+/// has, but no more than a check begins with. `times` is as in [`begun`].
 fn share_replays(times: u64, replays: u64) -> usize {
     replays.min(begun(times)) as usize
 }
 
-/// The number of replays that one side of a trial is worth, at most as many as wanted.
+/// The number of replays on one side of a trial, at most `wanted`.
 pub(super) fn trial_replays(workload: &Workload, wanted: u64) -> u64 {
     wanted.min(times_within(workload, TRIED_WORK).max(TRIED_MIN))
 }
 
 impl Run<'_> {
-    /// Replays a sampler on draws that the search did not see: twice as many, and twice again,
-    /// until the mean of dist/entropy is known, or until the next would be too many. With them
-    /// comes what their mean may lack for traces that none of them has missed. `None` if there was
-    /// no time for any.
+    /// Replays a sampler on draws that the search did not use, and doubles their number until the
+    /// mean of dist/entropy is known or the next doubling would be too much work. Also returns what
+    /// the mean may be missing because no replay missed certain traces. `None` if there was no time
+    /// for any replay.
     ///
-    /// The number follows from the figures and not from the size of the workload, for where a few
-    /// traces decide about the mean, most draws miss all of them, however many traces there are.
+    /// The number depends on the figures and not on the size of the workload: if a few traces
+    /// decide the mean, most draws miss all of them, however many traces there are.
     fn replay_until_known(&self, workload: &Workload, candidate: &Candidate) -> Option<(Replayed, Hidden)> {
         let first = begun(times_within(workload, BEGUN_WORK)).min(REPLAYS).min(self.options.replays);
         let most = times_within(workload, CHECKED_WORK).clamp(first, self.options.replays.max(first));
@@ -186,7 +186,8 @@ impl Run<'_> {
         tuning.replayed = Some(replayed);
     }
 
-    /// The same parameters on another workload, next to those tuned there.
+    /// Replays the same parameters on another workload, and compares them with parameters tuned
+    /// there.
     fn held_out(&self, tuning: &Tuning, name: &str, other: &Workload) -> Option<HeldOut> {
         let found = tuning.config().ok()?;
         let target = self.target(other)?;
@@ -200,8 +201,8 @@ impl Run<'_> {
     }
 }
 
-/// By which share of itself the mean of dist/entropy may be off, with 95 %; 0 where it is 0 or
-/// infinite, since more replays would say no more.
+/// Half of the 95 % interval of the mean of dist/entropy, as a share of the mean. 0 if the mean is
+/// 0 or infinite, because more replays would not help.
 fn uncertainty(replayed: &Replayed) -> f64 {
     let Distribution { mean, mean_interval, .. } = replayed.dist_over_entropy;
     let share = (mean_interval[1] - mean) / mean;
@@ -212,14 +213,15 @@ fn is_known(replayed: &Replayed, hidden: Hidden) -> bool {
     uncertainty(replayed) <= KNOWN && hidden.share <= KNOWN
 }
 
-/// Warnings if the printed mean may be off by more than a reader expects, or is that of rare runs.
+/// Warnings if the printed mean may be less accurate than a reader expects, or if rare runs
+/// dominate it.
 fn vague(replayed: &Replayed, hidden: Hidden) -> Vec<String> {
     let (replays, uncertainty) = (replayed.replays, uncertainty(replayed));
     let mean = replayed.dist_over_entropy.mean;
     let mut warnings = Vec::new();
     let is_apart = |deciding: &Deciding| (mean - deciding.usual_mean).abs() > KNOWN * deciding.usual_mean;
     warnings.extend(replayed.deciding.filter(is_apart).map(|deciding| decided(&deciding, mean)));
-    // An infinite mean is no smaller than another.
+    // An infinite mean cannot be too small.
     if uncertainty > KNOWN {
         warnings.push(format!(
             "after {replays} replays the mean of dist/entropy is known only within {:.0} % to either side: single runs \
@@ -229,7 +231,7 @@ fn vague(replayed: &Replayed, hidden: Hidden) -> Vec<String> {
     } else if hidden.share > KNOWN && mean.is_finite() {
         let one_in = (1.0 / hidden.missed).round();
         warnings.push(if mean == 0.0 {
-            // Nothing is some multiple of it.
+            // A multiple of 0 would be 0.
             format!(
                 "all {replays} replays kept every trace that decides, and have dist/entropy 0: one run in {one_in} could \
                  still miss one, and be {:.3} ms off; what single runs have is known",
@@ -247,7 +249,7 @@ fn vague(replayed: &Replayed, hidden: Hidden) -> Vec<String> {
     warnings
 }
 
-/// A mean of two kinds of runs is none of their figures.
+/// The warning that a mean over two kinds of runs describes neither of them.
 fn decided(deciding: &Deciding, mean: f64) -> String {
     let Deciding { traces, usual, usual_mean, other_mean, .. } = *deciding;
     let traces =
@@ -259,10 +261,10 @@ fn decided(deciding: &Deciding, mean: f64) -> String {
     )
 }
 
-/// A warning if replays do not have the expected figure, by more than chance explains.
+/// A warning if the replayed figure differs from the expected one by more than chance explains.
 fn surprise(expected: f64, replayed: &Replayed) -> Option<String> {
     let Distribution { mean, sd, .. } = replayed.dist_over_entropy;
-    // The expectation is that of usual runs.
+    // The expectation describes usual runs.
     let mean = replayed.deciding.map_or(mean, |deciding| deciding.usual_mean);
     let by_chance = 3.0 * sd / (replayed.replays as f64).sqrt();
     ((mean - expected).abs() > SURPRISE * expected + by_chance).then(|| {
@@ -287,9 +289,10 @@ mod tests {
         run.replay_until_known(workload, &sampler.into()).expect("not stopped")
     }
 
-    /// Of N traces n are kept, and D is the slow call's excess: without it the kept part is off by
-    /// D/N in the mean and by D sqrt(1/N - 1/N^2) in the deviation; with it by D/n - D/N and D
-    /// sqrt(1/n - 1/n^2) - D sqrt(1/N - 1/N^2). The entropy is one bit.
+    /// N traces, of which n are kept, and D is the excess of the slow call. Without the slow trace,
+    /// the kept mean is off by D/N and the standard deviation by D sqrt(1/N - 1/N^2). With it, they
+    /// are off by D/n - D/N and by D sqrt(1/n - 1/n^2) - D sqrt(1/N - 1/N^2). The entropy is one
+    /// bit.
     fn by_hand(all: f64, kept: f64) -> (f64, f64) {
         let excess = 10_000.0;
         let deviation = |of: f64| excess * (1.0 / of - 1.0 / (of * of)).sqrt();
@@ -297,9 +300,9 @@ mod tests {
         (without, (excess / kept - excess / all).hypot(deviation(kept) - deviation(all)))
     }
 
-    /// One of 3,000 traces is slow. One run in fifty keeps it and has six times the distance, so
-    /// that a mean of 96 runs errs by 7 %, and one of 768 by 3 %; by its chance the first 96 have
-    /// it within their own differences in the number kept.
+    /// One of 3,000 traces is slow. One run in fifty keeps it and then has six times the distance,
+    /// so the mean of 96 plain runs errs by 7 %, and that of 768 by 3 %. With the chance of the
+    /// slow trace, the first 96 runs differ only by how many other traces they keep.
     #[test]
     fn where_one_trace_decides_its_chance_is_in_the_mean() {
         let (without, with) = by_hand(3000.0, 60.0);
@@ -319,7 +322,8 @@ mod tests {
         );
     }
 
-    /// 100,000 traces are gone through 60 times in 6 million steps; jitters come in threes.
+    /// 60 replays of 100,000 traces are 6 million steps. Replays come in multiples of three, one
+    /// for each jitter.
     #[test]
     fn an_equal_share_is_replayed_as_often_where_that_is_cheap() {
         assert_eq!(share_replays(60, 240), 60);
@@ -329,12 +333,12 @@ mod tests {
         assert_eq!(share_replays(2, 96), 24);
     }
 
-    /// Twice as many begin with the same draws, and the first number is enough where runs are
-    /// alike.
+    /// A doubled number of replays begins with the same draws, and the first number suffices if
+    /// runs are alike.
     #[test]
     fn replays_go_on_from_those_before() {
         let workload = heavy_tailed(600);
-        // Behind a cap, if only one that is never struck, chances are not known.
+        // Behind a cap, chances are not known, even if the cap never takes effect.
         let sampler: Config = "ratio:0.05".parse().expect("a sampler");
         let sampler = Candidate::capped(sampler, "traces=1000".parse().expect("a cap"));
         let known = |most: u64| {
@@ -355,8 +359,8 @@ mod tests {
         assert_eq!((alike.replays, vague(&alike, hidden)), (REPLAYS, Vec::new()));
     }
 
-    /// One run in 500 misses the slow trace, and is 14 times as far off as others; a few replays
-    /// are all alike, and have it in their mean.
+    /// One run in 500 misses the slow trace and then has 14 times the distance. A few replays are
+    /// all alike, but their mean includes it.
     #[test]
     fn a_trace_that_no_replay_missed_is_in_the_mean() {
         let (without, with) = by_hand(3000.0, 2994.0);
@@ -366,26 +370,26 @@ mod tests {
         assert!(uncertainty(&found) <= KNOWN && hidden.share <= KNOWN, "{hidden:?}");
         let deciding = found.deciding.expect("one");
         assert!(vague(&found, hidden)[0].starts_with("a single trace decides"), "{deciding:?}");
-        // Where usual runs have nearly this mean there is nothing to tell of others.
+        // If usual runs have nearly this mean, there is no need to mention the others.
         let usual = |share: f64| Deciding { usual_mean: share * found.dist_over_entropy.mean, ..deciding };
         let found = |share: f64| Replayed { deciding: Some(usual(share)), ..found };
         assert_eq!((vague(&found(0.95), hidden).len(), vague(&found(0.96), hidden).len()), (1, 0));
         let found = found(1.0);
-        // Where a chance is not known, the reader is told.
+        // If a chance is not known, there is a warning.
         let hidden = Hidden { share: 1.5, missed: 0.125, missed_ms: 1.0 };
         let [warning] = &vague(&found, hidden)[..] else { panic!("{:?}", vague(&found, hidden)) };
         assert!(warning.starts_with("all 24 replays kept a trace") && warning.contains("one run in 8 "));
         assert_eq!(vague(&found, Hidden { share: KNOWN, ..hidden }), Vec::<String>::new());
     }
 
-    /// Where all replays kept everything, usual runs have a distance of 0, and no multiple of it
-    /// says what a run that misses the slow trace has.
+    /// If all replays kept everything, usual runs have a distance of 0, and a run that misses the
+    /// slow trace cannot be described as a multiple of it.
     #[test]
     fn a_mean_of_nothing_is_not_multiplied() {
         let (found, _) = replayed(&heavy_tailed(600), "ratio:0.999999", 24);
         let missed_ms = by_hand(600.0, 600.0).0;
         let mean = found.dist_over_entropy.mean;
-        // 599 others that may be missed are nothing beside it.
+        // The 599 other traces that may be missed are negligible.
         assert!((mean / (1e-6 * missed_ms) - 1.0).abs() < 0.05, "{mean}, by hand {missed_ms}");
         let none = Distribution { mean: 0.0, mean_interval: [0.0; 2], ..found.dist_over_entropy };
         let found = Replayed { dist_over_entropy: none, deciding: None, ..found };

@@ -1,4 +1,4 @@
-//! The parameters file of a tuning, with what a person should know as comments.
+//! The parameters file of a tuning, with notes for people as comments.
 
 use std::error::Error;
 use std::fmt;
@@ -11,13 +11,13 @@ use crate::held_out::Replayed;
 use crate::key::Grouping;
 
 impl Tuning {
-    /// The file that a service loads. `workload` says what was tuned on, `grouping` which keys its
-    /// traces had.
+    /// The file that a service loads. `workload` names the recording that was tuned on, and
+    /// `grouping` is the rule for its keys.
     ///
     /// # Errors
     ///
-    /// If no service can use the parameters: no candidate was within the limits, or the key is not
-    /// known when a trace begins.
+    /// If no service can use the parameters: because no candidate was within the limits, or because
+    /// the key is not known when a trace begins.
     pub fn file(&self, workload: &str, grouping: &Grouping) -> Result<Parameters, NoParameters> {
         if !self.feasible {
             return Err(NoParameters(Reason::Infeasible));
@@ -70,14 +70,14 @@ impl Tuning {
             self.held_out.as_ref().map(|there| replayed(&format!(" on {}", there.name), &there.replayed)),
         );
         if self.interrupted {
-            comments.push("Interrupted: the best until then.".to_owned());
+            comments.push("Interrupted: these are the best parameters found until then.".to_owned());
         }
         comments.extend(self.warnings.iter().map(|warning| format!("Warning: {warning}.")));
         comments
     }
 }
 
-/// A tuning has no parameters that a service can use.
+/// The tuning has no parameters that a service can use.
 #[derive(Debug)]
 pub struct NoParameters(Reason);
 
@@ -92,11 +92,11 @@ impl fmt::Display for NoParameters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Reason::Infeasible => {
-                f.write_str("nothing within the limits was found, so there are no parameters to write")
+                f.write_str("no parameters within the limits were found, so there is no file to write")
             }
-            Reason::CallTree => f.write_str(
-                "a call tree is not known when a trace begins: no service can use parameters by it",
-            ),
+            Reason::CallTree => {
+                f.write_str("no service can use the key `tree`: a call tree is not known when a trace begins")
+            }
             Reason::Config(error) => error.fmt(f),
         }
     }

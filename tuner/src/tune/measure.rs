@@ -1,4 +1,4 @@
-//! All measures of parameters, whichever of them was the objective.
+//! Calculates all measures of some parameters, whichever of them was the objective.
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
@@ -13,14 +13,14 @@ use crate::space::Parameters;
 use crate::stop::Stop;
 use crate::workload::Workload;
 
-/// Draws of phase and jitter, for which the expectation is computed.
+/// Draws of phase and jitter over which the expectation is averaged.
 const DRAWS: usize = 8;
-/// Arrivals, functions and keys over which all draws together sum: larger workloads are measured on
-/// fewer draws, two at least, since chance matters less there.
+/// Arrivals, functions and keys, summed over all draws. Larger workloads are measured on fewer
+/// draws, but at least two, because chance matters less there.
 const MEASURED_MAX: usize = 800_000;
 
-/// The score of parameters, latencies and paths included: mean over the phases and jitters that a
-/// search sees, on all of the time. `None` if asked to stop.
+/// The score of parameters on the whole workload, including latencies and paths, as the mean over
+/// phases and jitters that a search uses. `None` if asked to stop.
 pub(super) fn measure(
     workload: &Workload,
     common: &Parameters,
@@ -47,7 +47,7 @@ pub(super) fn measure(
         .iter()
         .filter_map(|root| match root.parameters {
             Parameters::Constant { probability } => Some((root.key.as_str(), (None, probability))),
-            // On the common half-life: a table has one for all keys.
+            // Only the common half-life is possible, because a table has one for all keys.
             Parameters::Decaying { lambda, min, half_life_s, exponent } if half_life_s == length_s => {
                 Some((root.key.as_str(), (Some(Curve::new(counting, lambda, exponent)), min)))
             }

@@ -1,4 +1,4 @@
-//! The options of a search, and those that no search can meet.
+//! The options of a search, and a check for options that no search can meet.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::space::Tunable;
 /// The shortest window that a sampler allows.
 const WINDOW_MIN: Duration = Duration::from_millis(1);
 
-/// The search: for which sampler, within which limits, and for how long.
+/// The sampler to search for, the limits, and how long to search.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The sampler.
@@ -22,46 +22,45 @@ pub struct Options {
     pub objective: Objective,
     /// The quantile of single runs to minimise, 0.5 to 1; the mean if unset.
     pub risk: Option<f64>,
-    /// Limits on the part that is kept.
+    /// Limits on what is kept.
     pub limits: Limits,
-    /// The hard cap that services are to run under. The search knows nothing of it: what it costs
-    /// is found by replay.
+    /// The hard cap under which services will run. The search ignores it; replays show its effect.
     pub cap: Cap,
-    /// Window lengths for bump; `None` searches for the length too.
+    /// Window lengths for bump; `None` also searches for the length.
     pub windows: Option<Vec<Duration>>,
-    /// The seed of everything that is random.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// The randomness of traces that begin in the service.
+    /// The source of randomness for traces that begin in the service.
     pub random: RandomSource,
-    /// Draws of phase and jitter that common parameters are scored on. Each score is a mean over
-    /// the randomness of decisions already.
+    /// Draws of phase and jitter on which common parameters are scored. Each of these scores is
+    /// already a mean over the randomness of decisions.
     pub draws: usize,
-    /// Searches from different random points.
+    /// The number of annealing starts, each from another random point.
     pub starts: u32,
-    /// Proposals that each start scores, at most.
+    /// The most proposals that each start scores.
     pub iterations: u64,
-    /// A start ends after this number of proposals without anything better.
+    /// A start ends after this many proposals without an improvement.
     pub stall: u64,
-    /// Tuning ends after this; the result then depends on the machine's speed.
+    /// The longest time for tuning. If it runs out, the result depends on the speed of the machine.
     pub time_max: Option<Duration>,
-    /// Whether to search at random and on a grid too, with as many evaluations.
+    /// Whether to also search at random and on a grid, with as many evaluations.
     pub compare: bool,
-    /// Replays that the result is checked with at most, on draws that no search saw; 0 for none.
-    /// There are 96, and twice and twice again as many while the mean of dist/entropy is not known
-    /// within 5 %.
+    /// The most replays that check the result, on draws that no search used; 0 for no check. There
+    /// are 96 at first, and their number is doubled until the mean of dist/entropy is known within
+    /// 5 %.
     pub replays: u64,
-    /// Whether keys get probabilities of their own.
+    /// Whether keys get their own probabilities.
     pub per_key: PerKeyUse,
     /// Proposals that each start of the search over single keys scores.
     pub per_key_iterations: u64,
-    /// The least number of traces kept of a key with a probability of its own, in expectation. If
-    /// unset, the most of 40, 20, 10, 5, 3 and 1 that costs at most half of each limit.
+    /// The floor on the expected number of kept traces of each key with its own probability. If
+    /// unset, the largest of 40, 20, 10, 5, 3 and 1 that uses up at most half of each limit.
     pub min_kept: Option<f64>,
-    /// Tunes on this first share of the time, and looks at the result on the rest.
+    /// If set, tunes on this first share of the time and checks the result on the rest.
     pub split: Option<f64>,
 }
 
-/// Whether keys get probabilities of their own.
+/// Whether keys get their own probabilities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -69,9 +68,9 @@ pub enum PerKeyUse {
     /// If they are better on blocks of time that they were not tuned on, and no key is a loop.
     #[default]
     Auto,
-    /// If any are within the limits.
+    /// If there are any within the limits.
     Always,
-    /// Not.
+    /// Never.
     Never,
 }
 
@@ -102,46 +101,47 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The same search for common parameters, and nothing beside it: no comparison, no single keys,
-    /// no check.
+    /// The same search for common parameters only: no comparison, no single keys, no check.
     pub(crate) fn search_only(&self) -> Self {
         Self { compare: false, per_key: PerKeyUse::Never, replays: 0, split: None, ..self.clone() }
     }
 
-    /// Refuses what no search can meet.
+    /// Rejects options that no search can meet.
     ///
     /// # Errors
     ///
-    /// The option at fault, in words, with what to write instead.
+    /// Says which option is wrong, and how to correct it.
     pub fn check(&self) -> Result<(), OptionsError> {
         let wrong = |message: String| Err(OptionsError(message));
         for window in self.windows.iter().flatten() {
             if *window < WINDOW_MIN {
-                return wrong(format!("a window of {window:?} is shorter than a millisecond, the least"));
+                return wrong(format!("a window of {window:?} is too short: use a millisecond or more"));
             }
             if u64::try_from(window.as_nanos()).is_err() {
                 return wrong(format!(
-                    "a window of {} s is too long: 584 years are the most",
+                    "a window of {} s is too long: the longest is 584 years",
                     window.as_secs()
                 ));
             }
         }
         if self.windows.as_ref().is_some_and(Vec::is_empty) {
-            return wrong("the list of windows is empty".to_owned());
+            return wrong("the list of windows is empty: name at least one window length".to_owned());
         }
         let Limits { size_min, size_max, .. } = self.limits;
         if size_min.is_nan() || size_max.is_nan() || size_min > size_max {
             return wrong(format!(
-                "the least size, {} %, is above the greatest, {} %",
+                "the smallest size, {} %, is above the largest, {} %",
                 written_percent(size_min),
                 written_percent(size_max)
             ));
         }
         if self.risk.is_some_and(|risk| !(0.5..1.0).contains(&risk)) {
-            return wrong("a risk is a quantile from 0.5 to below 1, for example 0.9".to_owned());
+            return wrong("invalid risk: use a quantile from 0.5 to below 1, such as 0.9".to_owned());
         }
         if self.objective.needs_weights() && self.sampler == Tunable::Bucket {
-            return wrong("a token bucket has no weights to estimate counts by".to_owned());
+            let message = "the objective `counts` needs weights, which a token bucket does not have; use \
+                           another sampler";
+            return wrong(message.to_owned());
         }
         Ok(())
     }

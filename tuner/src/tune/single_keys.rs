@@ -1,4 +1,4 @@
-//! The stage that gives keys probabilities of their own, where they are better.
+//! The stage that gives keys their own probabilities if these are better.
 
 use astracer_samplers::Config;
 
@@ -15,37 +15,37 @@ use crate::per_key::{self, PerKey};
 use crate::space::Parameters;
 use crate::workload::Workload;
 
-/// Annealing over single keys begins here.
+/// The initial temperature and step of annealing over single keys.
 const HOT_PER_KEY: f64 = 0.1;
 const STEP_PER_KEY: f64 = 0.15;
 const STARTS_PER_KEY: u64 = 4;
-/// Curves below probabilities of single keys, each with lambda as a share of the common
-/// parameters'. They are tried where one key is a loop: elsewhere they gained nothing on draws that
-/// the search did not see.
+/// Curves that are tried in addition to probabilities of single keys: lambda as a share of lambda
+/// of the common parameters. They are tried only if one key is a loop, because otherwise they
+/// gained nothing on draws that the search did not use.
 const CURVE_SHARES: [f64; 2] = [0.3, 1.0];
-/// A curve is used if it makes what is minimised smaller than this share of what constants have: it
-/// needs counts, and hangs on the order of calls.
+/// A curve is used only if it reduces the minimised value to below this share, because it needs
+/// counts and depends on the order of calls.
 const CURVE_GAIN: f64 = 0.9;
-/// The stream of random numbers of these searches.
+/// The stream of random numbers for these searches.
 const PER_KEY_STREAM: u64 = 1 << 34;
-/// Draws that probabilities of single keys are scored on. These are runs of chance, so there are
-/// more of them than of draws for common parameters, whose scores are means over chance already.
+/// Draws on which probabilities of single keys are scored. Each is a single random run. Common
+/// parameters need fewer draws, because their scores are already means over random decisions.
 const DRAWS_PER_KEY: usize = 48;
-/// With more keys a probability for each is not tried, nor other keys, which are as many or more:
-/// most of them hardly occur.
+/// With more keys, most of them hardly occur, and a probability for each is not tried. Nor are
+/// groupings with more keys tried.
 pub const KEYS_TRIED_MAX: usize = 10_000;
-/// Replays on each side when single keys are tried.
+/// Replays on each side of a trial of single keys.
 const TRIAL_REPLAYS: usize = 24;
-/// Probabilities of single keys are used although common parameters have a value up to this much
-/// better: their figure does not hang on windows or on the order of calls, and counts by weights
-/// err much less.
+/// Probabilities of single keys are used even if their value is worse than that of common
+/// parameters by up to this factor, because they do not depend on windows or on the order of calls,
+/// and their weighted counts have much smaller errors.
 const TRIAL_TOLERANCE: f64 = 1.1;
 const TRIAL_STARTS: u32 = 1;
 const ONE_KEY: &str = "single keys: not used, there is only one key, which has the common parameters; leave --per-key and \
                        --min-kept out, or use a key that takes more values";
 
 impl Run<'_> {
-    /// Searches for a probability for each key, beside common parameters for keys that come later.
+    /// Searches for a probability for each key; common parameters remain for keys that come later.
     fn single_keys(
         &self,
         workload: &Workload,
@@ -77,7 +77,7 @@ impl Run<'_> {
         beside.filter(|beside| beside.minimised < most).or(constants)
     }
 
-    /// Uses probabilities of single keys where they are better on blocks of time that they were not
+    /// Uses probabilities of single keys if they are better on blocks of time that they were not
     /// tuned on.
     pub(super) fn use_single_keys(&self, train: &Workload, target: &Target, tuning: &mut Tuning) {
         if train.traces_by_key().into_iter().filter(|&traces| traces > 0).count() < 2 {
@@ -86,7 +86,7 @@ impl Run<'_> {
             return;
         }
         let loop_share = per_key::loop_share(train);
-        // Where common parameters can't meet the limits there is nothing to compare with.
+        // If common parameters cannot meet the limits, there is nothing to compare with.
         let decides = self.options.per_key == PerKeyUse::Auto && tuning.feasible;
         if self.options.per_key == PerKeyUse::Auto {
             let keys = train.keys().len();
@@ -97,7 +97,7 @@ impl Run<'_> {
                 ));
                 return;
             }
-            // Halves of a loop's time say little: its first calls are in one of them.
+            // Half of the time says little about a loop: its first calls are in one half only.
             if decides && loop_share.is_none() {
                 tuning.per_key_trial = self.try_single_keys(train, target);
                 if tuning.per_key_trial.is_none() {
@@ -141,9 +141,9 @@ impl Run<'_> {
         tuning.per_root = roots;
     }
 
-    /// The sampler that tuning on another workload finds, with probabilities of single keys if
-    /// these are what it is compared with. Those may meet limits that common parameters alone do
-    /// not. `None` if nothing does, or if asked to stop.
+    /// The sampler that tuning on another workload finds. It includes probabilities of single keys
+    /// if the sampler that it is compared with has them; these may meet limits that common
+    /// parameters alone do not. `None` if nothing does, or if asked to stop.
     pub(super) fn tuned_there(
         &self,
         has_single_keys: bool,
@@ -157,8 +157,8 @@ impl Run<'_> {
         if is_feasible { config(&common.parameters, &roots).ok() } else { None }
     }
 
-    /// The reason for nothing found, where single keys were asked for: on a part of the traces,
-    /// which has this share of them. An interruption is told as such.
+    /// The reason why nothing was found, if single keys were requested. `on` and `share` describe
+    /// the part of the traces searched. `None` if interrupted, which is reported elsewhere.
     fn nothing_found(&self, train: &Workload, (on, share): (&str, f64)) -> Option<String> {
         let options = self.options;
         let is_asked = options.per_key == PerKeyUse::Always || options.min_kept.is_some();
@@ -180,7 +180,8 @@ impl Run<'_> {
         })
     }
 
-    /// Both tuned on every other block and replayed on the blocks between, and the other way round.
+    /// Tunes both on every other block and replays them on the blocks between, and then the other
+    /// way round.
     fn try_single_keys(&self, train: &Workload, target: &Target) -> Option<PerKeyTrial> {
         let half = |remainder: usize| blocks::select(train, |block| block % 2 == remainder, self.stop);
         let (even, odd) = (half(0)?, half(1)?);
@@ -197,8 +198,8 @@ impl Run<'_> {
         })
     }
 
-    /// Common parameters and probabilities of single keys, tuned on one part and replayed on
-    /// another.
+    /// Tunes common parameters and probabilities of single keys on one part, and replays both on
+    /// the other.
     fn try_single_keys_on(&self, first: &Workload, rest: &Workload, target: &Target) -> Option<Trial> {
         let of_first = self.target(first)?;
         let common = self.common(first, &of_first, TRIAL_STARTS, false)?;
@@ -215,7 +216,8 @@ impl Run<'_> {
         Draw::unseen(replays, stream(self.options.seed, PER_KEY_STREAM), self.options.random)
     }
 
-    /// Replays parameters; the value is the objective's, beside an equal share of the same size.
+    /// Replays parameters. The value is that of the objective, relative to an equal share of the
+    /// same size.
     fn trial(
         &self,
         (workload, target): (&Workload, &Target),
@@ -236,8 +238,9 @@ struct Trial {
     per_key: (Replayed, f64),
 }
 
-/// Whether probabilities of single keys are better, or not worse by a tenth, in the geometric mean
-/// of trials. Pairs: with common parameters, and with theirs.
+/// Whether probabilities of single keys are better, or worse by at most a tenth, in the geometric
+/// mean of trials. Each trial has the value with common parameters, then the value with single
+/// keys.
 fn is_better(trials: &[(f64, f64)]) -> bool {
     let product = |of: fn(&(f64, f64)) -> f64| trials.iter().map(of).product::<f64>();
     let tolerance = TRIAL_TOLERANCE.powi(trials.len() as i32);
@@ -261,7 +264,7 @@ mod tests {
     fn a_tenth_worse_in_the_mean_is_still_better() {
         assert!(is_better(&[(1.0, 1.1)]) && !is_better(&[(1.0, 1.11)]));
         assert!(is_better(&[(1.0, 2.0), (2.0, 1.2)]) && !is_better(&[(1.0, 2.0), (2.0, 1.22)]));
-        // All call trees were found either way.
+        // All call trees were found in both cases.
         assert!(is_better(&[(0.0, 0.0)]) && !is_better(&[(0.0, 0.1)]));
         assert!(!is_better(&[(1.0, f64::INFINITY)]) && is_better(&[(f64::INFINITY, 1.0)]));
         assert!(!is_better(&[(1.0, f64::NAN)]));

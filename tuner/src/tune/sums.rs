@@ -1,5 +1,5 @@
 //! The sums over a workload that a search of common parameters needs. They are the same for every
-//! search of the same sampler within the same limits, and take as long as some hundred scores.
+//! search of one sampler within the same limits, and take as long as some hundred scores.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::objective::Target;
 use crate::space::Tunable;
 use crate::workload::Workload;
 
-/// A workload summed up for a search of common parameters.
+/// The sums of a workload for a search of common parameters.
 #[derive(Debug)]
 pub struct Sums<'w> {
     pub(super) limits: Limits,
@@ -23,7 +23,7 @@ pub struct Sums<'w> {
     pub(super) family: SummedFamily<'w>,
 }
 
-/// Of the sampler whose parameters are searched.
+/// Sums for the sampler whose parameters are searched.
 #[derive(Debug)]
 pub(super) enum SummedFamily<'w> {
     Bump(BumpFamily),
@@ -31,8 +31,8 @@ pub(super) enum SummedFamily<'w> {
 }
 
 impl Run<'_> {
-    /// Sums up a workload for a search of common parameters; `None` if asked to stop. Without a
-    /// report call trees are scored only if the objective has them.
+    /// Builds the sums of a workload for a search of common parameters; `None` if asked to stop.
+    /// Without `report`, call trees are scored only if the objective needs them.
     pub(super) fn family<'w>(&self, workload: &'w Workload, report: bool) -> Option<SummedFamily<'w>> {
         let options = self.options;
         let extras = options.objective.extras();

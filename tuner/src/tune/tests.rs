@@ -1,4 +1,4 @@
-//! The whole way, on small workloads.
+//! Tuning from start to end, on small workloads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn run(workload: &Workload, options: &Options) -> Tuning {
     tune(workload, options, Stop::never(), &|_| {})
 }
 
-/// The part of a result that must not depend on time or threads.
+/// The parts of a result that must not depend on time or on the number of threads.
 fn essence(tuning: &Tuning) -> String {
     format!("{:?} {:?} {:?} {:?}", tuning.parameters, tuning.score, tuning.evaluations, tuning.starts)
 }
@@ -40,7 +40,7 @@ fn a_seed_gives_one_result_with_any_number_of_threads() {
         };
         let one = on(1, 7);
         assert_eq!(one, on(3, 7));
-        assert_ne!(one, on(1, 8), "another seed walks another way");
+        assert_ne!(one, on(1, 8), "another seed gives another result");
     }
 }
 
@@ -62,8 +62,7 @@ fn results_are_within_the_limits_and_better_than_an_equal_share() {
                 traces_per_second: tuning.score.traces / seconds,
                 bytes_per_second: tuning.score.bytes / seconds,
             };
-            // Windows begin at other phases where the figures are measured than where they are
-            // searched.
+            // The phases of windows differ between the search and the figures.
             let about = |max: Option<f64>| max.map(|max| 1.01 * max);
             let about = Limits {
                 size_min: 0.99 * limits.size_min,
@@ -77,7 +76,8 @@ fn results_are_within_the_limits_and_better_than_an_equal_share() {
     }
 }
 
-/// A limit by second of a fiftieth of the traces: the equal share beside the result is no larger.
+/// The limit per second allows a fiftieth of the traces. The equal share next to the result must
+/// not be larger.
 #[test]
 fn the_equal_share_is_within_limits_by_second() {
     let workload = synthetic(1500, 1);
@@ -95,8 +95,8 @@ fn the_equal_share_is_within_limits_by_second() {
     }
 }
 
-/// Of 6,000 traces of 22 keys 120 may be kept: ten of each key are too many, and two are half of
-/// it.
+/// 120 of 6,000 traces with 22 keys may be kept. A floor of ten per key is too much, and two would
+/// be more than half of the limit, so it is one.
 #[test]
 fn a_floor_is_within_limits_by_second() {
     let workload = many_names(22, 6000, 2);
@@ -108,7 +108,7 @@ fn a_floor_is_within_limits_by_second() {
     assert_eq!((tuning.per_root.len(), tuning.min_kept), (22, Some(1.0)), "{:?}", tuning.warnings);
 }
 
-/// A least size that a limit by second does not leave room for.
+/// The limit per second is below the smallest size allowed.
 #[test]
 fn a_limit_by_second_below_the_least_size_is_told() {
     let workload = synthetic(1500, 1);
@@ -119,7 +119,7 @@ fn a_limit_by_second_below_the_least_size_is_told() {
     assert!(reason.contains("1.000 % to 10.000 %, of which the limit by second leaves 0.500 %"), "{reason}");
 }
 
-/// A thousand kept of each of eight keys are all traces.
+/// Keeping a thousand of each of eight keys means keeping all traces.
 #[test]
 fn a_least_number_kept_that_does_not_fit_is_told() {
     let workload = many_names(8, 1000, 2);
@@ -143,7 +143,7 @@ fn a_least_number_kept_that_does_not_fit_is_told() {
     }
 }
 
-/// The search for single keys has the time that the one for common parameters left.
+/// The search for single keys gets the time that is left after the one for common parameters.
 #[test]
 fn single_keys_that_were_asked_for_are_told_if_there_was_no_time() {
     let workload = many_names(2, 1000, 2);
@@ -166,8 +166,8 @@ fn single_keys_that_were_asked_for_are_told_if_there_was_no_time() {
     }
 }
 
-/// The probabilities that are tried are a few percent apart: none is in a range of sizes of a
-/// thousandth of itself.
+/// The probabilities tried are a few percent apart, and the range of sizes is only a thousandth of
+/// its value, so none fits.
 #[test]
 fn single_keys_that_meet_no_limits_are_told_without_blame() {
     let workload = many_names(2, 1000, 2);
@@ -184,7 +184,7 @@ fn single_keys_that_meet_no_limits_are_told_without_blame() {
     }
 }
 
-/// Probabilities of single keys that are asked for, and cannot be had.
+/// Probabilities of single keys that are requested but impossible.
 #[test]
 fn one_key_is_no_single_key() {
     let workload = many_names(1, 100, 2);
@@ -224,8 +224,8 @@ fn the_front_goes_through_the_best() {
     }
 }
 
-/// One key with nearly all bytes: what is minimised is the objective times one plus the error of
-/// counts, so the best of a front need not be what was found.
+/// One key has nearly all bytes. The minimised value is the objective multiplied by one plus the
+/// error of counts, so the result need not be the best point of the front.
 #[test]
 fn counts_have_a_weight_where_one_key_is_a_loop() {
     let workload = synthetic(1000, 2);
@@ -241,8 +241,8 @@ fn counts_have_a_weight_where_one_key_is_a_loop() {
     assert!(least <= tuning.value, "{:?}", tuning.front);
 }
 
-/// With windows of a second bump keeps each first call of a second, which on this recording is too
-/// much already.
+/// With windows of one second, bump keeps the first call of each key in every second, which on this
+/// recording is already too much.
 #[test]
 fn limits_that_cannot_be_met_are_said_to_be_so() {
     let workload = recorded("hdfs_client_ops");
@@ -261,7 +261,7 @@ fn limits_that_cannot_be_met_are_said_to_be_so() {
         first += if seen.insert((arrival.key, arrival.at_ns / 1_000_000_000)) { arrival.bytes } else { 0 };
     }
     let (least, nearest) = (first as f64 / all as f64, tuning.score.tfcr);
-    // The mean over the phases is near the share of this one.
+    // The mean over the phases is near the share for this phase.
     assert!(least > 0.1 && (nearest / least - 1.0).abs() < 0.2, "{least} {nearest}");
     assert_eq!(tuning.evaluations, 0);
 }
@@ -281,8 +281,8 @@ fn stopping_returns_the_best_so_far() {
     assert!(tuning.compared.iter().all(|search| search.evaluations == 0));
 }
 
-/// Whichever question is the first that is answered with yes, in whichever phase: the search ends
-/// soon, and what it returns can be used.
+/// Whichever check of the stop condition first returns true, in whichever phase, the search ends
+/// soon and returns something usable.
 #[test]
 fn every_phase_stops_soon() {
     use std::sync::atomic::AtomicU64;
@@ -323,8 +323,8 @@ fn an_empty_workload_has_no_parameters() {
     assert!(!run(&synthetic(0, 1), &quick(Tunable::Bucket)).feasible);
 }
 
-/// One root's durations say nothing new, the other's vary much: common parameters cannot give them
-/// different shares.
+/// The durations of one root hardly vary, and those of the other vary much. Common parameters
+/// cannot give the two different shares.
 #[test]
 fn keys_get_probabilities_of_their_own() {
     let workload = synthetic(4000, 6);
@@ -348,15 +348,15 @@ fn keys_get_probabilities_of_their_own() {
     assert!(config.contains("count=none"), "{config}");
     let replayed = tuning.replayed.expect("asked for");
     assert!(replayed.tfcr.mean < 0.11, "{replayed:?}");
-    // The busy root has more than 80 % of the bytes: halves of a loop's time say nothing, so there
-    // is no trial.
+    // The busy root has more than 80 % of the bytes, so it is a loop, and there is no trial on
+    // halves of the time.
     let auto = run(&workload, &Options { per_key: PerKeyUse::Auto, ..always });
     let warned = auto.warnings.iter().any(|warning| warning.contains("% of the bytes"));
     assert!(auto.per_key_trial.is_none() && auto.per_root.is_empty() == warned, "{auto:?}");
 }
 
-/// Bump keeps each key's first calls, which here are more than 1 % of the bytes; probabilities can
-/// be as small as need be.
+/// Bump keeps the first calls of each key, which are more than 1 % of the bytes here. Probabilities
+/// can be as small as necessary.
 #[test]
 fn single_keys_meet_limits_that_common_parameters_cannot() {
     let workload = recorded("hdfs_client_ops");
@@ -372,7 +372,7 @@ fn single_keys_meet_limits_that_common_parameters_cannot() {
         tuning.warnings
     );
     assert_eq!(tuning.per_root.len(), workload.keys().len());
-    // Keys that come later have the steepest curve: nothing else keeps as little.
+    // Keys that come later have the steepest curve, because nothing else keeps as little.
     assert!(
         matches!(tuning.parameters, Parameters::Decaying { exponent: 3.0, .. }),
         "{:?}",
@@ -384,18 +384,19 @@ fn single_keys_meet_limits_that_common_parameters_cannot() {
     let small = run(&workload, &Options { limits, per_key: PerKeyUse::Auto, replays: 0, ..options.clone() });
     assert!(small.feasible && small.score.tfcr < 0.001, "{:?}", small.infeasible);
     let replayed = tuning.replayed.expect("asked for");
-    // Of some 30 traces kept, one large one more or less is 10 %; the mean of 24 replays errs by a
-    // few percent.
+    // One large trace more or less among some 30 kept changes the size by 10 %, and the mean of 24
+    // replays errs by a few percent.
     assert!(replayed.tfcr.mean < 0.0115, "{replayed:?}");
-    // Tuning there has single keys too, where common parameters would find nothing.
+    // Tuning on the other workload also uses single keys, because common parameters would find
+    // nothing.
     let held_out = validate(&tuning, "itself", &workload, &options, Stop::never()).expect("not stopped");
     let there = held_out.tuned_there.expect("single keys").dist_over_entropy.mean;
     let ratio = held_out.replayed.dist_over_entropy.mean / there;
     assert!((0.8..1.25).contains(&ratio), "{ratio}");
 }
 
-/// Constants are better than bump by the error of counts; the trial finds so when that is the
-/// objective, and its value is that of counts.
+/// Constant probabilities have a smaller error of counts than bump. With counts as the objective,
+/// the trial's values are these errors, and it must decide by them.
 #[test]
 fn the_trial_of_single_keys_decides_by_the_objective() {
     let workload = recorded("hdfs_client_ops");
@@ -415,7 +416,7 @@ fn the_trial_of_single_keys_decides_by_the_objective() {
     assert_eq!(trial.better, errors(trial.per_key) < 1.21 * errors(trial.common), "{trial:?}");
 }
 
-/// Replays on draws that the search did not see have a mean close to the search's own.
+/// The mean of replays on draws that the search did not use is close to the search's own figure.
 #[test]
 fn the_figure_holds_on_other_draws() {
     let workload = recorded("hdfs_client_ops");
@@ -442,7 +443,7 @@ fn impossible_options_are_refused() {
     check(windows(Duration::from_secs(1 << 40)), "too long");
     check(Options { windows: Some(Vec::new()), ..Options::default() }, "empty");
     let limits = Limits { size_min: 0.5, ..Limits::default() };
-    check(Options { limits, ..Options::default() }, "above the greatest");
+    check(Options { limits, ..Options::default() }, "above the largest");
     check(Options { risk: Some(1.0), ..Options::default() }, "quantile");
     let objective: Objective = "counts".parse().expect("an objective");
     check(Options { objective, sampler: Tunable::Bucket, ..Options::default() }, "weights");
@@ -450,7 +451,7 @@ fn impossible_options_are_refused() {
     assert_eq!(windows(Duration::from_millis(1)).check(), Ok(()));
 }
 
-/// A time that is over before it begins: nothing is found, and nothing panics.
+/// If the time runs out before the start, nothing is found and nothing panics.
 #[test]
 fn a_time_that_is_up_ends_every_phase() {
     let workload = synthetic(1000, 1);
@@ -471,7 +472,7 @@ fn a_split_is_tuned_on_its_first_part_and_looked_at_on_the_rest() {
     assert_eq!(held_out.traces, rest.arrivals().len() as u64);
     let alone = run(&first, &Options { split: None, ..options.clone() });
     assert_eq!(tuning.parameters, alone.parameters);
-    // The same as validating on the rest by hand.
+    // Validating on the rest directly gives the same result.
     let again = validate(&alone, "the rest of the time", &rest, &options, Stop::never());
     assert_eq!(again.as_ref(), Some(held_out));
     assert!(held_out.tuned_there.is_some());

@@ -1,4 +1,4 @@
-//! Counts what all threads do, and tells the caller now and then.
+//! Counts the evaluations of all threads, and reports them to the caller now and then.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,16 +26,17 @@ impl<'p> Watch<'p> {
         Self { progress, evaluations: AtomicU64::new(0), state: Mutex::new(state) }
     }
 
-    /// A stage begins.
+    /// Begins a stage.
     pub(super) fn begin(&self, stage: Stage, evaluations_max: u64) {
         self.evaluations.store(0, Ordering::Relaxed);
-        // A caller's panic in another thread is the caller's; it does not end this search.
+        // Ignores poisoning: a panic of the caller's callback in another thread should not end this
+        // search too.
         let mut state = self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         (state.stage, state.evaluations_max) = (stage, evaluations_max);
         (self.progress)(Progress { stage, evaluations: 0, evaluations_max, best: state.best });
     }
 
-    /// A point was scored (or a replay done), and this is the best that its search has seen.
+    /// Counts an evaluation (or a replay). `best` is the best value that its search has seen.
     pub(super) fn evaluated(&self, best: Option<f64>) {
         let evaluations = self.evaluations.fetch_add(1, Ordering::Relaxed) + 1;
         if !evaluations.is_multiple_of(TELL_EVERY) {

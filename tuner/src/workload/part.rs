@@ -1,4 +1,4 @@
-//! A part of a workload in time: to tune on one and look at another.
+//! A part of a workload in time, to tune on one part and check on another.
 
 use std::ops::Range;
 
@@ -9,16 +9,16 @@ use crate::buckets::LatencyCell;
 use crate::statistics::MeanSd;
 use crate::stop::Stop;
 
-/// Sums over some of a workload's arrivals, whose means are not the whole's.
+/// Sums over some of a workload's arrivals, whose means differ from those of the whole.
 #[derive(Debug)]
 pub(crate) struct PartSums {
-    /// With the means of these arrivals.
+    /// The functions, with the means of these arrivals.
     pub(crate) functions: Vec<Function>,
-    /// By function: its mean here above that of the whole, ms.
+    /// For each function, its mean here minus its mean in the whole, ms.
     shifts: Vec<f64>,
-    /// As the whole's, with the calls of these arrivals.
+    /// The cells of the whole, with the calls of these arrivals.
     pub(crate) latency_cells: Vec<LatencyCell>,
-    /// These arrivals of each path kind.
+    /// The number of these arrivals of each path kind.
     pub(crate) path_kinds: Vec<u32>,
     /// The number of entries of [`Workload::calls`].
     calls: usize,
@@ -27,7 +27,7 @@ pub(crate) struct PartSums {
 }
 
 impl PartSums {
-    /// Sums up the arrivals in this order, each with its time. `None` if asked to stop.
+    /// Sums the arrivals in this order, each given with its time. `None` if asked to stop.
     pub(crate) fn new(workload: &Workload, order: &[(u64, u32)], pulse: &mut Pulse<'_>) -> Option<Self> {
         let (mut calls, mut latencies) = (0, 0);
         let mut path_kinds = vec![0; workload.path_kinds.len()];
@@ -73,8 +73,8 @@ impl PartSums {
         Some(Self { functions: functions.collect(), shifts, latency_cells, path_kinds, calls, latencies })
     }
 
-    /// Calls of one of these arrivals, whose deviations are from the whole's mean, with deviations
-    /// from the mean here.
+    /// Converts the calls of one of these arrivals from deviations from the whole's mean to
+    /// deviations from the mean here.
     #[inline]
     pub(crate) fn shifted(&self, calls: &Calls) -> Calls {
         let (count, shift) = (f64::from(calls.count), self.shifts[calls.function as usize]);
@@ -84,8 +84,8 @@ impl PartSums {
 }
 
 impl Workload {
-    /// The arrivals with these indices as a workload of their own: its functions have the means of
-    /// these traces, its clock begins with the first of them. Keys and functions keep their
+    /// The arrivals with these indices as a separate workload: its functions have the means of
+    /// these traces, and its clock starts with the first of them. Keys and functions keep their
     /// numbers. `None` if asked to stop.
     pub fn part(&self, range: Range<usize>, stop: Stop<'_>) -> Option<Self> {
         let end = range.end.min(self.arrivals.len());
@@ -98,7 +98,7 @@ impl Workload {
         Some(part)
     }
 
-    /// Some arrivals, in this order and at these times (ns; ascending), as a workload of their own.
+    /// Some arrivals, in this order and at these times (ns, ascending), as a separate workload.
     /// `None` if asked to stop.
     pub(crate) fn arranged(&self, order: &[(u64, u32)], stop: Stop<'_>) -> Option<Self> {
         let mut pulse = stop.pulse();
@@ -138,7 +138,7 @@ impl Workload {
         })
     }
 
-    /// The arrivals before and from this share of the time from the first to the last. `None` if
+    /// Splits the workload at this share of the time from the first arrival to the last. `None` if
     /// asked to stop.
     pub fn split(&self, share: f64, stop: Stop<'_>) -> Option<(Self, Self)> {
         let last = self.arrivals.last().map_or(0, |last| last.at_ns);
@@ -161,7 +161,7 @@ mod tests {
         assert!((found - expected).abs() <= 1e-9 * expected.abs().max(1e-3), "{found}, should be {expected}");
     }
 
-    /// Keeping a part scores, against the whole, what the part's own functions say.
+    /// A part scores itself by the means of its own traces.
     #[test]
     fn a_part_has_the_means_of_its_traces() {
         let whole = synthetic(1000, 3);
@@ -190,8 +190,8 @@ mod tests {
                 close(squared, count * of_part.duration_ms.sd.powi(2));
             }
         }
-        // All of it is at distance 0 from itself, which it is only if sd and deviations belong
-        // together.
+        // Keeping all of the part has distance 0, which holds only if its deviations match its
+        // means and standard deviations.
         let reference = Reference::new(&part);
         let mut tally = Tally::new(&part, &reference);
         (0..part.arrivals().len()).for_each(|arrival| tally.keep(arrival));

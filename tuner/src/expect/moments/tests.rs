@@ -1,4 +1,4 @@
-//! Against distributions worked out by hand, and against all combinations.
+//! Compares with distributions worked out by hand, and with all combinations.
 
 use super::*;
 
@@ -7,18 +7,19 @@ fn close(found: f64, expected: f64, tolerance: f64) {
     assert!((found - expected).abs() <= tolerance * expected.abs(), "{found}, should be {expected}");
 }
 
-/// Roots of gamma distributions with a known mean: an exponential's is sqrt(pi) / 2 times the root
-/// of its mean, and that of a chi-squared of one degree is sqrt(2 / pi).
+/// Roots of gamma distributions with known means. For an exponential distribution it is sqrt(pi) /
+/// 2 times the root of the mean; for a chi-squared distribution with one degree of freedom it is
+/// sqrt(2 / pi).
 #[test]
 fn roots_of_gamma_distributions() {
     use std::f64::consts::{FRAC_2_PI, PI};
     close(mean_of_root(Moments { mean: 4.0, variance: 16.0 }), PI.sqrt(), 2e-3);
     close(mean_of_root(Moments { mean: 1.0, variance: 2.0 }), FRAC_2_PI.sqrt(), 2e-3);
-    // Of four degrees: sqrt(2) Gamma(5/2) / Gamma(2).
+    // Four degrees of freedom: sqrt(2) Gamma(5/2) / Gamma(2).
     close(mean_of_root(Moments { mean: 4.0, variance: 8.0 }), 2f64.sqrt() * 0.75 * PI.sqrt(), 5e-4);
     close(mean_of_root(Moments { mean: 9.0, variance: 0.0 }), 3.0, 0.0);
     close(mean_of_root(Moments { mean: 9.0, variance: 1e-300 }), 3.0, 1e-15);
-    // The square of the mean divided by the variance is then close to the largest number.
+    // Here mean^2 / variance is near the largest double.
     close(mean_of_root(Moments { mean: 1e6, variance: 1e-295 }), 1e3, 1e-15);
     assert_eq!(mean_of_root(Moments::default()), 0.0);
 }
@@ -44,7 +45,8 @@ fn two_traces_by_hand() {
     let whole = MeanSd { mean: 4.0, sd: 2.0 };
     let pivots = [calls(1, -2.0, 4.0), calls(1, 2.0, 4.0), NOTHING, NOTHING];
     let found = distance(whole, &Sums::default(), &pivots, &[0.5, 0.25, 0.0, 0.0]);
-    // Neither (0.375): 4^2 + 2^2 = 20. One alone (0.375 and 0.125): 2^2 + 2^2 = 8. Both (0.125): 0.
+    // Neither is kept (0.375): 4^2 + 2^2 = 20. Only one (0.375 and 0.125): 2^2 + 2^2 = 8. Both
+    // (0.125): 0.
     close(found.mean, 0.375 * 20.0 + 0.5 * 8.0, 1e-12);
     close(found.variance, 0.375 * 400.0 + 0.5 * 64.0 - 11.5 * 11.5, 1e-12);
     let both = distance(whole, &Sums::default(), &pivots, &[1.0, 1.0, 0.0, 0.0]);
@@ -53,13 +55,13 @@ fn two_traces_by_hand() {
     assert_eq!(none.mean, 20.0);
 }
 
-/// Many alike traces: the delta method becomes the textbook's. With n of N values kept at random, m
-/// has the variance (1 - p) S^2 / n; normal values make that of s half as large.
+/// For many similar traces, the delta method gives the textbook formula: if n of N values are kept
+/// at random, m has the variance (1 - p) S^2 / n, and for normal values s has half of it.
 #[test]
 fn many_traces_by_the_textbook() {
     let (n_all, p) = (10_000, 0.1);
     let mut random = crate::random::Random::new(7, 0);
-    // Sums of twelve uniform numbers are as good as normal here.
+    // A sum of twelve uniform numbers is close enough to normal here.
     let values: Vec<f64> = (0..n_all).map(|_| (0..12).map(|_| random.uniform()).sum::<f64>() - 6.0).collect();
     let whole = MeanSd::of(values.iter().copied());
     let mut sums = Sums::default();
@@ -76,18 +78,18 @@ fn many_traces_by_the_textbook() {
     }
     let found = distance(whole, &sums, &[NOTHING; PIVOTS], &[0.0; PIVOTS]);
     let variance_m = (1.0 - p) * whole.sd * whole.sd / (f64::from(n_all) * p);
-    // The fourth moment of this sum is 2.9 rather than a normal's 3.
+    // The kurtosis of this sum is 2.9, while that of a normal distribution is 3.
     close(found.mean, variance_m * 1.475, 0.05);
 }
 
-/// Sums far from those of the whole: mean and deviation of the kept part as functions of C, D and
-/// Q, by their slopes from central differences, and the squares of two independent normal numbers
-/// by the textbook, E[X^2] = m^2 + v with the variance 2 v^2 + 4 m^2 v.
+/// Sums far from those of the whole. The slopes of the kept mean and standard deviation, as
+/// functions of C, D and Q, come from central differences. The squares of two independent normal
+/// variables follow the textbook: E[X^2] = m^2 + v, with the variance 2 v^2 + 4 m^2 v.
 #[test]
 fn the_delta_method_has_the_slopes_of_mean_and_deviation() {
     let at = [40.0, 25.0, 300.0];
-    // Of six kinds of traces with p (1 - p) between 0.05 and 0.25, so that it is one that sums can
-    // have.
+    // Six kinds of traces with p (1 - p) between 0.05 and 0.25, so that the covariances are
+    // possible ones.
     let kinds = [
         (0.25, [1.0, 4.0, 16.0]),
         (0.2, [2.0, -3.0, 5.0]),
@@ -127,8 +129,8 @@ fn the_delta_method_has_the_slopes_of_mean_and_deviation() {
     }
 }
 
-/// A function without pivots whose traces are all missed one time in four: that nothing is kept
-/// counts apart, and what is kept is 4/3 of the sums then.
+/// A function without pivots, all of whose traces are missed with probability 1/4. This case has
+/// its own entry, and the other entry has 4/3 of the sums.
 #[test]
 fn sums_are_those_given_that_something_is_kept() {
     let whole = MeanSd { mean: 3.0, sd: 2.0 };
@@ -143,8 +145,8 @@ fn sums_are_those_given_that_something_is_kept() {
     let expected = given(2.0, [8.0, 2.0, 36.0], &covariances, 4.0 / 3.0);
     close(something.mean, expected.mean, 1e-12);
     close(something.variance, expected.variance, 1e-12);
-    // A pivot that is kept half the time: with it the sums are its own and the others', as they
-    // are.
+    // A pivot that is kept half the time. If it is kept, the sums are its own plus the unscaled
+    // ones of the other traces.
     let pivots = [calls(2, 5.0, 13.0), NOTHING, NOTHING, NOTHING];
     distances(whole, &sums, &pivots, &[0.5, 0.0, 0.0, 0.0], &mut found);
     let [(missed, _), (kept, without), (with, held)] = found[..] else { panic!("{found:?}") };

@@ -4,8 +4,7 @@ use super::*;
 use crate::random::Random;
 use crate::testing::synthetic;
 
-/// The entries of a table that is made of sets of what each trace has: their number, and the bytes
-/// of all.
+/// Compares a table with sets of what each trace has: the number of its entries, and their bytes.
 #[test]
 fn a_table_has_an_entry_for_each_key_and_bin_with_something_in_it() {
     let workload = synthetic(2000, 6);
@@ -26,7 +25,7 @@ fn a_table_has_an_entry_for_each_key_and_bin_with_something_in_it() {
         let mut bytes = (workload.keys().len() + 1) * size_of::<Firsts>();
         assert_eq!(table.len(), workload.keys().len());
         for key in 0..table.len() {
-            // Of sizes, functions, trees, latencies and paths: the ids, each with its bins.
+            // The ids of sizes, functions, trees, latencies and paths, each with its bins.
             let mut entries: [BTreeSet<(u32, usize)>; 5] = Default::default();
             let (mut pivot_count, mut lone) = (0, BTreeSet::new());
             for (index, arrival) in workload.arrivals().iter().enumerate() {
@@ -71,7 +70,7 @@ fn a_table_has_an_entry_for_each_key_and_bin_with_something_in_it() {
     }
 }
 
-/// By hand with a vector for each id: the same sums, to the last bit.
+/// Compares with a vector for each id: the sums must be the same to the last bit.
 #[test]
 fn cells_are_gathered_by_id_and_summed_from_the_last() {
     let mut random = Random::new(4, 0);
@@ -113,7 +112,7 @@ fn cells_are_gathered_by_id_and_summed_from_the_last() {
     }
 }
 
-/// As the standard library's stable sort, where arrivals are many and where they are few.
+/// Compares with the standard library's stable sort, for few arrivals and for many.
 #[test]
 fn arrivals_are_sorted_by_bin_and_stay_in_order_within_one() {
     let (mut random, mut sorting) = (Random::new(5, 0), Sorting::default());

@@ -1,9 +1,9 @@
-//! The sums behind a score, against those over single traces.
+//! Compares the sums behind a score with sums over single traces.
 
 use super::*;
 
-/// Every sum behind a score, over single traces and by definition. Whole counts below 32 have bins
-/// of their own, so nothing is off by a bin.
+/// Compares every sum behind a score with its definition, over single traces. Whole counts below 32
+/// have their own bins, so binning adds no error.
 #[test]
 fn sums_are_those_over_single_traces() {
     let workload = synthetic(900, 5);
@@ -31,7 +31,7 @@ fn sums_are_those_over_single_traces() {
                 stratified,
             };
             let expectation = Expectation::new(&workload, &design, Stop::never()).expect("not stopped");
-            // In memory that another candidate has used.
+            // In working memory that another candidate has used.
             expectation.ratio(0.9, &mut scratch, Stop::never()).expect("not stopped");
             let found = expectation.expected(0, |_| law, &mut scratch, Stop::never()).expect("not stopped");
             let anew = expectation.expected(0, |_| law, &mut Scratch::default(), Stop::never());
@@ -56,8 +56,8 @@ fn compare_sums(workload: &Workload, expectation: &Expectation, scratch: &Scratc
     let mut path_variance = 0.0;
     for key in 0..workload.keys().len() {
         let mut fixed = 0.0;
-        // By function: the sums of p (1 - p) times c, d and q, and of (1 - p) c; by kind, and in
-        // all: that of 1 - p.
+        // For each function, the sums of p (1 - p) times c, d and q, and of (1 - p) c. For each
+        // kind and in total, the sum of 1 - p.
         let (mut apart, mut missed_of) = (vec![[0.0; 4]; functions], vec![0.0; kinds]);
         let (mut missed, mut odds) = (0.0, 0.0);
         let mut certain = vec![0; functions];
@@ -110,7 +110,7 @@ fn compare_sums(workload: &Workload, expectation: &Expectation, scratch: &Scratc
         }
         sums.iter_mut().zip(certain).for_each(|(of, certain)| of.certain += certain);
         path_variance += odds;
-        // The number kept of a key that may vary in any other way does not vary at all.
+        // With stratification, the number of traces kept of such a key does not vary.
         if expectation.stratified && fixed > 0.0 {
             for (of, [c, d, q, missed]) in sums.iter_mut().zip(apart) {
                 for (sum, product) in
@@ -158,7 +158,7 @@ fn compare_sums(workload: &Workload, expectation: &Expectation, scratch: &Scratc
     }
 }
 
-/// Every trace is kept, in a replay and with a probability of 1: the two say the same.
+/// A replay that keeps every trace gives the same score as a probability of 1.
 #[test]
 fn a_score_that_is_certain_is_that_of_keeping_everything() {
     let workload = synthetic(900, 5);
@@ -199,8 +199,8 @@ fn a_score_that_is_certain_is_that_of_keeping_everything() {
     }
 }
 
-/// Two lengths take the memory of both, and a candidate, which looks at one of them, at most the
-/// time of the longer.
+/// Two lengths take the memory of both. A candidate uses one of them, and takes at most the time of
+/// the longer.
 #[test]
 fn tables_of_several_lengths_add_up_in_memory() {
     let workload = synthetic(900, 5);
@@ -218,7 +218,7 @@ fn tables_of_several_lengths_add_up_in_memory() {
     assert!(long.bytes() > short.bytes());
     assert_eq!(both.bytes(), short.bytes() + long.bytes());
     assert_eq!(both.cost(), long.cost());
-    // Not below one for each cell that it visits, and not so far above that nothing would be tried.
+    // At least one unit for each cell visited, but not so much more that nothing would be tried.
     let cells: usize = (0..long.keys()).map(|key| long.tables[0].key(key).cells()).sum();
     let visited = (cells + workload.functions().len() + workload.call_trees() as usize) as u64;
     assert!((visited..100 * visited).contains(&long.cost()), "{} for {visited}", long.cost());

@@ -1,18 +1,19 @@
-//! Numbers whose sums are exact.
+//! Numbers with exact sums.
 
-/// Multiples of a power of two. Those with absolute values of no more than a bound together have
-/// sums that a double holds exactly, in any order, and what was added can be taken away without a
-/// trace.
+/// Multiples of a power of two. If the sum of their absolute values does not exceed the bound, a
+/// double holds every partial sum exactly, in any order. So a number that was added can be
+/// subtracted again without a rounding error.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grid {
-    /// 1.5 times 2^52 units: a double of this size has no room below one unit.
+    /// 1.5 times 2^52 units: a double of this size has no bits below one unit.
     shift: f64,
 }
 
 impl Grid {
-    /// For numbers whose absolute values have at most this sum; a unit is 2^-51 to 2^-50 of it.
+    /// A grid for numbers whose absolute values add up to at most `bound`. A unit is 2^-51 to 2^-50
+    /// of it.
     pub(super) fn within(bound: f64) -> Self {
-        // The power of two above the bound, with room for what rounding adds.
+        // The power of two above the bound, which leaves a margin for rounding.
         let above = f64::from_bits((2.0 * bound.max(f64::MIN_POSITIVE)).to_bits() & EXPONENT);
         Self { shift: 3.0 * above }
     }
@@ -24,7 +25,7 @@ impl Grid {
     }
 }
 
-/// The bits of a double's exponent.
+/// The exponent bits of a double.
 const EXPONENT: u64 = 0x7ff0_0000_0000_0000;
 
 #[cfg(test)]
@@ -32,8 +33,8 @@ mod tests {
     use super::*;
     use crate::random::Random;
 
-    /// Numbers of 12 orders of magnitude, added forward, backward, and with others added and taken
-    /// away between.
+    /// Numbers of 12 orders of magnitude, added forward, backward, and with others added and
+    /// subtracted in between.
     #[test]
     fn sums_do_not_depend_on_the_way() {
         let mut random = Random::new(3, 0);
@@ -56,7 +57,7 @@ mod tests {
         assert_eq!(back, around);
     }
 
-    /// Counts stay whole: a unit is a power of two of at most 1.
+    /// Counts stay whole, because a unit is a power of two of at most 1.
     #[test]
     fn whole_numbers_stay_as_they_are() {
         let grid = Grid::within(1e9);

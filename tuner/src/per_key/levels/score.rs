@@ -1,8 +1,8 @@
-//! The score of a point, moved from point to point.
+//! The score of a point, updated from point to point.
 //!
-//! A step of the search changes a few keys. The sums of a draw move with it: a changed key's row is
-//! taken away and another added, and only functions of these rows are looked at again. Sums are
-//! exact, so a score is the same whatever the way was.
+//! A step of the search changes a few keys. In the sums of a draw, the old row of each changed key
+//! is subtracted and its new one added, and only the functions of these rows are scored again. Sums
+//! are exact, so a score does not depend on the points visited before.
 
 use super::{LEVELS, Levels, OwnKey, OwnKeys, SUMS, plus};
 use crate::expect::Expected;
@@ -10,11 +10,11 @@ use crate::latency::distance;
 use crate::paths;
 use crate::score::dist_over_entropy;
 
-/// Sums of a function, or the traces, spans, bytes and OTLP bytes kept.
+/// The sums of a function, or the traces, spans, bytes and OTLP bytes kept.
 type Row = [f64; SUMS];
 
-/// By key, level, draw: the size kept, and behind it the sums by function of the key. All draws lie
-/// together, for a step of the search reads a few levels of each.
+/// By key, level and draw: the size kept, followed by the sums by function of the key. All draws of
+/// a level are contiguous, because a step of the search reads a few levels of every draw.
 #[derive(Debug)]
 pub(in crate::per_key) struct Rows {
     keys: Vec<Vec<Row>>,
@@ -22,7 +22,7 @@ pub(in crate::per_key) struct Rows {
 }
 
 impl Rows {
-    /// Takes them from the draws.
+    /// Takes the rows out of the draws.
     pub(in crate::per_key) fn gather(levels: &mut [Levels], keys: &OwnKeys) -> Self {
         let draws = levels.len();
         let of_key = |(place, own): (usize, &OwnKey)| {
@@ -41,7 +41,7 @@ impl Rows {
         Self { keys: keys.keys.iter().enumerate().map(of_key).collect(), draws }
     }
 
-    /// For each draw the size kept, and the sums.
+    /// For each draw, the size kept and the sums.
     fn of(&self, place: usize, level: u8) -> impl Iterator<Item = (&Row, &[Row])> {
         let rows = &self.keys[place];
         let level_len = rows.len() / LEVELS;
@@ -50,17 +50,17 @@ impl Rows {
     }
 }
 
-/// Working memory for one point after the other.
+/// Working memory, reused from one point to the next.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scratch {
-    /// By key: the level that the sums are of; nothing before the first score.
+    /// For each key, the level that the sums include; `None` before the first score.
     point: Vec<Option<u8>>,
     draws: Vec<DrawSums>,
-    /// Own functions whose sums have changed since their terms were taken, each once.
+    /// Own functions whose sums have changed since their terms were calculated, without duplicates.
     changed: Vec<u32>,
     is_changed: Vec<bool>,
     cells: Vec<f64>,
-    /// The number of the score that last found each tree.
+    /// For each call tree, the number of the last score that found it.
     found: Vec<u32>,
     scores: u32,
 }
@@ -68,27 +68,27 @@ pub(crate) struct Scratch {
 /// The sums of one draw at a point.
 #[derive(Clone, Debug, Default)]
 struct DrawSums {
-    /// By own function.
+    /// One row for each own function.
     sums: Vec<Row>,
     terms: Vec<Terms>,
-    /// Squared relative errors of counts by weight.
+    /// Squared relative errors of weighted counts.
     errors: Vec<f64>,
     /// The traces, spans, bytes and OTLP bytes kept.
     size: [f64; 4],
 }
 
-/// The parts that functions have in a score.
+/// The contributions of functions to a score.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Terms {
-    /// Squared distances of means and deviations, calls, calls by their logarithm, and functions
-    /// found.
+    /// The squared distances of means and standard deviations, the calls, the sum of calls times
+    /// their logarithm, and the functions found.
     values: [f64; 4],
 }
 
 impl Terms {
-    /// Of one function, from the calls, mean and deviation of all its calls and from sums over
-    /// those kept; with the squared relative error of its count by weight, `None` if it has no
-    /// calls.
+    /// The terms of one function, from the number, mean and standard deviation of all its calls and
+    /// from its sums over the kept ones. Also returns the squared relative error of its weighted
+    /// count, `None` if it has no calls.
     pub(super) fn of((all, mean, sd): (f64, f64, f64), sums: &[f64; SUMS]) -> (Self, Option<f64>) {
         let [count, deviation, squared, by_weight] = *sums;
         if all == 0.0 {
@@ -123,7 +123,7 @@ impl DrawSums {
 }
 
 impl Scratch {
-    /// Moves to a point.
+    /// Moves the sums to a point.
     pub(in crate::per_key) fn move_to(
         &mut self,
         levels: &[Levels],
@@ -163,7 +163,7 @@ impl Scratch {
         self.changed.drain(..).for_each(|function| self.is_changed[function as usize] = false);
     }
 
-    /// Adds a key's rows, or takes them away.
+    /// Applies `change`, which adds or subtracts, to a key's rows.
     fn add<'r>(
         &mut self,
         own: &OwnKey,
@@ -177,7 +177,7 @@ impl Scratch {
         }
     }
 
-    /// The score of the part that the point keeps on a draw.
+    /// The score of what the current point keeps on a draw.
     pub(in crate::per_key) fn score(
         &mut self,
         draw: usize,
@@ -190,7 +190,8 @@ impl Scratch {
         self.of_sums(draw, trees, levels, keys)
     }
 
-    /// By own function: the sum over draws of squared relative errors of counts by weight.
+    /// For each own function, the sum over the draws of squared relative errors of its weighted
+    /// count.
     pub(in crate::per_key) fn count_errors(&self) -> Vec<f64> {
         let mut sums = Vec::new();
         for draw in &self.draws {
@@ -256,7 +257,7 @@ impl Scratch {
             call_trees: trees as f64,
             call_trees_all: whole.call_trees as f64,
             ss_ms,
-            // One run: the spread over runs is that between draws.
+            // This is a single run; the spread over runs is the spread between draws.
             ss_sd_ms: 0.0,
             entropy_bits,
             dist_over_entropy: dist_over_entropy(ss_ms, entropy_bits),
