@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use astracer_sdk::{Astracer, Clock, Provisional, Stats, Tail};
+use astracer_testing::{SplitMix, mix};
 use opentelemetry::{SpanId, TraceId};
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{IdGenerator, SpanData, SpanExporter};
@@ -43,11 +44,11 @@ enum Failing {
 }
 
 impl Failing {
-    fn fails(self, call: u64, seconds: f64, random: &mut Random, place: &mut u64) -> bool {
+    fn fails(self, call: u64, seconds: f64, random: &mut SplitMix, place: &mut u64) -> bool {
         match self {
             Failing::OneOfAThousand => {
                 if call.is_multiple_of(1_000) {
-                    *place = random.next() % 1_000;
+                    *place = random.below(1_000);
                 }
                 call % 1_000 == *place
             }
@@ -73,26 +74,6 @@ fn period(share: f64) -> f64 {
     BURST_SECONDS / 2.0 / share
 }
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mixed(self.0)
-    }
-
-    fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-}
-
-fn mixed(state: u64) -> u64 {
-    let state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    state ^ (state >> 31)
-}
-
 const SEED: u64 = 18;
 
 #[derive(Debug)]
@@ -100,7 +81,7 @@ struct Ids(AtomicU64);
 
 impl Ids {
     fn next(&self) -> u64 {
-        mixed(self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed))
+        mix(self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed))
     }
 }
 
@@ -150,7 +131,7 @@ fn run(tail: Tail, keys: usize, rate: f64, failing: Failing) -> Counts {
         .expect("a subscriber");
     let rate = rate * keys as f64;
     let calls = failing.calls(rate);
-    let (mut random, mut place) = (Random(SEED), 0);
+    let (mut random, mut place) = (SplitMix::new(SEED), 0);
     let flush = || astracer.handle.flush(Duration::from_secs(60)).expect("all exported");
     tracing::dispatcher::with_default(&Dispatch::new(astracer.subscriber()), || {
         for call in 0..calls {

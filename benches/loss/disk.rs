@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use astracer_exporters::spool::{Folder, Outcome, Settings, Spool};
 use astracer_exporters::{Otlp, Spooled};
 use astracer_model::Format;
+use astracer_testing::SplitMix;
 
 use crate::process::Child;
 use crate::receive;
@@ -18,16 +19,10 @@ const TOTAL_BYTES: usize = 1 << 30;
 const SEGMENT_BYTES: usize = 8 << 20;
 const ROUNDS: usize = 3;
 
-/// Bytes without repetition: 64-bit xorshift (Marsaglia, 2003).
+/// Bytes without repetition.
 fn noise() -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    std::iter::repeat_with(next).take(RECORD_BYTES).collect()
+    let mut random = SplitMix::new(0);
+    std::iter::repeat_with(|| random.next() as u8).take(RECORD_BYTES).collect()
 }
 
 /// Plain files, each as large as one segment of the spool.

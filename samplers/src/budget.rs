@@ -171,8 +171,9 @@ impl Controller {
 
 #[cfg(test)]
 mod tests {
+    use astracer_testing::SplitMix;
+
     use super::*;
-    use crate::test_random::Random;
     use crate::{Config, Limits, Nanos, Randomness, Request, Sampler};
 
     const INTERVAL_S: u64 = 300;
@@ -191,7 +192,7 @@ mod tests {
         let expected = 3000.0 * 0.02 * 500.0 + 400.0 * 0.1 * 2_000.0 + 10.0 * 0.5 * 1_000.0;
         let budget = Budget::new(expected / INTERVAL_S as f64).unwrap().with_key_floor("rare", floor(0.4));
         let mut budget = Controller::new(budget.with_floor(floor(0.001)));
-        let (mut random, mut factors) = (Random(5), Vec::new());
+        let (mut random, mut factors) = (SplitMix::new(5), Vec::new());
         let (mut settled, mut rare) = ((0, 0.0), (0, 0));
         for interval in 0..INTERVALS {
             let config = budget.config(&tuned).unwrap();

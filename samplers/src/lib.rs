@@ -120,8 +120,6 @@ mod sync;
 mod table;
 pub mod tail;
 mod template;
-#[cfg(test)]
-mod test_random;
 mod threshold;
 mod token_bucket;
 pub mod tracestate;

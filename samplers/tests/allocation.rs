@@ -8,8 +8,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use astracer_samplers::{Limits, Nanos, Request, Template};
+use astracer_testing::SplitMix;
 
-use crate::common::{Random, limited, sampler};
+use crate::common::{Draw as _, limited, sampler};
 
 struct Counting;
 
@@ -75,7 +76,7 @@ fn a_known_key_allocates_nothing() {
         "bucket:capacity=50,rate=2",
         &format!("bucket:capacity=50,rate=2{override_of_b}"),
     ] {
-        let (sampler, mut random) = (sampler(config), Random::new(1));
+        let (sampler, mut random) = (sampler(config), SplitMix::new(1));
         let mut decide = |calls: u64| {
             for call in 0..calls {
                 for key in ["a", "b", &long] {
@@ -93,7 +94,7 @@ fn a_known_key_allocates_nothing() {
 #[test]
 fn a_known_key_allocates_nothing_on_another_thread() {
     let sampler = sampler("bump:lambda=10,min=0.01");
-    let request = Request::new("a", Random::new(1).randomness(), Nanos::ZERO);
+    let request = Request::new("a", SplitMix::new(1).randomness(), Nanos::ZERO);
     let _ = sampler.decide(&request);
     let on_another = || allocations(|| _ = sampler.decide(&request));
     assert_eq!(std::thread::scope(|scope| scope.spawn(on_another).join().unwrap()), 0);
@@ -103,7 +104,7 @@ fn a_known_key_allocates_nothing_on_another_thread() {
 fn unique_names_allocate_nothing_once_the_table_is_full() {
     let sampler = limited("bump:lambda=10,min=0.01", Limits::default().with_keys(100));
     let names: Vec<String> = (0..100_000).map(|i| format!("GET /users/{i}")).collect();
-    let mut random = Random::new(1);
+    let mut random = SplitMix::new(1);
     let mut decide = |names: &[String]| {
         for name in names {
             let _ = sampler.decide(&Request::new(name, random.randomness(), Nanos::ZERO));

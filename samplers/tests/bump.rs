@@ -6,9 +6,10 @@ use astracer_samplers::{
     Bump, Cap, Config, Count, Limits, Nanos, PerKey, Probability, Randomness, Reason, Request, Sampler,
     Threshold,
 };
+use astracer_testing::SplitMix;
 use proptest::prelude::*;
 
-use crate::common::{Random, call, limited, sampler, unlucky};
+use crate::common::{Draw as _, call, limited, sampler, unlucky};
 
 fn bump(lambda: f64, minimum: f64) -> Bump {
     Bump::new(lambda, Probability::new(minimum).unwrap(), Nanos::from_secs(1)).unwrap()
@@ -119,7 +120,7 @@ proptest! {
         let other = Bump::new(3.0, Probability::ZERO, Nanos::from_millis(7)).unwrap().shifted(true);
         let parameters = PerKey::new(bump.shifted(shifted)).with_override("key 3", other);
         let sampler = Sampler::with_limits(&Config::Bump(parameters.clone()), Limits::single_threaded().with_keys(16));
-        let (mut reference, mut random, mut now) = (Reference::default(), Random::new(seed), Nanos::ZERO);
+        let (mut reference, mut random, mut now) = (Reference::default(), SplitMix::new(seed), Nanos::ZERO);
         for _ in 0..2_000 {
             let key = format!("key {}", random.below(8).min(random.below(8)));
             let request = Request::new(&key, random.randomness(), now);
@@ -147,7 +148,7 @@ fn keeps_as_many_as_expected() {
         (4, 0.5, 0.1, 50),
         (5, 0.0, 0.0, 20),
     ] {
-        let (bump, mut random) = (bump(lambda, minimum), Random::new(seed));
+        let (bump, mut random) = (bump(lambda, minimum), SplitMix::new(seed));
         let sampler = limited(&format!("bump:lambda={lambda},min={minimum}"), Limits::single_threaded());
         let mut kept = 0;
         for window in 0..WINDOWS {
@@ -183,7 +184,8 @@ fn the_sum_of_adjusted_counts_is_the_true_count() {
     // Each call contributes 1 / p with probability p, so the sum has mean n and variance sum (1 -
     // p) / p. With p >= 0.05 one call contributes at most 20. Bernstein: more than 6 sqrt(V) + 12 *
     // 20 off with a probability below 3e-8.
-    let (sampler, bump, mut random) = (sampler("bump:lambda=10,min=0.05"), bump(10.0, 0.05), Random::new(7));
+    let (sampler, bump, mut random) =
+        (sampler("bump:lambda=10,min=0.05"), bump(10.0, 0.05), SplitMix::new(7));
     let (calls, mut sum) = (100_000, 0.0);
     for _ in 0..calls {
         let decision = sampler.decide(&Request::new("a", random.randomness(), Nanos::ZERO));
@@ -259,7 +261,7 @@ fn counts_far_out_are_right_to_a_thousandth() {
             for thread in 0..THREADS {
                 let sampler = &sampler;
                 scope.spawn(move || {
-                    let mut random = Random::new(window * THREADS + thread);
+                    let mut random = SplitMix::new(window * THREADS + thread);
                     for _ in 0..CALLS + 17 * thread {
                         let now = Nanos::from_secs(window);
                         let _ = sampler.decide(&Request::new("a", random.randomness(), now));
@@ -280,13 +282,13 @@ fn counts_far_out_are_right_to_a_thousandth() {
 /// kept calls.
 #[test]
 fn a_decaying_count_keeps_no_more_than_is_published() {
-    type Gap = fn(&mut Random, u64) -> u64;
+    type Gap = fn(&mut SplitMix, u64) -> u64;
     let traffic: [(&str, Gap); 5] = [
         ("even", |_, _| 3_000_000),
         ("sparse", |_, _| 700_000_000),
         ("bursts", |_, call| if call % 500 == 0 { 5_000_000_000 } else { 1_000 }),
         ("a call each half-life", |_, _| 300_000_000),
-        ("random", |random, _| (-((random.next() >> 11) as f64 / (1u64 << 53) as f64).ln() * 2e7) as u64),
+        ("random", |random, _| (-random.unit().ln() * 2e7) as u64),
     ];
     for (exponent, lambda) in [(2.0, 5.0), (2.0, 0.07), (1.5, 20.0), (1.0, 3.0)] {
         for minimum in [0.0, 0.02] {
@@ -300,7 +302,7 @@ fn a_decaying_count_keeps_no_more_than_is_published() {
             }
             for (name, gap) in traffic {
                 let sampler = Sampler::with_limits(&bump.clone().into(), Limits::single_threaded());
-                let (mut random, mut now) = (Random::new(1), Nanos::from_secs(1));
+                let (mut random, mut now) = (SplitMix::new(1), Nanos::from_secs(1));
                 // Measured against a line with the bound's slope, the number of kept calls never
                 // rises by more than W + 1 above any earlier point.
                 let (mut ahead, mut least, mut last) = (0.0f64, 0.0f64, now);

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use astracer_samplers::{
     Config, Decision, Limits, Nanos, Override, Probability, Randomness, Reason, Request, Sampler, Snapshot,
 };
+use astracer_testing::SplitMix;
 use proptest::prelude::*;
 
-use crate::common::{Random, call, unlucky};
+use crate::common::{Draw as _, call, unlucky};
 
 fn capped(config: &str, cap: &str) -> Sampler {
     Sampler::with_cap(&config.parse().unwrap(), Limits::default(), &cap.parse().unwrap())
@@ -92,7 +93,7 @@ fn a_million_keys_are_within_the_bound() {
     let cap = "traces=1000,burst=100,key_traces=5,key_burst=1";
     let limits = Limits::default().with_keys(1_000);
     let sampler = Sampler::with_cap(&Config::Always, limits, &cap.parse().unwrap());
-    let mut random = Random::new(1);
+    let mut random = SplitMix::new(1);
     let mut times = Vec::new();
     for call in 0..1_000_000u64 {
         // Ten seconds in total.
@@ -138,7 +139,7 @@ fn two_threads_hold_the_bound() {
     let sampler = capped("bump:lambda=1e6,min=0.5", "traces=2000,burst=100");
     let (clock, barrier) = (AtomicU64::new(1_000_000_000), Barrier::new(2));
     let kept = |seed: u64| {
-        let mut random = Random::new(seed);
+        let mut random = SplitMix::new(seed);
         barrier.wait();
         let decide = |_| {
             let now = clock.fetch_add(200, Ordering::Relaxed);
@@ -405,7 +406,7 @@ proptest! {
         bursts in prop::collection::vec((1u64..400, 0u64..2_000, 0usize..4), 20..60),
     ) {
         let sampler = capped(sampler, cap);
-        let mut random = Random::new(seed);
+        let mut random = SplitMix::new(seed);
         let mut sums: HashMap<&str, Sum> = HashMap::new();
         let mut now = 1_000_000_000u64;
         for (calls, rest, key) in bursts {
@@ -438,7 +439,7 @@ fn estimates_are_right_on_average() {
         const RUNS: u64 = 300;
         for seed in 0..RUNS {
             let sampler = capped(config, cap);
-            let mut random = Random::new(seed);
+            let mut random = SplitMix::new(seed);
             let mut sum = Sum::default();
             let mut now = 0;
             for step in 0..2_000u64 {

@@ -4,8 +4,9 @@ use astracer_samplers::{
     Budget, Bump, Cap, Config, Controller, Count, Decision, Limits, Nanos, PerKey, Probability, Reason,
     Request, Sampler, Threshold,
 };
+use astracer_testing::SplitMix;
 
-use crate::common::{Random, call, sampler, unlucky};
+use crate::common::{Draw as _, call, sampler, unlucky};
 
 /// A budget changes the minimum after each interval. If counts started over each time, all keys'
 /// first calls would be kept again, and no factor could bring that down.
@@ -125,9 +126,8 @@ impl Plain {
     }
 }
 
-fn parameters(random: &mut Random, tumbling_only: bool) -> Bump {
-    let one_of = |random: &mut Random, values: &[f64]| values[random.below(values.len() as u64) as usize];
-    let lambda = one_of(random, &[0.0, 0.5, 2.0, 6.0]);
+fn parameters(random: &mut SplitMix, tumbling_only: bool) -> Bump {
+    let lambda = random.one_of(&[0.0, 0.5, 2.0, 6.0]);
     let window = Nanos::from_secs(1 + random.below(3));
     let count = match random.below(if tumbling_only { 2 } else { 4 }) {
         0 => Count::Tumbling { window, shifted: false },
@@ -136,11 +136,11 @@ fn parameters(random: &mut Random, tumbling_only: bool) -> Bump {
         _ => Count::Uncounted,
     };
     let bump = Bump::new(lambda, minimum(random), Nanos::from_secs(1)).unwrap();
-    bump.with_count(count).unwrap().with_exponent(one_of(random, &[1.0, 2.0])).unwrap()
+    bump.with_count(count).unwrap().with_exponent(random.one_of(&[1.0, 2.0])).unwrap()
 }
 
-fn minimum(random: &mut Random) -> Probability {
-    Probability::new([0.001, 0.02, 0.1, 0.5, 1.0][random.below(5) as usize]).unwrap()
+fn minimum(random: &mut SplitMix) -> Probability {
+    Probability::new(random.one_of(&[0.001, 0.02, 0.1, 0.5, 1.0])).unwrap()
 }
 
 /// Random calls and changes, compared with counts in floating point.
@@ -154,7 +154,7 @@ fn random_changes_are_those_of_plain_counts() {
 }
 
 fn run_at_random(seed: u64) -> Result<(), String> {
-    let mut random = Random::new(seed);
+    let mut random = SplitMix::new(seed);
     let tumbling_only = seed.is_multiple_of(2);
     let mut config = PerKey::new(parameters(&mut random, tumbling_only));
     // The last two keys find no free record.
@@ -186,7 +186,7 @@ fn run_at_random(seed: u64) -> Result<(), String> {
 
 /// All minimums times a factor, as a budget does; or other parameters for one key, or for all
 /// others.
-fn changed(config: &PerKey<Bump>, random: &mut Random, tumbling_only: bool) -> PerKey<Bump> {
+fn changed(config: &PerKey<Bump>, random: &mut SplitMix, tumbling_only: bool) -> PerKey<Bump> {
     let factor = [0.5, 0.9, 1.5][random.below(3) as usize];
     let change = random.below(6);
     let scaled = |bump: &Bump| {

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use astracer_samplers::{Counts, Limits, Nanos, Reason, Request, Sampler, Snapshot};
+use astracer_testing::SplitMix;
 
-use crate::common::{Random, call, limited, sampler, unlucky};
+use crate::common::{Draw as _, call, limited, sampler, unlucky};
 
 fn counts(snapshot: &Snapshot, key: &str) -> Option<Counts> {
     snapshot.keys.iter().find(|counts| counts.key == key).map(|counts| counts.counts)
@@ -72,7 +73,7 @@ fn unique_names_do_not_defeat_the_limit() {
         // 1 + 10 sqrt(pi) = 18.7 on average, for which 100 is more than 6 standard deviations away;
         // or 50 tokens.
         let limits = Limits::single_threaded().with_keys(1_000);
-        let (sampler, mut random, mut kept) = (limited(config, limits), Random::new(11), 0);
+        let (sampler, mut random, mut kept) = (limited(config, limits), SplitMix::new(11), 0);
         for i in 0..200_000 {
             let key = format!("GET /users/{i}");
             kept += u32::from(sampler.decide(&Request::new(&key, random.randomness(), Nanos::ZERO)).keep);
@@ -231,7 +232,7 @@ fn counts_as_a_map_behind_a_lock_does() {
             for thread in 0..THREADS {
                 let (sampler, reference) = (&sampler, &reference);
                 scope.spawn(move || {
-                    let mut random = Random::new(seed * THREADS + thread);
+                    let mut random = SplitMix::new(seed * THREADS + thread);
                     let mut own = HashMap::<String, (u64, u64)>::new();
                     for call in 0..20_000 {
                         let key = format!("key {}", random.below(200));
@@ -281,7 +282,7 @@ fn no_call_is_lost_while_keys_come_and_go() {
             .map(|thread| {
                 let sampler = &sampler;
                 scope.spawn(move || {
-                    let mut random = Random::new(thread);
+                    let mut random = SplitMix::new(thread);
                     for call in 0..CALLS {
                         let key = format!("key {}", random.below(100));
                         let _ = sampler.decide(&Request::new(

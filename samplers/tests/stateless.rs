@@ -1,8 +1,9 @@
 //! Samplers without state by key.
 
 use astracer_samplers::{Decision, Nanos, Randomness, Reason, Request, Threshold};
+use astracer_testing::SplitMix;
 
-use crate::common::{Random, call, sampler, unlucky};
+use crate::common::{Draw as _, call, sampler, unlucky};
 
 #[test]
 fn always_and_never() {
@@ -41,7 +42,7 @@ fn ratio_keeps_from_its_threshold_on() {
 /// that a smaller one keeps.
 #[test]
 fn ratios_agree_with_each_other() {
-    let mut random = Random::new(1);
+    let mut random = SplitMix::new(1);
     let samplers: Vec<_> =
         ["0.001", "0.01", "0.3333", "0.5", "0.99", "1"].map(|p| sampler(&format!("ratio:{p}"))).into();
     let mut kept = vec![0; samplers.len()];

@@ -5,6 +5,7 @@ use astracer_samplers::tail::{
     Trace, Value, View,
 };
 use astracer_samplers::{Nanos, Randomness};
+use astracer_testing::SplitMix;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -180,12 +181,11 @@ fn a_trace_that_is_refused_takes_nothing() {
 fn slow_is_what_few_of_the_keys_own_roots_are() {
     let sampler = sampler("slow:p99()");
     let (fast, slow) = (sampler.key("fast"), sampler.key("slow"));
-    let mut random = 1_u64;
+    let mut random = SplitMix::new(1);
     let mut kept = [0_u64; 2];
     for call in 0..100_000_u64 {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let (at, key, base) = if call % 2 == 0 { (0, fast, 1_000_000) } else { (1, slow, 1_000_000_000) };
-        let duration = base + (random >> 33) % base;
+        let duration = base + random.below(base);
         let now = call * 1_000_000;
         if call == 150 {
             let decided = sampler.decide(&Trace { duration: Nanos::new(u64::MAX), ..trace(key, now) });

@@ -1,9 +1,10 @@
 //! The token bucket compared with floating-point arithmetic.
 
 use astracer_samplers::{Decision, Limits, Nanos, Reason, Request, TokenBucket};
+use astracer_testing::SplitMix;
 use proptest::prelude::*;
 
-use crate::common::{Random, call, limited, sampler, unlucky};
+use crate::common::{Draw as _, call, limited, sampler, unlucky};
 
 #[test]
 fn keeps_while_there_is_a_token_and_carries_no_weight() {
@@ -75,7 +76,7 @@ proptest! {
         capacity in 1.0..20.0f64, rate in 0.01..2_000.0f64, seed: u64, gap_us in 1u64..200_000,
     ) {
         let sampler = limited(&format!("bucket:capacity={capacity},rate={rate}"), Limits::single_threaded());
-        let (mut random, mut now) = (Random::new(seed), 1_000_000_000u64);
+        let (mut random, mut now) = (SplitMix::new(seed), 1_000_000_000u64);
         let mut reference = Reference { tokens: capacity, last: now };
         let (mut kept, mut expected) = (Vec::new(), 0usize);
         for _ in 0..400 {
@@ -129,6 +130,6 @@ fn clocks_that_jump_do_no_harm() {
     assert!(!call(&sampler, "a", 999).keep);
     assert!(call(&sampler, "a", 1_000).keep);
     // At the end of time.
-    let end = |key| sampler.decide(&Request::new(key, Random::new(1).randomness(), Nanos::new(u64::MAX)));
+    let end = |key| sampler.decide(&Request::new(key, SplitMix::new(1).randomness(), Nanos::new(u64::MAX)));
     assert!(end("a").keep && end("b").keep);
 }

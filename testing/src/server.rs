@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// A received request.
 #[derive(Clone, Debug)]
@@ -62,9 +63,10 @@ impl Answer {
     }
 }
 
-#[derive(Default)]
 struct State {
     answers: VecDeque<Answer>,
+    /// The answer when no other is left.
+    last: Answer,
     requests: Vec<Request>,
 }
 
@@ -91,8 +93,8 @@ impl Server {
         answers: impl IntoIterator<Item = Answer>,
         wrap: impl Fn(TcpStream) -> Box<dyn Stream> + Send + 'static,
     ) -> Self {
-        let state =
-            Arc::new(Mutex::new(State { answers: answers.into_iter().collect(), requests: Vec::new() }));
+        let (answers, last) = (answers.into_iter().collect(), Answer::status(200));
+        let state = Arc::new(Mutex::new(State { answers, last, requests: Vec::new() }));
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::clone(&state);
@@ -103,6 +105,13 @@ impl Server {
             }
         });
         Server { address, state }
+    }
+
+    /// Returns this answer instead of 200 once there are no others.
+    #[must_use]
+    pub fn then(self, answer: Answer) -> Self {
+        self.state.lock().unwrap().last = answer;
+        self
     }
 
     /// Its address as a URL, such as `http://localhost:40123`.
@@ -124,6 +133,22 @@ impl Server {
     pub fn requests(&self) -> Vec<Request> {
         self.state.lock().unwrap().requests.clone()
     }
+
+    /// The request of this number, counted from 0.
+    ///
+    /// # Panics
+    ///
+    /// If it does not arrive within a minute.
+    pub fn request(&self, number: usize) -> Request {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            if let Some(request) = self.state.lock().unwrap().requests.get(number) {
+                return request.clone();
+            }
+            assert!(Instant::now() < end, "no request {number} within a minute");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 /// Serves a connection until it ends or breaks.
@@ -133,7 +158,7 @@ fn serve(stream: Box<dyn Stream>, connection: usize, state: &Mutex<State>) {
         let answer = {
             let mut state = state.lock().unwrap();
             state.requests.push(request);
-            state.answers.pop_front().unwrap_or(Answer::status(200))
+            state.answers.pop_front().unwrap_or_else(|| state.last.clone())
         };
         let Answer { status, headers, body, hangs_up } = answer;
         let mut text = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n", body.len());

@@ -11,6 +11,7 @@ use astracer_model::{Format, Span, SpanId, UnixNanos};
 use astracer_recording::recording::{Intake, Keep, Recording};
 use astracer_recording::source::{self, Options};
 use astracer_samplers::Template;
+use astracer_testing::mix;
 
 /// The length of a stall of the DataNode, and the number of its calls per stall.
 const STALL_NS: u64 = 300_000_000;
@@ -70,13 +71,6 @@ fn read(stalls: &HashMap<SpanId, Vec<u64>>) -> (Recording, HashSet<SpanId>) {
 }
 
 /// SplitMix64 of a span's id: selects the same spans in every run.
-fn mixed(id: SpanId) -> u64 {
-    let mut mixed = id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ mixed >> 31
-}
-
 /// For each span of a trace with stalls, the instants of the stalls: in the middle of calls to the
 /// DataNode.
 fn stalls(recording: &Recording, of_data_node: &HashSet<SpanId>) -> HashMap<SpanId, Vec<u64>> {
@@ -84,7 +78,7 @@ fn stalls(recording: &Recording, of_data_node: &HashSet<SpanId>) -> HashMap<Span
     for trace in recording.traces() {
         let calls = trace.spans().filter(|span| {
             let is_call = span.name().starts_with("OpReadBlock") || span.name().starts_with("OpWriteBlock");
-            is_call && of_data_node.contains(&span.id()) && mixed(span.id()).is_multiple_of(ONE_IN)
+            is_call && of_data_node.contains(&span.id()) && mix(span.id().0).is_multiple_of(ONE_IN)
         });
         let instants: Vec<u64> = calls.map(|span| span.start().0 + span.duration_ns() / 2).collect();
         if !instants.is_empty() {

@@ -9,13 +9,12 @@ use astracer_formats::Limits;
 use astracer_model::{Format, Sink as _};
 use astracer_recording::intern::Symbol;
 use astracer_recording::recording::{Intake, Keep};
-
-use crate::random::Random;
+use astracer_testing::SplitMix;
 
 /// An execution whose events follow one another, some at the same time, each after up to three
 /// earlier ones.
 fn random_graph(seed: u64) -> EventGraph {
-    let mut random = Random(seed);
+    let mut random = SplitMix::new(seed);
     let count = 2 + random.below(10) as u32;
     let mut time = 1_000;
     let (mut events, mut edges) = (Vec::new(), Vec::new());

@@ -8,7 +8,6 @@ mod goldens;
 mod graphs;
 mod hostile;
 mod jaeger;
-mod random;
 mod recordings;
 mod trees;
 mod xtrace;

@@ -14,6 +14,7 @@ use astracer_model::Format;
 use astracer_recording::recording::{Intake, Keep, Recording};
 use astracer_recording::source::{self, Options};
 use astracer_recording::stop::Pulse;
+use astracer_testing::SplitMix;
 
 fn read(path: &str) -> Recording {
     let mut intake = Intake::new(Keep { labels: vec!["hostname".to_owned()], ..Keep::default() });
@@ -117,10 +118,7 @@ fn a_weighted_sample_speaks_for_the_whole() {
     }
     let kept = |seed: u64, at: usize| {
         // SplitMix64 of the trace's index, with another start for each seed.
-        let mut mixed = (seed << 32 | at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ mixed >> 31) as f64) < p * u64::MAX as f64
+        SplitMix::new(seed << 32 | at as u64).unit() < p
     };
     let mut means = vec![0.0; recording.names().len()];
     for seed in 0..SEEDS {

@@ -10,8 +10,7 @@ use astracer_analysis::{Amounts, CriticalPath, Rule, Skew, SpanPaths, Tree};
 use astracer_model::SpanKind;
 use astracer_recording::intern::Symbol;
 use astracer_recording::stop::Pulse;
-
-use crate::random::Random;
+use astracer_testing::SplitMix;
 
 /// A span with its side and its host.
 type Given = (Node, Side, Symbol);
@@ -283,15 +282,15 @@ fn a_span_of_another_clock_that_is_too_long_is_clipped() {
 }
 
 /// A tree with many equal times, and with children that are often outside their parents.
-fn random_tree(random: &mut Random) -> Tree {
-    let base = [0, 1_000, u64::MAX - 80][random.below(3) as usize];
+fn random_tree(random: &mut SplitMix) -> Tree {
+    let base = [0, 1_000, u64::MAX - 80][random.index(3)];
     let count = 1 + random.below(24) as u32;
     let nodes: Vec<Given> = (0..count)
         .map(|at| {
             let start = base + random.below(60);
             let parent = if at == 0 { NONE } else { random.below(u64::from(at)) as u32 };
             let kinds = [SpanKind::Unspecified, SpanKind::Client, SpanKind::Server, SpanKind::Producer];
-            let side = Side { kind: kinds[random.below(4) as usize], follows: random.below(12) == 0 };
+            let side = Side { kind: kinds[random.index(4)], follows: random.one_in(12) };
             let host = Symbol(random.below(2) as u32);
             let (node, ..) = node(at, random.below(3) as u32, parent, start, start + random.below(21));
             (node, side, host)
@@ -303,7 +302,7 @@ fn random_tree(random: &mut Random) -> Tree {
 #[test]
 fn segments_tile_the_root_whatever_the_rule() {
     for seed in 1..=3_000 {
-        let tree = random_tree(&mut Random(seed));
+        let tree = random_tree(&mut SplitMix::new(seed));
         let root = tree.nodes()[0];
         for rule in Rule::ALL {
             for skew in [Skew::Shift, Skew::Clip] {
@@ -344,7 +343,7 @@ fn reference(tree: &Tree, placed: &Placed, node: u32, mut instant: u64, found: &
 #[test]
 fn the_walk_finds_what_the_definition_says() {
     for seed in 1..=3_000 {
-        let tree = random_tree(&mut Random(seed));
+        let tree = random_tree(&mut SplitMix::new(seed));
         let mut placed = Placed::default();
         placed.place(&tree, Skew::Shift, &mut Pulse::never());
         let mut expected = Vec::new();
@@ -371,7 +370,7 @@ fn a_child_that_begins_at_anothers_end_waited_for_it() {
 #[test]
 fn retiming_by_one_changes_nothing_and_by_half_halves() {
     for seed in 1..=3_000 {
-        let tree = random_tree(&mut Random(seed));
+        let tree = random_tree(&mut SplitMix::new(seed));
         let length = tree.nodes()[0].length() as f64;
         assert_eq!(retimed(&tree, |_| 1.0), length, "seed {seed}: {tree:?}");
         assert_eq!(retimed(&tree, |_| 0.5), length / 2.0, "seed {seed}: {tree:?}");
@@ -384,7 +383,7 @@ fn retiming_by_one_changes_nothing_and_by_half_halves() {
 #[test]
 fn a_gain_by_a_shorter_child_of_the_root_is_at_most_its_drag() {
     for seed in 1..=3_000 {
-        let tree = random_tree(&mut Random(seed));
+        let tree = random_tree(&mut SplitMix::new(seed));
         let path = path(&tree, Rule::Last, Skew::Shift);
         let leaves = path.drag.iter().filter(|amount| {
             amount.node != 0

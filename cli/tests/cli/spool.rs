@@ -1,56 +1,18 @@
 //! `astracer spool`, and what `astracer send` does with servers that hang or refuse.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::sync::mpsc;
-use std::thread;
 
 use astracer_exporters::spool::{Folder, Settings, Spool};
 use astracer_model::{Span, SpanId, TraceId};
+use astracer_testing::{Answer, Server};
 use serde_json::Value;
 
 use crate::{Scratch, TWO_TRACES, run, success};
 
-/// A server of HTTP/1.1 that answers every request with this body as OTLP in JSON, and passes on
-/// the heads.
-fn server(body: &'static str) -> (String, mpsc::Receiver<String>) {
-    server_that_says(vec![], body)
-}
-
-/// The same, but the first answers are of these statuses.
-fn server_that_says(first: Vec<&'static str>, body: &'static str) -> (String, mpsc::Receiver<String>) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = listener.local_addr().expect("an address").to_string();
-    let (sender, heads) = mpsc::channel();
-    thread::spawn(move || {
-        let mut statuses = first.into_iter();
-        for stream in listener.incoming() {
-            let mut stream = BufReader::new(stream.expect("a connection"));
-            let (mut head, mut length) = (String::new(), 0);
-            while !head.ends_with("\r\n\r\n") {
-                let begin = head.len();
-                if stream.read_line(&mut head).expect("a head") == 0 {
-                    break;
-                }
-                if let Some(number) = head[begin..].to_ascii_lowercase().strip_prefix("content-length:") {
-                    length = number.trim().parse().expect("a number");
-                }
-            }
-            stream.read_exact(&mut vec![0; length]).expect("a body");
-            let _ = sender.send(head);
-            let status = statuses.next().unwrap_or("200 OK");
-            let answer = "connection: close\r\ncontent-type: application/json\r\n";
-            write!(
-                stream.get_mut(),
-                "HTTP/1.1 {status}\r\n{answer}content-length: {}\r\n\r\n{body}",
-                body.len()
-            )
-            .expect("sent");
-        }
-    });
-    (address, heads)
+/// A server that answers every request with this body as OTLP in JSON.
+fn server(body: &str) -> Server {
+    Server::new([]).then(Answer::status(200).with_header("content-type", "application/json").with_body(body))
 }
 
 /// Checks an exit code and the message; the result on standard output is there too.
@@ -71,14 +33,15 @@ fn send(url: &str, input: &str, variables: &[(&str, &str)]) -> Output {
 #[test]
 fn send_reads_the_variables_that_its_errors_recommend() {
     let input = Scratch::new("variables.json", TWO_TRACES);
-    let (address, heads) = server("{}");
-    let url = format!("otlp+http://me:secret@{address}");
+    let server = server("{}");
+    let url = server.url("otlp+http").replace("://", "://me:secret@");
     let variables =
         [("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=blue%20one"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "HTTP/JSON")];
     let output = send(&url, input.path(), &variables);
     let text = success(&output);
-    let head = heads.recv().expect("a request").to_ascii_lowercase();
-    assert!(head.contains("x-tenant: blue one") && head.contains("content-type: application/json"), "{head}");
+    let request = server.request(0);
+    assert_eq!(request.header("x-tenant"), Some("blue one"));
+    assert_eq!(request.header("content-type"), Some("application/json"));
     assert!(text.contains("me:***@") && !text.contains("secret"), "{text}");
     let wrong = send(&url, input.path(), &[("OTEL_EXPORTER_OTLP_TIMEOUT", "soon")]);
     failure(&wrong, 1, &["OTEL_EXPORTER_OTLP_TIMEOUT", "milliseconds", "me:***@"]);
@@ -89,18 +52,19 @@ fn send_reads_the_variables_that_its_errors_recommend() {
 #[test]
 fn a_server_that_is_busy_from_the_first_request_on_is_waited_for() {
     let input = Scratch::new("busy.json", TWO_TRACES);
-    let (address, heads) = server_that_says(vec!["503 Service Unavailable"], "{}");
-    let url = format!("otlp+http://{address}");
+    let server = server("{}");
+    server.push(Answer::status(503));
+    let url = server.url("otlp+http");
     let text = success(&run(&["send", input.path(), "--to", &url, "--wait", "60"]));
-    assert!(text.contains("3 spans accepted") && heads.try_iter().count() > 1, "{text}");
+    assert!(text.contains("3 spans accepted") && server.requests().len() > 1, "{text}");
 }
 
 /// Issue: rejected spans left exit code 0.
 #[test]
 fn rejected_spans_are_a_failure() {
     let input = Scratch::new("rejected.json", TWO_TRACES);
-    let (address, _heads) = server(r#"{"partialSuccess":{"rejectedSpans":"1","errorMessage":"no"}}"#);
-    let output = send(&format!("otlp+http://{address}"), input.path(), &[]);
+    let server = server(r#"{"partialSuccess":{"rejectedSpans":"1","errorMessage":"no"}}"#);
+    let output = send(&server.url("otlp+http"), input.path(), &[]);
     failure(&output, 1, &["the server rejected 1 span"]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("the server says: no"));
 }
@@ -109,8 +73,10 @@ fn rejected_spans_are_a_failure() {
 #[cfg(unix)]
 #[test]
 fn ctrl_c_ends_a_send_to_a_server_that_hangs() {
+    use std::io::Read as _;
+
     let input = Scratch::new("hangs.json", TWO_TRACES);
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("otlp+http://{}", listener.local_addr().expect("an address"));
     let child = Command::new(env!("CARGO_BIN_EXE_astracer"))
         .args(["send", input.path(), "--to", &url])
@@ -183,12 +149,12 @@ fn a_spool_is_looked_at_checked_and_drained() {
     assert_eq!(found["pending_spans"], 6);
     damage(folder.path());
     failure(&run(&["spool", "verify", dir]), 1, &["1 damaged place"]);
-    let (address, heads) = server("{}");
-    let output = run(&["spool", "drain", dir, "--to", &format!("otlp+http://{address}")]);
+    let server = server("{}");
+    let output = run(&["spool", "drain", dir, "--to", &server.url("otlp+http")]);
     failure(&output, 1, &["not all spans were accepted"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(text.contains("4 spans accepted") && text.contains("lost (damaged): 2 spans"), "{text}");
-    assert_eq!(heads.try_iter().count(), 2);
+    assert_eq!(server.requests().len(), 2);
     failure(&run(&["spool", "verify", "/nowhere"]), 1, &["/nowhere", "name the folder of a spool"]);
 }
 
@@ -197,9 +163,9 @@ fn a_spool_is_looked_at_checked_and_drained() {
 fn a_drain_tells_what_the_server_says() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     drop(spool(folder.path()));
-    let (address, _heads) = server("<html>Log in</html>");
+    let server = server("<html>Log in</html>");
     let dir = folder.path().to_str().expect("UTF-8");
-    let text = success(&run(&["spool", "drain", dir, "--to", &format!("otlp+http://{address}")]));
+    let text = success(&run(&["spool", "drain", dir, "--to", &server.url("otlp+http")]));
     assert!(text.contains("6 spans accepted"), "{text}");
     assert!(
         text.contains("the server says: <html>Log in</html> (not an OTLP response; check that"),
@@ -227,8 +193,7 @@ fn a_folder_without_a_spool_is_left_alone() {
 #[test]
 fn a_note_that_does_not_fit_is_refused() {
     let input = Scratch::new("noted.json", TWO_TRACES);
-    let (address, _heads) = server("{}");
-    let url = format!("otlp+http://{address}");
+    let url = server("{}").url("otlp+http");
     let note =
         |spans: u32| format!(r#"{{"to":"{url}","paths":["{}"],"spans":{spans},"shift_ns":0}}"#, input.path());
     let file = Scratch::new("note.json", &note(1));
@@ -260,8 +225,7 @@ fn a_span_that_is_too_large_is_lost_each_time() {
     );
     let note = Scratch::new("large-note.json", "");
     std::fs::remove_file(note.path()).expect("it is there");
-    let (address, _heads) = server("{}");
-    let url = format!("otlp+http://{address}");
+    let url = server("{}").url("otlp+http");
     for _ in 0..2 {
         let output = run(&["send", input.path(), "--to", &url, "--resume", note.path()]);
         failure(&output, 1, &["exceeds the size limit", "does not count the last 2 spans"]);
@@ -273,9 +237,8 @@ fn a_span_that_is_too_large_is_lost_each_time() {
 fn a_note_behind_a_link_is_removed_at_the_end() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let input = Scratch::new("linked.json", TWO_TRACES);
-    let (address, _heads) = server("{}");
     let (note, link) = (folder.path().join("note.json"), folder.path().join("link.json"));
-    let url = format!("otlp+http://{address}");
+    let url = server("{}").url("otlp+http");
     let text = format!(r#"{{"to":"{url}","paths":["{}"],"spans":1,"shift_ns":0}}"#, input.path());
     std::fs::write(&note, text).expect("written");
     std::os::unix::fs::symlink(&note, &link).expect("a link");

@@ -238,6 +238,8 @@ pub(super) mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Arc, Mutex};
 
+    use astracer_testing::SplitMix;
+
     use super::*;
 
     /// A disk of limited size. If the last field is true, truncation fails.
@@ -358,16 +360,9 @@ pub(super) mod tests {
 
     #[test]
     fn compression_makes_no_more_than_its_bound() {
-        // Noise, which does not compress: 64-bit xorshift, Marsaglia 2003.
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let noise: Vec<u8> = std::iter::repeat_with(|| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state.to_le_bytes()[3]
-        })
-        .take(1 << 20)
-        .collect();
+        // Noise, which does not compress.
+        let mut random = SplitMix::new(0);
+        let noise: Vec<u8> = std::iter::repeat_with(|| random.next() as u8).take(1 << 20).collect();
         let zstd: fn(u64) -> u64 = zstd_bound;
         let kinds = [(Compression::Zstd { level: 3 }, zstd), (Compression::Gzip { level: 1 }, gzip_bound)];
         for (bytes, (compression, bound)) in

@@ -6,22 +6,10 @@ use std::time::SystemTime;
 use astracer_model::{SpanId, TraceId};
 use astracer_spool::WhenFull;
 use astracer_spool::testing::MemoryDisk;
+use astracer_testing::SplitMix;
 
 use super::*;
 use crate::counts::Delivery;
-
-/// SplitMix64 (Steele, Lea and Flood, 2014).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-}
 
 /// A clock in seconds that the test advances.
 #[derive(Clone, Debug, Default)]
@@ -300,7 +288,7 @@ fn a_spool_that_is_full_or_cannot_be_written_says_so() {
 fn every_span_made_arrived_waits_or_is_counted() {
     for seed in 0..30 {
         println!("seed {seed}");
-        let mut random = Random(seed);
+        let mut random = SplitMix::new(seed);
         let mode = if seed % 2 == 0 { SpoolMode::Overflow } else { SpoolMode::Durable };
         let order = if seed % 3 == 0 { DrainOrder::NewFirst } else { DrainOrder::OldFirst };
         let when_full = if seed % 5 < 2 { WhenFull::DropOldest } else { WhenFull::Refuse };

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use astracer_exporters::{Destination, ErrorKind, ExportError, Otlp, OtlpBuilder, Protocol, Retry, spans};
 use astracer_model::span::Resource;
+use astracer_testing::{Answer, Server, Stream};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
@@ -15,7 +16,6 @@ use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 
 use super::otlp_grpc::GrpcSink;
 use super::sample;
-use super::sink::{Answer, Sink, Stream};
 
 const HTTP: Protocol = Protocol::HttpProtobuf;
 const GRPC: Protocol = Protocol::Grpc;
@@ -84,17 +84,17 @@ fn statuses_have_their_remedies() {
         (503, ErrorKind::Unavailable, "wait until it is up"),
         (302, ErrorKind::UnexpectedAnswer, "HTTP 302, redirect to http://elsewhere/"),
     ] {
-        let sink =
-            Sink::new([Answer(status, &[("location", "http://elsewhere/")], b"said so\nand more".to_vec())]);
-        check(otlp(HTTP, sink.url("http")), kind, remedy);
-        assert_eq!(sink.requests().len(), 1);
+        let answer = Answer::status(status).with_header("location", "http://elsewhere/");
+        let server = Server::new([answer.with_body("said so\nand more")]);
+        check(otlp(HTTP, server.url("http")), kind, remedy);
+        assert_eq!(server.requests().len(), 1);
     }
     // All three spans, then the first alone: the others are no smaller and are not sent.
-    let sink = Sink::new((0..3).map(|_| Answer::status(413)));
-    check(otlp(HTTP, sink.url("http")), ErrorKind::TooLarge, "lower the request size limit");
-    assert_eq!(sink.requests().len(), 2);
-    let sink = Sink::new([Answer(401, &[], b"no token\nand more".to_vec())]);
-    let error = error(&otlp(HTTP, sink.url("http")).build().unwrap());
+    let server = Server::new([]).then(Answer::status(413));
+    check(otlp(HTTP, server.url("http")), ErrorKind::TooLarge, "lower the request size limit");
+    assert_eq!(server.requests().len(), 2);
+    let server = Server::new([Answer::status(401).with_body("no token\nand more")]);
+    let error = error(&otlp(HTTP, server.url("http")).build().unwrap());
     assert_eq!(error.detail(), "HTTP 401: no token");
 }
 
@@ -105,7 +105,7 @@ fn http_spoken_to_a_grpc_port() {
 
 #[test]
 fn grpc_spoken_to_an_http_port() {
-    check(otlp(GRPC, Sink::new([]).url("http")), ErrorKind::HttpPort, "use the protocol `http/protobuf`");
+    check(otlp(GRPC, Server::new([]).url("http")), ErrorKind::HttpPort, "use the protocol `http/protobuf`");
 }
 
 /// A server that speaks HTTP/2 but not gRPC, such as Zipkin's: 404, and a text for people.
@@ -199,7 +199,7 @@ impl Authority {
 }
 
 /// An HTTPS server for `localhost` that may require client certificates.
-fn https(authority: &Authority, wants_clients: bool) -> Sink {
+fn https(authority: &Authority, wants_clients: bool) -> Server {
     let (certificate, key) = authority.issue("localhost");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
@@ -216,7 +216,7 @@ fn https(authority: &Authority, wants_clients: bool) -> Sink {
     let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
     let chain = vec![CertificateDer::from(certificate.der().to_vec())];
     let config = Arc::new(builder.with_single_cert(chain, key).unwrap());
-    Sink::over([], move |stream| -> Box<dyn Stream> {
+    Server::over([], move |stream| -> Box<dyn Stream> {
         Box::new(StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), stream))
     })
 }
@@ -279,7 +279,7 @@ fn tls_on_one_side_only() {
     let authority = Authority::new();
     let roots = |builder: OtlpBuilder| builder.with_root_certificates(authority.pem());
     let plain = "use http:// instead of https://";
-    check(roots(otlp(HTTP, Sink::new([]).url("https"))), ErrorKind::PlainServer, plain);
+    check(roots(otlp(HTTP, Server::new([]).url("https"))), ErrorKind::PlainServer, plain);
     check(roots(otlp(GRPC, GrpcSink::new([]).url("https"))), ErrorKind::PlainServer, plain);
     let tls = "use https:// instead of http://";
     check(otlp(HTTP, https(&authority, false).url("http")), ErrorKind::TlsServer, tls);

@@ -36,21 +36,12 @@ fn child() {
     }
 }
 
-/// SplitMix64 (Steele, Lea and Flood, 2014).
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 #[cfg(unix)]
 #[test]
 fn a_service_that_is_killed_loses_nothing_acknowledged() {
     let seed = 19;
     println!("seed {seed}");
-    let mut state = seed;
+    let mut random = astracer_testing::SplitMix::new(seed);
     let (server, folder) = (Moody::start(Mood::Takes), tempfile::tempdir().unwrap());
     let (mut acknowledged, mut first) = (BTreeSet::new(), 1);
     for round in 0..ROUNDS {
@@ -64,7 +55,7 @@ fn a_service_that_is_killed_loses_nothing_acknowledged() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let lines = random(&mut state) as usize % 40 + 4;
+        let lines = random.index(40) + 4;
         let mut out = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut note = |line: String| {
             if let Some(number) = line.strip_prefix("acknowledged ").and_then(|rest| rest.parse::<u64>().ok())

@@ -8,7 +8,6 @@ mod otlp_grpc;
 mod otlp_http;
 mod provider;
 mod sample;
-mod sink;
 mod suppressed;
 mod wire;
 mod zipkin;

@@ -10,11 +10,11 @@ use astracer_exporters::{
     Compression, Delivery, Destination, ErrorKind, Exporter, Otlp, OtlpBuilder, Protocol, Retry, spans,
 };
 use astracer_model::span::Resource;
+use astracer_testing::{Answer, Server};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use prost::Message as _;
 
-use super::sink::{Answer, HANG_UP, Sink};
 use super::{sample, wire};
 
 /// Three attempts without a delay. A batch is given up at once if the server asks for a delay.
@@ -23,10 +23,10 @@ pub(crate) fn at_once() -> Retry {
     retry.with_initial_delay(Duration::ZERO).with_max_delay(Duration::ZERO)
 }
 
-fn otlp(sink: &Sink) -> OtlpBuilder {
+fn otlp(server: &Server) -> OtlpBuilder {
     Otlp::builder()
         .with_protocol(Protocol::HttpProtobuf)
-        .with_endpoint(sink.url("http"))
+        .with_endpoint(server.url("http"))
         .with_retry(at_once())
 }
 
@@ -44,9 +44,9 @@ pub(crate) fn send(otlp: &Otlp, numbers: std::ops::RangeInclusive<u64>) -> Resul
 
 #[test]
 fn a_span_arrives_field_by_field() {
-    let sink = Sink::new([]);
-    export_full(otlp(&sink));
-    let request = sink.requests().remove(0);
+    let server = Server::new([]);
+    export_full(otlp(&server));
+    let request = server.requests().remove(0);
     assert_eq!(request.line, "POST /v1/traces HTTP/1.1");
     assert_eq!(request.header("content-type"), Some("application/x-protobuf"));
     assert_eq!(request.header("content-encoding"), None);
@@ -57,9 +57,9 @@ fn a_span_arrives_field_by_field() {
 
 #[test]
 fn a_span_arrives_as_json() {
-    let sink = Sink::new([]);
-    export_full(otlp(&sink).with_protocol(Protocol::HttpJson));
-    let request = sink.requests().remove(0);
+    let server = Server::new([]);
+    export_full(otlp(&server).with_protocol(Protocol::HttpJson));
+    let request = server.requests().remove(0);
     assert_eq!(request.header("content-type"), Some("application/json"));
     // JSON has no number for NaN; this crate does not read the string that replaces it.
     let text = String::from_utf8(request.body).unwrap();
@@ -76,9 +76,9 @@ fn a_span_arrives_as_json() {
 #[test]
 fn headers_and_compression_are_those_asked_for() {
     for (compression, name) in [(Compression::Gzip, "gzip"), (Compression::Zstd, "zstd")] {
-        let sink = Sink::new([]);
-        export_full(otlp(&sink).with_compression(compression).with_header("x-tenant", "blue"));
-        let request = sink.requests().remove(0);
+        let server = Server::new([]);
+        export_full(otlp(&server).with_compression(compression).with_header("x-tenant", "blue"));
+        let request = server.requests().remove(0);
         assert_eq!(request.header("content-encoding"), Some(name));
         assert_eq!(request.header("x-tenant"), Some("blue"));
         let mut body = Vec::new();
@@ -95,11 +95,11 @@ fn headers_and_compression_are_those_asked_for() {
 
 #[test]
 fn a_call_that_is_too_large_is_split_and_loses_nothing() {
-    let sink = Sink::new([]);
-    let otlp = otlp(&sink).with_max_request_bytes(500).build().unwrap();
+    let server = Server::new([]);
+    let otlp = otlp(&server).with_max_request_bytes(500).build().unwrap();
     let delivery = send(&otlp, 1..=100).unwrap();
     assert_eq!((delivery.accepted, delivery.rejected), (100, 0));
-    let requests = sink.requests();
+    let requests = server.requests();
     let mut numbers = Vec::new();
     for request in &requests {
         assert!(request.body.len() <= 500);
@@ -114,39 +114,39 @@ fn a_call_that_is_too_large_is_split_and_loses_nothing() {
     assert_eq!((counts.sent, counts.lost.total(), counts.retries), (100, 0, 0));
 }
 
-fn numbers(sink: &Sink) -> Vec<Vec<u64>> {
+fn numbers(server: &Server) -> Vec<Vec<u64>> {
     let message = |body: &[u8]| ExportTraceServiceRequest::decode(body).unwrap();
-    sink.requests().iter().map(|request| wire::numbers(&message(&request.body))).collect()
+    server.requests().iter().map(|request| wire::numbers(&message(&request.body))).collect()
 }
 
 #[test]
 fn what_the_server_finds_too_large_is_sent_in_parts() {
-    let sink = Sink::new([413, 413].map(Answer::status));
-    let otlp = otlp(&sink).build().unwrap();
+    let server = Server::new([413, 413].map(Answer::status));
+    let otlp = otlp(&server).build().unwrap();
     assert_eq!(send(&otlp, 1..=8).unwrap().accepted, 8);
     // The second four are not tried together, because the first four were rejected.
     let expected = [&[1, 2, 3, 4, 5, 6, 7, 8][..], &[1, 2, 3, 4], &[1, 2], &[3, 4], &[5, 6], &[7, 8]];
-    assert_eq!(numbers(&sink), expected);
+    assert_eq!(numbers(&server), expected);
     let counts = otlp.counter().read();
     assert_eq!((counts.sent, counts.lost.total(), counts.retries), (8, 0, 0));
     // The next call tries the full size again, because the server's limit may have been raised.
     assert_eq!(send(&otlp, 1..=8).unwrap().accepted, 8);
-    assert_eq!(sink.requests().len(), 7);
+    assert_eq!(server.requests().len(), 7);
 }
 
 #[test]
 fn a_server_that_takes_nothing_is_not_asked_for_each_span() {
-    let sink = Sink::new((0..64).map(|_| Answer::status(413)));
-    let otlp = otlp(&sink).build().unwrap();
+    let server = Server::new((0..64).map(|_| Answer::status(413)));
+    let otlp = otlp(&server).build().unwrap();
     assert_eq!(send(&otlp, 1..=64), Err(ErrorKind::TooLarge));
     assert_eq!(otlp.counter().read().lost.of(ErrorKind::TooLarge), 64);
-    assert_eq!(numbers(&sink).iter().map(Vec::len).collect::<Vec<_>>(), [64, 32, 16, 8, 4, 2, 1]);
+    assert_eq!(numbers(&server).iter().map(Vec::len).collect::<Vec<_>>(), [64, 32, 16, 8, 4, 2, 1]);
 }
 
 #[test]
 fn one_span_that_is_too_large_costs_no_other() {
-    let sink = Sink::new([]);
-    let otlp = otlp(&sink).with_max_request_bytes(2_000).build().unwrap();
+    let server = Server::new([]);
+    let otlp = otlp(&server).with_max_request_bytes(2_000).build().unwrap();
     let mut giant = sample::plain(1, 2);
     giant.name = "x".repeat(3_000).into();
     let batch = [sample::plain(1, 1), giant, sample::plain(1, 3)];
@@ -159,11 +159,13 @@ fn one_span_that_is_too_large_costs_no_other() {
 #[test]
 fn what_the_server_rejects_is_counted() {
     // Field 1: a message of 6 bytes; in it field 1 = 3, and field 2 = "no".
-    let proto =
-        Answer(200, &[("content-type", "application/x-protobuf")], b"\x0a\x06\x08\x03\x12\x02no".to_vec());
-    let json = br#"{"partialSuccess":{"rejectedSpans":"1","errorMessage":"odd"}}"#;
-    let json = Answer(200, &[("content-type", "application/json; charset=utf-8")], json.to_vec());
-    let otlp = otlp(&Sink::new([proto, json])).build().unwrap();
+    let proto = Answer::status(200)
+        .with_header("content-type", "application/x-protobuf")
+        .with_body(*b"\x0a\x06\x08\x03\x12\x02no");
+    let json = r#"{"partialSuccess":{"rejectedSpans":"1","errorMessage":"odd"}}"#;
+    let json =
+        Answer::status(200).with_header("content-type", "application/json; charset=utf-8").with_body(json);
+    let otlp = otlp(&Server::new([proto, json])).build().unwrap();
     let first = send(&otlp, 1..=5).unwrap();
     assert_eq!((first.accepted, first.rejected, &*first.message), (2, 3, "no"));
     let second = send(&otlp, 1..=5).unwrap();
@@ -175,10 +177,11 @@ fn what_the_server_rejects_is_counted() {
 #[test]
 fn what_may_pass_is_sent_again_the_same() {
     for status in [429, 502, 503, 504] {
-        let sink = Sink::new([Answer(status, &[("retry-after", "0")], vec![]), Answer::status(status)]);
-        let otlp = otlp(&sink).build().unwrap();
+        let server =
+            Server::new([Answer::status(status).with_header("retry-after", "0"), Answer::status(status)]);
+        let otlp = otlp(&server).build().unwrap();
         assert_eq!(send(&otlp, 1..=5).unwrap().accepted, 5, "{status}");
-        let requests = sink.requests();
+        let requests = server.requests();
         assert_eq!(requests.len(), 3);
         assert!(requests.iter().all(|request| request.body == requests[0].body));
         assert_eq!((otlp.counter().read().retries, otlp.counter().read().sent), (2, 5));
@@ -187,8 +190,8 @@ fn what_may_pass_is_sent_again_the_same() {
 
 #[test]
 fn a_server_that_asks_for_more_time_than_there_is_gets_no_second_request() {
-    let sink = Sink::new([Answer(503, &[("retry-after", "3600")], b"busy".to_vec())]);
-    let otlp = otlp(&sink).build().unwrap();
+    let server = Server::new([Answer::status(503).with_header("retry-after", "3600").with_body("busy")]);
+    let otlp = otlp(&server).build().unwrap();
     let batch = [sample::plain(1, 1)];
     let error = otlp.send(&spans(&batch, &Arc::new(Resource::service("a")))).unwrap_err();
     assert_eq!(
@@ -196,19 +199,19 @@ fn a_server_that_asks_for_more_time_than_there_is_gets_no_second_request() {
         (ErrorKind::Unavailable, Some(Duration::from_secs(3600)))
     );
     assert!(error.may_retry());
-    assert_eq!(sink.requests().len(), 1);
+    assert_eq!(server.requests().len(), 1);
 }
 
 /// The second batch waits without sending a request: the pause that the server asked for applies to
 /// all batches.
 #[test]
 fn the_time_that_a_server_asks_for_is_remembered_between_batches() {
-    let sink = Sink::new([Answer(429, &[("retry-after", "3600")], vec![])]);
-    let otlp = otlp(&sink).with_retry(at_once().with_max_age(Duration::ZERO)).build().unwrap();
+    let server = Server::new([Answer::status(429).with_header("retry-after", "3600")]);
+    let otlp = otlp(&server).with_retry(at_once().with_max_age(Duration::ZERO)).build().unwrap();
     for number in 1..=3 {
         assert_eq!(send(&otlp, number..=number), Err(ErrorKind::Throttled));
     }
-    assert_eq!(sink.requests().len(), 1);
+    assert_eq!(server.requests().len(), 1);
     let waiting = otlp.counter().read().waiting.unwrap();
     assert_eq!(
         (waiting.kind(), waiting.retry_after()),
@@ -219,10 +222,9 @@ fn the_time_that_a_server_asks_for_is_remembered_between_batches() {
 
 #[test]
 fn one_attempt_leaves_to_the_caller_what_a_retry_can_deliver() {
-    let busy = || Answer(503, &[], vec![]);
-    let sink = Sink::new([Answer::status(413), Answer::status(200), busy(), Answer::status(403)]);
+    let server = Server::new([413, 200, 503, 403].map(Answer::status));
     let retry = Retry::default().with_initial_delay(Duration::ZERO).with_max_delay(Duration::ZERO);
-    let otlp = otlp(&sink).with_retry(retry).build().unwrap();
+    let otlp = otlp(&server).with_retry(retry).build().unwrap();
     let batch: Vec<SpanData> = (1..=8).map(|number| sample::plain(1, number)).collect();
     let batch = spans(&batch, &Arc::new(Resource::service("a")));
     // The whole call is too large. The first half is accepted, the second is not.
@@ -242,8 +244,8 @@ fn one_attempt_leaves_to_the_caller_what_a_retry_can_deliver() {
 
 #[test]
 fn passwords_in_urls_are_not_shown() {
-    let sink = Sink::new([Answer::status(403)]);
-    let url = sink.url("http").replace("://", "://me:secret@");
+    let server = Server::new([Answer::status(403)]);
+    let url = server.url("http").replace("://", "://me:secret@");
     let otlp = Otlp::builder().with_protocol(Protocol::HttpProtobuf).with_endpoint(url).build().unwrap();
     let batch = [sample::plain(1, 1)];
     let error = otlp.send(&spans(&batch, &Arc::new(Resource::service("a")))).unwrap_err();
@@ -254,24 +256,24 @@ fn passwords_in_urls_are_not_shown() {
 /// Servers close idle connections, and crash: the next attempt makes a new connection.
 #[test]
 fn a_connection_that_the_server_ends_is_made_anew() {
-    let sink = Sink::new([Answer::status(200), Answer(200, &[HANG_UP], vec![])]);
-    let otlp = otlp(&sink).build().unwrap();
+    let server = Server::new([Answer::status(200), Answer::status(200).hanging_up()]);
+    let otlp = otlp(&server).build().unwrap();
     for number in 1..=4 {
         assert_eq!(send(&otlp, number..=number).unwrap().accepted, 1);
     }
-    let connections: Vec<_> = sink.requests().iter().map(|request| request.connection).collect();
+    let connections: Vec<_> = server.requests().iter().map(|request| request.connection).collect();
     assert_eq!(connections, [0, 0, 1, 1]);
     assert_eq!(otlp.counter().read().sent, 4);
 }
 
 #[test]
 fn nothing_is_sent_after_the_end() {
-    let sink = Sink::new([]);
-    let otlp = otlp(&sink).build().unwrap();
+    let server = Server::new([]);
+    let otlp = otlp(&server).build().unwrap();
     otlp.shut_down(Duration::from_secs(1)).unwrap();
     assert_eq!(send(&otlp, 1..=2), Err(ErrorKind::ShutDown));
     assert_eq!(otlp.counter().read().lost.of(ErrorKind::ShutDown), 2);
-    assert_eq!(sink.requests().len(), 0);
+    assert_eq!(server.requests().len(), 0);
 }
 
 /// A server that responds with this status to a head that announces more than 10 MB, and closes

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use astracer_exporters::{Exporter, Otlp, Protocol};
+use astracer_testing::Server;
 use opentelemetry::KeyValue;
 use opentelemetry::trace::{Span as _, Tracer as _, TracerProvider as _};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -11,7 +12,6 @@ use prost::Message as _;
 
 use super::otlp_grpc::GrpcSink;
 use super::sample;
-use super::sink::Sink;
 
 /// Makes a span in a provider that exports to `url`, and shuts the provider down.
 fn run(protocol: Protocol, url: String) {
@@ -39,9 +39,9 @@ fn check(message: &ExportTraceServiceRequest) {
 
 #[test]
 fn spans_of_a_provider_arrive_by_its_shutdown() {
-    let sink = Sink::new([]);
-    run(Protocol::HttpProtobuf, sink.url("http"));
-    check(&ExportTraceServiceRequest::decode(&sink.requests()[0].body[..]).unwrap());
+    let server = Server::new([]);
+    run(Protocol::HttpProtobuf, server.url("http"));
+    check(&ExportTraceServiceRequest::decode(&server.requests()[0].body[..]).unwrap());
     let sink = GrpcSink::new([]);
     run(Protocol::Grpc, sink.url("http"));
     check(&sink.requests()[0].1);

@@ -4,27 +4,27 @@ use std::sync::Arc;
 
 use astracer_exporters::{Destination as _, ErrorKind, Exporter, Zipkin, ZipkinBuilder, spans};
 use astracer_model::span::Resource;
+use astracer_testing::{Answer, Server};
 use opentelemetry::trace::{SpanKind, Status};
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use serde_json::{Value, json};
 
 use super::sample::{self, EPOCH_NS};
-use super::sink::{Answer, Sink};
 
-fn zipkin(sink: &Sink) -> ZipkinBuilder {
+fn zipkin(server: &Server) -> ZipkinBuilder {
     let at_once = super::otlp_http::at_once();
-    Zipkin::builder().with_endpoint(sink.url("http") + "/api/v2/spans").with_retry(at_once)
+    Zipkin::builder().with_endpoint(server.url("http") + "/api/v2/spans").with_retry(at_once)
 }
 
 /// A span on the wire.
 fn sent(span: SpanData) -> Value {
-    let sink = Sink::new([Answer::status(202)]);
-    let mut exporter = Exporter::new(zipkin(&sink).build().unwrap());
+    let server = Server::new([Answer::status(202)]);
+    let mut exporter = Exporter::new(zipkin(&server).build().unwrap());
     exporter.set_resource(&sample::resource());
     futures_executor::block_on(exporter.export(vec![span])).unwrap();
     assert_eq!(exporter.counter().read().sent, 1);
-    let request = sink.requests().remove(0);
+    let request = server.requests().remove(0);
     assert_eq!(request.line, "POST /api/v2/spans HTTP/1.1");
     assert_eq!(request.header("content-type"), Some("application/json"));
     let list: Value = serde_json::from_slice(&request.body).unwrap();
@@ -122,8 +122,8 @@ fn each_tag_is_written_once() {
 #[test]
 fn errors_are_those_of_http() {
     let batch = [sample::plain(1, 1)];
-    let sink = Sink::new([Answer::status(404), Answer::status(503)]);
-    let zipkin = zipkin(&sink).build().unwrap();
+    let server = Server::new([Answer::status(404), Answer::status(503)]);
+    let zipkin = zipkin(&server).build().unwrap();
     let resource = Arc::new(Resource::service("a"));
     let error = zipkin.send(&spans(&batch, &resource)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WrongPath);
@@ -135,11 +135,11 @@ fn errors_are_those_of_http() {
 
 #[test]
 fn a_call_that_is_too_large_is_split() {
-    let sink = Sink::new([]);
-    let zipkin = zipkin(&sink).with_max_request_bytes(2_000).build().unwrap();
+    let server = Server::new([]);
+    let zipkin = zipkin(&server).with_max_request_bytes(2_000).build().unwrap();
     let batch: Vec<_> = (1..=50).map(|number| sample::plain(1, number)).collect();
     zipkin.send(&spans(&batch, &Arc::new(Resource::service("a")))).unwrap();
-    let ids = sink.requests().into_iter().flat_map(|request| {
+    let ids = server.requests().into_iter().flat_map(|request| {
         assert!(request.body.len() <= 2_000);
         let list: Vec<Value> = serde_json::from_slice(&request.body).unwrap();
         list.into_iter().map(|span| u64::from_str_radix(span["id"].as_str().unwrap(), 16).unwrap())
@@ -149,12 +149,12 @@ fn a_call_that_is_too_large_is_split() {
 
 #[test]
 fn what_the_server_finds_too_large_is_sent_in_parts() {
-    let sink = Sink::new([413, 413, 202, 202, 202].map(Answer::status));
-    let zipkin = zipkin(&sink).build().unwrap();
+    let server = Server::new([413, 413, 202, 202, 202].map(Answer::status));
+    let zipkin = zipkin(&server).build().unwrap();
     let batch: Vec<_> = (1..=6).map(|number| sample::plain(1, number)).collect();
     assert_eq!(zipkin.send(&spans(&batch, &Arc::new(Resource::service("a")))).unwrap().accepted, 6);
     let length = |body: &[u8]| serde_json::from_slice::<Vec<Value>>(body).unwrap().len();
-    let lengths: Vec<_> = sink.requests().iter().map(|request| length(&request.body)).collect();
+    let lengths: Vec<_> = server.requests().iter().map(|request| length(&request.body)).collect();
     assert_eq!((lengths[..2].to_vec(), lengths[2..].iter().sum::<usize>()), (vec![6, 3], 6), "{lengths:?}");
     assert!(lengths[2..].iter().all(|&length| length < 3), "{lengths:?}: three were refused");
     let counts = zipkin.counter().read();
@@ -163,14 +163,14 @@ fn what_the_server_finds_too_large_is_sent_in_parts() {
 
 #[test]
 fn variables_are_read() {
-    let sink = Sink::new([]);
-    let url = sink.url("http") + "/x";
+    let server = Server::new([]);
+    let url = server.url("http") + "/x";
     let read = |name: &'static str, value: String| {
         Zipkin::builder().with_variables(move |asked| (asked == name).then(|| value.clone())).build()
     };
     let zipkin = read("OTEL_EXPORTER_ZIPKIN_ENDPOINT", url).unwrap();
     zipkin.send(&spans(&[sample::plain(1, 1)], &Arc::new(Resource::service("a")))).unwrap();
-    assert_eq!(sink.requests()[0].line, "POST /x HTTP/1.1");
+    assert_eq!(server.requests()[0].line, "POST /x HTTP/1.1");
     read("OTEL_EXPORTER_ZIPKIN_TIMEOUT", "0".to_owned()).unwrap();
     let error = read("OTEL_EXPORTER_ZIPKIN_TIMEOUT", "1s".to_owned()).unwrap_err();
     assert_eq!(

@@ -290,8 +290,9 @@ impl Histogram {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use astracer_testing::SplitMix;
+
     use super::*;
-    use crate::test_random::Random;
 
     fn of(durations: &[u64]) -> Histogram {
         let mut histogram = Histogram::default();
@@ -319,7 +320,7 @@ mod tests {
     /// Compared with the logarithm, except so close to a bound that its rounding decides.
     #[test]
     fn buckets_are_the_same_by_comparing_and_by_logarithm() {
-        let mut random = Random(3);
+        let mut random = SplitMix::new(3);
         let check = |nanos: u64| {
             let seconds = Nanos::new(nanos).as_secs_f64();
             for scale in -10..=COMPARED_SCALE as i32 {
@@ -388,7 +389,7 @@ mod tests {
     /// Compared with all durations, sorted.
     #[test]
     fn quantiles_are_wrong_by_less_than_a_bucket() {
-        let mut random = Random(7);
+        let mut random = SplitMix::new(7);
         for spread in [2_u64, 1_000, 1_000_000, 1_000_000_000_000] {
             let mut durations: Vec<u64> = (0..5_000).map(|_| 1 + random.next() % spread).collect();
             let histogram = of(&durations);
@@ -409,7 +410,7 @@ mod tests {
 
     #[test]
     fn parts_add_up_to_the_whole() {
-        let mut random = Random(11);
+        let mut random = SplitMix::new(11);
         for _ in 0..50 {
             let durations: Vec<u64> = (0..200).map(|_| random.next() >> (4 + random.next() % 60)).collect();
             let (left, right) = durations.split_at((random.next() % 200) as usize);

@@ -5,8 +5,9 @@ use std::io::{BufRead as _, BufReader, ErrorKind};
 use std::process::{Command, Stdio};
 
 use astracer_spool::{Folder, Outcome, Settings, Spool};
+use astracer_testing::SplitMix;
 
-use crate::support::{Random, number, payload};
+use crate::support::{number, payload};
 
 #[test]
 fn a_folder_has_one_user() {
@@ -51,7 +52,7 @@ fn what_was_appended_survives_a_kill() {
     let folder = tempfile::tempdir().unwrap();
     let seed = 7;
     println!("seed {seed}");
-    let mut random = Random(seed);
+    let mut random = SplitMix::new(seed);
     let (mut appended, mut delivered, mut first) = (BTreeSet::new(), BTreeSet::new(), 0);
     for _ in 0..50 {
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -61,7 +62,7 @@ fn what_was_appended_survives_a_kill() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let lines = random.below(60) as usize + 5;
+        let lines = random.index(60) + 5;
         let mut out = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut note = |line: String| {
             if let Some(number) = line.strip_prefix("appended ").and_then(|rest| rest.parse().ok()) {

@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 
 use astracer_spool::testing::MemoryDisk;
 use astracer_spool::{Outcome, Settings, Sync, WhenFull};
+use astracer_testing::SplitMix;
 
-use crate::support::{Random, check_law, number, open, payload, spans};
+use crate::support::{check_law, number, open, payload, spans};
 
 /// A simple queue as a model: the waiting records are those appended and not settled, in order.
 #[derive(Default)]
@@ -32,7 +33,7 @@ impl Reference {
 
 fn run(seed: u64, sync: Sync, when_full: WhenFull) {
     println!("seed {seed} {sync:?} {when_full:?}");
-    let mut random = Random(seed);
+    let mut random = SplitMix::new(seed);
     let mut disk = MemoryDisk::default();
     let settings = Settings::default()
         .with_segment_bytes(400)
@@ -46,7 +47,7 @@ fn run(seed: u64, sync: Sync, when_full: WhenFull) {
     for _ in 0..600 {
         match random.below(100) {
             0..45 => {
-                let more = random.below(60) as usize;
+                let more = random.index(60);
                 let before = spool.counts().dropped;
                 if spool.append(0, 0, spans(next), &payload(next, more)).is_ok() {
                     reference.waiting.push_back(next);
@@ -91,13 +92,9 @@ fn run(seed: u64, sync: Sync, when_full: WhenFull) {
                     }
                 }
             }
-            85..90 => disk.set_capacity(if random.below(2) == 0 {
-                None
-            } else {
-                Some(random.below(3_000) as usize)
-            }),
-            90..93 => disk.fail_writes(random.below(2) == 0),
-            93..95 => disk.fail_syncs(random.below(2) == 0),
+            85..90 => disk.set_capacity(if random.one_in(2) { None } else { Some(random.index(3_000)) }),
+            90..93 => disk.fail_writes(random.one_in(2)),
+            93..95 => disk.fail_syncs(random.one_in(2)),
             95..98 => {
                 // The process is killed: everything that was written is there.
                 disk.set_capacity(None);
@@ -111,9 +108,7 @@ fn run(seed: u64, sync: Sync, when_full: WhenFull) {
                 // The machine loses power: a random part of the unsynced data is gone, torn
                 // anywhere.
                 drop(spool);
-                disk = disk.after_power_loss(|synced, all| {
-                    synced + random.below((all - synced) as u64 + 1) as usize
-                });
+                disk = disk.after_power_loss(|synced, all| synced + random.index(all - synced + 1));
                 spool = open(&disk, &settings);
                 reference.follow(&disk, &settings, sync == Sync::Append);
             }

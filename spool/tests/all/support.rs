@@ -1,24 +1,7 @@
-//! Payloads that identify their record, and a small random number generator.
+//! Payloads that identify their record.
 
 use astracer_spool::testing::MemoryDisk;
 use astracer_spool::{Counts, Outcome, Settings, Spool};
-
-/// SplitMix64 (Steele, Lea and Flood, 2014).
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-}
 
 /// The payload of record `number`: the number, followed by more bytes.
 pub(crate) fn payload(number: u64, more: usize) -> Vec<u8> {

@@ -1,12 +1,10 @@
 //! Totals of all local roots, as an OTLP server receives them.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use astracer::exporters::OtlpMetrics;
 use astracer::{Astracer, OutcomeMetrics, Provisional, Tail};
+use astracer_testing::{Answer, Server};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -19,36 +17,8 @@ use tracing_subscriber::layer::SubscriberExt as _;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A server that responds to each request with `status`, and passes on each request's path and
-/// body.
-fn serve(status: u16) -> (SocketAddr, mpsc::Receiver<(String, Vec<u8>)>) {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let address = listener.local_addr().unwrap();
-    let (sender, requests) = mpsc::channel();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = BufReader::new(stream.unwrap());
-            let (mut first, mut length) = (String::new(), 0);
-            stream.read_line(&mut first).unwrap();
-            let mut line = String::new();
-            while stream.read_line(&mut line).unwrap() > 2 {
-                if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-                    length = value.trim().parse().unwrap();
-                }
-                line.clear();
-            }
-            let mut body = vec![0; length];
-            stream.read_exact(&mut body).unwrap();
-            let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
-            stream.get_mut().write_all(answer.as_bytes()).unwrap();
-            let _ = sender.send((first.split(' ').nth(1).unwrap().to_owned(), body));
-        }
-    });
-    (address, requests)
-}
-
-fn metrics(astracer: &Astracer, to: SocketAddr) -> OutcomeMetrics {
-    let sender = OtlpMetrics::builder().with_endpoint(format!("http://{to}")).build().unwrap();
+fn metrics(astracer: &Astracer, server: &Server) -> OutcomeMetrics {
+    let sender = OtlpMetrics::builder().with_endpoint(server.url("http")).build().unwrap();
     OutcomeMetrics::new(&astracer.handle, sender).with_interval(Duration::from_secs(3_600))
 }
 
@@ -72,7 +42,7 @@ fn sums(metric: &Metric) -> Vec<(&str, i64)> {
 
 #[test]
 fn totals_of_all_roots_arrive_with_exemplars_that_name_kept_traces() {
-    let (address, requests) = serve(200);
+    let server = Server::new([]);
     let spans = InMemorySpanExporter::default();
     let tail: Tail = "error".parse().unwrap();
     let astracer = Astracer::builder()
@@ -81,7 +51,7 @@ fn totals_of_all_roots_arrive_with_exemplars_that_name_kept_traces() {
         .with_exporter(spans.clone())
         .build()
         .unwrap();
-    let running = metrics(&astracer, address)
+    let running = metrics(&astracer, &server)
         .with_duration_name("http.server.request.duration")
         .with_errors_name("shop.errors")
         .with_key_attribute("http.route");
@@ -105,9 +75,9 @@ fn totals_of_all_roots_arrive_with_exemplars_that_name_kept_traces() {
     });
     astracer.handle.flush(TIMEOUT).unwrap();
     assert_eq!(running.stop(), None);
-    let (path, body) = requests.recv_timeout(TIMEOUT).unwrap();
-    assert_eq!(path, "/v1/metrics");
-    let request = ExportMetricsServiceRequest::decode(&body[..]).unwrap();
+    let request = server.request(0);
+    assert_eq!(request.line, "POST /v1/metrics HTTP/1.1");
+    let request = ExportMetricsServiceRequest::decode(&request.body[..]).unwrap();
     let resource = &request.resource_metrics[0];
     let has_service =
         resource.resource.as_ref().unwrap().attributes.iter().any(|of| of.key == "service.name");
@@ -146,7 +116,7 @@ fn totals_of_all_roots_arrive_with_exemplars_that_name_kept_traces() {
 /// one.
 #[test]
 fn all_requests_begin_at_one_time() {
-    let (address, requests) = serve(200);
+    let server = Server::new([]);
     let astracer = Astracer::builder()
         .with_tail("error".parse().unwrap())
         .with_exporter(InMemorySpanExporter::default())
@@ -154,9 +124,9 @@ fn all_requests_begin_at_one_time() {
         .unwrap();
     let dispatch = tracing_subscriber::registry().with(astracer.layer.clone());
     tracing::subscriber::with_default(dispatch, || info_span!("root").in_scope(|| ()));
-    let running = metrics(&astracer, address).with_interval(Duration::ZERO).start().unwrap();
-    let starts = || {
-        let (_, body) = requests.recv_timeout(TIMEOUT).unwrap();
+    let running = metrics(&astracer, &server).with_interval(Duration::ZERO).start().unwrap();
+    let starts = |number| {
+        let body = server.request(number).body;
         let request = ExportMetricsServiceRequest::decode(&body[..]).unwrap();
         let [duration, errors, missed] = &request.resource_metrics[0].scope_metrics[0].metrics[..] else {
             panic!("{request:?}")
@@ -168,26 +138,26 @@ fn all_requests_begin_at_one_time() {
         let sums = [errors, missed].map(|sum| sum.data_points[0].start_time_unix_nano);
         [duration.data_points[0].start_time_unix_nano, sums[0], sums[1]]
     };
-    let first = starts();
+    let first = starts(0);
     assert_eq!(running.stop(), None);
-    assert_eq!(first, starts());
+    assert_eq!(first, starts(1));
     assert!(first[0] > 0 && first == [first[0]; 3], "{first:?}");
 }
 
 #[test]
 fn a_server_that_refuses_is_told_of() {
-    let (address, requests) = serve(401);
+    let server = Server::new([]).then(Answer::status(401));
     let astracer = Astracer::builder()
         .with_tail("error".parse().unwrap())
         .with_exporter(InMemorySpanExporter::default())
         .build()
         .unwrap();
-    let none = metrics(&astracer, address).start().unwrap();
+    let none = metrics(&astracer, &server).start().unwrap();
     assert_eq!(none.stop(), None);
-    assert!(requests.try_recv().is_err(), "without counts nothing is sent");
-    let running = metrics(&astracer, address).start().unwrap();
+    assert!(server.requests().is_empty(), "without counts nothing is sent");
+    let running = metrics(&astracer, &server).start().unwrap();
     let dispatch = tracing_subscriber::registry().with(astracer.layer.clone());
     tracing::subscriber::with_default(dispatch, || info_span!("root").in_scope(|| ()));
     let error = running.stop().unwrap();
-    assert!(error.contains("401") && error.contains(&address.to_string()), "{error}");
+    assert!(error.contains("401") && error.contains(&server.url("http")), "{error}");
 }

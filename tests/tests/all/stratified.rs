@@ -1,29 +1,15 @@
 //! Stratified randomness on recorded traffic: counts by weight are more exact than with independent
 //! randomness, and still unbiased.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use astracer_samplers::parameters::Parameters;
 use astracer_samplers::tracestate::OtMember;
 use astracer_samplers::{Config, Limits, Nanos, RandomSource, Randomness, Request, Sampler, Stratified};
 use astracer_sdk::Astracer;
+use astracer_testing::{Collector, SplitMix};
 use astracer_tuner::{Grouping, Workload};
-use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tracing_subscriber::layer::SubscriberExt as _;
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-}
 
 const SEEDS: u64 = 24;
 
@@ -41,7 +27,7 @@ fn errors(workload: &Workload, sampler: &Sampler, stratified: bool) -> Errors {
     let mut squares = vec![0.0; keys];
     let mut totals = Vec::new();
     for seed in 1..=SEEDS {
-        let (sampler, mut random) = (sampler.fresh(), Random(seed << 32));
+        let (sampler, mut random) = (sampler.fresh(), SplitMix::new(seed << 32));
         let source = Stratified::new(seed, Limits::single_threaded());
         let mut counts = vec![0.0; keys];
         for arrival in workload.arrivals() {
@@ -102,17 +88,6 @@ fn root_counts_are_more_exact_and_not_biased() {
     }
 }
 
-/// Collects exported spans.
-#[derive(Clone, Debug, Default)]
-struct Collector(Arc<Mutex<Vec<SpanData>>>);
-
-impl SpanExporter for Collector {
-    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        self.0.lock().expect("no test panics here").extend(batch);
-        Ok(())
-    }
-}
-
 /// Traces that begin in a service carry their randomness as `rv`, by which they were kept. The
 /// number kept of each key differs from its share by at most a logarithm of the number of calls.
 #[test]
@@ -137,7 +112,7 @@ fn a_service_spreads_its_roots_evenly_and_says_so() {
         (0..ROOTS).for_each(|n| tracing::info_span!("with a field", n).in_scope(|| {}));
     });
     astracer.handle.shutdown(Duration::from_secs(60)).expect("everything is exported");
-    let spans = collector.0.lock().expect("no test panics here");
+    let spans = collector.spans();
     // The bound of `any_share_of_a_keys_traces_is_kept_to_within_a_logarithm`. With independent
     // randomness the number would be within 14 of 250 two times out of three.
     let bound = 3.0 + (1.0 / 1.618_034_f64.ln() + 1.0 / 2f64.ln()) * (ROOTS as f64).ln();
@@ -145,7 +120,7 @@ fn a_service_spreads_its_roots_evenly_and_says_so() {
         let kept = spans.iter().filter(|span| span.name == name).count() as f64;
         assert!((kept - ROOTS as f64 / 4.0).abs() <= bound, "{name}: {kept}");
     }
-    for span in spans.iter() {
+    for span in &spans {
         let header = span.span_context.trace_state().header();
         let member = OtMember::parse(header.strip_prefix("ot=").expect(&header)).expect("a member");
         let (threshold, randomness) = (member.threshold.expect(&header), member.randomness.expect(&header));

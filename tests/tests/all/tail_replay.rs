@@ -14,6 +14,7 @@ use astracer_recording::recording::{Intake, Keep, Recording};
 use astracer_samplers::Config;
 use astracer_samplers::tail::{Provisional, Tail};
 use astracer_sdk::{Astracer, Clock, ManualClock, Start};
+use astracer_testing::SplitMix;
 use astracer_tuner::draw::Draw;
 use astracer_tuner::key::Grouping;
 use astracer_tuner::stop::Stop;
@@ -49,24 +50,7 @@ enum Code {
     Text(&'static str),
 }
 
-/// SplitMix64.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % below
-    }
-
-    pub(crate) fn of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.next(all.len() as u64) as usize]
-    }
-}
-
-fn made(random: &mut Random, number: usize, gap: u64) -> Vec<Made> {
+fn made(random: &mut SplitMix, number: usize, gap: u64) -> Vec<Made> {
     let codes = [
         Code::Int(200),
         Code::Int(503),
@@ -82,19 +66,19 @@ fn made(random: &mut Random, number: usize, gap: u64) -> Vec<Made> {
     ];
     let mut start = 1_000;
     let mut of_trace = |_| {
-        start += 1 + random.next(gap);
-        let children = (0..random.next(4)).map(|_| Child {
-            name: random.of(&["query", "cache", "render"]),
-            code: if random.next(3) > 0 { Code::Int(200) } else { random.of(&codes) },
-            fails: random.next(40) == 0,
-            below: (random.next(3) == 0).then_some("row"),
+        start += 1 + random.below(gap);
+        let children = (0..random.below(4)).map(|_| Child {
+            name: random.one_of(&["query", "cache", "render"]),
+            code: if random.below(3) > 0 { Code::Int(200) } else { random.one_of(&codes) },
+            fails: random.one_in(40),
+            below: (random.one_in(3)).then_some("row"),
         });
         let children = children.collect();
-        let slow = if random.next(60) == 0 { 40 } else { 1 };
+        let slow = if random.one_in(60) { 40 } else { 1 };
         Made {
             start,
-            duration: (1_000 + random.next(5_000_000)) * slow,
-            key: random.of(&["GET /cart", "GET /cart", "POST /order"]),
+            duration: (1_000 + random.below(5_000_000)) * slow,
+            key: random.one_of(&["GET /cart", "GET /cart", "POST /order"]),
             children,
         }
     };
@@ -256,7 +240,7 @@ fn a_replay_keeps_what_a_service_keeps() {
     // for a budget to refill.
     let mut kept = 0;
     for (seed, number, gap) in [(1, 400, 2_000_000), (2, 600, 1_000_000), (3, 1_000, 400_000_000)] {
-        let traces = made(&mut Random(seed), number, gap);
+        let traces = made(&mut SplitMix::new(seed), number, gap);
         for policies in [
             "error()",
             "error",

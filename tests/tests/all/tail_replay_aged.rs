@@ -13,6 +13,7 @@ use astracer_recording::recording::{Intake, Keep, Recording};
 use astracer_samplers::Config;
 use astracer_samplers::tail::{Provisional, Tail};
 use astracer_sdk::{Astracer, Clock, Start};
+use astracer_testing::SplitMix;
 use astracer_tuner::draw::Draw;
 use astracer_tuner::key::Grouping;
 use astracer_tuner::stop::Stop;
@@ -22,7 +23,7 @@ use opentelemetry_sdk::trace::InMemorySpanExporter;
 use tracing::{Span, info_span};
 use tracing_subscriber::layer::SubscriberExt as _;
 
-use crate::tail_replay::{Ids, Random, go_to, replayed};
+use crate::tail_replay::{Ids, go_to, replayed};
 
 const SECOND: u64 = 1_000_000_000;
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -48,30 +49,30 @@ struct Child {
 
 /// Most traces stay open for long. Their ends lie close to the maximum age of a trace and to the
 /// end of the hold.
-fn made(random: &mut Random, number: usize, gap: u64) -> Vec<Made> {
+fn made(random: &mut SplitMix, number: usize, gap: u64) -> Vec<Made> {
     let mut start = 1_000;
     let mut of_trace = |_| {
-        start += 1 + random.next(gap);
+        start += 1 + random.below(gap);
         let mut time = || {
             let (from, length) =
-                random.of(&[(0, 100), (0, 29_000), (29_000, 1_100), (30_100, 1_800), (32_100, 60_000)]);
-            from * 1_000_000 + random.next(length * 1_000_000) + 1
+                random.one_of(&[(0, 100), (0, 29_000), (29_000, 1_100), (30_100, 1_800), (32_100, 60_000)]);
+            from * 1_000_000 + random.below(length * 1_000_000) + 1
         };
         let duration = time().max(time());
         let ends: Vec<u64> = (0..4).map(|_| 1 + time().min(duration - 2)).collect();
-        let number = random.next(5) as usize;
+        let number = random.index(5);
         let of_child = |ends| Child {
             duration: ends,
-            name: random.of(&["query", "cache", "render"]),
-            code: random.of(&[200, 200, 200, 503]),
-            fails: random.next(8) == 0,
+            name: random.one_of(&["query", "cache", "render"]),
+            code: random.one_of(&[200, 200, 200, 503]),
+            fails: random.one_in(8),
         };
         let children = ends.into_iter().take(number).map(of_child).collect();
         Made {
             start,
             duration,
-            key: random.of(&["GET /cart", "POST /order"]),
-            fails: random.next(8) == 0,
+            key: random.one_of(&["GET /cart", "POST /order"]),
+            fails: random.one_in(8),
             children,
         }
     };
@@ -233,7 +234,7 @@ fn what_fails_after_the_age_of_a_trace_is_late() {
 fn a_replay_keeps_of_long_traces_what_a_service_keeps() {
     let (mut kept, mut dropped) = (0, 0);
     for (seed, number, gap) in [(1, 60, 10 * SECOND), (2, 120, SECOND)] {
-        let traces = made(&mut Random(seed), number, gap);
+        let traces = made(&mut SplitMix::new(seed), number, gap);
         for policies in [
             "error()",
             "error(traces=0.1,burst=2)",

@@ -2,12 +2,16 @@
 
 use std::sync::Barrier;
 
+use astracer_testing::SplitMix;
 use proptest::prelude::*;
 
 use super::*;
-use crate::test_random::Random;
 
 const SECOND: u64 = 1_000_000_000;
+
+fn randomness(random: &mut SplitMix) -> Randomness {
+    Randomness::from_low_bits(random.next() >> 8)
+}
 
 fn bucket(rate: f64, burst: f64) -> (Bucket, Allowance) {
     let allowance = Allowance::new(rate, burst).unwrap();
@@ -44,12 +48,12 @@ fn kept(answer: Answer) -> bool {
 #[test]
 fn a_step_of_the_load_by_ten_stays_within_the_bound() {
     let (bucket, allowance) = bucket(100.0, 25.0);
-    let (meter, mut random) = (Meter::default(), Random(1));
+    let (meter, mut random) = (Meter::default(), SplitMix::new(1));
     let mut times = Vec::new();
     let mut now = 0;
     for call in 0..60_000 {
         now += SECOND / if call < 1_000 { 100 } else { 1_000 };
-        if kept(meter.ask(&bucket, 1, 0, random.randomness(), Nanos::new(now))) {
+        if kept(meter.ask(&bucket, 1, 0, randomness(&mut random), Nanos::new(now))) {
             times.push((now, 1));
         }
     }
@@ -192,10 +196,11 @@ fn the_threshold_rises_by_halvings() {
 fn under_load_the_bucket_is_seldom_empty_and_its_weights_are_true() {
     let (bucket, _) = bucket(100.0, 25.0);
     for (load, seed) in [(1_000u64, 1u64), (10_000, 2), (300_000, 3)] {
-        let (meter, mut random) = (Meter::default(), Random(seed));
+        let (meter, mut random) = (Meter::default(), SplitMix::new(seed));
         let (mut sum, mut squares, mut empty, calls) = (0.0, 0.0, 0u64, load * 20);
         for call in 0..calls {
-            match meter.ask(&bucket, 1, 0, random.randomness(), Nanos::new(SECOND + call * SECOND / load)) {
+            match meter.ask(&bucket, 1, 0, randomness(&mut random), Nanos::new(SECOND + call * SECOND / load))
+            {
                 Answer::Kept { threshold, .. } => {
                     let weight = Threshold::new(threshold).unwrap().adjusted_count();
                     sum += weight;
@@ -220,13 +225,13 @@ fn two_threads_hold_the_bound() {
     let (meter, barrier) = (Meter::default(), Barrier::new(2));
     let clock = AtomicU64::new(SECOND);
     let take = &|seed: u64| {
-        let mut random = Random(seed);
+        let mut random = SplitMix::new(seed);
         let mut times = Vec::new();
         barrier.wait();
         for _ in 0..500_000 {
             // 200 ns between calls: five million per second of this clock.
             let now = clock.fetch_add(200, Ordering::Relaxed);
-            if kept(meter.ask(&bucket, 1, 0, random.randomness(), Nanos::new(now))) {
+            if kept(meter.ask(&bucket, 1, 0, randomness(&mut random), Nanos::new(now))) {
                 times.push((now, 1));
             }
         }

@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use astracer_sdk::{Astracer, DroppedSpans, Handle, Key, gate};
+use astracer_testing::Collector;
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry::{SpanId, TraceId};
-use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::trace::{IdGenerator, SdkTracerProvider, SpanData, SpanExporter};
+use opentelemetry_sdk::trace::{IdGenerator, SdkTracerProvider, SpanData};
 use serde_json::{Value, json};
 use tracing::Dispatch;
 use tracing_subscriber::Registry;
@@ -42,17 +41,6 @@ impl FromStr for Kind {
             .into_iter()
             .find(|kind| kind.to_string() == text)
             .ok_or(())
-    }
-}
-
-/// Collects exported spans.
-#[derive(Clone, Debug, Default)]
-struct Collector(Arc<Mutex<Vec<SpanData>>>);
-
-impl SpanExporter for Collector {
-    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        self.0.lock().expect("no test panics here").extend(batch);
-        Ok(())
     }
 }
 
@@ -158,7 +146,7 @@ impl Telemetry {
             provider.shutdown().expect("a shutdown in time");
         }
         self.handle.shutdown(TIMEOUT).expect("a shutdown in time");
-        self.collector.0.lock().expect("no test panics here").iter().map(span).collect()
+        self.collector.spans().iter().map(span).collect()
     }
 }
 
