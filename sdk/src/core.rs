@@ -34,11 +34,11 @@ pub(crate) use self::change::View;
 #[cfg(feature = "bridge")]
 pub(crate) use self::context::LiveSpan;
 pub(crate) use self::place::{Placement, parent_here, place, place_elsewhere};
-use crate::budget::Budget;
 use crate::clock::Ticks;
 use crate::decider::Decider;
 use crate::export::{Patience, Queue, Upkeep};
 use crate::ids::Ids;
+use crate::memory_budget::MemoryBudget;
 use crate::record::{Body, Fields};
 use crate::settings::Settings;
 use crate::stack::{self, Owner};
@@ -61,7 +61,7 @@ pub(crate) struct Shared {
     /// The age at which a trace's ended spans are exported without waiting for its root, in ticks.
     trace_age: Ticks,
     /// The bytes of open spans, across subscribers.
-    budget: Arc<Budget>,
+    budget: Arc<MemoryBudget>,
     /// `None` unless traces are kept late.
     tail: Option<Keeper>,
 }
@@ -86,7 +86,7 @@ impl Shared {
         steering: Steering,
     ) -> Arc<Self> {
         let trace_age = decider.clock().ticks_of(settings.bounds.trace_age);
-        let budget = Budget::new(settings.bounds.open_bytes);
+        let budget = MemoryBudget::new(settings.bounds.open_bytes);
         Arc::new(Shared {
             decider,
             steering,
@@ -164,9 +164,9 @@ impl Shared {
     /// open.
     fn end_old(&self, before: Ticks, patience: Patience, goes_on: impl Fn() -> bool) {
         let Some(keeper) = &self.tail else { return };
-        let room = OpenRing { keeper, traces: &self.traces };
+        let ring = OpenRing { keeper, traces: &self.traces };
         let clock = self.decider.clock();
-        self.traces.take_old(before, &room, goes_on, |whole| {
+        self.traces.take_old(before, &ring, goes_on, |whole| {
             let root = RootEnd::now(&self.decider, clock.nanos_between(whole.opened, clock.ticks()));
             keeper.end_trace(whole, root, &self.traces, (&self.queue, patience));
         });

@@ -20,7 +20,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context as LayerContext;
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::budget::Budget;
+use crate::memory_budget::MemoryBudget;
 use crate::settings::{DroppedSpans, faces_outward};
 use crate::stack::{self, Entered, Inside, Owner};
 use crate::table::{Beginning, Entry, Table};
@@ -59,7 +59,7 @@ use crate::table::{Beginning, Entry, Table};
 /// - Hidden spans take entries in a table of 16 MiB. When it is full, they take more memory each,
 ///   in the registry's extensions.
 pub fn gate<L>(layer: L, spans: DroppedSpans) -> Gate<L> {
-    Gate { inner: layer, spans, owner: Owner::new(), unseen: Table::new(Budget::new(TABLE_BYTES)) }
+    Gate { inner: layer, spans, owner: Owner::new(), unseen: Table::new(MemoryBudget::new(TABLE_BYTES)) }
 }
 
 /// A layer behind a gate; made by [`gate`].

@@ -122,7 +122,6 @@
 mod above;
 #[cfg(feature = "bridge")]
 mod bridge;
-mod budget;
 mod builder;
 mod byte_cap;
 mod clock;
@@ -146,6 +145,7 @@ mod kept_keys;
 mod key;
 mod layer;
 mod live;
+mod memory_budget;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod otlp_size;

@@ -203,7 +203,7 @@ pub(crate) struct Settings {
 /// Bounds on memory and on waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// Bytes of open spans: see [`Budget`](crate::budget::Budget).
+    /// Bytes of open spans: see [`MemoryBudget`](crate::memory_budget::MemoryBudget).
     pub(crate) open_bytes: usize,
     /// Traces whose ended spans are gathered. Spans of further traces are queued one by one.
     pub(crate) open_traces: u32,

@@ -40,17 +40,17 @@ use self::fate::{Fate, Gone};
 pub(crate) use self::own::{Function, Own};
 use self::ring::{Arrivals, HELD_BYTES, Held, Holding, Kept, Ring, Taken};
 pub use self::view::{TailSpan, TailTrace};
-use crate::budget::Room;
 use crate::clock::{Clock, Ticks};
 use crate::decider::Decider;
 use crate::export::{Patience, Queue};
+use crate::memory_budget::Reservation;
 use crate::panics::warn;
 use crate::record::{Header, KeptBy};
 use crate::stats::{Counters, GivenUp, TailStats};
 use crate::sync::statics::{AtomicU64, Ordering};
 use crate::thread;
 use crate::trace_state::State;
-use crate::traces::{Provisional, RingRoom, TraceRef, Traces};
+use crate::traces::{Provisional, RingCapacity, TraceRef, Traces};
 
 /// Puts provisional traces to the policies, and holds the unwanted ones in the ring. One per
 /// builder.
@@ -130,7 +130,7 @@ thread_local! {
 
 /// Caches a trace's memory for a later trace.
 fn recycle(mut trace: Box<Provisional>) {
-    trace.room.shrink_to(0);
+    trace.reservation.shrink_to(0);
     if trace.buffer.bytes_held() <= SPARE_BYTES_MAX {
         trace.buffer.clear();
         trace.header.state = State::EMPTY;
@@ -238,7 +238,7 @@ impl Keeper {
         }
         let bytes = held.buffer.bytes_held() + HELD_BYTES;
         // After the ring has closed, do not evict others for a trace that is given up at once.
-        if self.ring.holds() && !self.grow(&mut held.room, bytes, severity, traces) {
+        if self.ring.holds() && !self.grow(&mut held.reservation, bytes, severity, traces) {
             return self.give_up(held, GivenUp::RingFull);
         }
         self.counters.held(held.counted);
@@ -348,14 +348,14 @@ impl Keeper {
         self.give_up(held, reason);
     }
 
-    /// Grows `room`, evicting the oldest traces of the lowest value if necessary.
-    fn grow(&self, room: &mut Room, bytes: usize, severity: Severity, traces: &Traces) -> bool {
-        if self.ring.grow(room, bytes) {
+    /// Grows `reservation`, evicting the oldest traces of the lowest value if necessary.
+    fn grow(&self, reservation: &mut Reservation, bytes: usize, severity: Severity, traces: &Traces) -> bool {
+        if self.ring.grow(reservation, bytes) {
             return true;
         }
         while let Some(lowest) = self.ring.pop_lowest(severity) {
             self.let_go(lowest, GivenUp::RingFull);
-            if self.ring.grow(room, bytes) {
+            if self.ring.grow(reservation, bytes) {
                 return true;
             }
         }
@@ -364,7 +364,7 @@ impl Keeper {
         }
         while let Some(counted) = traces.give_up_open() {
             self.counters.give_up(GivenUp::RingFull, counted);
-            if self.ring.grow(room, bytes) {
+            if self.ring.grow(reservation, bytes) {
                 return true;
             }
         }
@@ -515,13 +515,13 @@ pub(crate) struct OpenRing<'a> {
     pub(crate) traces: &'a Traces,
 }
 
-impl RingRoom for OpenRing<'_> {
+impl RingCapacity for OpenRing<'_> {
     fn limits(&self) -> (usize, usize) {
         self.keeper.limits()
     }
 
-    fn make_room(&self, room: &mut Room, bytes: usize, severity: Severity) -> bool {
-        self.keeper.grow(room, bytes, severity, self.traces)
+    fn reserve(&self, reservation: &mut Reservation, bytes: usize, severity: Severity) -> bool {
+        self.keeper.grow(reservation, bytes, severity, self.traces)
     }
 
     fn spare(&self) -> Box<Provisional> {

@@ -134,9 +134,9 @@ impl Core {
             }
             return;
         }
-        let room = OpenRing { keeper, traces: &shared.traces };
+        let ring = OpenRing { keeper, traces: &shared.traces };
         let ended =
-            shared.traces.end_provisional(trace, header, record, body.as_deref_mut(), (&shared.queue, &room));
+            shared.traces.end_provisional(trace, header, record, body.as_deref_mut(), (&shared.queue, &ring));
         let count = |is_recorded| {
             if let Some(key) = entry.root_key().filter(|_| is_root) {
                 self.count(keeper, key, nanos(), (worst == Severity::Error, is_recorded));

@@ -82,7 +82,8 @@ impl Keeper {
     /// if necessary; if that is not enough, the span is cut.
     fn join(&self, held: &mut Held, record: Record, body: Option<&mut Body>, traces: &Traces) {
         let (counted, bytes, severity) = (record.counted(), held.bytes_with(body.as_deref()), held.severity);
-        if held.is_full(self.limits(), &record) || !self.grow(&mut held.room, bytes, severity, traces) {
+        if held.is_full(self.limits(), &record) || !self.grow(&mut held.reservation, bytes, severity, traces)
+        {
             held.cut();
             return self.counters.give_up(GivenUp::Cut, counted);
         }

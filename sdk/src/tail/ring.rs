@@ -3,7 +3,7 @@
 //!
 //! Traces are distributed over shards by their ids, in the order in which they ended. A thread
 //! locks one shard at a time, and takes out the traces that have been held for long enough. All
-//! bytes, including those of open provisional traces, are charged to one [`Budget`].
+//! bytes, including those of open provisional traces, are charged to one [`MemoryBudget`].
 
 mod row;
 
@@ -16,8 +16,8 @@ use opentelemetry::{SpanId, TraceId};
 
 use self::row::{Row, short};
 use super::fate::{Fate, Gone, Refusal};
-use crate::budget::{Budget, Room, Use};
 use crate::clock::Ticks;
+use crate::memory_budget::{MemoryBudget, Reservation, Use};
 use crate::record::{Body, Header, KeptBy, Record};
 use crate::stats::{Counted, GivenUp};
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
@@ -73,7 +73,7 @@ impl Held {
         // Vectors double as they grow, which may exceed the reservation. If it cannot grow here,
         // the next span's reservation includes the difference.
         let bytes = HELD_BYTES + self.buffer.bytes_held();
-        self.room.grow_to(bytes, Use::Entries);
+        self.reservation.grow_to(bytes, Use::Entries);
     }
 
     /// Counts a span that was cut; the root reports the number.
@@ -159,7 +159,7 @@ impl Arrivals {
 #[derive(Debug)]
 pub(crate) struct Ring {
     shards: [Mutex<Shard>; SHARDS],
-    budget: Arc<Budget>,
+    budget: Arc<MemoryBudget>,
     bytes_max: usize,
     /// The time for which traces are held.
     hold: Ticks,
@@ -213,7 +213,7 @@ impl Ring {
     pub(crate) fn new(bytes: usize, hold: Ticks, wanted_for: Ticks) -> Self {
         Ring {
             shards: Default::default(),
-            budget: Budget::new(bytes),
+            budget: MemoryBudget::new(bytes),
             bytes_max: bytes,
             hold,
             wanted_for,
@@ -241,11 +241,11 @@ impl Ring {
 
     /// Grows a reservation to `bytes`, after binding it to the ring's budget if necessary. `false`
     /// if the bytes do not fit.
-    pub(crate) fn grow(&self, room: &mut Room, bytes: usize) -> bool {
-        if !room.is_of(&self.budget) {
-            *room = Room::of(&self.budget);
+    pub(crate) fn grow(&self, reservation: &mut Reservation, bytes: usize) -> bool {
+        if !reservation.is_of(&self.budget) {
+            *reservation = Reservation::of(&self.budget);
         }
-        room.grow_to(bytes, Use::Entries)
+        reservation.grow_to(bytes, Use::Entries)
     }
 
     /// The request for a trace that has just arrived. Removes the request, unless it is by hand.
@@ -479,9 +479,9 @@ impl Ring {
                 return LateSpan::Cut(held.key);
             }
             let bytes = held.bytes_with(body.as_deref());
-            if bytes <= held.room.bytes()
-                || held.room.grow_to(bytes.next_power_of_two(), Use::Entries)
-                || held.room.grow_to(bytes, Use::Entries)
+            if bytes <= held.reservation.bytes()
+                || held.reservation.grow_to(bytes.next_power_of_two(), Use::Entries)
+                || held.reservation.grow_to(bytes, Use::Entries)
             {
                 held.add(record, body);
                 return LateSpan::Held(held.key);
@@ -562,10 +562,10 @@ mod tests {
 
     /// A late span's reservation covers the memory by which its trace grows.
     #[test]
-    fn a_trace_that_grows_in_the_ring_has_room_for_its_memory() {
+    fn a_trace_that_grows_in_the_ring_reserves_its_memory() {
         let ring = Ring::new(1 << 20, 10, 10);
         let mut held = held(1);
-        assert!(ring.grow(&mut held.room, HELD_BYTES));
+        assert!(ring.grow(&mut held.reservation, HELD_BYTES));
         assert!(matches!(ring.hold(held, 1, &mut Vec::new()), Holding::Held));
         let header = || Header { trace_id: TraceId::from(1_u128), ..Provisional::default().header };
         for number in 1..1_000_u64 {
@@ -577,7 +577,7 @@ mod tests {
             assert!(matches!(late, LateSpan::Held(_)));
             let mut shard = ring.shard(TraceId::from(1_u128));
             let held = shard.rows[0].get(TraceId::from(1_u128)).unwrap();
-            assert!(HELD_BYTES + held.buffer.bytes_held() <= held.room.bytes(), "{number}");
+            assert!(HELD_BYTES + held.buffer.bytes_held() <= held.reservation.bytes(), "{number}");
         }
     }
 

@@ -36,12 +36,12 @@ fn record(id: u64) -> Record {
 /// An unbounded capacity for provisional traces.
 struct Unbounded;
 
-impl RingRoom for Unbounded {
+impl RingCapacity for Unbounded {
     fn limits(&self) -> (usize, usize) {
         (usize::MAX, usize::MAX)
     }
 
-    fn make_room(&self, _: &mut Room, _: usize, _: Severity) -> bool {
+    fn reserve(&self, _: &mut Reservation, _: usize, _: Severity) -> bool {
         true
     }
 
@@ -63,7 +63,12 @@ impl Model {
         let bounds = Settings::default().bounds;
         let counters = Arc::<Counters>::default();
         let queue = Queue::new(bounds, counters.clone());
-        LoomArc::new(Model { traces: Traces::new(slots, Budget::new(1 << 20)), queue, counters, bounds })
+        LoomArc::new(Model {
+            traces: Traces::new(slots, MemoryBudget::new(1 << 20)),
+            queue,
+            counters,
+            bounds,
+        })
     }
 
     /// Ends a span of a trace. The id encodes the trace: the root of trace 7 is 70, and 71 is a
@@ -78,7 +83,7 @@ impl Model {
         if !record.is_local_root() && self.traces.gather(trace, &record, usize::MAX, &self.queue) {
             return EndedSpan::Gathered;
         }
-        let bounds: (&Queue, &dyn RingRoom) = (&self.queue, &Unbounded);
+        let bounds: (&Queue, &dyn RingCapacity) = (&self.queue, &Unbounded);
         self.traces.end_provisional(trace, || header(id), record, None, bounds)
     }
 

@@ -41,7 +41,7 @@ fn held(ring: &Ring) -> Held {
         came: 0,
     };
     held.buffer.append(record(1), None);
-    assert!(ring.grow(&mut held.room, 1 << 16));
+    assert!(ring.grow(&mut held.reservation, 1 << 16));
     held
 }
 
