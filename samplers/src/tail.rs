@@ -35,7 +35,7 @@ mod sampler;
 mod shapes;
 mod text;
 
-pub use arming::Provisional;
+pub use arming::ProvisionalMode;
 pub use exemplars::Exemplar;
 pub use histogram::Histogram;
 pub use keys::{KeyNumber, KeyOutcomes};
@@ -51,9 +51,9 @@ pub struct Tail {
     /// The policies, in the order in which they are asked. Without one, nothing is kept late.
     pub rules: Vec<Rule>,
     /// The dropped traces that are recorded all the same.
-    pub provisional: Provisional,
+    pub provisional: ProvisionalMode,
     /// The same for single keys.
-    pub provisional_by_key: Vec<(String, Provisional)>,
+    pub provisional_by_key: Vec<(String, ProvisionalMode)>,
     /// Bytes of recorded traces that no policy has kept: open ones, and ended ones for
     /// [`Tail::hold`].
     pub ring_bytes: usize,
@@ -67,7 +67,7 @@ impl Default for Tail {
     fn default() -> Self {
         Tail {
             rules: Vec::new(),
-            provisional: Provisional::default(),
+            provisional: ProvisionalMode::default(),
             provisional_by_key: Vec::new(),
             ring_bytes: 32 << 20,
             hold: Nanos::from_secs(2),
@@ -98,13 +98,13 @@ impl Tail {
 
     /// The dropped traces that are recorded all the same; those of armed keys by default.
     #[must_use]
-    pub fn with_provisional(self, provisional: Provisional) -> Self {
+    pub fn with_provisional(self, provisional: ProvisionalMode) -> Self {
         Tail { provisional, ..self }
     }
 
     /// The same for one key.
     #[must_use]
-    pub fn with_provisional_of(mut self, key: impl Into<String>, provisional: Provisional) -> Self {
+    pub fn with_provisional_of(mut self, key: impl Into<String>, provisional: ProvisionalMode) -> Self {
         let key = key.into();
         self.provisional_by_key.retain(|(known, _)| *known != key);
         self.provisional_by_key.push((key, provisional));

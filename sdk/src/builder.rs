@@ -1,7 +1,7 @@
 //! Builds a layer, a sampler and a handle from settings.
 
+mod late;
 mod sampling;
-mod tail;
 
 pub(crate) use self::sampling::default_sampler;
 
@@ -30,6 +30,7 @@ use crate::handle::Handle;
 use crate::housekeeping::{self, Chores, Housekeeping};
 use crate::ids::Ids;
 use crate::key::Key;
+use crate::late::{LateTraces, OwnPolicy};
 use crate::layer::AstracerLayer;
 use crate::propagation::Propagator;
 use crate::sampler::AstracerSampler;
@@ -38,7 +39,6 @@ use crate::stats::Counters;
 use crate::steering::{Spending, Steering};
 use crate::subscriber::AstracerSubscriber;
 use crate::sync::AtomicUsize;
-use crate::tail::{Keeper, Own};
 use crate::why::Why;
 
 /// The three parts that a service uses: a layer, a sampler and a handle. One [`Builder`] makes
@@ -111,7 +111,7 @@ pub struct Builder {
     tail: Tail,
     #[cfg(feature = "parameters")]
     file_tail: Tail,
-    own_policies: Vec<Own>,
+    own_policies: Vec<OwnPolicy>,
 }
 
 impl Default for Builder {
@@ -489,27 +489,20 @@ impl Builder {
             if self.tail == Tail::default() { IDLE_MAX } else { Duration::from_nanos(self.tail.hold.get()) };
         let idle = self.settings.bounds.trace_age.min(held).clamp(IDLE_MIN, IDLE_MAX);
         let settings = self.settings;
-        let reasons = tail.as_deref().map(Keeper::reasons).unwrap_or_default();
+        let reasons = tail.as_deref().map(LateTraces::reasons).unwrap_or_default();
         let converter = || Converter::new(clock.clone(), &settings, self.scope.clone(), Arc::clone(&reasons));
-        let keeper = tail.map(|sampler| {
+        let late = tail.map(|sampler| {
             let asked = (&settings.bounds, decider.why().is_some());
-            let parts = tail::parts(&self.tail, self.own_policies, sampler, &clock, asked);
-            Keeper::new(parts, clock.clone(), counters.clone())
+            let parts = late::parts(&self.tail, self.own_policies, sampler, &clock, asked);
+            LateTraces::new(parts, clock.clone(), counters.clone())
         });
         let has_budget = self.budget.is_some();
         let now = decider.now();
         let spending = self.budget.map(|budget| Spending::new((budget, self.own_budget), self.sampler, now));
         let spent = spending.as_ref().map(Spending::spent);
         let steering = Steering::new(spending, self.own_cap);
-        let shared = Shared::new(
-            settings,
-            decider.clone(),
-            counters.clone(),
-            queue.clone(),
-            self.ids,
-            keeper,
-            steering,
-        );
+        let shared =
+            Shared::new(settings, decider.clone(), counters.clone(), queue.clone(), self.ids, late, steering);
         let exporter = self.exporter.map(|mut exporter| {
             exporter.set_resource(&resource);
             SharedExporter::new(Box::new(ByteCapped::new(exporter, decider.clone(), spent)))

@@ -38,6 +38,7 @@ use crate::clock::Ticks;
 use crate::decider::Decider;
 use crate::export::{Patience, Queue, Upkeep};
 use crate::ids::Ids;
+use crate::late::{LateTraces, OpenRing, RootEnd};
 use crate::memory_budget::MemoryBudget;
 use crate::record::{Body, Fields};
 use crate::settings::Settings;
@@ -45,7 +46,6 @@ use crate::stack::{self, Owner};
 use crate::stats::{Counters, Stats, TailStats};
 use crate::steering::Steering;
 use crate::table::{Entry, Table};
-use crate::tail::{Keeper, OpenRing, RootEnd};
 use crate::traces::Traces;
 
 /// State shared by all layers of one builder, across subscribers.
@@ -63,7 +63,7 @@ pub(crate) struct Shared {
     /// The bytes of open spans, across subscribers.
     budget: Arc<MemoryBudget>,
     /// `None` unless traces are kept late.
-    tail: Option<Keeper>,
+    late: Option<LateTraces>,
 }
 
 /// A layer's state on one subscriber.
@@ -82,7 +82,7 @@ impl Shared {
         counters: Arc<Counters>,
         queue: Arc<Queue>,
         ids: Ids,
-        tail: Option<Keeper>,
+        late: Option<LateTraces>,
         steering: Steering,
     ) -> Arc<Self> {
         let trace_age = decider.clock().ticks_of(settings.bounds.trace_age);
@@ -97,7 +97,7 @@ impl Shared {
             settings,
             trace_age,
             budget,
-            tail,
+            late,
         })
     }
 
@@ -113,15 +113,15 @@ impl Shared {
         &self.queue
     }
 
-    pub(crate) fn tail(&self) -> Option<&Keeper> {
-        self.tail.as_ref()
+    pub(crate) fn late(&self) -> Option<&LateTraces> {
+        self.late.as_ref()
     }
 
     pub(crate) fn stats(&self) -> Stats {
         let counted = self.counters.read();
         Stats {
-            tail: match &self.tail {
-                Some(keeper) => keeper.stats(counted.tail.clone(), &self.traces),
+            tail: match &self.late {
+                Some(late) => late.stats(counted.tail.clone(), &self.traces),
                 None => TailStats::default(),
             },
             open_bytes: self.budget.used() as u64,
@@ -139,10 +139,10 @@ impl Shared {
     /// Queues the ended spans of open traces and stops recording. Spans that are still open are
     /// lost when they end.
     pub(crate) fn close(&self, patience: Patience) {
-        if let Some(keeper) = &self.tail {
+        if let Some(late) = &self.late {
             // Close the ring first, so that traces that no policy keeps stop evicting others from
             // it.
-            keeper.hold_no_more();
+            late.close();
         }
         if !self.queue.is_closed() {
             self.flush_traces(patience);
@@ -155,20 +155,20 @@ impl Shared {
         self.flush_traces(Patience::None);
         // No thread waits on a closed queue, so patience has no effect here.
         self.end_old(Ticks::MAX, patience, || true);
-        if let Some(keeper) = &self.tail {
-            keeper.give_up_all();
+        if let Some(late) = &self.late {
+            late.give_up_all();
         }
     }
 
     /// Puts provisional traces that began before `before` to the policies, although their root is
     /// open.
     fn end_old(&self, before: Ticks, patience: Patience, goes_on: impl Fn() -> bool) {
-        let Some(keeper) = &self.tail else { return };
-        let ring = OpenRing { keeper, traces: &self.traces };
+        let Some(late) = &self.late else { return };
+        let ring = OpenRing { late, traces: &self.traces };
         let clock = self.decider.clock();
         self.traces.take_old(before, &ring, goes_on, |whole| {
             let root = RootEnd::now(&self.decider, clock.nanos_between(whole.opened, clock.ticks()));
-            keeper.end_trace(whole, root, &self.traces, (&self.queue, patience));
+            late.end_trace(whole, root, &self.traces, (&self.queue, patience));
         });
     }
 }
@@ -182,8 +182,8 @@ impl Upkeep for Shared {
         // This thread frees the queue's space, so it must not wait for it. The rest is done next
         // time.
         self.end_old(before, Patience::None, || !self.queue.makes_wait());
-        if let Some(keeper) = &self.tail {
-            keeper.expire();
+        if let Some(late) = &self.late {
+            late.expire();
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The handle of a running layer: counts, flush and shutdown, and its changes at run time.
 
+mod late;
 mod steer;
-mod tail;
 
 use std::fmt;
 use std::sync::Arc;

@@ -21,8 +21,8 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::handle::Handle;
+use crate::late::Announcement;
 use crate::remote_parent::RemoteParentLayer;
-use crate::tail::News;
 
 /// The header's name.
 pub const KEEP_HEADER: HeaderName = HeaderName::from_static("astracer-keep");
@@ -155,7 +155,7 @@ impl KeepCallsLayer {
 
     fn tell(&self, peer: &Heard, headers: &mut HeaderMap) -> Option<Told> {
         let heard = peer.load(Ordering::Relaxed);
-        let News { ids, all, untold } = self.handle.news_after(heard);
+        let Announcement { ids, all, unannounced } = self.handle.announcement_after(heard);
         // If several requests start at once, only one carries the announcement. Relaxed: the number
         // guards no other memory; the ids were read under a lock.
         if ids.is_empty() || peer.compare_exchange(heard, all, Ordering::Relaxed, Ordering::Relaxed).is_err()
@@ -168,7 +168,7 @@ impl KeepCallsLayer {
             headers.insert(KEEP_HEADER, value);
         }
         let (handle, peer) = (self.handle.clone(), peer.clone());
-        Some(Told { handle, peer, heard, all, named, untold, is_answered: false })
+        Some(Told { handle, peer, heard, all, named, unannounced, is_answered: false })
     }
 
     fn peer<A>(&self, request: &Request<A>) -> Option<&Heard> {
@@ -258,7 +258,7 @@ struct Told {
     /// The traces of that difference that the request names, and those that it leaves out. A trace
     /// of several parts counts once.
     named: u64,
-    untold: u64,
+    unannounced: u64,
     is_answered: bool,
 }
 
@@ -273,9 +273,9 @@ impl Drop for Told {
         let goes_back =
             || self.peer.compare_exchange(self.all, self.heard, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         if self.is_answered {
-            self.handle.count_untold(self.untold);
+            self.handle.count_unannounced(self.unannounced);
         } else if !goes_back() {
-            self.handle.count_untold(self.named + self.untold);
+            self.handle.count_unannounced(self.named + self.unannounced);
         }
     }
 }

@@ -143,6 +143,7 @@ mod inside;
 mod keep_header;
 mod kept_keys;
 mod key;
+mod late;
 mod layer;
 mod live;
 mod memory_budget;
@@ -166,7 +167,6 @@ mod steering;
 mod subscriber;
 mod sync;
 mod table;
-mod tail;
 #[cfg(test)]
 mod test_callsite;
 mod thread;
@@ -175,7 +175,7 @@ mod traces;
 mod weight;
 mod why;
 
-pub use astracer_samplers::tail::{Histogram, KeyOutcomes, PolicyCounts, Provisional, Tail};
+pub use astracer_samplers::tail::{Histogram, KeyOutcomes, PolicyCounts, ProvisionalMode, Tail};
 pub use astracer_samplers::{
     Allowance, Budget, Cap, Config as SamplerConfig, KeyRule, Limits as SamplerLimits, Override,
     RandomSource, Reason, Snapshot,
@@ -193,6 +193,7 @@ pub use handle::{ExportError, Handle, ShutdownGuard};
 #[cfg(feature = "http")]
 pub use keep_header::{KEEP_HEADER, Keep, KeepCalls, KeepCallsLayer, KeepFuture, KeepLayer};
 pub use key::{Key, Root};
+pub use late::{TailSpan, TailTrace};
 pub use layer::AstracerLayer;
 #[cfg(feature = "polling")]
 pub use polling::Polling;
@@ -206,7 +207,6 @@ pub use span_ext::{OpenTelemetrySpanExt, SetParentError, get_otel_context};
 pub use stats::{GivenUpTraces, Losses, OwnPolicyFaults, Stats, TailStats};
 pub use steering::{KeyStats, SteerError};
 pub use subscriber::AstracerSubscriber;
-pub use tail::{TailSpan, TailTrace};
 pub use why::Explanation;
 
 /// Compiles the code blocks of the guides, so that they stay correct.

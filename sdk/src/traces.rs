@@ -20,7 +20,7 @@ mod provisional;
 
 use std::sync::{Arc, OnceLock};
 
-pub(crate) use self::provisional::{EndedSpan, Provisional, RingCapacity};
+pub(crate) use self::provisional::{EndedSpan, ProvisionalTrace, RingCapacity};
 
 use crate::clock::Ticks;
 use crate::export::{Patience, Queue};

@@ -15,7 +15,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use astracer::{Provisional, RemoteParentLayer, Tail};
+use astracer::{ProvisionalMode, RemoteParentLayer, Tail};
 use astracer_examples::load::{Load, ORDERS};
 use astracer_examples::quotes::{self, Quotes};
 use astracer_examples::shop;
@@ -35,7 +35,7 @@ const REQUESTS: u64 = 40_000;
 const CONNECTIONS: u32 = 8;
 
 /// Name, subscriber, sampler, and which dropped traces are recorded for the policy `error()`.
-type Case = (&'static str, Tracing, &'static str, Option<Provisional>);
+type Case = (&'static str, Tracing, &'static str, Option<ProvisionalMode>);
 
 const CASES: [Case; 24] = [
     ("axum, no tracing", Tracing::Off, "never", None),
@@ -56,17 +56,22 @@ const CASES: [Case; 24] = [
     ("tonic, stock, kept", Tracing::Stock, "always", None),
     ("axum, 1 % fail, no tracing", Tracing::Off, "never", None),
     ("axum, 1 % fail, subscriber, 1 %", Tracing::Astracer, "ratio:0.01", None),
-    ("axum, 1 % fail, subscriber, 1 %, counted", Tracing::Astracer, "ratio:0.01", Some(Provisional::Never)),
-    ("axum, 1 % fail, subscriber, 1 %, armed", Tracing::Astracer, "ratio:0.01", Some(Provisional::Armed)),
+    (
+        "axum, 1 % fail, subscriber, 1 %, counted",
+        Tracing::Astracer,
+        "ratio:0.01",
+        Some(ProvisionalMode::Never),
+    ),
+    ("axum, 1 % fail, subscriber, 1 %, armed", Tracing::Astracer, "ratio:0.01", Some(ProvisionalMode::Armed)),
     (
         "axum, 1 % fail, subscriber, 1 %, all recorded",
         Tracing::Astracer,
         "ratio:0.01",
-        Some(Provisional::Always),
+        Some(ProvisionalMode::Always),
     ),
     ("axum, 1 % fail, subscriber, kept", Tracing::Astracer, "always", None),
     ("axum, 1 % fail, stock, 1 %", Tracing::Stock, "ratio:0.01", None),
-    ("axum, 1 % fail, stock, 1 %, all recorded", Tracing::Stock, "ratio:0.01", Some(Provisional::Always)),
+    ("axum, 1 % fail, stock, 1 %, all recorded", Tracing::Stock, "ratio:0.01", Some(ProvisionalMode::Always)),
 ];
 
 /// The cases with the same service and load; the first of them is the baseline without tracing.

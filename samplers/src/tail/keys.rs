@@ -5,7 +5,7 @@
 //! sampler lives; readers take no lock. Counts lie in shards, each behind a lock that one thread of
 //! many takes at a time, for some ten nanoseconds.
 
-use super::arming::Provisional;
+use super::arming::ProvisionalMode;
 use super::budget::Meters;
 use super::exemplars::{Exemplar, Exemplars};
 use super::histogram::Histogram;
@@ -149,7 +149,7 @@ pub(super) struct Record {
     pub(super) meters: Box<[Meters]>,
 }
 
-const MODES: [Provisional; 3] = [Provisional::Never, Provisional::Armed, Provisional::Always];
+const MODES: [ProvisionalMode; 3] = [ProvisionalMode::Never, ProvisionalMode::Armed, ProvisionalMode::Always];
 
 /// Whether a time until which a key is armed lies so far ahead of this one that it is from before
 /// the clock was set back.
@@ -163,7 +163,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Record {
-    fn new(key: Option<&str>, mode: Provisional, shape: &Shape) -> Self {
+    fn new(key: Option<&str>, mode: ProvisionalMode, shape: &Shape) -> Self {
         let record = Record {
             key: key.map(Box::from),
             shards: (0..shape.shards.next_power_of_two()).map(|_| OnceLock::new()).collect(),
@@ -183,15 +183,15 @@ impl Record {
     }
 
     #[inline]
-    pub(super) fn mode(&self) -> Provisional {
+    pub(super) fn mode(&self) -> ProvisionalMode {
         match self.mode.load(Ordering::Relaxed) {
-            0 => Provisional::Never,
-            1 => Provisional::Armed,
-            _ => Provisional::Always,
+            0 => ProvisionalMode::Never,
+            1 => ProvisionalMode::Armed,
+            _ => ProvisionalMode::Always,
         }
     }
 
-    pub(super) fn set_mode(&self, mode: Provisional) {
+    pub(super) fn set_mode(&self, mode: ProvisionalMode) {
         let place = MODES.iter().position(|known| *known == mode).unwrap_or_default();
         self.mode.store(place as u64, Ordering::Relaxed);
     }
@@ -344,16 +344,16 @@ pub(super) struct Keys {
     taken: AtomicU64,
     /// Held while a record is made.
     making: Mutex<()>,
-    mode: Provisional,
-    mode_by_key: Arc<[(String, Provisional)]>,
+    mode: ProvisionalMode,
+    mode_by_key: Arc<[(String, ProvisionalMode)]>,
 }
 
 impl Keys {
     pub(super) fn new(
         keys_max: usize,
         shape: Shape,
-        mode: Provisional,
-        by_key: &[(String, Provisional)],
+        mode: ProvisionalMode,
+        by_key: &[(String, ProvisionalMode)],
     ) -> Self {
         // Those that are named have a record however many others there are.
         let keys_max = keys_max.saturating_add(by_key.len()).min(1 << 20);

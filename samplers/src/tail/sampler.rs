@@ -1,7 +1,7 @@
 //! The policies at work.
 
 use super::Tail;
-use super::arming::Provisional;
+use super::arming::ProvisionalMode;
 use super::budget::{self, Meters};
 use super::exemplars::Exemplar;
 use super::keys::{ARMED_MAX, KeyNumber, KeyOutcomes, Keys, Shape};
@@ -211,7 +211,7 @@ impl TailSampler {
 
     /// Which dropped traces of this key are recorded.
     #[inline]
-    pub fn provisional(&self, key: KeyNumber) -> Provisional {
+    pub fn provisional(&self, key: KeyNumber) -> ProvisionalMode {
         self.keys.record(key).mode()
     }
 
@@ -220,9 +220,9 @@ impl TailSampler {
     pub fn is_recorded(&self, key: KeyNumber, randomness: Randomness, now: Nanos) -> bool {
         let record = self.keys.record(key);
         match record.mode() {
-            Provisional::Never => false,
-            Provisional::Always => true,
-            Provisional::Armed => {
+            ProvisionalMode::Never => false,
+            ProvisionalMode::Always => true,
+            ProvisionalMode::Armed => {
                 // A head sampler drops by the high bits; these are the low ones.
                 record.is_armed(now) || randomness.get().is_multiple_of(SHARE) || record.is_early(FIRST)
             }
@@ -345,7 +345,7 @@ impl TailSampler {
     }
 
     /// Changes how dropped traces of a key are recorded. Returns whether the key is known.
-    pub fn set_provisional(&self, key: &str, provisional: Provisional) -> bool {
+    pub fn set_provisional(&self, key: &str, provisional: ProvisionalMode) -> bool {
         self.keys.find(key).map(|record| record.set_mode(provisional)).is_some()
     }
 

@@ -72,9 +72,9 @@ impl Core {
         };
         let shared = &*self.shared;
         shared.counters.ended();
-        if let Some(keeper) = &shared.tail {
+        if let Some(late) = &shared.late {
             let record = self.record_of(entry, metadata);
-            return self.end_recorded(keeper, entry, (header, &record), body);
+            return self.end_recorded(late, entry, (header, &record), body);
         }
         let bounds = (&*shared.queue, &shared.settings.bounds);
         shared.traces.end_span(entry.trace(), header, self.record_of(entry, metadata), body, bounds);
@@ -107,10 +107,10 @@ impl Core {
     /// Gives up a recorded trace in which no span has ended, because its root will never end and
     /// its slot would wait for that.
     fn give_up_empty(&self, root: &Entry) {
-        if let Some(keeper) = &self.shared.tail
+        if let Some(late) = &self.shared.late
             && self.shared.traces.give_back(root.trace())
         {
-            keeper.note_root_gone(root.trace_id(), GivenUp::Late);
+            late.note_root_given_up(root.trace_id(), GivenUp::Late);
         }
     }
 

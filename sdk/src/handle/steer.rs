@@ -178,7 +178,7 @@ impl Handle {
         let keys = self.keys();
         let name = shown_key(&note.key);
         let counts = keys.iter().find(|stats| stats.key.as_deref() == Some(&*name));
-        let late = shared.tail().and_then(|keeper| keeper.fate(trace_id));
+        let late = shared.late().and_then(|late| late.status(trace_id));
         Some(Explanation::new(note, counts.map(|stats| (stats.seen, stats.kept)), late))
     }
 

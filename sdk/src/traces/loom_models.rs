@@ -45,7 +45,7 @@ impl RingCapacity for Unbounded {
         true
     }
 
-    fn spare(&self) -> Box<Provisional> {
+    fn spare(&self) -> Box<ProvisionalTrace> {
         Box::default()
     }
 }

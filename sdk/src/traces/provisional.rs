@@ -2,7 +2,7 @@
 //!
 //! Their spans are collected like those of kept traces, but no part leaves early. The thread that
 //! ends the local root takes all of them and submits the trace to the policies. Their bytes are
-//! charged to the ring's budget ([`crate::tail`]), not to that of open spans.
+//! charged to the ring's budget ([`crate::late`]), not to that of open spans.
 //!
 //! A slot's *marks* are one word that also holds the turn they belong to, so that a late mark never
 //! applies to the slot's next trace. They say that the trace is provisional, and the highest
@@ -31,7 +31,7 @@ const SEVERITY: u64 = 3;
 /// The spans of a provisional trace, taken out of its slot. Until they are, it holds no
 /// reservation: an empty one is reused for another trace.
 #[derive(Debug)]
-pub(crate) struct Provisional {
+pub(crate) struct ProvisionalTrace {
     pub(crate) header: Header,
     pub(crate) buffer: Buffer,
     pub(crate) reservation: Reservation,
@@ -43,10 +43,10 @@ pub(crate) struct Provisional {
     pub(crate) part: TraceRef,
 }
 
-impl Default for Provisional {
+impl Default for ProvisionalTrace {
     /// No spans, and an invalid trace id.
     fn default() -> Self {
-        Provisional {
+        ProvisionalTrace {
             header: Header {
                 trace_id: TraceId::INVALID,
                 flags: TraceFlags::default(),
@@ -76,7 +76,7 @@ pub(crate) enum EndedSpan {
     /// The trace left its slot before this span ended. Boxed, because few spans are late.
     Late(Box<(Header, Record)>),
     /// The span is the root, so the trace is complete.
-    Whole(Box<Provisional>),
+    Whole(Box<ProvisionalTrace>),
 }
 
 /// The capacity for provisional traces.
@@ -88,8 +88,8 @@ pub(crate) trait RingCapacity {
     /// that is not possible. The caller holds the lock of a slot.
     fn reserve(&self, reservation: &mut Reservation, bytes: usize, severity: Severity) -> bool;
 
-    /// An empty [`Provisional`], for a trace that leaves its slot.
-    fn spare(&self) -> Box<Provisional>;
+    /// An empty [`ProvisionalTrace`], for a trace that leaves its slot.
+    fn spare(&self) -> Box<ProvisionalTrace>;
 }
 
 fn severity_of(mark: u64) -> Severity {
@@ -293,7 +293,7 @@ impl Traces {
         (number, slot): (u32, &Slot),
         gathered: &mut Gathered,
         ring: &dyn RingCapacity,
-    ) -> Option<Box<Provisional>> {
+    ) -> Option<Box<ProvisionalTrace>> {
         let turn = slot.turn.load(Ordering::Relaxed);
         let header = gathered.header.take().filter(|_| !gathered.buffer.records.is_empty());
         let whole = header.map(|header| {
@@ -327,7 +327,7 @@ impl Traces {
         before: Ticks,
         ring: &dyn RingCapacity,
         goes_on: impl Fn() -> bool,
-        mut f: impl FnMut(Box<Provisional>),
+        mut f: impl FnMut(Box<ProvisionalTrace>),
     ) {
         // The Acquire pairs with the Release in `take_marked`: if the slot is old, its marks are
         // visible.

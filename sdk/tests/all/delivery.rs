@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use astracer_sdk::{CountingExporter, Exported, Losses, Provisional, Tail, WhenFull};
+use astracer_sdk::{CountingExporter, Exported, Losses, ProvisionalMode, Tail, WhenFull};
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tracing::{Span, error, info_span};
@@ -363,7 +363,7 @@ fn a_flush_waits_for_space_where_the_service_does() {
 fn old_failed_traces(
     change: impl FnOnce(astracer_sdk::Builder) -> astracer_sdk::Builder,
 ) -> (World, Vec<Span>) {
-    let tail = "error()".parse::<Tail>().unwrap().with_provisional(Provisional::Always);
+    let tail = "error()".parse::<Tail>().unwrap().with_provisional(ProvisionalMode::Always);
     let world = world(|builder| {
         let builder = builder.with_sampler("never".parse().unwrap()).with_tail(tail);
         change(builder.with_batch_spans(1).with_queue_traces_max(2))

@@ -391,7 +391,7 @@ fn policies_at_the_end_see_nothing_behind_the_gate() {
     for dropped_spans in BOTH {
         let world = world(|builder| {
             let tail = "error".parse::<astracer_sdk::Tail>().unwrap();
-            let tail = tail.with_provisional(astracer_sdk::Provisional::Always);
+            let tail = tail.with_provisional(astracer_sdk::ProvisionalMode::Always);
             builder.with_sampler("every:2".parse().unwrap()).with_tail(tail)
         });
         let gated = Gated::new(dropped_spans, world.astracer.sampler.clone());

@@ -6,7 +6,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
-use astracer_sdk::{KEEP_HEADER, KeepCallsLayer, KeepLayer, Provisional, RemoteParentLayer, Tail};
+use astracer_sdk::{KEEP_HEADER, KeepCallsLayer, KeepLayer, ProvisionalMode, RemoteParentLayer, Tail};
 use http::{Request, Response};
 use opentelemetry::propagation::{Injector, TextMapPropagator as _};
 use opentelemetry::{Context, TraceId};
@@ -31,7 +31,7 @@ const PEER: &str = "next.example:8080";
 fn node(next: Option<Node>, tells: bool) -> Node {
     let world = world(|builder| {
         let tail: Tail = "error".parse().unwrap();
-        let tail = tail.with_provisional(Provisional::Always);
+        let tail = tail.with_provisional(ProvisionalMode::Always);
         builder.with_sampler("never".parse().unwrap()).with_tail(tail)
     });
     let client = KeepCallsLayer::new(world.handle.clone());
@@ -282,8 +282,8 @@ fn a_trace_of_several_parts_that_a_peer_was_not_told_of_is_one() {
     node.serve(request(8));
     assert!(is_answered(call()));
     drop(first);
-    let untold = || node.world.handle.stats().tail.untold;
-    assert_eq!(untold(), 1, "7");
+    let unannounced = || node.world.handle.stats().tail.unannounced;
+    assert_eq!(unannounced(), 1, "7");
     // The next request has space for the last 16.
     (0..2).for_each(|_| drop(node.serve(request(9))));
     (100..116).for_each(|trace| {
@@ -291,7 +291,7 @@ fn a_trace_of_several_parts_that_a_peer_was_not_told_of_is_one() {
         node.serve(request(trace));
     });
     assert!(is_answered(call()));
-    assert_eq!(untold(), 2, "9 too");
+    assert_eq!(unannounced(), 2, "9 too");
     assert_eq!(wire.0.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 16]);
 }
 
@@ -343,7 +343,7 @@ fn is_answered(call: impl Future<Output = Result<Response<()>, &'static str>>) -
 }
 
 /// Overlapping requests, some of them without a response. Each kept trace is named in a request
-/// that gets one, or counted in `untold`.
+/// that gets one, or counted in `unannounced`.
 #[test]
 fn traces_that_a_peer_was_not_told_of_are_counted() {
     for seed in 0..100_u64 {
@@ -390,9 +390,9 @@ fn traces_that_a_peer_was_not_told_of_are_counted() {
         let (call, ids) = call("/");
         assert!(is_answered(call));
         told.extend(ids);
-        let (all, untold) = (told.len() as u64, node.world.handle.stats().tail.untold);
+        let (all, unannounced) = (told.len() as u64, node.world.handle.stats().tail.unannounced);
         told.sort_unstable();
         told.dedup();
-        assert_eq!((told.len() as u64, told.len() as u64 + untold), (all, kept), "seed {seed}");
+        assert_eq!((told.len() as u64, told.len() as u64 + unannounced), (all, kept), "seed {seed}");
     }
 }

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use astracer_samplers::Nanos;
-use astracer_sdk::{ContextMode, DroppedSpans, Provisional, Start, Tail};
+use astracer_sdk::{ContextMode, DroppedSpans, ProvisionalMode, Start, Tail};
 
 use self::checks::{Kept, check_budgets, check_calls, check_exported, check_law};
 use self::service::service;
@@ -91,7 +91,7 @@ struct Setup {
     start: Start,
     context: ContextMode,
     samplers: [&'static str; 2],
-    provisional: Provisional,
+    provisional: ProvisionalMode,
     budget: Budget,
     own: Own,
     ring_bytes: usize,
@@ -115,10 +115,10 @@ impl Setup {
             context: random.one_of(&[ContextMode::Off, ContextMode::Ids, ContextMode::Recording]),
             samplers: [random.one_of(&["never", "ratio:0.3"]), random.one_of(&["never", "ratio:0.1"])],
             provisional: random.one_of(&[
-                Provisional::Always,
-                Provisional::Always,
-                Provisional::Armed,
-                Provisional::Never,
+                ProvisionalMode::Always,
+                ProvisionalMode::Always,
+                ProvisionalMode::Armed,
+                ProvisionalMode::Never,
             ]),
             budget: if random.one_in(2) { NO_BUDGET } else { random.one_of(&BUDGETS) },
             own: random.one_of(&[Own::Wants, Own::Panics, Own::CallsBack]),

@@ -22,7 +22,7 @@ mod world;
 
 use std::time::{Duration, Instant, SystemTime};
 
-use astracer_sdk::{ContextMode, DroppedSpans, Provisional, Start, Stats};
+use astracer_sdk::{ContextMode, DroppedSpans, ProvisionalMode, Start, Stats};
 
 use self::compare::{Cramped, Names, Times};
 use self::driver::Driver;
@@ -176,7 +176,8 @@ fn session(pair: Pair, seed: u64) -> Session {
     Session { setup, programs }
 }
 
-const PROVISIONAL: [Provisional; 3] = [Provisional::Never, Provisional::Armed, Provisional::Always];
+const PROVISIONAL: [ProvisionalMode; 3] =
+    [ProvisionalMode::Never, ProvisionalMode::Armed, ProvisionalMode::Always];
 
 const ERROR: LatePolicy = LatePolicy { text: "error()", name: "error", budget: None, slow: None };
 const SLOW: LatePolicy = LatePolicy { text: "slow:9us()", name: "slow", budget: None, slow: Some(9) };
@@ -198,7 +199,7 @@ const TIMELESS: [&[LatePolicy]; 6] =
 fn late_setup(random: &mut Random, is_timed: bool) -> LateSetup {
     let policies = if is_timed { POLICIES } else { TIMELESS };
     LateSetup {
-        provisional: Provisional::Always,
+        provisional: ProvisionalMode::Always,
         policies: policies[random.below(policies.len())],
         holds: !random.one_in(3),
         steps: None,

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use astracer_samplers::Nanos;
-use astracer_sdk::{OpenTelemetrySpanExt as _, Provisional, TailSpan, TailTrace};
+use astracer_sdk::{OpenTelemetrySpanExt as _, ProvisionalMode, TailSpan, TailTrace};
 use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceState};
 use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 use opentelemetry_sdk::trace::SpanData;
@@ -191,8 +191,8 @@ fn a_root_that_ends_late_puts_its_trace_to_the_policies_again() {
 #[test]
 fn an_error_in_a_trace_whose_root_is_open_arms_its_key() {
     for is_late in [false, true] {
-        let tail = tail("error()").with_provisional(Provisional::Armed);
-        let world = dropping(tail.with_provisional_of("GET /cart", Provisional::Always));
+        let tail = tail("error()").with_provisional(ProvisionalMode::Armed);
+        let world = dropping(tail.with_provisional_of("GET /cart", ProvisionalMode::Always));
         let spans = world.run(|| {
             let long = root();
             let fails = || long.in_scope(|| info_span!("fails").in_scope(|| error!("failed")));

@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier};
 use std::task::{Context as TaskContext, Waker};
 use std::thread;
 
-use astracer_sdk::{ContextMode, DroppedSpans, Provisional, Tail};
+use astracer_sdk::{ContextMode, DroppedSpans, ProvisionalMode, Tail};
 use opentelemetry::Context;
 use opentelemetry::trace::TraceContextExt as _;
 use tracing::dispatcher::with_default;
@@ -382,7 +382,7 @@ fn a_thread_needs_little_stack() {
             let builder = builder.with_context_mode(ContextMode::Recording);
             let builder = builder.with_sampler(sampler.parse().unwrap());
             match policies.parse::<Tail>() {
-                Ok(tail) => builder.with_tail(tail.with_provisional(Provisional::Always)),
+                Ok(tail) => builder.with_tail(tail.with_provisional(ProvisionalMode::Always)),
                 Err(_) => builder,
             }
         }));

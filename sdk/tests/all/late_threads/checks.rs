@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use astracer_sdk::{Provisional, Stats};
+use astracer_sdk::{ProvisionalMode, Stats};
 
 use super::model::{KEYS, Seen, calls};
 use super::service::Service;
@@ -83,7 +83,7 @@ pub(super) fn check_calls(service: &Service) -> Result<(), String> {
             return Err(format!("{key} has no counts: {expected:?}"));
         };
         let (least, most) = match setup.provisional {
-            Provisional::Always if !setup.ages => (expected.errors.1, expected.errors.1),
+            ProvisionalMode::Always if !setup.ages => (expected.errors.1, expected.errors.1),
             _ if setup.ages => (0, expected.errors.1),
             _ => expected.errors,
         };
@@ -114,7 +114,7 @@ pub(super) fn check_exported(service: &Service, seen: &Seen, stats: &Stats) -> R
             let is_wanted = trace.is_wanted && setup.own != Own::Panics;
             if failed || is_slow || is_wanted || asked {
                 missing += 1;
-                if setup.is_roomy() && setup.provisional == Provisional::Always {
+                if setup.is_roomy() && setup.provisional == ProvisionalMode::Always {
                     return Err(format!("{trace:?} was not kept: {stats:?}"));
                 }
             }
@@ -145,7 +145,7 @@ pub(super) fn check_exported(service: &Service, seen: &Seen, stats: &Stats) -> R
     if by_hand != stats.tail.kept_by_hand {
         return Err(format!("{by_hand} by hand: {stats:?}"));
     }
-    if missing > 0 && setup.provisional == Provisional::Always && setup.budget.text.is_empty() {
+    if missing > 0 && setup.provisional == ProvisionalMode::Always && setup.budget.text.is_empty() {
         let given_up = stats.tail.traces_given_up.ring_full + stats.tail.without_slot;
         if missing > given_up {
             return Err(format!("{missing} are missing that a policy wants: {stats:?}"));

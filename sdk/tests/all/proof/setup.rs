@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use astracer_sdk::{ContextMode, DroppedSpans, Provisional, Start};
+use astracer_sdk::{ContextMode, DroppedSpans, ProvisionalMode, Start};
 
 /// The settings that programs run with.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ impl Setup {
 /// The settings of late keeping.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LateSetup {
-    pub(crate) provisional: Provisional,
+    pub(crate) provisional: ProvisionalMode,
     pub(crate) policies: &'static [LatePolicy],
     /// Whether traces that no policy keeps are held. Otherwise they are given up at once.
     pub(crate) holds: bool,

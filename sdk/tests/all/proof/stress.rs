@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use astracer_sdk::{Astracer, Clock, ContextMode, DroppedSpans, ManualClock, Provisional, Stats, Tail, gate};
+use astracer_sdk::{
+    Astracer, Clock, ContextMode, DroppedSpans, ManualClock, ProvisionalMode, Stats, Tail, gate,
+};
 use opentelemetry::trace::{TraceContextExt as _, TracerProvider as _};
 use opentelemetry::{Context, SpanId, TraceId, Value};
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -164,7 +166,7 @@ pub(crate) fn run(seed: u64, load: Load, until: Option<Instant>, seen: &mut dyn 
     let checker = Checker::default();
     let builder = match load.late {
         Some(policies) => Astracer::builder()
-            .with_tail(policies.parse::<Tail>().unwrap().with_provisional(Provisional::Always)),
+            .with_tail(policies.parse::<Tail>().unwrap().with_provisional(ProvisionalMode::Always)),
         None => Astracer::builder(),
     };
     let astracer = builder

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use astracer::exporters::{OtlpMetrics, Protocol};
-use astracer::{Astracer, OutcomeMetrics, Provisional, Tail};
+use astracer::{Astracer, OutcomeMetrics, ProvisionalMode, Tail};
 use opentelemetry_sdk::trace::InMemorySpanExporter;
 use serde_json::Value;
 use tracing::{error, info_span};
@@ -79,7 +79,7 @@ fn run(protocol: Protocol, server: &str) {
     let tail: Tail = "error()".parse().unwrap();
     let astracer = Astracer::builder()
         .with_sampler("ratio:0.2".parse().unwrap())
-        .with_tail(tail.with_provisional(Provisional::Always))
+        .with_tail(tail.with_provisional(ProvisionalMode::Always))
         .with_resource(opentelemetry_sdk::Resource::builder().with_service_name(service.clone()).build())
         .with_exporter(spans.clone())
         .build()
