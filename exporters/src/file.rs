@@ -23,7 +23,7 @@ use astracer_model::Span;
 
 use crate::clock::{Clock, SystemClock};
 use crate::counts::{Counter, Delivery};
-use crate::destination::{Destination, Outcome};
+use crate::destination::{DeliveryReport, Destination};
 use crate::error::{ErrorKind, ExportError};
 
 mod folder;
@@ -79,7 +79,7 @@ pub enum Fsync {
 /// Reaction to the limit on the size of all files together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum WhenFull {
+pub enum WhenFilesFull {
     /// Delete the oldest files.
     #[default]
     DeleteOldest,
@@ -101,7 +101,7 @@ struct Settings {
     rotate_bytes: u64,
     rotate_age: Option<Duration>,
     total_bytes_max: u64,
-    when_full: WhenFull,
+    when_full: WhenFilesFull,
     fsync: Fsync,
     compression: Compression,
 }
@@ -135,7 +135,7 @@ impl FilesBuilder {
     }
 
     /// Sets the reaction to that limit.
-    pub fn with_when_full(mut self, when_full: WhenFull) -> Self {
+    pub fn with_when_full(mut self, when_full: WhenFilesFull) -> Self {
         self.settings.when_full = when_full;
         self
     }
@@ -227,7 +227,7 @@ impl Files {
                 rotate_bytes: 100 << 20,
                 rotate_age: None,
                 total_bytes_max: 1 << 30,
-                when_full: WhenFull::default(),
+                when_full: WhenFilesFull::default(),
                 fsync: Fsync::default(),
                 compression: Compression::default(),
             },
@@ -283,10 +283,10 @@ impl Files {
 }
 
 impl Destination for Files {
-    fn deliver(&self, spans: &[Span<'_>]) -> Outcome {
+    fn deliver(&self, spans: &[Span<'_>]) -> DeliveryReport {
         let mut state = self.lock();
         let now = self.clock.now();
-        let mut outcome = Outcome::default();
+        let mut outcome = DeliveryReport::default();
         for spans in spans.chunks(SPANS_PER_LINE_MAX) {
             match state.write(spans, &self.settings, now) {
                 Ok(()) => {
@@ -444,7 +444,7 @@ impl State {
         if fits(self) {
             return Ok(());
         }
-        if settings.when_full == WhenFull::Refuse || bytes > settings.total_bytes_max {
+        if settings.when_full == WhenFilesFull::Refuse || bytes > settings.total_bytes_max {
             return Err(full(self));
         }
         while !fits(self) {

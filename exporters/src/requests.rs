@@ -7,7 +7,7 @@ use astracer_model::Span;
 
 use crate::availability::Availability;
 use crate::counts::{Counter, Delivery};
-use crate::destination::{Attempt, Outcome};
+use crate::destination::{Attempt, DeliveryReport};
 use crate::error::{ErrorKind, ExportError};
 use crate::sending::Sending;
 
@@ -50,7 +50,7 @@ struct Call<'c, W> {
     deadline: Option<Duration>,
     /// Limit on the time of one attempt.
     timeout: Duration,
-    outcome: Outcome,
+    outcome: DeliveryReport,
     settled: usize,
     /// It came after the shutdown.
     is_late: bool,
@@ -69,7 +69,7 @@ impl Requests {
     }
 
     /// Sends spans with retries. One failed request does not keep the others from being sent.
-    pub(crate) fn deliver<W: Wire>(&self, wire: &W, spans: &[Span<'_>]) -> Outcome {
+    pub(crate) fn deliver<W: Wire>(&self, wire: &W, spans: &[Span<'_>]) -> DeliveryReport {
         self.call(wire, spans, Some(self.availability.deadline()), self.timeout).outcome
     }
 
@@ -85,7 +85,7 @@ impl Requests {
         deadline: Option<Duration>,
         timeout: Duration,
     ) -> Attempt {
-        let (outcome, is_late) = (Outcome::default(), self.availability.is_closed());
+        let (outcome, is_late) = (DeliveryReport::default(), self.availability.is_closed());
         let mut call =
             Call { wire, bytes_max: self.bytes_max, deadline, timeout, outcome, settled: 0, is_late };
         if !spans.is_empty() {

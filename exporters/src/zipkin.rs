@@ -9,7 +9,7 @@ use http::uri::Uri;
 
 use crate::config::ConfigError;
 use crate::counts::{Counter, Delivery};
-use crate::destination::{Attempt, Destination, Outcome};
+use crate::destination::{Attempt, DeliveryReport, Destination};
 use crate::error::ExportError;
 use crate::http::Client;
 use crate::requests::{Requests, Wire};
@@ -144,7 +144,7 @@ impl Wire for Json {
 }
 
 impl Destination for Zipkin {
-    fn deliver(&self, spans: &[Span<'_>]) -> Outcome {
+    fn deliver(&self, spans: &[Span<'_>]) -> DeliveryReport {
         self.requests.deliver(&self.wire, spans)
     }
 

@@ -34,7 +34,7 @@ use crate::late::{LateTraces, OwnPolicy};
 use crate::layer::AstracerLayer;
 use crate::propagation::Propagator;
 use crate::sampler::AstracerSampler;
-use crate::settings::{ContextMode, DroppedSpans, Settings, SpanLimits, Start, WhenFull};
+use crate::settings::{ContextMode, DroppedSpans, Settings, SpanLimits, Start, WhenQueueFull};
 use crate::stats::Counters;
 use crate::steering::{Spending, Steering};
 use crate::subscriber::AstracerSubscriber;
@@ -370,7 +370,7 @@ impl Builder {
     }
 
     /// Sets the reaction to ended traces when the queue is full; by default new ones are shed.
-    pub fn with_when_full(mut self, when_full: WhenFull) -> Self {
+    pub fn with_when_full(mut self, when_full: WhenQueueFull) -> Self {
         self.settings.bounds.when_full = when_full;
         self
     }

@@ -98,7 +98,7 @@
 //!   the common path. Key functions, policies and `Debug` impls run without a lock of this crate
 //!   held. A panic in a key function or a policy is caught and counted.
 //! - **No waiting for the exporter.** Exports run on their own threads. When the queue is full,
-//!   traces are shed by the rule of [`WhenFull`]; only [`WhenFull::Block`] makes the thread that
+//!   traces are shed by the rule of [`WhenQueueFull`]; only [`WhenQueueFull::Block`] makes the thread that
 //!   ends a span wait, for a bounded time.
 //! - **Bounded memory.** Open spans take at most 128 MiB and the queue 32 MiB by default
 //!   ([`Builder::with_open_bytes_max`], [`Builder::with_queue_bytes_max`]).
@@ -189,7 +189,7 @@ pub use endpoint::Endpoint;
 pub use export::{CountingExporter, Exported};
 pub use fault::{Fault, OnFault};
 pub use gate::{Gate, gate};
-pub use handle::{ExportError, Handle, ShutdownGuard};
+pub use handle::{FlushError, Handle, ShutdownGuard};
 #[cfg(feature = "http")]
 pub use keep_header::{KEEP_HEADER, Keep, KeepCalls, KeepCallsLayer, KeepFuture, KeepLayer};
 pub use key::{Key, Root};
@@ -202,7 +202,7 @@ pub use propagation::Propagator;
 pub use remote_parent::{RemoteParent, RemoteParentFuture, RemoteParentLayer, remote_parent};
 pub use rules::DryRunStats;
 pub use sampler::AstracerSampler;
-pub use settings::{ContextMode, DroppedSpans, SpanLimits, Start, WhenFull};
+pub use settings::{ContextMode, DroppedSpans, SpanLimits, Start, WhenQueueFull};
 pub use span_ext::{OpenTelemetrySpanExt, SetParentError, get_otel_context};
 pub use stats::{GivenUpTraces, Losses, OwnPolicyFaults, Stats, TailStats};
 pub use steering::{KeyStats, SteerError};

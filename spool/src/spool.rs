@@ -26,7 +26,7 @@ pub enum Sync {
 /// Reaction to an append at the limit on bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum WhenFull {
+pub enum WhenSpoolFull {
     /// The new record is refused.
     #[default]
     Refuse,
@@ -42,7 +42,7 @@ pub struct Settings {
     max_bytes: u64,
     max_age: Duration,
     dead_letter_bytes: u64,
-    when_full: WhenFull,
+    when_full: WhenSpoolFull,
     sync: Sync,
 }
 
@@ -53,7 +53,7 @@ impl Default for Settings {
             max_bytes: 1 << 30,
             max_age: Duration::from_secs(24 * 3600),
             dead_letter_bytes: 64 << 20,
-            when_full: WhenFull::default(),
+            when_full: WhenSpoolFull::default(),
             sync: Sync::default(),
         }
     }
@@ -85,7 +85,7 @@ impl Settings {
     }
 
     /// Sets what happens when the limit on bytes is reached.
-    pub fn with_when_full(mut self, when_full: WhenFull) -> Self {
+    pub fn with_when_full(mut self, when_full: WhenSpoolFull) -> Self {
         self.when_full = when_full;
         self
     }
@@ -128,7 +128,7 @@ pub struct Record {
 /// Outcome of an attempt to deliver the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Outcome<'r> {
+pub enum Settlement<'r> {
     /// The record is done.
     Delivered,
     /// The rest of the record will never be taken: it goes to the dead letters, with this reason.
@@ -330,10 +330,10 @@ impl Spool {
         }
         while self.live.bytes() + self.live.bytes_for(payload.len()) > max_bytes {
             let full = full(&self.live);
-            if self.settings.when_full == WhenFull::Refuse && !self.drop_settled_tail() {
+            if self.settings.when_full == WhenSpoolFull::Refuse && !self.drop_settled_tail() {
                 return Err(full);
             }
-            if self.settings.when_full == WhenFull::DropOldest {
+            if self.settings.when_full == WhenSpoolFull::DropOldest {
                 if self.live.segments.is_empty() {
                     return Err(full);
                 }
@@ -429,15 +429,15 @@ impl Spool {
     }
 
     /// Notes the outcome of the record at the head. Another record's is ignored.
-    pub fn settle(&mut self, record: &Record, outcome: Outcome<'_>) {
+    pub fn settle(&mut self, record: &Record, settlement: Settlement<'_>) {
         let Some(head) = self.head.filter(|head| head.id == record.id) else { return };
         let left = head.spans - head.settled;
         let up_to = |settled: u32| settled.clamp(head.settled, head.spans) - head.settled;
-        let (done, rejected, reason) = match outcome {
-            Outcome::Delivered => (left, 0, ""),
-            Outcome::Rejected(reason) => (left, left, reason),
-            Outcome::Partly(settled) => (up_to(settled), 0, ""),
-            Outcome::PartlyRejected { settled, rejected, reason } => {
+        let (done, rejected, reason) = match settlement {
+            Settlement::Delivered => (left, 0, ""),
+            Settlement::Rejected(reason) => (left, left, reason),
+            Settlement::Partly(settled) => (up_to(settled), 0, ""),
+            Settlement::PartlyRejected { settled, rejected, reason } => {
                 let done = up_to(settled);
                 (done, rejected.min(done), reason)
             }

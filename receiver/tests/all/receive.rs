@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use astracer_exporters::spool::Settings;
 use astracer_exporters::{
-    Compression, Destination, ErrorKind, Files, Otlp, Protocol, Retry, Spooled, WhenFull,
+    Compression, Destination, ErrorKind, Files, Otlp, Protocol, Retry, Spooled, WhenFilesFull,
 };
 use astracer_formats::{otlp_json, otlp_proto};
 use astracer_model::{Problem, Sink, Span, SpanId, TraceId};
@@ -42,7 +42,7 @@ fn recorded(folder: &Path) -> Vec<Span<'static>> {
 }
 
 pub(crate) fn receiver(folder: &Path, limits: Limits, bytes_max: u64) -> Receiver {
-    let files = Files::builder(folder).with_total_bytes_max(bytes_max).with_when_full(WhenFull::Refuse);
+    let files = Files::builder(folder).with_total_bytes_max(bytes_max).with_when_full(WhenFilesFull::Refuse);
     let files = files.open().expect("a writable folder");
     Receiver::start(&["127.0.0.1:0".parse().expect("an address")], limits, files).expect("a free port")
 }
@@ -512,7 +512,7 @@ fn refusals_over_grpc_have_their_codes() {
 /// A receiver that forwards to `backend` through a spool of at most `spool_bytes`.
 fn forwarding(folder: &Path, files_bytes: u64, spool_bytes: u64, backend: SocketAddr) -> Receiver {
     let files = Files::builder(folder.join("files")).with_total_bytes_max(files_bytes);
-    let files = files.with_when_full(WhenFull::Refuse).open().expect("a writable folder");
+    let files = files.with_when_full(WhenFilesFull::Refuse).open().expect("a writable folder");
     let otlp =
         Otlp::builder().with_endpoint(format!("http://{backend}")).with_protocol(Protocol::HttpProtobuf);
     let spool = Spooled::builder(folder.join("spool"))

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use crate::record::Batch;
 
 /// Weight classes, by powers of two, for
-/// [`WhenFull::ShedLowestWeight`](crate::WhenFull::ShedLowestWeight).
+/// [`WhenQueueFull::ShedLowestWeight`](crate::WhenQueueFull::ShedLowestWeight).
 pub(super) const CLASSES: usize = 16;
 
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@
 //! when a worker collects it, it moves to the lists that all threads share.
 //!
 //! Batches are numbered when they enter the lists. A worker takes the lowest numbers first, up to
-//! the number of spans for one export. The rest stays in the lists, where [`WhenFull`] may shed it.
+//! the number of spans for one export. The rest stays in the lists, where [`WhenQueueFull`] may shed it.
 //! A flush is done when every batch below its number has been exported or lost.
 //!
 //! # Order
@@ -35,7 +35,7 @@ use self::heartbeat::Heartbeats;
 use super::lists::{CLASSES, Held, Lists};
 use super::ticket::Ticket;
 use crate::record::{Batch, Body, Buffer, Header, Record, weight_class};
-use crate::settings::{Bounds, WhenFull};
+use crate::settings::{Bounds, WhenQueueFull};
 use crate::stats::{Counted, Counters, Loss};
 use crate::steering::Flow;
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, lock, wait_for};
@@ -226,7 +226,7 @@ impl Queue {
     /// As [`Queue::wait_for_space`], but no longer than `patience` allows.
     #[inline]
     pub(crate) fn wait_patiently(&self, patience: Patience) {
-        if let WhenFull::Block(deadline) = self.bounds.when_full
+        if let WhenQueueFull::Block(deadline) = self.bounds.when_full
             && self.is_full()
         {
             match patience {
@@ -241,7 +241,7 @@ impl Queue {
 
     /// Whether a thread that hands over a trace now would have to wait.
     pub(crate) fn makes_wait(&self) -> bool {
-        matches!(self.bounds.when_full, WhenFull::Block(_)) && self.is_full()
+        matches!(self.bounds.when_full, WhenQueueFull::Block(_)) && self.is_full()
     }
 
     #[cold]
@@ -268,7 +268,7 @@ impl Queue {
     fn fits(&self, (bytes, traces): (usize, usize), shed: Held) -> bool {
         // Several threads may stop waiting at the same time and fill the queue again. The bound is
         // doubled for them, so that a thread that has waited is not turned away.
-        let factor = if matches!(self.bounds.when_full, WhenFull::Block(_)) { 2 } else { 1 };
+        let factor = if matches!(self.bounds.when_full, WhenQueueFull::Block(_)) { 2 } else { 1 };
         let fits = |held: &AtomicUsize, more: usize, less: usize, max: usize| {
             (held.load(Ordering::Relaxed) + more).saturating_sub(less) <= max.saturating_mul(factor)
         };
@@ -301,7 +301,7 @@ impl Queue {
 
     fn class_of(&self, header: &Header) -> u8 {
         match self.bounds.when_full {
-            WhenFull::ShedLowestWeight => weight_class(header, CLASSES),
+            WhenQueueFull::ShedLowestWeight => weight_class(header, CLASSES),
             _ => 0,
         }
     }
@@ -314,7 +314,7 @@ impl Queue {
         let loss = if self.closed.load(Ordering::Relaxed) {
             Some(Loss::ShutDown)
         } else {
-            (self.bounds.when_full == WhenFull::ShedNewest && self.is_full()).then_some(Loss::QueueFull)
+            (self.bounds.when_full == WhenQueueFull::ShedNewest && self.is_full()).then_some(Loss::QueueFull)
         };
         if let Some(loss) = loss {
             let mut shed = Batch::default();
@@ -392,18 +392,18 @@ impl Queue {
     /// The most that can be shed to make space for a batch.
     fn may_shed(&self, state: &State, instead_of: &Batch) -> Held {
         match self.bounds.when_full {
-            WhenFull::ShedOldest => state.lists.held_below(CLASSES),
-            WhenFull::ShedLowestWeight => state.lists.held_below(usize::from(instead_of.class)),
-            WhenFull::ShedNewest | WhenFull::Block(_) => Held::default(),
+            WhenQueueFull::ShedOldest => state.lists.held_below(CLASSES),
+            WhenQueueFull::ShedLowestWeight => state.lists.held_below(usize::from(instead_of.class)),
+            WhenQueueFull::ShedNewest | WhenQueueFull::Block(_) => Held::default(),
         }
     }
 
     /// Takes a batch that is shed for `instead_of` out of the lists.
     fn victim(&self, state: &mut State, instead_of: &Batch) -> Option<Box<Batch>> {
         match self.bounds.when_full {
-            WhenFull::ShedOldest => state.lists.pop_first(),
-            WhenFull::ShedLowestWeight => state.lists.pop_lightest(instead_of.class),
-            WhenFull::ShedNewest | WhenFull::Block(_) => None,
+            WhenQueueFull::ShedOldest => state.lists.pop_first(),
+            WhenQueueFull::ShedLowestWeight => state.lists.pop_lightest(instead_of.class),
+            WhenQueueFull::ShedNewest | WhenQueueFull::Block(_) => None,
         }
     }
 

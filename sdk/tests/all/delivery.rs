@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use astracer_sdk::{CountingExporter, Exported, Losses, ProvisionalMode, Tail, WhenFull};
+use astracer_sdk::{CountingExporter, Exported, Losses, ProvisionalMode, Tail, WhenQueueFull};
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tracing::{Span, error, info_span};
@@ -97,7 +97,7 @@ fn exports_in_flight_are_as_many_as_asked_for() {
 #[test]
 fn a_full_queue_keeps_what_its_policy_says() {
     for (when_full, kept) in
-        [(WhenFull::ShedNewest, ["0", "1", "2"]), (WhenFull::ShedOldest, ["0", "8", "9"])]
+        [(WhenQueueFull::ShedNewest, ["0", "1", "2"]), (WhenQueueFull::ShedOldest, ["0", "8", "9"])]
     {
         let gate = Gate::default();
         let world = world(|builder| {
@@ -193,7 +193,7 @@ fn a_service_that_is_told_to_wait_loses_nothing() {
     let gate = Gate::default();
     let world = world(|builder| {
         let builder = builder.with_batch_spans(1).with_queue_traces_max(2);
-        builder.with_when_full(WhenFull::Block(TIMEOUT)).with_exporter(gate.clone())
+        builder.with_when_full(WhenQueueFull::Block(TIMEOUT)).with_exporter(gate.clone())
     });
     thread::scope(|scope| {
         let opens = scope.spawn(|| {
@@ -215,7 +215,7 @@ fn a_service_that_is_told_to_wait_waits_no_longer_than_that() {
     let gate = Gate::default();
     let world = world(|builder| {
         let builder = builder.with_batch_spans(1).with_queue_traces_max(1);
-        builder.with_when_full(WhenFull::Block(Duration::from_millis(5))).with_exporter(gate.clone())
+        builder.with_when_full(WhenQueueFull::Block(Duration::from_millis(5))).with_exporter(gate.clone())
     });
     let start = Instant::now();
     traces(&world, 20);
@@ -338,7 +338,7 @@ fn a_flush_waits_for_space_where_the_service_does() {
     let gate = Gate::default();
     let world = world(|builder| {
         let builder = builder.with_batch_spans(1).with_queue_traces_max(2);
-        builder.with_when_full(WhenFull::Block(TIMEOUT)).with_exporter(gate.clone())
+        builder.with_when_full(WhenQueueFull::Block(TIMEOUT)).with_exporter(gate.clone())
     });
     let open: Vec<_> = tracing::dispatcher::with_default(&world.dispatch, || {
         let roots: Vec<_> = (0..20).map(|_| info_span!("root")).collect();
@@ -381,7 +381,7 @@ fn old_failed_traces(
 #[test]
 fn the_exporter_s_thread_does_not_wait_for_its_own_queue() {
     let (world, open) =
-        old_failed_traces(|builder| builder.with_when_full(WhenFull::Block(Duration::from_secs(3_600))));
+        old_failed_traces(|builder| builder.with_when_full(WhenQueueFull::Block(Duration::from_secs(3_600))));
     world.clock.advance(Duration::from_secs(1_000_000));
     for _ in 0..100 {
         world.handle.flush(TIMEOUT).unwrap();
@@ -398,7 +398,7 @@ fn the_exporter_s_thread_does_not_wait_for_its_own_queue() {
 fn a_shutdown_ends_in_time_where_the_service_waits() {
     let gate = Gate::default();
     let (world, open) = old_failed_traces(|builder| {
-        builder.with_when_full(WhenFull::Block(Duration::from_secs(5))).with_exporter(gate.clone())
+        builder.with_when_full(WhenQueueFull::Block(Duration::from_secs(5))).with_exporter(gate.clone())
     });
     let began = Instant::now();
     let error = world.handle.shutdown(Duration::from_millis(100)).unwrap_err();

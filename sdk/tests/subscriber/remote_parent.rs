@@ -109,8 +109,8 @@ fn a_caller_that_writes_the_other_form_of_b3_is_heard() {
                 assert_eq!(one(&spans, name).parent_span_id, 0x2b.into(), "{propagator:?}, {headers:?}");
             }
             assert_eq!(world.handle.stats().parents_kept, 2);
-            let heard = KeepLayer::new(world.handle.clone(), layer).hear(request(headers).headers());
-            assert_eq!(heard, Some(0x2a.into()), "{propagator:?}, {headers:?}");
+            let trace_id = KeepLayer::new(world.handle.clone(), layer).on_request(request(headers).headers());
+            assert_eq!(trace_id, Some(0x2a.into()), "{propagator:?}, {headers:?}");
         }
     }
 }

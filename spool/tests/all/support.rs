@@ -1,7 +1,7 @@
 //! Payloads that say which record they are, and a small generator of random numbers.
 
 use astracer_spool::testing::MemoryDisk;
-use astracer_spool::{Counts, Outcome, Settings, Spool};
+use astracer_spool::{Counts, Settings, Settlement, Spool};
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).
 pub(crate) struct Random(pub(crate) u64);
@@ -52,7 +52,7 @@ pub(crate) fn drain(spool: &mut Spool) -> Vec<u64> {
     let mut numbers = Vec::new();
     while let Some(record) = spool.peek(0).unwrap() {
         numbers.push(number(&record.payload));
-        spool.settle(&record, Outcome::Delivered);
+        spool.settle(&record, Settlement::Delivered);
         check_law(&spool.counts());
     }
     numbers

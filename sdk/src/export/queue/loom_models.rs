@@ -107,7 +107,7 @@ fn loom_a_flush_covers_the_spans_before_it() {
 fn loom_a_thread_that_waits_for_space_is_woken() {
     loom::model(|| {
         let bounds = Bounds {
-            when_full: WhenFull::Block(Duration::from_secs(3_600)),
+            when_full: WhenQueueFull::Block(Duration::from_secs(3_600)),
             queue_traces: 1,
             ..Settings::default().bounds
         };
