@@ -42,8 +42,8 @@ use tracing_subscriber::layer::{Context as LayerContext, Layered, SubscriberExt 
 use tracing_subscriber::registry::{Extensions, ExtensionsMut, LookupSpan, SpanData};
 use tracing_subscriber::{Layer, Registry};
 
-use crate::above::above_lost_on;
 use crate::core::{Core, LiveSpan, View};
+use crate::entryless::stand_in_on;
 use crate::record::EventTime;
 use crate::settings::ContextMode;
 
@@ -111,7 +111,7 @@ impl<'a> LookupSpan<'a> for Adapter {
     fn span_data(&'a self, id: &Id) -> Option<Asked<'a>> {
         let dispatch = self.dispatch.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
         let dispatch = dispatch.unwrap_or_else(Dispatch::none);
-        let (around, decided) = match self.core.view(id, || above_lost_on(&self.core, id, &dispatch)) {
+        let (around, decided) = match self.core.view(id, || stand_in_on(&self.core, id, &dispatch)) {
             View::Undecided(base) => (base.with_remote_span_context(untouched(id)), false),
             View::Decided(context) => (context, true),
         };

@@ -215,7 +215,7 @@ impl Core {
     fn with_table(table: Table, shared: Arc<Shared>) -> Arc<Self> {
         let core = Arc::new(Core { owner: Owner::new(), table, shared });
         known::add(&core);
-        stack::give_back_to(known::let_go_on);
+        stack::set_release(known::let_go_on);
         core
     }
 
@@ -264,7 +264,7 @@ impl Core {
     }
 
     /// Whether open spans without an entry may exist because they did not fit the budget. Only then
-    /// is `above_lost` called, because it looks into the span's extensions.
+    /// is `stand_in_of` called, because it looks into the span's extensions.
     pub(crate) fn has_refused(&self) -> bool {
         self.table.has_refused()
     }

@@ -20,12 +20,12 @@ use tracing_core::Metadata;
 
 use crate::clock::{Clock, Ticks};
 use crate::decision_time::DecisionTime;
-use crate::inside::Inside;
 use crate::kept_keys::{KeptKeys, KeyOf};
 use crate::key::{Key, Root};
 use crate::live::{Copied, Live};
 use crate::panics::caught;
 use crate::propagation::is_undecided;
+use crate::reentry::ReentryGuard;
 use crate::rules::Rules;
 use crate::stats::Counters;
 use crate::sync::statics::{AtomicBool, AtomicU64, Ordering};
@@ -429,7 +429,7 @@ impl Decider {
         if !self.key.is_custom() {
             return Cow::Borrowed(self.key.of(root, memory));
         }
-        let Some(_inside) = Inside::enter(&IN_KEY) else { return Cow::Borrowed(root.name()) };
+        let Some(_guard) = ReentryGuard::enter(&IN_KEY) else { return Cow::Borrowed(root.name()) };
         let of_root = || {
             self.key.of(root, memory);
             true

@@ -119,7 +119,6 @@
 //! - `polling`: `Builder::with_polled_parameters`, which fetches a parameters file from an `http`
 //!   URL; `polling-tls` adds `https`.
 
-mod above;
 #[cfg(feature = "bridge")]
 mod bridge;
 mod builder;
@@ -131,6 +130,7 @@ mod decider;
 mod decision_time;
 #[cfg(feature = "endpoint")]
 mod endpoint;
+mod entryless;
 mod export;
 mod fault;
 mod gate;
@@ -138,7 +138,6 @@ mod handle;
 mod heartbeat;
 mod housekeeping;
 mod ids;
-mod inside;
 #[cfg(feature = "http")]
 mod keep_header;
 mod kept_keys;
@@ -155,6 +154,7 @@ mod panics;
 mod polling;
 mod propagation;
 mod record;
+mod reentry;
 #[cfg(feature = "http")]
 mod remote_parent;
 mod rules;

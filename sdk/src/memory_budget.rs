@@ -54,7 +54,7 @@ impl MemoryBudget {
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
 
-    pub(crate) fn give_back(&self, bytes: usize) {
+    pub(crate) fn release(&self, bytes: usize) {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
@@ -99,7 +99,7 @@ impl Reservation {
         if less > 0
             && let Some(budget) = &self.budget
         {
-            budget.give_back(less);
+            budget.release(less);
             self.bytes = bytes;
         }
     }

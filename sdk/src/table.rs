@@ -188,7 +188,7 @@ impl Table {
         });
         if !is_new {
             // Another thread made the page first, or no page has this number.
-            self.budget.give_back(bytes);
+            self.budget.release(bytes);
         }
         entries.map(|entries| &**entries)
     }
@@ -206,7 +206,7 @@ impl Drop for Table {
             Entries::BySlab(shards) => pages(&**shards).map(<[Entry]>::len).sum(),
             Entries::Own(own) => own.pages().map(<[Entry]>::len).sum(),
         };
-        self.budget.give_back(entries * size_of::<Entry>());
+        self.budget.release(entries * size_of::<Entry>());
     }
 }
 

@@ -168,7 +168,7 @@ pub(super) fn of_dropped(base: &Context, ids: SpanContext) -> Context {
 
 /// The context of a span without an entry, made from that of the span that stands in for it. It has
 /// that span's ids, and records nothing.
-pub(super) fn of_lost(above: &Context) -> Context {
+pub(super) fn of_entryless(above: &Context) -> Context {
     above.with_remote_span_context(above.span().span_context().clone())
 }
 

@@ -108,7 +108,7 @@ impl Core {
     /// its slot would wait for that.
     fn give_up_empty(&self, root: &Entry) {
         if let Some(late) = &self.shared.late
-            && self.shared.traces.give_back(root.trace())
+            && self.shared.traces.free_if_empty(root.trace())
         {
             late.note_root_given_up(root.trace_id(), GivenUp::Late);
         }

@@ -199,7 +199,7 @@ struct UnusedSlot<'a>(&'a Traces, Option<TraceRef>);
 impl Drop for UnusedSlot<'_> {
     fn drop(&mut self) {
         if let Some(slot) = self.1 {
-            self.0.give_back(slot);
+            self.0.free_if_empty(slot);
         }
     }
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::view::TailTrace;
 use crate::clock::Clock;
-use crate::inside::Inside;
 use crate::panics::{caught, warn};
+use crate::reentry::ReentryGuard;
 use crate::stats::OwnPolicyFaults;
 use crate::sync::statics::{AtomicU64, Ordering};
 
@@ -84,7 +84,7 @@ impl OwnPolicy {
     /// Whether the function wants a trace whose root has ended. A trace that a policy function
     /// makes itself is never submitted to such functions: each run could make another trace.
     pub(crate) fn wants_at_end(&self, trace: &TailTrace<'_>, clock: &Clock) -> bool {
-        Inside::enter(&IN_POLICY).is_some_and(|_inside| self.wants(trace, clock))
+        ReentryGuard::enter(&IN_POLICY).is_some_and(|_guard| self.wants(trace, clock))
     }
 
     pub(crate) fn stats(&self) -> OwnPolicyFaults {

@@ -281,12 +281,12 @@ fn loom_a_slot_is_provisional_before_it_is_old() {
     loom::model(|| {
         let model = Model::new(1);
         // Slots are allocated on first use, which is not part of the model.
-        model.traces.give_back(model.traces.take_provisional(1, KeyNumber::OTHERS));
+        model.traces.free_if_empty(model.traces.take_provisional(1, KeyNumber::OTHERS));
         let other = model.clone();
         let expires = thread::spawn(move || other.traces.expire(2, &other.queue));
         let trace = model.traces.take_provisional(1, KeyNumber::OTHERS);
         expires.join().unwrap();
-        model.traces.give_back(trace);
+        model.traces.free_if_empty(trace);
         assert_eq!(model.traces.provisional(), 0);
     });
 }

@@ -150,7 +150,7 @@ impl Traces {
 
     /// Frees the slot of a provisional trace in which no span has ended, when its root was not
     /// created after all or will never end. Returns whether it freed the slot.
-    pub(crate) fn give_back(&self, trace: TraceRef) -> bool {
+    pub(crate) fn free_if_empty(&self, trace: TraceRef) -> bool {
         let Some(slot) = self.slot(trace.slot) else { return false };
         let gathered = lock(&slot.gathered);
         let is_empty = slot.turn.load(Ordering::Relaxed) == trace.turn && gathered.header.is_none();
@@ -244,7 +244,7 @@ impl Traces {
             // slots were emptied.
             drop(gathered);
             if is_own && is_root {
-                self.give_back(trace);
+                self.free_if_empty(trace);
             }
             return EndedSpan::Late(Box::new((header(), record)));
         }
