@@ -32,7 +32,7 @@ struct LowerBound {
 
 /// Why a trace is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum KeptBy {
+enum KeepReason {
     Probability,
     LowerBound,
 }
@@ -59,9 +59,13 @@ impl LowerBound {
     }
 
     /// Whom the trace is kept by. A trace that the probability keeps uses up a credit too.
-    fn decide(&mut self, probability: f64, uniform: f64, now_ns: u64) -> Option<KeptBy> {
+    fn decide(&mut self, probability: f64, uniform: f64, now_ns: u64) -> Option<KeepReason> {
         let credit = self.take(now_ns);
-        if uniform < probability { Some(KeptBy::Probability) } else { credit.then_some(KeptBy::LowerBound) }
+        if uniform < probability {
+            Some(KeepReason::Probability)
+        } else {
+            credit.then_some(KeepReason::LowerBound)
+        }
     }
 }
 

@@ -36,7 +36,7 @@ use crate::propagation::Propagator;
 use crate::sampler::AstracerSampler;
 use crate::settings::{ContextMode, DroppedSpans, Settings, SpanLimits, Start, WhenQueueFull};
 use crate::stats::Counters;
-use crate::steering::{Spending, Steering};
+use crate::steering::{BudgetControl, Steering};
 use crate::subscriber::AstracerSubscriber;
 use crate::sync::AtomicUsize;
 use crate::why::Why;
@@ -498,14 +498,15 @@ impl Builder {
         });
         let has_budget = self.budget.is_some();
         let now = decider.now();
-        let spending = self.budget.map(|budget| Spending::new((budget, self.own_budget), self.sampler, now));
-        let spent = spending.as_ref().map(Spending::spent);
-        let steering = Steering::new(spending, self.own_cap);
+        let budget_control =
+            self.budget.map(|budget| BudgetControl::new((budget, self.own_budget), self.sampler, now));
+        let exported_bytes = budget_control.as_ref().map(BudgetControl::exported_bytes);
+        let steering = Steering::new(budget_control, self.own_cap);
         let shared =
             Shared::new(settings, decider.clone(), counters.clone(), queue.clone(), self.ids, late, steering);
         let exporter = self.exporter.map(|mut exporter| {
             exporter.set_resource(&resource);
-            SharedExporter::new(Box::new(ByteCapped::new(exporter, decider.clone(), spent)))
+            SharedExporter::new(Box::new(ByteCapped::new(exporter, decider.clone(), exported_bytes)))
         });
         if let Some(exporter) = exporter.clone() {
             let upkeep: Arc<dyn Upkeep> = shared.clone();

@@ -45,7 +45,7 @@ use crate::decider::Decider;
 use crate::export::{Patience, Queue};
 use crate::memory_budget::Reservation;
 use crate::panics::warn;
-use crate::record::{Header, KeptBy};
+use crate::record::{Header, KeepReason};
 use crate::stats::{Counters, GivenUp, TailStats};
 use crate::sync::statics::{AtomicU64, Ordering};
 use crate::thread;
@@ -195,7 +195,7 @@ impl LateTraces {
         &self.sampler
     }
 
-    /// The names of reasons, indexed by [`KeptBy::place`].
+    /// The names of reasons, indexed by [`KeepReason::index`].
     pub(crate) fn reasons(sampler: &TailSampler) -> Arc<[Box<str>]> {
         let policies = sampler.rules().map(|rule| rule.policy.reason().to_owned());
         ["hand", "caller"]
@@ -231,9 +231,9 @@ impl LateTraces {
         let request = self.ring.take_request(trace_id, root.at);
         self.came_later.fetch_add(request.map_or(0, |request| request.misses), Ordering::Relaxed);
         match (decided, request) {
-            (Decided::Kept(place), _) => return self.export(held, KeptBy::policy(place), output),
+            (Decided::Kept(place), _) => return self.export(held, KeepReason::policy(place), output),
             (_, Some(request)) => return self.export_requested(held, request.by, output),
-            (Decided::Refused(place), None) => held.refused_by = Some(KeptBy::policy(place)),
+            (Decided::Refused(place), None) => held.refused_by = Some(KeepReason::policy(place)),
             _ => {}
         }
         let bytes = held.buffer.bytes_held() + HELD_BYTES;
@@ -313,7 +313,7 @@ impl LateTraces {
         self.sampler.note_kept(key, thread::number() as usize, exemplar, now);
     }
 
-    fn export(&self, mut held: HeldTrace, by: KeptBy, (queue, patience): (&Queue, Patience)) {
+    fn export(&self, mut held: HeldTrace, by: KeepReason, (queue, patience): (&Queue, Patience)) {
         // A trace whose root is still open has no duration yet.
         let root = held.root().map(|root| (held.header.trace_id, root));
         // Note this first, so that spans that end from now on follow the trace.
@@ -330,8 +330,8 @@ impl LateTraces {
         recycle(held.trace);
     }
 
-    fn export_requested(&self, held: HeldTrace, by: KeptBy, output: (&Queue, Patience)) {
-        let kept = if by == KeptBy::HAND { &self.kept_by_hand } else { &self.kept_by_caller };
+    fn export_requested(&self, held: HeldTrace, by: KeepReason, output: (&Queue, Patience)) {
+        let kept = if by == KeepReason::HAND { &self.kept_by_hand } else { &self.kept_by_caller };
         kept.fetch_add(1, Ordering::Relaxed);
         self.export(held, by, output);
     }
@@ -410,7 +410,7 @@ impl LateTraces {
 
     /// Exports the recorded parts of a trace, including those that end later. Returns true if one
     /// was recorded already.
-    pub(crate) fn keep(&self, trace_id: TraceId, by: KeptBy, queue: &Queue) -> bool {
+    pub(crate) fn keep(&self, trace_id: TraceId, by: KeepReason, queue: &Queue) -> bool {
         let mut found = false;
         loop {
             match self.ring.take(trace_id, by, self.clock.ticks(), u64::from(!found)) {
@@ -469,7 +469,7 @@ impl LateTraces {
                 if own_policy::ask(wants, &self.view(&held)).unwrap_or(false) {
                     kept += 1;
                     self.counters.not_held(held.counted);
-                    self.export_requested(held, KeptBy::HAND, (queue, Patience::Full));
+                    self.export_requested(held, KeepReason::HAND, (queue, Patience::Full));
                 } else {
                     self.put_back(held, queue);
                 }

@@ -25,11 +25,11 @@ use std::sync::{Arc, OnceLock};
 #[cfg(feature = "bridge")]
 pub(crate) use self::entry::PENDING;
 pub(crate) use self::entry::{
-    BASE_CURRENT, BODY, Beginning, CONTEXT, Claim, Entry, HELD, Kept, Pending, Phase, REMOTE_PARENT, ROOT,
-    STATE,
+    BASE_CURRENT, BODY, Beginning, CONTEXT, Claim, Entry, HELD, KeptSpan, Pending, Phase, REMOTE_PARENT,
+    ROOT, STATE,
 };
 pub(crate) use self::handles::LetGo;
-use self::own::Own;
+use self::own::OwnEntries;
 use crate::memory_budget::{MemoryBudget, Use};
 use crate::sync::{AtomicBool, Ordering};
 
@@ -48,7 +48,7 @@ enum Entries {
     /// By the ids of a registry.
     BySlab(Box<[OnceLock<Box<Shard>>; SHARDS]>),
     /// By ids that the table makes.
-    Own(Own),
+    Own(OwnEntries),
 }
 
 /// The entries for one slab. As in the slab, page `n` has `1 << n` entries, as many as all pages
@@ -75,7 +75,7 @@ impl Table {
 
     /// A table that makes the ids.
     pub(crate) fn with_own_ids(budget: Arc<MemoryBudget>) -> Self {
-        Self::with(Entries::Own(Own::new()), budget)
+        Self::with(Entries::Own(OwnEntries::new()), budget)
     }
 
     fn with(entries: Entries, budget: Arc<MemoryBudget>) -> Self {

@@ -5,7 +5,7 @@ use tracing_core::span::Id;
 
 use super::Core;
 use crate::panics::caught;
-use crate::record::{Body, Ending, Header, KeptBy, Record};
+use crate::record::{Body, Ending, Header, KeepReason, Record};
 use crate::stats::{Counted, GivenUp, Loss};
 use crate::table::{Entry, HELD, Phase, REMOTE_PARENT, ROOT};
 use crate::trace_state::State;
@@ -67,7 +67,7 @@ impl Core {
             flags: entry.trace_flags(),
             state,
             began: entry.trace_start(),
-            kept_by: KeptBy::HEAD,
+            kept_by: KeepReason::HEAD,
             cut: 0,
         };
         let shared = &*self.shared;

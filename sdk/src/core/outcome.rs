@@ -14,7 +14,7 @@ use tracing_core::{Event, Level};
 
 use super::Core;
 use crate::clock::Ticks;
-use crate::decider::Outcome;
+use crate::decider::RootDecision;
 use crate::export::Patience;
 use crate::late::{LateTraces, OpenRing, RootEnd};
 use crate::record::{Body, ERROR, Header, Record, STATUS_CODE, STATUS_DESCRIPTION, Status, is_error};
@@ -29,12 +29,12 @@ impl Core {
     #[inline]
     pub(super) fn slot_if_recorded(
         &self,
-        outcome: &Outcome,
+        decision: &RootDecision,
         trace_id: TraceId,
         began: Ticks,
     ) -> Option<TraceRef> {
         let late = self.shared.late.as_ref()?;
-        let key = outcome.key.filter(|_| !outcome.keep)?;
+        let key = decision.key.filter(|_| !decision.keep)?;
         let is_recorded = match late.sampler().provisional(key) {
             ProvisionalMode::Never => false,
             ProvisionalMode::Always => true,

@@ -11,7 +11,7 @@ use opentelemetry::{SpanId, TraceFlags, TraceId};
 
 use super::queue::{Queue, Taken, Work};
 use super::ticket::{Ticket, WaitError};
-use crate::record::{Buffer, Ending, Header, KeptBy, Record};
+use crate::record::{Buffer, Ending, Header, KeepReason, Record};
 use crate::settings::{Bounds, Settings, WhenQueueFull};
 use crate::stats::{Counted, Counters, Loss};
 use crate::test_callsite::METADATA;
@@ -37,11 +37,11 @@ struct World {
     made: Counted,
     /// Numbers of the traces that arrived, in order of arrival.
     arrived: Vec<u128>,
-    flushes: Vec<Asked>,
+    flushes: Vec<RequestedFlush>,
 }
 
 /// A requested flush.
-struct Asked {
+struct RequestedFlush {
     ticket: Ticket,
     /// The number of the last trace that had ended when the flush was requested.
     last: u128,
@@ -94,7 +94,7 @@ impl World {
             flags: TraceFlags::SAMPLED,
             state: state(power),
             began: 1,
-            kept_by: KeptBy::HEAD,
+            kept_by: KeepReason::HEAD,
             cut: 0,
         };
         self.queue.push(header, &mut buffer);
@@ -144,7 +144,7 @@ impl World {
 
     fn ask_flush(&mut self) {
         let ticket = self.queue.ask_flush();
-        self.flushes.push(Asked { ticket, last: u128::from(self.made.roots), is_done: false });
+        self.flushes.push(RequestedFlush { ticket, last: u128::from(self.made.roots), is_done: false });
     }
 
     /// After each step of a worker, a flush waits only for spans that had ended when it was

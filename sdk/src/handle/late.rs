@@ -9,7 +9,7 @@ use opentelemetry::TraceId;
 
 use super::Handle;
 use crate::late::{Announcement, Function, LateTraces, TailTrace};
-use crate::record::KeptBy;
+use crate::record::KeepReason;
 
 /// The maximum number of ids in one list of traces to keep.
 const IDS_MAX: usize = 16;
@@ -28,7 +28,7 @@ impl Handle {
     /// was held. No budget applies.
     pub fn keep(&self, trace_id: TraceId) -> bool {
         let Some((shared, late)) = self.late() else { return false };
-        late.keep(trace_id, KeptBy::HAND, shared.queue())
+        late.keep(trace_id, KeepReason::HAND, shared.queue())
     }
 
     /// Keeps the held traces for which the function returns true, and returns their number. The
@@ -60,7 +60,7 @@ impl Handle {
             let trace_id = Some(id.trim()).filter(is_id).and_then(|id| TraceId::from_hex(id).ok());
             match trace_id.filter(|id| *id != TraceId::INVALID) {
                 Some(trace_id) if late.admits_caller(shared.decider().now()) => {
-                    late.keep(trace_id, KeptBy::CALLER, shared.queue());
+                    late.keep(trace_id, KeepReason::CALLER, shared.queue());
                     accepted += 1;
                 }
                 // `admits_caller` has counted it.

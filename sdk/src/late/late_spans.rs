@@ -7,7 +7,7 @@ use astracer_samplers::tail::{Decided, Severity};
 use super::LateTraces;
 use super::ring::{HeldTrace, LateSpan};
 use crate::export::{Patience, Queue};
-use crate::record::{Body, Header, KeptBy, Record};
+use crate::record::{Body, Header, KeepReason, Record};
 use crate::stats::GivenUp;
 use crate::traces::{TraceRef, Traces};
 
@@ -40,7 +40,7 @@ impl LateTraces {
             return false;
         }
         let bytes = size_of::<Record>() + body.as_deref().map_or(0, Body::bytes);
-        let may_follow = |by: KeptBy, key| match by.policy_place() {
+        let may_follow = |by: KeepReason, key| match by.policy_index() {
             Some(policy) => self.sampler.may_follow(policy, key, bytes as u64, now),
             None => true,
         };
@@ -97,11 +97,11 @@ impl LateTraces {
         match self.decide(&held, now, true) {
             Decided::Kept(place) => {
                 self.counters.not_held(held.counted);
-                self.export(held, KeptBy::policy(place), (queue, Patience::Full));
+                self.export(held, KeepReason::policy(place), (queue, Patience::Full));
             }
             decided => {
                 if let Decided::Refused(place) = decided {
-                    held.refused_by = Some(KeptBy::policy(place));
+                    held.refused_by = Some(KeepReason::policy(place));
                 }
                 self.put_back(held, queue);
             }

@@ -18,7 +18,7 @@ use self::row::{Row, short};
 use super::status::{GivenUpTrace, Refusal, TraceStatus};
 use crate::clock::Ticks;
 use crate::memory_budget::{MemoryBudget, Reservation, Use};
-use crate::record::{Body, Header, KeptBy, Record};
+use crate::record::{Body, Header, KeepReason, Record};
 use crate::stats::{Counted, GivenUp};
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
 use crate::traces::{ProvisionalTrace, TraceRef};
@@ -101,7 +101,7 @@ impl DerefMut for HeldTrace {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TraceRequest {
     trace_id: TraceId,
-    pub(crate) by: KeptBy,
+    pub(crate) by: KeepReason,
     requested_at: Ticks,
     /// The number of requests that did not find the trace.
     pub(crate) misses: u64,
@@ -113,7 +113,7 @@ pub(crate) struct KeptTrace {
     trace_id: TraceId,
     /// The slot that the trace had: several local roots may share the trace's id.
     part: TraceRef,
-    by: KeptBy,
+    by: KeepReason,
     key: KeyNumber,
     spans: usize,
     /// Spans that were cut, for the root to report if it has not ended yet.
@@ -121,7 +121,7 @@ pub(crate) struct KeptTrace {
 }
 
 impl KeptTrace {
-    pub(crate) fn new(held: &HeldTrace, by: KeptBy) -> Self {
+    pub(crate) fn new(held: &HeldTrace, by: KeepReason) -> Self {
         let cut = if held.root().is_some() { 0 } else { held.header.cut };
         let spans = held.buffer.records.len();
         KeptTrace { trace_id: held.header.trace_id, part: held.part, by, key: held.key, spans, cut }
@@ -257,7 +257,7 @@ impl Ring {
         let misses = self.take_misses(shard, trace_id, now)?;
         let is_it = |request: &TraceRequest| request.trace_id == trace_id;
         let by_hand =
-            shard.requests.iter().find(|request| is_it(request) && request.by == KeptBy::HAND).copied();
+            shard.requests.iter().find(|request| is_it(request) && request.by == KeepReason::HAND).copied();
         let request = by_hand.or_else(|| shard.requests.remove(shard.requests.iter().position(is_it)?))?;
         Some(TraceRequest { misses, ..request })
     }
@@ -356,7 +356,7 @@ impl Ring {
     /// Takes out a requested trace. If it is not there, the request is remembered, even if a part
     /// of the trace was kept: other parts may still be open. `misses` is 1 if this request counts
     /// when the trace is not found, else 0.
-    pub(crate) fn take(&self, trace_id: TraceId, by: KeptBy, now: Ticks, misses: u64) -> RequestResult {
+    pub(crate) fn take(&self, trace_id: TraceId, by: KeepReason, now: Ticks, misses: u64) -> RequestResult {
         let mut shard = self.shard(trace_id);
         let [ordinary, marked] = &mut shard.rows;
         if let Some(held) = marked.take(trace_id).or_else(|| ordinary.take(trace_id)) {
@@ -368,16 +368,18 @@ impl Ring {
         // One request by hand covers all parts. Each request of a caller is a separate one, because
         // callers have a budget of requests.
         let mut of_trace = shard.requests.iter_mut().filter(|request| request.trace_id == trace_id);
-        if let Some(request) = of_trace.find(|request| request.by == KeptBy::HAND || by == KeptBy::HAND) {
-            (request.by, request.requested_at) = (KeptBy::HAND, now);
+        if let Some(request) =
+            of_trace.find(|request| request.by == KeepReason::HAND || by == KeepReason::HAND)
+        {
+            (request.by, request.requested_at) = (KeepReason::HAND, now);
             request.misses += misses;
             return taken;
         }
         if shard.requests.len() == REMEMBERED {
             // Callers in other processes may request any number of traces; they must not displace
             // requests made by hand.
-            let oldest = shard.requests.iter().position(|request| request.by != KeptBy::HAND);
-            if oldest.is_none() && by != KeptBy::HAND {
+            let oldest = shard.requests.iter().position(|request| request.by != KeepReason::HAND);
+            if oldest.is_none() && by != KeepReason::HAND {
                 return taken;
             }
             shard.requests.remove(oldest.unwrap_or_default());
@@ -456,7 +458,7 @@ impl Ring {
         ((header, record), part): ((Header, Record), TraceRef),
         severity: Severity,
         body: Option<&mut Body>,
-        (limits, may_follow): ((usize, usize), &dyn Fn(KeptBy, KeyNumber) -> bool),
+        (limits, may_follow): ((usize, usize), &dyn Fn(KeepReason, KeyNumber) -> bool),
     ) -> LateSpan {
         let trace_id = header.trace_id;
         let mut shard = self.shard(trace_id);
@@ -538,11 +540,11 @@ mod tests {
     #[test]
     fn a_callers_ask_takes_no_place_of_the_services_own() {
         let ring = Ring::new(1 << 20, 10, 10);
-        (1..=REMEMBERED).for_each(|number| drop(ring.take(id(number), KeptBy::HAND, 1, 1)));
-        assert!(matches!(ring.take(id(1_000), KeptBy::CALLER, 1, 1), RequestResult::NotThere));
+        (1..=REMEMBERED).for_each(|number| drop(ring.take(id(number), KeepReason::HAND, 1, 1)));
+        assert!(matches!(ring.take(id(1_000), KeepReason::CALLER, 1, 1), RequestResult::NotThere));
         assert!(ring.take_request(id(1), 2).is_some() && ring.take_request(id(1_000), 2).is_none());
         // One more request by hand displaces the oldest.
-        ring.take(id(1_001), KeptBy::HAND, 1, 1);
+        ring.take(id(1_001), KeepReason::HAND, 1, 1);
         assert!(ring.take_request(id(1), 2).is_none() && ring.take_request(id(1_001), 2).is_some());
     }
 
@@ -570,7 +572,7 @@ mod tests {
                 let held = HeldTrace { ended: number as u64, ..held((number * SHARDS) as u64) };
                 assert!(matches!(ring.hold(held, 5, &mut Vec::new()), Admission::Held));
             }
-            let take = |number| match ring.take(id(number), KeptBy::HAND, 5, 1) {
+            let take = |number| match ring.take(id(number), KeepReason::HAND, 5, 1) {
                 RequestResult::Held(held) => *held,
                 other => panic!("{other:?}"),
             };

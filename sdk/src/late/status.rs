@@ -4,7 +4,7 @@ use astracer_samplers::tail::{Rule, Severity};
 use opentelemetry::TraceId;
 
 use super::LateTraces;
-use crate::record::KeptBy;
+use crate::record::KeepReason;
 use crate::stats::GivenUp;
 
 /// A recorded trace that was given up.
@@ -18,12 +18,12 @@ pub(super) struct GivenUpTrace {
 }
 
 /// The first policy that wanted the trace and had no budget left, if there was one.
-pub(super) type Refusal = Option<KeptBy>;
+pub(super) type Refusal = Option<KeepReason>;
 
 /// The fate of a recorded trace whose root has ended.
 #[derive(Debug)]
 pub(super) enum TraceStatus {
-    Kept(KeptBy),
+    Kept(KeepReason),
     Held(Severity, Refusal),
     GivenUp(GivenUpTrace),
 }
@@ -66,8 +66,8 @@ impl LateTraces {
         })
     }
 
-    fn kept(&self, by: KeptBy) -> String {
-        match by.place() {
+    fn kept(&self, by: KeepReason) -> String {
+        match by.index() {
             Some(0) => "kept late by hand".to_owned(),
             Some(1) => "kept late because a caller kept its part".to_owned(),
             _ => format!("kept late by {}", self.policy(by)),
@@ -75,8 +75,8 @@ impl LateTraces {
     }
 
     /// Names a policy and its budget.
-    fn policy(&self, by: KeptBy) -> String {
-        let rule = by.policy_place().and_then(|place| self.sampler.rules().nth(place));
+    fn policy(&self, by: KeepReason) -> String {
+        let rule = by.policy_index().and_then(|index| self.sampler.rules().nth(index));
         let named = |Rule { policy, budget, .. }: &Rule| match budget.to_string() {
             budget if budget.is_empty() => format!("the policy {policy}"),
             budget => format!("the policy {policy} ({budget})"),

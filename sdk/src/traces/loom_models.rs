@@ -7,7 +7,7 @@ use opentelemetry::{SpanId, TraceFlags, TraceId};
 
 use super::*;
 use crate::export::Work;
-use crate::record::{Ending, KeptBy};
+use crate::record::{Ending, KeepReason};
 use crate::settings::Settings;
 use crate::stats::Counters;
 use crate::test_callsite::METADATA;
@@ -19,7 +19,7 @@ fn header(id: u64) -> Header {
         flags: TraceFlags::SAMPLED,
         state: State::EMPTY,
         began: 1,
-        kept_by: KeptBy::HEAD,
+        kept_by: KeepReason::HEAD,
         cut: 0,
     }
 }

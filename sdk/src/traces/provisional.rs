@@ -20,7 +20,7 @@ use super::{Gathered, Slot, TraceRef, Traces, end_turn};
 use crate::clock::Ticks;
 use crate::export::Queue;
 use crate::memory_budget::Reservation;
-use crate::record::{Body, Buffer, End, Header, KeptBy, Record};
+use crate::record::{Body, Buffer, End, Header, KeepReason, Record};
 use crate::stats::{Counted, GivenUp};
 use crate::sync::{Ordering, lock};
 use crate::trace_state::State;
@@ -52,7 +52,7 @@ impl Default for ProvisionalTrace {
                 flags: TraceFlags::default(),
                 state: State::EMPTY,
                 began: 0,
-                kept_by: KeptBy::HEAD,
+                kept_by: KeepReason::HEAD,
                 cut: 0,
             },
             buffer: Buffer::default(),

@@ -17,7 +17,7 @@ fn header() -> Header {
         flags: TraceFlags::default(),
         state: State::EMPTY,
         began: 1,
-        kept_by: KeptBy::HEAD,
+        kept_by: KeepReason::HEAD,
         cut: 0,
     }
 }
@@ -60,8 +60,9 @@ fn loom_a_trace_that_is_asked_for_as_it_comes_is_found() {
     loom::model(|| {
         let ring = ring();
         let other = ring.clone();
-        let takes =
-            thread::spawn(move || matches!(other.take(trace(), KeptBy::HAND, 2, 1), RequestResult::Held(_)));
+        let takes = thread::spawn(move || {
+            matches!(other.take(trace(), KeepReason::HAND, 2, 1), RequestResult::Held(_))
+        });
         // As in `LateTraces::end_trace`.
         let request =
             ring.take_request(trace(), 2).is_some() || matches!(hold(&ring), Admission::Requested(..));
@@ -76,8 +77,9 @@ fn loom_a_trace_leaves_the_ring_once() {
         let ring = ring();
         hold(&ring);
         let (other, third) = (ring.clone(), ring.clone());
-        let takes =
-            thread::spawn(move || matches!(other.take(trace(), KeptBy::HAND, 2, 1), RequestResult::Held(_)));
+        let takes = thread::spawn(move || {
+            matches!(other.take(trace(), KeepReason::HAND, 2, 1), RequestResult::Held(_))
+        });
         let expires = thread::spawn(move || {
             let mut out = Vec::new();
             third.expire(2 + HOLD, &mut out);
@@ -107,8 +109,10 @@ fn loom_a_late_span_is_with_its_trace_or_knows_its_fate() {
                 }
             }
         });
-        let RequestResult::Held(taken) = ring.take(trace(), KeptBy::HAND, 2, 1) else { panic!("it is held") };
-        ring.note_kept(KeptTrace::new(&taken, KeptBy::HAND), 2);
+        let RequestResult::Held(taken) = ring.take(trace(), KeepReason::HAND, 2, 1) else {
+            panic!("it is held")
+        };
+        ring.note_kept(KeptTrace::new(&taken, KeepReason::HAND), 2);
         assert_eq!(taken.buffer.records.len(), 1 + late.join().unwrap());
     });
 }
