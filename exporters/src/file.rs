@@ -368,7 +368,7 @@ impl State {
         if self.is_over(bytes, settings, now) {
             self.give_way(settings);
         }
-        self.make_room(bytes, settings)?;
+        self.delete_oldest_for(bytes, settings)?;
         let State { folder, file, opened, .. } = self;
         let file = match file {
             Some(file) => file,
@@ -427,7 +427,7 @@ impl State {
     }
 
     /// Sees that there is room for this many bytes below the total.
-    fn make_room(&mut self, bytes: u64, settings: &Settings) -> Result<(), ExportError> {
+    fn delete_oldest_for(&mut self, bytes: u64, settings: &Settings) -> Result<(), ExportError> {
         let full = |state: &Self| {
             let detail = format!(
                 "{} of at most {} bytes are used, and {bytes} more are needed",

@@ -38,16 +38,16 @@ struct Entry {
 
 /// A connection's place among the open ones, until it is dropped.
 #[derive(Clone, Debug)]
-pub(crate) struct Connection(Arc<Place>);
+pub(crate) struct Connection(Arc<OpenConnection>);
 
 #[derive(Debug)]
-struct Place {
+struct OpenConnection {
     all: Arc<Connections>,
     id: u64,
     end: Arc<Notify>,
 }
 
-impl Drop for Place {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.all.lock().open.remove(&self.id);
     }
@@ -68,13 +68,13 @@ impl Connections {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a connection. At the limit, [one](State::make_room) is asked to end; returns `None` if
+    /// Adds a connection. At the limit, [one](State::end_one) is asked to end; returns `None` if
     /// there is none that may. The new one is counted at once, so one that ends slowly may be above
     /// the limit for a moment.
     pub(crate) fn add(self: &Arc<Self>, limits: &Limits, client: IpAddr, now: Instant) -> Option<Connection> {
         let mut state = self.lock();
         let staying = state.staying().count();
-        if staying >= limits.connections && !state.make_room(limits, client) {
+        if staying >= limits.connections && !state.end_one(limits, client) {
             return None;
         }
         let id = state.next;
@@ -90,7 +90,7 @@ impl Connections {
         };
         state.open.insert(id, entry);
         drop(state);
-        Some(Connection(Arc::new(Place { all: Arc::clone(self), id, end })))
+        Some(Connection(Arc::new(OpenConnection { all: Arc::clone(self), id, end })))
     }
 
     /// Asks the connection that has been idle for longest to end, where the system has no place for
@@ -124,7 +124,7 @@ impl State {
     /// Asks a connection to end: the one that has been idle for longest. If all are busy, a client
     /// with more than its share loses its longest request to one with less, since any number of
     /// requests may be slow on purpose.
-    fn make_room(&mut self, limits: &Limits, client: IpAddr) -> bool {
+    fn end_one(&mut self, limits: &Limits, client: IpAddr) -> bool {
         let found = self.longest(|entry| entry.requests == 0).or_else(|| {
             let mut of_each: HashMap<IpAddr, usize> = HashMap::new();
             self.staying().for_each(|(_, entry)| *of_each.entry(entry.client).or_default() += 1);

@@ -18,13 +18,13 @@ pub enum Refusal {
     Incomplete,
     /// The files are full, or can't be written; or the memory for bodies, or its client's share of
     /// it, was used up for too long.
-    NoRoom,
+    Overloaded,
 }
 
 impl Refusal {
     /// Every reason.
     pub const ALL: &'static [Self] =
-        &[Self::Bad, Self::TooLarge, Self::Unsupported, Self::WrongPath, Self::Incomplete, Self::NoRoom];
+        &[Self::Bad, Self::TooLarge, Self::Unsupported, Self::WrongPath, Self::Incomplete, Self::Overloaded];
 
     /// A stable name for machines.
     pub fn slug(self) -> &'static str {
@@ -34,7 +34,7 @@ impl Refusal {
             Self::Unsupported => "unsupported",
             Self::WrongPath => "wrong_path",
             Self::Incomplete => "incomplete",
-            Self::NoRoom => "no_room",
+            Self::Overloaded => "no_room",
         }
     }
 }

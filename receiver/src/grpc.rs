@@ -106,7 +106,7 @@ fn status(refused: &Refused) -> Status {
         // Without details that ask for a retry, a sender gives the request up.
         Refusal::TooLarge => Status::resource_exhausted(message),
         Refusal::Unsupported | Refusal::WrongPath => Status::unimplemented(message),
-        Refusal::NoRoom => {
+        Refusal::Overloaded => {
             let after = ErrorDetails::with_retry_info(Some(Duration::from_secs(RETRY_AFTER_SECONDS)));
             Status::with_error_details(Code::Unavailable, message, after)
         }

@@ -57,10 +57,10 @@ impl Meters {
         }
         self.last = next;
         if let Some(allowance) = &cap.bytes {
-            self.all.owes_at_most(allowance, now);
+            self.all.clamp_debt(allowance, now);
         }
         if let Some(allowance) = &cap.key_bytes {
-            self.by_key.values().chain([&self.others]).for_each(|meter| meter.owes_at_most(allowance, now));
+            self.by_key.values().chain([&self.others]).for_each(|meter| meter.clamp_debt(allowance, now));
         }
     }
 

@@ -16,7 +16,7 @@ use astracer_samplers::{Bump, Config, Count};
 use crate::candidate::Candidate;
 use crate::draw::Draw;
 use crate::replay::Decided;
-use crate::score::{FunctionTally, Reference, Rest, Tally, dist_over_entropy, entropy};
+use crate::score::{FunctionTally, OtherFunctions, Reference, Tally, dist_over_entropy, entropy};
 use crate::stop::Stop;
 use crate::workload::{Calls, Workload};
 use chance::{Chance, Nearby};
@@ -60,7 +60,7 @@ struct Trace {
 
 /// A run as far as the watched traces are concerned.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct WatchedRun {
     /// Those that it kept, one bit each.
     kept: u32,
     /// By place: the chance that it would be kept, with all else as it is.
@@ -72,7 +72,7 @@ pub(crate) struct Seen {
     /// The watched traces' functions, without the watched traces.
     functions: Vec<FunctionTally>,
     /// All other functions.
-    rest: Rest,
+    rest: OtherFunctions,
 }
 
 /// Watches a run.
@@ -173,7 +173,7 @@ impl Lone {
 
     /// The part that the mean distance of these runs may lack, for the trace that may add most to
     /// it of those that all of them kept. Traces of a mixture are in its mean.
-    pub(crate) fn hidden(&self, runs: &[&Seen], mixture: Option<&Mixture>, mean_ms: f64) -> Hidden {
+    pub(crate) fn hidden(&self, runs: &[&WatchedRun], mixture: Option<&Mixture>, mean_ms: f64) -> Hidden {
         let is_mixed = |place: &usize| mixture.is_some_and(|mixture| mixture.places.contains(place));
         let is_kept = |place: &usize| runs.iter().all(|run| run.kept >> place & 1 == 1);
         let all = runs.len().max(1) as f64;
@@ -211,7 +211,7 @@ impl Watch<'_> {
     }
 
     /// Ends with a tally of all other traces.
-    pub(crate) fn finish(mut self, tally: &Tally<'_>) -> Seen {
+    pub(crate) fn finish(mut self, tally: &Tally<'_>) -> WatchedRun {
         let mut missed: Vec<f64> = self.chances.iter().map(|chance| 1.0 - chance.probability()).collect();
         for (place, nearby) in self.nearby.iter().enumerate() {
             let chance = nearby.chance();
@@ -220,7 +220,7 @@ impl Watch<'_> {
                 self.chances[place] = Chance::Alone(chance);
             }
         }
-        Seen {
+        WatchedRun {
             kept: self.kept,
             missed,
             chances: self.chances,
@@ -231,7 +231,7 @@ impl Watch<'_> {
     }
 }
 
-impl Seen {
+impl WatchedRun {
     /// The watched traces kept, as arrivals.
     pub(crate) fn kept<'l>(&self, lone: &'l Lone) -> impl Iterator<Item = usize> + use<'l> {
         let kept = self.kept;
@@ -425,7 +425,7 @@ mod tests {
         let hidden = |text: &str| {
             let candidate = sampler(text);
             let lone = Lone::new(&workload, &candidate, Stop::never()).expect("not stopped");
-            let runs: Vec<Seen> = (0..30)
+            let runs: Vec<WatchedRun> = (0..30)
                 .map(|seed| {
                     let draw = Draw::recorded(seed);
                     let mut watch = lone.watch(&workload, &draw);

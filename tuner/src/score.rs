@@ -83,7 +83,7 @@ pub(crate) struct FunctionTally {
 
 /// The sums of functions that are left out of a tally.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Rest {
+pub(crate) struct OtherFunctions {
     /// Of all kept traces.
     pub(crate) spans: u64,
     /// The functions' squared distances, ms^2.
@@ -234,8 +234,8 @@ impl<'w> Tally<'w> {
     }
 
     /// The sums without some functions, which are given in ascending order.
-    pub(crate) fn rest(&self, without: &[usize]) -> Rest {
-        let mut rest = Rest { spans: self.spans, ..Rest::default() };
+    pub(crate) fn rest(&self, without: &[usize]) -> OtherFunctions {
+        let mut rest = OtherFunctions { spans: self.spans, ..OtherFunctions::default() };
         let mut without = without.iter().copied().peekable();
         for (place, function) in self.functions.iter().enumerate() {
             if without.next_if_eq(&place).is_none() {

@@ -6,13 +6,13 @@ use std::path::Path;
 
 use crate::cargo;
 use crate::metadata::Metadata;
-use crate::outcome::Outcome;
+use crate::step_result::StepResult;
 
-pub(crate) fn run(root: &Path) -> Outcome {
-    Outcome::of(Metadata::load(root).map(|metadata| package(root, &metadata)))
+pub(crate) fn run(root: &Path) -> StepResult {
+    StepResult::of(Metadata::load(root).map(|metadata| package(root, &metadata)))
 }
 
-fn package(root: &Path, metadata: &Metadata) -> Outcome {
+fn package(root: &Path, metadata: &Metadata) -> StepResult {
     let packages: String = metadata.published().map(|package| format!(" -p {}", package.name)).collect();
     // One folder for all builds, so that common dependencies are built once, and a new one in each
     // run: cargo unpacks one crate for another to be built with, and takes what an earlier run

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::outcome::{Options, Outcome};
+use crate::step_result::{Options, StepResult};
 use crate::{
     bounds, cargo, doc, e2e, features, fuzz, instructions, licences, loom, minimal, package, platforms,
     semver, soak, tidy,
@@ -111,7 +111,9 @@ impl Step {
             Step::Features => "our crates build with each feature alone",
             Step::Doc => "the documentation builds without warnings, also as docs.rs builds it",
             Step::Package => "every published crate packages, and builds from its package",
-            Step::Minimal => "the oldest allowed dependencies build with the oldest allowed Rust (needs nightly)",
+            Step::Minimal => {
+                "the oldest allowed dependencies build with the oldest allowed Rust (needs nightly)"
+            }
             Step::Platforms => "the SDK compiles for Windows, macOS and 32 bits (needs their libraries)",
             Step::Semver => "no breaking change since the last release (needs cargo-semver-checks)",
             Step::Loom => "loom models of the lock-free parts, in every interleaving",
@@ -152,7 +154,7 @@ impl Step {
         Some(Slow { reads, minutes })
     }
 
-    pub(crate) fn run(self, root: &Path, options: Options) -> Outcome {
+    pub(crate) fn run(self, root: &Path, options: Options) -> StepResult {
         match self {
             Step::Fmt => cargo::run(root, "fmt --all --check").into(),
             Step::Tidy => tidy::run(root),

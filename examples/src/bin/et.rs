@@ -90,9 +90,9 @@ fn is_tonic(name: &str) -> bool {
     name.starts_with("tonic")
 }
 
-type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
 
-fn main() -> Outcome<()> {
+fn main() -> Fallible<()> {
     let mut arguments = std::env::args().skip(1);
     match (arguments.next().as_deref(), arguments.next()) {
         (Some("--table"), only) => table(only.as_deref().unwrap_or_default()),
@@ -102,7 +102,7 @@ fn main() -> Outcome<()> {
     }
 }
 
-fn options(name: &str) -> Outcome<Options> {
+fn options(name: &str) -> Fallible<Options> {
     let (_, tracing, sampler, recorded) = *CASES
         .iter()
         .find(|(known, ..)| *known == name)
@@ -134,7 +134,7 @@ fn warm_up(round: &mut dyn FnMut()) {
 
 /// One round is a request for a cached product (four spans), or in the tonic cases a quote (two
 /// spans).
-fn count(name: &str, rounds: u64) -> Outcome<()> {
+fn count(name: &str, rounds: u64) -> Fallible<()> {
     let running = options(name)?.start("shop")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let mut shop = shop::routes();
@@ -159,7 +159,7 @@ fn processor_time() -> Duration {
 
 /// Serves until standard input ends. Prints the address first, and at the end the processor time in
 /// nanoseconds.
-fn serve(name: &str) -> Outcome<()> {
+fn serve(name: &str) -> Fallible<()> {
     let running = options(name)?.start("shop")?;
     let runtime = tokio::runtime::Runtime::new()?;
     let listener = runtime.block_on(tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
@@ -184,7 +184,7 @@ fn serve(name: &str) -> Outcome<()> {
 }
 
 /// The processor time of one request in nanoseconds, and the server's counts.
-fn serve_and_load(name: &str, runtime: &tokio::runtime::Runtime) -> Outcome<(f64, String)> {
+fn serve_and_load(name: &str, runtime: &tokio::runtime::Runtime) -> Fallible<(f64, String)> {
     let mut server = Command::new(std::env::current_exe()?)
         .args(["--serve", name])
         .stdin(Stdio::piped())
@@ -212,7 +212,7 @@ fn serve_and_load(name: &str, runtime: &tokio::runtime::Runtime) -> Outcome<(f64
 
 /// Requests quotes over several connections. Returns the number of responses, which include the
 /// service's own errors.
-async fn ask_all(address: SocketAddr) -> Outcome<u64> {
+async fn ask_all(address: SocketAddr) -> Fallible<u64> {
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..CONNECTIONS {
         let channel = quotes::connect(address).await?;
@@ -257,7 +257,7 @@ fn ratio(of: &[f64], to: &[f64]) -> String {
 }
 
 /// Runs and prints the cases whose names contain `only`.
-fn table(only: &str) -> Outcome<()> {
+fn table(only: &str) -> Fallible<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let chosen = || CASES.iter().enumerate().filter(|(_, (name, ..))| name.contains(only));
     let mut times = vec![Vec::new(); CASES.len()];

@@ -19,9 +19,9 @@ use astracer_recording::source::{self, Options};
 use crate::sample;
 
 #[derive(Default)]
-struct Kept(Vec<Span<'static>>);
+struct CollectedSpans(Vec<Span<'static>>);
 
-impl Sink for Kept {
+impl Sink for CollectedSpans {
     fn span(&mut self, span: Span<'_>, _record: astracer_model::sink::Record<'_>) {
         self.0.push(span.into_owned());
     }
@@ -36,7 +36,7 @@ impl Sink for Kept {
 }
 
 fn recorded(folder: &Path) -> Vec<Span<'static>> {
-    let mut kept = Kept::default();
+    let mut kept = CollectedSpans::default();
     source::read(folder, &Options::default(), &mut kept).expect("there are files");
     kept.0
 }
@@ -197,7 +197,7 @@ fn full_files_make_senders_wait() {
     assert!(answer.contains("retry-after: 30"), "{answer}");
     assert!(receiver.total_bytes() <= 1_000);
     let received = receiver.stop().expect("files are completed");
-    assert_eq!((received.spans, received.refused(Refusal::NoRoom)), (1, 1));
+    assert_eq!((received.spans, received.refused(Refusal::Overloaded)), (1, 1));
     assert_eq!(recorded(folder.path()).len(), 1);
 }
 
@@ -374,7 +374,7 @@ fn what_one_address_sends_leaves_room_for_another() {
     for stream in &mut greedy {
         all_but_the_end(stream, 900_000);
     }
-    let refused = || receiver.received().refused(Refusal::NoRoom);
+    let refused = || receiver.received().refused(Refusal::Overloaded);
     let begun = std::time::Instant::now();
     while refused() < 2 {
         assert!(begun.elapsed() < Duration::from_secs(60), "{} refused", refused());
@@ -506,7 +506,7 @@ fn refusals_over_grpc_have_their_codes() {
         "{error}"
     );
     let received = receiver.stop().expect("files are completed");
-    assert_eq!((received.refused(Refusal::TooLarge), received.refused(Refusal::NoRoom)), (2, 1));
+    assert_eq!((received.refused(Refusal::TooLarge), received.refused(Refusal::Overloaded)), (2, 1));
 }
 
 /// A receiver that forwards to `backend` through a spool of at most `spool_bytes`.

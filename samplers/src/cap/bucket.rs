@@ -191,11 +191,11 @@ impl Meter {
     /// The allowance is another from now on, by which no bucket can miss more than it holds: what
     /// was used up by a slow rate would else have to come back before anything is admitted by the
     /// new one.
-    pub fn owes_at_most(&self, allowance: &Allowance, now: Nanos) {
+    pub fn clamp_debt(&self, allowance: &Allowance, now: Nanos) {
         self.clip(&Bucket::new(*allowance), now);
     }
 
-    /// As [`Meter::owes_at_most`]. At a change only: to a late thread, a bucket that others use
+    /// As [`Meter::clamp_debt`]. At a change only: to a late thread, a bucket that others use
     /// seems to miss more than it holds.
     pub(crate) fn clip(&self, bucket: &Bucket, now: Nanos) {
         let empty_at = now.get().saturating_add(bucket.fill);

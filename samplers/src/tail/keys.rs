@@ -331,14 +331,14 @@ pub(super) struct Shape {
 }
 
 /// A key's record, once the place is taken.
-type Place = OnceLock<Box<(u64, Record)>>;
+type RecordSlot = OnceLock<Box<(u64, Record)>>;
 
 #[derive(Debug)]
 pub(super) struct Keys {
     shape: Shape,
     others: Record,
     /// [`PLACES`] times as many as there may be keys, at least.
-    places: Box<[Place]>,
+    slots: Box<[RecordSlot]>,
     keys_max: u64,
     /// Keys with a record, each counted once it is in its place.
     taken: AtomicU64,
@@ -360,7 +360,7 @@ impl Keys {
         let keys = Keys {
             others: Record::new(None, mode, &shape),
             shape,
-            places: (0..(PLACES * keys_max).next_power_of_two()).map(|_| OnceLock::new()).collect(),
+            slots: (0..(PLACES * keys_max).next_power_of_two()).map(|_| OnceLock::new()).collect(),
             keys_max: keys_max as u64,
             taken: AtomicU64::new(0),
             making: Mutex::new(()),
@@ -378,7 +378,7 @@ impl Keys {
 
     #[inline]
     pub(super) fn record(&self, key: KeyNumber) -> &Record {
-        let place = (key.0 as usize).checked_sub(1).and_then(|place| self.places.get(place)?.get());
+        let place = (key.0 as usize).checked_sub(1).and_then(|place| self.slots.get(place)?.get());
         place.map_or(&self.others, |place| &place.1)
     }
 
@@ -387,10 +387,10 @@ impl Keys {
     pub(super) fn number(&self, key: &str) -> KeyNumber {
         let key = cut(key);
         let hash = hash_of(key);
-        let mask = self.places.len() - 1;
+        let mask = self.slots.len() - 1;
         for probe in 0..PROBES {
             let at = (hash as usize).wrapping_add(probe) & mask;
-            let found = match self.places[at].get() {
+            let found = match self.slots[at].get() {
                 Some(found) => found,
                 None => match self.make(at, hash, key) {
                     Some(made) => made,
@@ -410,20 +410,20 @@ impl Keys {
     fn make(&self, at: usize, hash: u64, key: &str) -> Option<&(u64, Record)> {
         if self.taken.load(Ordering::Acquire) < self.keys_max {
             let _making = lock(&self.making);
-            if self.taken.load(Ordering::Relaxed) < self.keys_max && self.places[at].get().is_none() {
+            if self.taken.load(Ordering::Relaxed) < self.keys_max && self.slots[at].get().is_none() {
                 let own = self.mode_by_key.iter().find(|(known, _)| cut(known) == key);
                 let mode = own.map_or(self.mode, |own| own.1);
-                let _ = self.places[at].set(Box::new((hash, Record::new(Some(key), mode, &self.shape))));
+                let _ = self.slots[at].set(Box::new((hash, Record::new(Some(key), mode, &self.shape))));
                 // After that: whoever sees that there are as many as may be sees each of them.
                 self.taken.fetch_add(1, Ordering::Release);
             }
         }
-        self.places[at].get().map(Box::as_ref)
+        self.slots[at].get().map(Box::as_ref)
     }
 
     /// All records, that of keys without one last.
     fn records(&self) -> impl Iterator<Item = &Record> {
-        self.places.iter().filter_map(OnceLock::get).map(|place| &place.1).chain([&self.others])
+        self.slots.iter().filter_map(OnceLock::get).map(|place| &place.1).chain([&self.others])
     }
 
     pub(super) fn each(&self, f: impl FnMut(&Record)) {

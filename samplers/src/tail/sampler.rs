@@ -141,7 +141,7 @@ struct Counts {
 
 /// A policy with all that it needs to be asked.
 #[derive(Debug)]
-struct Asked {
+struct PolicyState {
     rule: Rule,
     /// This process's share of the rule's.
     budget: Cap,
@@ -155,7 +155,7 @@ struct Asked {
 /// threads.
 #[derive(Debug)]
 pub struct TailSampler {
-    asked: Box<[Asked]>,
+    policies: Box<[PolicyState]>,
     keys: Keys,
     /// `None` if no policy needs them.
     shapes: Option<Shapes>,
@@ -167,7 +167,7 @@ impl TailSampler {
     /// The policies of these settings. The ring and its time are the caller's to keep.
     pub fn new(tail: &Tail, limits: Limits) -> Self {
         let mut quantiles = Vec::new();
-        let asked: Box<[_]> = tail
+        let policies: Box<[_]> = tail
             .rules
             .iter()
             .map(|rule| {
@@ -175,7 +175,7 @@ impl TailSampler {
                 if let Policy::Slow(Slow::Quantile(of)) = rule.policy {
                     quantiles.push(of);
                 }
-                Asked {
+                PolicyState {
                     rule: rule.clone(),
                     budget: rule.budget.own_share(),
                     quantile,
@@ -189,10 +189,11 @@ impl TailSampler {
             _ => None,
         });
         let is_odd = tail.rules.iter().any(|rule| rule.policy == Policy::Odd);
-        let shape = Shape { shards: limits.shards.max(1), quantiles: quantiles.into(), rules: asked.len() };
+        let shape =
+            Shape { shards: limits.shards.max(1), quantiles: quantiles.into(), rules: policies.len() };
         TailSampler {
             slow_than: slow_than.min().unwrap_or(Nanos::new(u64::MAX)),
-            asked,
+            policies,
             keys: Keys::new(limits.keys, shape, tail.provisional, &tail.provisional_by_key),
             shapes: is_odd.then(|| Shapes::new(limits.shapes)),
         }
@@ -276,12 +277,12 @@ impl TailSampler {
         // odd.
         let is_odd =
             self.shapes.as_ref().is_some_and(|shapes| shapes.is_new(trace.key.0, trace.shape, trace.now));
-        for (at, asked) in self.asked.iter().enumerate() {
-            let wants = match &asked.rule.policy {
+        for (at, state) in self.policies.iter().enumerate() {
+            let wants = match &state.rule.policy {
                 Policy::Error(severity) => trace.severity >= *severity,
                 Policy::Slow(Slow::Than(duration)) => trace.duration > *duration,
                 Policy::Slow(Slow::Quantile(_)) => {
-                    let is_slow = || trace.duration > record.slow_from(asked.quantile);
+                    let is_slow = || trace.duration > record.slow_from(state.quantile);
                     // A trace whose root is open was not counted: its key may have rested.
                     is_slow() && {
                         record.renew(self.keys.shape(), trace.now);
@@ -297,13 +298,13 @@ impl TailSampler {
             if !wants {
                 continue;
             }
-            let of_key = record.meters.get(at).unwrap_or(&asked.meters);
-            if budget::admit(&asked.budget, &asked.meters, of_key, trace.bytes, trace.now) {
-                asked.counts.kept.fetch_add(1, Ordering::Relaxed);
-                asked.counts.kept_bytes.fetch_add(trace.bytes, Ordering::Relaxed);
+            let of_key = record.meters.get(at).unwrap_or(&state.meters);
+            if budget::admit(&state.budget, &state.meters, of_key, trace.bytes, trace.now) {
+                state.counts.kept.fetch_add(1, Ordering::Relaxed);
+                state.counts.kept_bytes.fetch_add(trace.bytes, Ordering::Relaxed);
                 return Decided::Kept(at);
             }
-            asked.counts.refused.fetch_add(1, Ordering::Relaxed);
+            state.counts.refused.fetch_add(1, Ordering::Relaxed);
             refused = refused.or(Some(at));
         }
         refused.map_or(Decided::Unwanted, Decided::Refused)
@@ -312,18 +313,18 @@ impl TailSampler {
     /// Whether a span of these bytes may follow a trace that the policy at this place kept: it has
     /// the rest of the budget.
     pub fn may_follow(&self, policy: usize, key: KeyNumber, bytes: u64, now: Nanos) -> bool {
-        let Some(asked) = self.asked.get(policy) else { return false };
-        let of_key = self.keys.record(key).meters.get(policy).unwrap_or(&asked.meters);
-        let may = budget::admit_bytes(&asked.budget, &asked.meters, of_key, bytes, now);
+        let Some(state) = self.policies.get(policy) else { return false };
+        let of_key = self.keys.record(key).meters.get(policy).unwrap_or(&state.meters);
+        let may = budget::admit_bytes(&state.budget, &state.meters, of_key, bytes, now);
         if may {
-            asked.counts.kept_bytes.fetch_add(bytes, Ordering::Relaxed);
+            state.counts.kept_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
         may
     }
 
     /// The policies, in their order.
     pub fn rules(&self) -> impl ExactSizeIterator<Item = &Rule> {
-        self.asked.iter().map(|asked| &asked.rule)
+        self.policies.iter().map(|state| &state.rule)
     }
 
     /// Whether a policy wants traces of this severity.
@@ -357,14 +358,14 @@ impl TailSampler {
     /// Counts of the policies, in their order.
     pub fn counts(&self) -> Vec<PolicyCounts> {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let of = |Asked { rule, counts, .. }: &Asked| PolicyCounts {
+        let of = |PolicyState { rule, counts, .. }: &PolicyState| PolicyCounts {
             policy: rule.policy.to_string(),
             budget: rule.budget.to_string(),
             kept: read(&counts.kept),
             kept_bytes: read(&counts.kept_bytes),
             refused: read(&counts.refused),
         };
-        self.asked.iter().map(of).collect()
+        self.policies.iter().map(of).collect()
     }
 
     /// Shapes that were forgotten within their hour because the table was full: they are odd when

@@ -11,14 +11,14 @@ pub(super) const SEED: u64 = 1;
 
 /// The traces kept, in order of arrival.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct KeptTraces {
     /// Arrival, and its weight: 1 where the sampler tells none.
     pub(super) traces: Vec<(usize, f64)>,
     /// Whether weights are told.
     pub(super) weighted: bool,
 }
 
-impl Kept {
+impl KeptTraces {
     pub(super) fn new(workload: &Workload, tuning: &Tuning) -> Self {
         let mut kept = Self { traces: Vec::new(), weighted: true };
         if let Ok(config) = tuning.config() {

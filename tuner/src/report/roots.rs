@@ -1,6 +1,6 @@
 //! Seen and kept traces of each key.
 
-use super::kept::Kept;
+use super::kept::KeptTraces;
 use crate::workload::Workload;
 
 /// One key.
@@ -14,7 +14,7 @@ pub(super) struct RootRow {
 }
 
 /// The keys, those seen most often first.
-pub(super) fn rows(workload: &Workload, kept: &Kept) -> Vec<RootRow> {
+pub(super) fn rows(workload: &Workload, kept: &KeptTraces) -> Vec<RootRow> {
     let names = workload.keys().names();
     let mut rows: Vec<RootRow> =
         names.map(|key| RootRow { key: key.to_owned(), seen: 0, kept: 0, bytes: 0, bytes_kept: 0 }).collect();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use astracer_model::TraceId;
 
-use super::kept::Kept;
+use super::kept::KeptTraces;
 use crate::workload::Workload;
 
 /// The number of functions of a tree that are named.
@@ -24,7 +24,7 @@ pub(super) struct MissedTree {
 }
 
 /// The missed ones, those with most traces first.
-pub(super) fn missed(workload: &Workload, kept: &Kept) -> Vec<MissedTree> {
+pub(super) fn missed(workload: &Workload, kept: &KeptTraces) -> Vec<MissedTree> {
     let mut found = vec![false; workload.call_trees() as usize];
     for &(arrival, _) in &kept.traces {
         found[workload.arrivals()[arrival].call_tree as usize] = true;

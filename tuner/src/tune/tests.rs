@@ -57,7 +57,7 @@ fn results_are_within_the_limits_and_better_than_an_equal_share() {
             let tuning = run(&workload, &Options { limits, ..quick(sampler) });
             assert!(tuning.feasible, "{sampler:?} {limits:?}: {:?}", tuning.infeasible);
             let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
-            let kept = crate::limits::Kept {
+            let kept = crate::limits::KeptSizes {
                 size: tuning.score.tfcr,
                 traces_per_second: tuning.score.traces / seconds,
                 bytes_per_second: tuning.score.bytes / seconds,

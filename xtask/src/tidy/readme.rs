@@ -30,7 +30,8 @@ mod tests {
     #[test]
     fn each_file_has_its_command() {
         let readme = ("README.md", "```sh\ncargo xtask test\n```\n");
-        let workflow = (".github/workflows/ci.yml", "steps:\n      - run: cargo xtask test affected --install\n");
+        let workflow =
+            (".github/workflows/ci.yml", "steps:\n      - run: cargo xtask test affected --install\n");
         let run = (".ci/run", "set -e\ncargo xtask test affected --install\n");
         assert_eq!(check(&Repo::of(&[readme, run, workflow])), []);
         let other = (".ci/run", "set -e\n# cargo xtask test affected --install\ncargo test\n");

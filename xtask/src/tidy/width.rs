@@ -43,9 +43,7 @@ mod tests {
              let a = \"{word} {word}\";\n// {word}{word}\n// `{word} {word}`\n    // {word} {}\n",
             "y".repeat(32)
         );
-        let expected = [
-            "a.rs:1: a comment of 125 columns, more than 100",
-        ];
+        let expected = ["a.rs:1: a comment of 125 columns, more than 100"];
         assert_eq!(printed(&check(&Repo::of(&[("a.rs", &text)]))), expected);
     }
 }

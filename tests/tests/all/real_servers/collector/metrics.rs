@@ -10,7 +10,7 @@ use serde_json::Value;
 use tracing::{error, info_span};
 use tracing_subscriber::layer::SubscriberExt as _;
 
-use crate::real_servers::{eventually, told};
+use crate::real_servers::{e2e_setting, eventually};
 
 /// The metrics of one request by name, each with its data points.
 type Points = BTreeMap<String, (Value, Vec<Value>)>;
@@ -19,7 +19,7 @@ type Points = BTreeMap<String, (Value, Vec<Value>)>;
 /// least `least`.
 fn requests(service: &str, least: usize) -> Vec<Points> {
     eventually("collector", || {
-        let text = std::fs::read_to_string(told("COLLECTOR_FILE") + "-metrics")
+        let text = std::fs::read_to_string(e2e_setting("COLLECTOR_FILE") + "-metrics")
             .map_err(|error| error.to_string())?;
         let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let resources =
@@ -170,6 +170,6 @@ fn run(protocol: Protocol, server: &str) {
 #[test]
 #[ignore = "needs a real server: cargo xtask e2e"]
 fn totals_of_all_roots_arrive_as_the_specification_wants() {
-    run(Protocol::Grpc, &told("COLLECTOR_OTLP_GRPC"));
-    run(Protocol::HttpProtobuf, &told("COLLECTOR_OTLP_HTTP"));
+    run(Protocol::Grpc, &e2e_setting("COLLECTOR_OTLP_GRPC"));
+    run(Protocol::HttpProtobuf, &e2e_setting("COLLECTOR_OTLP_HTTP"));
 }
