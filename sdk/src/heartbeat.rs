@@ -206,7 +206,7 @@ mod tests {
 
     /// Even if the exporter takes long to send one.
     #[test]
-    fn one_heartbeat_is_on_its_way_at_most() {
+    fn at_most_one_heartbeat_is_pending() {
         let queue = Queue::new(Settings::default().bounds, Arc::default());
         let mut heart = Heart::default();
         let mut beat = || heart.beat(Vec::new(), SystemTime::UNIX_EPOCH);

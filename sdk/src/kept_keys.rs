@@ -119,7 +119,7 @@ mod tests {
 
     /// A service whose callers decide has no keys to evict.
     #[test]
-    fn a_trace_without_a_key_is_none_that_was_forgotten() {
+    fn a_trace_without_a_key_is_not_a_forgotten_one() {
         let keys = KeptKeys::default();
         let id = |number: usize| TraceId::from((SHARDS * number) as u128);
         (0..=TRACES_MAX / SHARDS).for_each(|number| keys.note_keyless(id(number)));

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_latest_are_told_once_and_the_oldest_are_forgotten() {
+    fn the_latest_are_announced_once_and_the_oldest_are_forgotten() {
         let announced = Announcements::default();
         let ids = |numbers: &[u128]| numbers.iter().copied().map(TraceId::from).collect::<Vec<_>>();
         (1..=70_u128).for_each(|number| announced.add(TraceId::from(number)));

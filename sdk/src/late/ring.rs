@@ -538,7 +538,7 @@ mod tests {
 
     /// When all remembered requests are by hand, a caller's request is not remembered.
     #[test]
-    fn a_callers_ask_takes_no_place_of_the_services_own() {
+    fn a_callers_request_does_not_displace_the_services_own() {
         let ring = Ring::new(1 << 20, 10, 10);
         (1..=REMEMBERED).for_each(|number| drop(ring.take(id(number), KeepReason::HAND, 1, 1)));
         assert!(matches!(ring.take(id(1_000), KeepReason::CALLER, 1, 1), RequestResult::NotThere));

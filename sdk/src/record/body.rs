@@ -497,7 +497,7 @@ mod tests {
     /// Each call leaves the old description behind. The memory holds the current one, and at most
     /// as much unused.
     #[test]
-    fn changed_values_do_not_pile_up() {
+    fn changed_values_do_not_accumulate() {
         let (mut body, limits) = (Body::take(&MemoryBudget::new(1 << 30)), SpanLimits::default());
         for n in 0..50_000 {
             body.set_status(OtelStatus::error(format!("attempt {n} failed: {}", "x".repeat(100))), &limits);
@@ -528,7 +528,7 @@ mod tests {
 
     /// The budget is shared by all spans: it counts what is cut, and gets back what was reserved.
     #[test]
-    fn attributes_take_from_the_budget_and_give_back() {
+    fn attributes_reserve_and_release_memory() {
         let (budget, limits) = (MemoryBudget::new(64 * 1024), SpanLimits::default());
         let mut first = Body::take(&budget);
         first.set_attribute(KeyValue::new("a", "x".repeat(30_000)), &limits);

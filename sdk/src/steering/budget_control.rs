@@ -184,7 +184,7 @@ mod tests {
     /// The bytes of a sampler that no factor scales tell nothing about the probabilities of the
     /// sampler before it or after it.
     #[test]
-    fn the_factor_rests_while_there_is_nothing_to_scale() {
+    fn the_factor_stays_while_there_is_nothing_to_scale() {
         let ratio: Config = "ratio:0.4".parse().unwrap();
         for (other, bytes) in [(Config::Never, 0), (Config::Always, 1_000_000)] {
             let mut budget_control = budget_control_of("ratio:0.4");

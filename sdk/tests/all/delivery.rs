@@ -10,8 +10,8 @@ use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tracing::{Span, error, info_span};
 
+use crate::late::check_sums;
 use crate::support::{TIMEOUT, World, world};
-use crate::tail::check_sums;
 
 fn traces(world: &World, count: usize) {
     tracing::dispatcher::with_default(&world.dispatch, || {
@@ -189,7 +189,7 @@ fn a_heartbeat_is_one_of_several_exports() {
 }
 
 #[test]
-fn a_service_that_is_told_to_wait_loses_nothing() {
+fn a_blocking_queue_loses_nothing() {
     let gate = Gate::default();
     let world = world(|builder| {
         let builder = builder.with_batch_spans(1).with_queue_traces_max(2);
@@ -211,7 +211,7 @@ fn a_service_that_is_told_to_wait_loses_nothing() {
 }
 
 #[test]
-fn a_service_that_is_told_to_wait_waits_no_longer_than_that() {
+fn a_blocking_queue_waits_until_its_deadline() {
     let gate = Gate::default();
     let world = world(|builder| {
         let builder = builder.with_batch_spans(1).with_queue_traces_max(1);
@@ -320,7 +320,7 @@ impl CountingExporter for Waits {
 }
 
 #[test]
-fn a_flush_that_is_late_tells_the_exporter_s_reason() {
+fn a_late_flush_reports_the_exporters_reason() {
     let gate = Gate::default();
     let world = world(|builder| builder.with_counting_exporter(Waits(gate.clone())));
     traces(&world, 10);

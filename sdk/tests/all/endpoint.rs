@@ -106,7 +106,7 @@ fn page_script(endpoint: &Endpoint) -> String {
 }
 
 #[test]
-fn what_is_not_for_it_is_refused() {
+fn unknown_requests_are_refused() {
     let world = explained();
     let endpoint = world.handle.serve(any_port(), Some("secret".to_owned())).unwrap();
     for (request, status) in [
@@ -144,7 +144,7 @@ fn what_is_not_for_it_is_refused() {
 
 /// A thousand requests while a service traces: all get a response, and none of them is traced.
 #[test]
-fn a_page_that_is_fetched_all_the_time_disturbs_nobody() {
+fn frequent_page_requests_disturb_no_other_work() {
     let world = explained();
     let endpoint = world.handle.serve(any_port(), None).unwrap();
     std::thread::scope(|scope| {

@@ -104,7 +104,7 @@ fn what_is_kept_is_as_without_a_gate() {
 }
 
 #[test]
-fn below_a_dropped_root_the_layer_is_told_of_nothing() {
+fn below_a_dropped_root_the_layer_gets_no_callbacks() {
     for (dropped_spans, beside) in
         [(DroppedSpans::Visible, vec!["root", "child", "leaf"]), (DroppedSpans::Disabled, vec!["root"])]
     {

@@ -187,7 +187,7 @@ impl<S: Subscriber> Layer<S> for Asks {
 }
 
 #[test]
-fn a_subscriber_may_ask_the_handle_when_it_hears_a_warning() {
+fn a_subscriber_may_use_the_handle_during_a_warning() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("astracer.toml");
     let world = watching(&path);
@@ -259,7 +259,7 @@ fn a_warm_start_goes_on_where_the_last_process_was() {
 }
 
 #[test]
-fn a_snapshot_that_cannot_be_written_is_told() {
+fn a_snapshot_that_cannot_be_written_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("keys.snapshot");
     let bucket = || "bucket:capacity=3,rate=1".parse().unwrap();

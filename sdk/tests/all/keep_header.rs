@@ -14,8 +14,8 @@ use tower_layer::Layer as _;
 use tower_service::Service;
 use tracing::{error, info_span};
 
+use crate::late::{check_sums, reason};
 use crate::support::{World, world};
-use crate::tail::{check_sums, reason};
 
 /// A service with its own tracing. It calls the next one, if there is one.
 struct Node {
@@ -175,7 +175,7 @@ fn an_error_in_the_first_service_brings_the_others_parts_with_the_next_request()
 }
 
 #[test]
-fn nobody_is_told_who_is_no_peer() {
+fn traces_are_announced_only_to_peers() {
     let mut last = node(None, false);
     last.fails = true;
     let first = node(Some(node(Some(last), false)), false);
@@ -251,7 +251,7 @@ impl Service<Request<()>> for &mut Broken {
 /// A peer without a response may not have received the request, so each request names the trace
 /// again until one gets a response.
 #[test]
-fn a_peer_that_did_not_answer_is_told_again() {
+fn an_announcement_without_a_response_is_repeated() {
     let mut node = node(None, false);
     node.fails = true;
     node.serve(request(7));
@@ -268,7 +268,7 @@ fn a_peer_that_did_not_answer_is_told_again() {
 
 /// Several kept parts of one trace count as one trace.
 #[test]
-fn a_trace_of_several_parts_that_a_peer_was_not_told_of_is_one() {
+fn an_unannounced_trace_of_several_parts_counts_once() {
     let mut node = node(None, false);
     node.fails = true;
     let client = KeepCallsLayer::new(node.world.handle.clone()).with_peer(PEER);
@@ -345,7 +345,7 @@ fn is_answered(call: impl Future<Output = Result<Response<()>, &'static str>>) -
 /// Overlapping requests, some of them without a response. Each kept trace is named in a request
 /// that gets one, or counted in `unannounced`.
 #[test]
-fn traces_that_a_peer_was_not_told_of_are_counted() {
+fn unannounced_traces_are_counted() {
     for seed in 0..100_u64 {
         let mut node = node(None, false);
         node.fails = true;

@@ -374,28 +374,28 @@ fn eight_threads_at_once_kept_late(base: Base, open_max: u64) {
 }
 
 #[test]
-fn eight_threads_at_once_tell_no_lies_about_what_is_kept_late() {
+fn eight_threads_report_late_kept_traces_correctly() {
     eight_threads_at_once_kept_late(Base::Registry, 20);
 }
 
 #[test]
-fn eight_threads_at_once_tell_no_lies_to_the_subscriber_about_what_is_kept_late() {
+fn eight_threads_on_the_subscriber_report_late_kept_traces_correctly() {
     eight_threads_at_once_kept_late(Base::Subscriber, 0);
 }
 
 #[test]
-fn eight_threads_at_once_tell_no_lies() {
+fn eight_threads_report_correctly() {
     // The registry itself fails to close about one in 100,000 spans shared between threads.
     eight_threads_at_once(Base::Registry, false, 20);
 }
 
 #[test]
-fn eight_threads_at_once_tell_no_lies_behind_the_gate() {
+fn eight_threads_behind_the_gate_report_correctly() {
     eight_threads_at_once(Base::Registry, true, 20);
 }
 
 #[test]
-fn eight_threads_at_once_tell_no_lies_to_the_subscriber() {
+fn eight_threads_on_the_subscriber_report_correctly() {
     eight_threads_at_once(Base::Subscriber, false, 0);
 }
 

@@ -74,7 +74,7 @@ fn what_waits_leaves_with_a_flush_in_batches() {
 
 /// The bound applies to what waits now, not to the total over time.
 #[test]
-fn room_in_the_queue_comes_back() {
+fn space_in_the_queue_is_released() {
     let world = world(|builder| builder.with_queue_bytes_max(16 * 1024));
     for _ in 0..100 {
         world.run(|| info_span!("root", text = "x".repeat(1_000)).in_scope(|| ()));

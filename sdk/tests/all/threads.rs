@@ -209,7 +209,7 @@ pub(crate) fn in_exclusive_mode_a_refused_span_s_task_begins_a_trace() {
 
 /// Two subscribers use the same ids for different spans.
 #[test]
-fn clones_on_two_subscribers_tell_their_spans_apart() {
+fn clones_on_two_subscribers_distinguish_their_spans() {
     for mode in [ContextMode::Off, ContextMode::Ids, ContextMode::Recording] {
         let world = world(|builder| builder.with_context_mode(mode));
         let other = crate::support::dispatch(&world.astracer);
@@ -316,7 +316,7 @@ fn a_panic_while_formatting_leaves_the_layer_in_order() {
 /// `set_parent` on one thread while another enters the span for the first time. The result is true
 /// to what happens, either way.
 #[test]
-fn set_parent_tells_the_truth_while_another_thread_enters() {
+fn set_parent_reports_correctly_while_another_thread_enters() {
     use astracer_sdk::OpenTelemetrySpanExt as _;
     use opentelemetry::trace::{SpanContext, TraceFlags, TraceId, TraceState};
     const ROUNDS: u64 = 600;

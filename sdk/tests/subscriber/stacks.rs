@@ -214,7 +214,7 @@ impl<S> Filter<S> for EnabledEvents {
 }
 
 #[test]
-fn layers_are_told_the_same() {
+fn layers_get_the_same_callbacks() {
     tells_the_same!("one layer", service, |page| watch("all", page));
     tells_the_same!("two layers", service, |page| watch("a", page), watch("b", page));
     tells_the_same!("none and one", service, |page| None::<Watch>, Some(watch("all", page)));

@@ -56,7 +56,7 @@ fn hold(ring: &Ring) -> Admission {
 /// A trace is requested while its root ends. The second of the two threads finds the other one's
 /// work: the trace in the ring, or the request.
 #[test]
-fn loom_a_trace_that_is_asked_for_as_it_comes_is_found() {
+fn loom_a_trace_requested_as_it_arrives_is_found() {
     loom::model(|| {
         let ring = ring();
         let other = ring.clone();
@@ -94,7 +94,7 @@ fn loom_a_trace_leaves_the_ring_once() {
 /// A late span ends while its trace is kept. The span joins the trace, follows it, or is too late,
 /// but never stays behind in the ring.
 #[test]
-fn loom_a_late_span_is_with_its_trace_or_knows_its_fate() {
+fn loom_a_late_span_joins_or_follows_its_trace() {
     loom::model(|| {
         let ring = ring();
         hold(&ring);

@@ -124,7 +124,7 @@ mod tests {
 
     /// The first trace stays, and all traces behind it are taken out.
     #[test]
-    fn places_of_traces_that_were_taken_out_do_not_pile_up() {
+    fn empty_places_do_not_accumulate() {
         let mut row = Row::default();
         row.push(held(1));
         for number in 2..10_000_u64 {

@@ -9,9 +9,9 @@ use opentelemetry::trace::TraceContextExt as _;
 use tracing::field::Empty;
 use tracing::{Span, error, info, info_span, warn};
 
+use crate::late::{check_sums, dropping, names, request, requests, tail};
+use crate::late_ring::all_leave;
 use crate::support::{TIMEOUT, World, one, start, world};
-use crate::tail::{check_sums, dropping, names, request, requests, tail};
-use crate::tail_ring::all_leave;
 
 /// A dropped root ends at its last exit, recorded or not, as a kept one does.
 #[test]
@@ -78,7 +78,7 @@ fn a_root_that_is_ended_by_hand_takes_until_then() {
 /// OpenTelemetry, "End": what is recorded on a span after its end is ignored. So it does not count
 /// as an error.
 #[test]
-fn an_error_after_an_end_by_hand_is_none() {
+fn an_error_after_an_end_by_hand_is_ignored() {
     for (sampler, exported) in [("always", 1), ("never", 0)] {
         let world = world(|builder| {
             let tail = tail("error").with_provisional(ProvisionalMode::Always);
@@ -203,7 +203,7 @@ fn an_error_from_before_a_root_is_dropped_is_missed() {
 
 /// With contexts off, callees receive nothing about a dropped trace, recorded or not.
 #[test]
-fn without_contexts_nobody_is_told_of_a_recorded_trace() {
+fn without_contexts_a_recorded_trace_is_not_propagated() {
     for provisional in [ProvisionalMode::Never, ProvisionalMode::Always] {
         let world = world(|builder| {
             let builder = builder.with_context_mode(ContextMode::Off);

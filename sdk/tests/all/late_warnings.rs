@@ -13,8 +13,8 @@ use tracing::{Event, Level, Subscriber, info_span};
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::{Layer, Registry};
 
+use crate::late::{requests, tail};
 use crate::support::{Collector, TIMEOUT};
-use crate::tail::{requests, tail};
 
 /// Set in the other process to the name of its task.
 const VARIABLE: &str = "ASTRACER_TEST_WARNINGS";
@@ -131,7 +131,7 @@ fn warn() -> Vec<String> {
 
 fn heard(what: &str) -> String {
     let out = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "tail_warnings::process", "--nocapture"])
+        .args(["--exact", "late_warnings::process", "--nocapture"])
         .env(VARIABLE, what)
         .output()
         .unwrap();

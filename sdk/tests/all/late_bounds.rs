@@ -9,8 +9,8 @@ use astracer_sdk::{Handle, Key, OpenTelemetrySpanExt as _, Start, Tail, WhenQueu
 use opentelemetry::trace::Status;
 use tracing::{Span, error, info_span};
 
+use crate::late::{check_sums, dropping, names, reason, request, requests, tail};
 use crate::support::{TIMEOUT, one, world};
-use crate::tail::{check_sums, dropping, names, reason, request, requests, tail};
 
 /// All errors are kept while their rate is within the budget, whatever the head sampler does.
 #[test]

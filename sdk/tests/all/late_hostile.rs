@@ -8,8 +8,8 @@ use astracer_sdk::{Handle, ProvisionalMode};
 use tracing::field::{self, debug, display};
 use tracing::{error, info_span};
 
+use crate::late::{check_sums, dropping, names, request, requests, tail};
 use crate::support::{TIMEOUT, world};
-use crate::tail::{check_sums, dropping, names, request, requests, tail};
 
 /// The function creates several traces in one call, and sees none of them.
 #[test]

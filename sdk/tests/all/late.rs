@@ -137,7 +137,7 @@ fn sent(world: &World, parent: Option<&str>) -> Vec<HashMap<String, String>> {
 }
 
 #[test]
-fn nobody_else_is_told_that_a_trace_is_recorded() {
+fn a_recorded_trace_is_propagated_as_dropped() {
     for parent in [None, Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")] {
         for provisional in [ProvisionalMode::Never, ProvisionalMode::Always] {
             let world = dropping(tail("error").with_provisional(provisional));
