@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_setting_that_named_the_endpoint_is_told() {
+    fn the_setting_that_named_the_endpoint_is_reported() {
         let read = |url: &str| {
             let url = url.to_owned();
             Zipkin::builder().with_variables(move |name| (name == ENDPOINT).then(|| url.clone()))

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_connection_that_is_idle_for_longest_makes_room() {
+    fn the_connection_idle_for_longest_is_ended() {
         let all = Arc::new(Connections::default());
         let limits = Limits::default().with_connections(3);
         let begin = Instant::now();

@@ -90,7 +90,7 @@ fn texts_that_are_no_policies_are_refused_with_advice() {
 }
 
 #[test]
-fn the_default_budget_is_the_one_that_is_told() {
+fn the_default_budget_is_the_documented_one() {
     let told = Rule::BUDGET_DEFAULT.parse().unwrap();
     assert_eq!("error".parse::<Rule>().unwrap().budget, told);
 }
@@ -409,7 +409,7 @@ fn slow_is_longer_than_the_time_that_is_given() {
 }
 
 #[test]
-fn of_policies_without_budget_the_first_is_told() {
+fn the_first_policy_without_a_budget_is_named() {
     let sampler = sampler("error(traces=1,burst=1),slow:1ms(traces=1,burst=1)");
     let trace = Trace { duration: Nanos::from_millis(2), ..failed(0) };
     let decided: Vec<_> = (0..3).map(|_| sampler.decide(&trace)).collect();

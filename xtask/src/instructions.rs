@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_in_either_direction_is_told() {
+    fn a_change_in_either_direction_is_reported() {
         let recorded = Recorded::parse("# compiler: x\nkept 1000\ndropped 100\n").unwrap();
         let passes = |kept, dropped| recorded.compare(&[("kept", kept), ("dropped", dropped)]).1;
         assert!(passes(1000, 100) && passes(1029, 98));

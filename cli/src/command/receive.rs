@@ -349,7 +349,7 @@ mod tests {
 
     /// Two things may have gone wrong, and the one does not hide the other.
     #[test]
-    fn all_that_went_wrong_at_the_end_is_told() {
+    fn all_failures_at_the_end_are_reported() {
         assert!(late(0, None).is_ok());
         let text = |removed, stopped: Option<&str>| {
             late(removed, stopped.map(str::to_owned)).unwrap_err().text().unwrap_or_default().to_owned()

@@ -299,15 +299,15 @@ pub(crate) fn an_exporter_that_counts_gives_every_loss_its_reason() {
 
 /// Waits for a server that never comes, as an exporter with retries does.
 #[derive(Debug)]
-struct Waits(Gate);
+struct WaitsForServer(Gate);
 
-impl SpanExporter for Waits {
+impl SpanExporter for WaitsForServer {
     async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
         unreachable!("it counts")
     }
 }
 
-impl CountingExporter for Waits {
+impl CountingExporter for WaitsForServer {
     fn export_and_count(&self, batch: Vec<SpanData>) -> Exported {
         let spans = batch.len() as u64;
         self.0.pass(batch);
@@ -322,7 +322,7 @@ impl CountingExporter for Waits {
 #[test]
 fn a_late_flush_reports_the_exporters_reason() {
     let gate = Gate::default();
-    let world = world(|builder| builder.with_counting_exporter(Waits(gate.clone())));
+    let world = world(|builder| builder.with_counting_exporter(WaitsForServer(gate.clone())));
     traces(&world, 10);
     let error = world.handle.flush(Duration::from_millis(1)).unwrap_err();
     assert!(error.is_timeout());

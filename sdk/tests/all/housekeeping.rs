@@ -192,14 +192,14 @@ fn a_subscriber_may_use_the_handle_during_a_warning() {
     let path = folder.path().join("astracer.toml");
     let world = watching(&path);
     fs::remove_file(&path).unwrap();
-    let heard = Arc::default();
-    let asks = Asks(world.handle.clone(), Arc::clone(&heard));
+    let faults = Arc::default();
+    let asks = Asks(world.handle.clone(), Arc::clone(&faults));
     tracing::subscriber::with_default(tracing_subscriber::registry().with(asks), || {
         (0..3).for_each(|_| world.handle.look_at_parameters());
     });
-    let heard = heard.lock().unwrap();
-    assert_eq!(*heard, [world.handle.parameters_fault()]);
-    assert!(heard[0].as_ref().unwrap().contains("astracer.toml"));
+    let faults = faults.lock().unwrap();
+    assert_eq!(*faults, [world.handle.parameters_fault()]);
+    assert!(faults[0].as_ref().unwrap().contains("astracer.toml"));
 }
 
 /// A check by hand is not a tick of the thread, so it does not bring a heartbeat forward.

@@ -28,14 +28,14 @@ struct Node {
 
 const PEER: &str = "next.example:8080";
 
-fn node(next: Option<Node>, tells: bool) -> Node {
+fn node(next: Option<Node>, announces: bool) -> Node {
     let world = world(|builder| {
         let tail: Tail = "error".parse().unwrap();
         let tail = tail.with_provisional(ProvisionalMode::Always);
         builder.with_sampler("never".parse().unwrap()).with_tail(tail)
     });
     let client = KeepCallsLayer::new(world.handle.clone());
-    let client = if tells { client.with_peer("other.example").with_peer(PEER) } else { client };
+    let client = if announces { client.with_peer("other.example").with_peer(PEER) } else { client };
     Node { world, fails: false, calls: 1, next: next.map(|next| (Box::new(next), client)) }
 }
 
@@ -357,7 +357,8 @@ fn unannounced_traces_are_counted() {
             state ^= state << 17;
             state % end
         };
-        let (mut wire, mut open, mut told, mut kept) = (Wired(Vec::new()), Vec::new(), Vec::new(), 0_u64);
+        let (mut wire, mut open, mut announced, mut kept) =
+            (Wired(Vec::new()), Vec::new(), Vec::new(), 0_u64);
         let mut call = |path: &str| {
             let request = Request::builder().uri(format!("http://{PEER}{path}")).body(()).unwrap();
             let call = client.layer(&mut wire).call(request);
@@ -376,7 +377,7 @@ fn unannounced_traces_are_counted() {
                 end => {
                     let (call, ids) = open.swap_remove(below(open.len() as u64) as usize);
                     if end == 4 && is_answered(call) {
-                        told.extend(ids);
+                        announced.extend(ids);
                     }
                 }
             }
@@ -384,15 +385,19 @@ fn unannounced_traces_are_counted() {
         while !open.is_empty() {
             let (call, ids) = open.swap_remove(below(open.len() as u64) as usize);
             if is_answered(call) {
-                told.extend(ids);
+                announced.extend(ids);
             }
         }
         let (call, ids) = call("/");
         assert!(is_answered(call));
-        told.extend(ids);
-        let (all, unannounced) = (told.len() as u64, node.world.handle.stats().tail.unannounced);
-        told.sort_unstable();
-        told.dedup();
-        assert_eq!((told.len() as u64, told.len() as u64 + unannounced), (all, kept), "seed {seed}");
+        announced.extend(ids);
+        let (all, unannounced) = (announced.len() as u64, node.world.handle.stats().tail.unannounced);
+        announced.sort_unstable();
+        announced.dedup();
+        assert_eq!(
+            (announced.len() as u64, announced.len() as u64 + unannounced),
+            (all, kept),
+            "seed {seed}"
+        );
     }
 }

@@ -569,9 +569,9 @@ fn a_child_that_a_panic_drops_marks_its_trace() {
 
 /// Reports each batch.
 #[derive(Debug)]
-struct Tells(Sender<usize>);
+struct ReportsBatches(Sender<usize>);
 
-impl SpanExporter for Tells {
+impl SpanExporter for ReportsBatches {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let _ = self.0.send(batch.len());
         Ok(())
@@ -585,7 +585,7 @@ fn a_kept_trace_that_grows_leaves_in_parts() {
     let (tells, told) = mpsc::channel();
     let world = world(|builder| {
         let builder = builder.with_tail(tail("error")).with_spans_per_trace_max(4);
-        builder.with_batch_spans(1).with_exporter(Tells(tells))
+        builder.with_batch_spans(1).with_exporter(ReportsBatches(tells))
     });
     tracing::dispatcher::with_default(&world.dispatch, || {
         let _root = info_span!("root").entered();

@@ -28,7 +28,7 @@ use self::compare::{Cramped, Names, Times};
 use self::driver::Driver;
 use self::program::{Random, Shape, Step, generate, shrink};
 use self::rules::Kind;
-use self::setup::{Filter, LatePolicy, LateSetup, Room, Setup, Waiting};
+use self::setup::{ByteBounds, Filter, LatePolicy, LateSetup, Setup, Waiting};
 use self::stress::Load;
 use self::world::World;
 use crate::support::Base;
@@ -124,7 +124,7 @@ fn session(pair: Pair, seed: u64) -> Session {
             // For a lost root the sampler decides when it begins rather than when it starts, so the
             // order of decisions agrees only if everything is kept.
             setup.keep_every = 1;
-            setup.room = Some(Room {
+            setup.room = Some(ByteBounds {
                 open_bytes: [0, 1, 2, 3][random.below(4)] * 6_144 + random.below(2_000),
                 queue_bytes: [32 << 20, 32 << 20, 4_096, 0][random.below(4)],
             });

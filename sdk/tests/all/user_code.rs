@@ -134,15 +134,15 @@ fn flush_and_shutdown_report_the_exporters_errors() {
 
 /// Reports its drop, which happens when the exporter's thread ends.
 #[derive(Debug)]
-struct TellsOfItsEnd(Mutex<std::sync::mpsc::Sender<()>>);
+struct ReportsDrop(Mutex<std::sync::mpsc::Sender<()>>);
 
-impl SpanExporter for TellsOfItsEnd {
+impl SpanExporter for ReportsDrop {
     async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
         Ok(())
     }
 }
 
-impl Drop for TellsOfItsEnd {
+impl Drop for ReportsDrop {
     fn drop(&mut self) {
         let _ = self.0.lock().unwrap().send(());
     }
@@ -151,7 +151,7 @@ impl Drop for TellsOfItsEnd {
 #[test]
 fn the_exporter_s_thread_ends_when_all_is_dropped() {
     let (sender, ended) = channel();
-    let world = world(|builder| builder.with_exporter(TellsOfItsEnd(Mutex::new(sender))));
+    let world = world(|builder| builder.with_exporter(ReportsDrop(Mutex::new(sender))));
     tracing::dispatcher::with_default(&world.dispatch, || info_span!("root").in_scope(|| ()));
     drop(world);
     ended.recv_timeout(TIMEOUT).expect("the thread stays");

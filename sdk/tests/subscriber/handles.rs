@@ -232,9 +232,9 @@ fn a_child_whose_fields_panic_releases_its_parent() {
 
 /// Collects the spans that begin and end.
 #[derive(Clone, Default)]
-struct Seen(Arc<Mutex<Vec<(bool, u64)>>>);
+struct SeenCloses(Arc<Mutex<Vec<(bool, u64)>>>);
 
-impl Layer<AstracerSubscriber> for Seen {
+impl Layer<AstracerSubscriber> for SeenCloses {
     fn on_new_span(&self, _: &Attributes<'_>, id: &Id, _: LayerContext<'_, AstracerSubscriber>) {
         self.0.lock().unwrap().push((true, id.into_u64()));
     }
@@ -247,8 +247,8 @@ impl Layer<AstracerSubscriber> for Seen {
 #[test]
 fn a_filter_sees_each_close_once() {
     let world = world(|builder| builder);
-    let seen = Seen::default();
-    is_told_of_each_end_once(&seen, world.astracer.subscriber().with_filter(seen.clone()).into());
+    let seen = SeenCloses::default();
+    sees_each_close_once(&seen, world.astracer.subscriber().with_filter(seen.clone()).into());
 }
 
 /// A service that chooses its subscriber at start boxes its layers. A boxed layer does not learn
@@ -256,25 +256,25 @@ fn a_filter_sees_each_close_once() {
 #[test]
 fn a_boxed_filter_sees_each_close_once() {
     let world = world(|builder| builder);
-    let seen = Seen::default();
+    let seen = SeenCloses::default();
     let boxed: Box<dyn tracing::Subscriber + Send + Sync> =
         Box::new(world.astracer.subscriber().with_filter(seen.clone()));
-    is_told_of_each_end_once(&seen, boxed.into());
+    sees_each_close_once(&seen, boxed.into());
 }
 
 /// A shared layer serves under one dispatcher, and then under another.
 #[test]
 fn a_shared_filter_sees_each_close_once_per_dispatcher() {
     let world = world(|builder| builder);
-    let seen = Seen::default();
+    let seen = SeenCloses::default();
     let shared: Arc<dyn tracing::Subscriber + Send + Sync> =
         Arc::new(world.astracer.subscriber().with_filter(seen.clone()));
-    is_told_of_each_end_once(&seen, Dispatch::new(shared.clone()));
+    sees_each_close_once(&seen, Dispatch::new(shared.clone()));
     seen.0.lock().unwrap().clear();
-    is_told_of_each_end_once(&seen, Dispatch::new(shared));
+    sees_each_close_once(&seen, Dispatch::new(shared));
 }
 
-fn is_told_of_each_end_once(seen: &Seen, dispatch: Dispatch) {
+fn sees_each_close_once(seen: &SeenCloses, dispatch: Dispatch) {
     let mut ids = Vec::new();
     tracing::dispatcher::with_default(&dispatch, || {
         let root = info_span!("root");

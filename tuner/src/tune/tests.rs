@@ -110,7 +110,7 @@ fn a_floor_is_within_limits_by_second() {
 
 /// A least size that a limit by second does not leave room for.
 #[test]
-fn a_limit_by_second_below_the_least_size_is_told() {
+fn a_limit_by_second_below_the_least_size_is_reported() {
     let workload = synthetic(1500, 1);
     let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
     let limits = Limits { traces_per_second_max: Some(0.005 * 1500.0 / seconds), ..Limits::default() };
@@ -121,7 +121,7 @@ fn a_limit_by_second_below_the_least_size_is_told() {
 
 /// A thousand kept of each of eight keys are all traces.
 #[test]
-fn a_least_number_kept_that_does_not_fit_is_told() {
+fn a_least_number_kept_that_does_not_fit_is_reported() {
     let workload = many_names(8, 1000, 2);
     for (per_key, says) in [
         (PerKeyUse::Auto, "single keys: not used, on half of the time, on which they are tried, 1000 traces"),

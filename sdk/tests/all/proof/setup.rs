@@ -20,7 +20,7 @@ pub(crate) struct Setup {
     /// Bounds that lose no spans, and only affect when they are exported.
     pub(crate) waiting: Waiting,
     /// Bounds that lose spans.
-    pub(crate) room: Option<Room>,
+    pub(crate) room: Option<ByteBounds>,
     /// Late keeping, if it is on.
     pub(crate) late: Option<LateSetup>,
 }
@@ -107,7 +107,7 @@ pub(crate) struct Waiting {
 
 /// Bounds so small that programs reach them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
+pub(crate) struct ByteBounds {
     pub(crate) open_bytes: usize,
     pub(crate) queue_bytes: usize,
 }
