@@ -6,8 +6,8 @@
 //! when a worker collects it, it moves to the lists that all threads share.
 //!
 //! Batches are numbered when they enter the lists. A worker takes the lowest numbers first, up to
-//! the number of spans for one export. The rest stays in the lists, where [`WhenQueueFull`] may shed it.
-//! A flush is done when every batch below its number has been exported or lost.
+//! the number of spans for one export. The rest stays in the lists, where [`WhenQueueFull`] may
+//! shed it. A flush is done when every batch below its number has been exported or lost.
 //!
 //! # Order
 //!

@@ -418,7 +418,7 @@ impl Ring {
         }
     }
 
-    /// The fate of a trace, if the trace is in the ring or its fate is remembered.
+    /// The status of a trace, if the trace is in the ring or its status is remembered.
     pub(super) fn status(&self, trace_id: TraceId) -> Option<TraceStatus> {
         let mut shard = self.shard(trace_id);
         if let Some(kept) = shard.kept.iter().rev().find(|kept| kept.trace_id == trace_id) {

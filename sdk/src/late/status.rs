@@ -20,7 +20,7 @@ pub(super) struct GivenUpTrace {
 /// The first policy that wanted the trace and had no budget left, if there was one.
 pub(super) type Refusal = Option<KeepReason>;
 
-/// The fate of a recorded trace whose root has ended.
+/// The status of a recorded trace whose root has ended.
 #[derive(Debug)]
 pub(super) enum TraceStatus {
     Kept(KeepReason),
@@ -49,7 +49,7 @@ impl LateTraces {
         }
     }
 
-    /// Explains the fate of a recorded trace, if it is one of the last.
+    /// Explains the status of a recorded trace, if it is one of the last.
     pub(crate) fn status(&self, trace_id: TraceId) -> Option<String> {
         Some(match self.ring.status(trace_id)? {
             TraceStatus::Kept(by) => self.kept(by),

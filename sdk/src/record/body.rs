@@ -6,8 +6,8 @@
 //! status are always kept: if the bytes do not fit, their texts are cut to [`SHORT_TEXT`]
 //! characters.
 //!
-//! A body reserves the bytes that it uses from the [`MemoryBudget`] of all open spans, in steps, before
-//! it uses them. A list that grows may hold twice the memory that it uses.
+//! A body reserves the bytes that it uses from the [`MemoryBudget`] of all open spans, in steps,
+//! before it uses them. A list that grows may hold twice the memory that it uses.
 
 // An entry holds its body in a box, so spare bodies are boxed too.
 #![allow(clippy::vec_box)]
