@@ -149,6 +149,7 @@ impl Default for Builder {
     }
 }
 
+/// # What decides
 impl Builder {
     /// Sets the sampler; `bump:lambda=10,min=0.01,window=1s` by default.
     pub fn with_sampler(mut self, sampler: Config) -> Self {
@@ -170,37 +171,15 @@ impl Builder {
         self
     }
 
-    /// Sets the reaction to unusable settings from the environment or a file; [`OnFault::Refuse`]
-    /// by default.
-    pub fn with_on_fault(mut self, on_fault: OnFault) -> Self {
-        self.on_fault = on_fault;
-        self
-    }
-
-    /// Returns the unusable settings found so far. With [`OnFault::UseDefault`] they are skipped,
-    /// and the service should log them.
-    pub fn faults(&self) -> &[Fault] {
-        &self.faults
-    }
-
-    pub(crate) fn fault(&mut self, fault: Fault) {
-        self.faults.push(fault);
-    }
-
-    pub(crate) fn current_resource(&self) -> Option<&Resource> {
-        self.resource.as_ref()
-    }
-
-    pub(crate) fn current_span_limits(&self) -> SpanLimits {
-        self.settings.limits
-    }
-
     /// Sets the key by which local roots are counted; the template of the root's name by default.
     pub fn with_key(mut self, key: impl Into<Key>) -> Self {
         self.key = key.into();
         self
     }
+}
 
+/// # Where spans go
+impl Builder {
     /// Sets the exporter of kept traces: any `SpanExporter` of `opentelemetry_sdk`. It is called on
     /// a thread of its own, without an asynchronous runtime. Without an exporter the layer records
     /// nothing and [`build`](Self::build) warns; the sampler still decides.
@@ -229,7 +208,10 @@ impl Builder {
         self.scope = Some(scope);
         self
     }
+}
 
+/// # How spans are seen by other code
+impl Builder {
     /// Sets whether other layers see spans below a dropped root; they do by default.
     pub fn with_dropped_spans(mut self, spans: DroppedSpans) -> Self {
         self.settings.dropped_spans = spans;
@@ -249,7 +231,12 @@ impl Builder {
         self.settings.start = start;
         self
     }
+}
 
+/// # What a span records
+///
+/// The switches have the names and defaults of tracing-opentelemetry's layer.
+impl Builder {
     /// Sets limits on the attributes, events and links of a span.
     pub fn with_span_limits(mut self, limits: SpanLimits) -> Self {
         self.settings.limits = limits;
@@ -312,7 +299,10 @@ impl Builder {
         self.settings.conventions.error_events_to_status = with;
         self
     }
+}
 
+/// # Bounds on open spans
+impl Builder {
     /// Bounds the bytes that open spans take: their table, their attributes, and ended spans that
     /// wait for the rest of their trace. The default is 128 MiB, enough for 100,000 open spans
     /// whatever their attributes.
@@ -354,7 +344,10 @@ impl Builder {
         self.settings.bounds.spans_per_trace = spans.max(1);
         self
     }
+}
 
+/// # The queue to the exporter
+impl Builder {
     /// Bounds the bytes that wait for the exporter; 32 MiB by default. Small traces are batched
     /// before they count, which takes another mebibyte or two.
     pub fn with_queue_bytes_max(mut self, bytes: usize) -> Self {
@@ -400,7 +393,10 @@ impl Builder {
         self.settings.bounds.batch_delay = delay;
         self
     }
+}
 
+/// # Ids and time
+impl Builder {
     /// Sets the source of trace and span ids; random by default. The low 56 bits of a trace id
     /// serve as the trace's randomness. If the generator panics or returns an all-zero id, the span
     /// gets a random id. So does a span that the generator itself creates.
@@ -424,6 +420,34 @@ impl Builder {
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
+    }
+}
+
+/// # Faults, and building
+impl Builder {
+    /// Sets the reaction to unusable settings from the environment or a file; [`OnFault::Refuse`]
+    /// by default.
+    pub fn with_on_fault(mut self, on_fault: OnFault) -> Self {
+        self.on_fault = on_fault;
+        self
+    }
+
+    /// Returns the unusable settings found so far. With [`OnFault::UseDefault`] they are skipped,
+    /// and the service should log them.
+    pub fn faults(&self) -> &[Fault] {
+        &self.faults
+    }
+
+    pub(crate) fn fault(&mut self, fault: Fault) {
+        self.faults.push(fault);
+    }
+
+    pub(crate) fn current_resource(&self) -> Option<&Resource> {
+        self.resource.as_ref()
+    }
+
+    pub(crate) fn current_span_limits(&self) -> SpanLimits {
+        self.settings.limits
     }
 
     /// Switches recording on or off; on by default. When it is off, the layer, the sampler and the

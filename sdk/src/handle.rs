@@ -33,6 +33,7 @@ pub struct Handle {
 /// Time after a shutdown's deadline for the exporter's thread to count the spans that remain.
 const COUNTING: Duration = Duration::from_secs(1);
 
+/// # State and shutdown
 impl Handle {
     pub(crate) fn new(shared: Option<Arc<Shared>>, exporter: Option<Arc<SharedExporter>>) -> Self {
         Handle {

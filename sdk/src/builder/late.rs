@@ -31,6 +31,7 @@ pub(super) fn parts(
     }
 }
 
+/// # Late keeping
 impl Builder {
     /// Keeps traces late that the sampler dropped, because of their outcome: errors, slow roots and
     /// others, as the policies say, each within its budget. No policies by default.

@@ -14,7 +14,9 @@ use crate::record::KeepReason;
 /// The maximum number of ids in one list of traces to keep.
 const IDS_MAX: usize = 16;
 
-/// Late keeping: see [`Builder::with_tail`](crate::Builder::with_tail). Without it, these methods
+/// # Late keeping
+///
+/// See [`Builder::with_tail`](crate::Builder::with_tail). Without it, these methods
 /// do nothing.
 impl Handle {
     fn late(&self) -> Option<(&crate::core::Shared, &LateTraces)> {
