@@ -264,18 +264,18 @@ impl Graph {
         /// One of an event's longest paths: its last edge, and which path of that edge's first
         /// event it continues.
         #[derive(Clone, Copy)]
-        struct Way {
+        struct Route {
             length: f64,
             edge: u32,
             rank: u32,
         }
         const START: u32 = u32::MAX;
-        let mut ways: Vec<Vec<Way>> = vec![Vec::new(); self.order.len()];
+        let mut ways: Vec<Vec<Route>> = vec![Vec::new(); self.order.len()];
         for &event in &self.order {
-            let mut own: Vec<Way> = Vec::new();
+            let mut own: Vec<Route> = Vec::new();
             for &edge in self.edges_into(event) {
                 let before = &ways[self.edges[edge as usize].from as usize];
-                own.extend((0u32..).zip(before).map(|(rank, way)| Way {
+                own.extend((0u32..).zip(before).map(|(rank, way)| Route {
                     length: way.length + lengths[edge as usize],
                     edge,
                     rank,
@@ -284,11 +284,11 @@ impl Graph {
             own.sort_by(|a, b| b.length.total_cmp(&a.length));
             own.truncate(count);
             if own.is_empty() && self.edges_into(event).is_empty() && count > 0 {
-                own.push(Way { length: self.starts[event as usize], edge: START, rank: 0 });
+                own.push(Route { length: self.starts[event as usize], edge: START, rank: 0 });
             }
             ways[event as usize] = own;
         }
-        let path = |way: &Way| {
+        let path = |way: &Route| {
             let (mut events, mut at) = (vec![sink], *way);
             while at.edge != START {
                 let from = self.edges[at.edge as usize].from;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use astracer_exporters::{Destination, ErrorKind, Exporter, Outcome};
+use astracer_exporters::{DeliveryReport, Destination, ErrorKind, Exporter};
 use astracer_sdk::{Builder, CountingExporter, Exported, Losses};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -59,7 +59,7 @@ impl<D: Destination> CountingExporter for Counted<D> {
     }
 }
 
-fn exported(Outcome { delivery, lost, error }: Outcome) -> Exported {
+fn exported(DeliveryReport { delivery, lost, error }: DeliveryReport) -> Exported {
     let mut losses = Losses::default();
     losses.partially_rejected = delivery.rejected;
     for (kind, spans) in lost.iter() {
@@ -122,10 +122,10 @@ mod tests {
 
     /// Returns outcomes in turn.
     #[derive(Clone, Debug, Default)]
-    struct Scripted(Arc<Mutex<Vec<Outcome>>>);
+    struct Scripted(Arc<Mutex<Vec<DeliveryReport>>>);
 
     impl Destination for Scripted {
-        fn deliver(&self, _: &[astracer_exporters::Span<'_>]) -> Outcome {
+        fn deliver(&self, _: &[astracer_exporters::Span<'_>]) -> DeliveryReport {
             self.0.lock().unwrap().pop().unwrap()
         }
 
@@ -141,11 +141,15 @@ mod tests {
     #[test]
     fn stats_have_each_loss_by_its_reason() {
         let script = Scripted::default();
-        let lost = |kind| Outcome::lost(ExportError::new(kind, "there", "so it is"), 1);
+        let lost = |kind| DeliveryReport::lost(ExportError::new(kind, "there", "so it is"), 1);
         let mut partly = Delivery::new(0, 1);
         partly.message = "too old".to_owned();
         let outcomes = [
-            (Outcome::delivered(partly), "partially_rejected", "the destination rejected 1 spans: too old"),
+            (
+                DeliveryReport::delivered(partly),
+                "partially_rejected",
+                "the destination rejected 1 spans: too old",
+            ),
             (lost(ErrorKind::Forbidden), "rejected", "the server denied access"),
             (lost(ErrorKind::Unavailable), "expired", "unavailable"),
             (lost(ErrorKind::TooLarge), "too_large", "exceeds the size limit"),
@@ -172,9 +176,9 @@ mod tests {
     #[test]
     fn what_a_destination_says_of_a_success_is_the_last_error() {
         let mut taken = Delivery::new(1, 0);
-        assert_eq!(exported(Outcome::delivered(taken.clone())).error, None);
+        assert_eq!(exported(DeliveryReport::delivered(taken.clone())).error, None);
         taken.message = "<html>".to_owned();
-        let exported = exported(Outcome::delivered(taken));
+        let exported = exported(DeliveryReport::delivered(taken));
         assert_eq!((exported.accepted, exported.lost.total()), (1, 0));
         assert_eq!(exported.error.as_deref(), Some("the destination accepted 1 spans, but replied: <html>"));
     }

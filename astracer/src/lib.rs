@@ -26,15 +26,15 @@ pub mod exporters {
     #[cfg(feature = "console")]
     pub use astracer_exporters::Console;
     pub use astracer_exporters::{
-        Attempt, Counter, Counts, Delivery, Destination, ErrorKind, ExportError, Exporter, Lost, Outcome,
-        Span,
+        Attempt, Counter, Counts, Delivery, DeliveryReport, Destination, ErrorKind, ExportError, Exporter,
+        LostSpans, Span,
     };
     #[cfg(any(feature = "otlp-http", feature = "otlp-grpc", feature = "zipkin"))]
     pub use astracer_exporters::{Compression, ConfigError, Retry};
     #[cfg(feature = "spool")]
     pub use astracer_exporters::{DrainOrder, SpoolMode, Spooled, SpooledBuilder, spool};
     #[cfg(feature = "file")]
-    pub use astracer_exporters::{FileCompression, Files, FilesBuilder, Fsync, WhenFull};
+    pub use astracer_exporters::{FileCompression, Files, FilesBuilder, Fsync, WhenFilesFull};
     #[cfg(any(feature = "otlp-http", feature = "otlp-grpc"))]
     pub use astracer_exporters::{Otlp, OtlpBuilder, OtlpMetrics, OtlpMetricsBuilder, Protocol};
     #[cfg(feature = "zipkin")]

@@ -32,7 +32,7 @@ struct LowerBound {
 
 /// The reason why a trace is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum KeptBy {
+enum KeepReason {
     Probability,
     LowerBound,
 }
@@ -60,9 +60,13 @@ impl LowerBound {
 
     /// The reason to keep the trace, or `None`. A trace that the probability keeps also uses up a
     /// credit.
-    fn decide(&mut self, probability: f64, uniform: f64, now_ns: u64) -> Option<KeptBy> {
+    fn decide(&mut self, probability: f64, uniform: f64, now_ns: u64) -> Option<KeepReason> {
         let credit = self.take(now_ns);
-        if uniform < probability { Some(KeptBy::Probability) } else { credit.then_some(KeptBy::LowerBound) }
+        if uniform < probability {
+            Some(KeepReason::Probability)
+        } else {
+            credit.then_some(KeepReason::LowerBound)
+        }
     }
 }
 

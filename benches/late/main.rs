@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use astracer_sdk::{Astracer, Clock, Provisional, Stats, Tail};
+use astracer_sdk::{Astracer, Clock, ProvisionalMode, Stats, Tail};
 use astracer_testing::{SplitMix, mix};
 use opentelemetry::{SpanId, TraceId};
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -168,7 +168,7 @@ fn main() {
         return root::print(&Arrived::default());
     }
     let tail: Tail = "error".parse().expect("a policy");
-    let always = tail.with_provisional(Provisional::Always);
+    let always = tail.with_provisional(ProvisionalMode::Always);
     let Counts { errors, arrived, stats, .. } = run(always, KEYS.len(), 50.0, Failing::OneOfAThousand);
     let policy = &stats.tail.policies[0];
     println!(

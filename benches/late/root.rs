@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use astracer_sdk::{Astracer, ContextMode, DroppedSpans, Handle, Provisional, Start, Tail};
+use astracer_sdk::{Astracer, ContextMode, DroppedSpans, Handle, ProvisionalMode, Start, Tail};
 use opentelemetry_sdk::trace::SpanExporter;
 use tracing::{Dispatch, info_span};
 use tracing_subscriber::Registry;
@@ -78,8 +78,8 @@ pub(crate) fn print(exporter: &(impl SpanExporter + Clone + 'static)) {
         };
         let mut cases = [
             ("without policies", Tail::default()),
-            ("counted", counted(Provisional::Never)),
-            ("armed and quiet", counted(Provisional::Armed)),
+            ("counted", counted(ProvisionalMode::Never)),
+            ("armed and quiet", counted(ProvisionalMode::Armed)),
         ]
         .map(|(name, tail)| Case::new(name, tail, own, exporter.clone()));
         for _ in 0..TURNS {

@@ -4,7 +4,9 @@
 use std::cell::Cell;
 
 use astracer_samplers::Nanos;
-use astracer_sdk::{Astracer, Builder, ContextMode, DroppedSpans, Handle, Provisional, Start, Tail, gate};
+use astracer_sdk::{
+    Astracer, Builder, ContextMode, DroppedSpans, Handle, ProvisionalMode, Start, Tail, gate,
+};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{BatchSpanProcessor, Sampler, SdkTracerProvider, SpanData, SpanExporter};
@@ -256,7 +258,7 @@ fn own_with_logs(sampler: &str) -> World {
 }
 
 /// Adds a policy that no trace matches, so recorded traces are held and then discarded.
-fn late(builder: Builder, provisional: Provisional) -> Builder {
+fn late(builder: Builder, provisional: ProvisionalMode) -> Builder {
     let tail: Tail = "error".parse().expect("a policy");
     builder.with_context_mode(ContextMode::Off).with_tail(tail.with_provisional(provisional))
 }
@@ -264,7 +266,7 @@ fn late(builder: Builder, provisional: Provisional) -> Builder {
 /// The same without a hold: a trace is discarded as soon as its root has ended.
 fn late_at_once(builder: Builder) -> Builder {
     let tail: Tail = "error".parse().expect("a policy");
-    let tail = tail.with_provisional(Provisional::Always).with_hold(Nanos::ZERO);
+    let tail = tail.with_provisional(ProvisionalMode::Always).with_hold(Nanos::ZERO);
     builder.with_context_mode(ContextMode::Off).with_tail(tail)
 }
 
@@ -303,13 +305,13 @@ pub(crate) const WORLDS: &[(&str, Make)] = &[
     ("ours, everything, all extras", || ours("always", bodies::plain, as_it_comes)),
     ("ours, late: counted, no context", || {
         let exclusive = |b: Builder| b.with_dropped_spans(DroppedSpans::Disabled);
-        ours(ONE_PERCENT, bodies::plain, |b| late(exclusive(b), Provisional::Never))
+        ours(ONE_PERCENT, bodies::plain, |b| late(exclusive(b), ProvisionalMode::Never))
     }),
     ("ours, late: armed, no context", || {
         let exclusive = |b: Builder| b.with_dropped_spans(DroppedSpans::Disabled);
-        ours(ONE_PERCENT, bodies::plain, |b| late(exclusive(b), Provisional::Armed))
+        ours(ONE_PERCENT, bodies::plain, |b| late(exclusive(b), ProvisionalMode::Armed))
     }),
-    ("ours, late: all, no context", || ours("never", bodies::plain, |b| late(b, Provisional::Always))),
+    ("ours, late: all, no context", || ours("never", bodies::plain, |b| late(b, ProvisionalMode::Always))),
     ("ours, late: all, hold 0, no context", || ours("never", bodies::plain, late_at_once)),
     ("idle, attributes", || World::of(Dispatch::new(Registry::default().with(Idle)), bodies::attributes)),
     ("ours, everything, attributes", || ours("always", bodies::attributes, |b| b)),
@@ -339,9 +341,11 @@ pub(crate) const WORLDS: &[(&str, Make)] = &[
     ("subscriber, 1 %, attributes", || own(ONE_PERCENT, bodies::attributes, |b| b)),
     ("subscriber, 1 %, of 100", || own(ONE_PERCENT, bodies::hundred, |b| b).of_hundred()),
     ("subscriber, late: counted, no context", || {
-        own(ONE_PERCENT, bodies::plain, |b| late(b, Provisional::Never))
+        own(ONE_PERCENT, bodies::plain, |b| late(b, ProvisionalMode::Never))
     }),
-    ("subscriber, late: all, no context", || own("never", bodies::plain, |b| late(b, Provisional::Always))),
+    ("subscriber, late: all, no context", || {
+        own("never", bodies::plain, |b| late(b, ProvisionalMode::Always))
+    }),
     ("subscriber, late: all, hold 0, no context", || own("never", bodies::plain, late_at_once)),
     ("subscriber, everything", || own("always", bodies::plain, |b| b)),
     ("subscriber, everything, ids", || {

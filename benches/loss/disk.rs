@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use astracer_exporters::spool::{Folder, Outcome, Settings, Spool};
+use astracer_exporters::spool::{Folder, Settings, Settlement, Spool};
 use astracer_exporters::{Otlp, Spooled};
 use astracer_model::Format;
 use astracer_testing::SplitMix;
@@ -78,9 +78,9 @@ pub(crate) fn run() {
         let first = spool.peek(0).expect("readable").expect("a record");
         let recovery = begin.elapsed();
         let begin = Instant::now();
-        spool.settle(&first, Outcome::Delivered);
+        spool.settle(&first, Settlement::Delivered);
         while let Some(record) = spool.peek(0).expect("readable") {
-            spool.settle(&record, Outcome::Delivered);
+            spool.settle(&record, Settlement::Delivered);
         }
         let rate = |time: Duration| TOTAL_BYTES as f64 / time.as_secs_f64() / 1e6;
         println!(

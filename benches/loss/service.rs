@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use astracer_exporters::{Destination, Otlp, Spooled, spool};
-use astracer_sdk::{Astracer, Builder, Handle, WhenFull};
+use astracer_sdk::{Astracer, Builder, Handle, WhenQueueFull};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_otlp::{Protocol, WithExportConfig as _};
 use opentelemetry_sdk::trace::SdkTracerProvider;
@@ -78,7 +78,7 @@ enum Running {
 struct Shared(std::sync::Arc<Spooled>);
 
 impl Destination for Shared {
-    fn deliver(&self, spans: &[astracer_exporters::Span<'_>]) -> astracer_exporters::Outcome {
+    fn deliver(&self, spans: &[astracer_exporters::Span<'_>]) -> astracer_exporters::DeliveryReport {
         self.0.deliver(spans)
     }
 
@@ -119,13 +119,13 @@ fn start(world: World, url: &str, folder: &std::path::Path) -> Running {
     let (builder, spooled) = match world {
         World::OneInFlight => (ours(builder.with_exports_in_flight(1), otlp()), None),
         World::Block => {
-            (ours(builder.with_when_full(WhenFull::Block(Duration::from_secs(60))), otlp()), None)
+            (ours(builder.with_when_full(WhenQueueFull::Block(Duration::from_secs(60))), otlp()), None)
         }
         World::Spool => {
             let settings = spool::Settings::default().with_max_bytes(8 << 30);
             let spooled = Spooled::builder(folder).with_settings(settings).open(otlp()).expect("a spool");
             let spooled = std::sync::Arc::new(spooled);
-            let builder = builder.with_when_full(WhenFull::Block(Duration::from_secs(60)));
+            let builder = builder.with_when_full(WhenQueueFull::Block(Duration::from_secs(60)));
             (ours(builder, Shared(std::sync::Arc::clone(&spooled))), Some(spooled))
         }
         World::Stock | World::Default => (ours(builder, otlp()), None),

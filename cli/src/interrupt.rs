@@ -79,7 +79,7 @@ fn listen(stop: Arc<AtomicBool>) -> io::Result<()> {
             let is_second = stop.swap(true, Ordering::SeqCst) && [SIGINT, SIGTERM].contains(&signal);
             if is_second || AT_ONCE.load(Ordering::SeqCst) {
                 partial::remove_all();
-                tell_soon();
+                report_soon();
                 process::exit(if is_second { 128 + signal } else { Failure::Interrupted.exit_code().into() });
             }
         }
@@ -89,28 +89,28 @@ fn listen(stop: Arc<AtomicBool>) -> io::Result<()> {
 
 /// Says that the work was interrupted, if nobody has: the thread that works and the one that takes
 /// signals both end it.
-pub(crate) fn tell() -> bool {
-    static TOLD: Mutex<bool> = Mutex::new(false);
+pub(crate) fn report() -> bool {
+    static REPORTED: Mutex<bool> = Mutex::new(false);
     // Held while it is printed: whoever comes second ends the process.
-    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-    if *told {
+    let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if *reported {
         return false;
     }
     output::note(&format!("astracer: {}", Failure::Interrupted.text().unwrap_or_default()));
-    *told = true;
+    *reported = true;
     true
 }
 
 /// The same, but the thread that works may hold standard error while it waits for somebody to read
 /// it, so this does not wait for long.
-fn tell_soon() {
-    let (told, heard) = mpsc::channel();
-    let tell = move || {
-        tell();
-        let _ = told.send(());
+fn report_soon() {
+    let (reported, done) = mpsc::channel();
+    let report = move || {
+        report();
+        let _ = reported.send(());
     };
-    if thread::Builder::new().spawn(tell).is_ok() {
-        let _ = heard.recv_timeout(Duration::from_millis(200));
+    if thread::Builder::new().spawn(report).is_ok() {
+        let _ = done.recv_timeout(Duration::from_millis(200));
     }
 }
 
@@ -137,8 +137,8 @@ mod tests {
     /// Both threads said it where a signal came between the work's last question and its end.
     #[test]
     fn an_interruption_is_told_once() {
-        assert!(tell());
-        assert!(!tell());
+        assert!(report());
+        assert!(!report());
     }
 
     /// Such a signal was lost: the work went on to its end, and the exit code was 0.

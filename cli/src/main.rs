@@ -68,7 +68,7 @@ fn refused(error: &clap::Error) -> ExitCode {
 /// Says why a command failed.
 fn ended(failure: &failure::Failure) -> ExitCode {
     if matches!(failure, failure::Failure::Interrupted) {
-        interrupt::tell();
+        interrupt::report();
     } else if let Some(text) = failure.text() {
         output::note(&format!("astracer: {text}"));
     }

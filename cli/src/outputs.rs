@@ -35,11 +35,11 @@ pub(crate) struct Output {
     option: &'static str,
     /// As the user wrote it.
     given: PathBuf,
-    place: Place,
+    kind: OutputKind,
 }
 
 #[derive(Debug)]
-enum Place {
+enum OutputKind {
     StandardOutput,
     /// A device or a pipe.
     Special,
@@ -97,10 +97,10 @@ impl Outputs {
                     "the standard output is the file that is read, which would grow without end".to_owned(),
                 ));
             }
-            return Ok(Output { option, given: path.to_owned(), place: Place::StandardOutput });
+            return Ok(Output { option, given: path.to_owned(), kind: OutputKind::StandardOutput });
         }
         let output = self.check(option, path)?;
-        let Place::File(target) = &output.place else { return Ok(output) };
+        let OutputKind::File(target) = &output.kind else { return Ok(output) };
         for input in self.inputs.iter().filter(|input| !is_standard(input) && input.is_dir()) {
             let is_read = fs::canonicalize(input).is_ok_and(|folder| target.starts_with(folder))
                 || entries(input).any(|entry| leads_to(&entry, target));
@@ -117,13 +117,13 @@ impl Outputs {
     }
 
     fn check(&mut self, option: &'static str, path: &Path) -> Result<Output, Failure> {
-        let output = |place| Output { option, given: path.to_owned(), place };
-        let unwritable = |error: &io::Error| output(Place::Special).failure(error);
+        let output = |kind| Output { option, given: path.to_owned(), kind };
+        let unwritable = |error: &io::Error| output(OutputKind::Special).failure(error);
         let (target, metadata) = resolve(path).map_err(|error| unwritable(&error))?;
         let is_special = metadata.as_ref().is_some_and(is_special);
         // Of a device there is nothing to lose, and any number of outputs may go there.
         if is_special && !metadata.as_ref().is_some_and(is_pipe) {
-            return Ok(output(Place::Special));
+            return Ok(output(OutputKind::Special));
         }
         if !is_special && packed::promises_more(path) {
             return Err(Failure::Usage(format!(
@@ -154,14 +154,14 @@ impl Outputs {
         if let Some((other, ..)) = self.taken.iter().find(same) {
             return clash(&format!("the file of {other} too"));
         }
-        let place = if is_special {
-            Place::Special
+        let kind = if is_special {
+            OutputKind::Special
         } else {
             writable(&target, metadata.as_ref()).map_err(|error| unwritable(&error))?;
-            Place::File(target.clone())
+            OutputKind::File(target.clone())
         };
         self.taken.push((option, target, identity));
-        Ok(output(place))
+        Ok(output(kind))
     }
 }
 
@@ -173,14 +173,14 @@ impl Output {
 
     /// True for `-`.
     pub(crate) fn is_standard(&self) -> bool {
-        matches!(self.place, Place::StandardOutput)
+        matches!(self.kind, OutputKind::StandardOutput)
     }
 
     /// The file behind all symbolic links; `None` for devices, pipes and `-`.
     pub(crate) fn target(&self) -> Option<&Path> {
-        match &self.place {
-            Place::File(target) => Some(target),
-            Place::StandardOutput | Place::Special => None,
+        match &self.kind {
+            OutputKind::File(target) => Some(target),
+            OutputKind::StandardOutput | OutputKind::Special => None,
         }
     }
 
@@ -193,9 +193,9 @@ impl Output {
 
     /// Begins to write. What is not [completed](Open::complete) leaves no trace.
     pub(crate) fn open(&self) -> Result<Open<'_>, Failure> {
-        let temporary = match &self.place {
-            Place::File(target) => Some(Partial::beside(target).map_err(|error| self.failure(&error))?),
-            Place::Special | Place::StandardOutput => None,
+        let temporary = match &self.kind {
+            OutputKind::File(target) => Some(Partial::beside(target).map_err(|error| self.failure(&error))?),
+            OutputKind::Special | OutputKind::StandardOutput => None,
         };
         let packed = match (&temporary, Packing::of(&self.given)) {
             (Some(temporary), Some(packing)) => {
@@ -236,9 +236,9 @@ impl Open<'_> {
         if let Some(packed) = &self.packed {
             return Ok(Box::new(packed.clone()));
         }
-        let opened = match (&self.temporary, &self.output.place) {
+        let opened = match (&self.temporary, &self.output.kind) {
             (Some(temporary), _) => temporary.file().try_clone(),
-            (None, Place::StandardOutput) => stdout::open(),
+            (None, OutputKind::StandardOutput) => stdout::open(),
             // A pipe waits for its reader.
             (None, _) => {
                 interrupt::answer_at_once_while(|| OpenOptions::new().write(true).open(&self.output.given))
@@ -249,7 +249,7 @@ impl Open<'_> {
 
     /// Gives the file its name. The writers must have been flushed.
     pub(crate) fn complete(self) -> Result<(), Failure> {
-        let (Some(temporary), Place::File(target)) = (self.temporary, &self.output.place) else {
+        let (Some(temporary), OutputKind::File(target)) = (self.temporary, &self.output.kind) else {
             return Ok(());
         };
         let complete = || {

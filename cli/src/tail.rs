@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use astracer_samplers::Nanos;
-use astracer_samplers::tail::{Policy, Provisional, Rule, Tail};
+use astracer_samplers::tail::{Policy, ProvisionalMode, Rule, Tail};
 use astracer_tuner::statistics::MeanSd;
 use astracer_tuner::tail::TailSummary;
 use clap::Args as ClapArgs;
@@ -26,7 +26,7 @@ pub(crate) struct TailArgs {
     /// The dropped traces that are recorded for the policies: never, armed (of keys in which
     /// something went wrong lately) or always [default: armed].
     #[arg(long, value_name = "WHEN", requires = "tail", value_parser = provisional)]
-    pub(crate) provisional: Option<Provisional>,
+    pub(crate) provisional: Option<ProvisionalMode>,
 
     /// The size of the ring that recorded traces wait in: bytes, or with KB, MB, GB [default: 32
     /// MiB].
@@ -64,7 +64,7 @@ fn policies(text: &str) -> Result<Tail, String> {
     Ok(tail)
 }
 
-fn provisional(text: &str) -> Result<Provisional, String> {
+fn provisional(text: &str) -> Result<ProvisionalMode, String> {
     text.parse().map_err(|error: astracer_samplers::ConfigError| error.to_string())
 }
 

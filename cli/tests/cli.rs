@@ -438,7 +438,7 @@ fn unread(command: &mut Command) -> Output {
 
 #[cfg(unix)]
 #[test]
-fn nobody_reading_the_output_is_no_error() {
+fn a_closed_output_is_not_an_error() {
     let path = workload("hdfs_raw_roots.tar.xz");
     let output = unread(Command::new(env!("CARGO_BIN_EXE_astracer")).args(["inspect", &path]));
     assert_eq!((output.status.code(), &*String::from_utf8_lossy(&output.stderr)), (Some(0), ""));

@@ -210,9 +210,9 @@ pub async fn bank(listener: TcpListener, handle: Handle) -> Result<(), Failure> 
             let keep = keep.clone();
             async move {
                 let headers = request.headers();
-                let trace_id = keep.hear(headers);
+                let trace_id = keep.on_request(headers);
                 let mut response = RemoteParentFuture::new(headers, payment(request.uri().path())).await;
-                keep.answer(trace_id, response.headers_mut());
+                keep.on_response(trace_id, response.headers_mut());
                 Ok::<_, Infallible>(response)
             }
         });

@@ -29,7 +29,7 @@ pub const ORDERS: u64 = 30;
 
 /// The result of a load.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct LoadResult {
     /// Time from the first request to the last response.
     pub duration: Duration,
     /// Responses with a server error. Some orders always fail.
@@ -38,7 +38,7 @@ pub struct Outcome {
     pub latencies_us: Vec<u32>,
 }
 
-impl Outcome {
+impl LoadResult {
     /// Requests per second.
     pub fn throughput(&self) -> f64 {
         self.latencies_us.len() as f64 / self.duration.as_secs_f64()
@@ -52,7 +52,7 @@ impl Outcome {
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for LoadResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -73,7 +73,7 @@ impl Load {
     /// # Errors
     ///
     /// If a connection fails.
-    pub async fn run(self, to: SocketAddr) -> Result<Outcome, Box<dyn std::error::Error + Send + Sync>> {
+    pub async fn run(self, to: SocketAddr) -> Result<LoadResult, Box<dyn std::error::Error + Send + Sync>> {
         let began = Instant::now();
         let share = self.requests_max.div_ceil(u64::from(self.connections.max(1)));
         let clients: Vec<_> = (0..self.connections.max(1))
@@ -87,7 +87,7 @@ impl Load {
         }
         let duration = began.elapsed();
         latencies_us.sort_unstable();
-        Ok(Outcome { duration, failed, latencies_us })
+        Ok(LoadResult { duration, failed, latencies_us })
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use astracer::exporters::{Console, Files, Otlp, Protocol, WithDestination as _, Zipkin};
 use astracer::samplers::Nanos;
 use astracer::{
-    Astracer, Cap, ContextMode, DroppedSpans, Endpoint, Handle, Provisional, SamplerConfig, Start, Stats,
+    Astracer, Cap, ContextMode, DroppedSpans, Endpoint, Handle, ProvisionalMode, SamplerConfig, Start, Stats,
     Tail,
 };
 use clap::{Args, ValueEnum};
@@ -55,7 +55,7 @@ pub struct Options {
     /// Which dropped traces to record for the policies of --tail: never, armed (after a recent
     /// error or slow request of the same key) or always.
     #[arg(long, value_name = "WHICH", default_value = "armed")]
-    pub provisional: Provisional,
+    pub provisional: ProvisionalMode,
 
     /// Seconds for which an ended trace that no policy kept can still be kept, for example by a
     /// caller; 0 discards it at once.
@@ -306,7 +306,7 @@ impl Options {
         let builder = SdkTracerProvider::builder().with_batch_exporter(Nowhere);
         let provider = match (self.tail.is_none(), self.provisional) {
             (true, _) => builder.with_sampler(sampler),
-            (false, Provisional::Always) => builder.with_sampler(RecordDropped(sampler)),
+            (false, ProvisionalMode::Always) => builder.with_sampler(RecordDropped(sampler)),
             _ => {
                 return Err(
                     "--tracing stock with --tail records all dropped traces: add --provisional always".into(),
@@ -357,10 +357,11 @@ fn late(handle: &Handle, stats: &Stats) -> String {
         ));
     }
     let tail = &stats.tail;
-    if tail.kept_by_hand + tail.kept_by_caller + tail.not_there + tail.refused_callers + tail.untold > 0 {
+    if tail.kept_by_hand + tail.kept_by_caller + tail.not_there + tail.refused_callers + tail.unannounced > 0
+    {
         text.push_str(&format!(
             "\nkept late for callers: {} traces, through the handle: {}; requested but not found: {}, over the budget: {}; requests not sent to peers: {}",
-            tail.kept_by_caller, tail.kept_by_hand, tail.not_there, tail.refused_callers, tail.untold
+            tail.kept_by_caller, tail.kept_by_hand, tail.not_there, tail.refused_callers, tail.unannounced
         ));
     }
     for key in handle.outcomes() {

@@ -184,12 +184,12 @@ pub(crate) struct Availability<T = Monotonic> {
 }
 
 /// A permit that ends the probe if its holder panics before it has a result.
-struct Held<'a, T: Time> {
+struct HeldPermit<'a, T: Time> {
     permit: Permit,
     of: &'a Availability<T>,
 }
 
-impl<T: Time> Drop for Held<'_, T> {
+impl<T: Time> Drop for HeldPermit<'_, T> {
     fn drop(&mut self) {
         // After a result this changes nothing: the generation has advanced, or there was no probe.
         self.of.lock().backoff.abandoned(&self.permit);
@@ -270,7 +270,7 @@ impl<T: Time> Availability<T> {
     ) -> Result<R, ExportError> {
         let mut state = self.lock();
         let held = match state.backoff.turn(self.time.now()) {
-            Turn::Send(permit) => Held { permit, of: self },
+            Turn::Send(permit) => HeldPermit { permit, of: self },
             Turn::At(_) | Turn::AfterProbe => {
                 let cause = state.backoff.cause.clone();
                 return Err(cause.unwrap_or_else(|| ExportError::new(ErrorKind::Unavailable, "", "")));
@@ -282,7 +282,7 @@ impl<T: Time> Availability<T> {
 
     fn settle<R>(
         &self,
-        held: Held<'_, T>,
+        held: HeldPermit<'_, T>,
         result: Result<R, ExportError>,
         call: Option<&Call<'_, T>>,
     ) -> Result<R, ExportError> {
@@ -313,7 +313,11 @@ impl<T: Time> Availability<T> {
 
     /// Waits for a permit. The error is the cause of a wait that reached the deadline, or the
     /// shutdown.
-    fn wait_for_permit(&self, call: &Call<'_, T>, deadline: Duration) -> Result<Held<'_, T>, ExportError> {
+    fn wait_for_permit(
+        &self,
+        call: &Call<'_, T>,
+        deadline: Duration,
+    ) -> Result<HeldPermit<'_, T>, ExportError> {
         let mut state = self.lock();
         loop {
             let cause = |state: &State| state.backoff.cause.clone();
@@ -334,7 +338,7 @@ impl<T: Time> Availability<T> {
             if self.retry.max_age().is_zero() && !state.backoff.is_wished(now) {
                 let permit = Permit { generation: state.backoff.generation };
                 state.waiting.remove(&call.number);
-                return Ok(Held { permit, of: self });
+                return Ok(HeldPermit { permit, of: self });
             }
             let is_first = state.waiting.first() == Some(&call.number);
             let turn = match state.backoff.cause {
@@ -344,7 +348,7 @@ impl<T: Time> Availability<T> {
             let until = match turn {
                 Turn::Send(permit) => {
                     state.waiting.remove(&call.number);
-                    return Ok(Held { permit, of: self });
+                    return Ok(HeldPermit { permit, of: self });
                 }
                 Turn::At(time) => time.min(deadline),
                 Turn::AfterProbe => deadline,

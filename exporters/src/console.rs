@@ -21,7 +21,7 @@ use astracer_model::value::Value;
 use astracer_model::{Span, Status, TraceId};
 
 use crate::counts::{Counter, Delivery};
-use crate::destination::{Destination, Outcome};
+use crate::destination::{DeliveryReport, Destination};
 use crate::error::{ErrorKind, ExportError};
 
 mod text;
@@ -79,7 +79,7 @@ impl Console {
 }
 
 impl Destination for Console {
-    fn deliver(&self, spans: &[Span<'_>]) -> Outcome {
+    fn deliver(&self, spans: &[Span<'_>]) -> DeliveryReport {
         let mut text = String::new();
         for trace in traces(spans) {
             draw(&mut text, &trace, self.paint);
@@ -95,11 +95,11 @@ impl Destination for Console {
             Ok(()) => {
                 let delivery = Delivery::all(spans);
                 self.counter.deliver(&delivery);
-                Outcome::delivered(delivery)
+                DeliveryReport::delivered(delivery)
             }
             Err(error) => {
                 self.counter.lose(error.kind(), spans.len() as u64);
-                Outcome::lost(error, spans.len() as u64)
+                DeliveryReport::lost(error, spans.len() as u64)
             }
         }
     }

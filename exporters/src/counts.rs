@@ -19,7 +19,7 @@ pub struct Counts {
     /// success).
     pub rejected: u64,
     /// Spans that were given up, or whose outcome is unknown.
-    pub lost: Lost,
+    pub lost: LostSpans,
     /// Requests that were retries.
     pub retries: u64,
     /// The last failure, while requests wait for the destination to recover.
@@ -31,15 +31,15 @@ pub struct Counts {
 
 /// Lost spans by reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lost([u64; ErrorKind::ALL.len()]);
+pub struct LostSpans([u64; ErrorKind::ALL.len()]);
 
-impl Default for Lost {
+impl Default for LostSpans {
     fn default() -> Self {
-        Lost([0; ErrorKind::ALL.len()])
+        LostSpans([0; ErrorKind::ALL.len()])
     }
 }
 
-impl Lost {
+impl LostSpans {
     /// Returns the spans lost for one reason.
     pub fn of(&self, kind: ErrorKind) -> u64 {
         self.0[kind as usize]
@@ -140,7 +140,7 @@ impl Counter {
         Counts {
             sent: read(&self.0.sent),
             rejected: read(&self.0.rejected),
-            lost: Lost(self.0.lost.each_ref().map(read)),
+            lost: LostSpans(self.0.lost.each_ref().map(read)),
             retries: read(&self.0.retries),
             waiting: self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             message: self.0.message.lock().unwrap_or_else(PoisonError::into_inner).clone(),
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(counter.read().message, "odd");
     }
 
-    /// `Lost` indexes by the kind's discriminant.
+    /// `LostSpans` indexes by the kind's discriminant.
     #[test]
     fn kinds_are_numbered_as_listed() {
         for (index, &kind) in ErrorKind::ALL.iter().enumerate() {

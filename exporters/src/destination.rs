@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use astracer_model::Span;
 
-use crate::counts::{Counter, Delivery, Lost};
+use crate::counts::{Counter, Delivery, LostSpans};
 use crate::error::ExportError;
 
 /// A destination for spans. Calls block until the spans are delivered or given up.
 pub trait Destination: Send + Sync + Debug {
     /// Sends spans, of any number of traces in any order, in as many requests as needed. The
     /// outcome accounts for each span.
-    fn deliver(&self, spans: &[Span<'_>]) -> Outcome;
+    fn deliver(&self, spans: &[Span<'_>]) -> DeliveryReport;
 
     /// Sends spans as [`deliver`](Self::deliver) does.
     ///
@@ -69,24 +69,24 @@ pub trait Destination: Send + Sync + Debug {
 
 /// The outcome of a call: each span is accepted, rejected or lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct DeliveryReport {
     /// Spans that were accepted and rejected.
     pub delivery: Delivery,
     /// Spans that were lost.
-    pub lost: Lost,
+    pub lost: LostSpans,
     /// The first reason why spans were lost.
     pub error: Option<ExportError>,
 }
 
-impl Outcome {
+impl DeliveryReport {
     /// Returns the outcome of a call that delivered everything.
     pub fn delivered(delivery: Delivery) -> Self {
-        Outcome { delivery, ..Outcome::default() }
+        DeliveryReport { delivery, ..DeliveryReport::default() }
     }
 
     /// Returns the outcome of a call that lost `spans` spans.
     pub fn lost(error: ExportError, spans: u64) -> Self {
-        let mut outcome = Outcome::default();
+        let mut outcome = DeliveryReport::default();
         outcome.lose(error, spans);
         outcome
     }
@@ -112,7 +112,7 @@ impl Outcome {
 pub struct Attempt {
     /// The outcome of the settled spans. Its error may also be the reason why the other spans are
     /// left to the caller.
-    pub outcome: Outcome,
+    pub outcome: DeliveryReport,
     /// The number of leading spans of the call whose outcome is final: accepted, rejected, or lost
     /// and counted. The others were not delivered and may be sent again.
     pub settled: usize,
@@ -121,7 +121,7 @@ pub struct Attempt {
 }
 
 impl<D: Destination + ?Sized> Destination for Box<D> {
-    fn deliver(&self, spans: &[Span<'_>]) -> Outcome {
+    fn deliver(&self, spans: &[Span<'_>]) -> DeliveryReport {
         (**self).deliver(spans)
     }
 

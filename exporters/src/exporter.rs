@@ -9,7 +9,7 @@ use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 
 use crate::convert;
 use crate::counts::Counter;
-use crate::destination::{Destination, Outcome};
+use crate::destination::{DeliveryReport, Destination};
 
 /// Passes finished spans to a [`Destination`].
 ///
@@ -34,7 +34,7 @@ impl<D: Destination> Exporter<D> {
     }
 
     /// Exports a batch, and accounts for each span.
-    pub fn deliver(&self, batch: &[SpanData]) -> Outcome {
+    pub fn deliver(&self, batch: &[SpanData]) -> DeliveryReport {
         self.destination.deliver(&convert::spans(batch, &self.resource))
     }
 

@@ -24,7 +24,7 @@ use astracer_model::Span;
 
 use crate::clock::{Clock, SystemClock};
 use crate::counts::{Counter, Delivery};
-use crate::destination::{Destination, Outcome};
+use crate::destination::{DeliveryReport, Destination};
 use crate::error::{ErrorKind, ExportError};
 
 mod folder;
@@ -80,7 +80,7 @@ pub enum Fsync {
 /// The reaction to the limit on the total size of all files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum WhenFull {
+pub enum WhenFilesFull {
     /// Delete the oldest files.
     #[default]
     DeleteOldest,
@@ -102,7 +102,7 @@ struct Settings {
     rotate_bytes: u64,
     rotate_age: Option<Duration>,
     total_bytes_max: u64,
-    when_full: WhenFull,
+    when_full: WhenFilesFull,
     fsync: Fsync,
     compression: Compression,
 }
@@ -136,7 +136,7 @@ impl FilesBuilder {
     }
 
     /// Sets the reaction to that limit.
-    pub fn with_when_full(mut self, when_full: WhenFull) -> Self {
+    pub fn with_when_full(mut self, when_full: WhenFilesFull) -> Self {
         self.settings.when_full = when_full;
         self
     }
@@ -228,7 +228,7 @@ impl Files {
                 rotate_bytes: 100 << 20,
                 rotate_age: None,
                 total_bytes_max: 1 << 30,
-                when_full: WhenFull::default(),
+                when_full: WhenFilesFull::default(),
                 fsync: Fsync::default(),
                 compression: Compression::default(),
             },
@@ -284,10 +284,10 @@ impl Files {
 }
 
 impl Destination for Files {
-    fn deliver(&self, spans: &[Span<'_>]) -> Outcome {
+    fn deliver(&self, spans: &[Span<'_>]) -> DeliveryReport {
         let mut state = self.lock();
         let now = self.clock.now();
-        let mut outcome = Outcome::default();
+        let mut outcome = DeliveryReport::default();
         for spans in spans.chunks(SPANS_PER_LINE_MAX) {
             match state.write(spans, &self.settings, now) {
                 Ok(()) => {
@@ -368,7 +368,7 @@ impl State {
         if self.is_over(bytes, settings, now) {
             self.give_way(settings);
         }
-        self.make_room(bytes, settings)?;
+        self.delete_oldest_for(bytes, settings)?;
         let State { folder, file, opened, .. } = self;
         let file = match file {
             Some(file) => file,
@@ -428,7 +428,7 @@ impl State {
     }
 
     /// Frees space for this many bytes within the limit on the total size.
-    fn make_room(&mut self, bytes: u64, settings: &Settings) -> Result<(), ExportError> {
+    fn delete_oldest_for(&mut self, bytes: u64, settings: &Settings) -> Result<(), ExportError> {
         let full = |state: &Self| {
             let detail = format!(
                 "{} of {} bytes are used; {bytes} more are needed",
@@ -445,7 +445,7 @@ impl State {
         if fits(self) {
             return Ok(());
         }
-        if settings.when_full == WhenFull::Refuse || bytes > settings.total_bytes_max {
+        if settings.when_full == WhenFilesFull::Refuse || bytes > settings.total_bytes_max {
             return Err(full(self));
         }
         while !fits(self) {

@@ -103,12 +103,12 @@ pub use config::ConfigError;
 #[cfg(feature = "console")]
 pub use console::Console;
 pub use convert::{resource, spans};
-pub use counts::{Counter, Counts, Delivery, Lost};
-pub use destination::{Attempt, Destination, Outcome};
+pub use counts::{Counter, Counts, Delivery, LostSpans};
+pub use destination::{Attempt, DeliveryReport, Destination};
 pub use error::{ErrorKind, ExportError};
 pub use exporter::Exporter;
 #[cfg(feature = "file")]
-pub use file::{Compression as FileCompression, Files, FilesBuilder, Fsync, WhenFull};
+pub use file::{Compression as FileCompression, Files, FilesBuilder, Fsync, WhenFilesFull};
 #[cfg(feature = "_otlp")]
 pub use otlp::{Otlp, OtlpBuilder, OtlpMetrics, OtlpMetricsBuilder, Protocol, UnknownProtocol, wire};
 /// Metrics, for [`OtlpMetrics`].

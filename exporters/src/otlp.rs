@@ -15,7 +15,7 @@ use http::{HeaderName, HeaderValue};
 
 use crate::config::ConfigError;
 use crate::counts::{Counter, Delivery};
-use crate::destination::{Attempt, Destination, Outcome};
+use crate::destination::{Attempt, DeliveryReport, Destination};
 use crate::error::ExportError;
 #[cfg(feature = "otlp-http")]
 use crate::http::Client;
@@ -165,7 +165,7 @@ impl crate::requests::Wire for Wire {
 }
 
 impl Destination for Otlp {
-    fn deliver(&self, spans: &[Span<'_>]) -> Outcome {
+    fn deliver(&self, spans: &[Span<'_>]) -> DeliveryReport {
         self.requests.deliver(&self.wire, spans)
     }
 

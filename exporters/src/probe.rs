@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_told_apart_by_their_first_bytes() {
+    fn answers_are_distinguished_by_their_first_bytes() {
         let go = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
         for (answer, expected) in [
             (&b"HTTP/1.1 505 HTTP Version Not Supported\r\n\r\n"[..], Speaks::Http1),

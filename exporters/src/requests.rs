@@ -8,7 +8,7 @@ use astracer_model::Span;
 
 use crate::availability::Availability;
 use crate::counts::{Counter, Delivery};
-use crate::destination::{Attempt, Outcome};
+use crate::destination::{Attempt, DeliveryReport};
 use crate::error::{ErrorKind, ExportError};
 use crate::sending::Sending;
 
@@ -51,7 +51,7 @@ struct Call<'c, W> {
     deadline: Option<Duration>,
     /// The time limit of one attempt.
     timeout: Duration,
-    outcome: Outcome,
+    outcome: DeliveryReport,
     settled: usize,
     /// True if the call came after the shutdown.
     is_late: bool,
@@ -70,7 +70,7 @@ impl Requests {
     }
 
     /// Sends spans with retries. A failed request does not prevent the others from being sent.
-    pub(crate) fn deliver<W: Wire>(&self, wire: &W, spans: &[Span<'_>]) -> Outcome {
+    pub(crate) fn deliver<W: Wire>(&self, wire: &W, spans: &[Span<'_>]) -> DeliveryReport {
         self.call(wire, spans, Some(self.availability.deadline()), self.timeout).outcome
     }
 
@@ -86,7 +86,7 @@ impl Requests {
         deadline: Option<Duration>,
         timeout: Duration,
     ) -> Attempt {
-        let (outcome, is_late) = (Outcome::default(), self.availability.is_closed());
+        let (outcome, is_late) = (DeliveryReport::default(), self.availability.is_closed());
         let mut call =
             Call { wire, bytes_max: self.bytes_max, deadline, timeout, outcome, settled: 0, is_late };
         if !spans.is_empty() {

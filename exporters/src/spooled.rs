@@ -20,12 +20,12 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use astracer_formats::{Limits, otlp_json, otlp_proto};
 use astracer_model::sink::Record as Place;
 use astracer_model::{Format, Problem, Sink, Span};
-use astracer_spool::{Counts as SpoolCounts, Disk, Folder, Outcome, Record, Settings, Spool};
+use astracer_spool::{Counts as SpoolCounts, Disk, Folder, Record, Settings, Settlement, Spool};
 use opentelemetry::Context;
 
 use crate::clock::{Clock, SystemClock};
 use crate::counts::Counter;
-use crate::destination::{Attempt, Destination, Outcome as Delivered};
+use crate::destination::{Attempt, DeliveryReport, Destination};
 use crate::error::{ErrorKind, ExportError};
 
 /// When spans go through the spool.
@@ -181,7 +181,7 @@ impl Spooled {
 }
 
 impl Destination for Spooled {
-    fn deliver(&self, spans: &[Span<'_>]) -> Delivered {
+    fn deliver(&self, spans: &[Span<'_>]) -> DeliveryReport {
         self.shared.deliver(spans)
     }
 
@@ -301,7 +301,7 @@ impl State {
         self.spool.as_mut().map_or(Ok(()), Spool::sync)
     }
 
-    fn settle(&mut self, record: &Record, outcome: Outcome<'_>) {
+    fn settle(&mut self, record: &Record, outcome: Settlement<'_>) {
         if let Some(spool) = &mut self.spool {
             spool.settle(record, outcome);
         }
@@ -371,7 +371,7 @@ impl Shared {
         u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    fn deliver(&self, spans: &[Span<'_>]) -> Delivered {
+    fn deliver(&self, spans: &[Span<'_>]) -> DeliveryReport {
         let (is_closed, pending) = {
             let state = self.lock();
             (state.is_closed, state.counts().pending)
@@ -379,7 +379,7 @@ impl Shared {
         if is_closed {
             self.counter.lose(ErrorKind::ShutDown, spans.len() as u64);
             let error = ExportError::new(ErrorKind::ShutDown, &*self.target, "");
-            return Delivered::lost(error, spans.len() as u64);
+            return DeliveryReport::lost(error, spans.len() as u64);
         }
         let is_direct =
             self.mode == SpoolMode::Overflow && (pending == 0 || self.order == DrainOrder::NewFirst);
@@ -505,12 +505,12 @@ impl Shared {
         if spans.len() != record.spans as usize {
             let reason = format!("only {} of {} spans can be decoded", spans.len(), record.spans);
             self.counter.lose(ErrorKind::Damaged, u64::from(record.spans - record.settled));
-            self.lock().settle(&record, Outcome::Rejected(&reason));
+            self.lock().settle(&record, Settlement::Rejected(&reason));
             return Next::Go;
         }
         let rest = &spans[record.settled as usize..];
         let attempt = self.destination.try_send(rest, Duration::MAX);
-        let Attempt { outcome: Delivered { delivery, error, .. }, settled, retry_in } = attempt;
+        let Attempt { outcome: DeliveryReport { delivery, error, .. }, settled, retry_in } = attempt;
         let settled = settled.min(rest.len()) as u32;
         let (done, reason) = (record.settled + settled, error.map(|error| error.to_string()));
         let outcome = match &reason {
@@ -519,9 +519,9 @@ impl Shared {
                 // The error that ends an attempt loses none.
                 let answered = u32::try_from(delivery.accepted + delivery.rejected).unwrap_or(u32::MAX);
                 let rejected = settled.saturating_sub(answered);
-                Outcome::PartlyRejected { settled: done, rejected, reason }
+                Settlement::PartlyRejected { settled: done, rejected, reason }
             }
-            None => Outcome::Partly(done),
+            None => Settlement::Partly(done),
         };
         let mut state = self.lock();
         state.settle(&record, outcome);

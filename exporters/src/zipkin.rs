@@ -9,7 +9,7 @@ use http::uri::Uri;
 
 use crate::config::ConfigError;
 use crate::counts::{Counter, Delivery};
-use crate::destination::{Attempt, Destination, Outcome};
+use crate::destination::{Attempt, DeliveryReport, Destination};
 use crate::error::ExportError;
 use crate::http::Client;
 use crate::requests::{Requests, Wire};
@@ -144,7 +144,7 @@ impl Wire for Json {
 }
 
 impl Destination for Zipkin {
-    fn deliver(&self, spans: &[Span<'_>]) -> Outcome {
+    fn deliver(&self, spans: &[Span<'_>]) -> DeliveryReport {
         self.requests.deliver(&self.wire, spans)
     }
 
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_setting_that_named_the_endpoint_is_told() {
+    fn the_setting_that_named_the_endpoint_is_reported() {
         let read = |url: &str| {
             let url = url.to_owned();
             Zipkin::builder().with_variables(move |name| (name == ENDPOINT).then(|| url.clone()))

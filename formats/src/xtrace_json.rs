@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_have_the_lengths_that_the_version_tells() {
+    fn ids_have_the_lengths_of_the_version() {
         let ids = |text| metadata(text).map(|(trace, span)| (trace.0, span.0));
         assert_eq!(ids("1957C1C4A67A6A88FD47B4E72042F9B7FF"), Some((0x57c1c4a67a6a88fd, 0x47b4e72042f9b7ff)));
         assert_eq!(ids("10000000070000000a"), Some((7, 10)));

@@ -8,19 +8,19 @@ use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 
 use crate::answer::Refused;
-use crate::clients::{Client, Held};
+use crate::clients::{BodyPermit, Client};
 use crate::counts::Refusal;
 use crate::shared::Shared;
 
 /// A body in memory, with the memory permits it holds.
 pub(crate) struct Bytes<'c> {
     pub(crate) bytes: Vec<u8>,
-    _held: Held<'c>,
+    _permit: BodyPermit<'c>,
 }
 
 impl<'c> Bytes<'c> {
-    pub(crate) fn into_parts(self) -> (Vec<u8>, Held<'c>) {
-        (self.bytes, self._held)
+    pub(crate) fn into_parts(self) -> (Vec<u8>, BodyPermit<'c>) {
+        (self.bytes, self._permit)
     }
 }
 
@@ -36,7 +36,7 @@ pub(crate) async fn read<'c>(
         return Err(too_large(bytes_max));
     }
     let whole = async {
-        let (mut bytes, mut held) = (Vec::new(), Held::default());
+        let (mut bytes, mut permit) = (Vec::new(), BodyPermit::default());
         loop {
             let frame = tokio::select! {
                 frame = body.frame() => frame,
@@ -48,10 +48,10 @@ pub(crate) async fn read<'c>(
             if bytes.len() + data.len() > bytes_max {
                 return Err(too_large(bytes_max));
             }
-            held.grow(client, bytes.len() + data.len()).await?;
+            permit.grow(client, bytes.len() + data.len()).await?;
             bytes.extend_from_slice(&data);
         }
-        Ok(Bytes { bytes, _held: held })
+        Ok(Bytes { bytes, _permit: permit })
     };
     let late = || Refused::new(Refusal::Incomplete, "the request did not arrive in time");
     tokio::time::timeout(shared.limits.arrival_timeout, whole).await.unwrap_or_else(|_| Err(late()))

@@ -30,16 +30,16 @@ pub(crate) struct BodyMemory {
 
 /// A client with an open connection.
 #[derive(Clone, Debug)]
-pub(crate) struct Client(Arc<Place>);
+pub(crate) struct Client(Arc<ClientShare>);
 
 #[derive(Debug)]
-struct Place {
+struct ClientShare {
     memory: Arc<BodyMemory>,
     address: IpAddr,
     share: Option<Arc<Semaphore>>,
 }
 
-impl Drop for Place {
+impl Drop for ClientShare {
     fn drop(&mut self) {
         let mut clients = self.memory.clients();
         self.share = None;
@@ -76,7 +76,7 @@ impl BodyMemory {
         let address = network(address);
         let new = || Arc::new(Semaphore::new(self.of_each));
         let share = Arc::clone(self.clients().entry(address).or_insert_with(new));
-        Client(Arc::new(Place { memory: Arc::clone(self), address, share: Some(share) }))
+        Client(Arc::new(ClientShare { memory: Arc::clone(self), address, share: Some(share) }))
     }
 }
 
@@ -90,12 +90,12 @@ pub(crate) fn network(address: IpAddr) -> IpAddr {
 
 /// The memory that one body holds.
 #[derive(Debug, Default)]
-pub(crate) struct Held<'c> {
+pub(crate) struct BodyPermit<'c> {
     of_client: Option<SemaphorePermit<'c>>,
     of_all: Option<SemaphorePermit<'c>>,
 }
 
-impl<'c> Held<'c> {
+impl<'c> BodyPermit<'c> {
     /// Acquires more memory, so that all of `bytes` are covered. A body acquires memory for the
     /// bytes that have arrived, not for its announced length, so a slow sender holds little.
     pub(crate) async fn grow(&mut self, client: &'c Client, bytes: usize) -> Result<(), Refused> {
@@ -103,10 +103,10 @@ impl<'c> Held<'c> {
         let (memory, units) = (&client.0.memory, bytes.div_ceil(UNIT));
         if !take(&mut self.of_client, share, units, memory.patience).await {
             let message = "too many request bytes from this address are being read; retry later";
-            return Err(Refused::new(Refusal::NoRoom, message));
+            return Err(Refused::new(Refusal::Overloaded, message));
         }
         if !take(&mut self.of_all, &memory.of_all, units, memory.patience).await {
-            return Err(Refused::new(Refusal::NoRoom, "too many requests are being read; retry later"));
+            return Err(Refused::new(Refusal::Overloaded, "too many requests are being read; retry later"));
         }
         Ok(())
     }
@@ -151,7 +151,8 @@ mod tests {
         let other = memory.client("192.0.2.2".parse().unwrap());
         // The same host with another of its addresses.
         let again = memory.client("::ffff:192.0.2.1".parse().unwrap());
-        let (mut first, mut second, mut third) = (Held::default(), Held::default(), Held::default());
+        let (mut first, mut second, mut third) =
+            (BodyPermit::default(), BodyPermit::default(), BodyPermit::default());
         assert_eq!(refused(first.grow(&greedy, 3 << 20).await), None);
         let says = refused(second.grow(&again, 2 << 20).await).unwrap();
         assert!(says.contains("this address"), "{says}");
@@ -159,11 +160,11 @@ mod tests {
         assert_eq!(refused(third.grow(&other, 4 << 20).await), None);
         // The total is used up, although this client's share is not.
         let third_client = memory.client("2001:db8::1".parse().unwrap());
-        let mut fourth = Held::default();
+        let mut fourth = BodyPermit::default();
         let says = refused(fourth.grow(&third_client, 2 << 20).await).unwrap();
         assert!(says.contains("too many requests"), "{says}");
         drop((first, fourth));
-        let mut fifth = Held::default();
+        let mut fifth = BodyPermit::default();
         assert_eq!(refused(fifth.grow(&third_client, 4 << 20).await), None);
         drop((third, fifth));
         drop((greedy, other, third_client));

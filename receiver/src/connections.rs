@@ -38,16 +38,16 @@ struct Entry {
 
 /// A handle to an open connection, which is removed when all handles are dropped.
 #[derive(Clone, Debug)]
-pub(crate) struct Connection(Arc<Place>);
+pub(crate) struct Connection(Arc<OpenConnection>);
 
 #[derive(Debug)]
-struct Place {
+struct OpenConnection {
     all: Arc<Connections>,
     id: u64,
     end: Arc<Notify>,
 }
 
-impl Drop for Place {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.all.lock().open.remove(&self.id);
     }
@@ -74,7 +74,7 @@ impl Connections {
     pub(crate) fn add(self: &Arc<Self>, limits: &Limits, client: IpAddr, now: Instant) -> Option<Connection> {
         let mut state = self.lock();
         let staying = state.staying().count();
-        if staying >= limits.connections && !state.make_room(limits, client) {
+        if staying >= limits.connections && !state.end_one(limits, client) {
             return None;
         }
         let id = state.next;
@@ -90,7 +90,7 @@ impl Connections {
         };
         state.open.insert(id, entry);
         drop(state);
-        Some(Connection(Arc::new(Place { all: Arc::clone(self), id, end })))
+        Some(Connection(Arc::new(OpenConnection { all: Arc::clone(self), id, end })))
     }
 
     /// Ends the connection that has been idle for longest. Called when the system cannot accept
@@ -125,7 +125,7 @@ impl State {
     /// client has more than its share of connections, a new client with less than its share takes
     /// the place of that client's longest request. Otherwise one client could block all others with
     /// deliberately slow requests.
-    fn make_room(&mut self, limits: &Limits, client: IpAddr) -> bool {
+    fn end_one(&mut self, limits: &Limits, client: IpAddr) -> bool {
         let found = self.longest(|entry| entry.requests == 0).or_else(|| {
             let mut of_each: HashMap<IpAddr, usize> = HashMap::new();
             self.staying().for_each(|(_, entry)| *of_each.entry(entry.client).or_default() += 1);
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_connection_that_is_idle_for_longest_makes_room() {
+    fn the_connection_idle_for_longest_is_ended() {
         let all = Arc::new(Connections::default());
         let limits = Limits::default().with_connections(3);
         let begin = Instant::now();

@@ -18,13 +18,13 @@ pub enum Refusal {
     Incomplete,
     /// The files or the spool are full or cannot be written, or the memory for bodies (the total,
     /// or the client's share) was used up for too long.
-    NoRoom,
+    Overloaded,
 }
 
 impl Refusal {
     /// Every reason.
     pub const ALL: &'static [Self] =
-        &[Self::Bad, Self::TooLarge, Self::Unsupported, Self::WrongPath, Self::Incomplete, Self::NoRoom];
+        &[Self::Bad, Self::TooLarge, Self::Unsupported, Self::WrongPath, Self::Incomplete, Self::Overloaded];
 
     /// A stable, machine-readable name.
     pub fn slug(self) -> &'static str {
@@ -34,7 +34,7 @@ impl Refusal {
             Self::Unsupported => "unsupported",
             Self::WrongPath => "wrong_path",
             Self::Incomplete => "incomplete",
-            Self::NoRoom => "no_room",
+            Self::Overloaded => "no_room",
         }
     }
 }

@@ -106,7 +106,7 @@ fn status(refused: &Refused) -> Status {
         // Senders do not retry this code unless its details ask for it.
         Refusal::TooLarge => Status::resource_exhausted(message),
         Refusal::Unsupported | Refusal::WrongPath => Status::unimplemented(message),
-        Refusal::NoRoom => {
+        Refusal::Overloaded => {
             let after = ErrorDetails::with_retry_info(Some(Duration::from_secs(RETRY_AFTER_SECONDS)));
             Status::with_error_details(Code::Unavailable, message, after)
         }

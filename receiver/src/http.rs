@@ -142,7 +142,7 @@ fn failure(form: Form, refused: &Refused) -> Response<Body> {
         Refusal::WrongPath => (StatusCode::NOT_FOUND, 12),
         Refusal::Incomplete if refused.is_cut_off => (StatusCode::SERVICE_UNAVAILABLE, 14),
         Refusal::Incomplete => (StatusCode::REQUEST_TIMEOUT, 4),
-        Refusal::NoRoom => (StatusCode::SERVICE_UNAVAILABLE, 14),
+        Refusal::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, 14),
     };
     let body = match form {
         Form::Protobuf => {
@@ -151,7 +151,7 @@ fn failure(form: Form, refused: &Refused) -> Response<Body> {
         Form::Json => serde_json::json!({"code": code, "message": refused.message}).to_string().into_bytes(),
     };
     let mut response = with(status, form, whole(body));
-    if refused.reason == Refusal::NoRoom {
+    if refused.reason == Refusal::Overloaded {
         response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_SECONDS.into());
     }
     response

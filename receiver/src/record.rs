@@ -55,7 +55,7 @@ fn write(shared: &Shared, lines: &Lines) -> Result<(), Refused> {
         };
         shared.are_files_first.store(true, Ordering::Relaxed);
         shared.events.refused(&error.to_string());
-        Refused::new(Refusal::NoRoom, what)
+        Refused::new(Refusal::Overloaded, what)
     })
 }
 
@@ -70,7 +70,7 @@ fn pass_on(shared: &Shared, bytes: &[u8], format: Format, lines: &Lines) -> Resu
     appended.map_err(|error| {
         shared.are_files_first.store(false, Ordering::Relaxed);
         shared.events.refused(&error.to_string());
-        Refused::new(Refusal::NoRoom, "the spool is full or cannot be written")
+        Refused::new(Refusal::Overloaded, "the spool is full or cannot be written")
     })
 }
 

@@ -36,7 +36,7 @@ mod sampler;
 mod shapes;
 mod text;
 
-pub use arming::Provisional;
+pub use arming::ProvisionalMode;
 pub use exemplars::Exemplar;
 pub use histogram::Histogram;
 pub use keys::{KeyNumber, KeyOutcomes};
@@ -53,9 +53,9 @@ pub struct Tail {
     /// The policies, in the order in which they decide. Without any, nothing is kept late.
     pub rules: Vec<Rule>,
     /// The dropped traces that are recorded provisionally.
-    pub provisional: Provisional,
+    pub provisional: ProvisionalMode,
     /// The same for single keys.
-    pub provisional_by_key: Vec<(String, Provisional)>,
+    pub provisional_by_key: Vec<(String, ProvisionalMode)>,
     /// The ring's size: the bytes of recorded traces that no policy has kept, both open ones and
     /// ended ones within [`Tail::hold`].
     pub ring_bytes: usize,
@@ -69,7 +69,7 @@ impl Default for Tail {
     fn default() -> Self {
         Tail {
             rules: Vec::new(),
-            provisional: Provisional::default(),
+            provisional: ProvisionalMode::default(),
             provisional_by_key: Vec::new(),
             ring_bytes: 32 << 20,
             hold: Nanos::from_secs(2),
@@ -100,13 +100,13 @@ impl Tail {
 
     /// Sets which dropped traces are recorded provisionally; by default those of armed keys.
     #[must_use]
-    pub fn with_provisional(self, provisional: Provisional) -> Self {
+    pub fn with_provisional(self, provisional: ProvisionalMode) -> Self {
         Tail { provisional, ..self }
     }
 
     /// Sets the same for one key.
     #[must_use]
-    pub fn with_provisional_of(mut self, key: impl Into<String>, provisional: Provisional) -> Self {
+    pub fn with_provisional_of(mut self, key: impl Into<String>, provisional: ProvisionalMode) -> Self {
         let key = key.into();
         self.provisional_by_key.retain(|(known, _)| *known != key);
         self.provisional_by_key.push((key, provisional));

@@ -1,8 +1,8 @@
 //! Policies at the end of a trace.
 
 use astracer_samplers::tail::{
-    Condition, Decided, Ended, Histogram, KeyNumber, Limits, Provisional, Rule, Severity, Tail, TailSampler,
-    Trace, Value, View,
+    Condition, Decided, Ended, Histogram, KeyNumber, Limits, ProvisionalMode, Rule, Severity, Tail,
+    TailSampler, Trace, Value, View,
 };
 use astracer_samplers::{Nanos, Randomness};
 use astracer_testing::SplitMix;
@@ -91,7 +91,7 @@ fn texts_that_are_no_policies_are_refused_with_advice() {
 }
 
 #[test]
-fn the_default_budget_is_the_one_that_is_told() {
+fn the_default_budget_is_the_documented_one() {
     let told = Rule::BUDGET_DEFAULT.parse().unwrap();
     assert_eq!("error".parse::<Rule>().unwrap().budget, told);
 }
@@ -327,12 +327,13 @@ fn long_keys_are_told_apart_by_their_beginning() {
     // The 256th byte is in the middle of a character.
     let long = |end: &str| format!("{}ä{end}", "x".repeat(255));
     let tail: Tail = "error".parse().unwrap();
-    let tail = tail.with_provisional(Provisional::Never).with_provisional_of(long("a"), Provisional::Always);
+    let tail =
+        tail.with_provisional(ProvisionalMode::Never).with_provisional_of(long("a"), ProvisionalMode::Always);
     let sampler = TailSampler::new(&tail, Limits::default());
     let key = sampler.key(&long(&"b".repeat(1_000_000)));
     assert_eq!(key, sampler.key(&long("c")));
     assert_eq!(sampler.key_text(key), Some(&*"x".repeat(255)));
-    assert_eq!(sampler.provisional(key), Provisional::Always);
+    assert_eq!(sampler.provisional(key), ProvisionalMode::Always);
     assert!(sampler.arm(Some(&long("d")), Nanos::ZERO, Nanos::from_secs(1)));
     assert_ne!(key, sampler.key(&"x".repeat(254)));
 }
@@ -340,23 +341,25 @@ fn long_keys_are_told_apart_by_their_beginning() {
 #[test]
 fn never_and_always_are_by_key() {
     let tail: Tail = "error".parse().unwrap();
-    let tail = tail.with_provisional(Provisional::Never).with_provisional_of("vip", Provisional::Always);
+    let tail =
+        tail.with_provisional(ProvisionalMode::Never).with_provisional_of("vip", ProvisionalMode::Always);
     let sampler = TailSampler::new(&tail, Limits::default());
     let is_recorded = |key| sampler.is_recorded(sampler.key(key), Randomness::MIN, Nanos::ZERO);
     assert_eq!((is_recorded("vip"), is_recorded("other")), (true, false));
-    assert!(sampler.set_provisional("other", Provisional::Always));
-    assert!(is_recorded("other") && !sampler.set_provisional("unknown", Provisional::Always));
+    assert!(sampler.set_provisional("other", ProvisionalMode::Always));
+    assert!(is_recorded("other") && !sampler.set_provisional("unknown", ProvisionalMode::Always));
 }
 
 /// A flood of other keys does not take the records of keys that the settings name.
 #[test]
 fn a_key_with_settings_of_its_own_has_a_record_whoever_comes_first() {
     let tail: Tail = "error".parse().unwrap();
-    let tail = tail.with_provisional(Provisional::Never).with_provisional_of("vip", Provisional::Always);
+    let tail =
+        tail.with_provisional(ProvisionalMode::Never).with_provisional_of("vip", ProvisionalMode::Always);
     let sampler = TailSampler::new(&tail, Limits::single_threaded().with_keys(10));
     (0..100).for_each(|number| _ = sampler.key(&format!("flood {number}")));
     let vip = sampler.key("vip");
-    assert_eq!((sampler.provisional(vip), sampler.key_text(vip)), (Provisional::Always, Some("vip")));
+    assert_eq!((sampler.provisional(vip), sampler.key_text(vip)), (ProvisionalMode::Always, Some("vip")));
     assert!(sampler.outcomes().is_empty(), "it has no calls");
 }
 
@@ -410,7 +413,7 @@ fn slow_is_longer_than_the_time_that_is_given() {
 }
 
 #[test]
-fn of_policies_without_budget_the_first_is_told() {
+fn the_first_policy_without_a_budget_is_named() {
     let sampler = sampler("error(traces=1,burst=1),slow:1ms(traces=1,burst=1)");
     let trace = Trace { duration: Nanos::from_millis(2), ..failed(0) };
     let decided: Vec<_> = (0..3).map(|_| sampler.decide(&trace)).collect();

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::Barrier;
 
 use astracer_samplers::tail::{
-    Condition, Decided, Ended, KeyNumber, Limits, Policy, Provisional, Severity, Tail, TailSampler, Trace,
-    Value,
+    Condition, Decided, Ended, KeyNumber, Limits, Policy, ProvisionalMode, Severity, Tail, TailSampler,
+    Trace, Value,
 };
 use astracer_samplers::{Nanos, Randomness};
 
@@ -183,14 +183,16 @@ fn a_key_is_armed_by_hand_for_the_time_that_is_given() {
 fn each_key_that_the_settings_name_has_a_record() {
     let name = |number| format!("own {number}");
     let tail: Tail = "error".parse().unwrap();
-    let tail = (0..100).fold(tail.with_provisional(Provisional::Never), |tail, number| {
-        tail.with_provisional_of(name(number), Provisional::Always)
+    let tail = (0..100).fold(tail.with_provisional(ProvisionalMode::Never), |tail, number| {
+        tail.with_provisional_of(name(number), ProvisionalMode::Always)
     });
     let sampler = TailSampler::new(&tail, Limits::single_threaded().with_keys(2));
     let others = (0..9).map(|number| sampler.key(&format!("other {number}")));
     let with_record = others.filter(|key| sampler.key_text(*key).is_some()).count();
     assert_eq!(with_record, 2);
-    assert!((0..100).all(|number| sampler.provisional(sampler.key(&name(number))) == Provisional::Always));
+    assert!(
+        (0..100).all(|number| sampler.provisional(sampler.key(&name(number))) == ProvisionalMode::Always)
+    );
 }
 
 /// A root is slow by the durations of the last minutes; after a pause there are none.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use astracer_samplers::{Config, Limits, Nanos, Randomness, Request, Sampler};
-use astracer_sdk::{Astracer, ContextMode, DroppedSpans, Provisional, Start, Tail, gate};
+use astracer_sdk::{Astracer, ContextMode, DroppedSpans, ProvisionalMode, Start, Tail, gate};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry::{SpanId, TraceId};
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -78,9 +78,9 @@ fn trace(name: &str, rounds: u64) {
     };
     let own = name.starts_with("subscriber");
     let tail = match name {
-        name if name.starts_with("late: all") => recorded(Provisional::Always),
-        name if name.starts_with("late: armed") => recorded(Provisional::Armed),
-        name if name.starts_with("late: counted") => recorded(Provisional::Never),
+        name if name.starts_with("late: all") => recorded(ProvisionalMode::Always),
+        name if name.starts_with("late: armed") => recorded(ProvisionalMode::Armed),
+        name if name.starts_with("late: counted") => recorded(ProvisionalMode::Never),
         _ => Tail::default(),
     };
     let exclusive = name.contains("exclusive") || own;
@@ -118,7 +118,7 @@ fn trace(name: &str, rounds: u64) {
 
 /// A policy that no trace meets. Recorded traces leave the ring with the next one, which is its
 /// steady state; the key is quiet after its first roots, so that armed keys record next to nothing.
-fn recorded(provisional: Provisional) -> Tail {
+fn recorded(provisional: ProvisionalMode) -> Tail {
     let tail: Tail = "error".parse().expect("a policy");
     tail.with_provisional(provisional).with_hold(Nanos::new(1))
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use astracer_samplers::Nanos;
 use astracer_samplers::tail::{Ended, Limits, TailSampler};
-use astracer_sdk::{Astracer, Clock, DroppedSpans, ManualClock, Provisional, Stats, Tail};
+use astracer_sdk::{Astracer, Clock, DroppedSpans, ManualClock, ProvisionalMode, Stats, Tail};
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tracing::{Dispatch, error, info_span};
@@ -120,7 +120,7 @@ const KEYS: [&str; 10] =
 fn kept() {
     println!("A million requests of ten keys, 5,000 a second, 1,000 of them fail at random, head ratio:0.01");
     println!("provisional   errors kept   by the head   late   not recorded   refused   spans lost");
-    for provisional in [Provisional::Always, Provisional::Armed, Provisional::Never] {
+    for provisional in [ProvisionalMode::Always, ProvisionalMode::Armed, ProvisionalMode::Never] {
         let tail: Tail = "error".parse().expect("a policy");
         let world = world("ratio:0.01", tail.with_provisional(provisional));
         let mut random = Random(18);

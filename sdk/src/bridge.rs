@@ -42,8 +42,8 @@ use tracing_subscriber::layer::{Context as LayerContext, Layered, SubscriberExt 
 use tracing_subscriber::registry::{Extensions, ExtensionsMut, LookupSpan, SpanData};
 use tracing_subscriber::{Layer, Registry};
 
-use crate::above::above_lost_on;
 use crate::core::{Core, LiveSpan, View};
+use crate::entryless::stand_in_on;
 use crate::record::EventTime;
 use crate::settings::ContextMode;
 
@@ -106,12 +106,12 @@ struct Adapter {
 }
 
 impl<'a> LookupSpan<'a> for Adapter {
-    type Data = Asked<'a>;
+    type Data = StockSpan<'a>;
 
-    fn span_data(&'a self, id: &Id) -> Option<Asked<'a>> {
+    fn span_data(&'a self, id: &Id) -> Option<StockSpan<'a>> {
         let dispatch = self.dispatch.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
         let dispatch = dispatch.unwrap_or_else(Dispatch::none);
-        let (around, decided) = match self.core.view(id, || above_lost_on(&self.core, id, &dispatch)) {
+        let (around, decided) = match self.core.view(id, || stand_in_on(&self.core, id, &dispatch)) {
             View::Undecided(base) => (base.with_remote_span_context(untouched(id)), false),
             View::Decided(context) => (context, true),
         };
@@ -124,18 +124,18 @@ impl<'a> LookupSpan<'a> for Adapter {
         let registry = self.stock.downcast_ref::<Registry>()?;
         let data = registry.span_data(&made)?;
         CALLS.set(CALLS.get() + 1);
-        Some(Asked { data, stock: &self.stock, decided })
+        Some(StockSpan { data, stock: &self.stock, decided })
     }
 }
 
 /// The stock data of one of our spans, for one call of the stock trait.
-struct Asked<'a> {
+struct StockSpan<'a> {
     data: <Registry as LookupSpan<'a>>::Data,
     stock: &'a Layered<Quiet, Registry>,
     decided: bool,
 }
 
-impl<'a> SpanData<'a> for Asked<'a> {
+impl<'a> SpanData<'a> for StockSpan<'a> {
     fn id(&self) -> Id {
         self.data.id()
     }
@@ -157,7 +157,7 @@ impl<'a> SpanData<'a> for Asked<'a> {
     }
 }
 
-impl Drop for Asked<'_> {
+impl Drop for StockSpan<'_> {
     /// Ends the call: its changes to a builder are written to our record.
     fn drop(&mut self) {
         let id = self.data.id();
@@ -201,12 +201,12 @@ struct RecordTracer {
 }
 
 impl Tracer for RecordTracer {
-    type Span = Shown;
+    type Span = BridgedSpan;
 
-    fn build_with_context(&self, mut builder: SpanBuilder, parent: &Context) -> Shown {
+    fn build_with_context(&self, mut builder: SpanBuilder, parent: &Context) -> BridgedSpan {
         let ids = parent.span().span_context().clone();
         let mut attributes = builder.attributes.take().unwrap_or_default();
-        let Some(id) = take_id(&mut attributes) else { return Shown::Ids(ids) };
+        let Some(id) = take_id(&mut attributes) else { return BridgedSpan::Ids(ids) };
         let core = &self.core;
         if core.base_of_unstarted(&id).is_some() {
             if ids != untouched(&id) {
@@ -230,10 +230,12 @@ impl Tracer for RecordTracer {
             });
         }
         match core.live_span(&id) {
-            Some(span) => Shown::Live { span, after_call: core.settings().context == ContextMode::Recording },
+            Some(span) => {
+                BridgedSpan::Live { span, after_call: core.settings().context == ContextMode::Recording }
+            }
             // Where contexts are off, a dropped span has no ids to show. For a span that did not
             // fit the budget, the parent is the entry that stands in for it.
-            None => Shown::Ids(core.context_of(&id).map_or(ids, |cx| cx.span().span_context().clone())),
+            None => BridgedSpan::Ids(core.context_of(&id).map_or(ids, |cx| cx.span().span_context().clone())),
         }
     }
 }
@@ -245,7 +247,7 @@ thread_local! {
 
 /// One of our spans as the stock layer holds it.
 #[derive(Debug)]
-enum Shown {
+enum BridgedSpan {
     /// A span that is recorded, or may still be. Contexts that outlive the call of the trait record
     /// only if the context mode allows it.
     Live { span: LiveSpan, after_call: bool },
@@ -253,17 +255,17 @@ enum Shown {
     Ids(SpanContext),
 }
 
-impl Shown {
+impl BridgedSpan {
     /// The span, if it may be written to.
     fn live(&mut self) -> Option<&mut LiveSpan> {
         match self {
-            Shown::Live { span, after_call } if *after_call || CALLS.get() > 0 => Some(span),
+            BridgedSpan::Live { span, after_call } if *after_call || CALLS.get() > 0 => Some(span),
             _ => None,
         }
     }
 }
 
-impl Span for Shown {
+impl Span for BridgedSpan {
     fn add_event_with_timestamp<T: Into<Cow<'static, str>>>(
         &mut self,
         name: T,
@@ -277,13 +279,13 @@ impl Span for Shown {
 
     fn span_context(&self) -> &SpanContext {
         match self {
-            Shown::Live { span, .. } => span.span_context(),
-            Shown::Ids(ids) => ids,
+            BridgedSpan::Live { span, .. } => span.span_context(),
+            BridgedSpan::Ids(ids) => ids,
         }
     }
 
     fn is_recording(&self) -> bool {
-        matches!(self, Shown::Live { span, after_call } if (*after_call || CALLS.get() > 0) && span.is_recording())
+        matches!(self, BridgedSpan::Live { span, after_call } if (*after_call || CALLS.get() > 0) && span.is_recording())
     }
 
     fn set_attribute(&mut self, attribute: KeyValue) {

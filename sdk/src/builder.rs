@@ -1,7 +1,7 @@
 //! Builds a layer, a sampler and a handle from settings.
 
+mod late;
 mod sampling;
-mod tail;
 
 pub(crate) use self::sampling::default_sampler;
 
@@ -30,15 +30,15 @@ use crate::handle::Handle;
 use crate::housekeeping::{self, Chores, Housekeeping};
 use crate::ids::Ids;
 use crate::key::Key;
+use crate::late::{LateTraces, OwnPolicy};
 use crate::layer::AstracerLayer;
 use crate::propagation::Propagator;
 use crate::sampler::AstracerSampler;
-use crate::settings::{ContextMode, DroppedSpans, Settings, SpanLimits, Start, WhenFull};
+use crate::settings::{ContextMode, DroppedSpans, Settings, SpanLimits, Start, WhenQueueFull};
 use crate::stats::Counters;
-use crate::steering::{Spending, Steering};
+use crate::steering::{BudgetControl, Steering};
 use crate::subscriber::AstracerSubscriber;
 use crate::sync::AtomicUsize;
-use crate::tail::{Keeper, Own};
 use crate::why::Why;
 
 /// The three parts that a service uses: a layer, a sampler and a handle. One [`Builder`] makes
@@ -111,7 +111,7 @@ pub struct Builder {
     tail: Tail,
     #[cfg(feature = "parameters")]
     file_tail: Tail,
-    own_policies: Vec<Own>,
+    own_policies: Vec<OwnPolicy>,
 }
 
 impl Default for Builder {
@@ -149,6 +149,7 @@ impl Default for Builder {
     }
 }
 
+/// # What decides
 impl Builder {
     /// Sets the sampler; `bump:lambda=10,min=0.01,window=1s` by default.
     pub fn with_sampler(mut self, sampler: Config) -> Self {
@@ -170,37 +171,15 @@ impl Builder {
         self
     }
 
-    /// Sets the reaction to unusable settings from the environment or a file; [`OnFault::Refuse`]
-    /// by default.
-    pub fn with_on_fault(mut self, on_fault: OnFault) -> Self {
-        self.on_fault = on_fault;
-        self
-    }
-
-    /// Returns the unusable settings found so far. With [`OnFault::UseDefault`] they are skipped,
-    /// and the service should log them.
-    pub fn faults(&self) -> &[Fault] {
-        &self.faults
-    }
-
-    pub(crate) fn fault(&mut self, fault: Fault) {
-        self.faults.push(fault);
-    }
-
-    pub(crate) fn current_resource(&self) -> Option<&Resource> {
-        self.resource.as_ref()
-    }
-
-    pub(crate) fn current_span_limits(&self) -> SpanLimits {
-        self.settings.limits
-    }
-
     /// Sets the key by which local roots are counted; the template of the root's name by default.
     pub fn with_key(mut self, key: impl Into<Key>) -> Self {
         self.key = key.into();
         self
     }
+}
 
+/// # Where spans go
+impl Builder {
     /// Sets the exporter of kept traces: any `SpanExporter` of `opentelemetry_sdk`. It is called on
     /// a thread of its own, without an asynchronous runtime. Without an exporter the layer records
     /// nothing and [`build`](Self::build) warns; the sampler still decides.
@@ -229,7 +208,10 @@ impl Builder {
         self.scope = Some(scope);
         self
     }
+}
 
+/// # How spans are seen by other code
+impl Builder {
     /// Sets whether other layers see spans below a dropped root; they do by default.
     pub fn with_dropped_spans(mut self, spans: DroppedSpans) -> Self {
         self.settings.dropped_spans = spans;
@@ -249,7 +231,12 @@ impl Builder {
         self.settings.start = start;
         self
     }
+}
 
+/// # What a span records
+///
+/// The switches have the names and defaults of tracing-opentelemetry's layer.
+impl Builder {
     /// Sets limits on the attributes, events and links of a span.
     pub fn with_span_limits(mut self, limits: SpanLimits) -> Self {
         self.settings.limits = limits;
@@ -312,7 +299,10 @@ impl Builder {
         self.settings.conventions.error_events_to_status = with;
         self
     }
+}
 
+/// # Bounds on open spans
+impl Builder {
     /// Bounds the bytes that open spans take: their table, their attributes, and ended spans that
     /// wait for the rest of their trace. The default is 128 MiB, enough for 100,000 open spans
     /// whatever their attributes.
@@ -354,7 +344,10 @@ impl Builder {
         self.settings.bounds.spans_per_trace = spans.max(1);
         self
     }
+}
 
+/// # The queue to the exporter
+impl Builder {
     /// Bounds the bytes that wait for the exporter; 32 MiB by default. Small traces are batched
     /// before they count, which takes another mebibyte or two.
     pub fn with_queue_bytes_max(mut self, bytes: usize) -> Self {
@@ -370,7 +363,7 @@ impl Builder {
     }
 
     /// Sets the reaction to ended traces when the queue is full; by default new ones are shed.
-    pub fn with_when_full(mut self, when_full: WhenFull) -> Self {
+    pub fn with_when_full(mut self, when_full: WhenQueueFull) -> Self {
         self.settings.bounds.when_full = when_full;
         self
     }
@@ -400,7 +393,10 @@ impl Builder {
         self.settings.bounds.batch_delay = delay;
         self
     }
+}
 
+/// # Ids and time
+impl Builder {
     /// Sets the source of trace and span ids; random by default. The low 56 bits of a trace id
     /// serve as the trace's randomness. If the generator panics or returns an all-zero id, the span
     /// gets a random id. So does a span that the generator itself creates.
@@ -424,6 +420,34 @@ impl Builder {
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
+    }
+}
+
+/// # Faults, and building
+impl Builder {
+    /// Sets the reaction to unusable settings from the environment or a file; [`OnFault::Refuse`]
+    /// by default.
+    pub fn with_on_fault(mut self, on_fault: OnFault) -> Self {
+        self.on_fault = on_fault;
+        self
+    }
+
+    /// Returns the unusable settings found so far. With [`OnFault::UseDefault`] they are skipped,
+    /// and the service should log them.
+    pub fn faults(&self) -> &[Fault] {
+        &self.faults
+    }
+
+    pub(crate) fn fault(&mut self, fault: Fault) {
+        self.faults.push(fault);
+    }
+
+    pub(crate) fn current_resource(&self) -> Option<&Resource> {
+        self.resource.as_ref()
+    }
+
+    pub(crate) fn current_span_limits(&self) -> SpanLimits {
+        self.settings.limits
     }
 
     /// Switches recording on or off; on by default. When it is off, the layer, the sampler and the
@@ -489,30 +513,24 @@ impl Builder {
             if self.tail == Tail::default() { IDLE_MAX } else { Duration::from_nanos(self.tail.hold.get()) };
         let idle = self.settings.bounds.trace_age.min(held).clamp(IDLE_MIN, IDLE_MAX);
         let settings = self.settings;
-        let reasons = tail.as_deref().map(Keeper::reasons).unwrap_or_default();
+        let reasons = tail.as_deref().map(LateTraces::reasons).unwrap_or_default();
         let converter = || Converter::new(clock.clone(), &settings, self.scope.clone(), Arc::clone(&reasons));
-        let keeper = tail.map(|sampler| {
+        let late = tail.map(|sampler| {
             let asked = (&settings.bounds, decider.why().is_some());
-            let parts = tail::parts(&self.tail, self.own_policies, sampler, &clock, asked);
-            Keeper::new(parts, clock.clone(), counters.clone())
+            let parts = late::parts(&self.tail, self.own_policies, sampler, &clock, asked);
+            LateTraces::new(parts, clock.clone(), counters.clone())
         });
         let has_budget = self.budget.is_some();
         let now = decider.now();
-        let spending = self.budget.map(|budget| Spending::new((budget, self.own_budget), self.sampler, now));
-        let spent = spending.as_ref().map(Spending::spent);
-        let steering = Steering::new(spending, self.own_cap);
-        let shared = Shared::new(
-            settings,
-            decider.clone(),
-            counters.clone(),
-            queue.clone(),
-            self.ids,
-            keeper,
-            steering,
-        );
+        let budget_control =
+            self.budget.map(|budget| BudgetControl::new((budget, self.own_budget), self.sampler, now));
+        let exported_bytes = budget_control.as_ref().map(BudgetControl::exported_bytes);
+        let steering = Steering::new(budget_control, self.own_cap);
+        let shared =
+            Shared::new(settings, decider.clone(), counters.clone(), queue.clone(), self.ids, late, steering);
         let exporter = self.exporter.map(|mut exporter| {
             exporter.set_resource(&resource);
-            SharedExporter::new(Box::new(ByteCapped::new(exporter, decider.clone(), spent)))
+            SharedExporter::new(Box::new(ByteCapped::new(exporter, decider.clone(), exported_bytes)))
         });
         if let Some(exporter) = exporter.clone() {
             let upkeep: Arc<dyn Upkeep> = shared.clone();

@@ -23,7 +23,7 @@ use crate::decider::Decider;
 use crate::export::{Export, Exported, Refused};
 use crate::kept_keys::{KeyHash, KeyOf};
 use crate::otlp_size;
-use crate::steering::Spent;
+use crate::steering::ExportedBytes;
 use crate::trace_state::State;
 
 /// Keys with a meter of their own. Further keys share one meter with the forgotten ones.
@@ -36,7 +36,7 @@ pub(crate) struct ByteCapped {
     decider: Arc<Decider>,
     meters: Mutex<Meters>,
     /// Counts the exported bytes, for a budget.
-    spent: Option<Arc<Spent>>,
+    exported_bytes: Option<Arc<ExportedBytes>>,
 }
 
 #[derive(Debug, Default)]
@@ -57,16 +57,16 @@ impl Meters {
         }
         self.last = next;
         if let Some(allowance) = &cap.bytes {
-            self.all.owes_at_most(allowance, now);
+            self.all.clamp_debt(allowance, now);
         }
         if let Some(allowance) = &cap.key_bytes {
-            self.by_key.values().chain([&self.others]).for_each(|meter| meter.owes_at_most(allowance, now));
+            self.by_key.values().chain([&self.others]).for_each(|meter| meter.clamp_debt(allowance, now));
         }
     }
 
     fn of(&mut self, key: KeyOf) -> Option<&mut Meter> {
         match key {
-            KeyOf::Nobody => None,
+            KeyOf::NoKey => None,
             KeyOf::Forgotten => Some(&mut self.others),
             KeyOf::Key(hash) if self.by_key.len() >= KEYS_MAX && !self.by_key.contains_key(&hash) => {
                 Some(&mut self.others)
@@ -77,14 +77,18 @@ impl Meters {
 }
 
 impl ByteCapped {
-    pub(crate) fn new(inner: Box<dyn Export>, decider: Arc<Decider>, spent: Option<Arc<Spent>>) -> Self {
-        ByteCapped { inner, decider, meters: Mutex::default(), spent }
+    pub(crate) fn new(
+        inner: Box<dyn Export>,
+        decider: Arc<Decider>,
+        exported_bytes: Option<Arc<ExportedBytes>>,
+    ) -> Self {
+        ByteCapped { inner, decider, meters: Mutex::default(), exported_bytes }
     }
 
     /// Counts exported bytes.
-    fn spend(&self, bytes: u64) {
-        if let Some(spent) = &self.spent {
-            spent.add(bytes);
+    fn count_exported(&self, bytes: u64) {
+        if let Some(exported_bytes) = &self.exported_bytes {
+            exported_bytes.add(bytes);
         }
     }
 
@@ -138,8 +142,8 @@ impl Export for ByteCapped {
         let cap = self.decider.sampler().cap().own_share();
         if cap.bytes.is_none() && cap.key_bytes.is_none() {
             // Measure spans only if a budget needs their size.
-            if self.spent.is_some() {
-                self.spend(bytes_of(&batch));
+            if self.exported_bytes.is_some() {
+                self.count_exported(bytes_of(&batch));
             }
             return self.inner.export(batch);
         }
@@ -147,12 +151,12 @@ impl Export for ByteCapped {
         let of_one_trace =
             |a: &SpanData, b: &SpanData| a.span_context.trace_id() == b.span_context.trace_id();
         let traces = batch.chunk_by(of_one_trace);
-        let (mut spent, mut roots) = (0, Refused::default());
+        let (mut exported_bytes, mut roots) = (0, Refused::default());
         let mut admit = |trace: &[SpanData]| {
             let bytes = bytes_of(trace);
             let is_admitted = self.admits(&cap, trace, bytes);
             if is_admitted {
-                spent += bytes;
+                exported_bytes += bytes;
             } else {
                 let own = roots_of(trace);
                 roots.roots += own.roots;
@@ -161,7 +165,7 @@ impl Export for ByteCapped {
             vec![is_admitted; trace.len()]
         };
         let admitted: Vec<bool> = traces.flat_map(&mut admit).collect();
-        self.spend(spent);
+        self.count_exported(exported_bytes);
         let mut admitted = admitted.into_iter();
         batch.retain(|_| admitted.next().unwrap_or(true));
         let refused = (all - batch.len()) as u64;

@@ -32,6 +32,7 @@ const WITHOUT_EFFECT: [(&str, &str); 4] = [
     ("OTEL_EXPERIMENTAL_CONFIG_FILE", "use variables, the builder or a parameters file"),
 ];
 
+/// # Environment and files
 impl Builder {
     /// Applies the process environment: `OTEL_SDK_DISABLED`, `OTEL_SERVICE_NAME`,
     /// `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_TRACES_SAMPLER` and `_ARG`, `OTEL_PROPAGATORS`,

@@ -34,18 +34,18 @@ pub(crate) use self::change::View;
 #[cfg(feature = "bridge")]
 pub(crate) use self::context::LiveSpan;
 pub(crate) use self::place::{Placement, parent_here, place, place_elsewhere};
-use crate::budget::Budget;
 use crate::clock::Ticks;
 use crate::decider::Decider;
 use crate::export::{Patience, Queue, Upkeep};
 use crate::ids::Ids;
+use crate::late::{LateTraces, OpenRing, RootEnd};
+use crate::memory_budget::MemoryBudget;
 use crate::record::{Body, Fields};
 use crate::settings::Settings;
 use crate::stack::{self, Owner};
 use crate::stats::{Counters, Stats, TailStats};
 use crate::steering::Steering;
 use crate::table::{Entry, Table};
-use crate::tail::{Keeper, OpenRing, RootEnd};
 use crate::traces::Traces;
 
 /// State shared by all layers of one builder, across subscribers.
@@ -61,9 +61,9 @@ pub(crate) struct Shared {
     /// The age at which a trace's ended spans are exported without waiting for its root, in ticks.
     trace_age: Ticks,
     /// The bytes of open spans, across subscribers.
-    budget: Arc<Budget>,
+    budget: Arc<MemoryBudget>,
     /// `None` unless traces are kept late.
-    tail: Option<Keeper>,
+    late: Option<LateTraces>,
 }
 
 /// A layer's state on one subscriber.
@@ -82,11 +82,11 @@ impl Shared {
         counters: Arc<Counters>,
         queue: Arc<Queue>,
         ids: Ids,
-        tail: Option<Keeper>,
+        late: Option<LateTraces>,
         steering: Steering,
     ) -> Arc<Self> {
         let trace_age = decider.clock().ticks_of(settings.bounds.trace_age);
-        let budget = Budget::new(settings.bounds.open_bytes);
+        let budget = MemoryBudget::new(settings.bounds.open_bytes);
         Arc::new(Shared {
             decider,
             steering,
@@ -97,7 +97,7 @@ impl Shared {
             settings,
             trace_age,
             budget,
-            tail,
+            late,
         })
     }
 
@@ -113,15 +113,15 @@ impl Shared {
         &self.queue
     }
 
-    pub(crate) fn tail(&self) -> Option<&Keeper> {
-        self.tail.as_ref()
+    pub(crate) fn late(&self) -> Option<&LateTraces> {
+        self.late.as_ref()
     }
 
     pub(crate) fn stats(&self) -> Stats {
         let counted = self.counters.read();
         Stats {
-            tail: match &self.tail {
-                Some(keeper) => keeper.stats(counted.tail.clone(), &self.traces),
+            tail: match &self.late {
+                Some(late) => late.stats(counted.tail.clone(), &self.traces),
                 None => TailStats::default(),
             },
             open_bytes: self.budget.used() as u64,
@@ -139,10 +139,10 @@ impl Shared {
     /// Queues the ended spans of open traces and stops recording. Spans that are still open are
     /// lost when they end.
     pub(crate) fn close(&self, patience: Patience) {
-        if let Some(keeper) = &self.tail {
+        if let Some(late) = &self.late {
             // Close the ring first, so that traces that no policy keeps stop evicting others from
             // it.
-            keeper.hold_no_more();
+            late.close();
         }
         if !self.queue.is_closed() {
             self.flush_traces(patience);
@@ -155,20 +155,20 @@ impl Shared {
         self.flush_traces(Patience::None);
         // No thread waits on a closed queue, so patience has no effect here.
         self.end_old(Ticks::MAX, patience, || true);
-        if let Some(keeper) = &self.tail {
-            keeper.give_up_all();
+        if let Some(late) = &self.late {
+            late.give_up_all();
         }
     }
 
     /// Puts provisional traces that began before `before` to the policies, although their root is
     /// open.
     fn end_old(&self, before: Ticks, patience: Patience, goes_on: impl Fn() -> bool) {
-        let Some(keeper) = &self.tail else { return };
-        let room = OpenRing { keeper, traces: &self.traces };
+        let Some(late) = &self.late else { return };
+        let ring = OpenRing { late, traces: &self.traces };
         let clock = self.decider.clock();
-        self.traces.take_old(before, &room, goes_on, |whole| {
+        self.traces.take_old(before, &ring, goes_on, |whole| {
             let root = RootEnd::now(&self.decider, clock.nanos_between(whole.opened, clock.ticks()));
-            keeper.end_trace(whole, root, &self.traces, (&self.queue, patience));
+            late.end_trace(whole, root, &self.traces, (&self.queue, patience));
         });
     }
 }
@@ -182,8 +182,8 @@ impl Upkeep for Shared {
         // This thread frees the queue's space, so it must not wait for it. The rest is done next
         // time.
         self.end_old(before, Patience::None, || !self.queue.makes_wait());
-        if let Some(keeper) = &self.tail {
-            keeper.expire();
+        if let Some(late) = &self.late {
+            late.expire();
         }
     }
 }
@@ -215,7 +215,7 @@ impl Core {
     fn with_table(table: Table, shared: Arc<Shared>) -> Arc<Self> {
         let core = Arc::new(Core { owner: Owner::new(), table, shared });
         known::add(&core);
-        stack::give_back_to(known::let_go_on);
+        stack::set_release(known::let_go_on);
         core
     }
 
@@ -264,7 +264,7 @@ impl Core {
     }
 
     /// Whether open spans without an entry may exist because they did not fit the budget. Only then
-    /// is `above_lost` called, because it looks into the span's extensions.
+    /// is `stand_in_of` called, because it looks into the span's extensions.
     pub(crate) fn has_refused(&self) -> bool {
         self.table.has_refused()
     }

@@ -20,12 +20,12 @@ use tracing_core::Metadata;
 
 use crate::clock::{Clock, Ticks};
 use crate::decision_time::DecisionTime;
-use crate::inside::Inside;
 use crate::kept_keys::{KeptKeys, KeyOf};
 use crate::key::{Key, Root};
 use crate::live::{Copied, Live};
 use crate::panics::caught;
 use crate::propagation::is_undecided;
+use crate::reentry::ReentryGuard;
 use crate::rules::Rules;
 use crate::stats::Counters;
 use crate::sync::statics::{AtomicBool, AtomicU64, Ordering};
@@ -111,7 +111,7 @@ pub enum ParentDecision {
 
 /// The decision about a local root.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct RootDecision {
     pub(crate) keep: bool,
     /// The root's key, if its end is to be counted.
     pub(crate) key: Option<KeyNumber>,
@@ -120,10 +120,10 @@ pub(crate) struct Outcome {
     pub(crate) attributes: Option<Vec<KeyValue>>,
 }
 
-impl Outcome {
+impl RootDecision {
     /// Drops without a decision.
-    pub(crate) const DROP: Outcome =
-        Outcome { keep: false, key: None, trace_state: State::EMPTY, attributes: None };
+    pub(crate) const DROP: RootDecision =
+        RootDecision { keep: false, key: None, trace_state: State::EMPTY, attributes: None };
 }
 
 impl Decider {
@@ -195,7 +195,7 @@ impl Decider {
 
     /// The key by which a kept trace was counted.
     pub(crate) fn kept_key(&self, trace_id: TraceId) -> KeyOf {
-        self.kept_keys.get().map_or(KeyOf::Nobody, |keys| keys.find(trace_id))
+        self.kept_keys.get().map_or(KeyOf::NoKey, |keys| keys.find(trace_id))
     }
 
     /// Excludes a trace that will be exported from the allowances of keys.
@@ -270,12 +270,12 @@ impl Decider {
     }
 
     /// Like [`Decider::follow_counted`], and looks up the key by which the root is counted.
-    pub(crate) fn follow_by_key(&self, key: &str, parent: &SpanContext, counters: &Counters) -> Outcome {
-        Outcome { key: self.key_number(key), ..self.follow_counted(parent, counters) }
+    pub(crate) fn follow_by_key(&self, key: &str, parent: &SpanContext, counters: &Counters) -> RootDecision {
+        RootDecision { key: self.key_number(key), ..self.follow_counted(parent, counters) }
     }
 
     /// Applies a parent's decision to a local root, and counts it.
-    pub(crate) fn follow_counted(&self, parent: &SpanContext, counters: &Counters) -> Outcome {
+    pub(crate) fn follow_counted(&self, parent: &SpanContext, counters: &Counters) -> RootDecision {
         counters.followed_parent(parent.is_sampled());
         if self.notes.load(Ordering::Relaxed) {
             self.note_parent(parent);
@@ -294,9 +294,9 @@ impl Decider {
     }
 
     /// Applies a parent's decision.
-    pub(crate) fn follow(&self, parent: &SpanContext) -> Outcome {
+    pub(crate) fn follow(&self, parent: &SpanContext) -> RootDecision {
         let trace_state = weight::honoured(parent);
-        Outcome { keep: parent.is_sampled(), key: None, trace_state, attributes: None }
+        RootDecision { keep: parent.is_sampled(), key: None, trace_state, attributes: None }
     }
 
     /// Puts a local root to the sampler. `parent` is invalid if the root has none.
@@ -307,7 +307,7 @@ impl Decider {
         parent: &SpanContext,
         began: Ticks,
         counters: &Counters,
-    ) -> Outcome {
+    ) -> RootDecision {
         let state = parent.trace_state();
         let mut member = trace_state::member(state);
         // A trace that began elsewhere already has its randomness: its `rv`, or its id.
@@ -316,7 +316,7 @@ impl Decider {
         }
         let randomness = member.randomness.unwrap_or_else(|| weight::of_trace_id(trace_id));
         let decision = self.decide(key, trace_id, randomness, began, counters);
-        Outcome {
+        RootDecision {
             keep: decision.keep,
             key: self.key_number(key),
             trace_state: weight::decided(state, member, &decision),
@@ -332,7 +332,7 @@ impl Decider {
         trace_id: TraceId,
         began: Ticks,
         counters: &Counters,
-    ) -> Outcome {
+    ) -> RootDecision {
         self.key.with_static(metadata, |key| {
             let drawn = self.stratified_for(key, trace_id);
             let randomness = drawn.unwrap_or_else(|| weight::of_trace_id(trace_id));
@@ -341,10 +341,10 @@ impl Decider {
             // The randomness of a dropped trace is propagated too, so that other processes that
             // decide parts of it compare the same value.
             if !decision.keep && drawn.is_none() {
-                return Outcome { key: number, ..Outcome::DROP };
+                return RootDecision { key: number, ..RootDecision::DROP };
             }
             let member = OtMember::of_numbers(None, drawn);
-            Outcome {
+            RootDecision {
                 keep: decision.keep,
                 key: number,
                 trace_state: weight::decided(&TraceState::NONE, member, &decision),
@@ -429,7 +429,7 @@ impl Decider {
         if !self.key.is_custom() {
             return Cow::Borrowed(self.key.of(root, memory));
         }
-        let Some(_inside) = Inside::enter(&IN_KEY) else { return Cow::Borrowed(root.name()) };
+        let Some(_guard) = ReentryGuard::enter(&IN_KEY) else { return Cow::Borrowed(root.name()) };
         let of_root = || {
             self.key.of(root, memory);
             true

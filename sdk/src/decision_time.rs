@@ -65,7 +65,7 @@ mod loom_models {
 
     /// Two threads read the clock at once. Afterwards time moves forwards, whichever was later.
     #[test]
-    fn loom_a_root_of_long_ago_never_says_the_time() {
+    fn loom_an_old_root_does_not_set_the_time() {
         loom::model(|| {
             let time = Arc::new(DecisionTime::new());
             let threads: Vec<_> = [(100, 100, 100), (0, 101, 101)]

@@ -20,9 +20,9 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context as LayerContext;
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::budget::Budget;
+use crate::memory_budget::MemoryBudget;
 use crate::settings::{DroppedSpans, faces_outward};
-use crate::stack::{self, Entered, Inside, Owner};
+use crate::stack::{self, CurrentSpan, Entered, Owner};
 use crate::table::{Beginning, Entry, Table};
 
 /// Puts a gate around tracing-opentelemetry's layer, with any sampler that its tracer has.
@@ -59,7 +59,7 @@ use crate::table::{Beginning, Entry, Table};
 /// - Hidden spans take entries in a table of 16 MiB. When it is full, they take more memory each,
 ///   in the registry's extensions.
 pub fn gate<L>(layer: L, spans: DroppedSpans) -> Gate<L> {
-    Gate { inner: layer, spans, owner: Owner::new(), unseen: Table::new(Budget::new(TABLE_BYTES)) }
+    Gate { inner: layer, spans, owner: Owner::new(), hidden: Table::new(MemoryBudget::new(TABLE_BYTES)) }
 }
 
 /// A layer behind a gate; made by [`gate`].
@@ -70,7 +70,7 @@ pub struct Gate<L> {
     owner: Owner,
     /// The open spans hidden from the layer, each with the id of the dropped span above it, which
     /// is current inside.
-    unseen: Table,
+    hidden: Table,
 }
 
 const TABLE_BYTES: usize = 16 << 20;
@@ -81,35 +81,35 @@ struct Unrecorded(Context);
 
 /// Stored in the extensions of a hidden span that does not fit the table: the context of the
 /// dropped span above it.
-struct Untold(Context);
+struct HiddenBelow(Context);
 
 impl<L> Gate<L> {
     #[inline]
-    fn unseen(&self, id: &Id) -> Option<&Entry> {
-        self.unseen.find(id.into_u64())
+    fn hidden(&self, id: &Id) -> Option<&Entry> {
+        self.hidden.find(id.into_u64())
     }
 
     /// The context of the dropped span above a hidden span.
     #[inline]
-    fn unseen_context<S>(&self, id: &Id, cx: &LayerContext<'_, S>) -> Option<Context>
+    fn hidden_context<S>(&self, id: &Id, cx: &LayerContext<'_, S>) -> Option<Context>
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
-        match self.unseen(id) {
+        match self.hidden(id) {
             Some(entry) => entry.extra().context.clone(),
-            None if self.unseen.has_refused() => {
-                cx.span(id)?.extensions().get::<Untold>().map(|untold| untold.0.clone())
+            None if self.hidden.has_refused() => {
+                cx.span(id)?.extensions().get::<HiddenBelow>().map(|hidden_below| hidden_below.0.clone())
             }
             None => None,
         }
     }
 
     #[inline]
-    fn is_unseen<S>(&self, id: &Id, cx: &LayerContext<'_, S>) -> bool
+    fn is_hidden<S>(&self, id: &Id, cx: &LayerContext<'_, S>) -> bool
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
-        self.unseen(id).is_some() || self.unseen.has_refused() && self.unseen_context(id, cx).is_some()
+        self.hidden(id).is_some() || self.hidden.has_refused() && self.hidden_context(id, cx).is_some()
     }
 
     /// The context of the dropped span above a new one.
@@ -123,7 +123,7 @@ impl<L> Gate<L> {
             return (inside.context == current().0).then(Context::current);
         }
         let parent = attributes.parent()?;
-        if let Some(above) = self.unseen_context(parent, cx) {
+        if let Some(above) = self.hidden_context(parent, cx) {
             return Some(above);
         }
         let span = cx.span(parent)?;
@@ -158,10 +158,10 @@ impl<L> Gate<L> {
         if is_dropped && self.spans == DroppedSpans::Visible {
             mark_unrecorded(id, &cx);
         }
-        self.push(id, Inside { entry: id.into_u64(), is_dropped, is_lost: false, context }, None);
+        self.push(id, CurrentSpan { entry: id.into_u64(), is_dropped, is_entryless: false, context }, None);
     }
 
-    fn push(&self, id: &Id, inside: Inside, guard: Option<opentelemetry::ContextGuard>) {
+    fn push(&self, id: &Id, inside: CurrentSpan, guard: Option<opentelemetry::ContextGuard>) {
         let guard = ManuallyDrop::new(guard);
         stack::push(Entered { owner: self.owner.number(), id: id.into_u64(), inside, stock: 0, guard });
     }
@@ -228,12 +228,12 @@ where
         // dropped; a server's span may be given a parent. But if the explicit parent is hidden from
         // the layer, the layer would see no parent and begin a trace. So such a span is hidden too.
         let above = if faces_outward(attributes.metadata()) {
-            attributes.parent().and_then(|parent| self.unseen_context(parent, &cx))
+            attributes.parent().and_then(|parent| self.hidden_context(parent, &cx))
         } else {
             self.dropped_above(attributes, &cx)
         };
         let Some(above) = above else { return self.inner.on_new_span(attributes, id, cx) };
-        match self.unseen.take(id.into_u64()) {
+        match self.hidden.take(id.into_u64()) {
             Some(entry) => {
                 let span_id = above.span().span_context().span_id();
                 entry.begin(&Beginning::below_dropped(attributes.metadata(), span_id));
@@ -241,21 +241,25 @@ where
             }
             // Mark it as hidden, or the layer would treat it as the root of a new trace.
             None => {
-                cx.span(id).map(|span| span.extensions_mut().replace(Untold(above)));
+                cx.span(id).map(|span| span.extensions_mut().replace(HiddenBelow(above)));
             }
         }
     }
 
     fn on_enter(&self, id: &Id, cx: LayerContext<'_, S>) {
-        let Some(above) = self.unseen_context(id, &cx) else { return self.enter(id, cx) };
+        let Some(above) = self.hidden_context(id, &cx) else { return self.enter(id, cx) };
         // Attach even if that context is already current: the service or the layer may detach it
         // while the thread is inside this span.
         let guard = Some(above.attach());
-        self.push(id, Inside { entry: 0, is_dropped: true, is_lost: false, context: current().0 }, guard);
+        self.push(
+            id,
+            CurrentSpan { entry: 0, is_dropped: true, is_entryless: false, context: current().0 },
+            guard,
+        );
     }
 
     fn on_exit(&self, id: &Id, cx: LayerContext<'_, S>) {
-        if self.is_unseen(id, &cx) {
+        if self.is_hidden(id, &cx) {
             let entered = stack::pop_alone(self.owner.number(), id.into_u64());
             // Context values are the user's, so dropping them runs the user's code. No borrow is
             // held here.
@@ -267,20 +271,20 @@ where
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, cx: LayerContext<'_, S>) {
-        if !self.is_unseen(id, &cx) {
+        if !self.is_hidden(id, &cx) {
             self.inner.on_record(id, values, cx);
         }
     }
 
     fn on_follows_from(&self, id: &Id, follows: &Id, cx: LayerContext<'_, S>) {
-        if !self.is_unseen(id, &cx) {
+        if !self.is_hidden(id, &cx) {
             self.inner.on_follows_from(id, follows, cx);
         }
     }
 
     fn on_event(&self, event: &Event<'_>, cx: LayerContext<'_, S>) {
         let dropped = match event.parent() {
-            Some(parent) => self.is_unseen(parent, &cx),
+            Some(parent) => self.is_hidden(parent, &cx),
             None => event.is_contextual() && stack::is_dropped(self.owner.number()),
         };
         if !dropped {
@@ -289,7 +293,7 @@ where
     }
 
     fn on_close(&self, id: Id, cx: LayerContext<'_, S>) {
-        match self.unseen(&id) {
+        match self.hidden(&id) {
             Some(entry) => {
                 let extra = entry.take_extra();
                 entry.free();
@@ -297,9 +301,10 @@ where
                 // entry first.
                 drop(extra);
             }
-            None if self.is_unseen(&id, &cx) => {
-                let untold = cx.span(&id).and_then(|span| span.extensions_mut().remove::<Untold>());
-                drop(untold);
+            None if self.is_hidden(&id, &cx) => {
+                let hidden_below =
+                    cx.span(&id).and_then(|span| span.extensions_mut().remove::<HiddenBelow>());
+                drop(hidden_below);
             }
             None => self.inner.on_close(id, cx),
         }

@@ -1,7 +1,7 @@
 //! The handle of a running layer: counts, flush and shutdown, and its changes at run time.
 
+mod late;
 mod steer;
-mod tail;
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,6 +33,7 @@ pub struct Handle {
 /// Time after a shutdown's deadline for the exporter's thread to count the spans that remain.
 const COUNTING: Duration = Duration::from_secs(1);
 
+/// # State and shutdown
 impl Handle {
     pub(crate) fn new(shared: Option<Arc<Shared>>, exporter: Option<Arc<SharedExporter>>) -> Self {
         Handle {
@@ -126,7 +127,7 @@ impl Handle {
     ///
     /// If it takes longer than `timeout`, or if spans were lost during the call; the error has the
     /// numbers. Spans not exported by the deadline stay in the queue.
-    pub fn flush(&self, timeout: Duration) -> Result<(), ExportError> {
+    pub fn flush(&self, timeout: Duration) -> Result<(), FlushError> {
         let Some(shared) = self.shared() else { return Ok(()) };
         let began = Instant::now();
         shared.flush_traces(began.checked_add(timeout).map_or(Patience::Full, Patience::Until));
@@ -157,7 +158,7 @@ impl Handle {
     /// destination. Spans not exported by then are lost and counted in
     /// [`Losses::deadline`](crate::Losses::deadline). An export in flight gets one more second to
     /// end; otherwise its spans stay in [`Stats::spans_waiting`].
-    pub fn shutdown(&self, timeout: Duration) -> Result<(), ExportError> {
+    pub fn shutdown(&self, timeout: Duration) -> Result<(), FlushError> {
         let Some(shared) = self.shared() else { return Ok(()) };
         let began = Instant::now();
         let deadline = began.checked_add(timeout);
@@ -216,9 +217,9 @@ impl Drop for ShutdownGuard {
 
 /// A flush or a shutdown that did not export everything.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExportError(WaitError);
+pub struct FlushError(WaitError);
 
-impl ExportError {
+impl FlushError {
     /// Returns true if the exporter did not finish before the deadline.
     pub fn is_timeout(&self) -> bool {
         self.0.timed_out
@@ -240,13 +241,13 @@ impl ExportError {
     }
 }
 
-impl From<WaitError> for ExportError {
+impl From<WaitError> for FlushError {
     fn from(error: WaitError) -> Self {
-        ExportError(error)
+        FlushError(error)
     }
 }
 
-impl fmt::Display for ExportError {
+impl fmt::Display for FlushError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let WaitError { timed_out, left, lost, last_error } = &self.0;
         match timed_out {
@@ -260,4 +261,4 @@ impl fmt::Display for ExportError {
     }
 }
 
-impl std::error::Error for ExportError {}
+impl std::error::Error for FlushError {}

@@ -131,21 +131,26 @@ impl Heart {
         for gone in self.keys.values_mut().filter(|key| key.beat < self.beats) {
             gone.note(Counts::default(), gone.beat);
         }
-        let mut told: Vec<_> = self.keys.iter().map(|(key, own)| (Some(key.clone()), own.all())).collect();
-        told.sort_by(|(a_key, a), (b_key, b)| (Reverse(a.seen), a_key).cmp(&(Reverse(b.seen), b_key)));
-        let sum = |told: &[(_, Counts)]| told.iter().fold(Counts::default(), |sum, (_, own)| sum.plus(*own));
-        if told.len() > KEYS_MAX || (told.len() == KEYS_MAX && others.less(sum(&told)) != Counts::default()) {
-            for (key, _) in told.drain(KEYS_MAX - 1..) {
+        let mut reported: Vec<_> =
+            self.keys.iter().map(|(key, own)| (Some(key.clone()), own.all())).collect();
+        reported.sort_by(|(a_key, a), (b_key, b)| (Reverse(a.seen), a_key).cmp(&(Reverse(b.seen), b_key)));
+        let sum = |reported: &[(_, Counts)]| {
+            reported.iter().fold(Counts::default(), |sum, (_, own)| sum.plus(*own))
+        };
+        if reported.len() > KEYS_MAX
+            || (reported.len() == KEYS_MAX && others.less(sum(&reported)) != Counts::default())
+        {
+            for (key, _) in reported.drain(KEYS_MAX - 1..) {
                 if let Some(key) = key {
                     self.keys.remove(&key);
                 }
             }
         }
-        others = others.less(sum(&told));
+        others = others.less(sum(&reported));
         if others != Counts::default() {
-            told.push((None, others));
+            reported.push((None, others));
         }
-        told
+        reported
     }
 
     fn span(
@@ -201,22 +206,22 @@ mod tests {
 
     /// Even if the exporter takes long to send one.
     #[test]
-    fn one_heartbeat_is_on_its_way_at_most() {
+    fn at_most_one_heartbeat_is_pending() {
         let queue = Queue::new(Settings::default().bounds, Arc::default());
         let mut heart = Heart::default();
         let mut beat = || heart.beat(Vec::new(), SystemTime::UNIX_EPOCH);
-        assert!(queue.takes_heartbeat() && queue.take_heartbeat().is_none());
+        assert!(queue.accepts_heartbeat() && queue.take_heartbeat().is_none());
         queue.send_heartbeat(beat());
-        assert!(!queue.takes_heartbeat());
+        assert!(!queue.accepts_heartbeat());
         assert_eq!(queue.take_heartbeat().map(|spans| spans.len()), Some(1));
         // It is in flight, and no other worker sends it again.
-        assert!(!queue.takes_heartbeat() && queue.take_heartbeat().is_none());
+        assert!(!queue.accepts_heartbeat() && queue.take_heartbeat().is_none());
         queue.heartbeat_sent(1, 0);
-        assert!(queue.takes_heartbeat());
+        assert!(queue.accepts_heartbeat());
         // At the deadline of a shutdown a waiting heartbeat is given up, and none follows.
         queue.send_heartbeat(beat());
         queue.abandon();
-        assert!(!queue.takes_heartbeat() && queue.take_heartbeat().is_none());
+        assert!(!queue.accepts_heartbeat() && queue.take_heartbeat().is_none());
         queue.wait_for_heartbeat();
         assert_eq!(queue.heartbeats(), (1, 1));
     }
@@ -226,7 +231,7 @@ mod tests {
     }
 
     /// The key, `seen` and `kept` of each event.
-    fn told(heart: &mut Heart, keys: Vec<KeyStats>) -> Vec<(Option<String>, i64, i64)> {
+    fn reported(heart: &mut Heart, keys: Vec<KeyStats>) -> Vec<(Option<String>, i64, i64)> {
         let spans = heart.beat(keys, SystemTime::UNIX_EPOCH);
         let of = |event: &Event| {
             let find = |name: &str| event.attributes.iter().find(|own| own.key.as_str() == name);
@@ -243,12 +248,12 @@ mod tests {
     /// The table of default size is full, and other keys were seen too: more often together than
     /// any single key in it.
     #[test]
-    fn keys_without_a_record_are_told_once() {
+    fn keys_without_a_record_are_reported_once() {
         let named = || (0..10_000).map(|n| stats(Some(&format!("{n:05}")), 2, 1));
         let mut heart = Heart::default();
-        assert_eq!(told(&mut heart, named().collect()).len(), 10_000);
+        assert_eq!(reported(&mut heart, named().collect()).len(), 10_000);
         for _ in 0..2 {
-            let events = told(&mut heart, named().chain([stats(None, 1_000, 10)]).collect());
+            let events = reported(&mut heart, named().chain([stats(None, 1_000, 10)]).collect());
             let others: Vec<_> = events.iter().filter(|(key, ..)| key.is_none()).collect();
             assert_eq!(others, [&(None, 1_002, 11)]);
             assert_eq!(events.len(), 10_000);
@@ -256,17 +261,17 @@ mod tests {
     }
 
     #[test]
-    fn a_key_goes_on_where_it_gave_its_record_up() {
+    fn a_key_continues_its_counts_after_its_record_was_evicted() {
         let mut heart = Heart::default();
         let key = |seen, kept| (Some("a".to_owned()), seen, kept);
-        assert_eq!(told(&mut heart, vec![stats(Some("a"), 100, 9)]), [key(100, 9)]);
+        assert_eq!(reported(&mut heart, vec![stats(Some("a"), 100, 9)]), [key(100, 9)]);
         for _ in 0..2 {
-            assert_eq!(told(&mut heart, vec![stats(None, 100, 9)]), [key(100, 9)]);
+            assert_eq!(reported(&mut heart, vec![stats(None, 100, 9)]), [key(100, 9)]);
         }
         let back = || vec![stats(Some("a"), 5, 1), stats(None, 110, 10)];
         for _ in 0..2 {
-            assert_eq!(told(&mut heart, back()), [key(105, 10), (None, 10, 1)]);
+            assert_eq!(reported(&mut heart, back()), [key(105, 10), (None, 10, 1)]);
         }
-        assert_eq!(told(&mut heart, vec![stats(None, 117, 11)]), [key(105, 10), (None, 12, 1)]);
+        assert_eq!(reported(&mut heart, vec![stats(None, 117, 11)]), [key(105, 10), (None, 12, 1)]);
     }
 }

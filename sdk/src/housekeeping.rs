@@ -53,7 +53,7 @@ pub(crate) struct Housekeeping {
     /// Held during one piece of work: reading the parameters file, writing the snapshot.
     work: Mutex<Work>,
     /// Held only briefly. Locked after `work`.
-    outcome: Mutex<Outcome>,
+    status: Mutex<Status>,
     changed: Condvar,
 }
 
@@ -68,7 +68,7 @@ struct Work {
 
 /// The results of the work so far, and the thread's end.
 #[derive(Debug, Default)]
-struct Outcome {
+struct Status {
     faults: Faults,
     /// The thread shall end.
     is_over: bool,
@@ -97,7 +97,7 @@ impl Housekeeping {
         };
         Arc::new(Housekeeping {
             work: Mutex::new(work),
-            outcome: Mutex::new(Outcome::default()),
+            status: Mutex::new(Status::default()),
             changed: Condvar::new(),
         })
     }
@@ -130,8 +130,8 @@ impl Housekeeping {
 
     /// Waits for the next tick. Returns true if the thread shall end.
     fn sleep(&self) -> bool {
-        let outcome = lock(&self.outcome);
-        let woken = self.changed.wait_timeout_while(outcome, TICK, |outcome| !outcome.is_over);
+        let status = lock(&self.status);
+        let woken = self.changed.wait_timeout_while(status, TICK, |status| !status.is_over);
         woken.unwrap_or_else(PoisonError::into_inner).0.is_over
     }
 
@@ -139,16 +139,16 @@ impl Housekeeping {
     /// `timeout` until it has ended. A heartbeat can block for as long as the exporter waits for
     /// its destination.
     pub(crate) fn finish(&self, timeout: Duration) {
-        let mut outcome = lock(&self.outcome);
-        outcome.is_over = true;
+        let mut status = lock(&self.status);
+        status.is_over = true;
         self.changed.notify_all();
-        drop(self.changed.wait_timeout_while(outcome, timeout, |outcome| !outcome.is_done));
+        drop(self.changed.wait_timeout_while(status, timeout, |status| !status.is_done));
     }
 
     /// Checks the parameters file now.
     pub(crate) fn look(&self, shared: &Shared) {
         let _suppressed = Context::enter_telemetry_suppressed_scope();
-        shared.steering().spend(shared.decider(), || shared.queue().flow());
+        shared.steering().control_budget(shared.decider(), || shared.queue().progress());
         let change = lock(&self.work).look(shared);
         self.note(change, |faults| &mut faults.parameters);
     }
@@ -162,11 +162,11 @@ impl Housekeeping {
     fn note(&self, change: Change, place: impl FnOnce(&mut Faults) -> &mut Option<String>) {
         let Some(result) = change else { return };
         let fault = result.err();
-        let mut outcome = lock(&self.outcome);
-        let known = place(&mut outcome.faults);
+        let mut status = lock(&self.status);
+        let known = place(&mut status.faults);
         let is_new = *known != fault;
         known.clone_from(&fault);
-        drop(outcome);
+        drop(status);
         if let Some(fault) = fault.filter(|_| is_new) {
             warn(|| tracing::warn!("astracer: {fault}"));
         }
@@ -176,7 +176,7 @@ impl Housekeeping {
     /// next one has newer totals anyway.
     fn beat(&self, shared: &Shared) {
         let queue = shared.queue();
-        if queue.takes_heartbeat()
+        if queue.accepts_heartbeat()
             && let Some(spans) = lock(&self.work).beat(shared)
         {
             queue.send_heartbeat(spans);
@@ -184,7 +184,7 @@ impl Housekeeping {
     }
 
     pub(crate) fn faults(&self) -> Faults {
-        lock(&self.outcome).faults.clone()
+        lock(&self.status).faults.clone()
     }
 }
 
@@ -193,7 +193,7 @@ struct Done<'a>(&'a Housekeeping);
 
 impl Drop for Done<'_> {
     fn drop(&mut self) {
-        lock(&self.0.outcome).is_done = true;
+        lock(&self.0.status).is_done = true;
         self.0.changed.notify_all();
     }
 }
@@ -216,9 +216,9 @@ impl Work {
     fn look(&mut self, shared: &Shared) -> Change {
         let path = self.chores.watched.as_ref()?;
         match self.watch.look(path, |text| shared.steering().set_parameters(shared.decider(), text)) {
-            watch::Seen::Nothing => None,
-            watch::Seen::Taken => Some(Ok(())),
-            watch::Seen::Fault(fault) => Some(Err(fault)),
+            watch::FileCheck::Unchanged => None,
+            watch::FileCheck::Applied => Some(Ok(())),
+            watch::FileCheck::Fault(fault) => Some(Err(fault)),
         }
     }
 

@@ -9,8 +9,8 @@ use opentelemetry_sdk::trace::IdGenerator;
 use rand::rngs::SmallRng;
 use rand::{RngCore as _, SeedableRng as _};
 
-use crate::inside::Inside;
 use crate::panics::caught;
+use crate::reentry::ReentryGuard;
 
 /// Ids from a generator per thread, seeded by the operating system. They identify and sample, but
 /// keep no secrets: an observer of some ids may predict others, as with the SDKs of Go and Java.
@@ -73,8 +73,8 @@ thread_local!(static IN_GENERATOR: Cell<bool> = const { Cell::new(false) });
 /// instead. A span that the generator itself makes gets one too, because it would call the
 /// generator again.
 fn guarded<T>(f: impl FnOnce() -> T, instead: impl Fn() -> T) -> T {
-    match Inside::enter(&IN_GENERATOR) {
-        Some(_inside) => caught(f, |_| instead()),
+    match ReentryGuard::enter(&IN_GENERATOR) {
+        Some(_guard) => caught(f, |_| instead()),
         None => instead(),
     }
 }

@@ -21,14 +21,14 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::handle::Handle;
+use crate::late::Announcement;
 use crate::remote_parent::RemoteParentLayer;
-use crate::tail::News;
 
 /// The header's name.
 pub const KEEP_HEADER: HeaderName = HeaderName::from_static("astracer-keep");
 
 /// Keeps the traces that the headers list; returns the number of ids.
-fn hear(handle: &Handle, headers: &HeaderMap) -> usize {
+fn keep_announced(handle: &Handle, headers: &HeaderMap) -> usize {
     // Several header lines form one list. A line that is not text counts as one malformed id.
     let lines = headers.get_all(KEEP_HEADER).iter().map(|line| line.to_str().unwrap_or_default());
     let lines: Vec<&str> = lines.collect();
@@ -64,16 +64,16 @@ impl KeepLayer {
 
     /// Keeps the traces that a request's headers announce, and returns the request's trace id. For
     /// servers without tower, such as those on hyper alone: pass the result to
-    /// [`KeepLayer::answer`] when the response is ready.
-    pub fn hear(&self, headers: &HeaderMap) -> Option<TraceId> {
-        hear(&self.handle, headers);
+    /// [`KeepLayer::on_response`] when the response is ready.
+    pub fn on_request(&self, headers: &HeaderMap) -> Option<TraceId> {
+        keep_announced(&self.handle, headers);
         let parent = self.remote.extract(headers)?;
         let trace_id = parent.span().span_context().trace_id();
         (trace_id != TraceId::INVALID).then_some(trace_id)
     }
 
     /// Adds the header to a response if the request's trace was kept late.
-    pub fn answer(&self, trace_id: Option<TraceId>, headers: &mut HeaderMap) {
+    pub fn on_response(&self, trace_id: Option<TraceId>, headers: &mut HeaderMap) {
         if let Some(trace_id) = trace_id.filter(|trace_id| self.handle.was_kept_late(*trace_id))
             && let Ok(value) = HeaderValue::from_str(&trace_id.to_string())
         {
@@ -110,9 +110,9 @@ where
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        let trace_id = self.layer.hear(request.headers());
-        let ended = Ended::Served(self.layer.clone(), trace_id);
-        KeepFuture { future: self.inner.call(request), ended }
+        let trace_id = self.layer.on_request(request.headers());
+        let exchange = Exchange::Server(self.layer.clone(), trace_id);
+        KeepFuture { future: self.inner.call(request), exchange }
     }
 }
 
@@ -126,9 +126,9 @@ where
 pub struct KeepCallsLayer {
     handle: Handle,
     /// The number of traces announced to each peer.
-    peers: Arc<BTreeMap<String, Heard>>,
+    peers: Arc<BTreeMap<String, AnnouncedCount>>,
     /// The same for the peer whose requests carry no name.
-    unnamed: Option<Heard>,
+    unnamed: Option<AnnouncedCount>,
 }
 
 impl KeepCallsLayer {
@@ -148,17 +148,18 @@ impl KeepCallsLayer {
     /// Also announces traces to this peer, and keeps those that it announces.
     #[must_use]
     pub fn with_peer(self, peer: impl Into<String>) -> Self {
-        let known = self.peers.iter().map(|(peer, heard)| (peer.clone(), heard.clone()));
-        let all = known.chain([(peer.into(), Heard::default())]);
+        let known = self.peers.iter().map(|(peer, announced)| (peer.clone(), announced.clone()));
+        let all = known.chain([(peer.into(), AnnouncedCount::default())]);
         KeepCallsLayer { peers: Arc::new(all.collect()), ..self }
     }
 
-    fn tell(&self, peer: &Heard, headers: &mut HeaderMap) -> Option<Told> {
-        let heard = peer.load(Ordering::Relaxed);
-        let News { ids, all, untold } = self.handle.news_after(heard);
+    fn announce(&self, peer: &AnnouncedCount, headers: &mut HeaderMap) -> Option<SentAnnouncement> {
+        let announced = peer.load(Ordering::Relaxed);
+        let Announcement { ids, all, unannounced } = self.handle.announcement_after(announced);
         // If several requests start at once, only one carries the announcement. Relaxed: the number
         // guards no other memory; the ids were read under a lock.
-        if ids.is_empty() || peer.compare_exchange(heard, all, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        if ids.is_empty()
+            || peer.compare_exchange(announced, all, Ordering::Relaxed, Ordering::Relaxed).is_err()
         {
             return None;
         }
@@ -168,17 +169,17 @@ impl KeepCallsLayer {
             headers.insert(KEEP_HEADER, value);
         }
         let (handle, peer) = (self.handle.clone(), peer.clone());
-        Some(Told { handle, peer, heard, all, named, untold, is_answered: false })
+        Some(SentAnnouncement { handle, peer, announced, all, named, unannounced, is_confirmed: false })
     }
 
-    fn peer<A>(&self, request: &Request<A>) -> Option<&Heard> {
+    fn peer<A>(&self, request: &Request<A>) -> Option<&AnnouncedCount> {
         let authority = request.uri().authority().map(|authority| authority.as_str());
         let host = || request.headers().get(http::header::HOST)?.to_str().ok();
         let Some(named) = authority.or_else(host) else { return self.unnamed.as_ref() };
         // Strip the user information.
         let named = named.rsplit('@').next().unwrap_or(named);
         let peer = self.peers.iter().find(|(peer, _)| peer.eq_ignore_ascii_case(named));
-        peer.map(|(_, heard)| heard)
+        peer.map(|(_, announced)| announced)
     }
 }
 
@@ -223,59 +224,60 @@ where
     }
 
     fn call(&mut self, mut request: Request<A>) -> Self::Future {
-        let ended = match self.layer.peer(&request) {
+        let exchange = match self.layer.peer(&request) {
             Some(peer) => {
-                let told = self.layer.tell(peer, request.headers_mut());
-                Ended::Called(self.layer.handle.clone(), told)
+                let announcement = self.layer.announce(peer, request.headers_mut());
+                Exchange::Client(self.layer.handle.clone(), announcement)
             }
-            None => Ended::Nobody,
+            None => Exchange::NoPeer,
         };
-        KeepFuture { future: self.inner.call(request), ended }
+        KeepFuture { future: self.inner.call(request), exchange }
     }
 }
 
 /// The handling of a response's headers.
 #[derive(Debug)]
-enum Ended {
-    Served(KeepLayer, Option<TraceId>),
-    Called(Handle, Option<Told>),
-    Nobody,
+enum Exchange {
+    Server(KeepLayer, Option<TraceId>),
+    Client(Handle, Option<SentAnnouncement>),
+    NoPeer,
 }
 
 /// The number of traces announced to a peer.
-type Heard = Arc<AtomicU64>;
+type AnnouncedCount = Arc<AtomicU64>;
 
 /// An announcement on its way to a peer. If it is dropped without a response, by an error or
 /// because the caller stopped waiting, it does not count: the next request repeats it, unless
 /// another request has announced more since.
 #[derive(Debug)]
-struct Told {
+struct SentAnnouncement {
     handle: Handle,
-    peer: Heard,
+    peer: AnnouncedCount,
     /// The number of announced traces before this request, and including it.
-    heard: u64,
+    announced: u64,
     all: u64,
     /// The traces of that difference that the request names, and those that it leaves out. A trace
     /// of several parts counts once.
     named: u64,
-    untold: u64,
-    is_answered: bool,
+    unannounced: u64,
+    is_confirmed: bool,
 }
 
-impl Told {
-    fn answered(mut self) {
-        self.is_answered = true;
+impl SentAnnouncement {
+    fn confirm(mut self) {
+        self.is_confirmed = true;
     }
 }
 
-impl Drop for Told {
+impl Drop for SentAnnouncement {
     fn drop(&mut self) {
-        let goes_back =
-            || self.peer.compare_exchange(self.all, self.heard, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        if self.is_answered {
-            self.handle.count_untold(self.untold);
+        let goes_back = || {
+            self.peer.compare_exchange(self.all, self.announced, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        };
+        if self.is_confirmed {
+            self.handle.count_unannounced(self.unannounced);
         } else if !goes_back() {
-            self.handle.count_untold(self.named + self.untold);
+            self.handle.count_unannounced(self.named + self.unannounced);
         }
     }
 }
@@ -286,7 +288,7 @@ pin_project_lite::pin_project! {
     pub struct KeepFuture<F> {
         #[pin]
         future: F,
-        ended: Ended,
+        exchange: Exchange,
     }
 }
 
@@ -298,20 +300,20 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        let mut answer = ready!(this.future.poll(cx));
-        match (this.ended, &mut answer) {
-            (Ended::Served(layer, trace_id), Ok(response)) => {
-                layer.answer(*trace_id, response.headers_mut());
+        let mut result = ready!(this.future.poll(cx));
+        match (this.exchange, &mut result) {
+            (Exchange::Server(layer, trace_id), Ok(response)) => {
+                layer.on_response(*trace_id, response.headers_mut());
             }
-            (Ended::Called(handle, told), Ok(response)) => {
-                if let Some(told) = told.take() {
-                    told.answered();
+            (Exchange::Client(handle, announcement), Ok(response)) => {
+                if let Some(announcement) = announcement.take() {
+                    announcement.confirm();
                 }
-                hear(handle, response.headers());
+                keep_announced(handle, response.headers());
             }
-            (Ended::Called(_, told), Err(_)) => *told = None,
+            (Exchange::Client(_, announcement), Err(_)) => *announcement = None,
             _ => {}
         }
-        Poll::Ready(answer)
+        Poll::Ready(result)
     }
 }

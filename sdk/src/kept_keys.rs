@@ -25,7 +25,7 @@ pub(crate) type KeyHash = u64;
 pub(crate) enum KeyOf {
     Key(KeyHash),
     /// No key was computed: a parent decided, or no such cap was in effect when the trace began.
-    Nobody,
+    NoKey,
     /// The trace began so long ago that its key was evicted.
     Forgotten,
 }
@@ -69,7 +69,7 @@ impl KeptKeys {
         match shard.traces.get(&trace_id) {
             Some(Some(hash)) => KeyOf::Key(*hash),
             None if shard.has_forgotten => KeyOf::Forgotten,
-            None | Some(None) => KeyOf::Nobody,
+            None | Some(None) => KeyOf::NoKey,
         }
     }
 }
@@ -102,15 +102,15 @@ mod tests {
     fn the_oldest_traces_are_forgotten() {
         let keys = KeptKeys::default();
         let id = |number: usize| TraceId::from(number as u128);
-        assert_eq!(keys.find(id(0)), KeyOf::Nobody);
+        assert_eq!(keys.find(id(0)), KeyOf::NoKey);
         keys.note(id(0), "a");
         keys.note_keyless(id(8));
         (2..TRACES_MAX / SHARDS).for_each(|number| keys.note(id(SHARDS * number), "b"));
         assert!(matches!(keys.find(id(0)), KeyOf::Key(_)));
         keys.note(id(SHARDS * TRACES_MAX), "a");
-        assert_eq!((keys.find(id(0)), keys.find(id(8))), (KeyOf::Forgotten, KeyOf::Nobody));
+        assert_eq!((keys.find(id(0)), keys.find(id(8))), (KeyOf::Forgotten, KeyOf::NoKey));
         // In another shard.
-        assert_eq!(keys.find(id(1)), KeyOf::Nobody);
+        assert_eq!(keys.find(id(1)), KeyOf::NoKey);
         keys.note(id(SHARDS * TRACES_MAX), "b");
         keys.note_keyless(id(SHARDS * TRACES_MAX));
         assert_eq!(keys.find(id(SHARDS * TRACES_MAX)), keys.find(id(2 * SHARDS)));
@@ -119,11 +119,11 @@ mod tests {
 
     /// A service whose callers decide has no keys to evict.
     #[test]
-    fn a_trace_without_a_key_is_none_that_was_forgotten() {
+    fn a_trace_without_a_key_is_not_a_forgotten_one() {
         let keys = KeptKeys::default();
         let id = |number: usize| TraceId::from((SHARDS * number) as u128);
         (0..=TRACES_MAX / SHARDS).for_each(|number| keys.note_keyless(id(number)));
-        assert_eq!(keys.find(id(0)), KeyOf::Nobody);
+        assert_eq!(keys.find(id(0)), KeyOf::NoKey);
         assert_eq!(lock(&keys.shards[0]).traces.len(), TRACES_MAX / SHARDS);
     }
 }

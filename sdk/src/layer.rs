@@ -12,10 +12,10 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, Identity};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::above::{above_lost, mark_lost};
 #[cfg(feature = "bridge")]
 use crate::bridge::Bridge;
 use crate::core::{Core, NewId, place};
+use crate::entryless::{mark_entryless, stand_in_of};
 use crate::settings::DroppedSpans;
 use crate::stack;
 
@@ -120,18 +120,18 @@ where
     #[inline(always)]
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, cx: Context<'_, S>) {
         let Some(core) = self.core() else { return };
-        let placement = place(core, attributes, |parent| above_lost(&cx.span(parent)?));
-        let above = placement.above();
+        let placement = place(core, attributes, |parent| stand_in_of(&cx.span(parent)?));
+        let above = placement.stand_in();
         let entry = core.begin(attributes, NewId::OfRegistry(id.into_u64()), placement);
         if let (None, Some(above)) = (entry, above) {
-            cx.span(id).inspect(|span| mark_lost(span, above));
+            cx.span(id).inspect(|span| mark_entryless(span, above));
         }
     }
 
     #[inline(always)]
     fn on_enter(&self, id: &Id, cx: Context<'_, S>) {
         if let Some(core) = self.core() {
-            core.enter(id, || above_lost(&cx.span(id)?));
+            core.enter(id, || stand_in_of(&cx.span(id)?));
         }
     }
 

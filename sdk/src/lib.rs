@@ -98,8 +98,8 @@
 //!   the common path. Key functions, policies and `Debug` impls run without a lock of this crate
 //!   held. A panic in a key function or a policy is caught and counted.
 //! - **No waiting for the exporter.** Exports run on their own threads. When the queue is full,
-//!   traces are shed by the rule of [`WhenFull`]; only [`WhenFull::Block`] makes the thread that
-//!   ends a span wait, for a bounded time.
+//!   traces are shed by the rule of [`WhenQueueFull`]; only [`WhenQueueFull::Block`] makes the
+//!   thread that ends a span wait, for a bounded time.
 //! - **Bounded memory.** Open spans take at most 128 MiB and the queue 32 MiB by default
 //!   ([`Builder::with_open_bytes_max`], [`Builder::with_queue_bytes_max`]).
 //! - **Every loss counted.** [`Stats`] accounts for each recorded span as exported, open, waiting
@@ -119,10 +119,8 @@
 //! - `polling`: `Builder::with_polled_parameters`, which fetches a parameters file from an `http`
 //!   URL; `polling-tls` adds `https`.
 
-mod above;
 #[cfg(feature = "bridge")]
 mod bridge;
-mod budget;
 mod builder;
 mod byte_cap;
 mod clock;
@@ -132,6 +130,7 @@ mod decider;
 mod decision_time;
 #[cfg(feature = "endpoint")]
 mod endpoint;
+mod entryless;
 mod export;
 mod fault;
 mod gate;
@@ -139,13 +138,14 @@ mod handle;
 mod heartbeat;
 mod housekeeping;
 mod ids;
-mod inside;
 #[cfg(feature = "http")]
 mod keep_header;
 mod kept_keys;
 mod key;
+mod late;
 mod layer;
 mod live;
+mod memory_budget;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod otlp_size;
@@ -154,6 +154,7 @@ mod panics;
 mod polling;
 mod propagation;
 mod record;
+mod reentry;
 #[cfg(feature = "http")]
 mod remote_parent;
 mod rules;
@@ -166,7 +167,6 @@ mod steering;
 mod subscriber;
 mod sync;
 mod table;
-mod tail;
 #[cfg(test)]
 mod test_callsite;
 mod thread;
@@ -175,7 +175,7 @@ mod traces;
 mod weight;
 mod why;
 
-pub use astracer_samplers::tail::{Histogram, KeyOutcomes, PolicyCounts, Provisional, Tail};
+pub use astracer_samplers::tail::{Histogram, KeyOutcomes, PolicyCounts, ProvisionalMode, Tail};
 pub use astracer_samplers::{
     Allowance, Budget, Cap, Config as SamplerConfig, KeyRule, Limits as SamplerLimits, Override,
     RandomSource, Reason, Snapshot,
@@ -189,10 +189,11 @@ pub use endpoint::Endpoint;
 pub use export::{CountingExporter, Exported};
 pub use fault::{Fault, OnFault};
 pub use gate::{Gate, gate};
-pub use handle::{ExportError, Handle, ShutdownGuard};
+pub use handle::{FlushError, Handle, ShutdownGuard};
 #[cfg(feature = "http")]
 pub use keep_header::{KEEP_HEADER, Keep, KeepCalls, KeepCallsLayer, KeepFuture, KeepLayer};
 pub use key::{Key, Root};
+pub use late::{TailSpan, TailTrace};
 pub use layer::AstracerLayer;
 #[cfg(feature = "polling")]
 pub use polling::Polling;
@@ -201,12 +202,11 @@ pub use propagation::Propagator;
 pub use remote_parent::{RemoteParent, RemoteParentFuture, RemoteParentLayer, remote_parent};
 pub use rules::DryRunStats;
 pub use sampler::AstracerSampler;
-pub use settings::{ContextMode, DroppedSpans, SpanLimits, Start, WhenFull};
+pub use settings::{ContextMode, DroppedSpans, SpanLimits, Start, WhenQueueFull};
 pub use span_ext::{OpenTelemetrySpanExt, SetParentError, get_otel_context};
 pub use stats::{GivenUpTraces, Losses, OwnPolicyFaults, Stats, TailStats};
 pub use steering::{KeyStats, SteerError};
 pub use subscriber::AstracerSubscriber;
-pub use tail::{TailSpan, TailTrace};
 pub use why::Explanation;
 
 /// Compiles the code blocks of the guides, so that they stay correct.

@@ -1,7 +1,7 @@
 //! Counts and states as OpenTelemetry metrics, collected when a metrics reader asks for them. This
 //! code makes no spans.
 
-mod told;
+mod reported;
 
 use std::cmp::Reverse;
 use std::sync::Weak;
@@ -9,7 +9,7 @@ use std::sync::Weak;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Meter};
 
-use self::told::{DECISIONS, KEYS_MAX, Roots, Sum, Told};
+use self::reported::{DECISIONS, KEYS_MAX, ReportedCounts, Roots, Sum};
 use crate::core::Shared;
 use crate::handle::Handle;
 use crate::steering::KeyStats;
@@ -35,14 +35,14 @@ impl Handle {
         let Some(shared) = self.shared_weak() else { return };
         let with = move |shared: &Weak<Shared>| shared.upgrade();
         let weak = shared.clone();
-        let told = Mutex::new(Told::default());
+        let reported = Mutex::new(ReportedCounts::default());
         let roots = meter.u64_observable_counter("astracer.roots").with_unit("{root}");
         roots
             .with_callback(move |observer| {
                 let Some(shared) = with(&weak) else { return };
-                let mut told = lock(&told);
-                told.note(&shared.steering().keys(shared.decider()));
-                told.each(|key, counts| observe_roots(observer, key, counts));
+                let mut reported = lock(&reported);
+                reported.note(&shared.steering().keys(shared.decider()));
+                reported.each(|key, counts| observe_roots(observer, key, counts));
             })
             .build();
         let weak = shared.clone();

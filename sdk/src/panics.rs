@@ -17,6 +17,6 @@ pub(crate) fn caught<T>(f: impl FnOnce() -> T, instead: impl FnOnce(&(dyn Any + 
 
 /// Emits a warning from one of our threads. The service's layers may need something that only its
 /// own threads have, such as a runtime, and panic here.
-pub(crate) fn warn(tell: impl FnOnce()) {
-    caught(tell, |_| ());
+pub(crate) fn warn(report: impl FnOnce()) {
+    caught(report, |_| ());
 }

@@ -207,18 +207,18 @@ impl Client {
     /// Requests the file, and passes a new one to `take`. Returns the current fault.
     fn ask(&mut self, take: impl FnOnce(&str) -> Result<(), SteerError>) -> Option<String> {
         match self.fetch() {
-            Err(fault) => return Some(self.told(&fault)),
+            Err(fault) => return Some(self.with_url(&fault)),
             Ok(None) => {}
             Ok(Some(text)) if self.last.text.as_ref() == Some(&text) => {}
             Ok(Some(text)) => {
-                self.last.fault = take(&text).err().map(|error| self.told(&error.to_string()));
+                self.last.fault = take(&text).err().map(|error| self.with_url(&error.to_string()));
                 self.last.text = Some(text);
             }
         }
         self.last.fault.clone()
     }
 
-    fn told(&self, fault: &str) -> String {
+    fn with_url(&self, fault: &str) -> String {
         format!("{}: {fault}; the last parameters hold", self.uri)
     }
 

@@ -17,7 +17,7 @@ mod span;
 pub(crate) use self::attribute::{Attribute, ERROR, Value, is_error};
 pub(crate) use self::batch::{Batch, TraceView, weight_class};
 pub(crate) use self::body::Body;
-pub(crate) use self::buffer::{Buffer, End, Header, KeptBy};
+pub(crate) use self::buffer::{Buffer, End, Header, KeepReason};
 pub(crate) use self::event::{Event, EventName, EventTime};
 pub(crate) use self::fields::Fields;
 pub(crate) use self::memory::MemoryView;

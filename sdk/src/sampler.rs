@@ -6,7 +6,7 @@ use opentelemetry::trace::{Link, SpanContext, SpanKind, TraceContextExt};
 use opentelemetry::{Context, KeyValue, TraceId};
 use opentelemetry_sdk::trace::{SamplingDecision, SamplingResult, ShouldSample};
 
-use crate::decider::{Decider, Outcome};
+use crate::decider::{Decider, RootDecision};
 use crate::key::{Lookup, Root};
 use crate::stats::Counters;
 use crate::weight;
@@ -58,7 +58,7 @@ impl ShouldSample for AstracerSampler {
         if decider.counts_roots() && is_root {
             counters.decided_elsewhere();
         }
-        let Outcome { keep, trace_state, attributes: added, key: _ } = match &parent {
+        let RootDecision { keep, trace_state, attributes: added, key: _ } = match &parent {
             Some((parent, context)) if decider.respects(parent, context) => {
                 if parent.is_remote() && parent.is_sampled() {
                     decider.note_keyless(parent.trace_id());

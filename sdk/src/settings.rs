@@ -173,7 +173,7 @@ impl SpanLimits {
 /// [`Stats::calls_lost`](crate::Stats::calls_lost).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum WhenFull {
+pub enum WhenQueueFull {
     /// Sheds new traces; queued traces stay.
     #[default]
     ShedNewest,
@@ -203,7 +203,7 @@ pub(crate) struct Settings {
 /// Bounds on memory and on waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// Bytes of open spans: see [`Budget`](crate::budget::Budget).
+    /// Bytes of open spans: see [`MemoryBudget`](crate::memory_budget::MemoryBudget).
     pub(crate) open_bytes: usize,
     /// Traces whose ended spans are gathered. Spans of further traces are queued one by one.
     pub(crate) open_traces: u32,
@@ -215,7 +215,7 @@ pub(crate) struct Bounds {
     pub(crate) queue_bytes: usize,
     /// Traces, or parts of traces, that wait for the exporter.
     pub(crate) queue_traces: usize,
-    pub(crate) when_full: WhenFull,
+    pub(crate) when_full: WhenQueueFull,
     /// Exports in flight at once; `None`: the exporter's own default.
     pub(crate) in_flight: Option<usize>,
     /// Spans in one call of the exporter.
@@ -254,7 +254,7 @@ impl Default for Settings {
                 trace_age: Duration::from_nanos(Tail::TRACE_AGE_MAX.get()),
                 queue_bytes: 32 << 20,
                 queue_traces: 1 << 20,
-                when_full: WhenFull::default(),
+                when_full: WhenQueueFull::default(),
                 in_flight: None,
                 batch_spans: 512,
                 batch_delay: Duration::from_secs(1),

@@ -14,8 +14,8 @@ use tracing_core::span::Id;
 use tracing_subscriber::Registry;
 use tracing_subscriber::registry::LookupSpan as _;
 
-use crate::above::{EntrylessId, above_lost_on};
 use crate::core::Core;
+use crate::entryless::{EntrylessId, stand_in_on};
 use crate::layer::AstracerLayer;
 use crate::record::EventTime;
 
@@ -151,7 +151,7 @@ impl OpenTelemetrySpanExt for tracing::Span {
 }
 
 fn context_to_call(core: &Core, id: &Id, dispatch: &Dispatch) -> Context {
-    core.context_to_call(id, || above_lost_on(core, id, dispatch))
+    core.context_to_call(id, || stand_in_on(core, id, dispatch))
 }
 
 fn with_core(span: &tracing::Span, f: impl FnOnce(&Core, &Id)) {

@@ -31,7 +31,7 @@ pub(crate) struct Entered {
     pub(crate) owner: u64,
     /// The span's id in the subscriber.
     pub(crate) id: u64,
-    pub(crate) inside: Inside,
+    pub(crate) inside: CurrentSpan,
     /// Handles of the span `inside.entry`, for children that begin here.
     pub(crate) stock: u32,
     /// Keeps the span's context current. Dropped by the code that removes the item. A thread that
@@ -42,7 +42,7 @@ pub(crate) struct Entered {
 
 /// The effect of being inside a span on spans that begin there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Inside {
+pub(crate) struct CurrentSpan {
     /// The entry that stands for the span: its own, or that of the nearest ancestor with one; 0:
     /// none.
     pub(crate) entry: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Inside {
     pub(crate) is_dropped: bool,
     /// The span has no entry, because it did not fit the budget or has no place in traces. Nothing
     /// is recorded on it, nor on the entry that stands in for it.
-    pub(crate) is_lost: bool,
+    pub(crate) is_entryless: bool,
     /// The id of the span in the context that is current here. Invalid if there is none, or
     /// contexts are switched off.
     pub(crate) context: SpanId,
@@ -59,15 +59,16 @@ pub(crate) struct Inside {
 impl Entered {
     /// The absence of an item.
     const NONE: Entered =
-        Entered { owner: 0, id: 0, inside: Inside::NONE, stock: 0, guard: ManuallyDrop::new(None) };
+        Entered { owner: 0, id: 0, inside: CurrentSpan::NONE, stock: 0, guard: ManuallyDrop::new(None) };
 }
 
-impl Inside {
-    const NONE: Inside = Inside { entry: 0, is_dropped: false, is_lost: false, context: SpanId::INVALID };
+impl CurrentSpan {
+    const NONE: CurrentSpan =
+        CurrentSpan { entry: 0, is_dropped: false, is_entryless: false, context: SpanId::INVALID };
 
     /// Inside a span that has no place in traces. Events there belong to no span, and spans begin
     /// as if it did not exist.
-    pub(crate) const NOWHERE: Inside = Inside { is_lost: true, ..Inside::NONE };
+    pub(crate) const NOWHERE: CurrentSpan = CurrentSpan { is_entryless: true, ..CurrentSpan::NONE };
 
     fn is_nowhere(&self) -> bool {
         self.entry == 0 && !self.is_dropped
@@ -102,21 +103,21 @@ impl Drop for Stack {
             here.has_contexts.set(false);
             Some(innermost)
         });
-        let Some(give_back) = GIVE_BACK.get() else { return };
+        let Some(release) = RELEASE_HANDLES.get() else { return };
         for entered in self.0.get_mut().drain(..).chain(innermost).filter(|entered| entered.stock != 0) {
-            give_back(entered.owner, entered.inside.entry, entered.stock);
+            release(entered.owner, entered.inside.entry, entered.stock);
         }
     }
 }
 
 /// Takes back handles from a thread that ends: the owner, the entry, and the number of handles.
-pub(crate) type GiveBack = fn(u64, u64, u32);
+pub(crate) type ReleaseHandles = fn(u64, u64, u32);
 
-static GIVE_BACK: OnceLock<GiveBack> = OnceLock::new();
+static RELEASE_HANDLES: OnceLock<ReleaseHandles> = OnceLock::new();
 
 /// Sets the function to which exiting threads return their stocked handles.
-pub(crate) fn give_back_to(give_back: GiveBack) {
-    let _ = GIVE_BACK.set(give_back);
+pub(crate) fn set_release(release: ReleaseHandles) {
+    let _ = RELEASE_HANDLES.set(release);
 }
 
 /// The innermost item, one cell per field: most operations on a span need only this item and few of
@@ -131,7 +132,7 @@ struct Here {
     entry: Cell<u64>,
     context: Cell<SpanId>,
     is_dropped: Cell<bool>,
-    is_lost: Cell<bool>,
+    is_entryless: Cell<bool>,
     stock: Cell<u32>,
     guard: Cell<ManuallyDrop<Option<ContextGuard>>>,
     /// The owner, if spans that begin here are dropped; else 0.
@@ -149,7 +150,7 @@ thread_local! {
             entry: Cell::new(0),
             context: Cell::new(SpanId::INVALID),
             is_dropped: Cell::new(false),
-            is_lost: Cell::new(false),
+            is_entryless: Cell::new(false),
             stock: Cell::new(0),
             guard: Cell::new(ManuallyDrop::new(None)),
             dropped: Cell::new(0),
@@ -168,11 +169,11 @@ fn here<T: Default>(f: impl FnOnce(&Here) -> T) -> T {
 
 impl Here {
     #[inline(always)]
-    fn inside(&self) -> Inside {
-        Inside {
+    fn inside(&self) -> CurrentSpan {
+        CurrentSpan {
             entry: self.entry.get(),
             is_dropped: self.is_dropped.get(),
-            is_lost: self.is_lost.get(),
+            is_entryless: self.is_entryless.get(),
             context: self.context.get(),
         }
     }
@@ -204,7 +205,7 @@ impl Here {
         self.entry.set(inside.entry);
         self.context.set(inside.context);
         self.is_dropped.set(inside.is_dropped);
-        self.is_lost.set(inside.is_lost);
+        self.is_entryless.set(inside.is_entryless);
         self.stock.set(stock);
         self.guard.set(guard);
     }
@@ -250,7 +251,7 @@ pub(crate) fn take_refused() -> u64 {
 
 /// The owner's innermost item on this thread.
 #[inline]
-pub(crate) fn innermost(owner: u64) -> Option<Inside> {
+pub(crate) fn innermost(owner: u64) -> Option<CurrentSpan> {
     here(|here| match here.owner.get() {
         0 => None,
         innermost if innermost == owner => Some(here.inside()),
@@ -260,7 +261,7 @@ pub(crate) fn innermost(owner: u64) -> Option<Inside> {
 
 /// The owner's innermost item on this thread that has a place in traces.
 #[inline]
-pub(crate) fn innermost_place(owner: u64) -> Option<Inside> {
+pub(crate) fn innermost_place(owner: u64) -> Option<CurrentSpan> {
     match innermost(owner) {
         Some(inside) if inside.is_nowhere() => find_place(owner),
         innermost => innermost,
@@ -269,13 +270,13 @@ pub(crate) fn innermost_place(owner: u64) -> Option<Inside> {
 
 #[cold]
 #[inline(never)]
-fn find_place(owner: u64) -> Option<Inside> {
+fn find_place(owner: u64) -> Option<CurrentSpan> {
     find_entry(owner, |inside| (!inside.is_nowhere()).then_some(inside))
 }
 
 /// The innermost item of all owners on this thread, if it is this owner's.
 #[inline]
-pub(crate) fn innermost_of_all(owner: u64) -> Option<Inside> {
+pub(crate) fn innermost_of_all(owner: u64) -> Option<CurrentSpan> {
     here(|here| (here.owner.get() == owner).then(|| here.inside()))
 }
 
@@ -290,13 +291,13 @@ pub(crate) fn kept_here(owner: u64) -> Option<(u64, SpanId)> {
 }
 
 #[cold]
-fn find(owner: u64) -> Option<Inside> {
+fn find(owner: u64) -> Option<CurrentSpan> {
     find_item(owner, |_, inside| Some(inside))
 }
 
 /// The first result of `f` over the owner's items, from the innermost outwards. `f` must not use
 /// the stack, which is borrowed.
-pub(crate) fn find_entry<T>(owner: u64, f: impl Fn(Inside) -> Option<T>) -> Option<T> {
+pub(crate) fn find_entry<T>(owner: u64, f: impl Fn(CurrentSpan) -> Option<T>) -> Option<T> {
     find_item(owner, |_, inside| f(inside))
 }
 
@@ -305,7 +306,7 @@ pub(crate) fn innermost_id(owner: u64) -> Option<u64> {
     find_item(owner, |id, _| Some(id))
 }
 
-fn find_item<T>(owner: u64, f: impl Fn(u64, Inside) -> Option<T>) -> Option<T> {
+fn find_item<T>(owner: u64, f: impl Fn(u64, CurrentSpan) -> Option<T>) -> Option<T> {
     let (innermost, id, inside) = here(|here| Some((here.owner.get(), here.id.get(), here.inside())))?;
     if innermost == owner
         && let Some(found) = f(id, inside)
@@ -381,8 +382,8 @@ fn set_aside() {
 
 /// A span that was left.
 #[derive(Debug)]
-pub(crate) struct Left {
-    /// As in [`Inside`].
+pub(crate) struct Exited {
+    /// As in [`CurrentSpan`].
     pub(crate) entry: u64,
     pub(crate) is_dropped: bool,
     /// As in [`Entered`].
@@ -393,14 +394,14 @@ pub(crate) struct Left {
 /// Leaves a span. It is nearly always the innermost, but spans may also be left out of order.
 #[inline]
 #[must_use]
-pub(crate) fn pop(owner: u64, id: u64) -> Option<Left> {
+pub(crate) fn pop(owner: u64, id: u64) -> Option<Exited> {
     pop_by(owner, id, take_out)
 }
 
 /// Like [`pop`], for an owner whose items never rely on another item's guard.
 #[inline]
 #[must_use]
-pub(crate) fn pop_alone(owner: u64, id: u64) -> Option<Left> {
+pub(crate) fn pop_alone(owner: u64, id: u64) -> Option<Exited> {
     pop_by(owner, id, |stack, at| stack.remove(at))
 }
 
@@ -410,7 +411,7 @@ pub(crate) fn pop_alone(owner: u64, id: u64) -> Option<Left> {
 ///
 /// Items without a context, such as those below a dropped root, are skipped. If one of them relies
 /// on the context of the item taken out, it takes over that context: see [`take_out`].
-pub(crate) fn pop_gone() -> Option<Left> {
+pub(crate) fn pop_gone() -> Option<Exited> {
     let innermost = here(|here| {
         let guard = here.guard.replace(ManuallyDrop::new(None));
         let has_guard = guard.is_some();
@@ -435,12 +436,12 @@ fn outer_attached() -> Option<(u64, u64)> {
 type TakeOut = fn(&mut Vec<Entered>, usize) -> Entered;
 
 #[inline]
-fn pop_by(owner: u64, id: u64, take_out: TakeOut) -> Option<Left> {
+fn pop_by(owner: u64, id: u64, take_out: TakeOut) -> Option<Exited> {
     here(|here| {
         if here.owner.get() != owner || here.id.get() != id {
             return pop_outer(here, owner, id, take_out);
         }
-        let left = Left {
+        let left = Exited {
             entry: here.entry.get(),
             is_dropped: here.is_dropped.get(),
             stock: here.stock.get(),
@@ -456,14 +457,14 @@ fn pop_by(owner: u64, id: u64, take_out: TakeOut) -> Option<Left> {
 
 /// Leaves a span that is not the innermost, if this thread is inside it at all.
 #[cold]
-fn pop_outer(here: &Here, owner: u64, id: u64, take_out: TakeOut) -> Option<Left> {
+fn pop_outer(here: &Here, owner: u64, id: u64, take_out: TakeOut) -> Option<Exited> {
     let popped = STACK.try_with(|stack| {
         let mut stack = stack.0.borrow_mut();
         let at = stack.iter().rposition(|entered| entered.owner == owner && entered.id == id)?;
         stack.push(here.take());
         let Entered { inside, stock, guard, .. } = take_out(&mut stack, at);
         here.put(stack.pop().unwrap_or(Entered::NONE));
-        Some(Left { entry: inside.entry, is_dropped: inside.is_dropped, stock, guard })
+        Some(Exited { entry: inside.entry, is_dropped: inside.is_dropped, stock, guard })
     });
     popped.ok().flatten()
 }

@@ -1,14 +1,14 @@
 //! Counts that the SDK keeps of its own work. It emits no telemetry of its own.
 
-mod tail;
+mod late;
 
 use std::fmt;
 
 use crate::sync::statics::{AtomicU64, Ordering};
 use crate::thread;
 
-pub(crate) use self::tail::GivenUp;
-pub use self::tail::{GivenUpTraces, OwnPolicyFaults, TailStats};
+pub(crate) use self::late::GivenUp;
+pub use self::late::{GivenUpTraces, OwnPolicyFaults, TailStats};
 
 /// Counts since the start.
 ///

@@ -1,8 +1,8 @@
 //! Changes the rules while they are in use (parameters, cap, overrides, dry runs), and reports what
 //! they have done by key.
 
+mod budget_control;
 mod counts;
-mod spending;
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use astracer_samplers::{Cap, Config, Nanos};
 
-pub(crate) use self::counts::Carried;
+pub(crate) use self::budget_control::{BudgetControl, ExportedBytes, QueueProgress};
+pub(crate) use self::counts::CarriedCounts;
 pub use self::counts::KeyStats;
-pub(crate) use self::spending::{Flow, Spending, Spent};
 use crate::decider::Decider;
 use crate::rules::Rules;
 
@@ -23,17 +23,17 @@ pub(crate) struct Steering {
     /// The lock is held throughout a change of sampler or cap, so such changes run one at a time.
     /// Locked before the others.
     own_cap: Mutex<Cap>,
-    carried: Mutex<Carried>,
+    carried: Mutex<CarriedCounts>,
     /// Present only with a budget. Locked before `carried`.
-    spending: Option<Mutex<Spending>>,
+    budget_control: Option<Mutex<BudgetControl>>,
 }
 
 impl Steering {
-    pub(crate) fn new(spending: Option<Spending>, own_cap: Cap) -> Self {
+    pub(crate) fn new(budget_control: Option<BudgetControl>, own_cap: Cap) -> Self {
         Steering {
             own_cap: Mutex::new(own_cap),
             carried: Mutex::default(),
-            spending: spending.map(Mutex::new),
+            budget_control: budget_control.map(Mutex::new),
         }
     }
 
@@ -41,7 +41,7 @@ impl Steering {
         self.own_cap.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Carried> {
+    fn lock(&self) -> MutexGuard<'_, CarriedCounts> {
         self.carried.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -50,7 +50,7 @@ impl Steering {
     pub(crate) fn change<T>(
         &self,
         decider: &Decider,
-        change: impl FnOnce(&mut Rules, &mut Carried, Nanos) -> T,
+        change: impl FnOnce(&mut Rules, &mut CarriedCounts, Nanos) -> T,
     ) -> T {
         let mut carried = self.lock();
         let mut rules = Rules::clone(&decider.rules().load());
@@ -88,27 +88,29 @@ impl Steering {
 
     /// Replaces the sampler, scaled to the budget if there is one, and the cap if one is given.
     fn tune(&self, decider: &Decider, config: &Config, cap: Option<&Cap>) {
-        let mut spending = self.spending();
-        let scaled = spending.as_mut().and_then(|spending| spending.tune(config));
+        let mut budget_control = self.budget_control();
+        let scaled = budget_control.as_mut().and_then(|budget_control| budget_control.tune(config));
         self.replace(decider, Some(scaled.as_ref().unwrap_or(config)), cap);
     }
 
     /// The factor on all probabilities; `None` without a budget.
     pub(crate) fn budget_factor(&self) -> Option<f64> {
-        self.spending()?.factor()
+        self.budget_control()?.factor()
     }
 
     /// Updates the factor on all probabilities if the budget's interval is over.
-    pub(crate) fn spend(&self, decider: &Decider, flow: impl FnOnce() -> Flow) {
-        let mut spending = self.spending();
-        let scaled = spending.as_mut().and_then(|spending| spending.interval_over(decider.now(), flow));
+    pub(crate) fn control_budget(&self, decider: &Decider, progress: impl FnOnce() -> QueueProgress) {
+        let mut budget_control = self.budget_control();
+        let scaled = budget_control
+            .as_mut()
+            .and_then(|budget_control| budget_control.interval_over(decider.now(), progress));
         if let Some(scaled) = scaled {
             self.replace(decider, Some(&scaled), None);
         }
     }
 
-    fn spending(&self) -> Option<MutexGuard<'_, Spending>> {
-        Some(self.spending.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
+    fn budget_control(&self) -> Option<MutexGuard<'_, BudgetControl>> {
+        Some(self.budget_control.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Replaces the sampler, the cap or both; `None` keeps the current one.
@@ -150,8 +152,8 @@ impl Steering {
             return Err(SteerError::new(None, message));
         }
         let own = self.own_cap();
-        match (self.spending(), parameters.budget) {
-            (Some(mut spending), budget) => spending.set_budget(budget),
+        match (self.budget_control(), parameters.budget) {
+            (Some(mut budget_control), budget) => budget_control.set_budget(budget),
             (None, None) => {}
             (None, Some(_)) => {
                 let message = "the service was started without a budget; restart it with one";

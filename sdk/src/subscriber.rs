@@ -18,8 +18,8 @@ use tracing_core::{Dispatch, Event, Level, LevelFilter, Metadata, Subscriber};
 use tracing_subscriber::layer::{Layered, SubscriberExt as _};
 use tracing_subscriber::{Layer, Registry};
 
-use crate::above::EntrylessId;
 use crate::core::{Core, NewId, Placement, parent_here, place_elsewhere};
+use crate::entryless::EntrylessId;
 use crate::layer::AstracerLayer;
 use crate::settings::{DroppedSpans, faces_outward};
 use crate::stack;
@@ -108,18 +108,18 @@ impl AstracerSubscriber {
     #[inline]
     fn begin_here(&self, core: &Core, attributes: &Attributes<'_>, parent: &Entry, base: u8) -> Id {
         let above = self.hold(core, Some(parent));
-        above.held_by(core.begin_child(attributes, NewId::Own, parent, base))
+        above.pass_to(core.begin_child(attributes, NewId::Own, parent, base))
     }
 
     /// Begins a span that has no parent, or whose parent is not simply the span this thread is
     /// inside.
     fn begin_elsewhere(&self, core: &Core, attributes: &Attributes<'_>) -> Id {
-        let placement = place_elsewhere(core, attributes, EntrylessId::above_lost);
+        let placement = place_elsewhere(core, attributes, EntrylessId::stand_in_of);
         if matches!(placement, Placement::Nowhere) {
             return EntrylessId::nowhere().id();
         }
         // A local root that does not fit the budget has no recorded ancestor to stand in for it.
-        let is_answered_for = placement.above().is_some_and(|above| above != 0);
+        let has_stand_in = placement.stand_in().is_some_and(|above| above != 0);
         let above = match &placement {
             Placement::Child { parent, .. } => Some(*parent),
             Placement::BelowDropped { above } => Some(*above),
@@ -130,10 +130,10 @@ impl AstracerSubscriber {
         };
         let above = self.hold(core, above);
         let entry = core.begin(attributes, NewId::Own, placement);
-        if entry.is_none() && !is_answered_for {
+        if entry.is_none() && !has_stand_in {
             return EntrylessId::below(0).id();
         }
-        above.held_by(entry)
+        above.pass_to(entry)
     }
 
     /// Takes a handle of the parent of a span that begins.
@@ -141,13 +141,13 @@ impl AstracerSubscriber {
     /// It is taken before the span begins: formatting the span's fields runs the service's code,
     /// which may leave and drop the parent.
     #[inline]
-    fn hold<'a>(&'a self, core: &'a Core, above: Option<&Entry>) -> Above<'a> {
+    fn hold<'a>(&'a self, core: &'a Core, above: Option<&Entry>) -> ParentHandle<'a> {
         let id = above.map_or(0, |above| {
             let id = above.id();
             let is_held = stack::take_handle(core.number(), id, |handles| above.handles().hold(id, handles));
             if is_held { id } else { 0 }
         });
-        Above { subscriber: self, core, id }
+        ParentHandle { subscriber: self, core, id }
     }
 
     /// Releases a span's handle of its parent. If that ends the parent, the end goes through the
@@ -226,7 +226,7 @@ impl AstracerSubscriber {
         }
         // Releases the parent after the end, even if the end panics: it drops context values, which
         // are the user's code.
-        let _above = Above { subscriber: self, core, id: entry.above() };
+        let _above = ParentHandle { subscriber: self, core, id: entry.above() };
         core.end_entry(entry);
         true
     }
@@ -236,8 +236,8 @@ impl AstracerSubscriber {
     #[cold]
     fn close_without_entry(&self, core: &Core, id: &Id) -> bool {
         let Some(entryless) = EntrylessId::of(id) else { return false };
-        if entryless.above() != 0 {
-            self.release(core, entryless.above());
+        if entryless.stand_in() != 0 {
+            self.release(core, entryless.stand_in());
         }
         true
     }
@@ -245,18 +245,18 @@ impl AstracerSubscriber {
 
 /// A handle of the parent of a span that begins or ends. Dropping this releases it, unless a span
 /// that has begun took it over.
-struct Above<'a> {
+struct ParentHandle<'a> {
     subscriber: &'a AstracerSubscriber,
     core: &'a Core,
     /// 0: no handle is held.
     id: u64,
 }
 
-impl Above<'_> {
+impl ParentHandle<'_> {
     /// Passes the handle to the span that has begun, and returns the span's id. A span without an
     /// entry carries the handle in its id.
     #[inline]
-    fn held_by(mut self, entry: Option<&Entry>) -> Id {
+    fn pass_to(mut self, entry: Option<&Entry>) -> Id {
         let above = std::mem::take(&mut self.id);
         match entry {
             Some(entry) => {
@@ -268,7 +268,7 @@ impl Above<'_> {
     }
 }
 
-impl Drop for Above<'_> {
+impl Drop for ParentHandle<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.id != 0 {
@@ -334,7 +334,7 @@ static CALLSITE: DefaultCallsite = DefaultCallsite::new(&UNRECORDED);
 /// ancestor if it has no entry.
 #[inline]
 fn entry_of(id: &Id) -> u64 {
-    EntrylessId::of(id).map_or(id.into_u64(), EntrylessId::above)
+    EntrylessId::of(id).map_or(id.into_u64(), EntrylessId::stand_in)
 }
 
 impl Subscriber for AstracerSubscriber {
@@ -398,7 +398,7 @@ impl Subscriber for AstracerSubscriber {
     #[inline]
     fn enter(&self, id: &Id) {
         if let Some(core) = self.core() {
-            core.enter(id, || EntrylessId::above_lost(id));
+            core.enter(id, || EntrylessId::stand_in_of(id));
         }
     }
 

@@ -25,12 +25,12 @@ use std::sync::{Arc, OnceLock};
 #[cfg(feature = "bridge")]
 pub(crate) use self::entry::PENDING;
 pub(crate) use self::entry::{
-    BASE_CURRENT, BODY, Beginning, CONTEXT, Claim, Entry, HELD, Kept, Pending, Phase, REMOTE_PARENT, ROOT,
-    STATE,
+    BASE_CURRENT, BODY, Beginning, CONTEXT, Claim, Entry, HELD, KeptSpan, Pending, Phase, REMOTE_PARENT,
+    ROOT, STATE,
 };
 pub(crate) use self::handles::LetGo;
-use self::own::Own;
-use crate::budget::{Budget, Use};
+use self::own::OwnEntries;
+use crate::memory_budget::{MemoryBudget, Use};
 use crate::sync::{AtomicBool, Ordering};
 
 /// The entries of one subscriber's spans.
@@ -38,7 +38,7 @@ use crate::sync::{AtomicBool, Ordering};
 pub(crate) struct Table {
     entries: Entries,
     /// Shared by the tables of all subscribers.
-    budget: Arc<Budget>,
+    budget: Arc<MemoryBudget>,
     /// Whether a span was ever refused an entry: then open spans without one may exist.
     refused: AtomicBool,
 }
@@ -48,7 +48,7 @@ enum Entries {
     /// By the ids of a registry.
     BySlab(Box<[OnceLock<Box<Shard>>; SHARDS]>),
     /// By ids that the table makes.
-    Own(Own),
+    Own(OwnEntries),
 }
 
 /// The entries for one slab. As in the slab, page `n` has `1 << n` entries, as many as all pages
@@ -68,17 +68,17 @@ const FIRST_PAGE: u64 = 32;
 
 impl Table {
     /// A table for a registry's ids. It charges the bytes of its entries to `budget`.
-    pub(crate) fn new(budget: Arc<Budget>) -> Self {
+    pub(crate) fn new(budget: Arc<MemoryBudget>) -> Self {
         let shards = Box::new([const { OnceLock::new() }; SHARDS]);
         Self::with(Entries::BySlab(shards), budget)
     }
 
     /// A table that makes the ids.
-    pub(crate) fn with_own_ids(budget: Arc<Budget>) -> Self {
-        Self::with(Entries::Own(Own::new()), budget)
+    pub(crate) fn with_own_ids(budget: Arc<MemoryBudget>) -> Self {
+        Self::with(Entries::Own(OwnEntries::new()), budget)
     }
 
-    fn with(entries: Entries, budget: Arc<Budget>) -> Self {
+    fn with(entries: Entries, budget: Arc<MemoryBudget>) -> Self {
         Table { entries, budget, refused: AtomicBool::new(false) }
     }
 
@@ -188,7 +188,7 @@ impl Table {
         });
         if !is_new {
             // Another thread made the page first, or no page has this number.
-            self.budget.give_back(bytes);
+            self.budget.release(bytes);
         }
         entries.map(|entries| &**entries)
     }
@@ -206,7 +206,7 @@ impl Drop for Table {
             Entries::BySlab(shards) => pages(&**shards).map(<[Entry]>::len).sum(),
             Entries::Own(own) => own.pages().map(<[Entry]>::len).sum(),
         };
-        self.budget.give_back(entries * size_of::<Entry>());
+        self.budget.release(entries * size_of::<Entry>());
     }
 }
 
@@ -239,7 +239,7 @@ mod tests {
         let ids: Vec<u64> = own.into_iter().chain(other).collect();
         let places: HashSet<_> = ids.iter().map(|id| Table::locate(*id)).collect();
         assert_eq!(places.len(), ids.len());
-        let table = Table::new(Budget::new(usize::MAX));
+        let table = Table::new(MemoryBudget::new(usize::MAX));
         assert!(ids.iter().all(|id| table.take(*id).is_some()));
         assert!(ids.iter().all(|id| table.find(*id).is_some_and(|entry| entry.id() == *id)));
         let entries = table.budget.used() / size_of::<Entry>();
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn the_budget_holds_and_a_taken_entry_is_not_taken_again() {
         let page = FIRST_PAGE as usize * size_of::<Entry>();
-        let budget = Budget::new(page);
+        let budget = MemoryBudget::new(page);
         let table = Table::new(budget.clone());
         for id in 1..=FIRST_PAGE {
             assert!(table.take(id).is_some());

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_outlive_their_threads_and_do_not_pile_up() {
+    fn names_outlive_their_threads_and_do_not_accumulate() {
         let spawn = |name: String| {
             let thread = std::thread::Builder::new().name(name).spawn(number).unwrap();
             thread.join().unwrap()

@@ -16,10 +16,10 @@ const OT: &str = "ot";
 
 /// The trace state of a trace. A single pointer, because each open span holds one.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct State(Option<Arc<Held>>);
+pub(crate) struct State(Option<Arc<Repr>>);
 
 #[derive(Debug, PartialEq)]
-enum Held {
+enum Repr {
     /// Only OpenTelemetry's member, with only `th` and `rv`.
     Weight(Weight),
     /// Any other trace state.
@@ -46,7 +46,7 @@ impl State {
 
     /// The received state, unchanged.
     pub(crate) fn of(state: &TraceState) -> Self {
-        if *state == TraceState::NONE { State::EMPTY } else { Held::List(state.clone()).into() }
+        if *state == TraceState::NONE { State::EMPTY } else { Repr::List(state.clone()).into() }
     }
 
     /// A state with only a weight.
@@ -54,7 +54,7 @@ impl State {
         match (threshold, randomness) {
             (None, None) => State::EMPTY,
             (threshold, randomness) => {
-                Held::Weight(Weight { threshold, randomness, list: OnceLock::new() }).into()
+                Repr::Weight(Weight { threshold, randomness, list: OnceLock::new() }).into()
             }
         }
     }
@@ -75,10 +75,10 @@ impl State {
         let value = member.value();
         if !value.is_empty() {
             // The value follows the grammar, so this does not fail.
-            return Held::List(state.insert(OT, value).unwrap_or_default()).into();
+            return Repr::List(state.insert(OT, value).unwrap_or_default()).into();
         }
         match state.get(OT) {
-            Some(_) => Held::List(state.delete(OT).unwrap_or_default()).into(),
+            Some(_) => Repr::List(state.delete(OT).unwrap_or_default()).into(),
             None => State::of(&state),
         }
     }
@@ -95,8 +95,8 @@ impl State {
     /// The threshold that kept the trace, if it has a weight.
     pub(crate) fn threshold(&self) -> Option<Threshold> {
         match &**self.0.as_ref()? {
-            Held::Weight(weight) => weight.threshold,
-            Held::List(state) => member(state).threshold,
+            Repr::Weight(weight) => weight.threshold,
+            Repr::List(state) => member(state).threshold,
         }
     }
 
@@ -104,8 +104,8 @@ impl State {
     pub(crate) fn without_threshold(&self) -> Self {
         match self.0.as_deref() {
             None => State::EMPTY,
-            Some(Held::Weight(weight)) => State::of_numbers(None, weight.randomness),
-            Some(Held::List(state)) => {
+            Some(Repr::Weight(weight)) => State::of_numbers(None, weight.randomness),
+            Some(Repr::List(state)) => {
                 let mut member = member(state);
                 member.threshold = None;
                 State::with_member(state, member)
@@ -117,8 +117,8 @@ impl State {
     pub(crate) fn to_api(&self) -> TraceState {
         match self.0.as_deref() {
             None => TraceState::NONE,
-            Some(Held::Weight(weight)) => weight.list.get_or_init(|| weight.made()).clone(),
-            Some(Held::List(state)) => state.clone(),
+            Some(Repr::Weight(weight)) => weight.list.get_or_init(|| weight.made()).clone(),
+            Some(Repr::List(state)) => state.clone(),
         }
     }
 }
@@ -131,8 +131,8 @@ impl Weight {
     }
 }
 
-impl From<Held> for State {
-    fn from(held: Held) -> Self {
+impl From<Repr> for State {
+    fn from(held: Repr) -> Self {
         State(Some(Arc::new(held)))
     }
 }
@@ -164,7 +164,7 @@ mod tests {
             ("", "", ""),
         ] {
             let made = with(state, value);
-            assert!(!matches!(made.0.as_deref(), Some(Held::List(_))), "{state}, {value}");
+            assert!(!matches!(made.0.as_deref(), Some(Repr::List(_))), "{state}, {value}");
             assert_eq!(made.to_api().header(), header, "{state}, {value}");
             assert_eq!(made.is_empty(), header.is_empty());
         }

@@ -20,11 +20,11 @@ mod provisional;
 
 use std::sync::{Arc, OnceLock};
 
-pub(crate) use self::provisional::{EndedSpan, Provisional, RingRoom};
+pub(crate) use self::provisional::{EndedSpan, ProvisionalTrace, RingCapacity};
 
-use crate::budget::{Budget, Room, Use};
 use crate::clock::Ticks;
 use crate::export::{Patience, Queue};
+use crate::memory_budget::{MemoryBudget, Reservation, Use};
 use crate::record::{Body, Buffer, Header, Record};
 use crate::settings::Bounds;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock};
@@ -71,7 +71,7 @@ struct Gathered {
     header: Option<Header>,
     buffer: Buffer,
     /// The bytes that `buffer` may grow to before it must reserve more.
-    room: Room,
+    reservation: Reservation,
     /// For a provisional trace: it accepts no more spans, or it was given up while it was open.
     is_full: bool,
     is_given_up: bool,
@@ -85,31 +85,31 @@ impl Gathered {
         let is_taken = queue.push(header, &mut self.buffer);
         // A large buffer moves to the queue with its spans, so nothing is left to charge.
         if self.buffer.records.capacity() == 0 {
-            self.room.shrink_to(0);
+            self.reservation.shrink_to(0);
         }
         is_taken
     }
 
     #[inline]
     fn outgrows(&self) -> bool {
-        self.buffer.bytes_used() > self.room.bytes()
+        self.buffer.bytes_used() > self.reservation.bytes()
     }
 
     /// Reserves the bytes that the buffer holds. If the budget refuses, the caller queues the spans
     /// and frees the memory.
     #[cold]
-    fn has_room(&mut self, budget: &Arc<Budget>) -> bool {
-        if !self.room.is_of(budget) {
-            self.room = Room::of(budget);
+    fn reserve_all(&mut self, budget: &Arc<MemoryBudget>) -> bool {
+        if !self.reservation.is_of(budget) {
+            self.reservation = Reservation::of(budget);
         }
         let bytes = self.buffer.bytes_held();
-        bytes <= self.room.bytes() || self.room.grow_to(bytes, Use::Ended)
+        bytes <= self.reservation.bytes() || self.reservation.grow_to(bytes, Use::Ended)
     }
 
-    fn leave_for_want_of_room(&mut self, queue: &Queue) {
+    fn leave_early(&mut self, queue: &Queue) {
         self.leave(queue);
         self.buffer = Buffer::default();
-        self.room.shrink_to(0);
+        self.reservation.shrink_to(0);
     }
 }
 
@@ -123,7 +123,7 @@ pub(crate) struct Traces {
     /// The number of slots that were ever used.
     used: AtomicU32,
     free: [FreeList; LISTS],
-    budget: Arc<Budget>,
+    budget: Arc<MemoryBudget>,
     /// Slots of provisional traces.
     provisional: AtomicU32,
     /// The position in the round-robin search for an open provisional trace to give up.
@@ -140,7 +140,7 @@ const SLOTS_MAX: u32 = 1 << 20;
 struct FreeList(Mutex<Vec<u32>>);
 
 impl Traces {
-    pub(crate) fn new(slots: u32, budget: Arc<Budget>) -> Self {
+    pub(crate) fn new(slots: u32, budget: Arc<MemoryBudget>) -> Self {
         let slots_max = slots.min(SLOTS_MAX);
         Traces {
             chunks: (0..(slots_max as usize).div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(),
@@ -247,8 +247,8 @@ impl Traces {
             || has_body && gathered.buffer.bytes_used() >= bounds.bytes_per_part()
         {
             gathered.leave(queue);
-        } else if may_grow && gathered.outgrows() && !gathered.has_room(&self.budget) {
-            gathered.leave_for_want_of_room(queue);
+        } else if may_grow && gathered.outgrows() && !gathered.reserve_all(&self.budget) {
+            gathered.leave_early(queue);
         }
         true
     }

@@ -74,5 +74,7 @@ mod verify;
 
 pub use disk::{Disk, DiskFile, Folder};
 pub use lock::FileLock;
-pub use spool::{AppendError, Counts, Outcome, Record, RecordId, Recovered, Settings, Spool, Sync, WhenFull};
+pub use spool::{
+    AppendError, Counts, Record, RecordId, Recovered, Settings, Settlement, Spool, Sync, WhenSpoolFull,
+};
 pub use verify::{Damage, Report, SegmentReport, verify};

@@ -26,7 +26,7 @@ pub enum Sync {
 /// The reaction to an append at the size limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum WhenFull {
+pub enum WhenSpoolFull {
     /// The new record is rejected.
     #[default]
     Refuse,
@@ -42,7 +42,7 @@ pub struct Settings {
     max_bytes: u64,
     max_age: Duration,
     dead_letter_bytes: u64,
-    when_full: WhenFull,
+    when_full: WhenSpoolFull,
     sync: Sync,
 }
 
@@ -53,7 +53,7 @@ impl Default for Settings {
             max_bytes: 1 << 30,
             max_age: Duration::from_secs(24 * 3600),
             dead_letter_bytes: 64 << 20,
-            when_full: WhenFull::default(),
+            when_full: WhenSpoolFull::default(),
             sync: Sync::default(),
         }
     }
@@ -88,7 +88,7 @@ impl Settings {
     }
 
     /// Sets the reaction to an append at the size limit.
-    pub fn with_when_full(mut self, when_full: WhenFull) -> Self {
+    pub fn with_when_full(mut self, when_full: WhenSpoolFull) -> Self {
         self.when_full = when_full;
         self
     }
@@ -131,7 +131,7 @@ pub struct Record {
 /// The outcome of an attempt to deliver the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Outcome<'r> {
+pub enum Settlement<'r> {
     /// The whole record was delivered.
     Delivered,
     /// The rest of the record was permanently rejected: it goes to the dead letters, with this
@@ -334,10 +334,10 @@ impl Spool {
         }
         while self.live.bytes() + self.live.bytes_for(payload.len()) > max_bytes {
             let full = full(&self.live);
-            if self.settings.when_full == WhenFull::Refuse && !self.drop_settled_tail() {
+            if self.settings.when_full == WhenSpoolFull::Refuse && !self.drop_settled_tail() {
                 return Err(full);
             }
-            if self.settings.when_full == WhenFull::DropOldest {
+            if self.settings.when_full == WhenSpoolFull::DropOldest {
                 if self.live.segments.is_empty() {
                     return Err(full);
                 }
@@ -434,15 +434,15 @@ impl Spool {
     }
 
     /// Records the outcome of the record at the head. A call for any other record is ignored.
-    pub fn settle(&mut self, record: &Record, outcome: Outcome<'_>) {
+    pub fn settle(&mut self, record: &Record, settlement: Settlement<'_>) {
         let Some(head) = self.head.filter(|head| head.id == record.id) else { return };
         let left = head.spans - head.settled;
         let up_to = |settled: u32| settled.clamp(head.settled, head.spans) - head.settled;
-        let (done, rejected, reason) = match outcome {
-            Outcome::Delivered => (left, 0, ""),
-            Outcome::Rejected(reason) => (left, left, reason),
-            Outcome::Partly(settled) => (up_to(settled), 0, ""),
-            Outcome::PartlyRejected { settled, rejected, reason } => {
+        let (done, rejected, reason) = match settlement {
+            Settlement::Delivered => (left, 0, ""),
+            Settlement::Rejected(reason) => (left, left, reason),
+            Settlement::Partly(settled) => (up_to(settled), 0, ""),
+            Settlement::PartlyRejected { settled, rejected, reason } => {
                 let done = up_to(settled);
                 (done, rejected.min(done), reason)
             }

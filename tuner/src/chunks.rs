@@ -37,9 +37,9 @@ mod tests {
     use super::*;
     use crate::testing::many_names;
 
-    struct Held<'c>(u32, &'c AtomicUsize);
+    struct LiveResult<'c>(u32, &'c AtomicUsize);
 
-    impl Drop for Held<'_> {
+    impl Drop for LiveResult<'_> {
         fn drop(&mut self) {
             self.1.fetch_sub(1, Ordering::Relaxed);
         }
@@ -52,7 +52,7 @@ mod tests {
         let mut added = Vec::new();
         let result = |&job: &u32| {
             most.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
-            Held(job, &now)
+            LiveResult(job, &now)
         };
         add_up(&jobs, 30, result, |&job, held| added.push((job, held.0)));
         assert!(added.iter().copied().eq(jobs.iter().map(|&job| (job, job))));

@@ -89,7 +89,7 @@ pub fn curves(
     let largest = options.limits.largest_share(workload);
     let sizes = STEPS.map(|step| step * largest).to_vec();
     let draws = Draw::unseen(replays(workload), options.seed, options.random);
-    let at = Place { workload, draws: &draws, stop };
+    let at = Replay { workload, draws: &draws, stop };
     let mut series = vec![equal_share(&at, &sizes)?, this_tuning(&at, found, &sizes)?];
     for sampler in [Tunable::Bump, Tunable::Tumbling, Tunable::Bucket] {
         series.push(ours(&at, sampler, options, &sizes, stop, done)?);
@@ -133,13 +133,13 @@ fn best(baselines: &[(Series, Option<BaselineSpec>)]) -> Option<(String, Baselin
 }
 
 /// The workload and the draws on which samplers are compared.
-struct Place<'a> {
+struct Replay<'a> {
     workload: &'a Workload,
     draws: &'a [Draw],
     stop: Stop<'a>,
 }
 
-impl Place<'_> {
+impl Replay<'_> {
     fn point(&self, sampler: &Candidate, size_met: impl Fn(f64) -> bool) -> Option<CurvePoint> {
         let replayed = Replayed::new(self.workload, sampler, self.draws, self.stop, &|| ())?;
         Some(CurvePoint {
@@ -160,7 +160,7 @@ impl Curves {
     }
 }
 
-fn equal_share(at: &Place<'_>, sizes: &[f64]) -> Option<Series> {
+fn equal_share(at: &Replay<'_>, sizes: &[f64]) -> Option<Series> {
     let point = |&size: &f64| {
         let share = Probability::new(size).and_then(|share| Ratio::new(share).ok()).map(Config::from);
         // A size that is not a valid probability has no point; a stop ends the whole series.
@@ -171,7 +171,7 @@ fn equal_share(at: &Place<'_>, sizes: &[f64]) -> Option<Series> {
     Some(Series { name: "equal share".to_owned(), about, ours: false, points })
 }
 
-fn this_tuning(at: &Place<'_>, found: &Tuning, sizes: &[f64]) -> Option<Series> {
+fn this_tuning(at: &Replay<'_>, found: &Tuning, sizes: &[f64]) -> Option<Series> {
     let mut points = vec![None; sizes.len()];
     if let (true, Ok(config)) = (found.feasible, found.config()) {
         points[0] = Some(at.point(&config.into(), |kept| kept <= sizes[0] * SIZE_TOLERANCE)?);
@@ -181,7 +181,7 @@ fn this_tuning(at: &Place<'_>, found: &Tuning, sizes: &[f64]) -> Option<Series> 
 }
 
 fn ours(
-    at: &Place<'_>,
+    at: &Replay<'_>,
     sampler: Tunable,
     options: &Options,
     sizes: &[f64],

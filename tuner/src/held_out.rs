@@ -11,7 +11,7 @@ use crate::draw::Draw;
 use crate::expect::{Design, Expectation, Expected, Extras, Scratch};
 use crate::latency::LatencyTally;
 pub use crate::lone::Deciding;
-use crate::lone::{Hidden, Lone, Mixture, Seen};
+use crate::lone::{Hidden, Lone, Mixture, WatchedRun};
 use crate::objective::Target;
 use crate::paths::{PathScore, PathTally};
 use crate::score::{Reference, Score, Tally, dist_over_entropy};
@@ -103,7 +103,7 @@ struct Run {
     /// SS from weighted means and standard deviations. `None` if any decision had no weight.
     ss_by_weights_ms: Option<f64>,
     /// `None` if chances are not calculated.
-    seen: Option<Seen>,
+    seen: Option<WatchedRun>,
 }
 
 /// Replays of one sampler, to which more can be added.
@@ -187,7 +187,7 @@ impl<'w> Replays<'w> {
             .map_or_else(Hidden::default, |lone| lone.hidden(&self.seen(), self.mixture().as_ref(), mean_ms))
     }
 
-    fn seen(&self) -> Vec<&Seen> {
+    fn seen(&self) -> Vec<&WatchedRun> {
         self.runs.iter().filter_map(|run| run.seen.as_ref()).collect()
     }
 

@@ -27,7 +27,7 @@ impl Default for Limits {
 /// The size of what a candidate keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Kept {
+pub struct KeptSizes {
     /// Share of the bytes, 0 to 1.
     pub size: f64,
     /// Traces per second.
@@ -67,8 +67,8 @@ impl Scale {
     }
 
     /// Converts shares of bytes and traces to rates.
-    pub(crate) fn kept(&self, (bytes, traces): (f64, f64)) -> Kept {
-        Kept {
+    pub(crate) fn kept(&self, (bytes, traces): (f64, f64)) -> KeptSizes {
+        KeptSizes {
             size: bytes,
             traces_per_second: traces * self.traces / self.seconds,
             bytes_per_second: bytes * self.bytes / self.seconds,
@@ -79,7 +79,7 @@ impl Scale {
 impl Limits {
     /// The logarithm of the factor by which a candidate keeps too much; 0 if it is within the
     /// limits. A limit of 0 or below is exceeded by everything.
-    pub fn excess(&self, kept: &Kept) -> f64 {
+    pub fn excess(&self, kept: &KeptSizes) -> f64 {
         // The logarithm of a negative quotient is NaN, which `max` would turn into 0: no excess.
         let ratio = |value: f64, max: f64| if max > 0.0 { value / max } else { f64::INFINITY };
         let over = |value: f64, max: Option<f64>| max.map_or(0.0, |max| ratio(value, max).ln().max(0.0));
@@ -89,12 +89,12 @@ impl Limits {
     }
 
     /// The logarithm of the factor by which a candidate keeps too little; 0 if it keeps enough.
-    pub fn shortfall(&self, kept: &Kept) -> f64 {
+    pub fn shortfall(&self, kept: &KeptSizes) -> f64 {
         if self.size_min <= 0.0 { 0.0 } else { (self.size_min / kept.size).ln().max(0.0) }
     }
 
     /// Whether all limits hold.
-    pub fn hold(&self, kept: &Kept) -> bool {
+    pub fn hold(&self, kept: &KeptSizes) -> bool {
         self.excess(kept) == 0.0 && self.shortfall(kept) == 0.0
     }
 
@@ -106,7 +106,7 @@ impl Limits {
     }
 
     /// The exceeded limits, as text for people.
-    pub fn exceeded(&self, kept: &Kept) -> String {
+    pub fn exceeded(&self, kept: &KeptSizes) -> String {
         let mut parts = Vec::new();
         if kept.size > self.size_max {
             parts.push(format!("{:.3} % of the bytes (limit {:.3} %)", kept.size * 1e2, self.size_max * 1e2));
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn each_limit_binds() {
-        let kept = Kept { size: 0.05, traces_per_second: 10.0, bytes_per_second: 2000.0 };
+        let kept = KeptSizes { size: 0.05, traces_per_second: 10.0, bytes_per_second: 2000.0 };
         assert!(Limits::default().hold(&kept));
         for limits in [
             Limits { size_max: 0.04, ..Limits::default() },

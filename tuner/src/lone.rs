@@ -17,7 +17,7 @@ use astracer_samplers::{Bump, Config, Count};
 use crate::candidate::Candidate;
 use crate::draw::Draw;
 use crate::replay::Decided;
-use crate::score::{FunctionTally, Reference, Rest, Tally, dist_over_entropy, entropy};
+use crate::score::{FunctionTally, OtherFunctions, Reference, Tally, dist_over_entropy, entropy};
 use crate::stop::Stop;
 use crate::workload::{Calls, Workload};
 use chance::{Chance, Nearby};
@@ -62,7 +62,7 @@ struct Trace {
 
 /// The result of a run with regard to the watched traces.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct WatchedRun {
     /// The watched traces that were kept, one bit each.
     kept: u32,
     /// For each watched trace, the chance that it would be kept if everything else stayed the same.
@@ -74,7 +74,7 @@ pub(crate) struct Seen {
     /// Tallies of the functions that watched traces call, without the watched traces.
     functions: Vec<FunctionTally>,
     /// All other functions.
-    rest: Rest,
+    rest: OtherFunctions,
 }
 
 /// Watches the decisions of a run.
@@ -176,7 +176,7 @@ impl Lone {
     /// The part that the mean distance of these runs may be missing, for the trace that may add
     /// most to it among those that all runs kept. Traces in the mixture are left out, because the
     /// mean includes them.
-    pub(crate) fn hidden(&self, runs: &[&Seen], mixture: Option<&Mixture>, mean_ms: f64) -> Hidden {
+    pub(crate) fn hidden(&self, runs: &[&WatchedRun], mixture: Option<&Mixture>, mean_ms: f64) -> Hidden {
         let is_mixed = |place: &usize| mixture.is_some_and(|mixture| mixture.places.contains(place));
         let is_kept = |place: &usize| runs.iter().all(|run| run.kept >> place & 1 == 1);
         let all = runs.len().max(1) as f64;
@@ -214,7 +214,7 @@ impl Watch<'_> {
     }
 
     /// Ends the run. `tally` has all kept traces except the watched ones.
-    pub(crate) fn finish(mut self, tally: &Tally<'_>) -> Seen {
+    pub(crate) fn finish(mut self, tally: &Tally<'_>) -> WatchedRun {
         let mut missed: Vec<f64> = self.chances.iter().map(|chance| 1.0 - chance.probability()).collect();
         for (place, nearby) in self.nearby.iter().enumerate() {
             let chance = nearby.chance();
@@ -223,7 +223,7 @@ impl Watch<'_> {
                 self.chances[place] = Chance::Alone(chance);
             }
         }
-        Seen {
+        WatchedRun {
             kept: self.kept,
             missed,
             chances: self.chances,
@@ -234,7 +234,7 @@ impl Watch<'_> {
     }
 }
 
-impl Seen {
+impl WatchedRun {
     /// The arrivals of the watched traces that were kept.
     pub(crate) fn kept<'l>(&self, lone: &'l Lone) -> impl Iterator<Item = usize> + use<'l> {
         let kept = self.kept;
@@ -429,7 +429,7 @@ mod tests {
         let hidden = |text: &str| {
             let candidate = sampler(text);
             let lone = Lone::new(&workload, &candidate, Stop::never()).expect("not stopped");
-            let runs: Vec<Seen> = (0..30)
+            let runs: Vec<WatchedRun> = (0..30)
                 .map(|seed| {
                     let draw = Draw::recorded(seed);
                     let mut watch = lone.watch(&workload, &draw);

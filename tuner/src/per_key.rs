@@ -19,7 +19,7 @@ use crate::anneal::{Schedule, anneal};
 use crate::blocks;
 use crate::draw::Draw;
 use crate::expect::{Expected, Extras};
-use crate::limits::{Kept, Limits, Scale};
+use crate::limits::{KeptSizes, Limits, Scale};
 use crate::objective::{Target, count_factor};
 use crate::problem::{Archive, Evaluated, Landscape};
 use crate::random::Random;
@@ -477,7 +477,7 @@ impl<'t> PerKey<'t> {
         Some(scaled(low)).filter(|point| self.allows(point))
     }
 
-    fn kept(&self, point: &[u8]) -> Kept {
+    fn kept(&self, point: &[u8]) -> KeptSizes {
         let (mut bytes, mut traces) = self.kept_others;
         for (kept, &level) in self.kept.chunks_exact(LEVELS).zip(point) {
             let kept = kept[usize::from(level)];

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::expect::Expected;
 use crate::family::Family;
-use crate::limits::{Kept, Limits, Scale};
+use crate::limits::{KeptSizes, Limits, Scale};
 use crate::objective::{Target, count_factor};
 use crate::random::Random;
 use crate::space::{self, Parameters, Point};
@@ -64,7 +64,7 @@ pub struct FrontPoint {
 
 impl<F: Family> Problem<'_, F> {
     /// The size of what a point keeps, without its score. `None` if asked to stop.
-    pub(crate) fn kept(&self, point: &Point) -> Option<Kept> {
+    pub(crate) fn kept(&self, point: &Point) -> Option<KeptSizes> {
         self.family.kept(point, self.stop).map(|shares| self.scale.kept(shares))
     }
 
@@ -116,7 +116,7 @@ impl<F: Family> Problem<'_, F> {
     /// The corner that violates the limits least, and why nothing satisfies them. `None` if asked
     /// to stop.
     pub(crate) fn infeasible(&self, scratch: &mut F::Scratch) -> Option<(Evaluated, String)> {
-        let mut nearest: Option<(f64, Point, Kept)> = None;
+        let mut nearest: Option<(f64, Point, KeptSizes)> = None;
         let mut some_keep_little_enough = false;
         for point in self.family.corners() {
             let kept = self.kept(&point)?;

@@ -83,7 +83,7 @@ pub(crate) struct FunctionTally {
 
 /// The sums of a tally, for all functions except some.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Rest {
+pub(crate) struct OtherFunctions {
     /// The spans of all kept traces, whatever their functions.
     pub(crate) spans: u64,
     /// The sum of the functions' squared distances, ms^2.
@@ -235,8 +235,8 @@ impl<'w> Tally<'w> {
     }
 
     /// The sums without some functions, which must be in ascending order.
-    pub(crate) fn rest(&self, without: &[usize]) -> Rest {
-        let mut rest = Rest { spans: self.spans, ..Rest::default() };
+    pub(crate) fn rest(&self, without: &[usize]) -> OtherFunctions {
+        let mut rest = OtherFunctions { spans: self.spans, ..OtherFunctions::default() };
         let mut without = without.iter().copied().peekable();
         for (place, function) in self.functions.iter().enumerate() {
             if without.next_if_eq(&place).is_none() {

@@ -49,7 +49,7 @@ use shape::Shaper;
 #[derive(Clone, Debug)]
 pub struct Outcomes {
     tail: Tail,
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<TraceOutcome>,
     /// The attributes that policies use; `sets` has the different sets of their values on spans.
     attributes: Vec<String>,
     sets: Vec<Vec<Option<String>>>,
@@ -61,7 +61,7 @@ pub struct Outcomes {
 
 /// The outcome of one trace.
 #[derive(Clone, Copy, Debug)]
-struct Outcome {
+struct TraceOutcome {
     /// The duration of the root.
     duration_ns: u64,
     /// The time from the root's start to the end of the first span that failed.
@@ -232,11 +232,16 @@ fn part_of(whole: u64, part: u64, all: u64) -> u64 {
     if part >= all { whole } else { (u128::from(whole) * u128::from(part) / u128::from(all.max(1))) as u64 }
 }
 
-fn outcome(trace: TraceView<'_>, shape: u64, first_set: u32) -> Outcome {
+fn outcome(trace: TraceView<'_>, shape: u64, first_set: u32) -> TraceOutcome {
     let root = trace.root();
     let failed = trace.spans().filter(|span| span.status() == Status::Error);
     let ended = |span: SpanView<'_>| span.start().since(root.start()).saturating_add(span.duration_ns());
-    Outcome { duration_ns: root.duration_ns(), failed_after_ns: failed.map(ended).min(), shape, first_set }
+    TraceOutcome {
+        duration_ns: root.duration_ns(),
+        failed_after_ns: failed.map(ended).min(),
+        shape,
+        first_set,
+    }
 }
 
 /// The results of policies behind one sampler, over some draws.

@@ -4,10 +4,10 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::outcome::{Options, Outcome};
 use crate::passed::{Passed, State};
 use crate::ran::Ran;
 use crate::step::Step;
+use crate::step_result::{Options, StepResult};
 
 const BUDGET: Duration = Duration::from_secs(15 * 60);
 /// For a whole call, with the steps before this one: CI must end within 30 minutes.
@@ -87,7 +87,7 @@ pub(crate) fn record(root: &Path, ran: &[Ran]) {
     if std::env::var_os("CI").is_some() {
         return;
     }
-    let slow = ran.iter().filter(|ran| ran.step.slow().is_some() && ran.outcome == Outcome::Passed);
+    let slow = ran.iter().filter(|ran| ran.step.slow().is_some() && ran.outcome == StepResult::Passed);
     for ran in slow {
         if let Err(error) = Passed::record(root, ran.step) {
             eprintln!("warning: {error}");
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     fn passes(step: Step) -> Ran {
-        Ran { step, outcome: Outcome::Passed, took: Duration::ZERO }
+        Ran { step, outcome: StepResult::Passed, took: Duration::ZERO }
     }
 
     #[test]

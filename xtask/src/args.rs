@@ -1,10 +1,10 @@
 //! The command line of `cargo xtask`.
 
 use crate::fuzz;
-use crate::outcome::Options;
 use crate::servers::{self, Action, Kind};
 use crate::soak;
 use crate::step::Step;
+use crate::step_result::Options;
 
 /// A parsed command line.
 #[derive(Debug, PartialEq)]

@@ -18,8 +18,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::outcome::{Options, Outcome};
 use crate::program;
+use crate::step_result::{Options, StepResult};
 
 use input::Many;
 
@@ -165,14 +165,14 @@ fn cases() -> Vec<Case> {
     commands.into_iter().flat_map(case).collect()
 }
 
-pub(crate) fn run(root: &Path, options: Options) -> Outcome {
+pub(crate) fn run(root: &Path, options: Options) -> StepResult {
     if let Err(missing) = program::valgrind(options.install) {
-        return Outcome::Skipped(missing);
+        return StepResult::Skipped(missing);
     }
-    Outcome::of(measure(root))
+    StepResult::of(measure(root))
 }
 
-fn measure(root: &Path) -> Result<Outcome, String> {
+fn measure(root: &Path) -> Result<StepResult, String> {
     let program = program::build(root, BUILD)?;
     let folder = root.join("target/bounds");
     println!("{:<10} {:<14} {:>22} {:>22}", "many", "command", "instructions", "peak MB");

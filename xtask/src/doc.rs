@@ -5,13 +5,13 @@ use std::path::Path;
 
 use crate::cargo;
 use crate::metadata::Metadata;
-use crate::outcome::Outcome;
+use crate::step_result::StepResult;
 
-pub(crate) fn run(root: &Path) -> Outcome {
-    Outcome::of(Metadata::load(root).map(|metadata| build(root, &metadata)))
+pub(crate) fn run(root: &Path) -> StepResult {
+    StepResult::of(Metadata::load(root).map(|metadata| build(root, &metadata)))
 }
 
-fn build(root: &Path, metadata: &Metadata) -> Outcome {
+fn build(root: &Path, metadata: &Metadata) -> StepResult {
     let flags = || [("RUSTDOCFLAGS", "-D warnings".to_owned())];
     let workspace = cargo::run_with(root, "doc --workspace --no-deps --locked", flags());
     // docs.rs builds with the features that [package.metadata.docs.rs] names. In our crates that is

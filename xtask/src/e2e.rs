@@ -4,24 +4,24 @@ use std::path::Path;
 
 use crate::cargo;
 use crate::metadata::Metadata;
-use crate::outcome::{Options, Outcome};
 use crate::servers::{self, Kind};
+use crate::step_result::{Options, StepResult};
 
 /// The tests of each server are in the module with its name below this one. A plain `cargo test`
 /// ignores them.
 const MODULE: &str = "real_servers";
 
-pub(crate) fn run(root: &Path, options: Options) -> Outcome {
+pub(crate) fn run(root: &Path, options: Options) -> StepResult {
     let folder = servers::folder(root);
     let metadata = Metadata::load(root);
-    Outcome::of(folder.and_then(|folder| Ok(test(root, &folder, &metadata?.target_directory, options))))
+    StepResult::of(folder.and_then(|folder| Ok(test(root, &folder, &metadata?.target_directory, options))))
 }
 
-fn test(root: &Path, folder: &Path, target: &str, options: Options) -> Outcome {
+fn test(root: &Path, folder: &Path, target: &str, options: Options) -> StepResult {
     // The same command as in the step `test`, so that nothing is compiled twice. It also builds the
     // command-line tool and the examples.
     if !cargo::run(root, "test --workspace --locked --no-run") {
-        return Outcome::Failed;
+        return StepResult::Failed;
     }
     let (mut running, mut missing) = (Vec::new(), Vec::new());
     for kind in Kind::ALL {
@@ -52,8 +52,8 @@ fn test(root: &Path, folder: &Path, target: &str, options: Options) -> Outcome {
         }
     }
     match (passed, missing.is_empty()) {
-        (false, _) => Outcome::Failed,
-        (true, true) => Outcome::Passed,
-        (true, false) => Outcome::Skipped(missing.join("; ")),
+        (false, _) => StepResult::Failed,
+        (true, true) => StepResult::Passed,
+        (true, false) => StepResult::Skipped(missing.join("; ")),
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::cargo;
 use crate::metadata::Metadata;
-use crate::outcome::Outcome;
+use crate::step_result::StepResult;
 
 /// Features that change each other: a transport, and an option of transports. Other pairs share no
 /// code that either of them selects.
@@ -16,11 +16,11 @@ const OPTIONS: [&str; 3] = ["tls", "gzip", "zstd"];
 /// Crates that only pass features on to others.
 const RE_EXPORTING: [&str; 1] = ["astracer"];
 
-pub(crate) fn run(root: &Path) -> Outcome {
-    Outcome::of(Metadata::load(root).map(|metadata| check(root, &metadata)))
+pub(crate) fn run(root: &Path) -> StepResult {
+    StepResult::of(Metadata::load(root).map(|metadata| check(root, &metadata)))
 }
 
-fn check(root: &Path, metadata: &Metadata) -> Outcome {
+fn check(root: &Path, metadata: &Metadata) -> StepResult {
     let mut passed = true;
     for package in metadata.ours().filter(|package| !package.features.is_empty()) {
         let pairs = !RE_EXPORTING.contains(&package.name.as_str());

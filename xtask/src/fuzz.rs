@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use crate::cargo;
-use crate::outcome::{self, Outcome};
 use crate::repo::Repo;
+use crate::step_result::{self, StepResult};
 use crate::tool;
 
 /// The parsed arguments of `cargo xtask fuzz`.
@@ -81,10 +81,10 @@ pub(crate) fn run(root: &Path, options: &Options) -> ExitCode {
 }
 
 /// The step of `ci`: the targets compile as libFuzzer needs them.
-pub(crate) fn check(root: &Path, options: outcome::Options) -> Outcome {
+pub(crate) fn check(root: &Path, options: step_result::Options) -> StepResult {
     match tools(root, options.install) {
         Ok(()) => cargo_fuzz(root).arg("check").status().is_ok_and(|status| status.success()).into(),
-        Err(missing) => Outcome::Skipped(missing),
+        Err(missing) => StepResult::Skipped(missing),
     }
 }
 

@@ -9,8 +9,8 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::outcome::{Options, Outcome};
 use crate::program;
+use crate::step_result::{Options, StepResult};
 
 const FILE: &str = "benches/results/instructions.txt";
 const SPANS: &str = "bench -p astracer-sdk --bench instructions --no-run --locked";
@@ -83,14 +83,14 @@ const CASES: [(&str, &[(&str, u64)]); 2] = [
     ),
 ];
 
-pub(crate) fn run(root: &Path, options: Options) -> Outcome {
+pub(crate) fn run(root: &Path, options: Options) -> StepResult {
     if let Err(missing) = program::valgrind(options.install) {
-        return Outcome::Skipped(missing);
+        return StepResult::Skipped(missing);
     }
-    Outcome::of(compiler().and_then(|compiler| compare(root, &compiler)))
+    StepResult::of(compiler().and_then(|compiler| compare(root, &compiler)))
 }
 
-fn compare(root: &Path, compiler: &str) -> Result<Outcome, String> {
+fn compare(root: &Path, compiler: &str) -> Result<StepResult, String> {
     let file = root.join(FILE);
     let recording = std::env::var_os("ASTRACER_RECORD").is_some();
     let recorded = if recording {
@@ -101,7 +101,7 @@ fn compare(root: &Path, compiler: &str) -> Result<Outcome, String> {
         if recorded.compiler != compiler {
             let reason =
                 format!("the counts were recorded with {}, but this is {compiler}", recorded.compiler);
-            return Ok(Outcome::Skipped(reason));
+            return Ok(StepResult::Skipped(reason));
         }
         Some(recorded)
     };
@@ -115,7 +115,7 @@ fn compare(root: &Path, compiler: &str) -> Result<Outcome, String> {
     let Some(recorded) = recorded else {
         std::fs::write(&file, write(compiler, &counts)).map_err(|error| format!("{FILE}: {error}"))?;
         println!("{}", write(compiler, &counts));
-        return Ok(Outcome::Passed);
+        return Ok(StepResult::Passed);
     };
     let (text, passed) = recorded.compare(&counts);
     print!("{text}");
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_in_either_direction_is_told() {
+    fn a_change_in_either_direction_is_reported() {
         let recorded = Recorded::parse("# compiler: x\nkept 1000\ndropped 100\n").unwrap();
         let passes = |kept, dropped| recorded.compare(&[("kept", kept), ("dropped", dropped)]).1;
         assert!(passes(1000, 100) && passes(1029, 98));

@@ -4,16 +4,16 @@
 use std::path::Path;
 
 use crate::cargo;
-use crate::outcome::{Options, Outcome};
+use crate::step_result::{Options, StepResult};
 use crate::tool;
 
-pub(crate) fn run(root: &Path, options: Options) -> Outcome {
+pub(crate) fn run(root: &Path, options: Options) -> StepResult {
     let is_there = || tool::is_silent_success(&mut cargo::command(root, "deny --version"));
     if options.install && !is_there() {
         tool::try_install(&mut cargo::command(root, "install cargo-deny --locked"));
     }
     if !is_there() {
-        return Outcome::Skipped(
+        return StepResult::Skipped(
             "cargo-deny is not installed; `cargo install cargo-deny --locked`".to_owned(),
         );
     }

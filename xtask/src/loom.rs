@@ -6,16 +6,16 @@ use std::process::Stdio;
 
 use crate::cargo;
 use crate::metadata::Metadata;
-use crate::outcome::Outcome;
+use crate::step_result::StepResult;
 
 /// Tests whose paths contain this word are models.
 const FILTER: &str = "loom";
 
-pub(crate) fn run(root: &Path) -> Outcome {
-    Outcome::of(Metadata::load(root).map(|metadata| search(root, &metadata)))
+pub(crate) fn run(root: &Path) -> StepResult {
+    StepResult::of(Metadata::load(root).map(|metadata| search(root, &metadata)))
 }
 
-fn search(root: &Path, metadata: &Metadata) -> Outcome {
+fn search(root: &Path, metadata: &Metadata) -> StepResult {
     let with_models = metadata
         .ours()
         .filter(|package| package.dependencies.iter().any(|dependency| dependency.name == "loom"));

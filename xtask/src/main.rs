@@ -19,7 +19,6 @@ mod licences;
 mod loom;
 mod metadata;
 mod minimal;
-mod outcome;
 mod package;
 mod passed;
 mod platforms;
@@ -31,6 +30,7 @@ mod semver;
 mod servers;
 mod soak;
 mod step;
+mod step_result;
 mod tidy;
 mod tool;
 

@@ -12,15 +12,15 @@ use std::fs;
 use std::path::Path;
 
 use crate::metadata::{Metadata, Package};
-use crate::outcome::{Options, Outcome};
 use crate::repo::Repo;
+use crate::step_result::{Options, StepResult};
 use crate::tool;
 
-pub(crate) fn run(root: &Path, options: Options) -> Outcome {
-    Outcome::of(check(root, options))
+pub(crate) fn run(root: &Path, options: Options) -> StepResult {
+    StepResult::of(check(root, options))
 }
 
-fn check(root: &Path, options: Options) -> Result<Outcome, String> {
+fn check(root: &Path, options: Options) -> Result<StepResult, String> {
     let metadata = Metadata::load(root)?;
     let rust = metadata.published().next().and_then(|package| package.rust_version.as_deref());
     let rust = rust.ok_or("the published crates declare no rust-version")?;
@@ -29,12 +29,12 @@ fn check(root: &Path, options: Options) -> Result<Outcome, String> {
         println!("{problem}");
     }
     if !problems.is_empty() {
-        return Ok(Outcome::Failed);
+        return Ok(StepResult::Failed);
     }
     println!("no dependency of a published crate declares a Rust newer than {rust}");
     for toolchain in ["nightly", rust] {
         if !tool::toolchain(root, toolchain, options.install) {
-            return Ok(Outcome::Skipped(format!(
+            return Ok(StepResult::Skipped(format!(
                 "Rust {toolchain} is not installed, so nothing was built; `rustup toolchain install {toolchain}` installs it"
             )));
         }
@@ -42,7 +42,7 @@ fn check(root: &Path, options: Options) -> Result<Outcome, String> {
     build(root, &metadata, rust)
 }
 
-fn build(root: &Path, metadata: &Metadata, rust: &str) -> Result<Outcome, String> {
+fn build(root: &Path, metadata: &Metadata, rust: &str) -> Result<StepResult, String> {
     let target = Path::new(&metadata.target_directory).join("minimal");
     let copy = target.join("workspace");
     let names = metadata.published().flat_map(|package| ["-p", package.name.as_str()]);
@@ -54,7 +54,7 @@ fn build(root: &Path, metadata: &Metadata, rust: &str) -> Result<Outcome, String
     command.args(["check", "--locked", "--all-features"]).args(names);
     command.env("CARGO_TARGET_DIR", &target).env("CARGO_BUILD_BUILD_DIR", &target);
     tool::run(&mut command)?;
-    Ok(Outcome::Passed)
+    Ok(StepResult::Passed)
 }
 
 fn too_new(packages: &[&Package], ours: &str) -> Vec<String> {

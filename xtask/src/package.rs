@@ -6,13 +6,13 @@ use std::path::Path;
 
 use crate::cargo;
 use crate::metadata::Metadata;
-use crate::outcome::Outcome;
+use crate::step_result::StepResult;
 
-pub(crate) fn run(root: &Path) -> Outcome {
-    Outcome::of(Metadata::load(root).map(|metadata| package(root, &metadata)))
+pub(crate) fn run(root: &Path) -> StepResult {
+    StepResult::of(Metadata::load(root).map(|metadata| package(root, &metadata)))
 }
 
-fn package(root: &Path, metadata: &Metadata) -> Outcome {
+fn package(root: &Path, metadata: &Metadata) -> StepResult {
     let packages: String = metadata.published().map(|package| format!(" -p {}", package.name)).collect();
     // One target folder for all crates, so that shared dependencies are built once, and a new one
     // for each run: cargo unpacks the crates for each other, and would reuse those of an earlier

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::metadata::Metadata;
-use crate::outcome::{Options, Outcome};
+use crate::step_result::{Options, StepResult};
 use crate::{cargo, tool};
 
 const NARROW: &str = "i686-unknown-linux-gnu";
@@ -18,11 +18,11 @@ const LINKER: &str = "gcc-multilib";
 const FEATURES: &str =
     "bridge,console,endpoint,file,gzip,http,metrics,otlp-grpc,otlp-http,polling,spool,zipkin";
 
-pub(crate) fn run(root: &Path, options: Options) -> Outcome {
-    Outcome::of(check(root, options))
+pub(crate) fn run(root: &Path, options: Options) -> StepResult {
+    StepResult::of(check(root, options))
 }
 
-fn check(root: &Path, options: Options) -> Result<Outcome, String> {
+fn check(root: &Path, options: Options) -> Result<StepResult, String> {
     let mut missing = Vec::new();
     for target in TARGETS {
         if options.install && !has_library(root, target) {
@@ -34,7 +34,7 @@ fn check(root: &Path, options: Options) -> Result<Outcome, String> {
             root,
             &format!("check -p astracer --locked --target {target} --features {FEATURES}"),
         ) {
-            return Ok(Outcome::Failed);
+            return Ok(StepResult::Failed);
         }
     }
     if has_library(root, NARROW) {
@@ -44,13 +44,13 @@ fn check(root: &Path, options: Options) -> Result<Outcome, String> {
         if !runs(root)? {
             missing.push(format!("a linker for 32-bit programs (Debian: {LINKER})"));
         } else if !cargo::run(root, &format!("test -p astracer-sdk --locked --lib --target {NARROW}")) {
-            return Ok(Outcome::Failed);
+            return Ok(StepResult::Failed);
         }
     }
     if missing.is_empty() {
-        return Ok(Outcome::Passed);
+        return Ok(StepResult::Passed);
     }
-    Ok(Outcome::Skipped(format!("missing: {}", missing.join(", "))))
+    Ok(StepResult::Skipped(format!("missing: {}", missing.join(", "))))
 }
 
 /// Whether the standard library for `target` is installed for the current compiler.

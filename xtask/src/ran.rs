@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::outcome::{Options, Outcome};
 use crate::step::Step;
+use crate::step_result::{Options, StepResult};
 
 /// A step that has run.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) step: Step,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: StepResult,
     pub(crate) took: Duration,
 }
 

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use crate::affected::{self, Affected};
-use crate::outcome::{Options, Outcome};
 use crate::ran::Ran;
 use crate::step::Step;
+use crate::step_result::{Options, StepResult};
 
 /// Runs `steps`, then the affected ones if asked for, and prints the summary. Later steps run even
 /// if one fails.
@@ -23,7 +23,7 @@ pub(crate) fn run(root: &Path, steps: &[Step], with_affected: bool, options: Opt
         results.extend(affected.ran);
     }
     print!("\n{}", summary(&results, &notes));
-    if results.iter().any(|ran| ran.outcome == Outcome::Failed) {
+    if results.iter().any(|ran| ran.outcome == StepResult::Failed) {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
@@ -34,18 +34,18 @@ fn summary(results: &[Ran], notes: &str) -> String {
     let mut text = format!("{:<12} {:>8}  result\n", "step", "seconds");
     for Ran { step, outcome, took } in results {
         let result = match outcome {
-            Outcome::Passed => "ok".to_owned(),
-            Outcome::Failed => "FAILED".to_owned(),
-            Outcome::Skipped(_) => "left out".to_owned(),
+            StepResult::Passed => "ok".to_owned(),
+            StepResult::Failed => "FAILED".to_owned(),
+            StepResult::Skipped(_) => "left out".to_owned(),
         };
         text.push_str(&format!("{:<12} {:>8.1}  {result}\n", step.name(), took.as_secs_f64()));
     }
     let failed: Vec<&str> =
-        results.iter().filter(|ran| ran.outcome == Outcome::Failed).map(|ran| ran.step.name()).collect();
+        results.iter().filter(|ran| ran.outcome == StepResult::Failed).map(|ran| ran.step.name()).collect();
     let left_out: String = results
         .iter()
         .filter_map(|ran| match &ran.outcome {
-            Outcome::Skipped(reason) => Some(format!("  {}: {reason}\n", ran.step.name())),
+            StepResult::Skipped(reason) => Some(format!("  {}: {reason}\n", ran.step.name())),
             _ => None,
         })
         .collect();
@@ -66,17 +66,17 @@ fn summary(results: &[Ran], notes: &str) -> String {
 mod tests {
     use super::*;
 
-    fn ran(step: Step, outcome: Outcome, millis: u64) -> Ran {
+    fn ran(step: Step, outcome: StepResult, millis: u64) -> Ran {
         Ran { step, outcome, took: Duration::from_millis(millis) }
     }
 
     #[test]
     fn failures_are_named_at_the_end() {
         let results = [
-            ran(Step::Fmt, Outcome::Failed, 250),
-            ran(Step::Loom, Outcome::Skipped("no models".to_owned()), 0),
-            ran(Step::Clippy, Outcome::Passed, 61_000),
-            ran(Step::Test, Outcome::Failed, 1_000),
+            ran(Step::Fmt, StepResult::Failed, 250),
+            ran(Step::Loom, StepResult::Skipped("no models".to_owned()), 0),
+            ran(Step::Clippy, StepResult::Passed, 61_000),
+            ran(Step::Test, StepResult::Failed, 1_000),
         ];
         let text = summary(&results, "\nPostponed for want of time: e2e\n");
         let expected = "\
@@ -99,8 +99,8 @@ Postponed for want of time: e2e
     #[test]
     fn a_skipped_step_is_not_a_failure() {
         let results = [
-            ran(Step::Fmt, Outcome::Passed, 1_000),
-            ran(Step::Loom, Outcome::Skipped("no models".to_owned()), 500),
+            ran(Step::Fmt, StepResult::Passed, 1_000),
+            ran(Step::Loom, StepResult::Skipped("no models".to_owned()), 500),
         ];
         let text = summary(&results, "");
         assert!(text.ends_with("\nAll passed in 1.5 s.\n"), "{text}");

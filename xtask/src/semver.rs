@@ -5,21 +5,21 @@ use std::process::Command;
 
 use crate::cargo;
 use crate::metadata::Metadata;
-use crate::outcome::Outcome;
+use crate::step_result::StepResult;
 use crate::tool;
 
-pub(crate) fn run(root: &Path) -> Outcome {
-    Outcome::of(last_release(root).and_then(|release| check(root, release)))
+pub(crate) fn run(root: &Path) -> StepResult {
+    StepResult::of(last_release(root).and_then(|release| check(root, release)))
 }
 
-fn check(root: &Path, release: Option<String>) -> Result<Outcome, String> {
+fn check(root: &Path, release: Option<String>) -> Result<StepResult, String> {
     let Some(release) = release else {
-        return Ok(Outcome::Skipped(
+        return Ok(StepResult::Skipped(
             "no release is tagged yet, so there is nothing to compare with".to_owned(),
         ));
     };
     if !tool::is_silent_success(&mut cargo::command(root, "semver-checks --version")) {
-        return Ok(Outcome::Skipped("cargo-semver-checks is not installed".to_owned()));
+        return Ok(StepResult::Skipped("cargo-semver-checks is not installed".to_owned()));
     }
     let metadata = Metadata::load(root)?;
     // The command-line tool's package has no library.

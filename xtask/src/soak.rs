@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use crate::metadata::Metadata;
-use crate::outcome::{self, Outcome};
+use crate::step_result::{self, StepResult};
 use crate::{cargo, tool};
 
 /// The arguments of `cargo xtask soak`.
@@ -87,7 +87,7 @@ const SESSIONS_FULL: u32 = 155;
 
 /// The step `programs`. The command selects the same features as `cargo xtask test`, so that it
 /// finds the tests built.
-pub(crate) fn programs(root: &Path, options: outcome::Options) -> Outcome {
+pub(crate) fn programs(root: &Path, options: step_result::Options) -> StepResult {
     let sessions = if options.full { SESSIONS_FULL } else { SESSIONS };
     let env = [("ASTRACER_SESSIONS", sessions.to_string())];
     cargo::run_with(root, "test --workspace --test all --locked agrees_with", env).into()

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::outcome::{Options, Outcome};
+use crate::step_result::{Options, StepResult};
 use crate::{
     bounds, cargo, doc, e2e, features, fuzz, instructions, licences, loom, minimal, package, platforms,
     semver, soak, tidy,
@@ -154,7 +154,7 @@ impl Step {
         Some(Slow { reads, minutes })
     }
 
-    pub(crate) fn run(self, root: &Path, options: Options) -> Outcome {
+    pub(crate) fn run(self, root: &Path, options: Options) -> StepResult {
         match self {
             Step::Fmt => cargo::run(root, "fmt --all --check").into(),
             Step::Tidy => tidy::run(root),

@@ -24,8 +24,8 @@ use std::fmt;
 use std::path::Path;
 
 use crate::metadata::Metadata;
-use crate::outcome::Outcome;
 use crate::repo::Repo;
+use crate::step_result::StepResult;
 
 /// A broken rule, and where.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,8 +57,8 @@ impl fmt::Display for Problem {
     }
 }
 
-pub(crate) fn run(root: &Path) -> Outcome {
-    Outcome::of(problems(root).map(|(files, problems)| report(files, &problems)))
+pub(crate) fn run(root: &Path) -> StepResult {
+    StepResult::of(problems(root).map(|(files, problems)| report(files, &problems)))
 }
 
 /// The number of files, and the problems in them.
@@ -67,7 +67,7 @@ fn problems(root: &Path) -> Result<(usize, Vec<Problem>), String> {
     Ok((repo.files().count(), check(&repo, &metadata)))
 }
 
-fn report(files: usize, problems: &[Problem]) -> Outcome {
+fn report(files: usize, problems: &[Problem]) -> StepResult {
     for problem in problems {
         println!("{problem}");
     }

@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 
-use super::{KeptBy, LowerBound, OPERATIONS_MAX};
+use super::{KeepReason, LowerBound, OPERATIONS_MAX};
 use crate::kind::{Kind, Parameter, Unit};
 use crate::ticks::{Ticks, nanos};
 use crate::{Baseline, Call};
@@ -161,7 +161,7 @@ impl Baseline for Adaptive {
             if operation.current.is_none() && operation.past.is_empty() {
                 self.remembered.push(call.key);
             }
-            *operation.current.get_or_insert(0) += u64::from(kept_by == KeptBy::Probability);
+            *operation.current.get_or_insert(0) += u64::from(kept_by == KeepReason::Probability);
         }
         kept.is_some()
     }

@@ -167,7 +167,7 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     let (kept, counts) = (file("--kept", &args.kept)?, file("--counts", &args.counts)?);
     args.tail.tail.as_ref().map_or(Ok(()), tail::check)?;
     // A pipe waits for its writer.
-    let Asked { samplers: asked, random, tail, warnings } =
+    let RequestedSamplers { samplers: asked, random, tail, warnings } =
         interrupt::answer_at_once_while_reading(stop, || asked(args))?;
     let lone = |option: &str, file: Option<Output>| match (file, &asked[..]) {
         (None, _) => Ok(None),
@@ -332,7 +332,7 @@ struct Sampler {
 }
 
 /// The samplers, randomness and policies that options and parameters files ask for.
-struct Asked {
+struct RequestedSamplers {
     samplers: Vec<Sampler>,
     random: RandomSource,
     /// Policies: those of the option, else those of the first file that has some.
@@ -350,7 +350,7 @@ struct File {
     tail: Tail,
 }
 
-fn asked(args: &Evaluate) -> Result<Asked, Failure> {
+fn asked(args: &Evaluate) -> Result<RequestedSamplers, Failure> {
     let mut warnings = Vec::new();
     let mut read = |path: &PathBuf| {
         // Errors quote names of the file.
@@ -426,7 +426,7 @@ fn asked(args: &Evaluate) -> Result<Asked, Failure> {
     let cap = args.cap.unwrap_or_default();
     let of_texts = args.samplers.iter().map(|config| Sampler { config: config.clone(), cap });
     let samplers = of_texts.chain(files.into_iter().map(|file| file.sampler)).collect();
-    Ok(Asked { samplers, random, tail, warnings })
+    Ok(RequestedSamplers { samplers, random, tail, warnings })
 }
 
 /// The samplers of the table, each before itself under its cap.

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use astracer_exporters::{FileCompression, Files, Spooled, WhenFull};
+use astracer_exporters::{FileCompression, Files, Spooled, WhenFilesFull};
 use astracer_receiver::{Event, Limits, Received, Receiver, Recording, Refusal};
 use astracer_tuner::Stop;
 use clap::Args as ClapArgs;
@@ -153,7 +153,7 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
     let files = files
         .with_rotate_bytes(args.rotate)
         .with_total_bytes_max(args.total_max)
-        .with_when_full(WhenFull::Refuse)
+        .with_when_full(WhenFilesFull::Refuse)
         .with_compression(compression)
         .open()
         .map_err(|error| failed(&error))?;
@@ -349,7 +349,7 @@ mod tests {
 
     /// Two things may have gone wrong, and the one does not hide the other.
     #[test]
-    fn all_that_went_wrong_at_the_end_is_told() {
+    fn all_failures_at_the_end_are_reported() {
         assert!(late(0, None).is_ok());
         let text = |removed, stopped: Option<&str>| {
             late(removed, stopped.map(str::to_owned)).unwrap_err().text().unwrap_or_default().to_owned()

@@ -77,7 +77,7 @@ struct Found {
     segments: usize,
     dead_letter_spans: u64,
     reasons: Vec<Reason>,
-    damage: Vec<Place>,
+    damage: Vec<DamagedPart>,
 }
 
 #[derive(Serialize)]
@@ -87,7 +87,7 @@ struct Reason {
 }
 
 #[derive(Serialize)]
-struct Place {
+struct DamagedPart {
     file: String,
     offset: u64,
     bytes: u64,
@@ -148,7 +148,7 @@ impl Found {
 
     fn new(folder: &Path, report: &Report) -> Self {
         let sum = |segments: &[SegmentReport], of: fn(&SegmentReport) -> u64| segments.iter().map(of).sum();
-        let damage = report.damage().map(|(file, damage)| Place {
+        let damage = report.damage().map(|(file, damage)| DamagedPart {
             file: file.to_owned(),
             offset: damage.offset,
             bytes: damage.bytes,
@@ -191,7 +191,7 @@ impl Found {
         for Reason { reason, spans } in &self.reasons {
             let _ = writeln!(text, "  {}: {}", output::plural(*spans, "span"), output::escaped(reason));
         }
-        for Place { file, offset, bytes, description } in &self.damage {
+        for DamagedPart { file, offset, bytes, description } in &self.damage {
             let _ = writeln!(
                 text,
                 "damage: {} byte {offset}, {bytes} bytes: {description}",

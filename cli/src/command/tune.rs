@@ -1,7 +1,7 @@
 //! `astracer tune`: a sampler's parameters for a recording.
 
-mod room;
 mod rounds;
+mod shared_limits;
 mod table;
 
 use std::borrow::Cow;
@@ -25,8 +25,8 @@ use clap::Args as ClapArgs;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use self::room::Room;
 use self::rounds::Late;
+use self::shared_limits::SharedLimits;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::load::{self, Input};
@@ -266,9 +266,9 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     if args.size_min.is_none() {
         options.limits.size_min = options.limits.largest_share(&workload) / 10.0;
     }
-    let room = outcomes.as_ref().map(|outcomes| Room::new(&workload, outcomes, &options));
-    if let Some(room) = &room {
-        let first = room.first(stop.within(left()));
+    let shared_limits = outcomes.as_ref().map(|outcomes| SharedLimits::new(&workload, outcomes, &options));
+    if let Some(shared_limits) = &shared_limits {
+        let first = shared_limits.first(stop.within(left()));
         options.limits = first.map_err(|failure| match failure {
             Failure::Interrupted => stopped(stop),
             other => other,
@@ -284,10 +284,10 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     drop(recording);
 
     let policies = args.tail.tail().unwrap_or_default();
-    let room = room.as_ref().map(|room| (room, &policies));
+    let shared_limits = shared_limits.as_ref().map(|shared_limits| (shared_limits, &policies));
     let shown = |progress| show(&bar, "", progress);
     let (mut tuning, tail) =
-        rounds::search(room, sums.flatten(), &workload, &mut options, stop, (&left, &shown))?;
+        rounds::search(shared_limits, sums.flatten(), &workload, &mut options, stop, (&left, &shown))?;
     tuning.warnings.extend(absent);
     if too_many && !args.one_key {
         tuning.warnings.push(format!(

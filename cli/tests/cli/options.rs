@@ -354,7 +354,7 @@ fn an_option_without_effect_is_refused() {
 
 /// A file that was tuned has windows or not; the same command looks at both.
 #[test]
-fn a_phase_without_windows_is_told() {
+fn a_phase_without_windows_is_reported() {
     let input = Scratch::new("phase.json", TWO_TRACES);
     let told = |sampler: &str, phase: &str| {
         let args = ["evaluate", input.path(), "--seeds", "1", "--sampler", sampler, "--phase", phase];
@@ -388,7 +388,7 @@ fn evaluate_and_tune_show_what_a_cap_does() {
 
 /// A budget moves the probabilities of a service, which a replay does not.
 #[test]
-fn a_budget_that_is_not_replayed_is_told() {
+fn a_budget_that_is_not_replayed_is_reported() {
     let input = Scratch::new("budget.json", TWO_TRACES);
     let text = "version = 4\n[ratio]\nprobability = 0.5\n[budget]\nbytes = 100.0\n";
     let parameters = Scratch::new("budget.toml", text);
@@ -427,7 +427,7 @@ fn policies_do_not_see_the_attributes_of_resources() {
 
 /// Misspelt, they would be found out in production.
 #[test]
-fn attributes_that_a_recording_does_not_have_are_told() {
+fn attributes_missing_from_a_recording_are_reported() {
     let input = Scratch::new("absent.json", TWO_TRACES);
     let out = Scratch::new("absent.toml", "");
     for args in [
@@ -449,7 +449,7 @@ fn attributes_that_a_recording_does_not_have_are_told() {
 
 /// The exporter adds them, when policies have been asked.
 #[test]
-fn attributes_that_only_the_exporter_adds_are_told() {
+fn attributes_that_only_the_exporter_adds_are_reported() {
     let input = Scratch::new(
         "added.json",
         &TWO_TRACES.replace(r#""d":"send""#, r#""d":"send","n":{"thread.name":"x"}"#),
@@ -468,7 +468,7 @@ fn attributes_that_only_the_exporter_adds_are_told() {
 /// One randomness and one set of policies serve all samplers of a table; a function of the service
 /// serves none.
 #[test]
-fn parts_of_parameters_files_that_are_not_replayed_are_told() {
+fn parts_of_parameters_files_that_are_not_replayed_are_reported() {
     let input = Scratch::new("parts.json", TWO_TRACES);
     let file = |name: &str, random: &str, policies: &str| {
         let text = format!(

@@ -100,7 +100,7 @@ fn no_output_is_an_input_under_any_name() {
 /// for it.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_name_that_is_not_unicode_is_written_and_told() {
+fn a_name_that_is_not_unicode_is_written_and_reported() {
     use std::os::unix::ffi::OsStringExt as _;
 
     let folder = Folder::new("bytes");

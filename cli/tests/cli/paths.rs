@@ -132,7 +132,7 @@ fn a_comparison_separates_the_mix_of_roots() {
 }
 
 #[test]
-fn weights_that_are_not_used_are_told() {
+fn unused_weights_are_reported() {
     let folder = Folder::new("weights");
     let request = |state: &str| {
         format!(

@@ -15,7 +15,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use astracer::{Provisional, RemoteParentLayer, Tail};
+use astracer::{ProvisionalMode, RemoteParentLayer, Tail};
 use astracer_examples::load::{Load, ORDERS};
 use astracer_examples::quotes::{self, Quotes};
 use astracer_examples::shop;
@@ -35,7 +35,7 @@ const REQUESTS: u64 = 40_000;
 const CONNECTIONS: u32 = 8;
 
 /// Name, subscriber, sampler, and which dropped traces are recorded for the policy `error()`.
-type Case = (&'static str, Tracing, &'static str, Option<Provisional>);
+type Case = (&'static str, Tracing, &'static str, Option<ProvisionalMode>);
 
 const CASES: [Case; 24] = [
     ("axum, no tracing", Tracing::Off, "never", None),
@@ -56,17 +56,22 @@ const CASES: [Case; 24] = [
     ("tonic, stock, kept", Tracing::Stock, "always", None),
     ("axum, 1 % fail, no tracing", Tracing::Off, "never", None),
     ("axum, 1 % fail, subscriber, 1 %", Tracing::Astracer, "ratio:0.01", None),
-    ("axum, 1 % fail, subscriber, 1 %, counted", Tracing::Astracer, "ratio:0.01", Some(Provisional::Never)),
-    ("axum, 1 % fail, subscriber, 1 %, armed", Tracing::Astracer, "ratio:0.01", Some(Provisional::Armed)),
+    (
+        "axum, 1 % fail, subscriber, 1 %, counted",
+        Tracing::Astracer,
+        "ratio:0.01",
+        Some(ProvisionalMode::Never),
+    ),
+    ("axum, 1 % fail, subscriber, 1 %, armed", Tracing::Astracer, "ratio:0.01", Some(ProvisionalMode::Armed)),
     (
         "axum, 1 % fail, subscriber, 1 %, all recorded",
         Tracing::Astracer,
         "ratio:0.01",
-        Some(Provisional::Always),
+        Some(ProvisionalMode::Always),
     ),
     ("axum, 1 % fail, subscriber, kept", Tracing::Astracer, "always", None),
     ("axum, 1 % fail, stock, 1 %", Tracing::Stock, "ratio:0.01", None),
-    ("axum, 1 % fail, stock, 1 %, all recorded", Tracing::Stock, "ratio:0.01", Some(Provisional::Always)),
+    ("axum, 1 % fail, stock, 1 %, all recorded", Tracing::Stock, "ratio:0.01", Some(ProvisionalMode::Always)),
 ];
 
 /// The cases with the same service and load; the first of them is the baseline without tracing.
@@ -85,9 +90,9 @@ fn is_tonic(name: &str) -> bool {
     name.starts_with("tonic")
 }
 
-type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
 
-fn main() -> Outcome<()> {
+fn main() -> Fallible<()> {
     let mut arguments = std::env::args().skip(1);
     match (arguments.next().as_deref(), arguments.next()) {
         (Some("--table"), only) => table(only.as_deref().unwrap_or_default()),
@@ -97,7 +102,7 @@ fn main() -> Outcome<()> {
     }
 }
 
-fn options(name: &str) -> Outcome<Options> {
+fn options(name: &str) -> Fallible<Options> {
     let (_, tracing, sampler, recorded) = *CASES
         .iter()
         .find(|(known, ..)| *known == name)
@@ -129,7 +134,7 @@ fn warm_up(round: &mut dyn FnMut()) {
 
 /// One round is a request for a cached product (four spans), or in the tonic cases a quote (two
 /// spans).
-fn count(name: &str, rounds: u64) -> Outcome<()> {
+fn count(name: &str, rounds: u64) -> Fallible<()> {
     let running = options(name)?.start("shop")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let mut shop = shop::routes();
@@ -154,7 +159,7 @@ fn processor_time() -> Duration {
 
 /// Serves until standard input ends. Prints the address first, and at the end the processor time in
 /// nanoseconds.
-fn serve(name: &str) -> Outcome<()> {
+fn serve(name: &str) -> Fallible<()> {
     let running = options(name)?.start("shop")?;
     let runtime = tokio::runtime::Runtime::new()?;
     let listener = runtime.block_on(tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
@@ -179,7 +184,7 @@ fn serve(name: &str) -> Outcome<()> {
 }
 
 /// The processor time of one request in nanoseconds, and the server's counts.
-fn serve_and_load(name: &str, runtime: &tokio::runtime::Runtime) -> Outcome<(f64, String)> {
+fn serve_and_load(name: &str, runtime: &tokio::runtime::Runtime) -> Fallible<(f64, String)> {
     let mut server = Command::new(std::env::current_exe()?)
         .args(["--serve", name])
         .stdin(Stdio::piped())
@@ -207,7 +212,7 @@ fn serve_and_load(name: &str, runtime: &tokio::runtime::Runtime) -> Outcome<(f64
 
 /// Requests quotes over several connections. Returns the number of responses, which include the
 /// service's own errors.
-async fn ask_all(address: SocketAddr) -> Outcome<u64> {
+async fn ask_all(address: SocketAddr) -> Fallible<u64> {
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..CONNECTIONS {
         let channel = quotes::connect(address).await?;
@@ -252,7 +257,7 @@ fn ratio(of: &[f64], to: &[f64]) -> String {
 }
 
 /// Runs and prints the cases whose names contain `only`.
-fn table(only: &str) -> Outcome<()> {
+fn table(only: &str) -> Fallible<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let chosen = || CASES.iter().enumerate().filter(|(_, (name, ..))| name.contains(only));
     let mut times = vec![Vec::new(); CASES.len()];

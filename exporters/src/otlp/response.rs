@@ -118,7 +118,7 @@ mod tests {
     /// A proxy's page once passed for a successful response.
     #[cfg(feature = "otlp-http")]
     #[test]
-    fn a_response_that_is_none_is_told() {
+    fn an_invalid_response_is_reported() {
         let told = |body: &[u8], json| {
             let delivery = of_http(&Answer { body: body.to_vec(), json }, 5);
             assert_eq!((delivery.accepted, delivery.rejected), (5, 0));

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use astracer_model::{SpanId, TraceId};
-use astracer_spool::WhenFull;
+use astracer_spool::WhenSpoolFull;
 use astracer_spool::testing::MemoryDisk;
 use astracer_testing::SplitMix;
 
@@ -67,7 +67,7 @@ impl Scripted {
 }
 
 impl Destination for Scripted {
-    fn deliver(&self, _: &[Span<'_>]) -> Delivered {
+    fn deliver(&self, _: &[Span<'_>]) -> DeliveryReport {
         unreachable!("a spool never waits")
     }
 
@@ -75,7 +75,7 @@ impl Destination for Scripted {
         let busy = |seconds| {
             let error = ExportError::new(ErrorKind::Unavailable, "t", "busy");
             let retry_in = Duration::from_secs(seconds);
-            let outcome = Delivered { error: Some(error), ..Delivered::default() };
+            let outcome = DeliveryReport { error: Some(error), ..DeliveryReport::default() };
             Attempt { outcome, settled: 0, retry_in }
         };
         let mood = *self.mood.lock().unwrap();
@@ -84,7 +84,7 @@ impl Destination for Scripted {
             Mood::Refuses => {
                 self.counter.lose(ErrorKind::Forbidden, spans.len() as u64);
                 let error = ExportError::new(ErrorKind::Forbidden, "t", "no");
-                let outcome = Delivered::lost(error, spans.len() as u64);
+                let outcome = DeliveryReport::lost(error, spans.len() as u64);
                 return Attempt { outcome, settled: spans.len(), retry_in: Duration::ZERO };
             }
             Mood::Takes => (spans.len(), 0),
@@ -99,15 +99,15 @@ impl Destination for Scripted {
         self.counter.deliver(&delivery);
         if mood == Mood::TakesHalf {
             let Attempt { outcome, retry_in, .. } = busy(1);
-            return Attempt { outcome: Delivered { delivery, ..outcome }, settled: taken, retry_in };
+            return Attempt { outcome: DeliveryReport { delivery, ..outcome }, settled: taken, retry_in };
         }
         if matches!(mood, Mood::LosesOne | Mood::LosesOneOfHalf) {
             self.counter.lose(ErrorKind::TooLarge, 1);
-            let outcome = Delivered::lost(ExportError::new(ErrorKind::TooLarge, "t", "one span"), 1);
+            let outcome = DeliveryReport::lost(ExportError::new(ErrorKind::TooLarge, "t", "one span"), 1);
             let retry_in = Duration::from_secs(u64::from(mood == Mood::LosesOneOfHalf));
-            return Attempt { outcome: Delivered { delivery, ..outcome }, settled: taken + 1, retry_in };
+            return Attempt { outcome: DeliveryReport { delivery, ..outcome }, settled: taken + 1, retry_in };
         }
-        let outcome = Delivered::delivered(delivery);
+        let outcome = DeliveryReport::delivered(delivery);
         Attempt { outcome, settled: spans.len(), retry_in: Duration::ZERO }
     }
 
@@ -291,7 +291,7 @@ fn every_span_made_arrived_waits_or_is_counted() {
         let mut random = SplitMix::new(seed);
         let mode = if seed % 2 == 0 { SpoolMode::Overflow } else { SpoolMode::Durable };
         let order = if seed % 3 == 0 { DrainOrder::NewFirst } else { DrainOrder::OldFirst };
-        let when_full = if seed % 5 < 2 { WhenFull::DropOldest } else { WhenFull::Refuse };
+        let when_full = if seed % 5 < 2 { WhenSpoolFull::DropOldest } else { WhenSpoolFull::Refuse };
         let settings = Settings::default()
             .with_segment_bytes(4_000)
             .with_max_bytes(30_000)

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use astracer_exporters::{
-    Clock, Destination, ErrorKind, Exporter, FileCompression, Files, FilesBuilder, WhenFull, spans,
+    Clock, Destination, ErrorKind, Exporter, FileCompression, Files, FilesBuilder, WhenFilesFull, spans,
 };
 use astracer_model::span::Resource;
 use astracer_model::{Problem, Sink, Span};
@@ -200,7 +200,7 @@ fn what_is_there_is_kept_if_so_asked() {
         Files::builder(folder.path())
             .with_rotate_bytes(line)
             .with_total_bytes_max(2 * line)
-            .with_when_full(WhenFull::Refuse)
+            .with_when_full(WhenFilesFull::Refuse)
     };
     let files = builder().open().unwrap();
     assert_eq!(send(&files, 0..1), Ok(()));

@@ -201,7 +201,7 @@ fn what_may_pass_is_sent_again() {
 }
 
 #[test]
-fn the_time_that_the_server_asks_for_is_told() {
+fn the_servers_requested_delay_is_reported() {
     let details = ErrorDetails::with_retry_info(Some(Duration::from_millis(86_400_007)));
     let sink = GrpcSink::new([Err(Status::with_error_details(Code::Unavailable, "restarting", details))]);
     let batch = [sample::plain(1, 1)];

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use astracer_exporters::{Counter, Destination, ExportError, Otlp, Outcome, SpoolMode, Spooled};
+use astracer_exporters::{Counter, DeliveryReport, Destination, ExportError, Otlp, SpoolMode, Spooled};
 use astracer_model::Span;
 use opentelemetry::Context;
 use tracing_core::span::{Attributes, Current, Id, Record};
@@ -54,7 +54,7 @@ impl Subscriber for Watch {
 struct Traces(Otlp);
 
 impl Destination for Traces {
-    fn deliver(&self, spans: &[Span<'_>]) -> Outcome {
+    fn deliver(&self, spans: &[Span<'_>]) -> DeliveryReport {
         MADE.lock().unwrap().push(("deliver", !Context::is_current_telemetry_suppressed()));
         self.0.deliver(spans)
     }

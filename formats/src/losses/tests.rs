@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::super::otlp::testing::{Kept, cases, spans};
+use super::super::otlp::testing::{Collected, cases, spans};
 use super::*;
 use crate::Limits;
 use astracer_model::span::{Event, Link, Resource, Scope, SpanKind, Status};
@@ -28,7 +28,7 @@ fn read_back(format: Format, span: &Span<'_>) -> Span<'static> {
     writer.trace(std::slice::from_ref(span)).expect("writing to memory succeeds");
     writer.finish().expect("writing to memory succeeds");
     drop(writer);
-    let mut kept = Kept::default();
+    let mut kept = Collected::default();
     crate::read(format, &mut &*text, &"f".into(), &Limits::default(), &mut kept);
     assert_eq!(kept.problems, [""; 0], "{format}: {}", String::from_utf8_lossy(&text));
     sorted(kept.spans.pop().expect("a span"))

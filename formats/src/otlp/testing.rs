@@ -26,7 +26,7 @@ pub(crate) fn cases(count: u32) -> ProptestConfig {
 
 /// Everything that a reader delivered for one file.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct Collected {
     pub(crate) spans: Vec<Span<'static>>,
     /// The record of each span, with its line and byte.
     pub(crate) records: Vec<(Vec<u8>, u64, u64)>,
@@ -34,7 +34,7 @@ pub(crate) struct Kept {
     pub(crate) skipped: Vec<String>,
 }
 
-impl Sink for Kept {
+impl Sink for Collected {
     fn span(&mut self, span: Span<'_>, record: Record<'_>) {
         self.spans.push(span.into_owned());
         self.records.push((record.bytes.to_vec(), record.place.line, record.place.byte));
@@ -49,7 +49,7 @@ impl Sink for Kept {
     }
 }
 
-impl Kept {
+impl Collected {
     /// Checks that exactly these spans were delivered, in any order.
     #[track_caller]
     pub(crate) fn assert_spans(mut self, expected: &[Span<'_>]) {

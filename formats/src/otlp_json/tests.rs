@@ -6,20 +6,20 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use crate::Limits;
-use crate::otlp::testing::{Kept, cases, spans};
+use crate::otlp::testing::{Collected, cases, spans};
 use astracer_model::Format;
 use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::span::{Event, Link, Resource, Scope, Span, SpanKind, Status};
 use astracer_model::time::UnixNanos;
 use astracer_model::value::{Attribute, Value};
 
-fn read(input: impl AsRef<[u8]>) -> Kept {
-    let mut kept = Kept::default();
+fn read(input: impl AsRef<[u8]>) -> Collected {
+    let mut kept = Collected::default();
     crate::read(Format::OtlpJson, &mut input.as_ref(), &"f".into(), &Limits::default(), &mut kept);
     kept
 }
 
-fn sample(name: &str) -> Kept {
+fn sample(name: &str) -> Collected {
     let path = format!("{}/tests/data/otlp_json/{name}", env!("CARGO_MANIFEST_DIR"));
     read(fs::read(path).expect("the sample is there"))
 }
@@ -491,7 +491,7 @@ fn layouts() -> Vec<String> {
 }
 
 /// The spans whose text ends at or before a byte.
-fn before(whole: &Kept, end: usize) -> Vec<SpanId> {
+fn before(whole: &Collected, end: usize) -> Vec<SpanId> {
     let ends = whole.records.iter().map(|(bytes, _, start)| *start as usize + bytes.len());
     whole.spans.iter().zip(ends).filter(|&(_, at)| at <= end).map(|(span, _)| span.span_id).collect()
 }
@@ -538,7 +538,7 @@ fn a_resource_over_the_limit_gives_the_spans_before_the_limit() {
         // Up to the second resource, whose first span is at least partly beyond the limit of some
         // of these.
         for limit in 200..text.len() / 2 {
-            let mut kept = Kept::default();
+            let mut kept = Collected::default();
             let limits = Limits { record_bytes_max: limit, ..Limits::default() };
             crate::read(Format::OtlpJson, &mut text.as_bytes(), &"f".into(), &limits, &mut kept);
             let first = text.find('[').expect("a list") + 1;

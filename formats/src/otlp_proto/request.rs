@@ -1,7 +1,7 @@
 //! An export request in progress: each span is written at once after the others of its resource and
 //! scope.
 
-use super::write::{self, Room};
+use super::write::{self, LengthPrefix};
 use crate::otlp::gathered::{Gathered, OfResource, OfScope};
 use astracer_model::span::Span;
 
@@ -38,7 +38,7 @@ impl Request {
             return;
         }
         out.reserve(self.bytes());
-        let request = Room::leave(out, self.bytes());
+        let request = LengthPrefix::leave(out, self.bytes());
         for OfResource { resource, scopes } in self.gathered.resources() {
             let bytes = scopes.iter().map(|scope| scope.spans.len()).sum();
             write::resource_spans(out, resource, bytes, |out| {

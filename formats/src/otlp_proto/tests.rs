@@ -7,7 +7,7 @@ use prost::Message as _;
 
 use super::{otlp_size, write_request};
 use crate::Limits;
-use crate::otlp::testing::{Kept, cases, spans};
+use crate::otlp::testing::{Collected, cases, spans};
 use astracer_model::Format;
 use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::span::Span;
@@ -274,13 +274,13 @@ fn request(spans: &[Span<'_>]) -> proto::Request {
     proto::Request { resource_spans: spans.iter().map(unit).collect() }
 }
 
-fn read_with(input: &[u8], limits: &Limits) -> Kept {
-    let mut kept = Kept::default();
+fn read_with(input: &[u8], limits: &Limits) -> Collected {
+    let mut kept = Collected::default();
     crate::read(Format::OtlpProto, &mut &*input, &"f".into(), limits, &mut kept);
     kept
 }
 
-fn read(input: impl AsRef<[u8]>) -> Kept {
+fn read(input: impl AsRef<[u8]>) -> Collected {
     read_with(input.as_ref(), &Limits::default())
 }
 

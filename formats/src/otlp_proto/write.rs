@@ -266,27 +266,27 @@ pub(super) fn message(out: &mut Vec<u8>, number: u8, fields: impl FnOnce(&mut Ve
     if len < 0x80 {
         out[start - 1] = len as u8;
     } else {
-        Room { start, bytes: 1 }.fill(out);
+        LengthPrefix { start, bytes: 1 }.fill(out);
     }
 }
 
 /// Like [`message`], for a message with at least `len_min` bytes.
 fn long_message(out: &mut Vec<u8>, number: u8, len_min: usize, fields: impl FnOnce(&mut Vec<u8>)) {
     out.push(tag(number, LEN));
-    let room = Room::leave(out, len_min);
+    let room = LengthPrefix::leave(out, len_min);
     fields(out);
     room.fill(out);
 }
 
 /// Space reserved for a length before its message.
-pub(super) struct Room {
+pub(super) struct LengthPrefix {
     /// The start of the message.
     start: usize,
     /// The number of bytes reserved before it.
     bytes: usize,
 }
 
-impl Room {
+impl LengthPrefix {
     /// Reserves space for the length of a message with at least `len_min` bytes.
     pub(super) fn leave(out: &mut Vec<u8>, len_min: usize) -> Self {
         let (_, bytes) = varint::encode(len_min as u64);

@@ -5,7 +5,7 @@ use super::super::loss::{Found, Loss, any_changes_in_json};
 use super::super::otel_tags;
 use super::super::plain_json::text_of;
 use super::endpoint::{Endpoint, is_local, peer_port};
-use super::span::tells_of_resource;
+use super::span::is_resource_attribute;
 use super::{DEBUG, MORE_PARENTS, link};
 use astracer_model::span::{ErrorTag, ScopeTags, Span};
 use astracer_model::value::{Attribute, Value};
@@ -34,7 +34,7 @@ pub(crate) fn losses(span: &Span<'_>, found: &mut Found) {
         } else if !(attribute.key == DEBUG && matches!(attribute.value, Value::Bool(_))) {
             let typed = attribute.value.as_str().is_none() && !is_remote_port(attribute, span);
             found.add_if(Loss::AttributeType, typed);
-            found.add_if(Loss::AttributeMoved, tells_of_resource(&attribute.key));
+            found.add_if(Loss::AttributeMoved, is_resource_attribute(&attribute.key));
             if keeps_error || keeps_older(attribute, span) {
                 found.add_if(Loss::AttributeRepeated, !keys.insert(&attribute.key));
             } else {
@@ -53,7 +53,7 @@ pub(crate) fn losses(span: &Span<'_>, found: &mut Found) {
             found.add_if(Loss::AttributeRepeated, !local.insert(&attribute.key));
         } else {
             found.as_text(std::slice::from_ref(attribute));
-            found.add_if(Loss::AttributeMoved, !tells_of_resource(&attribute.key));
+            found.add_if(Loss::AttributeMoved, !is_resource_attribute(&attribute.key));
             tag(attribute, &mut keys, found);
         }
     }

@@ -136,7 +136,7 @@ fn tags<'a>(cursor: &mut Cursor<'a>, attributes: &mut Vec<Attribute<'a>>) -> Res
 }
 
 /// Returns true for the name of an attribute that belongs to a resource.
-pub(super) fn tells_of_resource(key: &str) -> bool {
+pub(super) fn is_resource_attribute(key: &str) -> bool {
     // Cheap test first: most keys do not start with the first letter of a namespace.
     let is_first = |name: &str| key.as_bytes().get(name.len()) == Some(&b'.') && key.starts_with(name);
     matches!(key.as_bytes().first(), Some(b'c' | b'd' | b'h' | b'k' | b'o' | b'p' | b's' | b't'))
@@ -149,8 +149,9 @@ fn resource<'a>(
     attributes: &mut Vec<Attribute<'a>>,
     resources: &mut Reuse<Resource>,
 ) -> Arc<Resource> {
-    let tells =
-        |attribute: &Attribute<'_>| attribute.value.as_str().is_some() && tells_of_resource(&attribute.key);
+    let tells = |attribute: &Attribute<'_>| {
+        attribute.value.as_str().is_some() && is_resource_attribute(&attribute.key)
+    };
     let told: Vec<_> = attributes.extract_if(.., |attribute| tells(attribute)).collect();
     let port = local.port.to_le_bytes();
     let mut texts: SmallVec<[&[u8]; 16]> =

@@ -34,13 +34,13 @@ pub(super) fn check(data: &[u8]) {
 }
 
 #[derive(Debug, Default, PartialEq)]
-struct Seen {
+struct Collected {
     spans: u64,
     problems: Vec<Problem>,
     skipped: Vec<(Arc<str>, String)>,
 }
 
-impl Sink for Seen {
+impl Sink for Collected {
     fn span(&mut self, _span: Span<'_>, _record: Record<'_>) {
         self.spans += 1;
     }
@@ -54,8 +54,8 @@ impl Sink for Seen {
     }
 }
 
-fn read(path: &std::path::Path, options: &Options) -> (Result<Summary, String>, Seen) {
-    let mut seen = Seen::default();
+fn read(path: &std::path::Path, options: &Options) -> (Result<Summary, String>, Collected) {
+    let mut seen = Collected::default();
     let result = source::read(path, options, &mut seen);
     (result.map_err(|error| error.to_string()), seen)
 }

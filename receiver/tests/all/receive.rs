@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use astracer_exporters::spool::Settings;
 use astracer_exporters::{
-    Compression, Destination, ErrorKind, Files, Otlp, Protocol, Retry, Spooled, WhenFull,
+    Compression, Destination, ErrorKind, Files, Otlp, Protocol, Retry, Spooled, WhenFilesFull,
 };
 use astracer_formats::{otlp_json, otlp_proto};
 use astracer_model::{Problem, Sink, Span, SpanId, TraceId};
@@ -19,9 +19,9 @@ use astracer_recording::source::{self, Options};
 use crate::sample;
 
 #[derive(Default)]
-struct Kept(Vec<Span<'static>>);
+struct CollectedSpans(Vec<Span<'static>>);
 
-impl Sink for Kept {
+impl Sink for CollectedSpans {
     fn span(&mut self, span: Span<'_>, _record: astracer_model::sink::Record<'_>) {
         self.0.push(span.into_owned());
     }
@@ -36,13 +36,13 @@ impl Sink for Kept {
 }
 
 fn recorded(folder: &Path) -> Vec<Span<'static>> {
-    let mut kept = Kept::default();
+    let mut kept = CollectedSpans::default();
     source::read(folder, &Options::default(), &mut kept).expect("there are files");
     kept.0
 }
 
 pub(crate) fn receiver(folder: &Path, limits: Limits, bytes_max: u64) -> Receiver {
-    let files = Files::builder(folder).with_total_bytes_max(bytes_max).with_when_full(WhenFull::Refuse);
+    let files = Files::builder(folder).with_total_bytes_max(bytes_max).with_when_full(WhenFilesFull::Refuse);
     let files = files.open().expect("a writable folder");
     Receiver::start(&["127.0.0.1:0".parse().expect("an address")], limits, files).expect("a free port")
 }
@@ -197,7 +197,7 @@ fn full_files_make_senders_wait() {
     assert!(answer.contains("retry-after: 30"), "{answer}");
     assert!(receiver.total_bytes() <= 1_000);
     let received = receiver.stop().expect("the files can be completed");
-    assert_eq!((received.spans, received.refused(Refusal::NoRoom)), (1, 1));
+    assert_eq!((received.spans, received.refused(Refusal::Overloaded)), (1, 1));
     assert_eq!(recorded(folder.path()).len(), 1);
 }
 
@@ -374,7 +374,7 @@ fn what_one_address_sends_leaves_room_for_another() {
     for stream in &mut greedy {
         all_but_the_end(stream, 900_000);
     }
-    let refused = || receiver.received().refused(Refusal::NoRoom);
+    let refused = || receiver.received().refused(Refusal::Overloaded);
     let begun = std::time::Instant::now();
     while refused() < 2 {
         assert!(begun.elapsed() < Duration::from_secs(60), "{} refused", refused());
@@ -506,13 +506,13 @@ fn refusals_over_grpc_have_their_codes() {
         "{error}"
     );
     let received = receiver.stop().expect("the files can be completed");
-    assert_eq!((received.refused(Refusal::TooLarge), received.refused(Refusal::NoRoom)), (2, 1));
+    assert_eq!((received.refused(Refusal::TooLarge), received.refused(Refusal::Overloaded)), (2, 1));
 }
 
 /// Makes a receiver that forwards to `backend` through a spool of at most `spool_bytes`.
 fn forwarding(folder: &Path, files_bytes: u64, spool_bytes: u64, backend: SocketAddr) -> Receiver {
     let files = Files::builder(folder.join("files")).with_total_bytes_max(files_bytes);
-    let files = files.with_when_full(WhenFull::Refuse).open().expect("a writable folder");
+    let files = files.with_when_full(WhenFilesFull::Refuse).open().expect("a writable folder");
     let otlp =
         Otlp::builder().with_endpoint(format!("http://{backend}")).with_protocol(Protocol::HttpProtobuf);
     let spool = Spooled::builder(folder.join("spool"))

@@ -191,7 +191,7 @@ impl Meter {
     /// Clamps the bucket's debt to what it can hold under another allowance. Otherwise, units used
     /// at a slow rate would have to come back at that rate before the new allowance admits
     /// anything.
-    pub fn owes_at_most(&self, allowance: &Allowance, now: Nanos) {
+    pub fn clamp_debt(&self, allowance: &Allowance, now: Nanos) {
         self.clip(&Bucket::new(*allowance), now);
     }
 

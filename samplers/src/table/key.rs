@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_keys_apart_in_each_byte() {
+    fn distinguishes_keys_in_each_byte() {
         for length in [1, 7, 8, 9, 20, 80, 81, 87, 88, 89, 200] {
             let key = "k".repeat(length);
             let held = Key::new();

@@ -8,7 +8,7 @@ use crate::config_error::ConfigError;
 /// The dropped traces that are recorded, so that a policy may still keep them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Provisional {
+pub enum ProvisionalMode {
     /// None, so policies have nothing to keep.
     Never,
     /// The traces of armed keys. A key is armed for ten seconds after something went wrong in it
@@ -21,9 +21,12 @@ pub enum Provisional {
     Always,
 }
 
-impl Provisional {
-    const NAMES: [(&'static str, Provisional); 3] =
-        [("never", Provisional::Never), ("armed", Provisional::Armed), ("always", Provisional::Always)];
+impl ProvisionalMode {
+    const NAMES: [(&'static str, ProvisionalMode); 3] = [
+        ("never", ProvisionalMode::Never),
+        ("armed", ProvisionalMode::Armed),
+        ("always", ProvisionalMode::Always),
+    ];
 
     /// The name.
     pub fn name(self) -> &'static str {
@@ -31,13 +34,13 @@ impl Provisional {
     }
 }
 
-impl fmt::Display for Provisional {
+impl fmt::Display for ProvisionalMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Provisional {
+impl FromStr for ProvisionalMode {
     type Err = ConfigError;
 
     fn from_str(text: &str) -> Result<Self, ConfigError> {

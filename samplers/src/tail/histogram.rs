@@ -151,7 +151,7 @@ impl Histogram {
         if self.used == 0 {
             (self.first, self.used) = (at, 1);
         } else if at < self.first || at >= self.first + self.used as i32 {
-            at >>= self.make_room(at);
+            at >>= self.merge_for(at);
             let below = (self.first - at).max(0) as usize;
             if below > 0 {
                 self.buckets.copy_within(..self.used, below);
@@ -165,7 +165,7 @@ impl Histogram {
     }
 
     /// Lowers the scale until this bucket fits in with those in use; returns by how much.
-    fn make_room(&mut self, at: i32) -> u32 {
+    fn merge_for(&mut self, at: i32) -> u32 {
         let (mut low, mut high) = (self.first.min(at), (self.first + self.used as i32 - 1).max(at));
         let mut steps = 0;
         while (high - low) as usize >= BUCKETS {

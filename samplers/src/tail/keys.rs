@@ -5,7 +5,7 @@
 //! as long as the sampler lives; readers take no lock. Counts are split into shards, each behind a
 //! lock that is held for some ten nanoseconds.
 
-use super::arming::Provisional;
+use super::arming::ProvisionalMode;
 use super::budget::Meters;
 use super::exemplars::{Exemplar, Exemplars};
 use super::histogram::Histogram;
@@ -153,7 +153,7 @@ pub(super) struct Record {
     pub(super) meters: Box<[Meters]>,
 }
 
-const MODES: [Provisional; 3] = [Provisional::Never, Provisional::Armed, Provisional::Always];
+const MODES: [ProvisionalMode; 3] = [ProvisionalMode::Never, ProvisionalMode::Armed, ProvisionalMode::Always];
 
 /// Whether the time until which a key is armed is so far in the future that it is from before the
 /// clock was set back.
@@ -167,7 +167,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Record {
-    fn new(key: Option<&str>, mode: Provisional, shape: &Shape) -> Self {
+    fn new(key: Option<&str>, mode: ProvisionalMode, shape: &Shape) -> Self {
         let record = Record {
             key: key.map(Box::from),
             shards: (0..shape.shards.next_power_of_two()).map(|_| OnceLock::new()).collect(),
@@ -187,17 +187,17 @@ impl Record {
     }
 
     #[inline]
-    pub(super) fn mode(&self) -> Provisional {
+    pub(super) fn mode(&self) -> ProvisionalMode {
         match self.mode.load(Ordering::Relaxed) {
-            0 => Provisional::Never,
-            1 => Provisional::Armed,
-            _ => Provisional::Always,
+            0 => ProvisionalMode::Never,
+            1 => ProvisionalMode::Armed,
+            _ => ProvisionalMode::Always,
         }
     }
 
     /// Relaxed, as for the times and counts beside it: each is a value of its own, and publishes no
     /// other memory.
-    pub(super) fn set_mode(&self, mode: Provisional) {
+    pub(super) fn set_mode(&self, mode: ProvisionalMode) {
         let place = MODES.iter().position(|known| *known == mode).unwrap_or_default();
         self.mode.store(place as u64, Ordering::Relaxed);
     }
@@ -341,36 +341,36 @@ pub(super) struct Shape {
 }
 
 /// A key's hash and record, once the place is taken.
-type Place = OnceLock<Box<(u64, Record)>>;
+type RecordSlot = OnceLock<Box<(u64, Record)>>;
 
 #[derive(Debug)]
 pub(super) struct Keys {
     shape: Shape,
     others: Record,
     /// At least [`PLACES`] times as many as keys.
-    places: Box<[Place]>,
+    slots: Box<[RecordSlot]>,
     keys_max: u64,
     /// The number of keys with a record, each counted after its place is set.
     taken: AtomicU64,
     /// Held while a record is created.
     making: Mutex<()>,
-    mode: Provisional,
-    mode_by_key: Arc<[(String, Provisional)]>,
+    mode: ProvisionalMode,
+    mode_by_key: Arc<[(String, ProvisionalMode)]>,
 }
 
 impl Keys {
     pub(super) fn new(
         keys_max: usize,
         shape: Shape,
-        mode: Provisional,
-        by_key: &[(String, Provisional)],
+        mode: ProvisionalMode,
+        by_key: &[(String, ProvisionalMode)],
     ) -> Self {
         // Named keys get a record regardless of the number of others.
         let keys_max = keys_max.saturating_add(by_key.len()).min(1 << 20);
         let keys = Keys {
             others: Record::new(None, mode, &shape),
             shape,
-            places: (0..(PLACES * keys_max).next_power_of_two()).map(|_| OnceLock::new()).collect(),
+            slots: (0..(PLACES * keys_max).next_power_of_two()).map(|_| OnceLock::new()).collect(),
             keys_max: keys_max as u64,
             taken: AtomicU64::new(0),
             making: Mutex::new(()),
@@ -388,7 +388,7 @@ impl Keys {
 
     #[inline]
     pub(super) fn record(&self, key: KeyNumber) -> &Record {
-        let place = (key.0 as usize).checked_sub(1).and_then(|place| self.places.get(place)?.get());
+        let place = (key.0 as usize).checked_sub(1).and_then(|place| self.slots.get(place)?.get());
         place.map_or(&self.others, |place| &place.1)
     }
 
@@ -397,10 +397,10 @@ impl Keys {
     pub(super) fn number(&self, key: &str) -> KeyNumber {
         let key = cut(key);
         let hash = hash_of(key);
-        let mask = self.places.len() - 1;
+        let mask = self.slots.len() - 1;
         for probe in 0..PROBES {
             let at = (hash as usize).wrapping_add(probe) & mask;
-            let found = match self.places[at].get() {
+            let found = match self.slots[at].get() {
                 Some(found) => found,
                 None => match self.make(at, hash, key) {
                     Some(made) => made,
@@ -420,21 +420,21 @@ impl Keys {
     fn make(&self, at: usize, hash: u64, key: &str) -> Option<&(u64, Record)> {
         if self.taken.load(Ordering::Acquire) < self.keys_max {
             let _making = lock(&self.making);
-            if self.taken.load(Ordering::Relaxed) < self.keys_max && self.places[at].get().is_none() {
+            if self.taken.load(Ordering::Relaxed) < self.keys_max && self.slots[at].get().is_none() {
                 let own = self.mode_by_key.iter().find(|(known, _)| cut(known) == key);
                 let mode = own.map_or(self.mode, |own| own.1);
-                let _ = self.places[at].set(Box::new((hash, Record::new(Some(key), mode, &self.shape))));
+                let _ = self.slots[at].set(Box::new((hash, Record::new(Some(key), mode, &self.shape))));
                 // Release pairs with the Acquire load above: a thread that sees the limit reached
                 // also sees every record.
                 self.taken.fetch_add(1, Ordering::Release);
             }
         }
-        self.places[at].get().map(Box::as_ref)
+        self.slots[at].get().map(Box::as_ref)
     }
 
     /// All records; the one for keys without their own is last.
     fn records(&self) -> impl Iterator<Item = &Record> {
-        self.places.iter().filter_map(OnceLock::get).map(|place| &place.1).chain([&self.others])
+        self.slots.iter().filter_map(OnceLock::get).map(|place| &place.1).chain([&self.others])
     }
 
     pub(super) fn each(&self, f: impl FnMut(&Record)) {

@@ -6,12 +6,12 @@ use loom::thread;
 
 use super::keys::{KeyNumber, Keys, Shape};
 use super::shapes::Shapes;
-use super::{Ended, Provisional};
+use super::{Ended, ProvisionalMode};
 use crate::nanos::Nanos;
 
 fn keys(keys_max: usize) -> Arc<Keys> {
     let shape = Shape { shards: 1, quantiles: Box::default(), rules: 0 };
-    Arc::new(Keys::new(keys_max, shape, Provisional::Armed, &[]))
+    Arc::new(Keys::new(keys_max, shape, ProvisionalMode::Armed, &[]))
 }
 
 /// Two threads meet a new key: it gets one record, with both of their counts.

@@ -1,7 +1,7 @@
 //! Applies the policies to traces.
 
 use super::Tail;
-use super::arming::Provisional;
+use super::arming::ProvisionalMode;
 use super::budget::{self, Meters};
 use super::exemplars::Exemplar;
 use super::keys::{ARMED_MAX, KeyNumber, KeyOutcomes, Keys, Shape};
@@ -145,7 +145,7 @@ struct Counts {
 
 /// A policy with its state.
 #[derive(Debug)]
-struct Asked {
+struct PolicyState {
     rule: Rule,
     /// This process's share of the rule's budget.
     budget: Cap,
@@ -159,7 +159,7 @@ struct Asked {
 /// threads.
 #[derive(Debug)]
 pub struct TailSampler {
-    asked: Box<[Asked]>,
+    policies: Box<[PolicyState]>,
     keys: Keys,
     /// `None` if no policy uses shapes.
     shapes: Option<Shapes>,
@@ -171,7 +171,7 @@ impl TailSampler {
     /// A sampler for these settings. The caller implements the ring and its hold time.
     pub fn new(tail: &Tail, limits: Limits) -> Self {
         let mut quantiles = Vec::new();
-        let asked: Box<[_]> = tail
+        let policies: Box<[_]> = tail
             .rules
             .iter()
             .map(|rule| {
@@ -179,7 +179,7 @@ impl TailSampler {
                 if let Policy::Slow(Slow::Quantile(of)) = rule.policy {
                     quantiles.push(of);
                 }
-                Asked {
+                PolicyState {
                     rule: rule.clone(),
                     budget: rule.budget.own_share(),
                     quantile,
@@ -193,10 +193,11 @@ impl TailSampler {
             _ => None,
         });
         let is_odd = tail.rules.iter().any(|rule| rule.policy == Policy::Odd);
-        let shape = Shape { shards: limits.shards.max(1), quantiles: quantiles.into(), rules: asked.len() };
+        let shape =
+            Shape { shards: limits.shards.max(1), quantiles: quantiles.into(), rules: policies.len() };
         TailSampler {
             slow_than: slow_than.min().unwrap_or(Nanos::new(u64::MAX)),
-            asked,
+            policies,
             keys: Keys::new(limits.keys, shape, tail.provisional, &tail.provisional_by_key),
             shapes: is_odd.then(|| Shapes::new(limits.shapes)),
         }
@@ -215,7 +216,7 @@ impl TailSampler {
 
     /// Which dropped traces of this key are recorded.
     #[inline]
-    pub fn provisional(&self, key: KeyNumber) -> Provisional {
+    pub fn provisional(&self, key: KeyNumber) -> ProvisionalMode {
         self.keys.record(key).mode()
     }
 
@@ -224,9 +225,9 @@ impl TailSampler {
     pub fn is_recorded(&self, key: KeyNumber, randomness: Randomness, now: Nanos) -> bool {
         let record = self.keys.record(key);
         match record.mode() {
-            Provisional::Never => false,
-            Provisional::Always => true,
-            Provisional::Armed => {
+            ProvisionalMode::Never => false,
+            ProvisionalMode::Always => true,
+            ProvisionalMode::Armed => {
                 // This tests the low bits; the head sampler dropped the trace by the high ones.
                 record.is_armed(now) || randomness.get().is_multiple_of(SHARE) || record.is_early(FIRST)
             }
@@ -282,12 +283,12 @@ impl TailSampler {
         // would leave its shape odd.
         let is_odd =
             self.shapes.as_ref().is_some_and(|shapes| shapes.is_new(trace.key.0, trace.shape, trace.now));
-        for (at, asked) in self.asked.iter().enumerate() {
-            let wants = match &asked.rule.policy {
+        for (at, state) in self.policies.iter().enumerate() {
+            let wants = match &state.rule.policy {
                 Policy::Error(severity) => trace.severity >= *severity,
                 Policy::Slow(Slow::Than(duration)) => trace.duration > *duration,
                 Policy::Slow(Slow::Quantile(_)) => {
-                    let is_slow = || trace.duration > record.slow_from(asked.quantile);
+                    let is_slow = || trace.duration > record.slow_from(state.quantile);
                     // A trace with an open root has not been counted, so its key's threshold may be
                     // old.
                     is_slow() && {
@@ -304,13 +305,13 @@ impl TailSampler {
             if !wants {
                 continue;
             }
-            let of_key = record.meters.get(at).unwrap_or(&asked.meters);
-            if budget::admit(&asked.budget, &asked.meters, of_key, trace.bytes, trace.now) {
-                asked.counts.kept.fetch_add(1, Ordering::Relaxed);
-                asked.counts.kept_bytes.fetch_add(trace.bytes, Ordering::Relaxed);
+            let of_key = record.meters.get(at).unwrap_or(&state.meters);
+            if budget::admit(&state.budget, &state.meters, of_key, trace.bytes, trace.now) {
+                state.counts.kept.fetch_add(1, Ordering::Relaxed);
+                state.counts.kept_bytes.fetch_add(trace.bytes, Ordering::Relaxed);
                 return Decided::Kept(at);
             }
-            asked.counts.refused.fetch_add(1, Ordering::Relaxed);
+            state.counts.refused.fetch_add(1, Ordering::Relaxed);
             refused = refused.or(Some(at));
         }
         refused.map_or(Decided::Unwanted, Decided::Refused)
@@ -319,18 +320,18 @@ impl TailSampler {
     /// Whether another span of this size may be kept with its trace, which the policy at this index
     /// kept. Takes the bytes from the rest of that policy's budget.
     pub fn may_follow(&self, policy: usize, key: KeyNumber, bytes: u64, now: Nanos) -> bool {
-        let Some(asked) = self.asked.get(policy) else { return false };
-        let of_key = self.keys.record(key).meters.get(policy).unwrap_or(&asked.meters);
-        let may = budget::admit_bytes(&asked.budget, &asked.meters, of_key, bytes, now);
+        let Some(state) = self.policies.get(policy) else { return false };
+        let of_key = self.keys.record(key).meters.get(policy).unwrap_or(&state.meters);
+        let may = budget::admit_bytes(&state.budget, &state.meters, of_key, bytes, now);
         if may {
-            asked.counts.kept_bytes.fetch_add(bytes, Ordering::Relaxed);
+            state.counts.kept_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
         may
     }
 
     /// The policies, in their order.
     pub fn rules(&self) -> impl ExactSizeIterator<Item = &Rule> {
-        self.asked.iter().map(|asked| &asked.rule)
+        self.policies.iter().map(|state| &state.rule)
     }
 
     /// Whether a policy wants traces of this severity.
@@ -352,7 +353,7 @@ impl TailSampler {
     }
 
     /// Changes which dropped traces of a key are recorded. Returns whether the key is known.
-    pub fn set_provisional(&self, key: &str, provisional: Provisional) -> bool {
+    pub fn set_provisional(&self, key: &str, provisional: ProvisionalMode) -> bool {
         self.keys.find(key).map(|record| record.set_mode(provisional)).is_some()
     }
 
@@ -364,14 +365,14 @@ impl TailSampler {
     /// Counts of the policies, in their order.
     pub fn counts(&self) -> Vec<PolicyCounts> {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let of = |Asked { rule, counts, .. }: &Asked| PolicyCounts {
+        let of = |PolicyState { rule, counts, .. }: &PolicyState| PolicyCounts {
             policy: rule.policy.to_string(),
             budget: rule.budget.to_string(),
             kept: read(&counts.kept),
             kept_bytes: read(&counts.kept_bytes),
             refused: read(&counts.refused),
         };
-        self.asked.iter().map(of).collect()
+        self.policies.iter().map(of).collect()
     }
 
     /// The number of shapes that were evicted within their hour because the table was full. Such a

@@ -16,6 +16,7 @@ pub(crate) fn default_sampler() -> Config {
     DEFAULT_SAMPLER.parse().unwrap_or(Config::Always)
 }
 
+/// # Caps, budgets and records of decisions
 impl Builder {
     /// Limits the memory of the sampler.
     pub fn with_sampler_limits(mut self, limits: Limits) -> Self {

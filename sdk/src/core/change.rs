@@ -8,7 +8,7 @@ use tracing_core::{Event, Metadata};
 use super::Core;
 #[cfg(feature = "bridge")]
 use super::context::LiveSpan;
-use super::context::of_lost;
+use super::context::of_entryless;
 use crate::record::{Body, EventTime, Fields};
 use crate::settings::{ContextMode, SpanLimits};
 use crate::stack;
@@ -78,7 +78,7 @@ impl Core {
     pub(crate) fn event(&self, event: &Event<'_>) {
         let id = if event.is_contextual() {
             match stack::innermost(self.number()) {
-                Some(inside) if !(inside.is_dropped || inside.is_lost) && inside.entry != 0 => {
+                Some(inside) if !(inside.is_dropped || inside.is_entryless) && inside.entry != 0 => {
                     Id::from_u64(inside.entry)
                 }
                 Some(inside) if inside.is_dropped => return self.note_dropped_event(event, inside.entry),
@@ -147,12 +147,12 @@ impl Core {
     /// The context of a span, for propagation to the processes that it calls. A local root is
     /// decided.
     ///
-    /// `above_lost` is called if the span has no entry: see [`above`](crate::above).
-    pub(crate) fn context_to_call(&self, id: &Id, above_lost: impl FnOnce() -> Option<u64>) -> Context {
+    /// `stand_in_of` is called if the span has no entry: see [`entryless`](crate::entryless).
+    pub(crate) fn context_to_call(&self, id: &Id, stand_in_of: impl FnOnce() -> Option<u64>) -> Context {
         let found = self.find(id);
         let entry = match found {
             Some(entry) => entry,
-            None => match above_lost().filter(|_| self.has_refused()) {
+            None => match stand_in_of().filter(|_| self.has_refused()) {
                 None => return Context::new(),
                 Some(above) => match self.find_id(above) {
                     Some(entry) => entry,
@@ -163,7 +163,7 @@ impl Core {
         };
         self.started(entry);
         let context = self.context(entry);
-        let context = if found.is_some() { context } else { context.as_ref().map(of_lost) };
+        let context = if found.is_some() { context } else { context.as_ref().map(of_entryless) };
         context.unwrap_or_else(|| {
             // Contexts are off, but the caller needs the ids.
             let ids = if entry.phase() == Phase::Kept { self.ids_to_call(entry) } else { None };
@@ -175,10 +175,10 @@ impl Core {
 /// For the bridge, which implements tracing-opentelemetry's trait.
 #[cfg(feature = "bridge")]
 impl Core {
-    pub(crate) fn view(&self, id: &Id, above_lost: impl FnOnce() -> Option<u64>) -> View {
+    pub(crate) fn view(&self, id: &Id, stand_in_of: impl FnOnce() -> Option<u64>) -> View {
         match self.base_of_unstarted(id) {
             Some(base) => View::Undecided(base),
-            None => View::Decided(self.context_to_call(id, above_lost)),
+            None => View::Decided(self.context_to_call(id, stand_in_of)),
         }
     }
 

@@ -12,7 +12,7 @@ use super::{Core, known};
 use crate::record::{Body, EventTime};
 use crate::settings::{ContextMode, SpanLimits};
 use crate::stack;
-use crate::table::{BASE_CURRENT, CONTEXT, Entry, Kept, Phase, STATE};
+use crate::table::{BASE_CURRENT, CONTEXT, Entry, KeptSpan, Phase, STATE};
 use crate::thread;
 
 impl Core {
@@ -103,7 +103,7 @@ impl Core {
         self.make_context(base, entry, &kept(entry))
     }
 
-    pub(super) fn make_context(&self, base: &Context, entry: &Entry, kept: &Kept) -> Option<Context> {
+    pub(super) fn make_context(&self, base: &Context, entry: &Entry, kept: &KeptSpan) -> Option<Context> {
         let ids = self.span_context(entry, kept);
         match self.settings().context {
             ContextMode::Off => None,
@@ -112,7 +112,7 @@ impl Core {
         }
     }
 
-    fn span_context(&self, entry: &Entry, kept: &Kept) -> SpanContext {
+    fn span_context(&self, entry: &Entry, kept: &KeptSpan) -> SpanContext {
         let state = if entry.has(STATE) { entry.extra().state.to_api() } else { TraceState::NONE };
         SpanContext::new(kept.trace_id, kept.span_id, kept.trace_flags, false, state)
     }
@@ -149,8 +149,8 @@ impl Core {
 }
 
 /// The values that go into a started span's context.
-fn kept(entry: &Entry) -> Kept {
-    Kept {
+fn kept(entry: &Entry) -> KeptSpan {
+    KeptSpan {
         trace: entry.trace(),
         trace_id: entry.trace_id(),
         trace_flags: entry.trace_flags(),
@@ -168,7 +168,7 @@ pub(super) fn of_dropped(base: &Context, ids: SpanContext) -> Context {
 
 /// The context of a span without an entry, made from that of the span that stands in for it. It has
 /// that span's ids, and records nothing.
-pub(super) fn of_lost(above: &Context) -> Context {
+pub(super) fn of_entryless(above: &Context) -> Context {
     above.with_remote_span_context(above.span().span_context().clone())
 }
 

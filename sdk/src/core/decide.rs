@@ -13,12 +13,12 @@ use super::Core;
 use super::begin::NO_PARENT;
 use super::context::of_dropped;
 use crate::clock::Ticks;
-use crate::decider::Outcome;
+use crate::decider::RootDecision;
 use crate::key::{Lookup, Root};
 use crate::record::Body;
 use crate::settings::ContextMode;
 use crate::stats::{Counted, Loss};
-use crate::table::{BODY, Claim, Entry, HELD, Kept, Pending, Phase};
+use crate::table::{BODY, Claim, Entry, HELD, KeptSpan, Pending, Phase};
 use crate::traces::TraceRef;
 
 /// Random parts of a local root's ids. They are drawn before the entry is claimed, because the
@@ -59,7 +59,7 @@ impl Core {
         };
         let Some(claim) = entry.claim(Phase::Undecided) else { return };
         if entry.flags() & HELD == 0 && self.shared.decider.key().is_name_only() {
-            let outcome = self.outcome(|| {
+            let decision = self.decision(|| {
                 self.shared.decider.ask_by_name(
                     metadata,
                     drawn.trace_id,
@@ -67,20 +67,20 @@ impl Core {
                     &self.shared.counters,
                 )
             });
-            let slot = self.slot_if_recorded(&outcome, drawn.trace_id, entry.began());
-            if !outcome.keep && slot.is_none() {
-                self.note_root(entry, outcome.key);
+            let slot = self.slot_if_recorded(&decision, drawn.trace_id, entry.began());
+            if !decision.keep && slot.is_none() {
+                self.note_root(entry, decision.key);
                 return claim.drop_trace(drawn.trace_id, drawn.span_id, ids.flags());
             }
-            return self.keep(claim, &drawn, &NO_PARENT, (outcome, slot), None);
+            return self.keep(claim, &drawn, &NO_PARENT, (decision, slot), None);
         }
         self.decide_with_extra(claim, metadata, &drawn, key.as_deref());
     }
 
     /// After the shutdown every trace is dropped.
-    pub(super) fn outcome(&self, ask: impl FnOnce() -> Outcome) -> Outcome {
+    pub(super) fn decision(&self, ask: impl FnOnce() -> RootDecision) -> RootDecision {
         if self.is_closed() {
-            return Outcome::DROP;
+            return RootDecision::DROP;
         }
         ask()
     }
@@ -97,7 +97,7 @@ impl Core {
         let pending = extra.pending.take();
         let parent = pending.as_ref().map_or(&NO_PARENT, |pending| &pending.parent);
         let trace_id = if parent.is_valid() { parent.trace_id() } else { drawn.trace_id };
-        let outcome = self.outcome(|| {
+        let decision = self.decision(|| {
             self.ask(extra.body.as_deref(), pending.as_deref(), metadata, entry.began(), trace_id, key)
         });
         // Only a base with a parent, baggage or suppression has to be kept.
@@ -105,24 +105,24 @@ impl Core {
             .as_ref()
             .map(|pending| &pending.base)
             .filter(|base| parent.is_valid() || !base.baggage().is_empty() || base.is_telemetry_suppressed());
-        let slot = self.slot_if_recorded(&outcome, trace_id, entry.began());
-        if outcome.keep || slot.is_some() {
+        let slot = self.slot_if_recorded(&decision, trace_id, entry.began());
+        if decision.keep || slot.is_some() {
             drop(extra);
             let base = base.cloned();
-            self.keep(claim, &Drawn { trace_id, ..*drawn }, parent, (outcome, slot), base.as_ref());
+            self.keep(claim, &Drawn { trace_id, ..*drawn }, parent, (decision, slot), base.as_ref());
             return drop(pending);
         }
         let flags = self.flags_below(parent).with_sampled(false);
         let mut old = None;
-        if self.settings().context != ContextMode::Off && (base.is_some() || !outcome.trace_state.is_empty())
+        if self.settings().context != ContextMode::Off && (base.is_some() || !decision.trace_state.is_empty())
         {
             let base = base.cloned().unwrap_or_default();
-            let ids = SpanContext::new(trace_id, drawn.span_id, flags, false, outcome.trace_state.to_api());
+            let ids = SpanContext::new(trace_id, drawn.span_id, flags, false, decision.trace_state.to_api());
             old = extra.context.replace(of_dropped(&base, ids));
         }
         let body = extra.body.take();
         drop(extra);
-        self.note_root(entry, outcome.key);
+        self.note_root(entry, decision.key);
         // The body is dropped, including an error that was recorded before the root was known to be
         // dropped.
         if self.counts_outcomes() && body.as_ref().is_some_and(|body| body.severity() == Severity::Error) {
@@ -148,12 +148,12 @@ impl Core {
         began: Ticks,
         trace_id: TraceId,
         key: Option<&str>,
-    ) -> Outcome {
+    ) -> RootDecision {
         let (decider, counters) = (&self.shared.decider, &self.shared.counters);
         // As in OpenTelemetry's own SDK, suppression overrides the parent's flag and the sampler,
         // and nothing is counted.
         if pending.is_some_and(|pending| pending.base.is_telemetry_suppressed()) {
-            return Outcome::DROP;
+            return RootDecision::DROP;
         }
         let parent = pending.map_or(&NO_PARENT, |pending| &pending.parent);
         let followed = pending.filter(|pending| decider.respects(parent, &pending.base));
@@ -190,12 +190,12 @@ impl Core {
         claim: Claim<'_>,
         drawn: &Drawn,
         parent: &SpanContext,
-        (outcome, slot): (Outcome, Option<TraceRef>),
+        (decision, slot): (RootDecision, Option<TraceRef>),
         base: Option<&opentelemetry::Context>,
     ) {
         let entry = claim.entry();
-        self.note_root(entry, outcome.key);
-        let Outcome { trace_state: state, attributes, .. } = outcome;
+        self.note_root(entry, decision.key);
+        let RootDecision { trace_state: state, attributes, .. } = decision;
         self.shared.counters.made();
         self.shared.counters.trace_made();
         if !state.is_empty() {
@@ -211,7 +211,7 @@ impl Core {
         let trace = slot.unwrap_or_else(|| self.shared.traces.take(entry.began()));
         // Called processes learn the head sampler's decision, whether or not the trace is recorded.
         let flags = self.flags_below(parent).with_sampled(slot.is_none());
-        let kept = Kept {
+        let kept = KeptSpan {
             trace,
             trace_id: drawn.trace_id,
             trace_flags: flags,
@@ -237,14 +237,14 @@ impl Core {
         pending: Option<Box<Pending>>,
     ) {
         let trace_id = self.shared.ids.new_trace_id();
-        let outcome =
-            self.outcome(|| self.ask(body.as_deref(), pending.as_deref(), metadata, began, trace_id, None));
-        if outcome.keep {
+        let decision =
+            self.decision(|| self.ask(body.as_deref(), pending.as_deref(), metadata, began, trace_id, None));
+        if decision.keep {
             let counters = &self.shared.counters;
             counters.made();
             counters.trace_made();
             counters.ended();
-            let calls = outcome.trace_state.calls();
+            let calls = decision.trace_state.calls();
             counters.lose(Loss::OpenSpans, Counted { spans: 1, roots: 1, calls });
         }
         if let Some(body) = body {

@@ -5,7 +5,7 @@ use tracing_core::span::Id;
 
 use super::Core;
 use crate::panics::caught;
-use crate::record::{Body, Ending, Header, KeptBy, Record};
+use crate::record::{Body, Ending, Header, KeepReason, Record};
 use crate::stats::{Counted, GivenUp, Loss};
 use crate::table::{Entry, HELD, Phase, REMOTE_PARENT, ROOT};
 use crate::trace_state::State;
@@ -67,14 +67,14 @@ impl Core {
             flags: entry.trace_flags(),
             state,
             began: entry.trace_start(),
-            kept_by: KeptBy::HEAD,
+            kept_by: KeepReason::HEAD,
             cut: 0,
         };
         let shared = &*self.shared;
         shared.counters.ended();
-        if let Some(keeper) = &shared.tail {
+        if let Some(late) = &shared.late {
             let record = self.record_of(entry, metadata);
-            return self.end_recorded(keeper, entry, (header, &record), body);
+            return self.end_recorded(late, entry, (header, &record), body);
         }
         let bounds = (&*shared.queue, &shared.settings.bounds);
         shared.traces.end_span(entry.trace(), header, self.record_of(entry, metadata), body, bounds);
@@ -107,10 +107,10 @@ impl Core {
     /// Gives up a recorded trace in which no span has ended, because its root will never end and
     /// its slot would wait for that.
     fn give_up_empty(&self, root: &Entry) {
-        if let Some(keeper) = &self.shared.tail
-            && self.shared.traces.give_back(root.trace())
+        if let Some(late) = &self.shared.late
+            && self.shared.traces.free_if_empty(root.trace())
         {
-            keeper.note_root_gone(root.trace_id(), GivenUp::Late);
+            late.note_root_given_up(root.trace_id(), GivenUp::Late);
         }
     }
 

@@ -7,19 +7,19 @@ use opentelemetry::{Context, ContextGuard, SpanId};
 use tracing_core::span::Id;
 
 use super::Core;
-use super::context::of_lost;
+use super::context::of_entryless;
 use super::place::forget_gone;
 use crate::settings::ContextMode;
-use crate::stack::{self, Entered, Inside};
+use crate::stack::{self, CurrentSpan, Entered};
 use crate::table::{Entry, Phase};
 
 impl Core {
-    /// Enters a span; a local root is decided. `above_lost` is called only if the span has no
-    /// entry: see [`above`](crate::above).
+    /// Enters a span; a local root is decided. `stand_in_of` is called only if the span has no
+    /// entry: see [`entryless`](crate::entryless).
     #[inline]
-    pub(crate) fn enter(&self, id: &Id, above_lost: impl FnOnce() -> Option<u64>) {
+    pub(crate) fn enter(&self, id: &Id, stand_in_of: impl FnOnce() -> Option<u64>) {
         let Some(entry) = self.find(id) else {
-            return self.enter_without_entry(id, above_lost);
+            return self.enter_without_entry(id, stand_in_of);
         };
         let phase = match entry.phase() {
             Phase::Kept => Phase::Kept,
@@ -41,7 +41,11 @@ impl Core {
             entry.occupy(self.ticks());
         }
         let context = if guard.is_some() { entry.span_id() } else { SpanId::INVALID };
-        self.push(id, Inside { entry: id.into_u64(), is_dropped: false, is_lost: false, context }, guard);
+        self.push(
+            id,
+            CurrentSpan { entry: id.into_u64(), is_dropped: false, is_entryless: false, context },
+            guard,
+        );
     }
 
     /// Enters a span of a dropped trace. Makes the local root's context current unless it already
@@ -50,7 +54,7 @@ impl Core {
     #[inline(never)]
     fn enter_dropped(&self, id: &Id, entry: &Entry) {
         if self.settings().context == ContextMode::Off {
-            return self.push(id, Inside::dropped(entry.id(), SpanId::INVALID), None);
+            return self.push(id, CurrentSpan::dropped(entry.id(), SpanId::INVALID), None);
         }
         let context = entry.span_id();
         // Attaching can be skipped only if an item of ours keeps the context current for long
@@ -59,24 +63,24 @@ impl Core {
         let is_ours =
             || stack::innermost_of_all(self.number()).is_some_and(|inside| inside.context == context);
         let guard = if is_ours() && current_span() == context { None } else { self.attach(entry) };
-        self.push(id, Inside::dropped(entry.id(), context), guard);
+        self.push(id, CurrentSpan::dropped(entry.id(), context), guard);
     }
 
     /// Enters a span that got no entry for lack of memory. Other spans without an entry have no
     /// place in traces: they began while telemetry was suppressed, or before the layer was
     /// installed.
     #[cold]
-    fn enter_without_entry(&self, id: &Id, above_lost: impl FnOnce() -> Option<u64>) {
+    fn enter_without_entry(&self, id: &Id, stand_in_of: impl FnOnce() -> Option<u64>) {
         if self.is_closed() || !stack::has_contexts() {
             return;
         }
-        let may_be_lost = self.has_refused() && !Context::is_current_telemetry_suppressed();
-        let above = if may_be_lost { above_lost() } else { None };
+        let may_be_entryless = self.has_refused() && !Context::is_current_telemetry_suppressed();
+        let above = if may_be_entryless { stand_in_of() } else { None };
         let Some(above) = above else {
             // Below a dropped root nothing is recorded in any case, and spans that begin here stay
             // refused.
             if !stack::is_dropped(self.number()) {
-                self.push(id, Inside::NOWHERE, None);
+                self.push(id, CurrentSpan::NOWHERE, None);
             }
             return;
         };
@@ -85,12 +89,12 @@ impl Core {
             let cx = self.context_of_lost_root();
             let context = if off { SpanId::INVALID } else { cx.span().span_context().span_id() };
             let guard = (!off).then(|| cx.attach());
-            return self.push(id, Inside::dropped(0, context), guard);
+            return self.push(id, CurrentSpan::dropped(0, context), guard);
         };
         let is_dropped = self.started(above) != Phase::Kept;
-        let guard = self.context(above).map(|context| of_lost(&context).attach());
+        let guard = self.context(above).map(|context| of_entryless(&context).attach());
         let context = if guard.is_some() { above.span_id() } else { SpanId::INVALID };
-        self.push(id, Inside { entry: above.id(), is_dropped, is_lost: true, context }, guard);
+        self.push(id, CurrentSpan { entry: above.id(), is_dropped, is_entryless: true, context }, guard);
     }
 
     #[inline]
@@ -106,7 +110,7 @@ impl Core {
     }
 
     #[inline(always)]
-    fn push(&self, id: &Id, inside: Inside, guard: Option<ContextGuard>) {
+    fn push(&self, id: &Id, inside: CurrentSpan, guard: Option<ContextGuard>) {
         let guard = ManuallyDrop::new(guard);
         stack::push(Entered { owner: self.number(), id: id.into_u64(), inside, stock: 0, guard });
     }
@@ -142,9 +146,9 @@ impl Core {
     }
 }
 
-impl Inside {
+impl CurrentSpan {
     fn dropped(entry: u64, context: SpanId) -> Self {
-        Inside { entry, is_dropped: true, is_lost: false, context }
+        CurrentSpan { entry, is_dropped: true, is_entryless: false, context }
     }
 }
 

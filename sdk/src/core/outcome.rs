@@ -5,7 +5,7 @@
 //! that root: in an event of level ERROR, in a field that sets the status or is an `error`, or as a
 //! panic.
 
-use astracer_samplers::tail::{Ended, KeyNumber, Provisional, Severity};
+use astracer_samplers::tail::{Ended, KeyNumber, ProvisionalMode, Severity};
 use astracer_samplers::{Nanos, Randomness};
 use opentelemetry::TraceId;
 use tracing_core::field::{Field, Visit};
@@ -14,12 +14,12 @@ use tracing_core::{Event, Level};
 
 use super::Core;
 use crate::clock::Ticks;
-use crate::decider::Outcome;
+use crate::decider::RootDecision;
 use crate::export::Patience;
+use crate::late::{LateTraces, OpenRing, RootEnd};
 use crate::record::{Body, ERROR, Header, Record, STATUS_CODE, STATUS_DESCRIPTION, Status, is_error};
 use crate::stack;
 use crate::table::{BODY, Entry, Phase, ROOT};
-use crate::tail::{Keeper, OpenRing, RootEnd};
 use crate::thread;
 use crate::traces::{EndedSpan, TraceRef};
 use crate::weight;
@@ -29,27 +29,27 @@ impl Core {
     #[inline]
     pub(super) fn slot_if_recorded(
         &self,
-        outcome: &Outcome,
+        decision: &RootDecision,
         trace_id: TraceId,
         began: Ticks,
     ) -> Option<TraceRef> {
-        let keeper = self.shared.tail.as_ref()?;
-        let key = outcome.key.filter(|_| !outcome.keep)?;
-        let is_recorded = match keeper.sampler().provisional(key) {
-            Provisional::Never => false,
-            Provisional::Always => true,
+        let late = self.shared.late.as_ref()?;
+        let key = decision.key.filter(|_| !decision.keep)?;
+        let is_recorded = match late.sampler().provisional(key) {
+            ProvisionalMode::Never => false,
+            ProvisionalMode::Always => true,
             _ => {
                 let randomness: Randomness = weight::of_trace_id(trace_id);
-                keeper.sampler().is_recorded(key, randomness, self.shared.decider.decision_time(began))
+                late.sampler().is_recorded(key, randomness, self.shared.decider.decision_time(began))
             }
         };
-        if is_recorded { keeper.slot(&self.shared.traces, began, key) } else { None }
+        if is_recorded { late.slot(&self.shared.traces, began, key) } else { None }
     }
 
     /// Stores the key of a decided root, for its end.
     #[inline]
     pub(super) fn note_root(&self, entry: &Entry, key: Option<KeyNumber>) {
-        if self.shared.tail.is_some() {
+        if self.shared.late.is_some() {
             entry.set_root_key(key);
         }
     }
@@ -57,30 +57,30 @@ impl Core {
     /// Counts the outcome of a dropped root that was not recorded.
     #[inline]
     pub(super) fn count_dropped_root(&self, entry: &Entry) {
-        if let Some(keeper) = &self.shared.tail
+        if let Some(late) = &self.shared.late
             && let Some(key) = entry.root_key()
         {
-            self.count_by_key(keeper, entry, key);
+            self.count_by_key(late, entry, key);
         }
     }
 
-    fn count_by_key(&self, keeper: &Keeper, entry: &Entry, key: KeyNumber) {
+    fn count_by_key(&self, late: &LateTraces, entry: &Entry, key: KeyNumber) {
         let is_error = entry.has_failed() || std::thread::panicking();
         let at = match entry.last_exit() {
             0 => self.ticks(),
             last_exit => last_exit,
         };
         let nanos = self.shared.decider.clock().nanos_between(entry.began(), at);
-        self.count(keeper, key, nanos, (is_error, false));
+        self.count(late, key, nanos, (is_error, false));
     }
 
     /// Counts a root that ended, with whether it failed and whether it was recorded.
-    fn count(&self, keeper: &Keeper, key: KeyNumber, nanos: u64, (is_error, is_recorded): (bool, bool)) {
+    fn count(&self, late: &LateTraces, key: KeyNumber, nanos: u64, (is_error, is_recorded): (bool, bool)) {
         let ended = Ended { now: Nanos::ZERO, duration: Nanos::new(nanos), is_error, is_recorded };
         // The present time, not the time at which the root was left, which may be long ago: budgets
         // and thresholds are shared by all traces.
         let now = || self.shared.decider.now();
-        keeper.sampler().count_when(key, thread::number() as usize, &ended, now);
+        late.sampler().count_when(key, thread::number() as usize, &ended, now);
     }
 
     /// Ends a span of a kept or recorded trace when late keeping is on. Not inlined, to keep it off
@@ -88,7 +88,7 @@ impl Core {
     #[inline(never)]
     pub(super) fn end_recorded(
         &self,
-        keeper: &Keeper,
+        late: &LateTraces,
         entry: &Entry,
         (header, record): (impl FnOnce() -> Header, &Record),
         body: Option<&mut Body>,
@@ -97,24 +97,24 @@ impl Core {
         let shared = &*self.shared;
         if is_plain
             && !entry.trace_flags().is_sampled()
-            && shared.traces.gather(entry.trace(), record, keeper.spans_max(), &shared.queue)
+            && shared.traces.gather(entry.trace(), record, late.spans_max(), &shared.queue)
         {
             return;
         }
-        self.end_at_length(keeper, entry, (header, record.clone()), body);
+        self.end_at_length(late, entry, (header, record.clone()), body);
     }
 
     #[inline(never)]
     fn end_at_length(
         &self,
-        keeper: &Keeper,
+        late: &LateTraces,
         entry: &Entry,
         (header, record): (impl FnOnce() -> Header, Record),
         mut body: Option<&mut Body>,
     ) {
         let shared = &*self.shared;
         let (trace, is_root, at) = (entry.trace(), record.is_local_root(), record.end);
-        let severity = keeper.worth(severity_of(body.as_deref()));
+        let severity = late.rank(severity_of(body.as_deref()));
         if severity > Severity::Fine {
             shared.traces.mark(trace, severity);
         }
@@ -127,19 +127,19 @@ impl Core {
             let bounds = (&*shared.queue, &shared.settings.bounds);
             let is_taken = shared.traces.end_span(trace, header, record, body, bounds);
             if let (Some(root), Some(key)) = (root, entry.root_key()) {
-                self.count(keeper, key, nanos(), (worst == Severity::Error, true));
+                self.count(late, key, nanos(), (worst == Severity::Error, true));
                 if is_taken {
-                    keeper.note_kept(key, root, (entry.began(), nanos()));
+                    late.note_kept(key, root, (entry.began(), nanos()));
                 }
             }
             return;
         }
-        let room = OpenRing { keeper, traces: &shared.traces };
+        let ring = OpenRing { late, traces: &shared.traces };
         let ended =
-            shared.traces.end_provisional(trace, header, record, body.as_deref_mut(), (&shared.queue, &room));
+            shared.traces.end_provisional(trace, header, record, body.as_deref_mut(), (&shared.queue, &ring));
         let count = |is_recorded| {
             if let Some(key) = entry.root_key().filter(|_| is_root) {
-                self.count(keeper, key, nanos(), (worst == Severity::Error, is_recorded));
+                self.count(late, key, nanos(), (worst == Severity::Error, is_recorded));
             }
         };
         match ended {
@@ -147,14 +147,14 @@ impl Core {
             EndedSpan::Whole(whole) => {
                 count(true);
                 let root = RootEnd::now(&shared.decider, nanos());
-                keeper.end_trace(whole, root, &shared.traces, (&*shared.queue, Patience::Full));
+                late.end_trace(whole, root, &shared.traces, (&*shared.queue, Patience::Full));
             }
-            EndedSpan::Late(late) => {
+            EndedSpan::Late(span) => {
                 let seen = (severity, shared.decider.now(), nanos());
-                let way = (&*shared.queue, &shared.traces);
-                let follows = keeper.end_late((*late, trace), seen, body, way, count);
+                let output = (&*shared.queue, &shared.traces);
+                let follows = late.end_late((*span, trace), seen, body, output, count);
                 if let (true, Some(root), Some(key)) = (follows, root, entry.root_key()) {
-                    keeper.note_kept(key, root, (entry.began(), nanos()));
+                    late.note_kept(key, root, (entry.began(), nanos()));
                 }
             }
             // A trace that was given up while it was open is never submitted to a policy.
@@ -162,7 +162,7 @@ impl Core {
                 count(false);
                 shared.counters.give_up(reason, counted);
                 if is_root {
-                    keeper.note_open_gone(entry.trace_id(), reason);
+                    late.note_open_given_up(entry.trace_id(), reason);
                 }
             }
         }
@@ -204,7 +204,7 @@ impl Core {
     /// Whether the outcomes of roots are counted.
     #[inline]
     pub(super) fn counts_outcomes(&self) -> bool {
-        self.shared.tail.is_some()
+        self.shared.late.is_some()
     }
 
     /// Leaves a dropped span. Like a kept root, a dropped root ends when it is last exited.
@@ -233,7 +233,7 @@ impl Core {
     /// Notes an event below a dropped root, in the span with this entry.
     pub(super) fn note_dropped_event(&self, event: &Event<'_>, inside: u64) {
         if *event.metadata().level() == Level::ERROR
-            && self.shared.tail.is_some()
+            && self.shared.late.is_some()
             && let Some(entry) = self.find_id(inside)
         {
             self.fail_dropped_root(entry.trace_id());
@@ -243,7 +243,7 @@ impl Core {
     /// Notes fields that are recorded on a dropped root, or on a span below one.
     #[cold]
     pub(super) fn note_dropped_fields(&self, id: &Id, record: impl FnOnce(&mut dyn Visit)) {
-        if self.shared.tail.is_none() || self.find(id).is_none() {
+        if self.shared.late.is_none() || self.find(id).is_none() {
             return;
         }
         let mut seen = ErrorField(false);

@@ -99,7 +99,7 @@ impl Here {
 impl Placement<'_> {
     /// The id of the entry that stands in for the span if it gets none of its own; 0 if there is
     /// none. `None` if the span is not meant to have an entry.
-    pub(crate) fn above(&self) -> Option<u64> {
+    pub(crate) fn stand_in(&self) -> Option<u64> {
         match self {
             Placement::Nowhere => None,
             Placement::Child { parent: above, .. } | Placement::BelowDropped { above } => Some(above.id()),
@@ -129,18 +129,18 @@ pub(crate) fn parent_here<'a>(core: &'a Core, attributes: &Attributes<'_>) -> Op
     Some((core.find_id(above)?, base))
 }
 
-/// The place of a new span. `above_lost` is called for an explicit parent without an entry: see
-/// [`above`](crate::above).
+/// The place of a new span. `stand_in_of` is called for an explicit parent without an entry: see
+/// [`entryless`](crate::entryless).
 #[inline]
 pub(crate) fn place<'a>(
     core: &'a Core,
     attributes: &Attributes<'_>,
-    above_lost: impl FnOnce(&Id) -> Option<u64>,
+    stand_in_of: impl FnOnce(&Id) -> Option<u64>,
 ) -> Placement<'a> {
     match parent_here(core, attributes) {
         Some((parent, 0)) => Placement::Child { parent, base: Base::Empty },
         Some((parent, _)) => Placement::Child { parent, base: Base::Current },
-        None => place_elsewhere(core, attributes, above_lost),
+        None => place_elsewhere(core, attributes, stand_in_of),
     }
 }
 
@@ -148,13 +148,13 @@ pub(crate) fn place<'a>(
 pub(crate) fn place_elsewhere<'a>(
     core: &'a Core,
     attributes: &Attributes<'_>,
-    above_lost: impl FnOnce(&Id) -> Option<u64>,
+    stand_in_of: impl FnOnce(&Id) -> Option<u64>,
 ) -> Placement<'a> {
     if core.is_closed() {
         return Placement::Nowhere;
     }
     if !attributes.is_contextual() {
-        return explicit(core, attributes, above_lost);
+        return explicit(core, attributes, stand_in_of);
     }
     let inside = stack::innermost_place(core.number());
     let is_off = core.settings().context == ContextMode::Off;
@@ -207,7 +207,7 @@ pub(super) fn forget_gone() {
 fn explicit<'a>(
     core: &'a Core,
     attributes: &Attributes<'_>,
-    above_lost: impl FnOnce(&Id) -> Option<u64>,
+    stand_in_of: impl FnOnce(&Id) -> Option<u64>,
 ) -> Placement<'a> {
     if Here::now().is_suppressed {
         return Placement::Nowhere;
@@ -216,7 +216,7 @@ fn explicit<'a>(
     let Some(parent) = attributes.parent() else { return root };
     let above = match core.find(parent) {
         Some(above) => above,
-        None => match above_lost(parent).filter(|_| core.has_refused()) {
+        None => match stand_in_of(parent).filter(|_| core.has_refused()) {
             // A filter hides the parent from the layer: the span is a root, as in
             // tracing-opentelemetry.
             None => return root,

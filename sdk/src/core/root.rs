@@ -17,7 +17,7 @@ use super::begin::{NO_PARENT, NewId};
 use super::context::of_dropped;
 use super::place::Base;
 use crate::clock::Ticks;
-use crate::decider::Outcome;
+use crate::decider::RootDecision;
 use crate::key::{Key, Lookup, Root};
 use crate::record::Fields;
 use crate::settings::ContextMode;
@@ -58,19 +58,24 @@ impl Core {
         let trace_id = if parent.is_valid() { parent.trace_id() } else { self.shared.ids.new_trace_id() };
         let trace_flags = self.flags_below(parent);
         let facts = Facts { began, trace_id, parent, base: base.as_ref(), flag, trace_flags };
-        let outcome = self.outcome(|| self.ask_at_once(attributes, &facts, below_dropped));
+        let decision = self.decision(|| self.ask_at_once(attributes, &facts, below_dropped));
         // Only a base with a parent or baggage has to be kept.
         let says_much = |base: &&Context| parent.is_valid() || !base.baggage().is_empty();
         let facts = Facts { base: facts.base.filter(says_much), ..facts };
-        let slot = self.slot_if_recorded(&outcome, trace_id, began);
-        if outcome.keep || slot.is_some() {
-            self.begin_kept_root(attributes, id, facts, (outcome, slot))
+        let slot = self.slot_if_recorded(&decision, trace_id, began);
+        if decision.keep || slot.is_some() {
+            self.begin_kept_root(attributes, id, facts, (decision, slot))
         } else {
-            self.begin_dropped_root(attributes, id, facts, outcome)
+            self.begin_dropped_root(attributes, id, facts, decision)
         }
     }
 
-    fn ask_at_once(&self, attributes: &Attributes<'_>, facts: &Facts<'_>, below_dropped: bool) -> Outcome {
+    fn ask_at_once(
+        &self,
+        attributes: &Attributes<'_>,
+        facts: &Facts<'_>,
+        below_dropped: bool,
+    ) -> RootDecision {
         let (decider, counters) = (&self.shared.decider, &self.shared.counters);
         let Facts { began, trace_id, parent, base, .. } = facts;
         let follows = base.is_some_and(|base| decider.respects(parent, base));
@@ -107,9 +112,9 @@ impl Core {
         attributes: &Attributes<'_>,
         id: NewId,
         facts: Facts<'_>,
-        outcome: Outcome,
+        decision: RootDecision,
     ) -> Option<&Entry> {
-        let trace_state = outcome.trace_state;
+        let trace_state = decision.trace_state;
         let Facts { trace_id, base, .. } = facts;
         let trace_flags = facts.trace_flags.with_sampled(false);
         let span_id = self.shared.ids.new_span_id();
@@ -121,7 +126,7 @@ impl Core {
             began: facts.began,
             ..Beginning::below_dropped(attributes.metadata(), span_id)
         });
-        self.note_root(entry, outcome.key);
+        self.note_root(entry, decision.key);
         if self.settings().context != ContextMode::Off && (base.is_some() || !trace_state.is_empty()) {
             let ids = SpanContext::new(trace_id, span_id, trace_flags, false, trace_state.to_api());
             let context = match base {
@@ -138,12 +143,12 @@ impl Core {
         attributes: &Attributes<'_>,
         id: NewId,
         facts: Facts<'_>,
-        (outcome, slot): (Outcome, Option<TraceRef>),
+        (decision, slot): (RootDecision, Option<TraceRef>),
     ) -> Option<&Entry> {
         let Facts { began, trace_id, parent, base, flag, trace_flags } = facts;
         let mut unused = UnusedSlot(&self.shared.traces, slot);
         let mut body = self.body_of_root(attributes);
-        if let Some(attributes) = outcome.attributes {
+        if let Some(attributes) = decision.attributes {
             let body = body.get_or_insert_with(|| self.new_body());
             let limits = &self.settings().limits;
             attributes.into_iter().for_each(|attribute| body.set_attribute(attribute, limits));
@@ -155,7 +160,7 @@ impl Core {
         let Some(entry) = self.take_entry(id) else {
             counters.ended();
             // A trace that might have been kept late would have counted only for itself.
-            let calls = if slot.is_some() { 0.0 } else { outcome.trace_state.calls() };
+            let calls = if slot.is_some() { 0.0 } else { decision.trace_state.calls() };
             counters.lose(Loss::OpenSpans, Counted { spans: 1, roots: 1, calls });
             return None;
         };
@@ -174,8 +179,8 @@ impl Core {
             thread: thread::number(),
             flags: ROOT | flag | if is_remote { REMOTE_PARENT } else { 0 },
         });
-        self.note_root(entry, outcome.key);
-        let state = outcome.trace_state;
+        self.note_root(entry, decision.key);
+        let state = decision.trace_state;
         if body.is_some() || !state.is_empty() {
             let mut extra = entry.extra();
             extra.body = body;
@@ -199,7 +204,7 @@ struct UnusedSlot<'a>(&'a Traces, Option<TraceRef>);
 impl Drop for UnusedSlot<'_> {
     fn drop(&mut self) {
         if let Some(slot) = self.1 {
-            self.0.give_back(slot);
+            self.0.free_if_empty(slot);
         }
     }
 }

@@ -60,7 +60,7 @@ fn late(tail: &TailStats) -> Value {
         "held": tail.traces_held,
         "not_there": tail.not_there,
         "refused_callers": tail.refused_callers,
-        "untold": tail.untold,
+        "untold": tail.unannounced,
         "ring_bytes": tail.ring_bytes,
         "ring_bytes_max": tail.ring_bytes_max,
         "without_slot": tail.without_slot,

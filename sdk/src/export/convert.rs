@@ -27,7 +27,7 @@ pub(crate) struct Converter {
     /// `None`: astracer's own scope.
     scope: Option<InstrumentationScope>,
     /// The names of the reasons for late keeping, by
-    /// [`KeptBy::place`](crate::record::KeptBy::place).
+    /// [`KeepReason::index`](crate::record::KeepReason::index).
     reasons: Arc<[Box<str>]>,
     /// The name of the last thread on which a span began.
     thread: Option<(u32, Option<ThreadName>)>,
@@ -149,7 +149,7 @@ impl Converter {
         let mut dropped_attributes_count = record.attributes.cut;
         let ended_by_hand = detail.and_then(|detail| detail.ended_by_hand);
         self.add_extras(record, ended_by_hand.is_some(), &mut attributes, &mut dropped_attributes_count);
-        if let Some(place) = trace.header.kept_by.place() {
+        if let Some(place) = trace.header.kept_by.index() {
             self.add_reason(place, trace.header.cut, record, &mut attributes);
         }
         let state = &trace.header.state;

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use crate::record::Batch;
 
 /// Weight classes, by powers of two, for
-/// [`WhenFull::ShedLowestWeight`](crate::WhenFull::ShedLowestWeight).
+/// [`WhenQueueFull::ShedLowestWeight`](crate::WhenQueueFull::ShedLowestWeight).
 pub(super) const CLASSES: usize = 16;
 
 #[derive(Debug, Default)]
@@ -16,12 +16,12 @@ pub(super) struct Lists {
     /// Batches by weight class. Policies other than `ShedLowestWeight` use only class 0.
     classes: [VecDeque<Box<Batch>>; CLASSES],
     /// Bytes and traces of each class.
-    held: [Held; CLASSES],
+    sizes: [QueuedSize; CLASSES],
     spans: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Held {
+pub(super) struct QueuedSize {
     pub(super) bytes: usize,
     pub(super) traces: usize,
 }
@@ -39,24 +39,24 @@ impl Lists {
     pub(super) fn push(&mut self, batch: Box<Batch>) {
         let class = usize::from(batch.class) % CLASSES;
         self.spans += batch.spans();
-        self.held[class].bytes += batch.bytes;
-        self.held[class].traces += batch.traces();
+        self.sizes[class].bytes += batch.bytes;
+        self.sizes[class].traces += batch.traces();
         self.classes[class].push_back(batch);
     }
 
     fn pop(&mut self, class: usize) -> Option<Box<Batch>> {
         let batch = self.classes.get_mut(class)?.pop_front()?;
         self.spans -= batch.spans();
-        self.held[class].bytes -= batch.bytes;
-        self.held[class].traces -= batch.traces();
+        self.sizes[class].bytes -= batch.bytes;
+        self.sizes[class].traces -= batch.traces();
         Some(batch)
     }
 
     /// The bytes and traces in the classes below `class`.
-    pub(super) fn held_below(&self, class: usize) -> Held {
-        self.held.iter().take(class).fold(Held::default(), |sum, held| Held {
-            bytes: sum.bytes + held.bytes,
-            traces: sum.traces + held.traces,
+    pub(super) fn size_below(&self, class: usize) -> QueuedSize {
+        self.sizes.iter().take(class).fold(QueuedSize::default(), |sum, size| QueuedSize {
+            bytes: sum.bytes + size.bytes,
+            traces: sum.traces + size.traces,
         })
     }
 

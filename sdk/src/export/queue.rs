@@ -6,8 +6,8 @@
 //! when a worker collects it, it moves to the lists that all threads share.
 //!
 //! Batches are numbered when they enter the lists. A worker takes the lowest numbers first, up to
-//! the number of spans for one export. The rest stays in the lists, where [`WhenFull`] may shed it.
-//! A flush is done when every batch below its number has been exported or lost.
+//! the number of spans for one export. The rest stays in the lists, where [`WhenQueueFull`] may
+//! shed it. A flush is done when every batch below its number has been exported or lost.
 //!
 //! # Order
 //!
@@ -32,12 +32,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use self::heartbeat::Heartbeats;
-use super::lists::{CLASSES, Held, Lists};
+use super::lists::{CLASSES, Lists, QueuedSize};
 use super::ticket::Ticket;
 use crate::record::{Batch, Body, Buffer, Header, Record, weight_class};
-use crate::settings::{Bounds, WhenFull};
+use crate::settings::{Bounds, WhenQueueFull};
 use crate::stats::{Counted, Counters, Loss};
-use crate::steering::Flow;
+use crate::steering::QueueProgress;
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, lock, wait_for};
 use crate::thread;
 
@@ -79,7 +79,7 @@ struct State {
     in_flight: Vec<InFlight>,
     /// When the groups were last collected.
     collected: Instant,
-    waits: Waits,
+    wake_on: WakeOn,
     /// A worker is waiting for work, or taking it.
     is_led: bool,
     /// The number of the service's threads that wait for space.
@@ -112,11 +112,11 @@ struct InFlight {
 /// The event for which the worker waits. It is woken for no other, because waking a thread takes as
 /// long as recording a few hundred spans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Waits {
+enum WakeOn {
     #[default]
-    No,
-    ForAny,
-    ForBatch,
+    Nothing,
+    AnySpan,
+    FullBatch,
 }
 
 /// The number of empty batches that are kept, and the bytes that each may hold.
@@ -186,7 +186,7 @@ impl Queue {
             next_number: 0,
             in_flight: Vec::new(),
             collected: Instant::now(),
-            waits: Waits::default(),
+            wake_on: WakeOn::default(),
             is_led: false,
             blocked: 0,
             flushes_asked: VecDeque::new(),
@@ -226,7 +226,7 @@ impl Queue {
     /// As [`Queue::wait_for_space`], but no longer than `patience` allows.
     #[inline]
     pub(crate) fn wait_patiently(&self, patience: Patience) {
-        if let WhenFull::Block(deadline) = self.bounds.when_full
+        if let WhenQueueFull::Block(deadline) = self.bounds.when_full
             && self.is_full()
         {
             match patience {
@@ -241,7 +241,7 @@ impl Queue {
 
     /// Whether a thread that hands over a trace now would have to wait.
     pub(crate) fn makes_wait(&self) -> bool {
-        matches!(self.bounds.when_full, WhenFull::Block(_)) && self.is_full()
+        matches!(self.bounds.when_full, WhenQueueFull::Block(_)) && self.is_full()
     }
 
     #[cold]
@@ -265,10 +265,10 @@ impl Queue {
     }
 
     /// Whether a batch fits once `shed` has left.
-    fn fits(&self, (bytes, traces): (usize, usize), shed: Held) -> bool {
+    fn fits(&self, (bytes, traces): (usize, usize), shed: QueuedSize) -> bool {
         // Several threads may stop waiting at the same time and fill the queue again. The bound is
         // doubled for them, so that a thread that has waited is not turned away.
-        let factor = if matches!(self.bounds.when_full, WhenFull::Block(_)) { 2 } else { 1 };
+        let factor = if matches!(self.bounds.when_full, WhenQueueFull::Block(_)) { 2 } else { 1 };
         let fits = |held: &AtomicUsize, more: usize, less: usize, max: usize| {
             (held.load(Ordering::Relaxed) + more).saturating_sub(less) <= max.saturating_mul(factor)
         };
@@ -301,7 +301,7 @@ impl Queue {
 
     fn class_of(&self, header: &Header) -> u8 {
         match self.bounds.when_full {
-            WhenFull::ShedLowestWeight => weight_class(header, CLASSES),
+            WhenQueueFull::ShedLowestWeight => weight_class(header, CLASSES),
             _ => 0,
         }
     }
@@ -314,7 +314,7 @@ impl Queue {
         let loss = if self.closed.load(Ordering::Relaxed) {
             Some(Loss::ShutDown)
         } else {
-            (self.bounds.when_full == WhenFull::ShedNewest && self.is_full()).then_some(Loss::QueueFull)
+            (self.bounds.when_full == WhenQueueFull::ShedNewest && self.is_full()).then_some(Loss::QueueFull)
         };
         if let Some(loss) = loss {
             let mut shed = Batch::default();
@@ -359,7 +359,7 @@ impl Queue {
             return Err(Loss::QueueFull);
         }
         let mut shed = Vec::new();
-        while !self.fits(size, Held::default()) {
+        while !self.fits(size, QueuedSize::default()) {
             let Some(victim) = self.victim(&mut state, batch) else { break };
             self.bytes.fetch_sub(victim.bytes, Ordering::Relaxed);
             self.traces.fetch_sub(victim.traces(), Ordering::Relaxed);
@@ -370,13 +370,13 @@ impl Queue {
         if let Some(batch) = from.take() {
             self.enqueue(&mut state, batch);
         }
-        let wake = match state.waits {
-            Waits::No => false,
-            Waits::ForAny => true,
-            Waits::ForBatch => self.has_batch(&state),
+        let wake = match state.wake_on {
+            WakeOn::Nothing => false,
+            WakeOn::AnySpan => true,
+            WakeOn::FullBatch => self.has_batch(&state),
         };
         if wake {
-            self.set_waits(&mut state, Waits::No);
+            self.set_wake_on(&mut state, WakeOn::Nothing);
         }
         drop(state);
         if wake {
@@ -390,20 +390,20 @@ impl Queue {
     }
 
     /// The most that can be shed to make space for a batch.
-    fn may_shed(&self, state: &State, instead_of: &Batch) -> Held {
+    fn may_shed(&self, state: &State, instead_of: &Batch) -> QueuedSize {
         match self.bounds.when_full {
-            WhenFull::ShedOldest => state.lists.held_below(CLASSES),
-            WhenFull::ShedLowestWeight => state.lists.held_below(usize::from(instead_of.class)),
-            WhenFull::ShedNewest | WhenFull::Block(_) => Held::default(),
+            WhenQueueFull::ShedOldest => state.lists.size_below(CLASSES),
+            WhenQueueFull::ShedLowestWeight => state.lists.size_below(usize::from(instead_of.class)),
+            WhenQueueFull::ShedNewest | WhenQueueFull::Block(_) => QueuedSize::default(),
         }
     }
 
     /// Takes a batch that is shed for `instead_of` out of the lists.
     fn victim(&self, state: &mut State, instead_of: &Batch) -> Option<Box<Batch>> {
         match self.bounds.when_full {
-            WhenFull::ShedOldest => state.lists.pop_first(),
-            WhenFull::ShedLowestWeight => state.lists.pop_lightest(instead_of.class),
-            WhenFull::ShedNewest | WhenFull::Block(_) => None,
+            WhenQueueFull::ShedOldest => state.lists.pop_first(),
+            WhenQueueFull::ShedLowestWeight => state.lists.pop_lightest(instead_of.class),
+            WhenQueueFull::ShedNewest | WhenQueueFull::Block(_) => None,
         }
     }
 
@@ -431,9 +431,9 @@ impl Queue {
         self.closed.load(Ordering::Relaxed) || state.has_work_for_flush() || state.heartbeats.wait()
     }
 
-    fn set_waits(&self, state: &mut State, waits: Waits) {
-        state.waits = waits;
-        self.eager.store(waits == Waits::ForAny, Ordering::Relaxed);
+    fn set_wake_on(&self, state: &mut State, wake_on: WakeOn) {
+        state.wake_on = wake_on;
+        self.eager.store(wake_on == WakeOn::AnySpan, Ordering::Relaxed);
     }
 
     /// Waits for work, for at most `idle` if there is none.
@@ -450,7 +450,7 @@ impl Queue {
     }
 
     fn lead(&self, mut state: MutexGuard<'_, State>, idle: Duration) -> Work {
-        self.set_waits(&mut state, Waits::ForBatch);
+        self.set_wake_on(&mut state, WakeOn::FullBatch);
         let more = |state: &State| !self.has_batch(state) && !self.hurries(state);
         drop(wait_while(&self.work, state, self.bounds.batch_delay, more));
         let work = self.take();
@@ -459,7 +459,7 @@ impl Queue {
         }
         // Traces nearly always follow soon after the last batch. Only after a pause is the worker
         // woken by the first one: see `eager` in the module documentation.
-        self.set_waits(&mut lock(&self.state), Waits::ForAny);
+        self.set_wake_on(&mut lock(&self.state), WakeOn::AnySpan);
         self.collect();
         let nothing = |state: &State| state.lists.is_empty() && !self.hurries(state);
         drop(wait_while(&self.work, lock(&self.state), idle, nothing));
@@ -469,7 +469,7 @@ impl Queue {
     /// Takes the spans of one export, or other work that is due.
     pub(crate) fn take(&self) -> Work {
         let mut state = lock(&self.state);
-        self.set_waits(&mut state, Waits::No);
+        self.set_wake_on(&mut state, WakeOn::Nothing);
         // Read before the groups are collected: a trace that ended before the close is then in the
         // groups or in the lists.
         let closed = self.closed.load(Ordering::Relaxed);
@@ -550,10 +550,10 @@ impl Queue {
     }
 
     /// The figures that steer a budget.
-    pub(crate) fn flow(&self) -> Flow {
+    pub(crate) fn progress(&self) -> QueueProgress {
         let shed = self.counters.read().spans_lost.queue_full;
         let state = lock(&self.state);
-        Flow { outstanding: state.outstanding(), next: state.next_number, shed }
+        QueueProgress { outstanding: state.outstanding(), next: state.next_number, shed }
     }
 
     /// Counts the spans in the groups and in the lists.

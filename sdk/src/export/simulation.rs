@@ -11,8 +11,8 @@ use opentelemetry::{SpanId, TraceFlags, TraceId};
 
 use super::queue::{Queue, Taken, Work};
 use super::ticket::{Ticket, WaitError};
-use crate::record::{Buffer, Ending, Header, KeptBy, Record};
-use crate::settings::{Bounds, Settings, WhenFull};
+use crate::record::{Buffer, Ending, Header, KeepReason, Record};
+use crate::settings::{Bounds, Settings, WhenQueueFull};
 use crate::stats::{Counted, Counters, Loss};
 use crate::test_callsite::METADATA;
 use crate::trace_state::State;
@@ -37,11 +37,11 @@ struct World {
     made: Counted,
     /// Numbers of the traces that arrived, in order of arrival.
     arrived: Vec<u128>,
-    flushes: Vec<Asked>,
+    flushes: Vec<RequestedFlush>,
 }
 
 /// A requested flush.
-struct Asked {
+struct RequestedFlush {
     ticket: Ticket,
     /// The number of the last trace that had ended when the flush was requested.
     last: u128,
@@ -94,7 +94,7 @@ impl World {
             flags: TraceFlags::SAMPLED,
             state: state(power),
             began: 1,
-            kept_by: KeptBy::HEAD,
+            kept_by: KeepReason::HEAD,
             cut: 0,
         };
         self.queue.push(header, &mut buffer);
@@ -144,7 +144,7 @@ impl World {
 
     fn ask_flush(&mut self) {
         let ticket = self.queue.ask_flush();
-        self.flushes.push(Asked { ticket, last: u128::from(self.made.roots), is_done: false });
+        self.flushes.push(RequestedFlush { ticket, last: u128::from(self.made.roots), is_done: false });
     }
 
     /// After each step of a worker, a flush waits only for spans that had ended when it was
@@ -179,8 +179,12 @@ impl World {
     }
 }
 
-const POLICIES: [WhenFull; 4] =
-    [WhenFull::ShedNewest, WhenFull::ShedOldest, WhenFull::ShedLowestWeight, WhenFull::Block(Duration::ZERO)];
+const POLICIES: [WhenQueueFull; 4] = [
+    WhenQueueFull::ShedNewest,
+    WhenQueueFull::ShedOldest,
+    WhenQueueFull::ShedLowestWeight,
+    WhenQueueFull::Block(Duration::ZERO),
+];
 
 #[test]
 fn every_span_is_exported_lost_or_waits_after_every_step() {
@@ -235,7 +239,7 @@ fn every_span_is_exported_lost_or_waits_after_every_step() {
 }
 
 /// 100 traces of one span each are pushed to a queue of 40, with 10 spans per batch.
-fn overflow(when_full: WhenFull, power: impl Fn(u64) -> u32) -> (Vec<u128>, u64) {
+fn overflow(when_full: WhenQueueFull, power: impl Fn(u64) -> u32) -> (Vec<u128>, u64) {
     let mut world = World::new(|bounds| {
         (bounds.when_full, bounds.queue_traces, bounds.batch_spans) = (when_full, 40, 10);
     });
@@ -248,15 +252,15 @@ fn overflow(when_full: WhenFull, power: impl Fn(u64) -> u32) -> (Vec<u128>, u64)
 
 #[test]
 fn the_newest_or_the_oldest_traces_are_shed() {
-    assert_eq!(overflow(WhenFull::ShedNewest, |_| 0), (Vec::from_iter(1..=40), 60));
-    assert_eq!(overflow(WhenFull::ShedOldest, |_| 0), (Vec::from_iter(61..=100), 60));
+    assert_eq!(overflow(WhenQueueFull::ShedNewest, |_| 0), (Vec::from_iter(1..=40), 60));
+    assert_eq!(overflow(WhenQueueFull::ShedOldest, |_| 0), (Vec::from_iter(61..=100), 60));
 }
 
 #[test]
 fn the_lightest_traces_are_shed_first() {
     // Weights 1, 2, 4 and 8 in turn.
     let power = |number: u64| (number % 4) as u32;
-    let (mut arrived, calls_lost) = overflow(WhenFull::ShedLowestWeight, power);
+    let (mut arrived, calls_lost) = overflow(WhenQueueFull::ShedLowestWeight, power);
     arrived.sort_unstable();
     // Heavier traces evict lighter ones in batches of 10 of one class; batches that are still being
     // filled are not queued yet.
@@ -276,9 +280,9 @@ fn what_can_never_fit_pushes_nothing_out() {
     let spans_of = |bytes: usize| (bytes / size_of::<Record>()) as u64;
     // The queue is too small, or it holds too little of lower weight.
     for (when_full, waits, comes) in [
-        (WhenFull::ShedOldest, (1, 0), (2 << 20, 0)),
-        (WhenFull::ShedLowestWeight, (1, 0), (2 << 20, 5)),
-        (WhenFull::ShedLowestWeight, (1 << 19, 5), (3 << 18, 3)),
+        (WhenQueueFull::ShedOldest, (1, 0), (2 << 20, 0)),
+        (WhenQueueFull::ShedLowestWeight, (1, 0), (2 << 20, 5)),
+        (WhenQueueFull::ShedLowestWeight, (1 << 19, 5), (3 << 18, 3)),
     ] {
         let mut world = World::new(|bounds| {
             (bounds.when_full, bounds.queue_bytes, bounds.batch_spans) = (when_full, BYTES, 1);
@@ -340,7 +344,7 @@ fn any_number_of_flushes_may_be_asked_for() {
 fn a_thread_that_waits_for_space_gives_up_at_its_deadline() {
     let mut world = World::new(|bounds| {
         (bounds.when_full, bounds.queue_traces, bounds.batch_spans) =
-            (WhenFull::Block(Duration::from_millis(1)), 1, 1);
+            (WhenQueueFull::Block(Duration::from_millis(1)), 1, 1);
     });
     for _ in 0..2 {
         world.queue.wait_for_space();

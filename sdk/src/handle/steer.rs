@@ -16,8 +16,9 @@ use crate::why::Explanation;
 /// The maximum number of overrides at a time.
 const OVERRIDES_MAX: usize = 1_000;
 
-/// Changes while the service runs, and reports of what the sampler has done. A decision sees each
-/// change completely or not at all, and no count is lost.
+/// # Changes while the service runs
+///
+/// A decision sees each change completely or not at all, and no count is lost.
 impl Handle {
     /// Replaces the sampler. Keys that the new parameters treat as before keep their state. The cap
     /// stays.
@@ -162,7 +163,10 @@ impl Handle {
     pub fn dry_run(&self) -> Option<DryRunStats> {
         Some(self.shared()?.decider().rules().load().dry_run.as_ref()?.stats())
     }
+}
 
+/// # Counts and explanations
+impl Handle {
     /// The counts of each key since the start, across all changes of the sampler, and its present
     /// state. Keys are sorted by name; those without a record come last. Empty if the sampler does
     /// not decide by key.
@@ -178,7 +182,7 @@ impl Handle {
         let keys = self.keys();
         let name = shown_key(&note.key);
         let counts = keys.iter().find(|stats| stats.key.as_deref() == Some(&*name));
-        let late = shared.tail().and_then(|keeper| keeper.fate(trace_id));
+        let late = shared.late().and_then(|late| late.status(trace_id));
         Some(Explanation::new(note, counts.map(|stats| (stats.seen, stats.kept)), late))
     }
 

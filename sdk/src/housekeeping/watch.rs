@@ -34,9 +34,9 @@ struct Stamp {
 
 /// The result of a check.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Seen {
-    Nothing,
-    Taken,
+pub(super) enum FileCheck {
+    Unchanged,
+    Applied,
     Fault(String),
 }
 
@@ -46,12 +46,16 @@ impl Watch {
         Watch { taken, ..Watch::default() }
     }
 
-    pub(super) fn look(&mut self, path: &Path, take: impl FnOnce(&str) -> Result<(), SteerError>) -> Seen {
+    pub(super) fn look(
+        &mut self,
+        path: &Path,
+        take: impl FnOnce(&str) -> Result<(), SteerError>,
+    ) -> FileCheck {
         let stamp = fs::metadata(path)
             .ok()
             .map(|known| Stamp { length: known.len(), modified: known.modified().ok() });
         if stamp.is_some() && stamp == self.stamp && self.fault.is_none() {
-            return Seen::Nothing;
+            return FileCheck::Unchanged;
         }
         self.stamp = stamp;
         let text = match read(path) {
@@ -61,22 +65,22 @@ impl Watch {
             }
         };
         if self.taken.as_ref() == Some(&text) {
-            return if self.fault.take().is_some() { Seen::Taken } else { Seen::Nothing };
+            return if self.fault.take().is_some() { FileCheck::Applied } else { FileCheck::Unchanged };
         }
         match take(&text) {
             Ok(()) => {
                 self.taken = Some(text);
                 self.fault = None;
-                Seen::Taken
+                FileCheck::Applied
             }
             Err(error) => self.fault(format!("{}: {error}; the last parameters hold", path.display())),
         }
     }
 
-    fn fault(&mut self, fault: String) -> Seen {
+    fn fault(&mut self, fault: String) -> FileCheck {
         let is_known = self.fault.as_ref() == Some(&fault);
         self.fault = Some(fault.clone());
-        if is_known { Seen::Fault(fault) } else { Seen::Nothing }
+        if is_known { FileCheck::Fault(fault) } else { FileCheck::Unchanged }
     }
 }
 

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_names_of_the_headers_are_told() {
+    fn the_propagator_lists_its_header_names() {
         let names = |encoding| B3::new(encoding).fields().map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(names(Encoding::Single), ["b3"]);
         assert_eq!(names(Encoding::Multi), ["x-b3-traceid", "x-b3-spanid", "x-b3-sampled", "x-b3-flags"]);

@@ -6,8 +6,8 @@
 //! status are always kept: if the bytes do not fit, their texts are cut to [`SHORT_TEXT`]
 //! characters.
 //!
-//! A body reserves the bytes that it uses from the [`Budget`] of all open spans, in steps, before
-//! it uses them. A list that grows may hold twice the memory that it uses.
+//! A body reserves the bytes that it uses from the [`MemoryBudget`] of all open spans, in steps,
+//! before it uses them. A list that grows may hold twice the memory that it uses.
 
 // An entry holds its body in a box, so spare bodies are boxed too.
 #![allow(clippy::vec_box)]
@@ -27,8 +27,8 @@ use super::event::{Event, EventName, EventTime, Link};
 use super::fields::{Fields, LogOrigin};
 use super::memory::{Memory, Text, cut_text};
 use super::span::{Count, Detail, Status};
-use crate::budget::{Budget, Room, Use};
 use crate::clock::Ticks;
+use crate::memory_budget::{MemoryBudget, Reservation, Use};
 use crate::settings::SpanLimits;
 
 /// See the module documentation.
@@ -47,7 +47,7 @@ pub(crate) struct Body {
     /// Bytes owned by links, event names and values from the OpenTelemetry API.
     owned: usize,
     /// The bytes reserved for this body.
-    room: Room,
+    reservation: Reservation,
     /// The highest severity of the events, including cut ones; `Error` also if an attribute `error`
     /// was cut.
     seen: Severity,
@@ -57,10 +57,10 @@ pub(crate) struct Body {
 /// the memory.
 const UNUSED_BYTES_MAX: usize = 1024;
 /// The first reservation of a body; it doubles from there.
-const ROOM_MIN: usize = 512;
+const RESERVED_MIN: usize = 512;
 /// A body with a larger reservation is not kept as a spare: other threads cannot use what a spare
 /// holds.
-const SPARE_ROOM_MAX: usize = 4 * 1024;
+const SPARE_RESERVED_MAX: usize = 4 * 1024;
 const SPARE_MAX: usize = 32;
 /// The length to which a name or status is cut if its bytes do not fit, in characters.
 const SHORT_TEXT: u32 = 256;
@@ -69,17 +69,17 @@ thread_local!(static SPARE: RefCell<Vec<Box<Body>>> = const { RefCell::new(Vec::
 
 impl Body {
     /// An empty body: one of the thread's spares, if there is one.
-    pub(crate) fn take(budget: &Arc<Budget>) -> Box<Body> {
+    pub(crate) fn take(budget: &Arc<MemoryBudget>) -> Box<Body> {
         let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
         match spare {
-            Some(body) if body.room.is_of(budget) => body,
+            Some(body) if body.reservation.is_of(budget) => body,
             _ => Self::fresh(budget),
         }
     }
 
     #[cold]
-    fn fresh(budget: &Arc<Budget>) -> Box<Body> {
-        Box::new(Body { room: Room::of(budget), ..Body::default() })
+    fn fresh(budget: &Arc<MemoryBudget>) -> Box<Body> {
+        Box::new(Body { reservation: Reservation::of(budget), ..Body::default() })
     }
 
     /// Keeps a body's memory for another span of this thread. No user code runs, because values
@@ -87,7 +87,7 @@ impl Body {
     pub(crate) fn recycle(mut self: Box<Body>) {
         self.clear();
         // `fill` may have swapped in a larger text buffer from the thread's fields.
-        if self.room.bytes() > SPARE_ROOM_MAX || self.memory.text.capacity() > SPARE_ROOM_MAX {
+        if self.reservation.bytes() > SPARE_RESERVED_MAX || self.memory.text.capacity() > SPARE_RESERVED_MAX {
             return;
         }
         let _ = SPARE.try_with(|spare| {
@@ -148,9 +148,9 @@ impl Body {
     #[inline]
     fn fits(&mut self, more: usize, freed: usize, limits: &SpanLimits) -> bool {
         let bytes = (self.bytes() + more).saturating_sub(freed);
-        let fits = bytes <= self.room.bytes() || self.grow(bytes, limits);
+        let fits = bytes <= self.reservation.bytes() || self.grow(bytes, limits);
         if !fits && bytes <= limits.bytes() {
-            self.room.count_cut();
+            self.reservation.count_cut();
         }
         fits
     }
@@ -160,15 +160,16 @@ impl Body {
         if bytes > limits.bytes() {
             return false;
         }
-        let room = bytes.next_power_of_two().max(ROOM_MIN);
-        self.room.grow_to(room, Use::Attributes) || self.room.grow_to(bytes, Use::Attributes)
+        let reservation = bytes.next_power_of_two().max(RESERVED_MIN);
+        self.reservation.grow_to(reservation, Use::Attributes)
+            || self.reservation.grow_to(bytes, Use::Attributes)
     }
 
     /// The text if it fits, or else a short part of it: this text is always kept in some form.
     fn keep_text<'a>(&mut self, text: &'a str, freed: usize, limits: &SpanLimits) -> &'a str {
         let bytes = (self.bytes() + text.len()).saturating_sub(freed);
-        let has_room = bytes <= self.room.bytes() || self.grow(bytes, limits);
-        if has_room { text } else { cut_text(text, SHORT_TEXT) }
+        let fits = bytes <= self.reservation.bytes() || self.grow(bytes, limits);
+        if fits { text } else { cut_text(text, SHORT_TEXT) }
     }
 
     /// Takes the fields with which a span begins. The body must be empty; the fields get its memory
@@ -176,11 +177,12 @@ impl Body {
     #[inline]
     pub(crate) fn fill(&mut self, fields: &mut Fields, limits: &SpanLimits) {
         let bytes = fields.memory.bytes() + size_of::<Attribute>() * fields.attributes.len();
-        let has_room = bytes <= self.room.bytes() || self.grow(bytes, limits);
+        let fits = bytes <= self.reservation.bytes() || self.grow(bytes, limits);
         // Long texts of earlier calls have grown the memory of the fields. It stays with the thread
         // instead of going into this span.
-        let is_oversized = fields.memory.text.capacity() > SPARE_ROOM_MAX.max(2 * self.room.bytes());
-        if !has_room || is_oversized {
+        let is_oversized =
+            fields.memory.text.capacity() > SPARE_RESERVED_MAX.max(2 * self.reservation.bytes());
+        if !fits || is_oversized {
             return self.absorb(fields, limits);
         }
         std::mem::swap(&mut self.attributes, &mut fields.attributes);
@@ -495,8 +497,8 @@ mod tests {
     /// Each call leaves the old description behind. The memory holds the current one, and at most
     /// as much unused.
     #[test]
-    fn changed_values_do_not_pile_up() {
-        let (mut body, limits) = (Body::take(&Budget::new(1 << 30)), SpanLimits::default());
+    fn changed_values_do_not_accumulate() {
+        let (mut body, limits) = (Body::take(&MemoryBudget::new(1 << 30)), SpanLimits::default());
         for n in 0..50_000 {
             body.set_status(OtelStatus::error(format!("attempt {n} failed: {}", "x".repeat(100))), &limits);
             body.update_name(&format!("attempt {n}"), &limits);
@@ -511,7 +513,7 @@ mod tests {
     #[test]
     fn texts_beyond_the_limit_are_cut_and_name_and_status_stay() {
         let limits = SpanLimits::default();
-        let mut body = Body::take(&Budget::new(1 << 30));
+        let mut body = Body::take(&MemoryBudget::new(1 << 30));
         let attributes = limits.bytes() / 30_000 + 1;
         for n in 0..attributes {
             body.set_attribute(KeyValue::new(n.to_string(), "z".repeat(30_000)), &limits);
@@ -526,8 +528,8 @@ mod tests {
 
     /// The budget is shared by all spans: it counts what is cut, and gets back what was reserved.
     #[test]
-    fn attributes_take_from_the_budget_and_give_back() {
-        let (budget, limits) = (Budget::new(64 * 1024), SpanLimits::default());
+    fn attributes_reserve_and_release_memory() {
+        let (budget, limits) = (MemoryBudget::new(64 * 1024), SpanLimits::default());
         let mut first = Body::take(&budget);
         first.set_attribute(KeyValue::new("a", "x".repeat(30_000)), &limits);
         assert_eq!(budget.used(), 32 * 1024);

@@ -24,26 +24,26 @@ pub(crate) struct Header {
     /// The start of the trace's local root. All spans of a trace are dated from one reading of the
     /// clock.
     pub(crate) began: Ticks,
-    pub(crate) kept_by: KeptBy,
+    pub(crate) kept_by: KeepReason,
     /// The number of spans that were cut from a trace that was kept late.
     pub(crate) cut: u32,
 }
 
 /// The reason for keeping a trace: the head sampler, or one of the reasons for late keeping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct KeptBy(u8);
+pub(crate) struct KeepReason(u8);
 
-impl KeptBy {
-    pub(crate) const HEAD: KeptBy = KeptBy(0);
+impl KeepReason {
+    pub(crate) const HEAD: KeepReason = KeepReason(0);
     /// `Handle::keep` and similar calls.
-    pub(crate) const HAND: KeptBy = KeptBy(1);
+    pub(crate) const HAND: KeepReason = KeepReason(1);
     /// A caller that kept its part of the trace.
-    pub(crate) const CALLER: KeptBy = KeptBy(2);
+    pub(crate) const CALLER: KeepReason = KeepReason(2);
     const POLICIES: u8 = 3;
 
     /// The policy with this index.
-    pub(crate) fn policy(place: usize) -> Self {
-        KeptBy(u8::try_from(place).unwrap_or(u8::MAX - Self::POLICIES).saturating_add(Self::POLICIES))
+    pub(crate) fn policy(index: usize) -> Self {
+        KeepReason(u8::try_from(index).unwrap_or(u8::MAX - Self::POLICIES).saturating_add(Self::POLICIES))
     }
 
     pub(crate) fn is_late(self) -> bool {
@@ -52,12 +52,12 @@ impl KeptBy {
 
     /// The index in the list of reason names: hand, caller, then the policies. `None` for the head
     /// sampler.
-    pub(crate) fn place(self) -> Option<usize> {
+    pub(crate) fn index(self) -> Option<usize> {
         usize::from(self.0).checked_sub(1)
     }
 
     /// The index of the policy; `None` if no policy kept the trace.
-    pub(crate) fn policy_place(self) -> Option<usize> {
+    pub(crate) fn policy_index(self) -> Option<usize> {
         usize::from(self.0).checked_sub(usize::from(Self::POLICIES))
     }
 }

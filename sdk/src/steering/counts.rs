@@ -61,13 +61,13 @@ impl KeyStats {
 
 /// Counts of samplers that were replaced.
 #[derive(Debug, Default)]
-pub(crate) struct Carried {
+pub(crate) struct CarriedCounts {
     retired: Vec<Arc<Sampler>>,
     keys: BTreeMap<String, KeyStats>,
     others: KeyStats,
 }
 
-impl Carried {
+impl CarriedCounts {
     pub(super) fn retire(&mut self, sampler: Arc<Sampler>) {
         if sampler.snapshot().is_none() {
             return;
@@ -92,7 +92,7 @@ impl Carried {
 
     fn carry(&mut self, sampler: &Sampler) {
         let Some(snapshot) = sampler.snapshot() else { return };
-        let Carried { keys, others, .. } = self;
+        let CarriedCounts { keys, others, .. } = self;
         add(&snapshot, keys, others, CARRIED_MAX);
     }
 }
@@ -113,7 +113,7 @@ fn add(snapshot: &Snapshot, keys: &mut BTreeMap<String, KeyStats>, others: &mut 
 }
 
 /// All counts so far.
-pub(super) fn by_key(carried: &Carried, sampler: &Sampler, now: Nanos) -> Vec<KeyStats> {
+pub(super) fn by_key(carried: &CarriedCounts, sampler: &Sampler, now: Nanos) -> Vec<KeyStats> {
     let (mut keys, mut others) = (carried.keys.clone(), carried.others.clone());
     for snapshot in carried.retired.iter().filter_map(|retired| retired.snapshot()) {
         add(&snapshot, &mut keys, &mut others, CARRIED_MAX);
@@ -152,8 +152,9 @@ mod tests {
         let next = read.reconfigured(&config("bump:lambda=9"), &cap, now).unwrap();
         let last = next.replaced(&config("bucket:capacity=1,rate=1"), &cap, now);
         let decide = || assert!(read.decide(&Request::new("a", Randomness::MIN, now)).threshold.is_some());
-        let mut carried = Carried::default();
-        let seen = |carried: &Carried| by_key(carried, &last, now).iter().map(|key| key.seen).sum::<u64>();
+        let mut carried = CarriedCounts::default();
+        let seen =
+            |carried: &CarriedCounts| by_key(carried, &last, now).iter().map(|key| key.seen).sum::<u64>();
 
         decide();
         carried.retire(Arc::new(next));

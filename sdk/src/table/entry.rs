@@ -522,7 +522,7 @@ pub(crate) struct Claim<'a> {
 
 /// The fields of a span in a kept trace that are published with its state.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct KeptSpan {
     pub(crate) trace: TraceRef,
     pub(crate) trace_id: TraceId,
     pub(crate) trace_flags: TraceFlags,
@@ -536,7 +536,7 @@ impl<'a> Claim<'a> {
         self.entry
     }
 
-    pub(crate) fn keep(mut self, kept: &Kept) {
+    pub(crate) fn keep(mut self, kept: &KeptSpan) {
         let entry = self.entry;
         entry.span_id.store(kept.span_id);
         entry.parent.store(kept.parent);

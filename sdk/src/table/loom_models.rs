@@ -5,7 +5,7 @@ use loom::thread;
 use opentelemetry::trace::SpanContext;
 use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 
-use super::entry::{Beginning, EXPOSED, Entry, Kept, Pending, Phase, ROOT};
+use super::entry::{Beginning, EXPOSED, Entry, KeptSpan, Pending, Phase, ROOT};
 use super::handles::{Handles, LetGo};
 use crate::record::Body;
 use crate::test_callsite::METADATA;
@@ -40,7 +40,7 @@ fn decide(entry: &Entry, trace: u128) -> (Phase, TraceId, bool) {
             Phase::Undecided => {
                 let Some(claim) = entry.claim(Phase::Undecided) else { continue };
                 decided = true;
-                claim.keep(&Kept {
+                claim.keep(&KeptSpan {
                     trace: TraceRef::NONE,
                     trace_id: TraceId::from(trace),
                     trace_flags: TraceFlags::SAMPLED,

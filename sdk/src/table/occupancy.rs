@@ -59,7 +59,7 @@ mod tests {
 
     /// A span that stays open for weeks is entered and left when its age no longer fits.
     #[test]
-    fn an_age_that_does_not_fit_makes_nobody_busy() {
+    fn an_age_that_overflows_records_no_busy_time() {
         let (old, young) = (SINCE_MAX + 20, 10);
         let ignored = Occupancy(0).enter(young).leave(young).enter(old);
         assert_eq!((ignored.threads(), ignored.leave(old).since()), (0, young));

@@ -29,7 +29,7 @@ const FRESH: u32 = 8;
 
 /// The entries, and the free places that no thread holds.
 #[derive(Debug)]
-pub(super) struct Own {
+pub(super) struct OwnEntries {
     pages: Box<[OnceLock<Box<[Entry]>>; PAGES]>,
     /// Distinguishes tables; never 0.
     number: u64,
@@ -44,10 +44,10 @@ struct Spare {
     fresh: u32,
 }
 
-impl Own {
+impl OwnEntries {
     pub(super) fn new() -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
-        Own {
+        OwnEntries {
             pages: Box::new([const { OnceLock::new() }; PAGES]),
             // Relaxed: the numbers only have to differ.
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
@@ -142,7 +142,7 @@ impl Own {
     fn give_slowly(&self, place: u32) {
         let mut spare = lock(&self.spare);
         spare.places.push(place);
-        if HELD.with(|held| held.owner.get()) == self.number {
+        if FREE.with(|held| held.owner.get()) == self.number {
             spare.places.extend((0..BATCH).map_while(|_| pop(self.number)));
         }
     }
@@ -154,20 +154,20 @@ impl Own {
 }
 
 /// The capacity of a thread's list of free places.
-const HELD_MAX: usize = 2 * BATCH;
+const FREE_MAX: usize = 2 * BATCH;
 
 /// The free places of one thread.
-struct Held {
+struct FreePlaces {
     /// The number of the table that the places belong to; 0: no table.
     owner: Cell<u64>,
     count: Cell<usize>,
-    places: [Cell<u32>; HELD_MAX],
+    places: [Cell<u32>; FREE_MAX],
 }
 
 thread_local! {
-    static HELD: Held =
-        const { Held { owner: Cell::new(0), count: Cell::new(0), places: [const { Cell::new(0) }; HELD_MAX] } };
-    /// Only this thread-local has a destructor, so that `HELD` can be read without a check.
+    static FREE: FreePlaces =
+        const { FreePlaces { owner: Cell::new(0), count: Cell::new(0), places: [const { Cell::new(0) }; FREE_MAX] } };
+    /// Only this thread-local has a destructor, so that `FREE` can be read without a check.
     static HOME: RefCell<Home> = const { RefCell::new(Home(None)) };
 }
 
@@ -176,8 +176,8 @@ thread_local! {
 struct Home(Option<Weak<Mutex<Spare>>>);
 
 impl Home {
-    fn give_back(&mut self) {
-        HELD.with(|held| {
+    fn return_places(&mut self) {
+        FREE.with(|held| {
             let count = held.count.replace(0);
             held.owner.set(0);
             if let Some(spare) = self.0.take().and_then(|spare| spare.upgrade()) {
@@ -189,28 +189,28 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        self.give_back();
+        self.return_places();
     }
 }
 
 /// Makes the thread's list belong to this table.
-fn settle(table: &Own) {
-    if HELD.with(|held| held.owner.get()) == table.number {
+fn settle(table: &OwnEntries) {
+    if FREE.with(|held| held.owner.get()) == table.number {
         return;
     }
     let settled = HOME.try_with(|home| {
         let mut home = home.borrow_mut();
-        home.give_back();
+        home.return_places();
         home.0 = Some(Arc::downgrade(&table.spare));
     });
     if settled.is_ok() {
-        HELD.with(|held| held.owner.set(table.number));
+        FREE.with(|held| held.owner.set(table.number));
     }
 }
 
 #[inline]
 fn pop(table: u64) -> Option<u32> {
-    let popped = HELD.try_with(|held| {
+    let popped = FREE.try_with(|held| {
         let count = held.count.get().checked_sub(1).filter(|_| held.owner.get() == table)?;
         held.count.set(count);
         held.places.get(count).map(Cell::get)
@@ -220,7 +220,7 @@ fn pop(table: u64) -> Option<u32> {
 
 #[inline]
 fn push(table: u64, place: u32) -> bool {
-    let pushed = HELD.try_with(|held| {
+    let pushed = FREE.try_with(|held| {
         let count = held.count.get();
         let free = held.places.get(count).filter(|_| held.owner.get() == table);
         free.inspect(|free| {

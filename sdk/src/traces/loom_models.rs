@@ -7,7 +7,7 @@ use opentelemetry::{SpanId, TraceFlags, TraceId};
 
 use super::*;
 use crate::export::Work;
-use crate::record::{Ending, KeptBy};
+use crate::record::{Ending, KeepReason};
 use crate::settings::Settings;
 use crate::stats::Counters;
 use crate::test_callsite::METADATA;
@@ -19,7 +19,7 @@ fn header(id: u64) -> Header {
         flags: TraceFlags::SAMPLED,
         state: State::EMPTY,
         began: 1,
-        kept_by: KeptBy::HEAD,
+        kept_by: KeepReason::HEAD,
         cut: 0,
     }
 }
@@ -36,16 +36,16 @@ fn record(id: u64) -> Record {
 /// An unbounded capacity for provisional traces.
 struct Unbounded;
 
-impl RingRoom for Unbounded {
+impl RingCapacity for Unbounded {
     fn limits(&self) -> (usize, usize) {
         (usize::MAX, usize::MAX)
     }
 
-    fn make_room(&self, _: &mut Room, _: usize, _: Severity) -> bool {
+    fn reserve(&self, _: &mut Reservation, _: usize, _: Severity) -> bool {
         true
     }
 
-    fn spare(&self) -> Box<Provisional> {
+    fn spare(&self) -> Box<ProvisionalTrace> {
         Box::default()
     }
 }
@@ -63,7 +63,12 @@ impl Model {
         let bounds = Settings::default().bounds;
         let counters = Arc::<Counters>::default();
         let queue = Queue::new(bounds, counters.clone());
-        LoomArc::new(Model { traces: Traces::new(slots, Budget::new(1 << 20)), queue, counters, bounds })
+        LoomArc::new(Model {
+            traces: Traces::new(slots, MemoryBudget::new(1 << 20)),
+            queue,
+            counters,
+            bounds,
+        })
     }
 
     /// Ends a span of a trace. The id encodes the trace: the root of trace 7 is 70, and 71 is a
@@ -78,7 +83,7 @@ impl Model {
         if !record.is_local_root() && self.traces.gather(trace, &record, usize::MAX, &self.queue) {
             return EndedSpan::Gathered;
         }
-        let bounds: (&Queue, &dyn RingRoom) = (&self.queue, &Unbounded);
+        let bounds: (&Queue, &dyn RingCapacity) = (&self.queue, &Unbounded);
         self.traces.end_provisional(trace, || header(id), record, None, bounds)
     }
 
@@ -276,12 +281,12 @@ fn loom_a_slot_is_provisional_before_it_is_old() {
     loom::model(|| {
         let model = Model::new(1);
         // Slots are allocated on first use, which is not part of the model.
-        model.traces.give_back(model.traces.take_provisional(1, KeyNumber::OTHERS));
+        model.traces.free_if_empty(model.traces.take_provisional(1, KeyNumber::OTHERS));
         let other = model.clone();
         let expires = thread::spawn(move || other.traces.expire(2, &other.queue));
         let trace = model.traces.take_provisional(1, KeyNumber::OTHERS);
         expires.join().unwrap();
-        model.traces.give_back(trace);
+        model.traces.free_if_empty(trace);
         assert_eq!(model.traces.provisional(), 0);
     });
 }

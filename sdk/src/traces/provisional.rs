@@ -2,7 +2,7 @@
 //!
 //! Their spans are collected like those of kept traces, but no part leaves early. The thread that
 //! ends the local root takes all of them and submits the trace to the policies. Their bytes are
-//! charged to the ring's budget ([`crate::tail`]), not to that of open spans.
+//! charged to the ring's budget ([`crate::late`]), not to that of open spans.
 //!
 //! A slot's *marks* are one word that also holds the turn they belong to, so that a late mark never
 //! applies to the slot's next trace. They say that the trace is provisional, and the highest
@@ -17,10 +17,10 @@ use astracer_samplers::tail::{KeyNumber, Severity};
 use opentelemetry::{TraceFlags, TraceId};
 
 use super::{Gathered, Slot, TraceRef, Traces, end_turn};
-use crate::budget::Room;
 use crate::clock::Ticks;
 use crate::export::Queue;
-use crate::record::{Body, Buffer, End, Header, KeptBy, Record};
+use crate::memory_budget::Reservation;
+use crate::record::{Body, Buffer, End, Header, KeepReason, Record};
 use crate::stats::{Counted, GivenUp};
 use crate::sync::{Ordering, lock};
 use crate::trace_state::State;
@@ -31,10 +31,10 @@ const SEVERITY: u64 = 3;
 /// The spans of a provisional trace, taken out of its slot. Until they are, it holds no
 /// reservation: an empty one is reused for another trace.
 #[derive(Debug)]
-pub(crate) struct Provisional {
+pub(crate) struct ProvisionalTrace {
     pub(crate) header: Header,
     pub(crate) buffer: Buffer,
-    pub(crate) room: Room,
+    pub(crate) reservation: Reservation,
     pub(crate) key: KeyNumber,
     pub(crate) severity: Severity,
     /// The root's start.
@@ -43,20 +43,20 @@ pub(crate) struct Provisional {
     pub(crate) part: TraceRef,
 }
 
-impl Default for Provisional {
+impl Default for ProvisionalTrace {
     /// No spans, and an invalid trace id.
     fn default() -> Self {
-        Provisional {
+        ProvisionalTrace {
             header: Header {
                 trace_id: TraceId::INVALID,
                 flags: TraceFlags::default(),
                 state: State::EMPTY,
                 began: 0,
-                kept_by: KeptBy::HEAD,
+                kept_by: KeepReason::HEAD,
                 cut: 0,
             },
             buffer: Buffer::default(),
-            room: Room::default(),
+            reservation: Reservation::default(),
             key: KeyNumber::OTHERS,
             severity: Severity::Fine,
             opened: 0,
@@ -76,20 +76,20 @@ pub(crate) enum EndedSpan {
     /// The trace left its slot before this span ended. Boxed, because few spans are late.
     Late(Box<(Header, Record)>),
     /// The span is the root, so the trace is complete.
-    Whole(Box<Provisional>),
+    Whole(Box<ProvisionalTrace>),
 }
 
 /// The capacity for provisional traces.
-pub(crate) trait RingRoom {
+pub(crate) trait RingCapacity {
     /// The maximum number of spans in one trace, and of their bytes.
     fn limits(&self) -> (usize, usize);
 
     /// Grows the reservation to `bytes`, evicting traces of lower value if necessary. `false` if
     /// that is not possible. The caller holds the lock of a slot.
-    fn make_room(&self, room: &mut Room, bytes: usize, severity: Severity) -> bool;
+    fn reserve(&self, reservation: &mut Reservation, bytes: usize, severity: Severity) -> bool;
 
-    /// An empty [`Provisional`], for a trace that leaves its slot.
-    fn spare(&self) -> Box<Provisional>;
+    /// An empty [`ProvisionalTrace`], for a trace that leaves its slot.
+    fn spare(&self) -> Box<ProvisionalTrace>;
 }
 
 fn severity_of(mark: u64) -> Severity {
@@ -150,7 +150,7 @@ impl Traces {
 
     /// Frees the slot of a provisional trace in which no span has ended, when its root was not
     /// created after all or will never end. Returns whether it freed the slot.
-    pub(crate) fn give_back(&self, trace: TraceRef) -> bool {
+    pub(crate) fn free_if_empty(&self, trace: TraceRef) -> bool {
         let Some(slot) = self.slot(trace.slot) else { return false };
         let gathered = lock(&slot.gathered);
         let is_empty = slot.turn.load(Ordering::Relaxed) == trace.turn && gathered.header.is_none();
@@ -232,7 +232,7 @@ impl Traces {
         header: impl FnOnce() -> Header,
         record: Record,
         body: Option<&mut Body>,
-        (queue, ring): (&Queue, &dyn RingRoom),
+        (queue, ring): (&Queue, &dyn RingCapacity),
     ) -> EndedSpan {
         let Some(slot) = self.slot(trace.slot) else { return EndedSpan::Late(Box::new((header(), record))) };
         let mut gathered = lock(&slot.gathered);
@@ -244,15 +244,16 @@ impl Traces {
             // slots were emptied.
             drop(gathered);
             if is_own && is_root {
-                self.give_back(trace);
+                self.free_if_empty(trace);
             }
             return EndedSpan::Late(Box::new((header(), record)));
         }
         let (spans_max, bytes_max) = ring.limits();
         let buffer = &gathered.buffer;
         // Sum up the bytes only if memory may have grown.
-        let may_grow =
-            body.is_some() || buffer.records.len() == buffer.records.capacity() || gathered.room.bytes() == 0;
+        let may_grow = body.is_some()
+            || buffer.records.len() == buffer.records.capacity()
+            || gathered.reservation.bytes() == 0;
         let severity = severity_of(slot.marks_of(trace.turn));
         let is_full = gathered.is_full
             || buffer.records.len() >= spans_max
@@ -267,7 +268,7 @@ impl Traces {
             let end = (severity > Severity::Fine && !is_root).then(|| gathered.buffer.end());
             gathered.buffer.append(record, body);
             let outgrows = may_grow && gathered.outgrows();
-            let outgrown = outgrows.then(|| gathered.make_room(ring, severity, end)).flatten();
+            let outgrown = outgrows.then(|| gathered.reserve_or_give_up(ring, severity, end)).flatten();
             outgrown.map(|counted| (counted, GivenUp::RingFull))
         };
         if let (Some((counted, _)), Some(header)) = (given_up, &mut gathered.header) {
@@ -291,8 +292,8 @@ impl Traces {
         &self,
         (number, slot): (u32, &Slot),
         gathered: &mut Gathered,
-        ring: &dyn RingRoom,
-    ) -> Option<Box<Provisional>> {
+        ring: &dyn RingCapacity,
+    ) -> Option<Box<ProvisionalTrace>> {
         let turn = slot.turn.load(Ordering::Relaxed);
         let header = gathered.header.take().filter(|_| !gathered.buffer.records.is_empty());
         let whole = header.map(|header| {
@@ -300,7 +301,7 @@ impl Traces {
             whole.header = header;
             // The slot gets the spare buffer for its next trace.
             std::mem::swap(&mut whole.buffer, &mut gathered.buffer);
-            std::mem::swap(&mut whole.room, &mut gathered.room);
+            std::mem::swap(&mut whole.reservation, &mut gathered.reservation);
             if gathered.buffer.records.capacity() == 0 {
                 gathered.buffer = Buffer::like(&whole.buffer);
             }
@@ -310,7 +311,7 @@ impl Traces {
             whole.part = TraceRef { slot: number, turn };
             whole
         });
-        gathered.room.shrink_to(0);
+        gathered.reservation.shrink_to(0);
         (gathered.is_given_up, gathered.is_full) = (false, false);
         self.provisional.fetch_sub(1, Ordering::Relaxed);
         end_turn(slot);
@@ -324,9 +325,9 @@ impl Traces {
     pub(crate) fn take_old(
         &self,
         before: Ticks,
-        ring: &dyn RingRoom,
+        ring: &dyn RingCapacity,
         goes_on: impl Fn() -> bool,
-        mut f: impl FnMut(Box<Provisional>),
+        mut f: impl FnMut(Box<ProvisionalTrace>),
     ) {
         // The Acquire pairs with the Release in `take_marked`: if the slot is old, its marks are
         // visible.
@@ -382,8 +383,13 @@ impl Gathered {
     /// is `Fine`. Otherwise the trace becomes full, and only its last span is given up: `end` is
     /// the end of the buffer before that span.
     #[cold]
-    fn make_room(&mut self, ring: &dyn RingRoom, severity: Severity, end: Option<End>) -> Option<Counted> {
-        if ring.make_room(&mut self.room, self.buffer.bytes_held(), severity) {
+    fn reserve_or_give_up(
+        &mut self,
+        ring: &dyn RingCapacity,
+        severity: Severity,
+        end: Option<End>,
+    ) -> Option<Counted> {
+        if ring.reserve(&mut self.reservation, self.buffer.bytes_held(), severity) {
             return None;
         }
         if severity == Severity::Fine {
@@ -398,7 +404,7 @@ impl Gathered {
     /// Gives up the spans, and all that end later.
     fn give_up(&mut self) -> Buffer {
         self.is_given_up = true;
-        self.room.shrink_to(0);
+        self.reservation.shrink_to(0);
         std::mem::take(&mut self.buffer)
     }
 }

@@ -119,7 +119,7 @@ fn refusals_of_other_filters_are_not_counted() {
 /// Roots that found no slot are counted by their weights, so that an estimate from the exported
 /// spans can add them.
 #[test]
-fn calls_of_roots_without_room_are_counted() {
+fn calls_of_roots_beyond_the_budget_are_counted() {
     for start in [Start::WhenUsed, Start::AtOnce] {
         let world = world(|builder| {
             let builder = builder.with_open_bytes_max(40_000).with_start(start);

@@ -145,7 +145,7 @@ fn a_span_is_asked_on_a_thread_without_a_subscriber() {
 
 /// A call leaves no reference behind, neither to what its context holds nor to the trace.
 #[test]
-fn what_a_call_was_given_is_let_go() {
+fn arguments_of_a_call_are_released() {
     struct Held;
     let world = world(|builder| builder);
     let held = Arc::new(Held);
@@ -166,7 +166,7 @@ fn what_a_call_was_given_is_let_go() {
 
 /// Other layers and filters around ours, and spans that a filter hides from it.
 #[test]
-fn filters_and_other_layers_are_in_nobody_s_way() {
+fn filters_and_other_layers_do_not_interfere() {
     let world = world(|builder| builder);
     let layer = world.astracer.layer.clone().with_filter(LevelFilter::INFO);
     let subscriber = Registry::default().with(layer).with(LevelFilter::DEBUG);

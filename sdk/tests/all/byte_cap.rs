@@ -79,7 +79,7 @@ fn a_cap_that_is_raised_in_need_is_at_work_at_once() {
 
 /// Keys are recorded only while there is a byte cap, so traces that began before it have none.
 #[test]
-fn traces_from_before_the_cap_are_in_no_key_s_allowance() {
+fn traces_from_before_the_cap_use_no_keys_allowance() {
     let world = world(|builder| builder);
     let exported = run(&world, || {
         let before: Vec<_> = ["a", "b", "a"].iter().map(|name| root(name)).collect();
@@ -94,7 +94,7 @@ fn traces_from_before_the_cap_are_in_no_key_s_allowance() {
 
 /// The sampler did not decide on these traces, so they have no key.
 #[test]
-fn traces_that_a_parent_decided_are_in_no_key_s_allowance() {
+fn traces_decided_by_a_parent_use_no_keys_allowance() {
     let world = world(|builder| builder.with_cap(ONE_SPAN.parse().unwrap()));
     let exported = run(&world, || {
         for trace in 1..=5 {
@@ -142,7 +142,7 @@ fn a_key_is_known_after_many_other_traces() {
 
 /// A heartbeat is not one of the service's traces: see `heartbeat`.
 #[test]
-fn heartbeats_are_in_no_key_s_allowance() {
+fn heartbeats_use_no_keys_allowance() {
     let world = world(|builder| {
         let builder = builder.with_sampler("bump:lambda=9".parse().unwrap());
         builder.with_cap(ONE_SPAN.parse().unwrap()).with_heartbeat(Duration::from_secs(3_600))

@@ -90,7 +90,7 @@ impl Drop for PanicsInDrop {
 }
 
 #[test]
-fn a_span_whose_context_panics_when_it_is_dropped_holds_no_parent() {
+fn a_span_whose_context_panics_on_drop_releases_its_parent() {
     let world = world(|builder| builder);
     let spans = world.run(|| {
         let root = info_span!("root").entered();

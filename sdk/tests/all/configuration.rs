@@ -317,7 +317,7 @@ fn the_debug_flag_of_b3_is_passed_on_from_any_thread() {
 }
 
 #[test]
-fn faults_are_passed_over_if_asked_and_told() {
+fn ignored_faults_are_reported() {
     let builder = with(&[(SAMPLER, "xray"), ("OTEL_SPAN_LINK_COUNT_LIMIT", "3")], Astracer::builder());
     let builder = builder.with_on_fault(OnFault::UseDefault);
     assert_eq!(builder.faults().len(), 1);

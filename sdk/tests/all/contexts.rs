@@ -101,7 +101,7 @@ fn every_context_of_a_span_records() {
 }
 
 #[test]
-fn a_kept_trace_tells_its_weight_and_a_dropped_one_none() {
+fn a_kept_trace_has_its_weight_and_a_dropped_one_has_none() {
     let world = world(|builder| {
         builder.with_sampler("ratio:0.5".parse().unwrap()).with_context_mode(ContextMode::Ids)
     });
@@ -163,7 +163,7 @@ fn suppressed_inside() {
 /// Events and fields of a suppressed span do not go to the span around it. The stock layer begins a
 /// new trace for the spans below.
 #[test]
-fn events_of_suppressed_spans_are_nobody_s() {
+fn events_of_suppressed_spans_belong_to_no_span() {
     for mode in [ContextMode::Off, ContextMode::Ids, ContextMode::Recording] {
         let world = world(|builder| builder.with_context_mode(mode));
         let spans = world.run(suppressed_inside);

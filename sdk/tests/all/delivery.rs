@@ -5,13 +5,13 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use astracer_sdk::{CountingExporter, Exported, Losses, Provisional, Tail, WhenFull};
+use astracer_sdk::{CountingExporter, Exported, Losses, ProvisionalMode, Tail, WhenQueueFull};
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tracing::{Span, error, info_span};
 
+use crate::late::check_sums;
 use crate::support::{TIMEOUT, World, world};
-use crate::tail::check_sums;
 
 fn traces(world: &World, count: usize) {
     tracing::dispatcher::with_default(&world.dispatch, || {
@@ -97,7 +97,7 @@ fn exports_in_flight_are_as_many_as_asked_for() {
 #[test]
 fn a_full_queue_keeps_what_its_policy_says() {
     for (when_full, kept) in
-        [(WhenFull::ShedNewest, ["0", "1", "2"]), (WhenFull::ShedOldest, ["0", "8", "9"])]
+        [(WhenQueueFull::ShedNewest, ["0", "1", "2"]), (WhenQueueFull::ShedOldest, ["0", "8", "9"])]
     {
         let gate = Gate::default();
         let world = world(|builder| {
@@ -189,11 +189,11 @@ fn a_heartbeat_is_one_of_several_exports() {
 }
 
 #[test]
-fn a_service_that_is_told_to_wait_loses_nothing() {
+fn a_blocking_queue_loses_nothing() {
     let gate = Gate::default();
     let world = world(|builder| {
         let builder = builder.with_batch_spans(1).with_queue_traces_max(2);
-        builder.with_when_full(WhenFull::Block(TIMEOUT)).with_exporter(gate.clone())
+        builder.with_when_full(WhenQueueFull::Block(TIMEOUT)).with_exporter(gate.clone())
     });
     thread::scope(|scope| {
         let opens = scope.spawn(|| {
@@ -211,11 +211,11 @@ fn a_service_that_is_told_to_wait_loses_nothing() {
 }
 
 #[test]
-fn a_service_that_is_told_to_wait_waits_no_longer_than_that() {
+fn a_blocking_queue_waits_until_its_deadline() {
     let gate = Gate::default();
     let world = world(|builder| {
         let builder = builder.with_batch_spans(1).with_queue_traces_max(1);
-        builder.with_when_full(WhenFull::Block(Duration::from_millis(5))).with_exporter(gate.clone())
+        builder.with_when_full(WhenQueueFull::Block(Duration::from_millis(5))).with_exporter(gate.clone())
     });
     let start = Instant::now();
     traces(&world, 20);
@@ -299,15 +299,15 @@ pub(crate) fn an_exporter_that_counts_gives_every_loss_its_reason() {
 
 /// Waits for a server that never comes, as an exporter with retries does.
 #[derive(Debug)]
-struct Waits(Gate);
+struct WaitsForServer(Gate);
 
-impl SpanExporter for Waits {
+impl SpanExporter for WaitsForServer {
     async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
         unreachable!("it counts")
     }
 }
 
-impl CountingExporter for Waits {
+impl CountingExporter for WaitsForServer {
     fn export_and_count(&self, batch: Vec<SpanData>) -> Exported {
         let spans = batch.len() as u64;
         self.0.pass(batch);
@@ -320,9 +320,9 @@ impl CountingExporter for Waits {
 }
 
 #[test]
-fn a_flush_that_is_late_tells_the_exporter_s_reason() {
+fn a_late_flush_reports_the_exporters_reason() {
     let gate = Gate::default();
-    let world = world(|builder| builder.with_counting_exporter(Waits(gate.clone())));
+    let world = world(|builder| builder.with_counting_exporter(WaitsForServer(gate.clone())));
     traces(&world, 10);
     let error = world.handle.flush(Duration::from_millis(1)).unwrap_err();
     assert!(error.is_timeout());
@@ -338,7 +338,7 @@ fn a_flush_waits_for_space_where_the_service_does() {
     let gate = Gate::default();
     let world = world(|builder| {
         let builder = builder.with_batch_spans(1).with_queue_traces_max(2);
-        builder.with_when_full(WhenFull::Block(TIMEOUT)).with_exporter(gate.clone())
+        builder.with_when_full(WhenQueueFull::Block(TIMEOUT)).with_exporter(gate.clone())
     });
     let open: Vec<_> = tracing::dispatcher::with_default(&world.dispatch, || {
         let roots: Vec<_> = (0..20).map(|_| info_span!("root")).collect();
@@ -363,7 +363,7 @@ fn a_flush_waits_for_space_where_the_service_does() {
 fn old_failed_traces(
     change: impl FnOnce(astracer_sdk::Builder) -> astracer_sdk::Builder,
 ) -> (World, Vec<Span>) {
-    let tail = "error()".parse::<Tail>().unwrap().with_provisional(Provisional::Always);
+    let tail = "error()".parse::<Tail>().unwrap().with_provisional(ProvisionalMode::Always);
     let world = world(|builder| {
         let builder = builder.with_sampler("never".parse().unwrap()).with_tail(tail);
         change(builder.with_batch_spans(1).with_queue_traces_max(2))
@@ -381,7 +381,7 @@ fn old_failed_traces(
 #[test]
 fn the_exporter_s_thread_does_not_wait_for_its_own_queue() {
     let (world, open) =
-        old_failed_traces(|builder| builder.with_when_full(WhenFull::Block(Duration::from_secs(3_600))));
+        old_failed_traces(|builder| builder.with_when_full(WhenQueueFull::Block(Duration::from_secs(3_600))));
     world.clock.advance(Duration::from_secs(1_000_000));
     for _ in 0..100 {
         world.handle.flush(TIMEOUT).unwrap();
@@ -398,7 +398,7 @@ fn the_exporter_s_thread_does_not_wait_for_its_own_queue() {
 fn a_shutdown_ends_in_time_where_the_service_waits() {
     let gate = Gate::default();
     let (world, open) = old_failed_traces(|builder| {
-        builder.with_when_full(WhenFull::Block(Duration::from_secs(5))).with_exporter(gate.clone())
+        builder.with_when_full(WhenQueueFull::Block(Duration::from_secs(5))).with_exporter(gate.clone())
     });
     let began = Instant::now();
     let error = world.handle.shutdown(Duration::from_millis(100)).unwrap_err();

@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
-use astracer_sdk::{Endpoint, Provisional, Tail};
+use astracer_sdk::{Endpoint, ProvisionalMode, Tail};
 use opentelemetry::Context;
 use opentelemetry::trace::TraceContextExt as _;
 use serde_json::{Value, json};
@@ -74,7 +74,7 @@ fn counts_and_decisions_are_served() {
 fn what_is_kept_late_is_served() {
     let world = world(|builder| {
         let tail: Tail = "error,own:bad".parse().unwrap();
-        let tail = tail.with_provisional(Provisional::Always).with_ring_bytes(1 << 20);
+        let tail = tail.with_provisional(ProvisionalMode::Always).with_ring_bytes(1 << 20);
         let builder = builder.with_sampler("never".parse().unwrap()).with_tail(tail);
         builder.with_own_policy("bad", |_| panic!("a fault of the policy's"))
     });
@@ -106,7 +106,7 @@ fn page_script(endpoint: &Endpoint) -> String {
 }
 
 #[test]
-fn what_is_not_for_it_is_refused() {
+fn unknown_requests_are_refused() {
     let world = explained();
     let endpoint = world.handle.serve(any_port(), Some("secret".to_owned())).unwrap();
     for (request, status) in [
@@ -144,7 +144,7 @@ fn what_is_not_for_it_is_refused() {
 
 /// A thousand requests while a service traces: all get a response, and none of them is traced.
 #[test]
-fn a_page_that_is_fetched_all_the_time_disturbs_nobody() {
+fn frequent_page_requests_disturb_no_other_work() {
     let world = explained();
     let endpoint = world.handle.serve(any_port(), None).unwrap();
     std::thread::scope(|scope| {

@@ -142,9 +142,9 @@ fn a_shutdown_during_an_outage_does_not_wait_for_the_last_heartbeat() {
 
 /// Reports the timeout of its shutdown.
 #[derive(Clone, Debug)]
-struct Told(Sender<Duration>);
+struct ReportsTimeout(Sender<Duration>);
 
-impl SpanExporter for Told {
+impl SpanExporter for ReportsTimeout {
     async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
         Ok(())
     }
@@ -159,18 +159,21 @@ impl SpanExporter for Told {
 #[test]
 fn an_exporter_is_shut_down_within_the_deadline() {
     for (timeout, exports) in [(TIMEOUT, 1), (TIMEOUT, 3), (Duration::from_secs(2), 3)] {
-        let (tell, told) = channel();
+        let (sender, reported) = channel();
         let world = world(|builder| {
             let builder = builder.with_heartbeat(Duration::from_secs(3_600)).with_batch_spans(1);
-            builder.with_exports_in_flight(exports).with_exporter(Told(tell))
+            builder.with_exports_in_flight(exports).with_exporter(ReportsTimeout(sender))
         });
         tracing::dispatcher::with_default(&world.dispatch, || info_span!("request").in_scope(|| ()));
         let ended = world.handle.shutdown(timeout);
-        let told = told.recv().unwrap();
-        assert!(told + (told / 10).min(Duration::from_millis(400)) <= timeout, "{told:?} of {timeout:?}");
+        let reported = reported.recv().unwrap();
+        assert!(
+            reported + (reported / 10).min(Duration::from_millis(400)) <= timeout,
+            "{reported:?} of {timeout:?}"
+        );
         // Only with the long timeout: on a slow machine two seconds may be over.
         if timeout == TIMEOUT {
-            assert!(told > timeout / 2 && ended.is_ok(), "{told:?} of {timeout:?}: {ended:?}");
+            assert!(reported > timeout / 2 && ended.is_ok(), "{reported:?} of {timeout:?}: {ended:?}");
         }
     }
 }
@@ -179,11 +182,11 @@ fn an_exporter_is_shut_down_within_the_deadline() {
 /// with an unlimited timeout.
 #[test]
 fn an_exporter_without_a_deadline_gets_five_seconds() {
-    let (tell, told) = channel();
-    drop(world(|builder| builder.with_exporter(Told(tell.clone()))));
-    let world = world(|builder| builder.with_exporter(Told(tell)));
+    let (sender, reported) = channel();
+    drop(world(|builder| builder.with_exporter(ReportsTimeout(sender.clone()))));
+    let world = world(|builder| builder.with_exporter(ReportsTimeout(sender)));
     world.handle.shutdown(Duration::MAX).unwrap();
     for _ in 0..2 {
-        assert_eq!(told.recv().unwrap(), Duration::from_secs(5));
+        assert_eq!(reported.recv().unwrap(), Duration::from_secs(5));
     }
 }

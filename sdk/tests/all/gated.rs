@@ -104,7 +104,7 @@ fn what_is_kept_is_as_without_a_gate() {
 }
 
 #[test]
-fn below_a_dropped_root_the_layer_is_told_of_nothing() {
+fn below_a_dropped_root_the_layer_gets_no_callbacks() {
     for (dropped_spans, beside) in
         [(DroppedSpans::Visible, vec!["root", "child", "leaf"]), (DroppedSpans::Disabled, vec!["root"])]
     {
@@ -391,7 +391,7 @@ fn policies_at_the_end_see_nothing_behind_the_gate() {
     for dropped_spans in BOTH {
         let world = world(|builder| {
             let tail = "error".parse::<astracer_sdk::Tail>().unwrap();
-            let tail = tail.with_provisional(astracer_sdk::Provisional::Always);
+            let tail = tail.with_provisional(astracer_sdk::ProvisionalMode::Always);
             builder.with_sampler("every:2".parse().unwrap()).with_tail(tail)
         });
         let gated = Gated::new(dropped_spans, world.astracer.sampler.clone());

@@ -187,19 +187,19 @@ impl<S: Subscriber> Layer<S> for Asks {
 }
 
 #[test]
-fn a_subscriber_may_ask_the_handle_when_it_hears_a_warning() {
+fn a_subscriber_may_use_the_handle_during_a_warning() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("astracer.toml");
     let world = watching(&path);
     fs::remove_file(&path).unwrap();
-    let heard = Arc::default();
-    let asks = Asks(world.handle.clone(), Arc::clone(&heard));
+    let faults = Arc::default();
+    let asks = Asks(world.handle.clone(), Arc::clone(&faults));
     tracing::subscriber::with_default(tracing_subscriber::registry().with(asks), || {
         (0..3).for_each(|_| world.handle.look_at_parameters());
     });
-    let heard = heard.lock().unwrap();
-    assert_eq!(*heard, [world.handle.parameters_fault()]);
-    assert!(heard[0].as_ref().unwrap().contains("astracer.toml"));
+    let faults = faults.lock().unwrap();
+    assert_eq!(*faults, [world.handle.parameters_fault()]);
+    assert!(faults[0].as_ref().unwrap().contains("astracer.toml"));
 }
 
 /// A check by hand is not a tick of the thread, so it does not bring a heartbeat forward.
@@ -259,7 +259,7 @@ fn a_warm_start_goes_on_where_the_last_process_was() {
 }
 
 #[test]
-fn a_snapshot_that_cannot_be_written_is_told() {
+fn a_snapshot_that_cannot_be_written_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("keys.snapshot");
     let bucket = || "bucket:capacity=3,rate=1".parse().unwrap();

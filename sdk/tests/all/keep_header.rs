@@ -6,7 +6,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
-use astracer_sdk::{KEEP_HEADER, KeepCallsLayer, KeepLayer, Provisional, RemoteParentLayer, Tail};
+use astracer_sdk::{KEEP_HEADER, KeepCallsLayer, KeepLayer, ProvisionalMode, RemoteParentLayer, Tail};
 use http::{Request, Response};
 use opentelemetry::propagation::{Injector, TextMapPropagator as _};
 use opentelemetry::{Context, TraceId};
@@ -14,8 +14,8 @@ use tower_layer::Layer as _;
 use tower_service::Service;
 use tracing::{error, info_span};
 
+use crate::late::{check_sums, reason};
 use crate::support::{World, world};
-use crate::tail::{check_sums, reason};
 
 /// A service with its own tracing. It calls the next one, if there is one.
 struct Node {
@@ -28,14 +28,14 @@ struct Node {
 
 const PEER: &str = "next.example:8080";
 
-fn node(next: Option<Node>, tells: bool) -> Node {
+fn node(next: Option<Node>, announces: bool) -> Node {
     let world = world(|builder| {
         let tail: Tail = "error".parse().unwrap();
-        let tail = tail.with_provisional(Provisional::Always);
+        let tail = tail.with_provisional(ProvisionalMode::Always);
         builder.with_sampler("never".parse().unwrap()).with_tail(tail)
     });
     let client = KeepCallsLayer::new(world.handle.clone());
-    let client = if tells { client.with_peer("other.example").with_peer(PEER) } else { client };
+    let client = if announces { client.with_peer("other.example").with_peer(PEER) } else { client };
     Node { world, fails: false, calls: 1, next: next.map(|next| (Box::new(next), client)) }
 }
 
@@ -175,7 +175,7 @@ fn an_error_in_the_first_service_brings_the_others_parts_with_the_next_request()
 }
 
 #[test]
-fn nobody_is_told_who_is_no_peer() {
+fn traces_are_announced_only_to_peers() {
     let mut last = node(None, false);
     last.fails = true;
     let first = node(Some(node(Some(last), false)), false);
@@ -251,7 +251,7 @@ impl Service<Request<()>> for &mut Broken {
 /// A peer without a response may not have received the request, so each request names the trace
 /// again until one gets a response.
 #[test]
-fn a_peer_that_did_not_answer_is_told_again() {
+fn an_announcement_without_a_response_is_repeated() {
     let mut node = node(None, false);
     node.fails = true;
     node.serve(request(7));
@@ -268,7 +268,7 @@ fn a_peer_that_did_not_answer_is_told_again() {
 
 /// Several kept parts of one trace count as one trace.
 #[test]
-fn a_trace_of_several_parts_that_a_peer_was_not_told_of_is_one() {
+fn an_unannounced_trace_of_several_parts_counts_once() {
     let mut node = node(None, false);
     node.fails = true;
     let client = KeepCallsLayer::new(node.world.handle.clone()).with_peer(PEER);
@@ -282,8 +282,8 @@ fn a_trace_of_several_parts_that_a_peer_was_not_told_of_is_one() {
     node.serve(request(8));
     assert!(is_answered(call()));
     drop(first);
-    let untold = || node.world.handle.stats().tail.untold;
-    assert_eq!(untold(), 1, "7");
+    let unannounced = || node.world.handle.stats().tail.unannounced;
+    assert_eq!(unannounced(), 1, "7");
     // The next request has space for the last 16.
     (0..2).for_each(|_| drop(node.serve(request(9))));
     (100..116).for_each(|trace| {
@@ -291,7 +291,7 @@ fn a_trace_of_several_parts_that_a_peer_was_not_told_of_is_one() {
         node.serve(request(trace));
     });
     assert!(is_answered(call()));
-    assert_eq!(untold(), 2, "9 too");
+    assert_eq!(unannounced(), 2, "9 too");
     assert_eq!(wire.0.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 16]);
 }
 
@@ -343,9 +343,9 @@ fn is_answered(call: impl Future<Output = Result<Response<()>, &'static str>>) -
 }
 
 /// Overlapping requests, some of them without a response. Each kept trace is named in a request
-/// that gets one, or counted in `untold`.
+/// that gets one, or counted in `unannounced`.
 #[test]
-fn traces_that_a_peer_was_not_told_of_are_counted() {
+fn unannounced_traces_are_counted() {
     for seed in 0..100_u64 {
         let mut node = node(None, false);
         node.fails = true;
@@ -357,7 +357,8 @@ fn traces_that_a_peer_was_not_told_of_are_counted() {
             state ^= state << 17;
             state % end
         };
-        let (mut wire, mut open, mut told, mut kept) = (Wired(Vec::new()), Vec::new(), Vec::new(), 0_u64);
+        let (mut wire, mut open, mut announced, mut kept) =
+            (Wired(Vec::new()), Vec::new(), Vec::new(), 0_u64);
         let mut call = |path: &str| {
             let request = Request::builder().uri(format!("http://{PEER}{path}")).body(()).unwrap();
             let call = client.layer(&mut wire).call(request);
@@ -376,7 +377,7 @@ fn traces_that_a_peer_was_not_told_of_are_counted() {
                 end => {
                     let (call, ids) = open.swap_remove(below(open.len() as u64) as usize);
                     if end == 4 && is_answered(call) {
-                        told.extend(ids);
+                        announced.extend(ids);
                     }
                 }
             }
@@ -384,15 +385,19 @@ fn traces_that_a_peer_was_not_told_of_are_counted() {
         while !open.is_empty() {
             let (call, ids) = open.swap_remove(below(open.len() as u64) as usize);
             if is_answered(call) {
-                told.extend(ids);
+                announced.extend(ids);
             }
         }
         let (call, ids) = call("/");
         assert!(is_answered(call));
-        told.extend(ids);
-        let (all, untold) = (told.len() as u64, node.world.handle.stats().tail.untold);
-        told.sort_unstable();
-        told.dedup();
-        assert_eq!((told.len() as u64, told.len() as u64 + untold), (all, kept), "seed {seed}");
+        announced.extend(ids);
+        let (all, unannounced) = (announced.len() as u64, node.world.handle.stats().tail.unannounced);
+        announced.sort_unstable();
+        announced.dedup();
+        assert_eq!(
+            (announced.len() as u64, announced.len() as u64 + unannounced),
+            (all, kept),
+            "seed {seed}"
+        );
     }
 }

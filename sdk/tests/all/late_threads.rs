@@ -18,9 +18,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use astracer_samplers::Nanos;
-use astracer_sdk::{ContextMode, DroppedSpans, Provisional, Start, Tail};
+use astracer_sdk::{ContextMode, DroppedSpans, ProvisionalMode, Start, Tail};
 
-use self::checks::{Kept, check_budgets, check_calls, check_exported, check_law};
+use self::checks::{KeptAt, check_budgets, check_calls, check_exported, check_law};
 use self::service::service;
 use crate::support::TIMEOUT;
 
@@ -51,19 +51,19 @@ impl Random {
 /// The budget of each policy as text, and its limits as (per second, burst): traces, bytes, and
 /// traces of one key.
 #[derive(Clone, Copy, Debug)]
-struct Budget {
+struct PolicyBudget {
     text: &'static str,
     traces: Option<(u64, u64)>,
     bytes: Option<(u64, u64)>,
     key_traces: Option<(u64, u64)>,
 }
 
-const NO_BUDGET: Budget = Budget { text: "", traces: None, bytes: None, key_traces: None };
-const BUDGETS: [Budget; 4] = [
+const NO_BUDGET: PolicyBudget = PolicyBudget { text: "", traces: None, bytes: None, key_traces: None };
+const BUDGETS: [PolicyBudget; 4] = [
     NO_BUDGET,
-    Budget { text: "traces=20,burst=5", traces: Some((20, 5)), ..NO_BUDGET },
-    Budget { text: "bytes=20000,bytes_burst=9000", bytes: Some((20_000, 9_000)), ..NO_BUDGET },
-    Budget {
+    PolicyBudget { text: "traces=20,burst=5", traces: Some((20, 5)), ..NO_BUDGET },
+    PolicyBudget { text: "bytes=20000,bytes_burst=9000", bytes: Some((20_000, 9_000)), ..NO_BUDGET },
+    PolicyBudget {
         text: "traces=50,burst=9,key_traces=3,key_burst=2",
         traces: Some((50, 9)),
         key_traces: Some((3, 2)),
@@ -91,8 +91,8 @@ struct Setup {
     start: Start,
     context: ContextMode,
     samplers: [&'static str; 2],
-    provisional: Provisional,
-    budget: Budget,
+    provisional: ProvisionalMode,
+    budget: PolicyBudget,
     own: Own,
     ring_bytes: usize,
     holds: bool,
@@ -115,10 +115,10 @@ impl Setup {
             context: random.one_of(&[ContextMode::Off, ContextMode::Ids, ContextMode::Recording]),
             samplers: [random.one_of(&["never", "ratio:0.3"]), random.one_of(&["never", "ratio:0.1"])],
             provisional: random.one_of(&[
-                Provisional::Always,
-                Provisional::Always,
-                Provisional::Armed,
-                Provisional::Never,
+                ProvisionalMode::Always,
+                ProvisionalMode::Always,
+                ProvisionalMode::Armed,
+                ProvisionalMode::Never,
             ]),
             budget: if random.one_in(2) { NO_BUDGET } else { random.one_of(&BUDGETS) },
             own: random.one_of(&[Own::Wants, Own::Panics, Own::CallsBack]),
@@ -135,7 +135,7 @@ impl Setup {
 
     /// Whether bounds and budgets never apply, so that exactly the traces that a policy matches are
     /// kept.
-    fn is_roomy(&self) -> bool {
+    fn has_large_bounds(&self) -> bool {
         self.budget.text.is_empty() && self.ring_bytes == 32 << 20 && self.shutdown.is_none() && !self.ages
     }
 
@@ -152,7 +152,7 @@ fn run(setup: Setup, seed: u64) -> Result<(), String> {
     let (begin, end) = (Barrier::new(setup.threads + 1), Barrier::new(setup.threads + 1));
     let mut random = Random(seed ^ 0xc10c);
     let mut laws = Vec::new();
-    let mut kept: Vec<Kept> = Vec::new();
+    let mut kept: Vec<KeptAt> = Vec::new();
     std::thread::scope(|scope| {
         for thread in 0..setup.threads as u64 {
             let (service, begin, end) = (&service, &begin, &end);
@@ -197,7 +197,7 @@ fn run(setup: Setup, seed: u64) -> Result<(), String> {
     }
     let stats = check_law(&service)?;
     let seen = checker.0.lock().unwrap();
-    if let Some(lie) = seen.lies.first() {
+    if let Some(lie) = seen.faults.first() {
         return Err(lie.clone());
     }
     if stats.spans_exported != seen.spans || stats.tail.traces_open != 0 {

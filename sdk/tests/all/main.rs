@@ -44,7 +44,25 @@ mod housekeeping;
 #[cfg(feature = "enabled")]
 mod keep_header;
 #[cfg(feature = "enabled")]
+mod late;
+#[cfg(feature = "enabled")]
+mod late_bounds;
+#[cfg(feature = "enabled")]
+mod late_hostile;
+#[cfg(feature = "enabled")]
+mod late_lingering_roots;
+#[cfg(feature = "enabled")]
+mod late_requests;
+#[cfg(feature = "enabled")]
+mod late_ring;
+#[cfg(feature = "enabled")]
+mod late_roots;
+#[cfg(feature = "enabled")]
+mod late_spans;
+#[cfg(feature = "enabled")]
 mod late_threads;
+#[cfg(feature = "enabled")]
+mod late_warnings;
 #[cfg(feature = "enabled")]
 mod logs;
 #[cfg(feature = "enabled")]
@@ -68,24 +86,6 @@ mod spans;
 mod steering;
 #[cfg(feature = "enabled")]
 mod support;
-#[cfg(feature = "enabled")]
-mod tail;
-#[cfg(feature = "enabled")]
-mod tail_asked;
-#[cfg(feature = "enabled")]
-mod tail_bounds;
-#[cfg(feature = "enabled")]
-mod tail_hostile;
-#[cfg(feature = "enabled")]
-mod tail_late;
-#[cfg(feature = "enabled")]
-mod tail_left;
-#[cfg(feature = "enabled")]
-mod tail_ring;
-#[cfg(feature = "enabled")]
-mod tail_roots;
-#[cfg(feature = "enabled")]
-mod tail_warnings;
 #[cfg(feature = "enabled")]
 mod threads;
 #[cfg(feature = "enabled")]

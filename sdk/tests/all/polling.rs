@@ -180,7 +180,7 @@ fn world_with(polling: Polling) -> Result<Astracer, astracer_sdk::BuildError> {
 
 /// The thread polls by itself, and a shutdown does not wait for it.
 #[test]
-fn the_thread_asks_again_and_ends() {
+fn the_thread_polls_again_and_ends() {
     let server = Server::start();
     server.has("\"one\"", &ratio("0.25"));
     let world = polled(&server, |polling| polling.with_interval(Duration::ZERO));
@@ -199,7 +199,7 @@ fn the_thread_asks_again_and_ends() {
 }
 
 #[test]
-fn urls_that_cannot_be_asked_are_faults() {
+fn urls_that_cannot_be_fetched_are_faults() {
     for (url, says) in [
         ("config.toml", "no scheme or host"),
         ("ftp://config/astracer.toml", "ftp"),
@@ -279,7 +279,7 @@ fn a_file_over_https_comes_from_a_trusted_server_only() {
 
 #[cfg(feature = "polling-tls")]
 #[test]
-fn root_certificates_that_are_none_are_faults() {
+fn invalid_root_certificates_are_faults() {
     let broken = "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n";
     for (pem, says) in [("", "there is none"), (broken, "not PEM")] {
         let polling = Polling::new("https://config/").with_root_certificates(pem);

@@ -22,13 +22,13 @@ mod world;
 
 use std::time::{Duration, Instant, SystemTime};
 
-use astracer_sdk::{ContextMode, DroppedSpans, Provisional, Start, Stats};
+use astracer_sdk::{ContextMode, DroppedSpans, ProvisionalMode, Start, Stats};
 
 use self::compare::{Cramped, Names, Times};
 use self::driver::Driver;
 use self::program::{Random, Shape, Step, generate, shrink};
 use self::rules::Kind;
-use self::setup::{Filter, LatePolicy, LateSetup, Room, Setup, Waiting};
+use self::setup::{ByteBounds, Filter, LatePolicy, LateSetup, Setup, Waiting};
 use self::stress::Load;
 use self::world::World;
 use crate::support::Base;
@@ -124,7 +124,7 @@ fn session(pair: Pair, seed: u64) -> Session {
             // For a lost root the sampler decides when it begins rather than when it starts, so the
             // order of decisions agrees only if everything is kept.
             setup.keep_every = 1;
-            setup.room = Some(Room {
+            setup.room = Some(ByteBounds {
                 open_bytes: [0, 1, 2, 3][random.below(4)] * 6_144 + random.below(2_000),
                 queue_bytes: [32 << 20, 32 << 20, 4_096, 0][random.below(4)],
             });
@@ -176,7 +176,8 @@ fn session(pair: Pair, seed: u64) -> Session {
     Session { setup, programs }
 }
 
-const PROVISIONAL: [Provisional; 3] = [Provisional::Never, Provisional::Armed, Provisional::Always];
+const PROVISIONAL: [ProvisionalMode; 3] =
+    [ProvisionalMode::Never, ProvisionalMode::Armed, ProvisionalMode::Always];
 
 const ERROR: LatePolicy = LatePolicy { text: "error()", name: "error", budget: None, slow: None };
 const SLOW: LatePolicy = LatePolicy { text: "slow:9us()", name: "slow", budget: None, slow: Some(9) };
@@ -198,7 +199,7 @@ const TIMELESS: [&[LatePolicy]; 6] =
 fn late_setup(random: &mut Random, is_timed: bool) -> LateSetup {
     let policies = if is_timed { POLICIES } else { TIMELESS };
     LateSetup {
-        provisional: Provisional::Always,
+        provisional: ProvisionalMode::Always,
         policies: policies[random.below(policies.len())],
         holds: !random.one_in(3),
         steps: None,
@@ -373,28 +374,28 @@ fn eight_threads_at_once_kept_late(base: Base, open_max: u64) {
 }
 
 #[test]
-fn eight_threads_at_once_tell_no_lies_about_what_is_kept_late() {
+fn eight_threads_report_late_kept_traces_correctly() {
     eight_threads_at_once_kept_late(Base::Registry, 20);
 }
 
 #[test]
-fn eight_threads_at_once_tell_no_lies_to_the_subscriber_about_what_is_kept_late() {
+fn eight_threads_on_the_subscriber_report_late_kept_traces_correctly() {
     eight_threads_at_once_kept_late(Base::Subscriber, 0);
 }
 
 #[test]
-fn eight_threads_at_once_tell_no_lies() {
+fn eight_threads_report_correctly() {
     // The registry itself fails to close about one in 100,000 spans shared between threads.
     eight_threads_at_once(Base::Registry, false, 20);
 }
 
 #[test]
-fn eight_threads_at_once_tell_no_lies_behind_the_gate() {
+fn eight_threads_behind_the_gate_report_correctly() {
     eight_threads_at_once(Base::Registry, true, 20);
 }
 
 #[test]
-fn eight_threads_at_once_tell_no_lies_to_the_subscriber() {
+fn eight_threads_on_the_subscriber_report_correctly() {
     eight_threads_at_once(Base::Subscriber, false, 0);
 }
 

@@ -22,9 +22,9 @@ const NEVER: Duration = Duration::from_secs(1_000_000);
 
 /// Reports the number of spans of each batch.
 #[derive(Debug)]
-struct Tells(Mutex<Sender<usize>>);
+struct ReportsBatches(Mutex<Sender<usize>>);
 
-impl SpanExporter for Tells {
+impl SpanExporter for ReportsBatches {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let _ = self.0.lock().unwrap().send(batch.len());
         Ok(())
@@ -34,7 +34,7 @@ impl SpanExporter for Tells {
 fn start(change: impl FnOnce(Builder) -> Builder) -> (Astracer, Dispatch, Receiver<usize>) {
     let (sender, receiver) = channel();
     let builder = Astracer::builder().with_sampler("always".parse().unwrap());
-    let astracer = change(builder).with_exporter(Tells(Mutex::new(sender))).build().unwrap();
+    let astracer = change(builder).with_exporter(ReportsBatches(Mutex::new(sender))).build().unwrap();
     let dispatch = crate::support::dispatch(&astracer);
     (astracer, dispatch, receiver)
 }
@@ -74,7 +74,7 @@ fn what_waits_leaves_with_a_flush_in_batches() {
 
 /// The bound applies to what waits now, not to the total over time.
 #[test]
-fn room_in_the_queue_comes_back() {
+fn space_in_the_queue_is_released() {
     let world = world(|builder| builder.with_queue_bytes_max(16 * 1024));
     for _ in 0..100 {
         world.run(|| info_span!("root", text = "x".repeat(1_000)).in_scope(|| ()));
@@ -174,7 +174,7 @@ fn traces_that_leave_together_keep_what_is_their_own() {
             _ => info_span!("plain").in_scope(|| ()),
         }
     }
-    fn told(spans: &[SpanData]) -> String {
+    fn summary(spans: &[SpanData]) -> String {
         let links = spans.iter().flat_map(|span| span.links.iter().map(move |link| (&span.name, link)));
         format!("{}{:?}", draw(spans), links.collect::<Vec<_>>())
     }
@@ -182,7 +182,7 @@ fn traces_that_leave_together_keep_what_is_their_own() {
     let alone: Vec<String> = (0..15)
         .map(|kind| {
             let world = all();
-            told(&world.run(|| trace(kind)))
+            summary(&world.run(|| trace(kind)))
         })
         .collect();
     // The second run reuses the memory of the first.
@@ -200,7 +200,7 @@ fn traces_that_leave_together_keep_what_is_their_own() {
         }
     }
     assert_eq!(
-        by_trace.iter().map(|spans| told(spans)).collect::<Vec<_>>(),
+        by_trace.iter().map(|spans| summary(spans)).collect::<Vec<_>>(),
         alone.iter().chain(alone.iter().rev()).cloned().collect::<Vec<_>>()
     );
 }

@@ -186,7 +186,7 @@ impl IdGenerator for Highest {
 }
 
 #[test]
-fn the_cap_is_told_by_the_handle() {
+fn the_handle_reports_the_cap() {
     let world = world(|builder| {
         let ids = Highest(AtomicU64::new(1));
         builder.with_cap("traces=8,burst=8".parse().unwrap()).with_random_id_generator(ids)

@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier};
 use std::task::{Context as TaskContext, Waker};
 use std::thread;
 
-use astracer_sdk::{ContextMode, DroppedSpans, Provisional, Tail};
+use astracer_sdk::{ContextMode, DroppedSpans, ProvisionalMode, Tail};
 use opentelemetry::Context;
 use opentelemetry::trace::TraceContextExt as _;
 use tracing::dispatcher::with_default;
@@ -209,7 +209,7 @@ pub(crate) fn in_exclusive_mode_a_refused_span_s_task_begins_a_trace() {
 
 /// Two subscribers use the same ids for different spans.
 #[test]
-fn clones_on_two_subscribers_tell_their_spans_apart() {
+fn clones_on_two_subscribers_distinguish_their_spans() {
     for mode in [ContextMode::Off, ContextMode::Ids, ContextMode::Recording] {
         let world = world(|builder| builder.with_context_mode(mode));
         let other = crate::support::dispatch(&world.astracer);
@@ -321,7 +321,7 @@ fn a_panic_while_formatting_leaves_the_layer_in_order() {
 /// `set_parent` on one thread while another enters the span for the first time. The result is true
 /// to what happens, either way.
 #[test]
-fn set_parent_tells_the_truth_while_another_thread_enters() {
+fn set_parent_reports_correctly_while_another_thread_enters() {
     use astracer_sdk::OpenTelemetrySpanExt as _;
     use opentelemetry::trace::{SpanContext, TraceFlags, TraceId, TraceState};
     const ROUNDS: u64 = 600;
@@ -387,7 +387,7 @@ fn a_thread_needs_little_stack() {
             let builder = builder.with_context_mode(ContextMode::Recording);
             let builder = builder.with_sampler(sampler.parse().unwrap());
             match policies.parse::<Tail>() {
-                Ok(tail) => builder.with_tail(tail.with_provisional(Provisional::Always)),
+                Ok(tail) => builder.with_tail(tail.with_provisional(ProvisionalMode::Always)),
                 Err(_) => builder,
             }
         }));

@@ -8,8 +8,8 @@ use opentelemetry::{Context, SpanId, TraceId};
 use opentelemetry_sdk::trace::SpanData;
 use tracing::info_span;
 
+use crate::late::tail;
 use crate::support::{TIMEOUT, World, world};
-use crate::tail::tail;
 
 fn roots(world: &World, name: &str, count: usize) {
     tracing::dispatcher::with_default(&world.dispatch, || {

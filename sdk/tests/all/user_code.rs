@@ -18,8 +18,8 @@ use tracing::{Dispatch, info_span};
 use tracing_subscriber::layer::{self, SubscriberExt as _};
 use tracing_subscriber::{Layer, Registry};
 
+use crate::late::{check_sums, dropping, tail};
 use crate::support::{TIMEOUT, World, draw, world};
-use crate::tail::{check_sums, dropping, tail};
 
 #[test]
 fn a_key_that_panics_is_replaced_by_the_name() {
@@ -122,7 +122,7 @@ impl SpanExporter for Fails {
 }
 
 #[test]
-fn flush_and_shutdown_tell_of_the_exporter_s_errors() {
+fn flush_and_shutdown_report_the_exporters_errors() {
     let world = world(|builder| builder.with_exporter(Fails));
     tracing::dispatcher::with_default(&world.dispatch, || info_span!("root").in_scope(|| ()));
     let error = world.handle.flush(TIMEOUT).unwrap_err();
@@ -134,15 +134,15 @@ fn flush_and_shutdown_tell_of_the_exporter_s_errors() {
 
 /// Reports its drop, which happens when the exporter's thread ends.
 #[derive(Debug)]
-struct TellsOfItsEnd(Mutex<std::sync::mpsc::Sender<()>>);
+struct ReportsDrop(Mutex<std::sync::mpsc::Sender<()>>);
 
-impl SpanExporter for TellsOfItsEnd {
+impl SpanExporter for ReportsDrop {
     async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
         Ok(())
     }
 }
 
-impl Drop for TellsOfItsEnd {
+impl Drop for ReportsDrop {
     fn drop(&mut self) {
         let _ = self.0.lock().unwrap().send(());
     }
@@ -151,7 +151,7 @@ impl Drop for TellsOfItsEnd {
 #[test]
 fn the_exporter_s_thread_ends_when_all_is_dropped() {
     let (sender, ended) = channel();
-    let world = world(|builder| builder.with_exporter(TellsOfItsEnd(Mutex::new(sender))));
+    let world = world(|builder| builder.with_exporter(ReportsDrop(Mutex::new(sender))));
     tracing::dispatcher::with_default(&world.dispatch, || info_span!("root").in_scope(|| ()));
     drop(world);
     ended.recv_timeout(TIMEOUT).expect("the exporter's thread did not end");
@@ -388,7 +388,7 @@ impl IdGenerator for Zeros {
 
 /// A backend would merge two traces with the invalid id 0.
 #[test]
-fn ids_that_are_none_are_replaced() {
+fn invalid_ids_are_replaced() {
     let world = requests(world(|builder| builder.with_id_generator(Zeros)));
     let spans = world.exported();
     assert_eq!(draw(&spans), "root n=1\n  child\nroot n=1\n  child\n");

@@ -11,10 +11,10 @@ use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, Registry, reload};
 
+use crate::late::{check_sums, dropping, tail};
+use crate::late_ring::all_leave;
 use crate::proof::program::Random;
 use crate::support::{DocumentRow, World, draw, one, world};
-use crate::tail::{check_sums, dropping, tail};
-use crate::tail_ring::all_leave;
 
 /// Another layer. It collects its spans, and the current span at each event.
 #[derive(Clone, Default)]
@@ -54,7 +54,7 @@ fn below_dropped(dropped_spans: DroppedSpans, f: impl FnOnce(&World, &Span)) -> 
 }
 
 #[test]
-fn a_span_exists_for_other_layers_or_for_nobody() {
+fn a_span_exists_for_all_other_layers_or_none() {
     for (dropped_spans, expected) in [
         (DroppedSpans::Visible, vec!["kept", "dropped", "plain", "client"]),
         (DroppedSpans::Disabled, vec!["kept", "dropped", "client"]),
@@ -107,7 +107,7 @@ fn events_reach_other_layers() {
 }
 
 #[test]
-fn tracing_asks_before_it_tells_of_parents() {
+fn tracing_asks_enabled_before_it_names_the_parent() {
     for (dropped_spans, expected) in
         [(DroppedSpans::Visible, "alone\nkept\n  child\n"), (DroppedSpans::Disabled, "kept\n")]
     {
@@ -145,7 +145,7 @@ pub(crate) const ROWS: &[DocumentRow] = &[
         "a span below a dropped root",
         "exists for the other layers",
         "does not exist for any layer, unless it has a field `otel.kind`",
-        a_span_exists_for_other_layers_or_for_nobody,
+        a_span_exists_for_all_other_layers_or_none,
     ),
     (
         "cost",
@@ -169,7 +169,7 @@ pub(crate) const ROWS: &[DocumentRow] = &[
         "a span with `parent: None`, or with a parent in a kept trace",
         "begins a trace, or belongs to its parent's trace",
         "is disabled too: `tracing` asks before it reports the parent",
-        tracing_asks_before_it_tells_of_parents,
+        tracing_asks_enabled_before_it_names_the_parent,
     ),
     (
         "`Stats::refusals`",
@@ -213,7 +213,7 @@ fn a_filter_may_change_while_spans_are_entered() {
 
 /// A stack that starts without a layer, as when tracing is switched on later.
 #[test]
-fn a_layer_may_come_by_reload() {
+fn a_layer_may_be_added_by_reload() {
     let world = world(|builder| builder);
     let (slot, handle) = reload::Layer::new(None::<astracer_sdk::AstracerLayer>);
     let dispatch = Dispatch::new(Registry::default().with(slot));
@@ -228,7 +228,7 @@ fn a_layer_may_come_by_reload() {
 /// Registries use the same ids. A layer that is set by reload does not learn which registry it is
 /// on.
 #[test]
-fn layers_that_come_by_reload_tell_their_spans_apart() {
+fn layers_added_by_reload_distinguish_their_spans() {
     let world = world(|builder| builder);
     let with_slot = || {
         let (slot, handle) = reload::Layer::new(None::<astracer_sdk::AstracerLayer>);
@@ -253,7 +253,7 @@ fn layers_that_come_by_reload_tell_their_spans_apart() {
 
 /// Spans end unnoticed while the layer is away. When it is back, other spans have their ids.
 #[test]
-fn a_layer_that_goes_and_comes_back_by_reload_records_all_that_begins() {
+fn a_layer_removed_and_restored_by_reload_records_new_spans() {
     const SPANS: usize = 100;
     let world = world(|builder| builder);
     let (slot, handle) = reload::Layer::new(None::<astracer_sdk::AstracerLayer>);
@@ -280,7 +280,7 @@ fn a_layer_that_goes_and_comes_back_by_reload_records_all_that_begins() {
 /// span gives its slot back at once, since policies have nothing to examine; another leaves at the
 /// maximum age.
 #[test]
-fn a_layer_that_goes_by_reload_leaves_no_slots_taken() {
+fn a_layer_removed_by_reload_frees_its_slots() {
     const TRACES: usize = 100;
     let world = dropping(tail("error()"));
     let (slot, handle) = reload::Layer::new(None::<astracer_sdk::AstracerLayer>);

@@ -128,7 +128,7 @@ fn thirty_two_members_travel() {
 /// If our threshold makes the member too long, foreign sub-keys are dropped. The received threshold
 /// is never kept if it is not true.
 #[test]
-fn a_threshold_that_does_not_hold_is_not_left_for_want_of_room() {
+fn an_invalid_threshold_is_removed_from_a_full_trace_state() {
     let world = world(|builder| {
         builder.with_sampler("ratio:0.3".parse().unwrap()).with_parent_decision(ParentDecision::Ignore)
     });

@@ -107,7 +107,7 @@ where
 }
 
 #[test]
-fn metrics_count_what_they_count_on_a_registry() {
+fn metrics_equal_those_on_a_registry() {
     tells_the_same!("alone", write_requests, |page| metrics(page));
     tells_the_same!(
         "beside others",
@@ -189,7 +189,7 @@ where
 
 /// The bridge keeps the attributes of spans in their extensions, and adds them to the logs inside.
 #[test]
-fn logs_say_what_they_say_on_a_registry() {
+fn logs_equal_those_on_a_registry() {
     tells_the_same!("alone", write_requests, |page| logs(page));
     tells_the_same!("of a level", write_requests, |page| logs(page).with_filter(LevelFilter::WARN));
     tells_the_same!("beside others", write_requests, |page| watch("all", page), logs(page));

@@ -301,7 +301,7 @@ fn a_console_sees_the_same_tasks() {
 
 /// Expected counts by hand. None of the runtime's spans is in the traces, if a filter hides them.
 #[test]
-fn a_console_counts_what_happened_and_traces_have_none_of_it() {
+fn a_console_counts_its_events_and_traces_omit_them() {
     let world = world(|builder| builder);
     let page = Page::default();
     let layer = world.astracer.layer.clone().with_filter(LevelFilter::INFO);

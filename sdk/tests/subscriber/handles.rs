@@ -16,7 +16,7 @@ use tracing_subscriber::{Layer, Registry};
 use crate::support::{draw, one, world};
 
 #[test]
-fn no_id_is_given_twice() {
+fn no_id_is_reused() {
     let world = world(|builder| builder.with_sampler("never".parse().unwrap()));
     tracing::dispatcher::with_default(&world.dispatch, || {
         let ids: HashSet<Id> = (0..100_000).filter_map(|_| info_span!("one of many").id()).collect();
@@ -213,7 +213,7 @@ fn a_leaked_guard_keeps_no_span_of_a_registry_open() {
 
 /// The service's formatting panics while a child begins. The child never exists, and holds nothing.
 #[test]
-fn a_child_whose_fields_panic_holds_no_parent() {
+fn a_child_whose_fields_panic_releases_its_parent() {
     struct Panics;
     impl std::fmt::Debug for Panics {
         fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -232,9 +232,9 @@ fn a_child_whose_fields_panic_holds_no_parent() {
 
 /// Collects the spans that begin and end.
 #[derive(Clone, Default)]
-struct Seen(Arc<Mutex<Vec<(bool, u64)>>>);
+struct SeenCloses(Arc<Mutex<Vec<(bool, u64)>>>);
 
-impl Layer<AstracerSubscriber> for Seen {
+impl Layer<AstracerSubscriber> for SeenCloses {
     fn on_new_span(&self, _: &Attributes<'_>, id: &Id, _: LayerContext<'_, AstracerSubscriber>) {
         self.0.lock().unwrap().push((true, id.into_u64()));
     }
@@ -245,36 +245,36 @@ impl Layer<AstracerSubscriber> for Seen {
 }
 
 #[test]
-fn a_filter_is_told_of_each_end_once() {
+fn a_filter_sees_each_close_once() {
     let world = world(|builder| builder);
-    let seen = Seen::default();
-    is_told_of_each_end_once(&seen, world.astracer.subscriber().with_filter(seen.clone()).into());
+    let seen = SeenCloses::default();
+    sees_each_close_once(&seen, world.astracer.subscriber().with_filter(seen.clone()).into());
 }
 
 /// A service that chooses its subscriber at start boxes its layers. A boxed layer does not learn
 /// which subscriber it is in.
 #[test]
-fn a_filter_in_a_box_is_told_of_each_end_once() {
+fn a_boxed_filter_sees_each_close_once() {
     let world = world(|builder| builder);
-    let seen = Seen::default();
+    let seen = SeenCloses::default();
     let boxed: Box<dyn tracing::Subscriber + Send + Sync> =
         Box::new(world.astracer.subscriber().with_filter(seen.clone()));
-    is_told_of_each_end_once(&seen, boxed.into());
+    sees_each_close_once(&seen, boxed.into());
 }
 
 /// A shared layer serves under one dispatcher, and then under another.
 #[test]
-fn a_filter_that_is_shared_is_told_of_each_end_once_by_each_dispatcher() {
+fn a_shared_filter_sees_each_close_once_per_dispatcher() {
     let world = world(|builder| builder);
-    let seen = Seen::default();
+    let seen = SeenCloses::default();
     let shared: Arc<dyn tracing::Subscriber + Send + Sync> =
         Arc::new(world.astracer.subscriber().with_filter(seen.clone()));
-    is_told_of_each_end_once(&seen, Dispatch::new(shared.clone()));
+    sees_each_close_once(&seen, Dispatch::new(shared.clone()));
     seen.0.lock().unwrap().clear();
-    is_told_of_each_end_once(&seen, Dispatch::new(shared));
+    sees_each_close_once(&seen, Dispatch::new(shared));
 }
 
-fn is_told_of_each_end_once(seen: &Seen, dispatch: Dispatch) {
+fn sees_each_close_once(seen: &SeenCloses, dispatch: Dispatch) {
     let mut ids = Vec::new();
     tracing::dispatcher::with_default(&dispatch, || {
         let root = info_span!("root");
@@ -383,7 +383,7 @@ fn a_span_is_current_where_it_was_entered_last() {
 /// As on a registry: if a local root found no entry, a task spawned inside it stays in that root's
 /// trace, which is dropped.
 #[test]
-fn a_task_stays_in_the_dropped_trace_of_a_root_without_room() {
+fn a_task_stays_in_the_dropped_trace_of_a_root_beyond_the_budget() {
     for base in [false, true] {
         let world = world(|builder| builder.with_open_bytes_max(0));
         let registry = Dispatch::new(Registry::default().with(world.astracer.layer.clone()));

@@ -33,6 +33,20 @@ mod flushing;
 #[path = "../all/handed_over.rs"]
 mod handed_over;
 mod handles;
+#[path = "../all/late.rs"]
+mod late;
+#[path = "../all/late_bounds.rs"]
+mod late_bounds;
+#[path = "../all/late_lingering_roots.rs"]
+mod late_lingering_roots;
+#[path = "../all/late_requests.rs"]
+mod late_requests;
+#[path = "../all/late_ring.rs"]
+mod late_ring;
+#[path = "../all/late_roots.rs"]
+mod late_roots;
+#[path = "../all/late_spans.rs"]
+mod late_spans;
 #[path = "../all/late_threads.rs"]
 mod late_threads;
 mod layers;
@@ -54,20 +68,6 @@ mod spans;
 mod stacks;
 #[path = "../all/support.rs"]
 mod support;
-#[path = "../all/tail.rs"]
-mod tail;
-#[path = "../all/tail_asked.rs"]
-mod tail_asked;
-#[path = "../all/tail_bounds.rs"]
-mod tail_bounds;
-#[path = "../all/tail_late.rs"]
-mod tail_late;
-#[path = "../all/tail_left.rs"]
-mod tail_left;
-#[path = "../all/tail_ring.rs"]
-mod tail_ring;
-#[path = "../all/tail_roots.rs"]
-mod tail_roots;
 #[path = "../all/threads.rs"]
 mod threads;
 #[path = "../all/unwritten.rs"]

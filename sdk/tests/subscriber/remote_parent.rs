@@ -88,7 +88,7 @@ fn request(headers: &[(&str, &str)]) -> Request<()> {
 
 /// OpenTelemetry's propagators API on B3: both forms are read, whichever is written.
 #[test]
-fn a_caller_that_writes_the_other_form_of_b3_is_heard() {
+fn both_forms_of_b3_are_accepted_from_a_caller() {
     let several: &[(&str, &str)] = &[
         ("x-b3-traceid", "0000000000000000000000000000002a"),
         ("x-b3-spanid", "000000000000002b"),
@@ -109,8 +109,8 @@ fn a_caller_that_writes_the_other_form_of_b3_is_heard() {
                 assert_eq!(one(&spans, name).parent_span_id, 0x2b.into(), "{propagator:?}, {headers:?}");
             }
             assert_eq!(world.handle.stats().parents_kept, 2);
-            let heard = KeepLayer::new(world.handle.clone(), layer).hear(request(headers).headers());
-            assert_eq!(heard, Some(0x2a.into()), "{propagator:?}, {headers:?}");
+            let trace_id = KeepLayer::new(world.handle.clone(), layer).on_request(request(headers).headers());
+            assert_eq!(trace_id, Some(0x2a.into()), "{propagator:?}, {headers:?}");
         }
     }
 }

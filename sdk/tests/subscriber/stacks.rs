@@ -35,7 +35,7 @@ pub(crate) const CASES: [(DroppedSpans, &str); 6] = [
 ];
 
 /// Runs `run` in a stack. Returns the text that its layers wrote.
-pub(crate) fn told(stack: impl Into<Dispatch>, page: &Page, run: fn()) -> String {
+pub(crate) fn output_of(stack: impl Into<Dispatch>, page: &Page, run: fn()) -> String {
     tracing::dispatcher::with_default(&stack.into(), run);
     page.text()
 }
@@ -47,7 +47,7 @@ macro_rules! tells_the_same {
     ($name:expr, $run:expr, |$page:ident| $($layer:expr),+) => {{
         let page = $crate::layers::Page::default();
         let $page = &page;
-        let plain = $crate::stacks::told(Registry::default()$(.with($layer))+, &page, $run);
+        let plain = $crate::stacks::output_of(Registry::default()$(.with($layer))+, &page, $run);
         assert!(!plain.is_empty(), "{}", $name);
         for (dropped_spans, sampler) in $crate::stacks::CASES {
             let ours = || {
@@ -59,11 +59,11 @@ macro_rules! tells_the_same {
             let (world, page) = (ours(), $crate::layers::Page::default());
             let $page = &page;
             let stack = Registry::default().with(world.astracer.layer.clone())$(.with($layer))+;
-            let on_layer = $crate::stacks::told(stack, &page, $run);
+            let on_layer = $crate::stacks::output_of(stack, &page, $run);
             let (world, page) = (ours(), $crate::layers::Page::default());
             let $page = &page;
             let stack = world.astracer.subscriber()$(.with($layer))+;
-            let on_subscriber = $crate::stacks::told(stack, &page, $run);
+            let on_subscriber = $crate::stacks::output_of(stack, &page, $run);
             assert_eq!(on_layer, on_subscriber, "{}, {dropped_spans:?}, {sampler}", $name);
             if dropped_spans == DroppedSpans::Visible || sampler == "always" {
                 assert_eq!(plain, on_subscriber, "{}, {dropped_spans:?}, {sampler}", $name);
@@ -214,7 +214,7 @@ impl<S> Filter<S> for EnabledEvents {
 }
 
 #[test]
-fn layers_are_told_the_same() {
+fn layers_get_the_same_callbacks() {
     tells_the_same!("one layer", service, |page| watch("all", page));
     tells_the_same!("two layers", service, |page| watch("a", page), watch("b", page));
     tells_the_same!("none and one", service, |page| None::<Watch>, Some(watch("all", page)));

@@ -2,7 +2,7 @@
 //! loss is counted.
 
 use astracer_spool::testing::MemoryDisk;
-use astracer_spool::{Outcome, Settings, Spool, verify};
+use astracer_spool::{Settings, Settlement, Spool, verify};
 
 use crate::support::{check_law, drain, number, open, payload, spans};
 
@@ -37,9 +37,9 @@ fn records_come_back_in_order_after_a_restart() {
     let first = spool.peek(5).unwrap().unwrap();
     assert_eq!((first.kind, first.spans, first.settled, number(&first.payload)), (9, 1, 0, 0));
     // Some of record 1's two spans are settled, then the process restarts.
-    spool.settle(&first, Outcome::Delivered);
+    spool.settle(&first, Settlement::Delivered);
     let second = spool.peek(5).unwrap().unwrap();
-    spool.settle(&second, Outcome::Partly(1));
+    spool.settle(&second, Settlement::Partly(1));
     drop(spool);
     let mut spool = open(&disk, &settings);
     let again = spool.peek(5).unwrap().unwrap();
@@ -133,7 +133,7 @@ fn a_lost_cursor_costs_duplicates_and_no_record() {
     let mut spool = open(&disk, &settings);
     for _ in 0..2 {
         let record = spool.peek(0).unwrap().unwrap();
-        spool.settle(&record, Outcome::Delivered);
+        spool.settle(&record, Settlement::Delivered);
     }
     drop(spool);
     disk.set("cursor", vec![0xff; 128]);

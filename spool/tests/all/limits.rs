@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use astracer_spool::testing::MemoryDisk;
-use astracer_spool::{Disk, Outcome, Settings, Sync, WhenFull, verify};
+use astracer_spool::{Disk, Settings, Settlement, Sync, WhenSpoolFull, verify};
 
 use crate::support::{check_law, drain, number, open, payload, spans};
 
@@ -31,7 +31,7 @@ fn a_full_spool_refuses_and_takes_again() {
     // A segment is freed when everything in it is settled.
     for _ in 0..3 {
         let record = spool.peek(0).unwrap().unwrap();
-        spool.settle(&record, Outcome::Delivered);
+        spool.settle(&record, Settlement::Delivered);
     }
     spool.append(0, 0, 1, &payload(6, 0)).unwrap();
     assert_eq!(drain(&mut spool), [3, 4, 5, 6]);
@@ -46,7 +46,7 @@ fn a_full_spool_refuses_and_takes_again() {
 #[test]
 fn the_oldest_make_room_if_that_is_asked_for() {
     let disk = MemoryDisk::default();
-    let mut spool = open(&disk, &small().with_when_full(WhenFull::DropOldest));
+    let mut spool = open(&disk, &small().with_when_full(WhenSpoolFull::DropOldest));
     for number in 0..10 {
         spool.append(0, 0, spans(number), &payload(number, 0)).unwrap();
         check_law(&spool.counts());
@@ -62,9 +62,9 @@ fn the_oldest_make_room_if_that_is_asked_for() {
 /// outcome.
 #[test]
 fn a_record_under_way_is_not_counted_twice() {
-    for outcome in [Some(Outcome::Delivered), Some(Outcome::Partly(0)), None] {
+    for outcome in [Some(Settlement::Delivered), Some(Settlement::Partly(0)), None] {
         let disk = MemoryDisk::default();
-        let mut spool = open(&disk, &small().with_when_full(WhenFull::DropOldest));
+        let mut spool = open(&disk, &small().with_when_full(WhenSpoolFull::DropOldest));
         spool.append(0, 0, 3, &payload(0, 0)).unwrap();
         let under_way = spool.peek(0).unwrap().unwrap();
         for number in 1..8 {
@@ -77,7 +77,7 @@ fn a_record_under_way_is_not_counted_twice() {
         }
         spool.peek(0).unwrap();
         check_law(&spool.counts());
-        let delivered = if outcome == Some(Outcome::Delivered) { 3 } else { 0 };
+        let delivered = if outcome == Some(Settlement::Delivered) { 3 } else { 0 };
         assert_eq!(spool.counts().delivered, delivered);
         assert_eq!(spool.counts().dropped, before.dropped + 3 - delivered);
         drain(&mut spool);
@@ -108,7 +108,7 @@ fn rejected_records_keep_their_reason() {
     for number in 0..4 {
         spool.append(0, 0, 2, &payload(number, 0)).unwrap();
         let record = spool.peek(0).unwrap().unwrap();
-        spool.settle(&record, Outcome::Rejected(if number == 3 { "too large" } else { "forbidden" }));
+        spool.settle(&record, Settlement::Rejected(if number == 3 { "too large" } else { "forbidden" }));
     }
     let counts = spool.counts();
     // Each has a segment of 139 or 133 bytes: two fit, and the oldest two were removed.
@@ -125,7 +125,7 @@ fn a_dead_letter_larger_than_all_that_they_may_take_is_counted_lost() {
     let mut spool = open(&disk, &Settings::default().with_dead_letter_bytes(100));
     spool.append(0, 0, 5, &payload(0, 200)).unwrap();
     let record = spool.peek(0).unwrap().unwrap();
-    spool.settle(&record, Outcome::Rejected("too large"));
+    spool.settle(&record, Settlement::Rejected("too large"));
     assert_eq!((spool.counts().rejected, spool.counts().dead_letters_lost), (5, 5));
     assert!(disk.files().iter().all(|(name, _)| !name.starts_with("dead")));
 }
@@ -263,7 +263,7 @@ fn a_spool_without_segments_goes_on_behind_its_cursor() {
 #[test]
 fn a_record_larger_than_the_limit_drops_nothing() {
     let disk = MemoryDisk::default();
-    let mut spool = open(&disk, &small().with_when_full(WhenFull::DropOldest));
+    let mut spool = open(&disk, &small().with_when_full(WhenSpoolFull::DropOldest));
     for number in 0..4 {
         spool.append(0, 0, 1, &payload(number, 0)).unwrap();
     }
@@ -279,7 +279,7 @@ fn a_dead_letter_larger_than_the_limit_removes_no_other() {
     for bytes in [0, 500] {
         spool.append(0, 0, 2, &payload(0, bytes)).unwrap();
         let record = spool.peek(0).unwrap().unwrap();
-        spool.settle(&record, Outcome::Rejected("forbidden"));
+        spool.settle(&record, Settlement::Rejected("forbidden"));
     }
     assert_eq!(spool.counts().dead_letters_lost, 2);
     drop(spool);
@@ -298,7 +298,7 @@ fn writes_of_the_position_that_fail_leave_the_last_good_one() {
     let mut settle = |number: u64| {
         let record = spool.peek(0).unwrap().unwrap();
         assert_eq!(self::number(&record.payload), number);
-        spool.settle(&record, Outcome::Delivered);
+        spool.settle(&record, Settlement::Delivered);
     };
     settle(0);
     settle(1);
@@ -325,9 +325,9 @@ fn a_dead_letter_counts_the_spans_that_were_rejected() {
         let mut spool = open(&disk, &Settings::default().with_dead_letter_bytes(bytes));
         spool.append(0, 0, 5, &payload(0, 0)).unwrap();
         let record = spool.peek(0).unwrap().unwrap();
-        spool.settle(&record, Outcome::Partly(3));
+        spool.settle(&record, Settlement::Partly(3));
         let record = spool.peek(0).unwrap().unwrap();
-        spool.settle(&record, Outcome::Rejected("forbidden"));
+        spool.settle(&record, Settlement::Rejected("forbidden"));
         assert_eq!((spool.counts().rejected, spool.counts().dead_letters_lost), (2, lost));
         drop(spool);
         let known = verify(&disk).unwrap().reasons.iter().map(|(_, spans)| spans).sum::<u64>();
@@ -344,7 +344,7 @@ fn a_record_may_be_rejected_in_part() {
     spool.append(0, 0, 5, &payload(0, 0)).unwrap();
     let mut settle = |settled, rejected, reason| {
         let record = spool.peek(0).unwrap().unwrap();
-        spool.settle(&record, Outcome::PartlyRejected { settled, rejected, reason });
+        spool.settle(&record, Settlement::PartlyRejected { settled, rejected, reason });
         let counts = spool.counts();
         check_law(&counts);
         (counts.delivered, counts.rejected, counts.pending)
@@ -386,9 +386,9 @@ fn a_record_that_was_taken_in_part_waits_with_the_rest() {
         spool.append(0, 0, 5, &payload(number, 0)).unwrap();
     }
     let record = spool.peek(0).unwrap().unwrap();
-    spool.settle(&record, Outcome::Delivered);
+    spool.settle(&record, Settlement::Delivered);
     let record = spool.peek(0).unwrap().unwrap();
-    spool.settle(&record, Outcome::Partly(3));
+    spool.settle(&record, Settlement::Partly(3));
     assert_eq!(spool.counts().pending, 7);
     drop(spool);
     let report = verify(&disk).unwrap();
@@ -404,7 +404,7 @@ fn a_spool_whose_segments_were_removed_begins_behind_them() {
         spool.append(0, 0, 1, &payload(number, 0)).unwrap();
     }
     let record = spool.peek(0).unwrap().unwrap();
-    spool.settle(&record, Outcome::Delivered);
+    spool.settle(&record, Settlement::Delivered);
     drop(spool);
     let segments: Vec<String> =
         disk.files().into_iter().map(|(name, _)| name).filter(|name| name.starts_with("live")).collect();

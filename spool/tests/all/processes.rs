@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, ErrorKind};
 use std::process::{Command, Stdio};
 
-use astracer_spool::{Folder, Outcome, Settings, Spool};
+use astracer_spool::{Folder, Settings, Settlement, Spool};
 use astracer_testing::SplitMix;
 
 use crate::support::{number, payload};
@@ -41,7 +41,7 @@ fn child() {
             let record = spool.peek(0).unwrap().unwrap();
             // Printing the line is the delivery.
             println!("\ndelivered {}", number(&record.payload));
-            spool.settle(&record, Outcome::Delivered);
+            spool.settle(&record, Settlement::Delivered);
         }
     }
 }
@@ -81,7 +81,7 @@ fn what_was_appended_survives_a_kill() {
     let (mut spool, _) = Spool::open(Folder::create(folder.path()).unwrap(), Settings::default()).unwrap();
     while let Some(record) = spool.peek(0).unwrap() {
         delivered.insert(number(&record.payload));
-        spool.settle(&record, Outcome::Delivered);
+        spool.settle(&record, Settlement::Delivered);
     }
     assert_eq!(spool.counts().damaged, 0);
     let lost: Vec<_> = appended.difference(&delivered).collect();

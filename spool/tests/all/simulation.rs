@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use astracer_spool::testing::MemoryDisk;
-use astracer_spool::{Outcome, Settings, Sync, WhenFull};
+use astracer_spool::{Settings, Settlement, Sync, WhenSpoolFull};
 use astracer_testing::SplitMix;
 
 use crate::support::{check_law, number, open, payload, spans};
@@ -23,7 +23,7 @@ impl Reference {
         let mut there = VecDeque::new();
         while let Some(record) = copy.peek(0).unwrap() {
             there.push_back(number(&record.payload));
-            copy.settle(&record, Outcome::Delivered);
+            copy.settle(&record, Settlement::Delivered);
         }
         let lost: Vec<_> = self.waiting.iter().filter(|number| !there.contains(number)).collect();
         assert!(!is_durable || lost.is_empty(), "{lost:?} of {:?}", self.waiting);
@@ -31,7 +31,7 @@ impl Reference {
     }
 }
 
-fn run(seed: u64, sync: Sync, when_full: WhenFull) {
+fn run(seed: u64, sync: Sync, when_full: WhenSpoolFull) {
     println!("seed {seed} {sync:?} {when_full:?}");
     let mut random = SplitMix::new(seed);
     let mut disk = MemoryDisk::default();
@@ -59,7 +59,7 @@ fn run(seed: u64, sync: Sync, when_full: WhenFull) {
                     // known.
                     let first = spool.peek(0).unwrap();
                     let first = first.map(|record| {
-                        spool.settle(&record, Outcome::Partly(0));
+                        spool.settle(&record, Settlement::Partly(0));
                         number(&record.payload)
                     });
                     reference.waiting.retain(|&number| first.is_some_and(|first| number >= first));
@@ -77,17 +77,17 @@ fn run(seed: u64, sync: Sync, when_full: WhenFull) {
                 assert_eq!(record.as_ref().map(|record| number(&record.payload)), expected);
                 if let Some(record) = record {
                     let outcome = match random.below(5) {
-                        0 => Outcome::Rejected("no"),
-                        1 => Outcome::Partly(0),
-                        2 => Outcome::PartlyRejected {
+                        0 => Settlement::Rejected("no"),
+                        1 => Settlement::Partly(0),
+                        2 => Settlement::PartlyRejected {
                             settled: record.spans,
                             rejected: random.below(u64::from(record.spans) + 1) as u32,
                             reason: "some",
                         },
-                        _ => Outcome::Delivered,
+                        _ => Settlement::Delivered,
                     };
                     spool.settle(&record, outcome);
-                    if outcome != Outcome::Partly(0) {
+                    if outcome != Settlement::Partly(0) {
                         reference.waiting.pop_front();
                     }
                 }
@@ -121,7 +121,7 @@ fn run(seed: u64, sync: Sync, when_full: WhenFull) {
 fn nothing_appended_is_lost_without_being_counted() {
     for seed in 0..20 {
         for sync in [Sync::Append, Sync::Segment, Sync::Never] {
-            for when_full in [WhenFull::Refuse, WhenFull::DropOldest] {
+            for when_full in [WhenSpoolFull::Refuse, WhenSpoolFull::DropOldest] {
                 run(seed, sync, when_full);
             }
         }

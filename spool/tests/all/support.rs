@@ -1,7 +1,7 @@
 //! Payloads that identify their record.
 
 use astracer_spool::testing::MemoryDisk;
-use astracer_spool::{Counts, Outcome, Settings, Spool};
+use astracer_spool::{Counts, Settings, Settlement, Spool};
 
 /// The payload of record `number`: the number, followed by more bytes.
 pub(crate) fn payload(number: u64, more: usize) -> Vec<u8> {
@@ -35,7 +35,7 @@ pub(crate) fn drain(spool: &mut Spool) -> Vec<u64> {
     let mut numbers = Vec::new();
     while let Some(record) = spool.peek(0).unwrap() {
         numbers.push(number(&record.payload));
-        spool.settle(&record, Outcome::Delivered);
+        spool.settle(&record, Settlement::Delivered);
         check_law(&spool.counts());
     }
     numbers

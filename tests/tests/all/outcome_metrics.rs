@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use astracer::exporters::OtlpMetrics;
-use astracer::{Astracer, OutcomeMetrics, Provisional, Tail};
+use astracer::{Astracer, OutcomeMetrics, ProvisionalMode, Tail};
 use astracer_testing::{Answer, Server};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
@@ -47,7 +47,7 @@ fn totals_of_all_roots_arrive_with_exemplars_that_name_kept_traces() {
     let tail: Tail = "error".parse().unwrap();
     let astracer = Astracer::builder()
         .with_sampler("never".parse().unwrap())
-        .with_tail(tail.with_provisional(Provisional::Always))
+        .with_tail(tail.with_provisional(ProvisionalMode::Always))
         .with_exporter(spans.clone())
         .build()
         .unwrap();

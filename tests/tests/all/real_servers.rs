@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
 
 /// An address, a file or a program that `cargo xtask e2e` passes in an environment variable.
-fn told(name: &str) -> String {
+fn e2e_setting(name: &str) -> String {
     let name = format!("ASTRACER_E2E_{name}");
     std::env::var(&name)
         .unwrap_or_else(|_| panic!("{name} is not set: run these tests with `cargo xtask e2e`"))
@@ -45,12 +45,12 @@ fn eventually<T>(what: &str, mut ask: impl FnMut() -> Result<T, String>) -> T {
 }
 
 #[derive(Default)]
-struct Kept {
+struct Collected {
     spans: Vec<Span<'static>>,
     problems: Vec<String>,
 }
 
-impl Sink for Kept {
+impl Sink for Collected {
     fn span(&mut self, span: Span<'_>, _record: Record<'_>) {
         self.spans.push(span.into_owned());
     }
@@ -67,7 +67,7 @@ impl Sink for Kept {
 /// The spans of a text, sorted by id. Fails the test if the reader reports a problem.
 #[track_caller]
 fn read(format: Format, text: &[u8]) -> Vec<Span<'static>> {
-    let mut kept = Kept::default();
+    let mut kept = Collected::default();
     astracer_formats::read(format, &mut &*text, &"answer".into(), &Limits::default(), &mut kept);
     assert_eq!(kept.problems, [""; 0]);
     in_order(kept.spans)

@@ -12,7 +12,7 @@ use astracer_model::value::{Attribute, Value};
 use astracer_model::{Span as ModelSpan, SpanId as ModelSpanId, Status, TraceId as ModelTraceId, UnixNanos};
 use astracer_recording::recording::{Intake, Keep, Recording};
 use astracer_samplers::Config;
-use astracer_samplers::tail::{Provisional, Tail};
+use astracer_samplers::tail::{ProvisionalMode, Tail};
 use astracer_sdk::{Astracer, Clock, ManualClock, Start};
 use astracer_testing::SplitMix;
 use astracer_tuner::draw::Draw;
@@ -139,7 +139,7 @@ pub(crate) fn replayed(recording: &Recording, tail: &Tail) -> BTreeSet<u64> {
 }
 
 /// Ascending trace ids. Their randomness never divides by 1,024, so none is recorded as one of the
-/// share that `Provisional::Armed` always records.
+/// share that `ProvisionalMode::Armed` always records.
 #[derive(Debug, Default)]
 pub(crate) struct Ids(AtomicU64, AtomicU64);
 
@@ -254,7 +254,7 @@ fn a_replay_keeps_what_a_service_keeps() {
             "attr:code=timeout(),attr:code=\"\"(),attr:code>499.5()",
             "error,slow:p99,slow:30ms,odd,attr:code>=500",
         ] {
-            for provisional in [Provisional::Always, Provisional::Armed] {
+            for provisional in [ProvisionalMode::Always, ProvisionalMode::Armed] {
                 let tail = policies.parse::<Tail>().unwrap().with_provisional(provisional);
                 let (replayed, served) =
                     (replayed(&recording(&traces, &tail), &tail), served(&traces, &tail));

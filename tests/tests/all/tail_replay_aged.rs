@@ -11,7 +11,7 @@ use astracer_model::value::{Attribute, Value};
 use astracer_model::{Span as ModelSpan, SpanId, Status, TraceId, UnixNanos};
 use astracer_recording::recording::{Intake, Keep, Recording};
 use astracer_samplers::Config;
-use astracer_samplers::tail::{Provisional, Tail};
+use astracer_samplers::tail::{ProvisionalMode, Tail};
 use astracer_sdk::{Astracer, Clock, Start};
 use astracer_testing::SplitMix;
 use astracer_tuner::draw::Draw;
@@ -203,7 +203,7 @@ fn what_fails_after_the_age_of_a_trace_is_late() {
     };
     let long = of(vec![child(1, false), child(50, true)]);
     let kept = |traces: &[Made], policies: &str| {
-        let tail = policies.parse::<Tail>().unwrap().with_provisional(Provisional::Always);
+        let tail = policies.parse::<Tail>().unwrap().with_provisional(ProvisionalMode::Always);
         let (replayed, served) = (replayed(&recording(traces, &tail), &tail), served(traces, &tail));
         assert_eq!(replayed, served, "{policies}");
         served.len()
@@ -213,7 +213,7 @@ fn what_fails_after_the_age_of_a_trace_is_late() {
     // Such an error is counted as late, unless a policy kept the trace before and the failing span
     // joined it.
     let late = |policies: &str| {
-        let tail = policies.parse::<Tail>().unwrap().with_provisional(Provisional::Always);
+        let tail = policies.parse::<Tail>().unwrap().with_provisional(ProvisionalMode::Always);
         let recording = recording(&long, &tail);
         let workload = Workload::new(&recording, &Grouping::default());
         let outcomes = Outcomes::new(&recording, &tail, Stop::never()).unwrap();
@@ -245,7 +245,7 @@ fn a_replay_keeps_of_long_traces_what_a_service_keeps() {
             "attr:code>=500()",
             "attr:code>=500(traces=0.1,burst=1),odd(traces=0.1,burst=1),error(traces=1,burst=1)",
         ] {
-            for provisional in [Provisional::Always, Provisional::Armed] {
+            for provisional in [ProvisionalMode::Always, ProvisionalMode::Armed] {
                 let tail = policies.parse::<Tail>().unwrap().with_provisional(provisional);
                 let (replayed, served) =
                     (replayed(&recording(&traces, &tail), &tail), served(&traces, &tail));

@@ -144,17 +144,17 @@ pub(super) fn turned(traces: &[(u32, Randomness, Threshold)]) -> Vec<(u32, f64)>
         };
         traces.iter().filter(keeps).fold(0, |bits, (bit, ..)| bits | bit)
     };
-    let mut ways: Vec<(u32, f64)> =
+    let mut combinations: Vec<(u32, f64)> =
         turns.windows(2).map(|turn| (kept_at(turn[0]), (turn[1] - turn[0]) as f64 / RANGE as f64)).collect();
-    ways.sort_unstable_by_key(|&(bits, _)| bits);
-    ways.dedup_by(|next, before| {
+    combinations.sort_unstable_by_key(|&(bits, _)| bits);
+    combinations.dedup_by(|next, before| {
         let is_same = next.0 == before.0;
         if is_same {
             before.1 += next.1;
         }
         is_same
     });
-    ways
+    combinations
 }
 
 #[cfg(test)]
@@ -170,8 +170,8 @@ mod tests {
         let threshold = Threshold::new(quarter).expect("below 2^56");
         let at = |randomness: u64| Randomness::from_low_bits(randomness);
         for begin in [0, 1, quarter, 3 * quarter + 5] {
-            let ways = turned(&[(1, at(begin), threshold), (2, at(begin + 2 * quarter), threshold)]);
-            assert_eq!(ways, [(1, 0.25), (2, 0.25), (3, 0.5)], "{begin}");
+            let combinations = turned(&[(1, at(begin), threshold), (2, at(begin + 2 * quarter), threshold)]);
+            assert_eq!(combinations, [(1, 0.25), (2, 0.25), (3, 0.5)], "{begin}");
             // With the same number, they are kept or missed together.
             let same = turned(&[(1, at(begin), threshold), (2, at(begin), threshold)]);
             assert_eq!(same, [(0, 0.25), (3, 0.75)], "{begin}");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::chance::{Chance, turned};
-use super::{Lone, Seen};
+use super::{Lone, WatchedRun};
 use crate::score::Reference;
 use crate::statistics::{Distribution, Twentieths};
 use crate::workload::Workload;
@@ -48,7 +48,7 @@ impl Mixture {
     pub(crate) fn of(
         lone: &Lone,
         (workload, reference): (&Workload, &Reference),
-        runs: &[&Seen],
+        runs: &[&WatchedRun],
         usual_ms: f64,
     ) -> Option<Self> {
         let places = deciding(lone, (workload, reference), runs, usual_ms);
@@ -62,7 +62,7 @@ impl Mixture {
         for run in runs {
             let mut mean = 0.0;
             let others = places.iter().fold(run.kept, |bits, place| bits & !(1 << place));
-            for (bits, probability) in ways(lone, run, &places) {
+            for (bits, probability) in combinations(lone, run, &places) {
                 let value = run.score(lone, (workload, reference), others | bits).1;
                 mean += probability * value;
                 values.push((value, probability * each));
@@ -71,8 +71,8 @@ impl Mixture {
             }
             means.push((run.jitter_ms, mean));
         }
-        let of = |ways: &mut dyn Iterator<Item = (f64, f64)>| {
-            ways.fold((0.0, 0.0), |sum, way| (sum.0 + way.0, sum.1 + way.1))
+        let of = |combinations: &mut dyn Iterator<Item = (f64, f64)>| {
+            combinations.fold((0.0, 0.0), |sum, way| (sum.0 + way.0, sum.1 + way.1))
         };
         let mut sorted: Vec<(f64, f64)> = by_way.into_values().collect();
         sorted.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -95,7 +95,7 @@ impl Mixture {
 
 /// The indices of the deciding traces, starting with the one that adds most to the variance of the
 /// distance.
-fn deciding(lone: &Lone, of: (&Workload, &Reference), runs: &[&Seen], usual_ms: f64) -> Vec<usize> {
+fn deciding(lone: &Lone, of: (&Workload, &Reference), runs: &[&WatchedRun], usual_ms: f64) -> Vec<usize> {
     // For each watched trace, summed over the runs: how much keeping it changes the distance, and
     // the variance from this.
     let mut sums = vec![(0.0, 0.0); lone.traces.len()];
@@ -116,13 +116,14 @@ fn deciding(lone: &Lone, of: (&Workload, &Reference), runs: &[&Seen], usual_ms: 
 }
 
 /// All outcomes of a run for some traces, as bits of the kept ones, each with its probability.
-fn ways(lone: &Lone, run: &Seen, places: &[usize]) -> Vec<(u32, f64)> {
+fn combinations(lone: &Lone, run: &WatchedRun, places: &[usize]) -> Vec<(u32, f64)> {
     let mut together: BTreeMap<u32, Vec<_>> = BTreeMap::new();
-    let mut ways = vec![(0u32, 1.0)];
+    let mut combinations = vec![(0u32, 1.0)];
     let mut add = |group: &[(u32, f64)]| {
-        let joined =
-            ways.iter().flat_map(|&(bits, p)| group.iter().map(move |&(more, q)| (bits | more, p * q)));
-        ways = joined.filter(|&(_, probability)| probability > PROBABILITY_MIN).collect();
+        let joined = combinations
+            .iter()
+            .flat_map(|&(bits, p)| group.iter().map(move |&(more, q)| (bits | more, p * q)));
+        combinations = joined.filter(|&(_, probability)| probability > PROBABILITY_MIN).collect();
     };
     for &place in places {
         match run.chances[place] {
@@ -133,5 +134,5 @@ fn ways(lone: &Lone, run: &Seen, places: &[usize]) -> Vec<(u32, f64)> {
         }
     }
     together.values().for_each(|traces| add(&turned(traces)));
-    ways
+    combinations
 }

@@ -1,7 +1,7 @@
 //! The table of functions, with mean, standard deviation and maximum of the whole and of the kept
 //! traces, and their latency histograms.
 
-use super::kept::Kept;
+use super::kept::KeptTraces;
 use crate::latency::{LatencyTally, upper_ms};
 use crate::statistics::MeanSd;
 use crate::workload::Workload;
@@ -37,7 +37,7 @@ pub(super) struct Bar {
 }
 
 /// The functions, starting with the one that takes the most time in total.
-pub(super) fn rows(workload: &Workload, kept: &Kept) -> Vec<FunctionRow> {
+pub(super) fn rows(workload: &Workload, kept: &KeptTraces) -> Vec<FunctionRow> {
     let functions = workload.functions();
     let mut sums = vec![(0u64, 0.0, 0.0, 0u64, 0.0); functions.len()];
     let mut histograms = LatencyTally::new(workload);

@@ -11,14 +11,14 @@ pub(super) const SEED: u64 = 1;
 
 /// The kept traces, in order of arrival.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct KeptTraces {
     /// Arrivals with their weights, which are 1 if the sampler has none.
     pub(super) traces: Vec<(usize, f64)>,
     /// Whether the sampler has weights.
     pub(super) weighted: bool,
 }
 
-impl Kept {
+impl KeptTraces {
     pub(super) fn new(workload: &Workload, tuning: &Tuning) -> Self {
         let mut kept = Self { traces: Vec::new(), weighted: true };
         if let Ok(config) = tuning.config() {

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 
 use super::charts::{self, EQUAL_SHARE, Measure};
 use super::functions::{self, FunctionRow, Part};
-use super::kept::{Kept, SEED};
+use super::kept::{KeptTraces, SEED};
 use super::{Report, roots, trees};
 use crate::curves::{CurvePoint, Curves, Series};
 use crate::expect::Expected;
@@ -23,7 +23,7 @@ const TREES_SHOWN: usize = 100;
 const HISTOGRAMS_SHOWN: usize = 9;
 
 pub(super) fn page(report: &Report<'_>) -> String {
-    let kept = Kept::new(report.workload, report.tuning);
+    let kept = KeptTraces::new(report.workload, report.tuning);
     let functions = functions::rows(report.workload, &kept);
     let title = format!("astracer tune: {}", report.title);
     let body = html! {
@@ -279,7 +279,7 @@ fn letters(curves: &Curves) -> Vec<char> {
     curves.series.iter().enumerate().map(letter).collect()
 }
 
-fn root_table(report: &Report<'_>, kept: &Kept) -> Markup {
+fn root_table(report: &Report<'_>, kept: &KeptTraces) -> Markup {
     let rows = roots::rows(report.workload, kept);
     let most = rows.first().map_or(1, |row| row.seen);
     html! {
@@ -314,7 +314,7 @@ fn bar(seen: u64, kept: u64, most: u64) -> Markup {
     }
 }
 
-fn histograms(rows: &[FunctionRow], kept: &Kept) -> Markup {
+fn histograms(rows: &[FunctionRow], kept: &KeptTraces) -> Markup {
     html! {
         h2 { "Latency histograms" }
         p.note {
@@ -332,7 +332,7 @@ fn histograms(rows: &[FunctionRow], kept: &Kept) -> Markup {
     }
 }
 
-fn function_table(rows: &[FunctionRow], kept: &Kept) -> Markup {
+fn function_table(rows: &[FunctionRow], kept: &KeptTraces) -> Markup {
     let part = |part: &Part| {
         html! {
             td { (count(part.count)) }
@@ -369,7 +369,7 @@ fn function_table(rows: &[FunctionRow], kept: &Kept) -> Markup {
     }
 }
 
-fn missed_trees(report: &Report<'_>, kept: &Kept) -> Markup {
+fn missed_trees(report: &Report<'_>, kept: &KeptTraces) -> Markup {
     let rows = trees::missed(report.workload, kept);
     html! {
         h2 { "Call trees that were missed" }

@@ -1,6 +1,6 @@
 //! The traces seen and kept of each key.
 
-use super::kept::Kept;
+use super::kept::KeptTraces;
 use crate::workload::Workload;
 
 /// The row of one key.
@@ -14,7 +14,7 @@ pub(super) struct RootRow {
 }
 
 /// The keys, starting with the most frequent one.
-pub(super) fn rows(workload: &Workload, kept: &Kept) -> Vec<RootRow> {
+pub(super) fn rows(workload: &Workload, kept: &KeptTraces) -> Vec<RootRow> {
     let names = workload.keys().names();
     let mut rows: Vec<RootRow> =
         names.map(|key| RootRow { key: key.to_owned(), seen: 0, kept: 0, bytes: 0, bytes_kept: 0 }).collect();

@@ -1,6 +1,6 @@
 //! Compares rows with sums worked out by hand, and checks the page for browsers and readers.
 
-use super::kept::Kept;
+use super::kept::KeptTraces;
 use super::{Report, functions, roots, trees};
 use crate::candidate::Candidate;
 use crate::curves::curves;
@@ -16,8 +16,8 @@ fn options() -> Options {
     Options { starts: 2, iterations: 60, replays: 3, windows, ..Options::default() }
 }
 
-fn kept_of(arrivals: &[usize]) -> Kept {
-    Kept { traces: arrivals.iter().map(|&arrival| (arrival, 2.0)).collect(), weighted: true }
+fn kept_of(arrivals: &[usize]) -> KeptTraces {
+    KeptTraces { traces: arrivals.iter().map(|&arrival| (arrival, 2.0)).collect(), weighted: true }
 }
 
 /// Everything is kept, each trace with weight 2: the columns of kept traces equal those of the
@@ -90,7 +90,7 @@ fn what_is_kept_is_what_a_service_with_the_file_keeps() {
         let (mut expected, draw) = (Vec::new(), Draw::recorded(1).with_random(random));
         Candidate::from(config).replay(&workload, &draw, Stop::never(), |arrival, _| expected.push(arrival));
         let found: Vec<usize> =
-            Kept::new(&workload, &tuning).traces.iter().map(|&(arrival, _)| arrival).collect();
+            KeptTraces::new(&workload, &tuning).traces.iter().map(|&(arrival, _)| arrival).collect();
         assert_eq!(found, expected, "{random:?}");
         kept.push(found);
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use astracer_model::TraceId;
 
-use super::kept::Kept;
+use super::kept::KeptTraces;
 use crate::workload::Workload;
 
 /// At most this many functions of a tree are named.
@@ -24,7 +24,7 @@ pub(super) struct MissedTree {
 }
 
 /// The missed trees, starting with the one that has the most traces.
-pub(super) fn missed(workload: &Workload, kept: &Kept) -> Vec<MissedTree> {
+pub(super) fn missed(workload: &Workload, kept: &KeptTraces) -> Vec<MissedTree> {
     let mut found = vec![false; workload.call_trees() as usize];
     for &(arrival, _) in &kept.traces {
         found[workload.arrivals()[arrival].call_tree as usize] = true;

@@ -99,23 +99,23 @@ impl Aged {
 #[derive(Debug)]
 pub(super) struct Old {
     began_ns: u64,
-    fate: Fate,
+    state: AgedState,
     is_failed: bool,
     /// The index in [`Aged::later`] of the next span to end.
     next: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum AgedState {
     Held,
     /// Kept by this policy, with this number of spans so far.
     Kept(usize, u64),
-    Gone,
+    GivenUp,
 }
 
 impl Old {
     pub(super) fn is_kept(&self) -> bool {
-        matches!(self.fate, Fate::Kept(..))
+        matches!(self.state, AgedState::Kept(..))
     }
 
     /// Whether policies saw that the trace failed.
@@ -125,8 +125,8 @@ impl Old {
 
     /// The trace leaves the ring.
     pub(super) fn release(&mut self) {
-        if self.fate == Fate::Held {
-            self.fate = Fate::Gone;
+        if self.state == AgedState::Held {
+            self.state = AgedState::GivenUp;
         }
     }
 }
@@ -146,7 +146,7 @@ impl Replay<'_> {
         }
         self.states[number as usize] = State::Old;
         let is_failed = aged.looks.first().is_some_and(|look| look.is_failed);
-        let old = Old { began_ns: at_ns - aged.put_ns, fate: Fate::Held, is_failed, next: 0 };
+        let old = Old { began_ns: at_ns - aged.put_ns, state: AgedState::Held, is_failed, next: 0 };
         if is_failed {
             self.note_error(at_ns, number);
         }
@@ -163,18 +163,18 @@ impl Replay<'_> {
         let (Some(aged), Some(old)) = (self.outcomes.aged.get(&number), self.old.get_mut(&number)) else {
             return;
         };
-        if old.fate == Fate::Gone {
+        if old.state == AgedState::GivenUp {
             return;
         }
         let Some(&(_, is_failed)) = aged.later.get(old.next) else { return };
         old.next += 1;
         let is_worse = is_failed && !old.is_failed;
         old.is_failed |= is_failed;
-        match old.fate {
-            Fate::Gone => {}
-            Fate::Held if is_worse => self.look(at_ns, number, aged.put_ns),
-            Fate::Held => {}
-            Fate::Kept(policy, spans) => self.follow(at_ns, number, (policy, spans), false),
+        match old.state {
+            AgedState::GivenUp => {}
+            AgedState::Held if is_worse => self.look(at_ns, number, aged.put_ns),
+            AgedState::Held => {}
+            AgedState::Kept(policy, spans) => self.follow(at_ns, number, (policy, spans), false),
         }
         if is_failed {
             self.note_error(at_ns, number);
@@ -187,17 +187,17 @@ impl Replay<'_> {
         let (Some(aged), Some(old)) = (self.outcomes.aged.get(&number), self.old.get_mut(&number)) else {
             return;
         };
-        let was_gone = old.fate == Fate::Gone;
+        let was_gone = old.state == AgedState::GivenUp;
         old.is_failed |= aged.root_failed && !was_gone;
-        match old.fate {
-            Fate::Gone => {}
-            Fate::Held => self.look(at_ns, number, self.outcomes.outcomes[number as usize].duration_ns),
-            Fate::Kept(policy, spans) => self.follow(at_ns, number, (policy, spans), true),
+        match old.state {
+            AgedState::GivenUp => {}
+            AgedState::Held => self.look(at_ns, number, self.outcomes.outcomes[number as usize].duration_ns),
+            AgedState::Kept(policy, spans) => self.follow(at_ns, number, (policy, spans), true),
         }
         if aged.root_failed && !was_gone {
             self.note_error(at_ns, number);
         }
-        if let Some(Old { fate: Fate::Kept(_, spans), .. }) = self.old.get(&number) {
+        if let Some(Old { state: AgedState::Kept(_, spans), .. }) = self.old.get(&number) {
             let arrival = &self.workload.arrivals()[number as usize];
             let taken = taken_by(arrival, &self.outcomes.tail, *spans);
             self.run.tail_bytes += part_of(arrival.bytes, taken, arrival.otlp_bytes);
@@ -237,7 +237,7 @@ impl Replay<'_> {
             view: &Attributes { outcomes, sets: &look.sets },
         };
         if let Decided::Kept(policy) = self.sampler.decide(&trace) {
-            old.fate = Fate::Kept(policy, look.spans.min(Tail::TRACE_SPANS_MAX as u64));
+            old.state = AgedState::Kept(policy, look.spans.min(Tail::TRACE_SPANS_MAX as u64));
             self.run.kept.push(number);
             self.release(number);
         }
@@ -252,7 +252,7 @@ impl Replay<'_> {
         let follows = spans < Tail::TRACE_SPANS_MAX as u64
             && self.sampler.may_follow(policy, key, bytes, Nanos::new(at_ns));
         if let Some(old) = self.old.get_mut(&number).filter(|_| follows || is_root) {
-            old.fate = Fate::Kept(policy, spans + 1);
+            old.state = AgedState::Kept(policy, spans + 1);
         }
     }
 }

@@ -8,7 +8,7 @@ use astracer_model::value::Attribute;
 use astracer_model::{Span, SpanId, TraceId, UnixNanos};
 use astracer_recording::recording::{Intake, Keep};
 use astracer_samplers::Config;
-use astracer_samplers::tail::Provisional;
+use astracer_samplers::tail::ProvisionalMode;
 
 use super::*;
 use crate::key::Grouping;
@@ -61,7 +61,7 @@ fn replayed_of(recording: &Recording, head: &str, tail: &Tail) -> TailSummary {
 }
 
 fn tail(text: &str) -> Tail {
-    text.parse::<Tail>().expect("policies").with_provisional(Provisional::Always)
+    text.parse::<Tail>().expect("policies").with_provisional(ProvisionalMode::Always)
 }
 
 fn kept(summary: &TailSummary) -> Vec<(f64, f64)> {
@@ -107,13 +107,13 @@ fn budgets_and_arming_bound_what_is_kept() {
     let summary = replayed(&failing, "never", &tail("error(traces=1,burst=3)"));
     // A burst of three, plus a thousandth of a trace per millisecond.
     assert_eq!((kept(&summary), summary.errors_refused.mean), (vec![(3.0, 37.0)], 37.0));
-    let summary = replayed(&failing, "never", &tail("error").with_provisional(Provisional::Never));
+    let summary = replayed(&failing, "never", &tail("error").with_provisional(ProvisionalMode::Never));
     assert_eq!((summary.errors_not_recorded.mean, summary.errors_kept.mean), (40.0, 0.0));
     // A key's first 16 roots are recorded. After ten quiet seconds the key is no longer armed.
     let mut later: Vec<Given> = (0..40).map(|number| (number, 1, false, "200")).collect();
     later.push((20_000, 1, true, "500"));
     later.push((20_010, 1, true, "500"));
-    let summary = replayed(&later, "never", &tail("error").with_provisional(Provisional::Armed));
+    let summary = replayed(&later, "never", &tail("error").with_provisional(ProvisionalMode::Armed));
     assert!((16.0..19.0).contains(&summary.recorded.mean), "{summary:?}");
     assert_eq!((summary.errors_not_recorded.mean, summary.errors_kept.mean), (1.0, 1.0));
     // The same for slow roots: the first one after the quiet time arms the key.
@@ -121,8 +121,8 @@ fn budgets_and_arming_bound_what_is_kept() {
         later.iter().map(|&(at, ..)| (at, if at < 20_000 { 1 } else { 5 }, false, "200")).collect();
     let not_recorded =
         |policies: Tail| replayed(&slow, "never", &policies).slow_not_recorded.map(|slow| slow.mean);
-    assert_eq!(not_recorded(tail("slow:3ms").with_provisional(Provisional::Armed)), Some(1.0));
-    assert_eq!(not_recorded(tail("slow:3ms").with_provisional(Provisional::Never)), Some(2.0));
+    assert_eq!(not_recorded(tail("slow:3ms").with_provisional(ProvisionalMode::Armed)), Some(1.0));
+    assert_eq!(not_recorded(tail("slow:3ms").with_provisional(ProvisionalMode::Never)), Some(2.0));
     assert_eq!(not_recorded(tail("error")), None);
 }
 

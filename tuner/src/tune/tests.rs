@@ -57,7 +57,7 @@ fn results_are_within_the_limits_and_better_than_an_equal_share() {
             let tuning = run(&workload, &Options { limits, ..quick(sampler) });
             assert!(tuning.feasible, "{sampler:?} {limits:?}: {:?}", tuning.infeasible);
             let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
-            let kept = crate::limits::Kept {
+            let kept = crate::limits::KeptSizes {
                 size: tuning.score.tfcr,
                 traces_per_second: tuning.score.traces / seconds,
                 bytes_per_second: tuning.score.bytes / seconds,
@@ -110,7 +110,7 @@ fn a_floor_is_within_limits_by_second() {
 
 /// The limit per second is below the smallest size allowed.
 #[test]
-fn a_limit_by_second_below_the_least_size_is_told() {
+fn a_limit_by_second_below_the_least_size_is_reported() {
     let workload = synthetic(1500, 1);
     let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
     let limits = Limits { traces_per_second_max: Some(0.005 * 1500.0 / seconds), ..Limits::default() };
@@ -121,7 +121,7 @@ fn a_limit_by_second_below_the_least_size_is_told() {
 
 /// Keeping a thousand of each of eight keys means keeping all traces.
 #[test]
-fn a_least_number_kept_that_does_not_fit_is_told() {
+fn a_least_number_kept_that_does_not_fit_is_reported() {
     let workload = many_names(8, 1000, 2);
     for (per_key, says) in [
         (PerKeyUse::Auto, "single keys: not used, on half of the time, on which they are tried, 1000 traces"),

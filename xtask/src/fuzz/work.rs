@@ -11,8 +11,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::outcome::{Options, Outcome};
 use crate::program;
+use crate::step_result::{Options, StepResult};
 
 /// Targets with their limits: instructions per input, and in addition per byte. At most, 64 KiB of
 /// text take 2e8; they would take 4e9 if the work were quadratic. Joining creates 4,500 spans from
@@ -34,14 +34,14 @@ struct Target {
     for_byte: f64,
 }
 
-pub(crate) fn run(root: &Path, options: Options) -> Outcome {
+pub(crate) fn run(root: &Path, options: Options) -> StepResult {
     if let Err(missing) = program::valgrind(options.install) {
-        return Outcome::Skipped(missing);
+        return StepResult::Skipped(missing);
     }
-    Outcome::of(measure(root))
+    StepResult::of(measure(root))
 }
 
-fn measure(root: &Path) -> Result<Outcome, String> {
+fn measure(root: &Path) -> Result<StepResult, String> {
     let mut passed = true;
     for target in TARGETS {
         let line = format!("build --release -p astracer-fuzz --bin {} --locked", target.name);

@@ -36,7 +36,7 @@ pub(super) struct Resume {
     note: Note,
     is_old: bool,
     /// `None` where the file system has no locks.
-    _held: Option<Held>,
+    _note_lock: Option<NoteLock>,
 }
 
 /// The right to send by a note, which one process has at a time: two would send the same spans.
@@ -45,12 +45,12 @@ pub(super) struct Resume {
 /// it, which is there only while somebody sends. One that a killed process left behind is not
 /// locked, and does no harm.
 #[derive(Debug)]
-struct Held {
+struct NoteLock {
     file: Known,
     _lock: FileLock,
 }
 
-impl Drop for Held {
+impl Drop for NoteLock {
     /// Removes the file while it is locked, so that nobody gets the lock of a file that is about to
     /// go.
     fn drop(&mut self) {
@@ -58,7 +58,7 @@ impl Drop for Held {
     }
 }
 
-impl Held {
+impl NoteLock {
     /// Takes the right, if nobody has it. `note` is behind all symbolic links.
     fn take(note: &Path) -> io::Result<Self> {
         let mut name = OsString::from(".");
@@ -88,19 +88,19 @@ impl Resume {
             return Err(file.failure(&io::Error::other("it is a device or a pipe")));
         };
         let shown = output::shown(path);
-        let held = match Held::take(target) {
+        let note_lock = match NoteLock::take(target) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 return Err(Failure::Job(format!(
                     "{shown} is in use by another process that sends this recording; wait for its end, or choose another \
                      file for --resume"
                 )));
             }
-            held => held.ok(),
+            note_lock => note_lock.ok(),
         };
         let text = match read(path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(Self { file, note: fresh, is_old: false, _held: held });
+                return Ok(Self { file, note: fresh, is_old: false, _note_lock: note_lock });
             }
             Err(error) => return Err(Failure::Job(format!("can't read {shown}: {error}"))),
         };
@@ -121,7 +121,7 @@ impl Resume {
                  another file"
             )));
         }
-        Ok(Self { file, note, is_old: true, _held: held })
+        Ok(Self { file, note, is_old: true, _note_lock: note_lock })
     }
 
     /// The note of a former call.

@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use astracer_exporters::{Attempt, Delivery, Destination, ErrorKind, ExportError, Outcome};
+use astracer_exporters::{Attempt, Delivery, DeliveryReport, Destination, ErrorKind, ExportError};
 use astracer_formats::TraceWriter;
 use astracer_model::{Span, UnixNanos};
 use astracer_tuner::Stop;
@@ -64,7 +64,7 @@ impl TraceWriter for Writer<'_> {
         let mut last_progress = Instant::now();
         while begin < spans.len() {
             let Some(attempt) = self.try_send(&spans, begin)? else { return Ok(()) };
-            let Attempt { outcome: Outcome { delivery, lost, error }, settled, retry_in } = attempt;
+            let Attempt { outcome: DeliveryReport { delivery, lost, error }, settled, retry_in } = attempt;
             let (is_lost, delivered) = (lost.total() > 0, delivery.accepted + delivery.rejected > 0);
             if settled > 0 {
                 begin += settled;

@@ -9,7 +9,7 @@ use astracer_tuner::tune::{Options, Progress, Sums, search_with};
 use astracer_tuner::{Limits, Stop, Tuning, Workload};
 use serde::Serialize;
 
-use super::room::{After, Room};
+use super::shared_limits::{After, SharedLimits};
 use crate::failure::Failure;
 
 /// Policies, and what they keep behind the sampler that was found.
@@ -35,7 +35,7 @@ struct First {
 /// Searches with `options`, whose limits are those of the search whose result this is in the end.
 /// `left` is the time that is left.
 pub(super) fn search<'w>(
-    room: Option<(&Room<'_>, &Tail)>,
+    shared_limits: Option<(&SharedLimits<'_>, &Tail)>,
     mut sums: Option<Sums<'w>>,
     workload: &'w Workload,
     options: &mut Options,
@@ -46,7 +46,7 @@ pub(super) fn search<'w>(
     loop {
         options.time_max = left();
         let mut tuning = search_with(sums.take(), workload, options, stop, progress);
-        let Some((room, tail)) = room.filter(|_| tuning.feasible) else {
+        let Some((shared_limits, tail)) = shared_limits.filter(|_| tuning.feasible) else {
             // Minutes of work stand, though the limits of both together do not hold with it, of
             // which it warns.
             if let Some(First { limits, tuning: mut found, late }) = first {
@@ -57,7 +57,7 @@ pub(super) fn search<'w>(
             return Ok((tuning, None));
         };
         let late = |summary| Late { tail: tail.clone(), summary };
-        match room.after(&tuning, stop.within(left())) {
+        match shared_limits.after(&tuning, stop.within(left())) {
             Ok(After { again: Some(limits), summary, over }) if first.is_none() && !tuning.interrupted => {
                 tuning.warnings.extend(over);
                 let before = std::mem::replace(&mut options.limits, limits);

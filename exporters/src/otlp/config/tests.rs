@@ -172,7 +172,7 @@ fn names_of_protocols_are_read_in_any_case() {
 }
 
 #[test]
-fn the_setting_that_asked_for_metrics_in_json_is_told() {
+fn the_setting_that_requested_metrics_in_json_is_named() {
     let builder = crate::OtlpMetrics::builder;
     let read = |name: &'static str| {
         builder().with_variables(move |asked| (asked == name).then(|| "http/json".to_owned()))

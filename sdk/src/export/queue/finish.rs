@@ -24,7 +24,7 @@ impl Queue {
     pub(crate) fn ended(&self) {
         let mut state = lock(&self.state);
         state.ended = true;
-        state.heartbeats.give_up();
+        state.heartbeats.discard();
         drop(state);
         self.done.notify_all();
     }
@@ -93,7 +93,7 @@ impl Queue {
         self.collect();
         let mut state = lock(&self.state);
         state.abandoned = true;
-        state.heartbeats.give_up();
+        state.heartbeats.discard();
         let batches = state.lists.take(usize::MAX);
         state.lost += batches.iter().map(|batch| batch.spans() as u64).sum::<u64>();
         drop(state);

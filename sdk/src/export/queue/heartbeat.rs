@@ -11,30 +11,30 @@ use crate::sync::{PoisonError, lock};
 /// At most one heartbeat is pending, however long the exporter takes.
 #[derive(Debug, Default)]
 pub(super) struct Heartbeats {
-    way: Way,
+    slot: HeartbeatSlot,
     /// Spans of heartbeats that the exporter accepted, and that it did not.
-    outcome: (u64, u64),
+    sent: (u64, u64),
 }
 
 #[derive(Debug, Default)]
-enum Way {
+enum HeartbeatSlot {
     #[default]
-    Free,
-    Waits(Vec<SpanData>),
-    Leaves,
+    Empty,
+    Queued(Vec<SpanData>),
+    InFlight,
 }
 
 impl Heartbeats {
     /// Whether a heartbeat waits for a worker.
     pub(super) fn wait(&self) -> bool {
-        matches!(self.way, Way::Waits(_))
+        matches!(self.slot, HeartbeatSlot::Queued(_))
     }
 
     /// Gives up the heartbeat that waits.
-    pub(super) fn give_up(&mut self) {
-        if let Way::Waits(spans) = &self.way {
-            self.outcome.1 += spans.len() as u64;
-            self.way = Way::Free;
+    pub(super) fn discard(&mut self) {
+        if let HeartbeatSlot::Queued(spans) = &self.slot {
+            self.sent.1 += spans.len() as u64;
+            self.slot = HeartbeatSlot::Empty;
         }
     }
 }
@@ -42,18 +42,18 @@ impl Heartbeats {
 impl Queue {
     /// Whether a heartbeat can be queued: the last one was sent, and a worker is left to send
     /// another.
-    pub(crate) fn takes_heartbeat(&self) -> bool {
+    pub(crate) fn accepts_heartbeat(&self) -> bool {
         let state = lock(&self.state);
-        !state.ended && !state.abandoned && matches!(state.heartbeats.way, Way::Free)
+        !state.ended && !state.abandoned && matches!(state.heartbeats.slot, HeartbeatSlot::Empty)
     }
 
     /// Queues a heartbeat, which a worker sends when it has no other work. Only one thread calls
-    /// this, and only after [`Queue::takes_heartbeat`] returned true.
+    /// this, and only after [`Queue::accepts_heartbeat`] returned true.
     pub(crate) fn send_heartbeat(&self, spans: Vec<SpanData>) {
         let mut state = lock(&self.state);
-        state.heartbeats.way = Way::Waits(spans);
+        state.heartbeats.slot = HeartbeatSlot::Queued(spans);
         if state.ended || state.abandoned {
-            state.heartbeats.give_up();
+            state.heartbeats.discard();
         }
         drop(state);
         self.work.notify_one();
@@ -61,14 +61,14 @@ impl Queue {
 
     /// Takes the heartbeat that waits, for a worker to send.
     pub(crate) fn take_heartbeat(&self) -> Option<Vec<SpanData>> {
-        let way = &mut lock(&self.state).heartbeats.way;
-        match mem::take(way) {
-            Way::Waits(spans) => {
-                *way = Way::Leaves;
+        let slot = &mut lock(&self.state).heartbeats.slot;
+        match mem::take(slot) {
+            HeartbeatSlot::Queued(spans) => {
+                *slot = HeartbeatSlot::InFlight;
                 Some(spans)
             }
             other => {
-                *way = other;
+                *slot = other;
                 None
             }
         }
@@ -78,9 +78,9 @@ impl Queue {
     /// `others`.
     pub(crate) fn heartbeat_sent(&self, accepted: u64, others: u64) {
         let mut state = lock(&self.state);
-        let Heartbeats { way, outcome } = &mut state.heartbeats;
-        *way = Way::Free;
-        *outcome = (outcome.0 + accepted, outcome.1 + others);
+        let Heartbeats { slot, sent } = &mut state.heartbeats;
+        *slot = HeartbeatSlot::Empty;
+        *sent = (sent.0 + accepted, sent.1 + others);
         drop(state);
         self.done.notify_all();
     }
@@ -88,13 +88,13 @@ impl Queue {
     /// Waits until no heartbeat is pending.
     pub(crate) fn wait_for_heartbeat(&self) {
         let mut state = lock(&self.state);
-        while !state.ended && !matches!(state.heartbeats.way, Way::Free) {
+        while !state.ended && !matches!(state.heartbeats.slot, HeartbeatSlot::Empty) {
             state = self.done.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     /// Spans of heartbeats that the exporter accepted, and that it did not.
     pub(crate) fn heartbeats(&self) -> (u64, u64) {
-        lock(&self.state).heartbeats.outcome
+        lock(&self.state).heartbeats.sent
     }
 }

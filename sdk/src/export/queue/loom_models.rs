@@ -4,7 +4,7 @@ use loom::thread;
 use opentelemetry::{SpanId, TraceFlags, TraceId};
 
 use super::*;
-use crate::record::{Ending, KeptBy};
+use crate::record::{Ending, KeepReason};
 use crate::settings::Settings;
 use crate::test_callsite::METADATA;
 
@@ -18,7 +18,7 @@ fn push(queue: &Queue) {
         flags: TraceFlags::SAMPLED,
         state: crate::trace_state::State::EMPTY,
         began: 1,
-        kept_by: KeptBy::HEAD,
+        kept_by: KeepReason::HEAD,
         cut: 0,
     };
     let ids = (SpanId::from(1), SpanId::INVALID);
@@ -66,7 +66,7 @@ fn loom_the_worker_does_not_sleep_on_a_span() {
         let other = queue.clone();
         let ends = thread::spawn(move || push(&other));
         // As in `Queue::lead` after a pause. Without the wake-up this would wait forever.
-        queue.set_waits(&mut lock(&queue.state), Waits::ForAny);
+        queue.set_wake_on(&mut lock(&queue.state), WakeOn::AnySpan);
         queue.collect();
         let nothing = |state: &State| state.lists.is_empty() && !queue.hurries(state);
         drop(wait_while(&queue.work, lock(&queue.state), Duration::from_secs(3_600), nothing));
@@ -107,7 +107,7 @@ fn loom_a_flush_covers_the_spans_before_it() {
 fn loom_a_thread_that_waits_for_space_is_woken() {
     loom::model(|| {
         let bounds = Bounds {
-            when_full: WhenFull::Block(Duration::from_secs(3_600)),
+            when_full: WhenQueueFull::Block(Duration::from_secs(3_600)),
             queue_traces: 1,
             ..Settings::default().bounds
         };

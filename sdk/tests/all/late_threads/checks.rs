@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use astracer_sdk::{Provisional, Stats};
+use astracer_sdk::{ProvisionalMode, Stats};
 
-use super::model::{KEYS, Seen, calls};
+use super::model::{ExportedTraces, KEYS, calls};
 use super::service::Service;
 use super::{Own, POLICIES, SLOW, Setup};
 
@@ -30,11 +30,11 @@ pub(super) fn check_law(service: &Service) -> Result<Stats, String> {
 }
 
 /// A time, and the traces and bytes that each policy has kept until then.
-pub(super) type Kept = (u64, Vec<(u64, u64)>);
+pub(super) type KeptAt = (u64, Vec<(u64, u64)>);
 
 /// Checks the documented worst case in each interval of rounds. It does not apply if the clock is
 /// set back.
-pub(super) fn check_budgets(setup: &Setup, kept: &[Kept]) -> Result<(), String> {
+pub(super) fn check_budgets(setup: &Setup, kept: &[KeptAt]) -> Result<(), String> {
     if setup.sets_back {
         return Ok(());
     }
@@ -83,7 +83,7 @@ pub(super) fn check_calls(service: &Service) -> Result<(), String> {
             return Err(format!("{key} has no counts: {expected:?}"));
         };
         let (least, most) = match setup.provisional {
-            Provisional::Always if !setup.ages => (expected.errors.1, expected.errors.1),
+            ProvisionalMode::Always if !setup.ages => (expected.errors.1, expected.errors.1),
             _ if setup.ages => (0, expected.errors.1),
             _ => expected.errors,
         };
@@ -100,7 +100,7 @@ pub(super) fn check_calls(service: &Service) -> Result<(), String> {
 }
 
 /// Checks which traces were exported, with which spans and reasons.
-pub(super) fn check_exported(service: &Service, seen: &Seen, stats: &Stats) -> Result<(), String> {
+pub(super) fn check_exported(service: &Service, seen: &ExportedTraces, stats: &Stats) -> Result<(), String> {
     let setup = &service.setup;
     let traces = service.traces.lock().unwrap();
     let (mut errors, mut by_hand, mut missing) = (0, seen.inside_by_hand, 0);
@@ -114,7 +114,7 @@ pub(super) fn check_exported(service: &Service, seen: &Seen, stats: &Stats) -> R
             let is_wanted = trace.is_wanted && setup.own != Own::Panics;
             if failed || is_slow || is_wanted || asked {
                 missing += 1;
-                if setup.is_roomy() && setup.provisional == Provisional::Always {
+                if setup.has_large_bounds() && setup.provisional == ProvisionalMode::Always {
                     return Err(format!("{trace:?} was not kept: {stats:?}"));
                 }
             }
@@ -145,7 +145,7 @@ pub(super) fn check_exported(service: &Service, seen: &Seen, stats: &Stats) -> R
     if by_hand != stats.tail.kept_by_hand {
         return Err(format!("{by_hand} kept through the handle: {stats:?}"));
     }
-    if missing > 0 && setup.provisional == Provisional::Always && setup.budget.text.is_empty() {
+    if missing > 0 && setup.provisional == ProvisionalMode::Always && setup.budget.text.is_empty() {
         let given_up = stats.tail.traces_given_up.ring_full + stats.tail.without_slot;
         if missing > given_up {
             return Err(format!("{missing} traces that a policy matches are missing: {stats:?}"));

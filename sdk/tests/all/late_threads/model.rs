@@ -121,18 +121,18 @@ pub(crate) struct Exported {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct ExportedTraces {
     pub(crate) of: HashMap<u64, Exported>,
     pub(crate) spans: u64,
     /// Single-span traces of a policy's own function that were kept through the handle.
     pub(crate) inside_by_hand: u64,
     ids: std::collections::HashSet<[u8; 8]>,
-    pub(crate) lies: Vec<String>,
+    pub(crate) faults: Vec<String>,
 }
 
 /// Checks each exported span.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Checker(pub(crate) Arc<Mutex<Seen>>);
+pub(crate) struct Checker(pub(crate) Arc<Mutex<ExportedTraces>>);
 
 impl SpanExporter for Checker {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
@@ -142,7 +142,7 @@ impl SpanExporter for Checker {
     }
 }
 
-impl Seen {
+impl ExportedTraces {
     fn look(&mut self, span: &SpanData) {
         self.spans += 1;
         let value = |name: &str| {
@@ -150,7 +150,7 @@ impl Seen {
             found.map(|attribute| attribute.value.clone())
         };
         if !self.ids.insert(span.span_context.span_id().to_bytes()) {
-            self.lies.push(format!("exported twice: {span:?}"));
+            self.faults.push(format!("exported twice: {span:?}"));
         }
         let reason = value("sampling.reason").map(|reason| reason.to_string());
         let number = match value("request") {
@@ -170,7 +170,7 @@ impl Seen {
             None => weight.is_some_and(|weight| weight.starts_with("th:")) && span.span_context.is_sampled(),
         };
         if !is_true {
-            self.lies.push(format!("{reason:?} with {count:?}, {state:?}, {:?}", span.span_context));
+            self.faults.push(format!("{reason:?} with {count:?}, {state:?}, {:?}", span.span_context));
         }
         let known = self.of.get(&number).cloned();
         let is_root = KEYS.contains(&&*span.name);
@@ -182,7 +182,7 @@ impl Seen {
         // A span that ends late follows the last kept part of its trace.
         let is_shared = u128::from_be_bytes(span.span_context.trace_id().to_bytes()) <= SHARED_IDS;
         if trace.reason != reason && !is_shared || trace.has_root && is_root {
-            self.lies.push(format!("request {number}: {trace:?}, and then {reason:?}, {is_root}"));
+            self.faults.push(format!("request {number}: {trace:?}, and then {reason:?}, {is_root}"));
         }
         trace.spans += 1;
         trace.has_root |= is_root;

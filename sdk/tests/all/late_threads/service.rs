@@ -17,7 +17,7 @@ use super::{Own, Random, Setup};
 use crate::support::{Base, TIMEOUT, dispatch, start};
 
 /// A span and its trace. The root ends after all of them.
-pub(super) struct Held {
+pub(super) struct OpenSpan {
     span: Span,
     trace: Arc<Trace>,
 }
@@ -30,7 +30,7 @@ pub(super) struct Service {
     now: AtomicU64,
     pub(super) traces: Mutex<Vec<Arc<Trace>>>,
     /// Children that any thread may continue with.
-    pub(super) places: [Mutex<Option<Held>>; 16],
+    pub(super) places: [Mutex<Option<OpenSpan>>; 16],
     numbers: AtomicU64,
     pub(super) closed: AtomicBool,
     late: Late,
@@ -123,7 +123,7 @@ impl Service {
         self.now.load(Ordering::Relaxed)
     }
 
-    fn root(&self, random: &mut Random) -> Held {
+    fn root(&self, random: &mut Random) -> OpenSpan {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let (key, is_wanted) = (random.below(KEYS.len()), random.one_in(12));
         // A part of another process's trace, which that process dropped. Several parts have the
@@ -145,11 +145,11 @@ impl Service {
         if !self.closed.load(Ordering::Relaxed) {
             self.traces.lock().unwrap().push(trace.clone());
         }
-        Held { span, trace }
+        OpenSpan { span, trace }
     }
 
     /// Begins a child of the span, with the current span or an explicit one as its parent.
-    fn child(&self, above: &Held, random: &mut Random, by_name: bool) -> Option<Held> {
+    fn child(&self, above: &OpenSpan, random: &mut Random, by_name: bool) -> Option<OpenSpan> {
         let (number, text) = (above.trace.number, "x".repeat(random.one_of(&[0, 10, 10, 300])));
         let span = match (by_name, random.one_in(20)) {
             (true, _) => {
@@ -165,10 +165,10 @@ impl Service {
             return None;
         }
         above.trace.span_made();
-        Some(Held { span, trace: above.trace.clone() })
+        Some(OpenSpan { span, trace: above.trace.clone() })
     }
 
-    pub(super) fn let_go(&self, Held { span, trace }: Held) {
+    pub(super) fn let_go(&self, OpenSpan { span, trace }: OpenSpan) {
         // Before the drop: the thread that drops the last handle ends the root.
         trace.dropped(self.now());
         drop(span);
@@ -181,7 +181,7 @@ impl Service {
 
     /// Causes an error inside a span. `is_inside_root` says whether the thread is inside the root
     /// too.
-    fn fail(&self, held: &Held, random: &mut Random, is_inside_root: bool) {
+    fn fail(&self, held: &OpenSpan, random: &mut Random, is_inside_root: bool) {
         let (trace, sure) = (&held.trace, &held.trace.failed);
         let (is_sure, span) = (is_inside_root, &held.span);
         let seen = match random.below(4) {
@@ -209,7 +209,7 @@ impl Service {
     }
 
     /// Random steps inside a root.
-    fn inside(&self, root: &Held, random: &mut Random) {
+    fn inside(&self, root: &OpenSpan, random: &mut Random) {
         let panics = random.one_in(25);
         let ended = catch_unwind(AssertUnwindSafe(|| {
             let entered = root.span.enter();
@@ -249,7 +249,7 @@ impl Service {
     }
 
     /// Calls `Handle::keep` for the open trace itself.
-    fn ask(&self, root: &Held, random: &mut Random) {
+    fn ask(&self, root: &OpenSpan, random: &mut Random) {
         let id = *root.trace.id.lock().unwrap();
         if let Some(id) = id.filter(|_| random.one_in(6)) {
             root.trace.asked.store(true, Ordering::Relaxed);
@@ -257,14 +257,14 @@ impl Service {
         }
     }
 
-    fn pass_on(&self, child: Held, random: &mut Random) {
+    fn pass_on(&self, child: OpenSpan, random: &mut Random) {
         let old = self.places[random.below(self.places.len())].lock().unwrap().replace(child);
         if let Some(old) = old {
             self.let_go(old);
         }
     }
 
-    pub(super) fn step(&self, own: &mut Vec<Held>, random: &mut Random, round: usize) {
+    pub(super) fn step(&self, own: &mut Vec<OpenSpan>, random: &mut Random, round: usize) {
         let place = random.below(self.places.len());
         match random.below(16) {
             0..4 => {

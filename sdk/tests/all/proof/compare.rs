@@ -30,14 +30,14 @@ impl Mention {
 
 /// A context as the service's code sees it, which must agree with the headers that callees receive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct SeenContext {
     ids: Mention,
     remote: bool,
     state: String,
     tenant: Option<String>,
 }
 
-impl Seen {
+impl SeenContext {
     /// `headers` are the ids and the trace state that the world's propagator writes for the
     /// context.
     pub(crate) fn of(context: &Context, headers: (Mention, String)) -> Self {
@@ -48,7 +48,7 @@ impl Seen {
         let expected = if own.is_valid() { Mention::of(own) } else { Mention::NONE };
         assert_eq!(ids, expected, "the headers match the context");
         assert!(!own.is_valid() || state == own.trace_state().header());
-        Seen { ids, remote: own.is_remote(), state, tenant }
+        SeenContext { ids, remote: own.is_remote(), state, tenant }
     }
 
     /// Parses a `traceparent`.
@@ -225,7 +225,7 @@ pub(crate) struct Names {
 type Name = (usize, usize, bool);
 
 #[derive(Debug, PartialEq)]
-pub(crate) struct NamedSeen {
+pub(crate) struct NamedContext {
     ids: Name,
     remote: bool,
     state: String,
@@ -236,7 +236,7 @@ pub(crate) struct NamedSeen {
 pub(crate) enum NamedAnswer {
     Nothing,
     Exists(bool),
-    Context(NamedSeen),
+    Context(NamedContext),
     SetParent(Result<(), String>),
     Kept(u64),
 }
@@ -265,7 +265,7 @@ impl Names {
     }
 
     /// A step's outcome with numbers for ids.
-    pub(crate) fn line(&mut self, line: &Line) -> (NamedSeen, NamedAnswer) {
+    pub(crate) fn line(&mut self, line: &Line) -> (NamedContext, NamedAnswer) {
         let current = self.seen(&line.current);
         let answer = match &line.answer {
             Answer::Nothing => NamedAnswer::Nothing,
@@ -277,12 +277,12 @@ impl Names {
         (current, answer)
     }
 
-    fn seen(&mut self, seen: &Seen) -> NamedSeen {
-        let Seen { ids, remote, state, tenant } = seen;
+    fn seen(&mut self, seen: &SeenContext) -> NamedContext {
+        let SeenContext { ids, remote, state, tenant } = seen;
         // A dropped trace has no baggage of its own: callees receive the baggage of the place where
         // the call is made.
         let tenant = tenant.clone().filter(|_| ids.sampled || ids.trace == TraceId::INVALID);
-        NamedSeen { ids: self.of(*ids), remote: *remote && ids.sampled, state: state.clone(), tenant }
+        NamedContext { ids: self.of(*ids), remote: *remote && ids.sampled, state: state.clone(), tenant }
     }
 
     /// One line per record with its times, in the order in which the spans began.

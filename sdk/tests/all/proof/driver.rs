@@ -15,7 +15,7 @@ use tracing::instrument::Instrumented;
 use tracing::span::EnteredSpan;
 use tracing::{Instrument as _, Span, debug_span, error, info, info_span};
 
-use super::compare::Seen;
+use super::compare::SeenContext;
 use super::program::{CONTEXTS, Cx, FUTURES, Mark, Op, Parent, SPANS, Step, THREADS, Template};
 use super::setup::Counts;
 use super::world::World;
@@ -24,7 +24,7 @@ use super::world::World;
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     /// The thread's current context after the step.
-    pub(crate) current: Seen,
+    pub(crate) current: SeenContext,
     pub(crate) answer: Answer,
     /// Present in programs with late keeping.
     pub(crate) counts: Option<Counts>,
@@ -36,7 +36,7 @@ pub(crate) enum Answer {
     Nothing,
     /// Whether the span that began exists.
     Exists(bool),
-    Context(Seen),
+    Context(SeenContext),
     SetParent(Result<(), String>),
     /// The number of traces that were kept.
     Kept(u64),
@@ -55,7 +55,7 @@ struct Worker {
 }
 
 /// State shared by the threads.
-struct Places {
+struct SharedState {
     world: Arc<World>,
     /// Handles, each with its subscriber.
     spans: Mutex<[(Option<Span>, usize); SPANS]>,
@@ -67,7 +67,7 @@ struct Places {
     /// The future that the next polled one polls inside itself.
     inner: Mutex<Option<usize>>,
     /// The current context inside the future that was polled last.
-    inside: Mutex<Option<Seen>>,
+    inside: Mutex<Option<SeenContext>>,
 }
 
 /// A future with the subscriber of its span.
@@ -81,7 +81,7 @@ struct Spawned {
 /// A request that takes three polls. At the first it begins a span, and at each it enters that
 /// span, like a future that awaits another instrumented one.
 struct Request {
-    places: Arc<Places>,
+    places: Arc<SharedState>,
     polls: u32,
     held: Option<Span>,
 }
@@ -108,7 +108,7 @@ impl Future for Request {
 }
 
 /// A span that a thread has entered.
-struct Inside {
+struct OpenScope {
     entered: EnteredSpan,
     subscriber: usize,
     began: i64,
@@ -117,7 +117,7 @@ struct Inside {
 /// State of one thread.
 #[derive(Default)]
 struct Local {
-    entered: Vec<Inside>,
+    entered: Vec<OpenScope>,
     /// Guards of attached contexts, each with the ids of the span in its context.
     attached: Vec<(ContextGuard, SpanContext)>,
 }
@@ -125,7 +125,7 @@ struct Local {
 impl Driver {
     pub(crate) fn new(world: World) -> Self {
         let world = Arc::new(world);
-        let places = Arc::new(Places {
+        let places = Arc::new(SharedState {
             world: world.clone(),
             spans: Mutex::new(std::array::from_fn(|_| (None, 0))),
             began: Mutex::default(),
@@ -178,7 +178,7 @@ fn depth(steps: &[Step], thread: usize, opens: impl Fn(&Op) -> bool) -> usize {
 }
 
 impl Worker {
-    fn new(places: Arc<Places>) -> Self {
+    fn new(places: Arc<SharedState>) -> Self {
         let (jobs, taken) = channel::<Vec<Op>>();
         let (given, lines) = channel();
         let work = move || {
@@ -207,7 +207,7 @@ impl Drop for Worker {
     }
 }
 
-impl Places {
+impl SharedState {
     fn span(&self, place: usize) -> Option<(Span, usize)> {
         let spans = self.spans.lock().unwrap();
         let (span, subscriber) = spans.get(place)?;
@@ -294,12 +294,12 @@ impl Local {
 
     /// The same condition as for entering a span: a future enters its own span, and begins another
     /// one inside.
-    fn may_poll(&self, places: &Places, place: usize) -> bool {
+    fn may_poll(&self, places: &SharedState, place: usize) -> bool {
         let is_around = |spawned: &Spawned| self.is_around(spawned.began, spawned.subscriber);
         places.world.may_reenter() || !places.futures.lock().unwrap()[place].as_ref().is_some_and(is_around)
     }
 
-    fn perform(&mut self, places: &Arc<Places>, op: Op) -> Line {
+    fn perform(&mut self, places: &Arc<SharedState>, op: Op) -> Line {
         let world = &places.world;
         let now = world.tick() as i64;
         let mut answer = Answer::Nothing;
@@ -320,12 +320,12 @@ impl Local {
                     && (world.may_reenter() || !self.is_around(began, subscriber))
                 {
                     let entered = places.inside(subscriber, || span.entered());
-                    self.entered.push(Inside { entered, subscriber, began });
+                    self.entered.push(OpenScope { entered, subscriber, began });
                 }
             }
             Op::Exit(nth) => {
                 if let Some(at) = self.entered.len().checked_sub(nth + 1) {
-                    let Inside { entered, subscriber, began: _ } = self.entered.remove(at);
+                    let OpenScope { entered, subscriber, began: _ } = self.entered.remove(at);
                     places.inside(subscriber, || drop(entered));
                 }
             }
@@ -344,7 +344,7 @@ impl Local {
             }),
             Op::Event { parent, error, subscriber } => {
                 let parent = Of::new(places, parent, subscriber);
-                places.inside(subscriber, || tell(&parent, error, now));
+                places.inside(subscriber, || record_result(&parent, error, now));
                 parent.drop(places);
             }
             Op::Follows { span, from } => {
@@ -456,7 +456,7 @@ struct Of {
 impl Of {
     /// The parent for what begins on this subscriber. A parent on another subscriber counts as
     /// none.
-    fn new(places: &Places, parent: Parent, subscriber: usize) -> Self {
+    fn new(places: &SharedState, parent: Parent, subscriber: usize) -> Self {
         match parent {
             Parent::Contextual => Of { parent: None, held: None },
             Parent::None => Of { parent: Some(None), held: None },
@@ -468,7 +468,7 @@ impl Of {
         }
     }
 
-    fn drop(self, places: &Places) {
+    fn drop(self, places: &SharedState) {
         if let Some((span, subscriber)) = self.held {
             places.inside(subscriber, || drop(span));
         }
@@ -496,7 +496,7 @@ fn begin(template: Template, parent: &Of, now: i64) -> Span {
     }
 }
 
-fn tell(parent: &Of, is_error: bool, now: i64) {
+fn record_result(parent: &Of, is_error: bool, now: i64) {
     match (&parent.parent, is_error) {
         (None, false) => info!(n = now, "an event"),
         (None, true) => error!(n = now, "an error"),

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use astracer_sdk::Provisional;
+use astracer_sdk::ProvisionalMode;
 use opentelemetry::TraceId;
 
 use super::compare::Record;
@@ -86,8 +86,8 @@ impl Late {
         let known = self.keys.entry(key.to_owned()).or_default();
         let is_recorded = !keep
             && match self.setup.provisional {
-                Provisional::Always => true,
-                Provisional::Armed => {
+                ProvisionalMode::Always => true,
+                ProvisionalMode::Armed => {
                     known.is_armed || {
                         known.early += 1;
                         known.early <= EARLY

@@ -62,7 +62,7 @@ pub(crate) struct Book {
 }
 
 struct Entry {
-    place: Place,
+    place: TracePlace,
     /// The context that the span begins in.
     base: Context,
     /// The span is below a dropped root and stays in that root's trace.
@@ -88,15 +88,15 @@ impl Entry {
     /// Whether it is a span of a kept trace.
     fn is_made(&self) -> bool {
         match self.place {
-            Place::Kept(_) => true,
-            Place::NotStarted => self.below.is_some(),
-            Place::Dropped(_) => false,
+            TracePlace::Kept(_) => true,
+            TracePlace::NotStarted => self.below.is_some(),
+            TracePlace::Dropped(_) => false,
         }
     }
 }
 
 /// The span of the layer that a new one begins below.
-enum Above {
+enum ParentSpan {
     None,
     Kept(usize),
     /// A dropped span that binds the new one to its trace.
@@ -116,7 +116,7 @@ enum Owner {
 
 /// The trace that a span belongs to, as far as it is decided.
 #[derive(Clone)]
-enum Place {
+enum TracePlace {
     NotStarted,
     /// With the span's own context.
     Kept(Context),
@@ -167,7 +167,7 @@ impl Reference {
         if entry.bound && kind == Kind::Gate {
             return Ok(());
         }
-        if entry.bound || !matches!(entry.place, Place::NotStarted) {
+        if entry.bound || !matches!(entry.place, TracePlace::NotStarted) {
             return Err(());
         }
         entry.base = parent;
@@ -184,16 +184,16 @@ impl Reference {
             return Context::new();
         }
         match (&book.entries[at].place, book.rules.context) {
-            (Place::NotStarted, _) | (Place::Dropped(_), ContextMode::Off) => Context::new(),
-            (Place::Kept(_), ContextMode::Off)
+            (TracePlace::NotStarted, _) | (TracePlace::Dropped(_), ContextMode::Off) => Context::new(),
+            (TracePlace::Kept(_), ContextMode::Off)
                 if book.entries[at].part.is_some_and(|(_, recorded)| recorded) =>
             {
                 Context::new()
             }
-            (Place::Kept(context), ContextMode::Off) => {
+            (TracePlace::Kept(context), ContextMode::Off) => {
                 Context::new().with_remote_span_context(context.span().span_context().clone())
             }
-            (Place::Kept(context) | Place::Dropped(context), _) => context.clone(),
+            (TracePlace::Kept(context) | TracePlace::Dropped(context), _) => context.clone(),
         }
     }
 
@@ -207,7 +207,7 @@ impl Reference {
     fn start(&self, at: usize) {
         let mut book = self.lock();
         let entry = &book.entries[at];
-        if !matches!(entry.place, Place::NotStarted) {
+        if !matches!(entry.place, TracePlace::NotStarted) {
             return;
         }
         let base = entry.base.clone();
@@ -223,12 +223,12 @@ impl Reference {
         let state = if is_late && !is_bound { TraceState::NONE } else { parent.trace_state().clone() };
         let own = SpanContext::new(trace, span, flags, false, state);
         let place = match (keep || is_recorded, book.rules.context) {
-            (false, _) => Place::Dropped(base.with_remote_span_context(own.clone())),
+            (false, _) => TracePlace::Dropped(base.with_remote_span_context(own.clone())),
             (true, ContextMode::Recording) => {
                 let span = Recording { book: Arc::downgrade(&self.book), at, context: own.clone() };
-                Place::Kept(base.with_span(span))
+                TracePlace::Kept(base.with_span(span))
             }
-            (true, _) => Place::Kept(base.with_remote_span_context(own.clone())),
+            (true, _) => TracePlace::Kept(base.with_remote_span_context(own.clone())),
         };
         let entry = &mut book.entries[at];
         entry.place = place;
@@ -239,46 +239,48 @@ impl Reference {
     }
 
     /// The context that a new span begins in, and the span of this layer that it begins below.
-    fn surroundings(&self, attributes: &tracing::span::Attributes<'_>) -> (Context, Above) {
+    fn surroundings(&self, attributes: &tracing::span::Attributes<'_>) -> (Context, ParentSpan) {
         if let Some(parent) = attributes.parent() {
             // A parent that a filter hides from the layer counts as none.
-            let Some(at) = self.find(parent) else { return (Context::new(), Above::None) };
+            let Some(at) = self.find(parent) else { return (Context::new(), ParentSpan::None) };
             self.start(at);
             let book = self.lock();
             return match &book.entries[at].place {
-                Place::NotStarted => (Context::new(), Above::None),
-                Place::Kept(context) => (context.clone(), Above::Kept(at)),
-                Place::Dropped(context) => {
+                TracePlace::NotStarted => (Context::new(), ParentSpan::None),
+                TracePlace::Kept(context) => (context.clone(), ParentSpan::Kept(at)),
+                TracePlace::Dropped(context) => {
                     let parent = &book.entries[at];
                     // The gate learns a span's decision only when the span is entered.
                     let is_known = parent.bound || (parent.was_entered && !book.rules.refuses);
                     let is_known = is_known || book.rules.kind != Kind::Gate;
                     let binds = book.rules.kind.binds(attributes);
                     let is_bound = is_known && (binds || parent.bound && book.rules.kind == Kind::Gate);
-                    (context.clone(), if is_bound { Above::Binding } else { Above::None })
+                    (context.clone(), if is_bound { ParentSpan::Binding } else { ParentSpan::None })
                 }
             };
         }
         if !attributes.is_contextual() {
-            return (Context::new(), Above::None);
+            return (Context::new(), ParentSpan::None);
         }
         let current = Context::current();
         let book = self.lock();
         let innermost = book.innermost(self.subscriber);
-        let above = Above::Kept(innermost.unwrap_or_default());
+        let above = ParentSpan::Kept(innermost.unwrap_or_default());
         let innermost = innermost.map(|at| book.entries[at].place.clone());
         match (innermost, book.rules.context) {
-            (Some(Place::Kept(context)), ContextMode::Off) => (context, above),
-            (Some(Place::Dropped(context)), ContextMode::Off) => (context, Above::Binding),
-            (Some(Place::Kept(context) | Place::Dropped(context)), _)
+            (Some(TracePlace::Kept(context)), ContextMode::Off) => (context, above),
+            (Some(TracePlace::Dropped(context)), ContextMode::Off) => (context, ParentSpan::Binding),
+            (Some(TracePlace::Kept(context) | TracePlace::Dropped(context)), _)
                 if context.span().span_context().span_id() != current.span().span_context().span_id() =>
             {
-                (current, Above::None)
+                (current, ParentSpan::None)
             }
-            (Some(Place::Kept(_)), _) => (current, above),
-            (Some(Place::Dropped(_)), _) if book.rules.kind.binds(attributes) => (current, Above::Binding),
-            (Some(Place::Dropped(_)), _) => (current, Above::Dropped),
-            _ => (current, Above::None),
+            (Some(TracePlace::Kept(_)), _) => (current, above),
+            (Some(TracePlace::Dropped(_)), _) if book.rules.kind.binds(attributes) => {
+                (current, ParentSpan::Binding)
+            }
+            (Some(TracePlace::Dropped(_)), _) => (current, ParentSpan::Dropped),
+            _ => (current, ParentSpan::None),
         }
     }
 }
@@ -325,7 +327,7 @@ impl Book {
     /// Changes the record of a span that is open and not dropped.
     pub(crate) fn change(&mut self, at: usize, f: impl FnOnce(&mut Record)) {
         let entry = &mut self.entries[at];
-        if entry.record.end.is_none() && !matches!(entry.place, Place::Dropped(_)) {
+        if entry.record.end.is_none() && !matches!(entry.place, TracePlace::Dropped(_)) {
             f(&mut entry.record);
             // An error marks its trace at once if the span has started.
             if let (Some((part, _)), Some(late)) = (entry.part, &mut self.late)
@@ -369,7 +371,7 @@ impl Book {
     /// is inside the root.
     fn fail_dropped_root(&mut self, subscriber: usize, trace: TraceId) {
         let inside = self.inside.get(&std::thread::current().id()).into_iter().flatten().rev();
-        let is_root = |entry: &Entry| entry.key.is_some() && matches!(entry.place, Place::Dropped(_));
+        let is_root = |entry: &Entry| entry.key.is_some() && matches!(entry.place, TracePlace::Dropped(_));
         let root = inside
             .filter(|(owner, _)| *owner == subscriber)
             .map(|(_, at)| *at)
@@ -442,7 +444,7 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
         // The span that the thread entered last, over all subscribers.
         let last = book.inside.get(&std::thread::current().id()).and_then(|inside| inside.last());
         !last.is_some_and(|(owner, at)| {
-            *owner == self.subscriber && matches!(book.entries[*at].place, Place::Dropped(_))
+            *owner == self.subscriber && matches!(book.entries[*at].place, TracePlace::Dropped(_))
         })
     }
 
@@ -461,11 +463,11 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
         attributes.record(&mut Fields { record: &mut record });
         let at = book.entries.len();
         book.entries.push(Entry {
-            place: Place::NotStarted,
+            place: TracePlace::NotStarted,
             base,
-            bound: matches!(above, Above::Binding),
-            below: if let Above::Kept(above) = above { Some(above) } else { None },
-            below_dropped: matches!(above, Above::Dropped),
+            bound: matches!(above, ParentSpan::Binding),
+            below: if let ParentSpan::Kept(above) = above { Some(above) } else { None },
+            below_dropped: matches!(above, ParentSpan::Dropped),
             key: None,
             part: None,
             failed: false,
@@ -488,7 +490,9 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
         book.entries[at].was_entered = true;
         book.inside.entry(std::thread::current().id()).or_default().push((self.subscriber, at));
         let context = match &book.entries[at].place {
-            Place::Kept(context) | Place::Dropped(context) if book.rules.context != ContextMode::Off => {
+            TracePlace::Kept(context) | TracePlace::Dropped(context)
+                if book.rules.context != ContextMode::Off =>
+            {
                 Some(context.clone())
             }
             _ => None,
@@ -546,7 +550,10 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
         };
         let Some(at) = at else { return };
         let is_error = *event.metadata().level() == tracing::Level::ERROR;
-        if is_error && event.is_contextual() && matches!(self.lock().entries[at].place, Place::Dropped(_)) {
+        if is_error
+            && event.is_contextual()
+            && matches!(self.lock().entries[at].place, TracePlace::Dropped(_))
+        {
             let mut book = self.lock();
             let trace = book.entries[at].record.ids.trace;
             return book.fail_dropped_root(self.subscriber, trace);
@@ -571,7 +578,7 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
         let entry = &mut book.entries[at];
         entry.record.end = Some(entry.last_left.unwrap_or(now));
         let is_kept =
-            matches!(entry.place, Place::Kept(_)) && entry.part.is_none_or(|(_, recorded)| !recorded);
+            matches!(entry.place, TracePlace::Kept(_)) && entry.part.is_none_or(|(_, recorded)| !recorded);
         let late = book.end_late(at);
         book.exported.extend(late);
         if is_kept {

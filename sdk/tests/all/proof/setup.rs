@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use astracer_sdk::{ContextMode, DroppedSpans, Provisional, Start};
+use astracer_sdk::{ContextMode, DroppedSpans, ProvisionalMode, Start};
 
 /// The settings that programs run with.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct Setup {
     /// Bounds that lose no spans, and only affect when they are exported.
     pub(crate) waiting: Waiting,
     /// Bounds that lose spans.
-    pub(crate) room: Option<Room>,
+    pub(crate) room: Option<ByteBounds>,
     /// Late keeping, if it is on.
     pub(crate) late: Option<LateSetup>,
 }
@@ -34,7 +34,7 @@ impl Setup {
 /// The settings of late keeping.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LateSetup {
-    pub(crate) provisional: Provisional,
+    pub(crate) provisional: ProvisionalMode,
     pub(crate) policies: &'static [LatePolicy],
     /// Whether traces that no policy keeps are held. Otherwise they are given up at once.
     pub(crate) holds: bool,
@@ -107,7 +107,7 @@ pub(crate) struct Waiting {
 
 /// Bounds so small that programs reach them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
+pub(crate) struct ByteBounds {
     pub(crate) open_bytes: usize,
     pub(crate) queue_bytes: usize,
 }

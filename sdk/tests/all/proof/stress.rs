@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use astracer_sdk::{Astracer, Clock, ContextMode, DroppedSpans, ManualClock, Provisional, Stats, Tail, gate};
+use astracer_sdk::{
+    Astracer, Clock, ContextMode, DroppedSpans, ManualClock, ProvisionalMode, Stats, Tail, gate,
+};
 use opentelemetry::trace::{TraceContextExt as _, TracerProvider as _};
 use opentelemetry::{Context, SpanId, TraceId, Value};
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -152,19 +154,19 @@ struct Service {
 
 /// The state at the end of a run.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct RunResult {
     pub(crate) stats: Stats,
     pub(crate) leaked: u64,
 }
 
 /// Runs a load and checks everything that must hold. `until` ends it before its rounds are over.
 /// `seen` receives the counts now and then.
-pub(crate) fn run(seed: u64, load: Load, until: Option<Instant>, seen: &mut dyn FnMut(&Stats)) -> Outcome {
+pub(crate) fn run(seed: u64, load: Load, until: Option<Instant>, seen: &mut dyn FnMut(&Stats)) -> RunResult {
     let (clock, hand) = Clock::manual(start());
     let checker = Checker::default();
     let builder = match load.late {
         Some(policies) => Astracer::builder()
-            .with_tail(policies.parse::<Tail>().unwrap().with_provisional(Provisional::Always)),
+            .with_tail(policies.parse::<Tail>().unwrap().with_provisional(ProvisionalMode::Always)),
         None => Astracer::builder(),
     };
     let astracer = builder
@@ -241,7 +243,7 @@ pub(crate) fn run(seed: u64, load: Load, until: Option<Instant>, seen: &mut dyn 
     } else {
         check(&stats, traces.exported, seed);
     }
-    Outcome { stats, leaked }
+    RunResult { stats, leaked }
 }
 
 /// Flushes again while the exporter makes progress. On a loaded machine the threads may leave the

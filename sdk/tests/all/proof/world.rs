@@ -24,11 +24,11 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, Registry};
 
-use super::compare::{Link, Mention, Record, Seen};
+use super::compare::{Link, Mention, Record, SeenContext};
 use super::late::Late;
 use super::reference::{Book, Reference};
 use super::rules::{Kind, Rules};
-use super::setup::{Counts, Filter, KeyCounts, Made, Room, Setup, Waiting};
+use super::setup::{ByteBounds, Counts, Filter, KeyCounts, Made, Setup, Waiting};
 use crate::support::{Base, Collector, TIMEOUT, start};
 
 /// Ids of which none belongs to the share of 1 in 1,024 that is always recorded.
@@ -79,7 +79,7 @@ impl World {
             .with_open_traces_max(open_traces)
             .with_spans_per_trace_max(spans_per_trace)
             .with_trace_age_max(trace_age);
-        if let Some(Room { open_bytes, queue_bytes }) = setup.room {
+        if let Some(ByteBounds { open_bytes, queue_bytes }) = setup.room {
             builder = builder.with_open_bytes_max(open_bytes).with_queue_bytes_max(queue_bytes);
         }
         if let Some(late) = &setup.late {
@@ -195,11 +195,11 @@ impl World {
     }
 
     /// The context as the process sees it, checked against the headers of a call.
-    pub(crate) fn seen(&self, context: &Context) -> Seen {
+    pub(crate) fn seen(&self, context: &Context) -> SeenContext {
         let mut headers = Headers::default();
         self.propagator.inject_context(context, &mut headers);
-        let ids = Seen::parse(headers.0.get("traceparent").map(String::as_str));
-        Seen::of(context, (ids, headers.0.remove("tracestate").unwrap_or_default()))
+        let ids = SeenContext::parse(headers.0.get("traceparent").map(String::as_str));
+        SeenContext::of(context, (ids, headers.0.remove("tracestate").unwrap_or_default()))
     }
 
     /// The spans exported since the last call.

@@ -131,7 +131,7 @@ fn sums_of_keys_never_fall_when_others_overtake_them() {
 
 /// Keys lose their records to others, and return with counts from 0.
 #[test]
-fn sums_of_keys_never_fall_when_records_are_given_up() {
+fn sums_of_keys_never_fall_when_records_are_evicted() {
     let limits = Limits::default().with_keys(100).with_idle(Nanos::from_secs(60));
     let world = world(|builder| {
         let builder = builder.with_sampler("bucket:capacity=2,rate=1".parse().unwrap());

@@ -9,12 +9,12 @@ use astracer_exporters::{Otlp, Protocol};
 use astracer_model::{Format, Span, TraceId};
 
 use super::recordings::{Ids, RECORDINGS, ids, send};
-use super::{assert_same, eventually, read, service, told};
+use super::{assert_same, e2e_setting, eventually, read, service};
 
 /// The spans of these traces in the Collector's file, once there are at least `spans`.
 fn spans(traces: &BTreeSet<TraceId>, spans: usize) -> Vec<Span<'static>> {
     eventually("collector", || {
-        let text = std::fs::read(told("COLLECTOR_FILE")).map_err(|error| error.to_string())?;
+        let text = std::fs::read(e2e_setting("COLLECTOR_FILE")).map_err(|error| error.to_string())?;
         // The last line may be incomplete.
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(&[][..], |end| &text[..=end]);
         let mut found = read(Format::OtlpJson, whole);
@@ -26,7 +26,7 @@ fn spans(traces: &BTreeSet<TraceId>, spans: usize) -> Vec<Span<'static>> {
 #[test]
 #[ignore = "needs a real server: cargo xtask e2e"]
 fn every_field_of_a_trace_through_two_processes_is_read_back() {
-    let (grpc, http) = (told("COLLECTOR_OTLP_GRPC"), told("COLLECTOR_OTLP_HTTP"));
+    let (grpc, http) = (e2e_setting("COLLECTOR_OTLP_GRPC"), e2e_setting("COLLECTOR_OTLP_HTTP"));
     for (protocol, server) in
         [(Protocol::Grpc, &grpc), (Protocol::HttpProtobuf, &http), (Protocol::HttpJson, &http)]
     {
@@ -42,8 +42,8 @@ fn every_field_of_a_trace_through_two_processes_is_read_back() {
 #[ignore = "needs a real server: cargo xtask e2e"]
 fn recordings_keep_their_counts() {
     let to = [
-        format!("otlp+http://{}", told("COLLECTOR_OTLP_HTTP")),
-        format!("zipkin://{}", told("COLLECTOR_ZIPKIN")),
+        format!("otlp+http://{}", e2e_setting("COLLECTOR_OTLP_HTTP")),
+        format!("zipkin://{}", e2e_setting("COLLECTOR_ZIPKIN")),
     ];
     for recording in RECORDINGS {
         let expected = ids(recording);

@@ -3,11 +3,11 @@
 use astracer_exporters::{Compression, Otlp, Protocol};
 use astracer_model::{Format, Span, TraceId};
 
-use super::{assert_same, eventually, http, read, recordings, service, shop, told};
+use super::{assert_same, e2e_setting, eventually, http, read, recordings, service, shop};
 
 /// The spans of a trace, once there are at least `spans`.
 fn trace(id: TraceId, spans: usize) -> Vec<Span<'static>> {
-    let server = told("JAEGER_QUERY");
+    let server = e2e_setting("JAEGER_QUERY");
     eventually("jaeger", || {
         let found = read(Format::OtlpJson, &http::get_found(&server, &format!("/api/v3/traces/{id}"))?);
         if found.len() >= spans {
@@ -21,7 +21,7 @@ fn trace(id: TraceId, spans: usize) -> Vec<Span<'static>> {
 #[test]
 #[ignore = "needs a real server: cargo xtask e2e"]
 fn every_field_of_a_trace_through_two_processes_is_read_back() {
-    let (grpc, http) = (told("JAEGER_OTLP_GRPC"), told("JAEGER_OTLP_HTTP"));
+    let (grpc, http) = (e2e_setting("JAEGER_OTLP_GRPC"), e2e_setting("JAEGER_OTLP_HTTP"));
     let protocols = [(Protocol::Grpc, &grpc), (Protocol::HttpProtobuf, &http), (Protocol::HttpJson, &http)];
     for (protocol, server) in protocols {
         let sent = service::serve(|| {
@@ -35,15 +35,15 @@ fn every_field_of_a_trace_through_two_processes_is_read_back() {
 #[test]
 #[ignore = "needs a real server: cargo xtask e2e"]
 fn recordings_keep_their_counts() {
-    recordings::are_found(&format!("otlp://{}", told("JAEGER_OTLP_GRPC")), trace);
+    recordings::are_found(&format!("otlp://{}", e2e_setting("JAEGER_OTLP_GRPC")), trace);
 }
 
 #[test]
 #[ignore = "needs a real server: cargo xtask e2e"]
 fn a_service_that_was_recorded_and_tuned_is_seen_with_all_its_routes() {
-    shop::record_tune_and_run(&format!("otlp=http://{}", told("JAEGER_OTLP_HTTP")));
+    shop::record_tune_and_run(&format!("otlp=http://{}", e2e_setting("JAEGER_OTLP_HTTP")));
     eventually("jaeger", || {
-        let names = http::get_found(&told("JAEGER_QUERY"), "/api/services/shop/operations")?;
+        let names = http::get_found(&e2e_setting("JAEGER_QUERY"), "/api/services/shop/operations")?;
         shop::all_routes(&String::from_utf8_lossy(&names), str::to_owned)
     });
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use astracer_model::{Format, Span, SpanId, TraceId};
 
-use super::{read, told};
+use super::{e2e_setting, read};
 use crate::repository;
 
 /// HTrace, Nezha's CSV and Jaeger's JSON.
@@ -19,7 +19,7 @@ pub(super) type Ids = BTreeSet<(TraceId, SpanId)>;
 
 #[track_caller]
 fn astracer(args: &[&str]) -> Vec<u8> {
-    let output = Command::new(told("CLI")).args(args).output().expect("the tool starts");
+    let output = Command::new(e2e_setting("CLI")).args(args).output().expect("the tool starts");
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     output.stdout
 }

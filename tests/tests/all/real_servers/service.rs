@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use astracer_exporters::{Counter, Destination, ExportError, Exporter, Outcome};
+use astracer_exporters::{Counter, DeliveryReport, Destination, ExportError, Exporter};
 use astracer_model::Span;
 use astracer_sdk::{Astracer, OpenTelemetrySpanExt};
 use opentelemetry::propagation::TextMapPropagator;
@@ -21,7 +21,7 @@ struct Tee {
 }
 
 impl Destination for Tee {
-    fn deliver(&self, spans: &[Span<'_>]) -> Outcome {
+    fn deliver(&self, spans: &[Span<'_>]) -> DeliveryReport {
         self.kept.lock().expect("no panic").extend(spans.iter().cloned().map(Span::into_owned));
         self.on.deliver(spans)
     }

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use super::told;
+use super::e2e_setting;
 use crate::repository;
 
 /// The largest share of bytes to keep.
@@ -19,7 +19,7 @@ pub(super) fn record_tune_and_run(export: &str) {
     let (recorded, parameters) = (path("recorded"), path("astracer.toml"));
     let all = spans_exported(&["--sampler", "always", "--export", &format!("file={recorded}")]);
     run(
-        &told("CLI"),
+        &e2e_setting("CLI"),
         &["tune", &recorded, "--size-max", "5%", "--starts", "2", "--one-key", "--out", &parameters],
     );
     let kept = spans_exported(&["--parameters", &parameters, "--export", export]);
@@ -36,7 +36,7 @@ pub(super) fn all_routes(answer: &str, spelled: fn(&str) -> String) -> Result<()
 
 /// Runs the shop, checks that nothing is lost, and returns the number of exported spans.
 fn spans_exported(options: &[&str]) -> f64 {
-    let text = run(&told("SHOP"), &[&["--requests", "10000", "--connections", "4"], options].concat());
+    let text = run(&e2e_setting("SHOP"), &[&["--requests", "10000", "--connections", "4"], options].concat());
     let before = |what: &str| {
         let end = text.find(what).unwrap_or_else(|| panic!("no {what:?} in {text}"));
         text[..end].rsplit([' ', '\n']).next().and_then(|number| number.parse::<f64>().ok())

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use astracer::exporters::{OtlpMetrics, Protocol};
-use astracer::{Astracer, OutcomeMetrics, Provisional, Tail};
+use astracer::{Astracer, OutcomeMetrics, ProvisionalMode, Tail};
 use opentelemetry_sdk::trace::InMemorySpanExporter;
 use serde_json::Value;
 use tracing::{error, info_span};
 use tracing_subscriber::layer::SubscriberExt as _;
 
-use crate::real_servers::{eventually, told};
+use crate::real_servers::{e2e_setting, eventually};
 
 /// The metrics of one request by name, each with its data points.
 type Points = BTreeMap<String, (Value, Vec<Value>)>;
@@ -19,7 +19,7 @@ type Points = BTreeMap<String, (Value, Vec<Value>)>;
 /// least `least`.
 fn requests(service: &str, least: usize) -> Vec<Points> {
     eventually("collector", || {
-        let text = std::fs::read_to_string(told("COLLECTOR_FILE") + "-metrics")
+        let text = std::fs::read_to_string(e2e_setting("COLLECTOR_FILE") + "-metrics")
             .map_err(|error| error.to_string())?;
         let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let resources =
@@ -79,7 +79,7 @@ fn run(protocol: Protocol, server: &str) {
     let tail: Tail = "error()".parse().unwrap();
     let astracer = Astracer::builder()
         .with_sampler("ratio:0.2".parse().unwrap())
-        .with_tail(tail.with_provisional(Provisional::Always))
+        .with_tail(tail.with_provisional(ProvisionalMode::Always))
         .with_resource(opentelemetry_sdk::Resource::builder().with_service_name(service.clone()).build())
         .with_exporter(spans.clone())
         .build()
@@ -170,6 +170,6 @@ fn run(protocol: Protocol, server: &str) {
 #[test]
 #[ignore = "needs a real server: cargo xtask e2e"]
 fn totals_of_all_roots_arrive_as_the_specification_wants() {
-    run(Protocol::Grpc, &told("COLLECTOR_OTLP_GRPC"));
-    run(Protocol::HttpProtobuf, &told("COLLECTOR_OTLP_HTTP"));
+    run(Protocol::Grpc, &e2e_setting("COLLECTOR_OTLP_GRPC"));
+    run(Protocol::HttpProtobuf, &e2e_setting("COLLECTOR_OTLP_HTTP"));
 }

@@ -29,13 +29,13 @@ impl Announcements {
         last.all += 1;
     }
 
-    /// The traces that were added after the first `heard` ones: the latest, up to `most`.
-    pub(crate) fn after(&self, heard: u64, most: usize) -> News {
+    /// The traces that were added after the first `known` ones: the latest, up to `most`.
+    pub(crate) fn after(&self, known: u64, most: usize) -> Announcement {
         let last = lock(&self.0);
-        let new = last.all.saturating_sub(heard);
+        let new = last.all.saturating_sub(known);
         let (mut ids, mut others) = (Vec::new(), Vec::new());
         // The ids of older traces are no longer known.
-        let mut untold = new.saturating_sub(last.ids.len() as u64);
+        let mut unannounced = new.saturating_sub(last.ids.len() as u64);
         for id in last.ids.iter().take(usize::try_from(new).unwrap_or(usize::MAX)) {
             // Several local roots may share the trace's id: name it once, and count it once.
             if ids.contains(id) || others.contains(id) {
@@ -45,23 +45,23 @@ impl Announcements {
                 ids.push(*id);
             } else {
                 others.push(*id);
-                untold += 1;
+                unannounced += 1;
             }
         }
-        News { ids, all: last.all, untold }
+        Announcement { ids, all: last.all, unannounced }
     }
 }
 
 /// Traces that a called process does not know of yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct News {
+pub(crate) struct Announcement {
     /// The latest of them without duplicates, newest first.
     pub(crate) ids: Vec<TraceId>,
-    /// The value to pass as `heard` next time.
+    /// The value to pass as `known` next time.
     pub(crate) all: u64,
     /// The number of traces that are not in `ids` and will never be announced. Parts of forgotten
     /// traces count one by one.
-    pub(crate) untold: u64,
+    pub(crate) unannounced: u64,
 }
 
 #[cfg(all(test, not(loom)))]
@@ -69,17 +69,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_latest_are_told_once_and_the_oldest_are_forgotten() {
+    fn the_latest_are_announced_once_and_the_oldest_are_forgotten() {
         let announced = Announcements::default();
         let ids = |numbers: &[u128]| numbers.iter().copied().map(TraceId::from).collect::<Vec<_>>();
         (1..=70_u128).for_each(|number| announced.add(TraceId::from(number)));
-        let News { ids: all, all: heard, untold } = announced.after(0, 100);
-        assert_eq!((all.len(), heard, untold), (REMEMBERED, 70, 6));
+        let Announcement { ids: all, all: known, unannounced } = announced.after(0, 100);
+        assert_eq!((all.len(), known, unannounced), (REMEMBERED, 70, 6));
         assert_eq!((all[0], all[63]), (TraceId::from(70_u128), TraceId::from(7_u128)));
-        assert_eq!(announced.after(heard, 100), News { ids: Vec::new(), all: 70, untold: 0 });
+        assert_eq!(announced.after(known, 100), Announcement { ids: Vec::new(), all: 70, unannounced: 0 });
         announced.add(TraceId::from(71_u128));
-        assert_eq!(announced.after(heard, 100), News { ids: ids(&[71]), all: 71, untold: 0 });
-        assert_eq!(announced.after(60, 2), News { ids: ids(&[71, 70]), all: 71, untold: 9 });
+        assert_eq!(announced.after(known, 100), Announcement { ids: ids(&[71]), all: 71, unannounced: 0 });
+        assert_eq!(announced.after(60, 2), Announcement { ids: ids(&[71, 70]), all: 71, unannounced: 9 });
     }
 
     /// The parts of one trace use up only one entry of a list.
@@ -88,8 +88,8 @@ mod tests {
         let announced = Announcements::default();
         [1, 2, 2, 3, 2_u128].into_iter().for_each(|number| announced.add(TraceId::from(number)));
         let named = |ids: &[u128]| ids.iter().copied().map(TraceId::from).collect();
-        assert_eq!(announced.after(0, 2), News { ids: named(&[2, 3]), all: 5, untold: 1 });
+        assert_eq!(announced.after(0, 2), Announcement { ids: named(&[2, 3]), all: 5, unannounced: 1 });
         [4, 5, 5_u128].into_iter().for_each(|number| announced.add(TraceId::from(number)));
-        assert_eq!(announced.after(0, 1), News { ids: named(&[5]), all: 8, untold: 4 });
+        assert_eq!(announced.after(0, 1), Announcement { ids: named(&[5]), all: 8, unannounced: 4 });
     }
 }

@@ -10,8 +10,8 @@ use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tracing::{error, info_span};
 
+use crate::late::{check_sums, dropping, names, reason, request, requests, tail};
 use crate::support::{TIMEOUT, World, one, world};
-use crate::tail::{check_sums, dropping, names, reason, request, requests, tail};
 
 /// A small ring. The first error uses up the budget, so that the others stay in the ring.
 fn small() -> World {
@@ -46,7 +46,7 @@ fn of_traces_of_one_value_the_oldest_go_first() {
 }
 
 #[test]
-fn ordinary_traces_do_not_take_the_room_of_marked_ones() {
+fn ordinary_traces_do_not_evict_marked_ones() {
     let world = small();
     let ids = in_turn(&world, 1_000, true);
     let held = world.handle.stats().tail.traces_held;
@@ -58,7 +58,7 @@ fn ordinary_traces_do_not_take_the_room_of_marked_ones() {
 
 /// The other way round, new traces with an error evict ordinary ones.
 #[test]
-fn marked_traces_take_the_room_of_ordinary_ones() {
+fn marked_traces_evict_ordinary_ones() {
     let world = small();
     let ordinary = in_turn(&world, 1_000, false);
     let marked = in_turn(&world, 21, true);
@@ -103,7 +103,7 @@ fn a_trace_takes_a_quarter_of_the_ring() {
 
 /// An open trace without an error is evicted only for traces with one.
 #[test]
-fn ordinary_traces_do_not_take_the_room_of_open_ones() {
+fn ordinary_traces_do_not_evict_open_ones() {
     let world = small();
     let spans = world.run(|| {
         let roots: Vec<_> = (0..10).map(|_| info_span!("root")).collect();
@@ -141,7 +141,7 @@ pub(crate) fn all_leave_but(world: &World, stay: u64) {
 
 /// The policies are asked again for a late child only if it is worse than its trace.
 #[test]
-fn a_late_child_that_is_no_worse_asks_nobody() {
+fn a_late_child_of_equal_severity_asks_no_policy() {
     let world = dropping(tail("error(traces=0.001,burst=1)"));
     tracing::dispatcher::with_default(&world.dispatch, || {
         request(true);
@@ -161,7 +161,7 @@ fn a_late_child_that_is_no_worse_asks_nobody() {
 /// Late children are held as far as memory allows. The exported root has the number of missing
 /// ones.
 #[test]
-fn a_late_child_without_room_is_counted() {
+fn a_late_child_that_does_not_fit_is_counted() {
     let world = small();
     let spans = tracing::dispatcher::with_default(&world.dispatch, || {
         let root = info_span!("root");
@@ -205,7 +205,7 @@ fn late_children_are_as_many_as_others() {
 
 /// A late child that fails evicts traces of lower priority, as any span does.
 #[test]
-fn a_late_child_that_fails_takes_the_room_of_ordinary_traces() {
+fn a_failed_late_child_evicts_ordinary_traces() {
     let world = dropping(tail("error").with_ring_bytes(64 << 10));
     // An id of the last shard: among traces of the same age, those of the first shards are evicted
     // first.
@@ -282,7 +282,7 @@ fn parts_of_a_trace_that_are_open_follow_the_one_that_is_held() {
 /// A trace that was requested before it ended is kept if it ends within the maximum age of an open
 /// trace.
 #[test]
-fn an_ask_is_remembered_for_the_age_of_a_trace() {
+fn a_request_is_remembered_for_the_age_of_a_trace() {
     for (seconds, comes) in [(30, true), (31, false)] {
         let world = dropping(tail("error"));
         let id = TraceId::from(7);
@@ -299,7 +299,7 @@ fn an_ask_is_remembered_for_the_age_of_a_trace() {
 
 /// The time counts from the last request.
 #[test]
-fn an_ask_that_is_repeated_is_remembered_anew() {
+fn a_repeated_request_restarts_its_time() {
     let world = dropping(tail("error"));
     let id = TraceId::from(7);
     let spans = world.run(|| {
@@ -317,7 +317,7 @@ fn an_ask_that_is_repeated_is_remembered_anew() {
 /// Two parts of one trace, and late children of the part whose root is open. That root has the
 /// number of children that were cut.
 #[test]
-fn late_children_that_are_cut_are_told_of() {
+fn cut_late_children_are_reported() {
     let world = small();
     let id = TraceId::from(7);
     let parent = SpanContext::new(id, SpanId::from(1), TraceFlags::default(), true, TraceState::default());
@@ -345,7 +345,7 @@ fn late_children_that_are_cut_are_told_of() {
 /// A trace that a function has examined keeps its age, so a trace that ended in the meantime stays
 /// longer.
 #[test]
-fn a_trace_that_comes_back_has_its_place() {
+fn a_trace_that_is_put_back_keeps_its_position() {
     let world = dropping(tail("error"));
     // Both are in one shard, by the last three bits of their ids.
     let (older, younger) = (TraceId::from(8), TraceId::from(16));
@@ -412,7 +412,7 @@ fn a_trace_that_is_refused_for_a_late_child_says_so() {
 /// If all open traces have errors, none of them is evicted for another; nor is a trace that the
 /// head sampler keeps.
 #[test]
-fn marked_traces_do_not_take_the_room_of_open_ones_that_are_worth_as_much() {
+fn marked_traces_do_not_evict_open_ones_of_equal_rank() {
     let world = dropping(tail("error()").with_ring_bytes(64 << 10));
     let sampled =
         SpanContext::new(TraceId::from(7), SpanId::from(1), TraceFlags::SAMPLED, true, TraceState::default());
@@ -515,7 +515,7 @@ fn traces_from_before_the_clock_was_set_back_leave() {
 
 /// The same for a request: its time is over.
 #[test]
-fn asks_from_before_the_clock_was_set_back_are_forgotten() {
+fn requests_from_before_the_clock_was_set_back_are_forgotten() {
     let world = dropping(tail("error"));
     let spans = world.run(|| {
         world.clock.advance(Duration::from_secs(3_600));
@@ -569,9 +569,9 @@ fn a_child_that_a_panic_drops_marks_its_trace() {
 
 /// Reports each batch.
 #[derive(Debug)]
-struct Tells(Sender<usize>);
+struct ReportsBatches(Sender<usize>);
 
-impl SpanExporter for Tells {
+impl SpanExporter for ReportsBatches {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let _ = self.0.send(batch.len());
         Ok(())
@@ -585,7 +585,7 @@ fn a_kept_trace_that_grows_leaves_in_parts() {
     let (tells, told) = mpsc::channel();
     let world = world(|builder| {
         let builder = builder.with_tail(tail("error")).with_spans_per_trace_max(4);
-        builder.with_batch_spans(1).with_exporter(Tells(tells))
+        builder.with_batch_spans(1).with_exporter(ReportsBatches(tells))
     });
     tracing::dispatcher::with_default(&world.dispatch, || {
         let _root = info_span!("root").entered();

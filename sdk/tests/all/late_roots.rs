@@ -3,22 +3,24 @@
 
 use std::time::{Duration, SystemTime};
 
-use astracer_sdk::{Builder, ContextMode, OpenTelemetrySpanExt as _, Provisional, SpanLimits, TailTrace};
+use astracer_sdk::{Builder, ContextMode, OpenTelemetrySpanExt as _, ProvisionalMode, SpanLimits, TailTrace};
 use opentelemetry::Context;
 use opentelemetry::trace::TraceContextExt as _;
 use tracing::field::Empty;
 use tracing::{Span, error, info, info_span, warn};
 
+use crate::late::{check_sums, dropping, names, request, requests, tail};
+use crate::late_ring::all_leave;
 use crate::support::{TIMEOUT, World, one, start, world};
-use crate::tail::{check_sums, dropping, names, request, requests, tail};
-use crate::tail_ring::all_leave;
 
 /// A dropped root ends at its last exit, recorded or not, as a kept one does.
 #[test]
 fn a_root_takes_as_long_whatever_becomes_of_it() {
-    for (sampler, provisional) in
-        [("always", Provisional::Never), ("never", Provisional::Never), ("never", Provisional::Always)]
-    {
+    for (sampler, provisional) in [
+        ("always", ProvisionalMode::Never),
+        ("never", ProvisionalMode::Never),
+        ("never", ProvisionalMode::Always),
+    ] {
         let world = world(|builder| {
             builder
                 .with_sampler(sampler.parse().unwrap())
@@ -43,7 +45,7 @@ fn a_root_that_is_ended_by_hand_takes_until_then() {
     for sampler in ["always", "never"] {
         for (millis, is_slow) in [(900, true), (20, false)] {
             let world = world(|builder| {
-                let tail = tail("slow:50ms,own:long").with_provisional(Provisional::Always);
+                let tail = tail("slow:50ms,own:long").with_provisional(ProvisionalMode::Always);
                 let long = |trace: &TailTrace<'_>| {
                     let root = trace.spans().find(|span| span.is_local_root()).unwrap();
                     assert_eq!(root.duration(), trace.duration());
@@ -76,10 +78,10 @@ fn a_root_that_is_ended_by_hand_takes_until_then() {
 /// OpenTelemetry, "End": what is recorded on a span after its end is ignored. So it does not count
 /// as an error.
 #[test]
-fn an_error_after_an_end_by_hand_is_none() {
+fn an_error_after_an_end_by_hand_is_ignored() {
     for (sampler, exported) in [("always", 1), ("never", 0)] {
         let world = world(|builder| {
-            let tail = tail("error").with_provisional(Provisional::Always);
+            let tail = tail("error").with_provisional(ProvisionalMode::Always);
             builder.with_sampler(sampler.parse().unwrap()).with_tail(tail)
         });
         let spans = world.run(|| {
@@ -143,7 +145,7 @@ fn a_trace_that_is_shed_is_no_exemplar() {
 /// A request is polled inside another's span. Its error counts for its own root.
 #[test]
 fn an_error_counts_for_the_root_that_it_is_below() {
-    let world = dropping(tail("error").with_provisional(Provisional::Never));
+    let world = dropping(tail("error").with_provisional(ProvisionalMode::Never));
     world.run(|| {
         let other = info_span!("other");
         let below_other = other.in_scope(|| info_span!("below"));
@@ -163,7 +165,7 @@ fn an_error_of_an_unused_span_below_a_dropped_root_is_missed() {
     let calls: [fn() -> Span; 2] =
         [|| info_span!("call", error = Empty), || info_span!("call", otel.kind = "client", error = Empty)];
     for call in calls {
-        let world = dropping(tail("error").with_provisional(Provisional::Never));
+        let world = dropping(tail("error").with_provisional(ProvisionalMode::Never));
         world.run(|| {
             info_span!("root").in_scope(|| {
                 let call = call();
@@ -187,7 +189,7 @@ fn an_error_from_before_a_root_is_dropped_is_missed() {
         |root| root.set_status(opentelemetry::trace::Status::error("refused")),
     ];
     for early in early {
-        let world = dropping(tail("error").with_provisional(Provisional::Never));
+        let world = dropping(tail("error").with_provisional(ProvisionalMode::Never));
         let spans = world.run(|| {
             let root = info_span!("root", error = Empty, otel.status_code = Empty);
             early(&root);
@@ -201,8 +203,8 @@ fn an_error_from_before_a_root_is_dropped_is_missed() {
 
 /// With contexts off, callees receive nothing about a dropped trace, recorded or not.
 #[test]
-fn without_contexts_nobody_is_told_of_a_recorded_trace() {
-    for provisional in [Provisional::Never, Provisional::Always] {
+fn without_contexts_a_recorded_trace_is_not_propagated() {
+    for provisional in [ProvisionalMode::Never, ProvisionalMode::Always] {
         let world = world(|builder| {
             let builder = builder.with_context_mode(ContextMode::Off);
             builder

@@ -2,9 +2,9 @@
 //! when their root ends.
 //!
 //! ```text
-//! root ends -> Keeper::end_trace -- a policy keeps it ---> queue, with the reason
-//!                                -- no policy wants it --> ring, for a while --> given up, counted
-//! Handle::keep, a caller's header --------------------------^ takes it from the ring
+//! root ends -> LateTraces::end_trace -- a policy keeps it ---> queue, with the reason
+//!                                    -- no policy wants it --> ring, for a while --> given up, counted
+//! Handle::keep, a caller's header ------------------------------^ takes it from the ring
 //! ```
 //!
 //! Propagation does not change: the flag stays "not sampled", and other processes act as if the
@@ -14,13 +14,13 @@
 // contents.
 #![allow(clippy::vec_box)]
 
-mod announce;
-mod asked;
-mod fate;
-mod late;
-mod own;
+mod announcement;
+mod late_spans;
+mod own_policy;
+mod policy_view;
 mod ring;
 mod shape;
+mod status;
 mod view;
 
 use std::cell::{Cell, RefCell};
@@ -33,31 +33,31 @@ use astracer_samplers::tail::{
 use astracer_samplers::{Allowance, Meter, Nanos};
 use opentelemetry::{SpanId, TraceId};
 
-use self::announce::Announcements;
-pub(crate) use self::announce::News;
-use self::asked::Asked;
-use self::fate::{Fate, Gone};
-pub(crate) use self::own::{Function, Own};
-use self::ring::{Arrivals, HELD_BYTES, Held, Holding, Kept, Ring, Taken};
+pub(crate) use self::announcement::Announcement;
+use self::announcement::Announcements;
+pub(crate) use self::own_policy::{Function, OwnPolicy};
+use self::policy_view::PolicyView;
+use self::ring::{Admission, Arrivals, HELD_BYTES, HeldTrace, KeptTrace, RequestResult, Ring};
+use self::status::{GivenUpTrace, TraceStatus};
 pub use self::view::{TailSpan, TailTrace};
-use crate::budget::Room;
 use crate::clock::{Clock, Ticks};
 use crate::decider::Decider;
 use crate::export::{Patience, Queue};
+use crate::memory_budget::Reservation;
 use crate::panics::warn;
-use crate::record::{Header, KeptBy};
+use crate::record::{Header, KeepReason};
 use crate::stats::{Counters, GivenUp, TailStats};
 use crate::sync::statics::{AtomicU64, Ordering};
 use crate::thread;
 use crate::trace_state::State;
-use crate::traces::{Provisional, RingRoom, TraceRef, Traces};
+use crate::traces::{ProvisionalTrace, RingCapacity, TraceRef, Traces};
 
 /// Puts provisional traces to the policies, and holds the unwanted ones in the ring. One per
 /// builder.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct LateTraces {
     sampler: Arc<TailSampler>,
-    own: Box<[Own]>,
+    own: Box<[OwnPolicy]>,
     ring: Ring,
     clock: Clock,
     counters: Arc<Counters>,
@@ -78,20 +78,20 @@ pub(crate) struct Keeper {
     /// The part of `not_there` whose traces arrived later.
     came_later: AtomicU64,
     refused_callers: AtomicU64,
-    untold: AtomicU64,
+    unannounced: AtomicU64,
     pub(crate) without_slot: AtomicU64,
     /// Set once the service was warned that another SDK records some roots.
-    told_elsewhere: AtomicU64,
+    warned_elsewhere: AtomicU64,
 }
 
-/// The parameters of a [`Keeper`].
+/// The parameters of a [`LateTraces`].
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) sampler: Arc<TailSampler>,
-    pub(crate) own: Vec<Own>,
+    pub(crate) own: Vec<OwnPolicy>,
     pub(crate) ring_bytes: usize,
     pub(crate) hold: Ticks,
-    pub(crate) wanted_for: Ticks,
+    pub(crate) request_age_max: Ticks,
     pub(crate) spans_max: usize,
     /// The most bytes of a trace that fit into the queue.
     pub(crate) bytes_max: usize,
@@ -123,14 +123,14 @@ const SPARE_BYTES_MAX: usize = 16 * 1024;
 const CALLERS_RATE: f64 = 100.0;
 
 thread_local! {
-    static SPARE: RefCell<Vec<Box<Provisional>>> = const { RefCell::new(Vec::new()) };
+    static SPARE: RefCell<Vec<Box<ProvisionalTrace>>> = const { RefCell::new(Vec::new()) };
     /// Scratch memory for the traces that a new one evicts from the ring.
-    static OUT: Cell<Vec<Held>> = const { Cell::new(Vec::new()) };
+    static OUT: Cell<Vec<HeldTrace>> = const { Cell::new(Vec::new()) };
 }
 
 /// Caches a trace's memory for a later trace.
-fn recycle(mut trace: Box<Provisional>) {
-    trace.room.shrink_to(0);
+fn recycle(mut trace: Box<ProvisionalTrace>) {
+    trace.reservation.shrink_to(0);
     if trace.buffer.bytes_held() <= SPARE_BYTES_MAX {
         trace.buffer.clear();
         trace.header.state = State::EMPTY;
@@ -143,17 +143,17 @@ fn recycle(mut trace: Box<Provisional>) {
     }
 }
 
-impl Keeper {
+impl LateTraces {
     pub(crate) fn new(parts: Parts, clock: Clock, counters: Arc<Counters>) -> Self {
-        let Parts { sampler, own, ring_bytes, hold, wanted_for, spans_max, bytes_max, explains } = parts;
+        let Parts { sampler, own, ring_bytes, hold, request_age_max, spans_max, bytes_max, explains } = parts;
         let is_shaped = sampler.rules().any(|rule| rule.policy == Policy::Odd);
-        Keeper {
+        LateTraces {
             is_shaped,
             wants_warnings: sampler.wants(Severity::Warning),
             explains,
             sampler,
             own: own.into(),
-            ring: Ring::new(ring_bytes, hold, wanted_for),
+            ring: Ring::new(ring_bytes, hold, request_age_max),
             clock,
             counters,
             spans_max,
@@ -166,9 +166,9 @@ impl Keeper {
             not_there: AtomicU64::new(0),
             came_later: AtomicU64::new(0),
             refused_callers: AtomicU64::new(0),
-            untold: AtomicU64::new(0),
+            unannounced: AtomicU64::new(0),
             without_slot: AtomicU64::new(0),
-            told_elsewhere: AtomicU64::new(0),
+            warned_elsewhere: AtomicU64::new(0),
         }
     }
 
@@ -187,7 +187,7 @@ impl Keeper {
     /// The severity by which traces are ranked for eviction. Warnings count only if a policy asks
     /// for them, because a service may warn in every trace.
     #[inline]
-    pub(crate) fn worth(&self, seen: Severity) -> Severity {
+    pub(crate) fn rank(&self, seen: Severity) -> Severity {
         if seen == Severity::Warning && !self.wants_warnings { Severity::Fine } else { seen }
     }
 
@@ -195,7 +195,7 @@ impl Keeper {
         &self.sampler
     }
 
-    /// The names of reasons, indexed by [`KeptBy::place`].
+    /// The names of reasons, indexed by [`KeepReason::index`].
     pub(crate) fn reasons(sampler: &TailSampler) -> Arc<[Box<str>]> {
         let policies = sampler.rules().map(|rule| rule.policy.reason().to_owned());
         ["hand", "caller"]
@@ -209,13 +209,13 @@ impl Keeper {
     /// Handles the end of a provisional trace's root. The caller holds no lock.
     pub(crate) fn end_trace(
         &self,
-        trace: Box<Provisional>,
+        trace: Box<ProvisionalTrace>,
         root: RootEnd,
         traces: &Traces,
-        way: (&Queue, Patience),
+        output: (&Queue, Patience),
     ) {
         let (trace_id, severity) = (trace.header.trace_id, trace.severity);
-        let mut held = Held {
+        let mut held = HeldTrace {
             counted: trace.buffer.counted(),
             trace,
             duration: root.nanos,
@@ -227,55 +227,55 @@ impl Keeper {
         if severity == Severity::Error && held.root().is_none() {
             self.sampler.note_error(held.key, root.now);
         }
-        let decided = self.decide(&held, root.now, !way.1.is_over());
-        let wanted = self.ring.take_wanted(trace_id, root.at);
-        self.came_later.fetch_add(wanted.map_or(0, |wanted| wanted.asks), Ordering::Relaxed);
-        match (decided, wanted) {
-            (Decided::Kept(place), _) => return self.export(held, KeptBy::policy(place), way),
-            (_, Some(wanted)) => return self.export_asked(held, wanted.by, way),
-            (Decided::Refused(place), None) => held.refused_by = Some(KeptBy::policy(place)),
+        let decided = self.decide(&held, root.now, !output.1.is_over());
+        let request = self.ring.take_request(trace_id, root.at);
+        self.came_later.fetch_add(request.map_or(0, |request| request.misses), Ordering::Relaxed);
+        match (decided, request) {
+            (Decided::Kept(place), _) => return self.export(held, KeepReason::policy(place), output),
+            (_, Some(request)) => return self.export_requested(held, request.by, output),
+            (Decided::Refused(place), None) => held.refused_by = Some(KeepReason::policy(place)),
             _ => {}
         }
         let bytes = held.buffer.bytes_held() + HELD_BYTES;
         // After the ring has closed, do not evict others for a trace that is given up at once.
-        if self.ring.holds() && !self.grow(&mut held.room, bytes, severity, traces) {
+        if self.ring.holds() && !self.grow(&mut held.reservation, bytes, severity, traces) {
             return self.give_up(held, GivenUp::RingFull);
         }
         self.counters.held(held.counted);
         let mut out = OUT.try_with(Cell::take).unwrap_or_default();
-        let holding = self.ring.hold(held, root.at, &mut out);
-        self.settle(holding, way);
+        let admission = self.ring.hold(held, root.at, &mut out);
+        self.settle(admission, output);
         for held in out.drain(..) {
             let reason = held.reason();
-            self.let_go(held, reason);
+            self.give_up_held(held, reason);
         }
         let _ = OUT.try_with(|own| own.set(out));
     }
 
     /// Exports or gives up a trace that was counted as held but is not in the ring after all.
-    fn settle(&self, holding: Holding, way: (&Queue, Patience)) {
-        match holding {
-            Holding::Held => {}
-            Holding::Wanted(held, wanted) => {
-                self.came_later.fetch_add(wanted.asks, Ordering::Relaxed);
+    fn settle(&self, admission: Admission, output: (&Queue, Patience)) {
+        match admission {
+            Admission::Held => {}
+            Admission::Requested(held, request) => {
+                self.came_later.fetch_add(request.misses, Ordering::Relaxed);
                 self.counters.not_held(held.counted);
-                self.export_asked(*held, wanted.by, way);
+                self.export_requested(*held, request.by, output);
             }
-            Holding::Refused(held, reason) => self.let_go(*held, reason),
+            Admission::Refused(held, reason) => self.give_up_held(*held, reason),
         }
     }
 
     /// Returns a trace to the ring from which it was taken.
-    fn put_back(&self, held: Held, queue: &Queue) {
-        let holding = self.ring.put_back(held, self.clock.ticks());
-        self.settle(holding, (queue, Patience::Full));
+    fn put_back(&self, held: HeldTrace, queue: &Queue) {
+        let admission = self.ring.put_back(held, self.clock.ticks());
+        self.settle(admission, (queue, Patience::Full));
     }
 
     /// Puts a trace to the policies. The service's own functions may take any time, so they run
     /// only if `has_time`.
-    fn decide(&self, held: &Held, now: Nanos, has_time: bool) -> Decided {
+    fn decide(&self, held: &HeldTrace, now: Nanos, has_time: bool) -> Decided {
         let own = if has_time { &*self.own } else { &[] };
-        let view = Asked { trace: self.view(held), own };
+        let view = PolicyView { trace: self.view(held), own };
         self.sampler.decide(&Trace {
             key: held.key,
             now,
@@ -287,7 +287,7 @@ impl Keeper {
         })
     }
 
-    fn view<'a>(&'a self, held: &'a Held) -> TailTrace<'a> {
+    fn view<'a>(&'a self, held: &'a HeldTrace) -> TailTrace<'a> {
         TailTrace {
             header: &held.header,
             buffer: &held.buffer,
@@ -313,12 +313,12 @@ impl Keeper {
         self.sampler.note_kept(key, thread::number() as usize, exemplar, now);
     }
 
-    fn export(&self, mut held: Held, by: KeptBy, (queue, patience): (&Queue, Patience)) {
+    fn export(&self, mut held: HeldTrace, by: KeepReason, (queue, patience): (&Queue, Patience)) {
         // A trace whose root is still open has no duration yet.
         let root = held.root().map(|root| (held.header.trace_id, root));
         // Note this first, so that spans that end from now on follow the trace.
-        let asks = self.ring.note_kept(Kept::new(&held, by), self.clock.ticks());
-        self.came_later.fetch_add(asks, Ordering::Relaxed);
+        let misses = self.ring.note_kept(KeptTrace::new(&held, by), self.clock.ticks());
+        self.came_later.fetch_add(misses, Ordering::Relaxed);
         self.announced.add(held.header.trace_id);
         queue.wait_patiently(patience);
         let state = std::mem::take(&mut held.header.state);
@@ -330,32 +330,36 @@ impl Keeper {
         recycle(held.trace);
     }
 
-    fn export_asked(&self, held: Held, by: KeptBy, way: (&Queue, Patience)) {
-        let kept = if by == KeptBy::HAND { &self.kept_by_hand } else { &self.kept_by_caller };
+    fn export_requested(&self, held: HeldTrace, by: KeepReason, output: (&Queue, Patience)) {
+        let kept = if by == KeepReason::HAND { &self.kept_by_hand } else { &self.kept_by_caller };
         kept.fetch_add(1, Ordering::Relaxed);
-        self.export(held, by, way);
+        self.export(held, by, output);
     }
 
-    fn give_up(&self, held: Held, reason: GivenUp) {
+    fn give_up(&self, held: HeldTrace, reason: GivenUp) {
         self.counters.give_up(reason, held.counted);
-        self.note_gone(Gone { trace_id: held.header.trace_id, reason, asked: Some(held.refused_by) });
+        self.note_given_up(GivenUpTrace {
+            trace_id: held.header.trace_id,
+            reason,
+            answer: Some(held.refused_by),
+        });
         recycle(held.trace);
     }
 
     /// Gives up a trace that is counted as held.
-    fn let_go(&self, held: Held, reason: GivenUp) {
+    fn give_up_held(&self, held: HeldTrace, reason: GivenUp) {
         self.counters.not_held(held.counted);
         self.give_up(held, reason);
     }
 
-    /// Grows `room`, evicting the oldest traces of the lowest value if necessary.
-    fn grow(&self, room: &mut Room, bytes: usize, severity: Severity, traces: &Traces) -> bool {
-        if self.ring.grow(room, bytes) {
+    /// Grows `reservation`, evicting the oldest traces of the lowest value if necessary.
+    fn grow(&self, reservation: &mut Reservation, bytes: usize, severity: Severity, traces: &Traces) -> bool {
+        if self.ring.grow(reservation, bytes) {
             return true;
         }
         while let Some(lowest) = self.ring.pop_lowest(severity) {
-            self.let_go(lowest, GivenUp::RingFull);
-            if self.ring.grow(room, bytes) {
+            self.give_up_held(lowest, GivenUp::RingFull);
+            if self.ring.grow(reservation, bytes) {
                 return true;
             }
         }
@@ -364,7 +368,7 @@ impl Keeper {
         }
         while let Some(counted) = traces.give_up_open() {
             self.counters.give_up(GivenUp::RingFull, counted);
-            if self.ring.grow(room, bytes) {
+            if self.ring.grow(reservation, bytes) {
                 return true;
             }
         }
@@ -377,10 +381,10 @@ impl Keeper {
         self.ring.expire(self.clock.ticks(), &mut out);
         for held in out {
             let reason = held.reason();
-            self.let_go(held, reason);
+            self.give_up_held(held, reason);
         }
-        self.own.iter().for_each(Own::warn);
-        if self.counters.roots_elsewhere() > 0 && self.told_elsewhere.swap(1, Ordering::Relaxed) == 0 {
+        self.own.iter().for_each(OwnPolicy::warn);
+        if self.counters.roots_elsewhere() > 0 && self.warned_elsewhere.swap(1, Ordering::Relaxed) == 0 {
             warn(|| {
                 tracing::warn!(
                     "astracer's sampler decides spans that another SDK records, behind the gate or on its own: \
@@ -391,33 +395,33 @@ impl Keeper {
     }
 
     /// Closes the ring: it holds no further traces.
-    pub(crate) fn hold_no_more(&self) {
+    pub(crate) fn close(&self) {
         self.ring.close();
     }
 
-    /// Gives up all held traces; call after [`hold_no_more`](Self::hold_no_more).
+    /// Gives up all held traces; call after [`close`](Self::close).
     pub(crate) fn give_up_all(&self) {
         self.ring.take_all(Arrivals::ALL, |all| {
             for held in all {
-                self.let_go(held, GivenUp::ShutDown);
+                self.give_up_held(held, GivenUp::ShutDown);
             }
         });
     }
 
     /// Exports the recorded parts of a trace, including those that end later. Returns true if one
     /// was recorded already.
-    pub(crate) fn keep(&self, trace_id: TraceId, by: KeptBy, queue: &Queue) -> bool {
+    pub(crate) fn keep(&self, trace_id: TraceId, by: KeepReason, queue: &Queue) -> bool {
         let mut found = false;
         loop {
             match self.ring.take(trace_id, by, self.clock.ticks(), u64::from(!found)) {
-                Taken::Held(held) => {
+                RequestResult::Held(held) => {
                     self.counters.not_held(held.counted);
-                    self.export_asked(*held, by, (queue, Patience::Full));
+                    self.export_requested(*held, by, (queue, Patience::Full));
                     // Several local roots may share the trace id.
                     found = true;
                 }
-                Taken::Before => return found,
-                Taken::Asked => {
+                RequestResult::KeptBefore => return found,
+                RequestResult::NotThere => {
                     self.not_there.fetch_add(u64::from(!found), Ordering::Relaxed);
                     return found;
                 }
@@ -425,20 +429,20 @@ impl Keeper {
         }
     }
 
-    /// The traces that were kept late after the first `heard` of them: see
+    /// The traces that were kept late after the first `known` of them: see
     /// [`Announcements::after`].
-    pub(crate) fn announced_after(&self, heard: u64, most: usize) -> News {
-        self.announced.after(heard, most)
+    pub(crate) fn announcement_after(&self, known: u64, most: usize) -> Announcement {
+        self.announced.after(known, most)
     }
 
     /// Counts traces that another process was not and will not be informed about.
     #[cfg(feature = "http")]
-    pub(crate) fn count_untold(&self, traces: u64) {
-        self.untold.fetch_add(traces, Ordering::Relaxed);
+    pub(crate) fn count_unannounced(&self, traces: u64) {
+        self.unannounced.fetch_add(traces, Ordering::Relaxed);
     }
 
     pub(crate) fn was_kept(&self, trace_id: TraceId) -> bool {
-        matches!(self.ring.fate(trace_id), Some(Fate::Kept(_)))
+        matches!(self.ring.status(trace_id), Some(TraceStatus::Kept(_)))
     }
 
     /// Whether a caller may request one more trace. A refusal is counted.
@@ -462,10 +466,10 @@ impl Keeper {
         // add more.
         self.ring.take_all(self.ring.so_far(), |all| {
             for held in all {
-                if own::ask(wants, &self.view(&held)).unwrap_or(false) {
+                if own_policy::ask(wants, &self.view(&held)).unwrap_or(false) {
                     kept += 1;
                     self.counters.not_held(held.counted);
-                    self.export_asked(held, KeptBy::HAND, (queue, Patience::Full));
+                    self.export_requested(held, KeepReason::HAND, (queue, Patience::Full));
                 } else {
                     self.put_back(held, queue);
                 }
@@ -487,12 +491,12 @@ impl Keeper {
             kept_by_caller: read(&self.kept_by_caller),
             not_there: read(&self.not_there).saturating_sub(read(&self.came_later)),
             refused_callers: read(&self.refused_callers),
-            untold: read(&self.untold),
+            unannounced: read(&self.unannounced),
             traces_open: traces.provisional().into(),
             ring_bytes: self.ring.bytes() as u64,
             ring_bytes_max: self.ring.bytes_max() as u64,
             without_slot: read(&self.without_slot),
-            own_faults: self.own.iter().map(Own::stats).collect(),
+            own_faults: self.own.iter().map(OwnPolicy::stats).collect(),
             shapes_forgotten: self.sampler.shapes_forgotten(),
             ..counted
         }
@@ -511,20 +515,20 @@ impl Keeper {
 
 /// The ring together with the slots, so that the slots can evict traces from it.
 pub(crate) struct OpenRing<'a> {
-    pub(crate) keeper: &'a Keeper,
+    pub(crate) late: &'a LateTraces,
     pub(crate) traces: &'a Traces,
 }
 
-impl RingRoom for OpenRing<'_> {
+impl RingCapacity for OpenRing<'_> {
     fn limits(&self) -> (usize, usize) {
-        self.keeper.limits()
+        self.late.limits()
     }
 
-    fn make_room(&self, room: &mut Room, bytes: usize, severity: Severity) -> bool {
-        self.keeper.grow(room, bytes, severity, self.traces)
+    fn reserve(&self, reservation: &mut Reservation, bytes: usize, severity: Severity) -> bool {
+        self.late.grow(reservation, bytes, severity, self.traces)
     }
 
-    fn spare(&self) -> Box<Provisional> {
+    fn spare(&self) -> Box<ProvisionalTrace> {
         SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten().unwrap_or_default()
     }
 }

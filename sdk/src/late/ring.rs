@@ -3,7 +3,7 @@
 //!
 //! Traces are distributed over shards by their ids, in the order in which they ended. A thread
 //! locks one shard at a time, and takes out the traces that have been held for long enough. All
-//! bytes, including those of open provisional traces, are charged to one [`Budget`].
+//! bytes, including those of open provisional traces, are charged to one [`MemoryBudget`].
 
 mod row;
 
@@ -15,21 +15,21 @@ use astracer_samplers::tail::{KeyNumber, Severity};
 use opentelemetry::{SpanId, TraceId};
 
 use self::row::{Row, short};
-use super::fate::{Fate, Gone, Refusal};
-use crate::budget::{Budget, Room, Use};
+use super::status::{GivenUpTrace, Refusal, TraceStatus};
 use crate::clock::Ticks;
-use crate::record::{Body, Header, KeptBy, Record};
+use crate::memory_budget::{MemoryBudget, Reservation, Use};
+use crate::record::{Body, Header, KeepReason, Record};
 use crate::stats::{Counted, GivenUp};
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
-use crate::traces::{Provisional, TraceRef};
+use crate::traces::{ProvisionalTrace, TraceRef};
 
 /// The overhead of a trace in the ring, in bytes, besides its spans.
-pub(super) const HELD_BYTES: usize = size_of::<Held>() + size_of::<Provisional>() + 16;
+pub(super) const HELD_BYTES: usize = size_of::<HeldTrace>() + size_of::<ProvisionalTrace>() + 16;
 
 /// A trace in the ring.
 #[derive(Debug)]
-pub(crate) struct Held {
-    pub(crate) trace: Box<Provisional>,
+pub(crate) struct HeldTrace {
+    pub(crate) trace: Box<ProvisionalTrace>,
     /// The trace's spans, and the local roots among them.
     pub(crate) counted: Counted,
     pub(crate) duration: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Held {
     pub(crate) came: u64,
 }
 
-impl Held {
+impl HeldTrace {
     /// The reason for giving the trace up when its time is over.
     pub(crate) fn reason(&self) -> GivenUp {
         if self.refused_by.is_some() { GivenUp::Refused } else { GivenUp::Unwanted }
@@ -73,7 +73,7 @@ impl Held {
         // Vectors double as they grow, which may exceed the reservation. If it cannot grow here,
         // the next span's reservation includes the difference.
         let bytes = HELD_BYTES + self.buffer.bytes_held();
-        self.room.grow_to(bytes, Use::Entries);
+        self.reservation.grow_to(bytes, Use::Entries);
     }
 
     /// Counts a span that was cut; the root reports the number.
@@ -82,16 +82,16 @@ impl Held {
     }
 }
 
-impl Deref for Held {
-    type Target = Provisional;
+impl Deref for HeldTrace {
+    type Target = ProvisionalTrace;
 
-    fn deref(&self) -> &Provisional {
+    fn deref(&self) -> &ProvisionalTrace {
         &self.trace
     }
 }
 
-impl DerefMut for Held {
-    fn deref_mut(&mut self) -> &mut Provisional {
+impl DerefMut for HeldTrace {
+    fn deref_mut(&mut self) -> &mut ProvisionalTrace {
         &mut self.trace
     }
 }
@@ -99,32 +99,32 @@ impl DerefMut for Held {
 /// A request for a trace that has not arrived. A request by hand covers all parts of the trace, one
 /// by a caller covers one part.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct TraceRequest {
     trace_id: TraceId,
-    pub(crate) by: KeptBy,
-    asked: Ticks,
+    pub(crate) by: KeepReason,
+    requested_at: Ticks,
     /// The number of requests that did not find the trace.
-    pub(crate) asks: u64,
+    pub(crate) misses: u64,
 }
 
 /// A trace that was kept late. Its spans that are still open follow it, within its limits.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct KeptTrace {
     trace_id: TraceId,
     /// The slot that the trace had: several local roots may share the trace's id.
     part: TraceRef,
-    by: KeptBy,
+    by: KeepReason,
     key: KeyNumber,
     spans: usize,
     /// Spans that were cut, for the root to report if it has not ended yet.
     cut: u32,
 }
 
-impl Kept {
-    pub(crate) fn new(held: &Held, by: KeptBy) -> Self {
+impl KeptTrace {
+    pub(crate) fn new(held: &HeldTrace, by: KeepReason) -> Self {
         let cut = if held.root().is_some() { 0 } else { held.header.cut };
         let spans = held.buffer.records.len();
-        Kept { trace_id: held.header.trace_id, part: held.part, by, key: held.key, spans, cut }
+        KeptTrace { trace_id: held.header.trace_id, part: held.part, by, key: held.key, spans, cut }
     }
 }
 
@@ -135,10 +135,10 @@ struct Shard {
     /// The number of traces that have arrived.
     came: u64,
     /// The last traces that were kept late.
-    kept: VecDeque<Kept>,
-    wanted: VecDeque<Wanted>,
+    kept: VecDeque<KeptTrace>,
+    requests: VecDeque<TraceRequest>,
     /// The last traces that were given up, if decisions are explained.
-    gone: VecDeque<Gone>,
+    given_up: VecDeque<GivenUpTrace>,
 }
 
 /// The capacity of each of a shard's lists of kept, requested and given-up traces.
@@ -159,23 +159,23 @@ impl Arrivals {
 #[derive(Debug)]
 pub(crate) struct Ring {
     shards: [Mutex<Shard>; SHARDS],
-    budget: Arc<Budget>,
+    budget: Arc<MemoryBudget>,
     bytes_max: usize,
     /// The time for which traces are held.
     hold: Ticks,
     /// The time for which a request for a trace that has not arrived stays valid.
-    wanted_for: Ticks,
+    request_age_max: Ticks,
     closed: AtomicBool,
 }
 
 /// The outcome of putting a trace into the ring.
 #[derive(Debug)]
-pub(crate) enum Holding {
+pub(crate) enum Admission {
     Held,
     /// The trace was requested before it arrived.
-    Wanted(Box<Held>, Wanted),
+    Requested(Box<HeldTrace>, TraceRequest),
     /// The ring holds no traces, or is closed: the trace is given up.
-    Refused(Box<Held>, GivenUp),
+    Refused(Box<HeldTrace>, GivenUp),
 }
 
 /// The outcome of ending a span after its trace left the slot, with the trace's key.
@@ -185,7 +185,7 @@ pub(crate) enum LateSpan {
     Held(KeyNumber),
     /// The trace was taken out, and the caller has to add the span: it is the root, its severity is
     /// higher than the trace's, or other traces must be evicted for it.
-    Out(Box<(Held, Record)>),
+    TakenOut(Box<(HeldTrace, Record)>),
     /// The trace has reached its maximum of spans or bytes.
     Cut(KeyNumber),
     /// The trace was kept.
@@ -193,7 +193,7 @@ pub(crate) enum LateSpan {
     /// The trace was kept, but its policy has no budget left for the span.
     Refused(KeyNumber),
     /// The trace was given up.
-    Gone,
+    GivenUp,
 }
 
 impl LateSpan {
@@ -203,20 +203,20 @@ impl LateSpan {
             LateSpan::Held(key) | LateSpan::Cut(key) | LateSpan::Refused(key) | LateSpan::Kept(key, _) => {
                 Some(*key)
             }
-            LateSpan::Out(out) => Some(out.0.key),
-            LateSpan::Gone => None,
+            LateSpan::TakenOut(out) => Some(out.0.key),
+            LateSpan::GivenUp => None,
         }
     }
 }
 
 impl Ring {
-    pub(crate) fn new(bytes: usize, hold: Ticks, wanted_for: Ticks) -> Self {
+    pub(crate) fn new(bytes: usize, hold: Ticks, request_age_max: Ticks) -> Self {
         Ring {
             shards: Default::default(),
-            budget: Budget::new(bytes),
+            budget: MemoryBudget::new(bytes),
             bytes_max: bytes,
             hold,
-            wanted_for,
+            request_age_max,
             closed: AtomicBool::new(false),
         }
     }
@@ -241,64 +241,65 @@ impl Ring {
 
     /// Grows a reservation to `bytes`, after binding it to the ring's budget if necessary. `false`
     /// if the bytes do not fit.
-    pub(crate) fn grow(&self, room: &mut Room, bytes: usize) -> bool {
-        if !room.is_of(&self.budget) {
-            *room = Room::of(&self.budget);
+    pub(crate) fn grow(&self, reservation: &mut Reservation, bytes: usize) -> bool {
+        if !reservation.is_of(&self.budget) {
+            *reservation = Reservation::of(&self.budget);
         }
-        room.grow_to(bytes, Use::Entries)
+        reservation.grow_to(bytes, Use::Entries)
     }
 
     /// The request for a trace that has just arrived. Removes the request, unless it is by hand.
-    pub(crate) fn take_wanted(&self, trace_id: TraceId, now: Ticks) -> Option<Wanted> {
-        self.wish_for(&mut self.shard(trace_id), trace_id, now)
+    pub(crate) fn take_request(&self, trace_id: TraceId, now: Ticks) -> Option<TraceRequest> {
+        self.request_for(&mut self.shard(trace_id), trace_id, now)
     }
 
-    fn wish_for(&self, shard: &mut Shard, trace_id: TraceId, now: Ticks) -> Option<Wanted> {
-        let asks = self.answer(shard, trace_id, now)?;
-        let is_it = |wanted: &Wanted| wanted.trace_id == trace_id;
-        let by_hand = shard.wanted.iter().find(|wanted| is_it(wanted) && wanted.by == KeptBy::HAND).copied();
-        let wanted = by_hand.or_else(|| shard.wanted.remove(shard.wanted.iter().position(is_it)?))?;
-        Some(Wanted { asks, ..wanted })
+    fn request_for(&self, shard: &mut Shard, trace_id: TraceId, now: Ticks) -> Option<TraceRequest> {
+        let misses = self.take_misses(shard, trace_id, now)?;
+        let is_it = |request: &TraceRequest| request.trace_id == trace_id;
+        let by_hand =
+            shard.requests.iter().find(|request| is_it(request) && request.by == KeepReason::HAND).copied();
+        let request = by_hand.or_else(|| shard.requests.remove(shard.requests.iter().position(is_it)?))?;
+        Some(TraceRequest { misses, ..request })
     }
 
     /// Removes expired requests for this trace. Returns how often the others were made without
     /// finding it, and resets that count; `None` if there was no request.
-    fn answer(&self, shard: &mut Shard, trace_id: TraceId, now: Ticks) -> Option<u64> {
-        shard.wanted.iter().find(|wanted| wanted.trace_id == trace_id)?;
-        let is_in_time = |wanted: &Wanted| now.abs_diff(wanted.asked) <= self.wanted_for;
-        shard.wanted.retain(|wanted| wanted.trace_id != trace_id || is_in_time(wanted));
-        let of_trace = shard.wanted.iter_mut().filter(|wanted| wanted.trace_id == trace_id);
-        Some(of_trace.map(|wanted| std::mem::take(&mut wanted.asks)).sum())
+    fn take_misses(&self, shard: &mut Shard, trace_id: TraceId, now: Ticks) -> Option<u64> {
+        shard.requests.iter().find(|request| request.trace_id == trace_id)?;
+        let is_in_time = |request: &TraceRequest| now.abs_diff(request.requested_at) <= self.request_age_max;
+        shard.requests.retain(|request| request.trace_id != trace_id || is_in_time(request));
+        let of_trace = shard.requests.iter_mut().filter(|request| request.trace_id == trace_id);
+        Some(of_trace.map(|request| std::mem::take(&mut request.misses)).sum())
     }
 
     /// Puts a trace into the ring, unless it was requested meanwhile or the ring holds nothing.
     /// Takes expired traces out into `out`.
-    pub(crate) fn hold(&self, mut held: Held, now: Ticks, out: &mut Vec<Held>) -> Holding {
+    pub(crate) fn hold(&self, mut held: HeldTrace, now: Ticks, out: &mut Vec<HeldTrace>) -> Admission {
         let mut shard = self.shard(held.header.trace_id);
-        if let Some(wanted) = self.wish_for(&mut shard, held.header.trace_id, now) {
-            return Holding::Wanted(Box::new(held), wanted);
+        if let Some(request) = self.request_for(&mut shard, held.header.trace_id, now) {
+            return Admission::Requested(Box::new(held), request);
         }
         // Relaxed under the shard's lock: `close` comes before all shards are emptied, each under
         // its lock. A thread that locks the shard after it was emptied sees `closed`; one that
         // locked it before has its trace taken out.
         if self.closed.load(Ordering::Relaxed) {
-            return Holding::Refused(Box::new(held), GivenUp::ShutDown);
+            return Admission::Refused(Box::new(held), GivenUp::ShutDown);
         }
         if self.hold == 0 {
             let reason = held.reason();
-            return Holding::Refused(Box::new(held), reason);
+            return Admission::Refused(Box::new(held), reason);
         }
         held.came = shard.came;
         shard.came += 1;
         let row = usize::from(held.severity > Severity::Fine);
         shard.rows[row].push(held);
         self.pop_expired(&mut shard, now, EXPIRED_AT_ONCE, out);
-        Holding::Held
+        Admission::Held
     }
 
-    fn pop_expired(&self, shard: &mut Shard, now: Ticks, most: usize, out: &mut Vec<Held>) {
+    fn pop_expired(&self, shard: &mut Shard, now: Ticks, most: usize, out: &mut Vec<HeldTrace>) {
         // `abs_diff`: a trace whose end is far in the future ended before the clock was set back.
-        let is_over = |held: &Held| now.abs_diff(held.ended) >= self.hold;
+        let is_over = |held: &HeldTrace| now.abs_diff(held.ended) >= self.hold;
         for row in &mut shard.rows {
             for _ in 0..most {
                 let Some(held) = row.pop_if(is_over) else { break };
@@ -308,7 +309,7 @@ impl Ring {
     }
 
     /// Takes out all expired traces.
-    pub(crate) fn expire(&self, now: Ticks, out: &mut Vec<Held>) {
+    pub(crate) fn expire(&self, now: Ticks, out: &mut Vec<HeldTrace>) {
         for shard in &self.shards {
             self.pop_expired(&mut lock(shard), now, usize::MAX, out);
         }
@@ -316,13 +317,13 @@ impl Ring {
 
     /// Takes out the oldest trace of the lowest value among those worth no more than a trace of
     /// this severity.
-    pub(crate) fn pop_lowest(&self, severity: Severity) -> Option<Held> {
+    pub(crate) fn pop_lowest(&self, severity: Severity) -> Option<HeldTrace> {
         let mut rows = 0..=usize::from(severity > Severity::Fine);
         rows.find_map(|row| self.pop_oldest(row))
     }
 
     /// Takes the oldest trace of this row out of all shards; `None` once no shard has one.
-    fn pop_oldest(&self, row: usize) -> Option<Held> {
+    fn pop_oldest(&self, row: usize) -> Option<HeldTrace> {
         let first = |shard: &Mutex<Shard>| {
             let shard = lock(shard);
             shard.rows[row].held.iter().flatten().next().map(|held| held.ended)
@@ -341,63 +342,66 @@ impl Ring {
 
     /// Remembers that a trace was kept. Returns how often it was requested without being found
     /// while it was out of the ring.
-    pub(crate) fn note_kept(&self, kept: Kept, now: Ticks) -> u64 {
+    pub(crate) fn note_kept(&self, kept: KeptTrace, now: Ticks) -> u64 {
         let mut shard = self.shard(kept.trace_id);
         // The requests stay, for parts of the trace that may still arrive.
-        let asks = self.answer(&mut shard, kept.trace_id, now).unwrap_or_default();
+        let misses = self.take_misses(&mut shard, kept.trace_id, now).unwrap_or_default();
         if shard.kept.len() == REMEMBERED {
             shard.kept.pop_front();
         }
         shard.kept.push_back(kept);
-        asks
+        misses
     }
 
     /// Takes out a requested trace. If it is not there, the request is remembered, even if a part
-    /// of the trace was kept: other parts may still be open. `asks` is 1 if this request counts
+    /// of the trace was kept: other parts may still be open. `misses` is 1 if this request counts
     /// when the trace is not found, else 0.
-    pub(crate) fn take(&self, trace_id: TraceId, by: KeptBy, now: Ticks, asks: u64) -> Taken {
+    pub(crate) fn take(&self, trace_id: TraceId, by: KeepReason, now: Ticks, misses: u64) -> RequestResult {
         let mut shard = self.shard(trace_id);
         let [ordinary, marked] = &mut shard.rows;
         if let Some(held) = marked.take(trace_id).or_else(|| ordinary.take(trace_id)) {
-            return Taken::Held(Box::new(held));
+            return RequestResult::Held(Box::new(held));
         }
         let was_kept = shard.kept.iter().any(|kept| kept.trace_id == trace_id);
-        let (asks, taken) = if was_kept { (0, Taken::Before) } else { (asks, Taken::Asked) };
+        let (misses, taken) =
+            if was_kept { (0, RequestResult::KeptBefore) } else { (misses, RequestResult::NotThere) };
         // One request by hand covers all parts. Each request of a caller is a separate one, because
         // callers have a budget of requests.
-        let mut of_trace = shard.wanted.iter_mut().filter(|wanted| wanted.trace_id == trace_id);
-        if let Some(wanted) = of_trace.find(|wanted| wanted.by == KeptBy::HAND || by == KeptBy::HAND) {
-            (wanted.by, wanted.asked) = (KeptBy::HAND, now);
-            wanted.asks += asks;
+        let mut of_trace = shard.requests.iter_mut().filter(|request| request.trace_id == trace_id);
+        if let Some(request) =
+            of_trace.find(|request| request.by == KeepReason::HAND || by == KeepReason::HAND)
+        {
+            (request.by, request.requested_at) = (KeepReason::HAND, now);
+            request.misses += misses;
             return taken;
         }
-        if shard.wanted.len() == REMEMBERED {
+        if shard.requests.len() == REMEMBERED {
             // Callers in other processes may request any number of traces; they must not displace
             // requests made by hand.
-            let oldest = shard.wanted.iter().position(|wanted| wanted.by != KeptBy::HAND);
-            if oldest.is_none() && by != KeptBy::HAND {
+            let oldest = shard.requests.iter().position(|request| request.by != KeepReason::HAND);
+            if oldest.is_none() && by != KeepReason::HAND {
                 return taken;
             }
-            shard.wanted.remove(oldest.unwrap_or_default());
+            shard.requests.remove(oldest.unwrap_or_default());
         }
-        shard.wanted.push_back(Wanted { trace_id, by, asked: now, asks });
+        shard.requests.push_back(TraceRequest { trace_id, by, requested_at: now, misses });
         taken
     }
 
     /// Puts back a trace that was taken out and that no policy keeps; outcomes as for
     /// [`Ring::hold`].
-    pub(crate) fn put_back(&self, held: Held, now: Ticks) -> Holding {
+    pub(crate) fn put_back(&self, held: HeldTrace, now: Ticks) -> Admission {
         let mut shard = self.shard(held.header.trace_id);
-        if let Some(wanted) = self.wish_for(&mut shard, held.header.trace_id, now) {
-            return Holding::Wanted(Box::new(held), wanted);
+        if let Some(request) = self.request_for(&mut shard, held.header.trace_id, now) {
+            return Admission::Requested(Box::new(held), request);
         }
         // Relaxed: see `hold`.
         if self.closed.load(Ordering::Relaxed) {
-            return Holding::Refused(Box::new(held), GivenUp::ShutDown);
+            return Admission::Refused(Box::new(held), GivenUp::ShutDown);
         }
         let row = usize::from(held.severity > Severity::Fine);
         shard.rows[row].insert(held);
-        Holding::Held
+        Admission::Held
     }
 
     /// The traces that have arrived so far.
@@ -407,32 +411,38 @@ impl Ring {
 
     /// Takes out the traces of these arrivals, one shard at a time. `f` keeps them or puts them
     /// back.
-    pub(crate) fn take_all(&self, Arrivals(came): Arrivals, mut f: impl FnMut(Vec<Held>)) {
+    pub(crate) fn take_all(&self, Arrivals(came): Arrivals, mut f: impl FnMut(Vec<HeldTrace>)) {
         for (shard, came) in self.shards.iter().zip(came) {
             let all = lock(shard).rows.iter_mut().flat_map(|row| row.take_before(came)).collect();
             f(all);
         }
     }
 
-    /// The fate of a trace, if the trace is in the ring or its fate is remembered.
-    pub(super) fn fate(&self, trace_id: TraceId) -> Option<Fate> {
+    /// The status of a trace, if the trace is in the ring or its status is remembered.
+    pub(super) fn status(&self, trace_id: TraceId) -> Option<TraceStatus> {
         let mut shard = self.shard(trace_id);
         if let Some(kept) = shard.kept.iter().rev().find(|kept| kept.trace_id == trace_id) {
-            return Some(Fate::Kept(kept.by));
+            return Some(TraceStatus::Kept(kept.by));
         }
         let held = shard.rows.iter_mut().find_map(|row| row.get(trace_id));
         if let Some(held) = held {
-            return Some(Fate::Held(held.severity, held.refused_by));
+            return Some(TraceStatus::Held(held.severity, held.refused_by));
         }
-        shard.gone.iter().rev().find(|gone| gone.trace_id == trace_id).copied().map(Fate::Gone)
+        shard
+            .given_up
+            .iter()
+            .rev()
+            .find(|given_up| given_up.trace_id == trace_id)
+            .copied()
+            .map(TraceStatus::GivenUp)
     }
 
-    pub(super) fn note_gone(&self, gone: Gone) {
-        let mut shard = self.shard(gone.trace_id);
-        if shard.gone.len() == REMEMBERED {
-            shard.gone.pop_front();
+    pub(super) fn note_given_up(&self, given_up: GivenUpTrace) {
+        let mut shard = self.shard(given_up.trace_id);
+        if shard.given_up.len() == REMEMBERED {
+            shard.given_up.pop_front();
         }
-        shard.gone.push_back(gone);
+        shard.given_up.push_back(given_up);
     }
 
     /// Closes the ring: from now on it refuses traces. Relaxed: the shards' locks order it, see
@@ -441,20 +451,20 @@ impl Ring {
         self.closed.store(true, Ordering::Relaxed);
     }
 
-    /// Ends a span whose trace has left its slot. `limits` are those of [`Held::is_full`];
+    /// Ends a span whose trace has left its slot. `limits` are those of [`HeldTrace::is_full`];
     /// `may_follow` says whether the span may follow a kept trace of this reason and key.
     pub(crate) fn end_late(
         &self,
         ((header, record), part): ((Header, Record), TraceRef),
         severity: Severity,
         body: Option<&mut Body>,
-        (limits, may_follow): ((usize, usize), &dyn Fn(KeptBy, KeyNumber) -> bool),
+        (limits, may_follow): ((usize, usize), &dyn Fn(KeepReason, KeyNumber) -> bool),
     ) -> LateSpan {
         let trace_id = header.trace_id;
         let mut shard = self.shard(trace_id);
         let Shard { rows, kept, .. } = &mut *shard;
         let row = rows.iter_mut().find(|row| row.find_part(trace_id, part).is_some());
-        let latest_of = |test: &dyn Fn(&Kept) -> bool| {
+        let latest_of = |test: &dyn Fn(&KeptTrace) -> bool| {
             kept.iter().rposition(|kept| kept.trace_id == trace_id && test(kept))
         };
         // If its own part is gone, a span follows the part that was kept last.
@@ -471,34 +481,35 @@ impl Ring {
             let cut = if is_root { kept.cut } else { 0 };
             return LateSpan::Kept(kept.key, Box::new((Header { kept_by: kept.by, cut, ..header }, record)));
         }
-        let Some(row) = row else { return LateSpan::Gone };
-        let Some(held) = row.get_part(trace_id, part) else { return LateSpan::Gone };
+        let Some(row) = row else { return LateSpan::GivenUp };
+        let Some(held) = row.get_part(trace_id, part) else { return LateSpan::GivenUp };
         if severity <= held.severity && !record.is_local_root() {
             if held.is_full(limits, &record) {
                 held.cut();
                 return LateSpan::Cut(held.key);
             }
             let bytes = held.bytes_with(body.as_deref());
-            if bytes <= held.room.bytes()
-                || held.room.grow_to(bytes.next_power_of_two(), Use::Entries)
-                || held.room.grow_to(bytes, Use::Entries)
+            if bytes <= held.reservation.bytes()
+                || held.reservation.grow_to(bytes.next_power_of_two(), Use::Entries)
+                || held.reservation.grow_to(bytes, Use::Entries)
             {
                 held.add(record, body);
                 return LateSpan::Held(held.key);
             }
         }
-        row.take_part(trace_id, part).map_or(LateSpan::Gone, |held| LateSpan::Out(Box::new((held, record))))
+        row.take_part(trace_id, part)
+            .map_or(LateSpan::GivenUp, |held| LateSpan::TakenOut(Box::new((held, record))))
     }
 }
 
 /// The result of requesting a trace.
 #[derive(Debug)]
-pub(crate) enum Taken {
-    Held(Box<Held>),
+pub(crate) enum RequestResult {
+    Held(Box<HeldTrace>),
     /// The trace was kept before.
-    Before,
+    KeptBefore,
     /// The trace is not there now.
-    Asked,
+    NotThere,
 }
 
 #[cfg(all(test, not(loom)))]
@@ -507,10 +518,17 @@ mod tests {
     use crate::record::Ending;
     use crate::test_callsite::METADATA;
 
-    pub(super) fn held(number: u64) -> Held {
-        let mut trace = Box::<Provisional>::default();
+    pub(super) fn held(number: u64) -> HeldTrace {
+        let mut trace = Box::<ProvisionalTrace>::default();
         trace.header.trace_id = TraceId::from(u128::from(number));
-        Held { trace, counted: Counted::default(), duration: 0, ended: number, refused_by: None, came: 0 }
+        HeldTrace {
+            trace,
+            counted: Counted::default(),
+            duration: 0,
+            ended: number,
+            refused_by: None,
+            came: 0,
+        }
     }
 
     /// Ids that all map to one shard.
@@ -520,23 +538,28 @@ mod tests {
 
     /// When all remembered requests are by hand, a caller's request is not remembered.
     #[test]
-    fn a_callers_ask_takes_no_place_of_the_services_own() {
+    fn a_callers_request_does_not_displace_the_services_own() {
         let ring = Ring::new(1 << 20, 10, 10);
-        (1..=REMEMBERED).for_each(|number| drop(ring.take(id(number), KeptBy::HAND, 1, 1)));
-        assert!(matches!(ring.take(id(1_000), KeptBy::CALLER, 1, 1), Taken::Asked));
-        assert!(ring.take_wanted(id(1), 2).is_some() && ring.take_wanted(id(1_000), 2).is_none());
+        (1..=REMEMBERED).for_each(|number| drop(ring.take(id(number), KeepReason::HAND, 1, 1)));
+        assert!(matches!(ring.take(id(1_000), KeepReason::CALLER, 1, 1), RequestResult::NotThere));
+        assert!(ring.take_request(id(1), 2).is_some() && ring.take_request(id(1_000), 2).is_none());
         // One more request by hand displaces the oldest.
-        ring.take(id(1_001), KeptBy::HAND, 1, 1);
-        assert!(ring.take_wanted(id(1), 2).is_none() && ring.take_wanted(id(1_001), 2).is_some());
+        ring.take(id(1_001), KeepReason::HAND, 1, 1);
+        assert!(ring.take_request(id(1), 2).is_none() && ring.take_request(id(1_001), 2).is_some());
     }
 
     #[test]
     fn traces_that_were_given_up_are_remembered_within_a_bound() {
         let ring = Ring::new(1 << 20, 10, 10);
         for number in 1..=10_000 {
-            ring.note_gone(Gone { trace_id: id(number), reason: GivenUp::RingFull, asked: None });
+            ring.note_given_up(GivenUpTrace {
+                trace_id: id(number),
+                reason: GivenUp::RingFull,
+                answer: None,
+            });
         }
-        let known = (1..=10_000).filter(|number| matches!(ring.fate(id(*number)), Some(Fate::Gone(_))));
+        let known =
+            (1..=10_000).filter(|number| matches!(ring.status(id(*number)), Some(TraceStatus::GivenUp(_))));
         assert!(known.eq(10_001 - REMEMBERED..=10_000));
     }
 
@@ -546,28 +569,28 @@ mod tests {
         for taken in 2..=5 {
             let ring = Ring::new(1 << 20, 100, 10);
             for number in 1..=5 {
-                let held = Held { ended: number as u64, ..held((number * SHARDS) as u64) };
-                assert!(matches!(ring.hold(held, 5, &mut Vec::new()), Holding::Held));
+                let held = HeldTrace { ended: number as u64, ..held((number * SHARDS) as u64) };
+                assert!(matches!(ring.hold(held, 5, &mut Vec::new()), Admission::Held));
             }
-            let take = |number| match ring.take(id(number), KeptBy::HAND, 5, 1) {
-                Taken::Held(held) => *held,
+            let take = |number| match ring.take(id(number), KeepReason::HAND, 5, 1) {
+                RequestResult::Held(held) => *held,
                 other => panic!("{other:?}"),
             };
             let first = take(1);
             drop(take(taken));
-            assert!(matches!(ring.put_back(first, 5), Holding::Held));
+            assert!(matches!(ring.put_back(first, 5), Admission::Held));
             assert_eq!(ring.pop_lowest(Severity::Fine).map(|held| held.ended), Some(1), "{taken}");
         }
     }
 
     /// A late span's reservation covers the memory by which its trace grows.
     #[test]
-    fn a_trace_that_grows_in_the_ring_has_room_for_its_memory() {
+    fn a_trace_that_grows_in_the_ring_reserves_its_memory() {
         let ring = Ring::new(1 << 20, 10, 10);
         let mut held = held(1);
-        assert!(ring.grow(&mut held.room, HELD_BYTES));
-        assert!(matches!(ring.hold(held, 1, &mut Vec::new()), Holding::Held));
-        let header = || Header { trace_id: TraceId::from(1_u128), ..Provisional::default().header };
+        assert!(ring.grow(&mut held.reservation, HELD_BYTES));
+        assert!(matches!(ring.hold(held, 1, &mut Vec::new()), Admission::Held));
+        let header = || Header { trace_id: TraceId::from(1_u128), ..ProvisionalTrace::default().header };
         for number in 1..1_000_u64 {
             let ending = Ending { time: 2, busy: None };
             let record = Record::new(&METADATA, (SpanId::from(number), SpanId::INVALID), 1, ending, 1);
@@ -577,7 +600,7 @@ mod tests {
             assert!(matches!(late, LateSpan::Held(_)));
             let mut shard = ring.shard(TraceId::from(1_u128));
             let held = shard.rows[0].get(TraceId::from(1_u128)).unwrap();
-            assert!(HELD_BYTES + held.buffer.bytes_held() <= held.room.bytes(), "{number}");
+            assert!(HELD_BYTES + held.buffer.bytes_held() <= held.reservation.bytes(), "{number}");
         }
     }
 
@@ -595,7 +618,7 @@ mod tests {
                 (ordinary.ended, marked.ended) = (1, 1);
                 marked.trace.severity = Severity::Error;
                 for held in [ordinary, marked] {
-                    assert!(matches!(ring.hold(held, 1, &mut Vec::new()), Holding::Held));
+                    assert!(matches!(ring.hold(held, 1, &mut Vec::new()), Admission::Held));
                 }
             }
             let pop = || {

@@ -5,9 +5,9 @@ use std::cell::Cell;
 use std::thread::LocalKey;
 
 /// Marks this thread as running a function of the user's, until dropped.
-pub(crate) struct Inside(&'static LocalKey<Cell<bool>>);
+pub(crate) struct ReentryGuard(&'static LocalKey<Cell<bool>>);
 
-impl Inside {
+impl ReentryGuard {
     /// `None` if this thread already runs a function with this mark.
     #[inline]
     pub(crate) fn enter(mark: &'static LocalKey<Cell<bool>>) -> Option<Self> {
@@ -15,11 +15,11 @@ impl Inside {
         let is_inside = mark.try_with(|mark| mark.replace(true)).unwrap_or(true);
         // Construct the guard only when it is returned: dropping an extra one would clear the outer
         // mark.
-        (!is_inside).then(|| Inside(mark))
+        (!is_inside).then(|| ReentryGuard(mark))
     }
 }
 
-impl Drop for Inside {
+impl Drop for ReentryGuard {
     #[inline]
     fn drop(&mut self) {
         let _ = self.0.try_with(|mark| mark.set(false));

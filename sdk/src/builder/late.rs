@@ -8,13 +8,13 @@ use astracer_samplers::tail::{Policy, Tail, TailSampler};
 use super::Builder;
 use crate::clock::Clock;
 use crate::fault::{Fault, Origin};
+use crate::late::{OwnPolicy, Parts, TailTrace};
 use crate::settings::Bounds;
-use crate::tail::{Own, Parts, TailTrace};
 
-/// The parameters of the [`Keeper`](crate::tail::Keeper).
+/// The parameters of the [`LateTraces`](crate::late::LateTraces).
 pub(super) fn parts(
     tail: &Tail,
-    own: Vec<Own>,
+    own: Vec<OwnPolicy>,
     sampler: Arc<TailSampler>,
     clock: &Clock,
     (bounds, explains): (&Bounds, bool),
@@ -24,13 +24,14 @@ pub(super) fn parts(
         own,
         ring_bytes: tail.ring_bytes,
         hold: clock.ticks_of(Duration::from_nanos(tail.hold.get())),
-        wanted_for: clock.ticks_of(bounds.trace_age),
+        request_age_max: clock.ticks_of(bounds.trace_age),
         spans_max: Tail::TRACE_SPANS_MAX,
         bytes_max: bounds.bytes_per_trace(),
         explains,
     }
 }
 
+/// # Late keeping
 impl Builder {
     /// Keeps traces late that the sampler dropped, because of their outcome: errors, slow roots and
     /// others, as the policies say, each within its budget. No policies by default.
@@ -89,7 +90,7 @@ impl Builder {
     ) -> Self {
         let name = name.into();
         self.own_policies.retain(|own| own.name != name);
-        self.own_policies.push(Own::new(name, Arc::new(wants)));
+        self.own_policies.push(OwnPolicy::new(name, Arc::new(wants)));
         self
     }
 

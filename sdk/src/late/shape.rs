@@ -28,7 +28,7 @@ pub(crate) fn of(buffer: &Buffer) -> u64 {
     };
     let names: Vec<&str> = names(buffer).collect();
     let mut paths: Vec<Option<u64>> = vec![None; records.len()];
-    let mut way = Vec::new();
+    let mut path = Vec::new();
     for start in 0..records.len() {
         // Walk up to the first span whose path is known, then down again, without recursion.
         let mut at = start;
@@ -36,15 +36,15 @@ pub(crate) fn of(buffer: &Buffer) -> u64 {
             if let Some(path) = paths[at] {
                 break path;
             }
-            way.push(at);
+            path.push(at);
             // A span is its own ancestor only if ids are duplicated; the bound on the length ends
             // that loop.
-            match find(records[at].parent).filter(|_| way.len() <= records.len()) {
+            match find(records[at].parent).filter(|_| path.len() <= records.len()) {
                 Some(parent) => at = parent,
                 None => break 0,
             }
         };
-        while let Some(at) = way.pop() {
+        while let Some(at) = path.pop() {
             above = hash(above, names.get(at).copied().unwrap_or_default());
             paths[at] = Some(above);
         }

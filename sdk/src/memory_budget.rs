@@ -14,7 +14,7 @@ use crate::sync::{AtomicUsize, Ordering};
 
 /// See the module. Shared by all subscribers of a builder.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct MemoryBudget {
     used: AtomicUsize,
     max: usize,
     /// Attributes, events and links that were cut because they did not fit.
@@ -29,9 +29,9 @@ pub(crate) enum Use {
     Ended,
 }
 
-impl Budget {
+impl MemoryBudget {
     pub(crate) fn new(max: usize) -> Arc<Self> {
-        Arc::new(Budget { used: AtomicUsize::new(0), max, parts_cut: statics::AtomicU64::new(0) })
+        Arc::new(MemoryBudget { used: AtomicUsize::new(0), max, parts_cut: statics::AtomicU64::new(0) })
     }
 
     pub(crate) fn used(&self) -> usize {
@@ -54,31 +54,31 @@ impl Budget {
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
 
-    pub(crate) fn give_back(&self, bytes: usize) {
+    pub(crate) fn release(&self, bytes: usize) {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
 /// Bytes taken from a budget and returned on drop.
 #[derive(Debug, Default)]
-pub(crate) struct Room {
+pub(crate) struct Reservation {
     /// `None`: no bytes.
-    budget: Option<Arc<Budget>>,
+    budget: Option<Arc<MemoryBudget>>,
     bytes: usize,
 }
 
-impl Room {
+impl Reservation {
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    pub(crate) fn is_of(&self, budget: &Arc<Budget>) -> bool {
+    pub(crate) fn is_of(&self, budget: &Arc<MemoryBudget>) -> bool {
         self.budget.as_ref().is_some_and(|own| Arc::ptr_eq(own, budget))
     }
 
     /// A reservation of zero bytes.
-    pub(crate) fn of(budget: &Arc<Budget>) -> Self {
-        Room { budget: Some(budget.clone()), bytes: 0 }
+    pub(crate) fn of(budget: &Arc<MemoryBudget>) -> Self {
+        Reservation { budget: Some(budget.clone()), bytes: 0 }
     }
 
     /// Grows to this number of bytes. Returns false if the budget does not allow it.
@@ -99,7 +99,7 @@ impl Room {
         if less > 0
             && let Some(budget) = &self.budget
         {
-            budget.give_back(less);
+            budget.release(less);
             self.bytes = bytes;
         }
     }
@@ -112,7 +112,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.shrink_to(0);
     }
@@ -123,9 +123,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_leave_room_for_entries_and_what_has_ended_for_both() {
-        let budget = Budget::new(400);
-        let (mut ended, mut attributes) = (Room::of(&budget), Room::of(&budget));
+    fn attributes_leave_a_quarter_to_entries_and_ended_spans_take_half() {
+        let budget = MemoryBudget::new(400);
+        let (mut ended, mut attributes) = (Reservation::of(&budget), Reservation::of(&budget));
         assert!(ended.grow_to(200, Use::Ended) && !ended.grow_to(201, Use::Ended));
         assert!(attributes.grow_to(100, Use::Attributes) && !attributes.grow_to(101, Use::Attributes));
         assert!(budget.take(100, Use::Entries) && !budget.take(1, Use::Entries));
@@ -137,8 +137,8 @@ mod tests {
     }
 
     #[test]
-    fn room_of_no_budget_has_no_bytes() {
-        let mut room = Room::default();
-        assert!(room.grow_to(0, Use::Ended) && !room.grow_to(1, Use::Ended));
+    fn a_reservation_without_a_budget_has_no_bytes() {
+        let mut reservation = Reservation::default();
+        assert!(reservation.grow_to(0, Use::Ended) && !reservation.grow_to(1, Use::Ended));
     }
 }

@@ -11,25 +11,25 @@ pub(crate) struct Options {
 
 /// The result of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum StepResult {
     Passed,
     Failed,
     /// Skipped, entirely or in part, for this reason. Not a failure.
     Skipped(String),
 }
 
-impl From<bool> for Outcome {
+impl From<bool> for StepResult {
     fn from(passed: bool) -> Self {
-        if passed { Outcome::Passed } else { Outcome::Failed }
+        if passed { StepResult::Passed } else { StepResult::Failed }
     }
 }
 
-impl Outcome {
+impl StepResult {
     /// The outcome, or a failure if the step could not do its work; the error is printed.
-    pub(crate) fn of(result: Result<Outcome, String>) -> Self {
+    pub(crate) fn of(result: Result<StepResult, String>) -> Self {
         result.unwrap_or_else(|error| {
             eprintln!("error: {error}");
-            Outcome::Failed
+            StepResult::Failed
         })
     }
 }

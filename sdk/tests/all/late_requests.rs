@@ -9,8 +9,8 @@ use opentelemetry::trace::TraceContextExt as _;
 use opentelemetry::{Context, TraceId};
 use tracing::{info, info_span};
 
-use crate::tail::{check_sums, dropping, names, reason, request, requests, tail};
-use crate::tail_ring::part;
+use crate::late::{check_sums, dropping, names, reason, request, requests, tail};
+use crate::late_ring::part;
 
 #[test]
 fn a_trace_that_is_held_can_be_kept_with_its_late_children() {
@@ -45,7 +45,7 @@ fn a_trace_that_is_held_can_be_kept_with_its_late_children() {
 
 /// A trace that is requested while it is open is kept when its root ends.
 #[test]
-fn an_open_trace_can_be_asked_for() {
+fn an_open_trace_can_be_requested() {
     let world = dropping(tail("error"));
     let spans = world.run(|| {
         let root = info_span!("root").entered();
@@ -58,7 +58,7 @@ fn an_open_trace_can_be_asked_for() {
 }
 
 #[test]
-fn traces_that_are_held_can_be_chosen_by_a_function() {
+fn a_function_can_choose_held_traces() {
     let world = dropping(tail("error"));
     let mut kept = 0;
     let spans = world.run(|| {
@@ -115,7 +115,7 @@ fn a_function_that_chooses_is_not_switched_off() {
 /// While the function sees a trace, the trace is out of the ring. If the function requests it, it
 /// is kept when it returns to the ring.
 #[test]
-fn a_trace_that_is_asked_for_while_it_is_looked_at_is_kept() {
+fn a_trace_requested_during_the_functions_call_is_kept() {
     let world = dropping(tail("error"));
     let mut ids = Vec::new();
     tracing::dispatcher::with_default(&world.dispatch, || ids = (0..20).map(|_| request(false)).collect());
@@ -136,7 +136,7 @@ fn a_trace_that_is_asked_for_while_it_is_looked_at_is_kept() {
 /// A trace that the function chooses counts as found, even if another request in the meantime did
 /// not find it.
 #[test]
-fn a_trace_that_is_chosen_was_not_asked_for_in_vain() {
+fn a_chosen_trace_does_not_count_as_missing() {
     let world = dropping(tail("error"));
     tracing::dispatcher::with_default(&world.dispatch, || requests(3, false));
     let handle = world.handle.clone();
@@ -152,7 +152,7 @@ fn a_trace_that_is_chosen_was_not_asked_for_in_vain() {
 
 /// Ids from callers are bounded in number, and do not evict ids that the service itself requests.
 #[test]
-fn callers_do_not_push_out_what_is_asked_for_by_hand() {
+fn requests_of_callers_do_not_displace_those_by_hand() {
     let world = dropping(tail("error"));
     let spans = world.run(|| {
         let root = info_span!("root").entered();
@@ -169,17 +169,17 @@ fn callers_do_not_push_out_what_is_asked_for_by_hand() {
 
 /// Ids beyond a hundred per second are refused.
 #[test]
-fn callers_are_told_what_was_heard() {
+fn callers_get_the_number_of_accepted_requests() {
     let world = dropping(tail("error"));
     let list: Vec<_> = (1..=16_u128).map(|number| TraceId::from(number).to_string()).collect();
-    let heard: Vec<_> = (0..8).map(|_| world.handle.keep_for_caller(&list.join(","))).collect();
-    assert_eq!(heard, [16, 16, 16, 16, 16, 16, 4, 0]);
+    let accepted: Vec<_> = (0..8).map(|_| world.handle.keep_for_caller(&list.join(","))).collect();
+    assert_eq!(accepted, [16, 16, 16, 16, 16, 16, 4, 0]);
     assert_eq!(world.handle.stats().tail.refused_callers, 28);
 }
 
 /// A caller's request keeps the held parts and one later part, because requests have a budget.
 #[test]
-fn a_caller_s_ask_is_for_one_part_that_comes() {
+fn a_callers_request_covers_one_arriving_part() {
     for asks in 0..4 {
         let world = dropping(tail("error"));
         let id = TraceId::from(7);
@@ -205,7 +205,7 @@ fn a_caller_s_ask_is_for_one_part_that_comes() {
 /// A request is remembered for the maximum age of an open trace. A later request of a caller does
 /// not extend that.
 #[test]
-fn each_ask_of_a_caller_has_its_time() {
+fn each_request_of_a_caller_expires_separately() {
     let world = dropping(tail("error"));
     let id = TraceId::from(7);
     let spans = world.run(|| {

@@ -87,12 +87,12 @@ impl Key {
 
 /// The sums that were reported to readers.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct ReportedCounts {
     keys: BTreeMap<String, Key>,
     others: Roots,
 }
 
-impl Told {
+impl ReportedCounts {
     /// Takes in the current counts of all keys.
     pub(super) fn note(&mut self, all: &[KeyStats]) {
         let mut by_name: BTreeMap<&str, &KeyStats> = BTreeMap::new();

@@ -1,7 +1,7 @@
 //! One limit for the sampler and the policies behind it: the search has what the policies leave.
 
 use astracer_samplers::{Cap, Config, Probability, Ratio};
-use astracer_tuner::limits::Kept;
+use astracer_tuner::limits::KeptSizes;
 use astracer_tuner::tail::{Outcomes, TailSummary};
 use astracer_tuner::tune::Options;
 use astracer_tuner::{Candidate, Draw, Limits, Stop, Tuning, Workload};
@@ -13,7 +13,7 @@ const REPLAYS: usize = 12;
 /// More than the limits by this factor is another search's business.
 const TOLERANCE: f64 = 1.02;
 /// The policies' part of the limits.
-pub(super) struct Room<'a> {
+pub(super) struct SharedLimits<'a> {
     workload: &'a Workload,
     outcomes: &'a Outcomes,
     /// Of the sampler and the policies together.
@@ -32,7 +32,7 @@ pub(super) struct After {
     pub(super) over: Option<String>,
 }
 
-impl<'a> Room<'a> {
+impl<'a> SharedLimits<'a> {
     pub(super) fn new(workload: &'a Workload, outcomes: &'a Outcomes, options: &Options) -> Self {
         let draws = Draw::unseen(REPLAYS, options.seed, options.random);
         Self { workload, outcomes, limits: options.limits, cap: options.cap, draws }
@@ -59,7 +59,7 @@ impl<'a> Room<'a> {
         let found = tuning.config().map_err(|error| Failure::Job(error.to_string()))?;
         let kept = self.behind(&Candidate::capped(found, self.cap), stop)?;
         let (seconds, bytes) = self.whole();
-        let mut together = Kept::default();
+        let mut together = KeptSizes::default();
         together.size = kept.head.mean + kept.tail.mean;
         together.traces_per_second = (kept.head_traces.mean + kept.traces.mean) / seconds;
         together.bytes_per_second = together.size * bytes / seconds;

@@ -15,21 +15,21 @@ use crate::core::Core;
 use crate::sync::statics::{AtomicU64, Ordering};
 
 /// Stored in the extensions of a span that did not fit the budget.
-struct Lost {
-    above: u64,
+struct Entryless {
+    stand_in: u64,
 }
 
 /// Records that a registry's span has no entry, and the id of the entry that stands in for it.
 #[cold]
-pub(crate) fn mark_lost<'a, R: LookupSpan<'a>>(span: &SpanRef<'a, R>, above: u64) {
-    span.extensions_mut().replace(Lost { above });
+pub(crate) fn mark_entryless<'a, R: LookupSpan<'a>>(span: &SpanRef<'a, R>, stand_in: u64) {
+    span.extensions_mut().replace(Entryless { stand_in });
 }
 
 /// The id of the entry that stands in for a registry's span that did not fit the budget. `None` if
 /// the span has no entry for another reason: a filter hides it from the layer, or it began while
 /// telemetry was suppressed.
-pub(crate) fn above_lost<'a, R: LookupSpan<'a>>(span: &SpanRef<'a, R>) -> Option<u64> {
-    span.extensions().get::<Lost>().map(|lost| lost.above)
+pub(crate) fn stand_in_of<'a, R: LookupSpan<'a>>(span: &SpanRef<'a, R>) -> Option<u64> {
+    span.extensions().get::<Entryless>().map(|entryless| entryless.stand_in)
 }
 
 /// The id of a span without an entry, on a subscriber that makes the ids itself. It consists of a
@@ -58,10 +58,10 @@ impl EntrylessId {
         (1..ENTRY_MIN).contains(&(self.0 & !MARK))
     }
 
-    /// Makes an id for a span that did not fit the budget. `above` is the id of the entry that
+    /// Makes an id for a span that did not fit the budget. `stand_in` is the id of the entry that
     /// stands in for it; 0: none.
-    pub(crate) fn below(above: u64) -> Self {
-        EntrylessId(MARK | above)
+    pub(crate) fn below(stand_in: u64) -> Self {
+        EntrylessId(MARK | stand_in)
     }
 
     /// `None` if the span has an entry.
@@ -72,13 +72,13 @@ impl EntrylessId {
     }
 
     /// The id of the entry that stands in for the span; 0: none.
-    pub(crate) fn above(self) -> u64 {
+    pub(crate) fn stand_in(self) -> u64 {
         if self.is_nowhere() { 0 } else { self.0 & !MARK }
     }
 
-    /// Like [`above_lost`].
-    pub(crate) fn above_lost(id: &Id) -> Option<u64> {
-        Self::of(id).filter(|id| !id.is_nowhere()).map(Self::above)
+    /// Like [`stand_in_of`].
+    pub(crate) fn stand_in_of(id: &Id) -> Option<u64> {
+        Self::of(id).filter(|id| !id.is_nowhere()).map(Self::stand_in)
     }
 
     pub(crate) fn id(self) -> Id {
@@ -86,10 +86,10 @@ impl EntrylessId {
     }
 }
 
-/// Like [`above_lost`], for a span on the subscriber of `core`.
-pub(crate) fn above_lost_on(core: &Core, id: &Id, dispatch: &Dispatch) -> Option<u64> {
+/// Like [`stand_in_of`], for a span on the subscriber of `core`.
+pub(crate) fn stand_in_on(core: &Core, id: &Id, dispatch: &Dispatch) -> Option<u64> {
     if core.makes_ids() {
-        return EntrylessId::above_lost(id);
+        return EntrylessId::stand_in_of(id);
     }
-    above_lost(&dispatch.downcast_ref::<Registry>()?.span(id)?)
+    stand_in_of(&dispatch.downcast_ref::<Registry>()?.span(id)?)
 }

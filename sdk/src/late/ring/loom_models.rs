@@ -17,7 +17,7 @@ fn header() -> Header {
         flags: TraceFlags::default(),
         state: State::EMPTY,
         began: 1,
-        kept_by: KeptBy::HEAD,
+        kept_by: KeepReason::HEAD,
         cut: 0,
     }
 }
@@ -31,9 +31,9 @@ fn record(id: u64) -> Record {
 }
 
 /// A trace of one span, with capacity for more.
-fn held(ring: &Ring) -> Held {
-    let mut held = Held {
-        trace: Box::new(Provisional { header: header(), ..Provisional::default() }),
+fn held(ring: &Ring) -> HeldTrace {
+    let mut held = HeldTrace {
+        trace: Box::new(ProvisionalTrace { header: header(), ..ProvisionalTrace::default() }),
         counted: Counted { spans: 1, ..Counted::default() },
         duration: 1,
         ended: 2,
@@ -41,7 +41,7 @@ fn held(ring: &Ring) -> Held {
         came: 0,
     };
     held.buffer.append(record(1), None);
-    assert!(ring.grow(&mut held.room, 1 << 16));
+    assert!(ring.grow(&mut held.reservation, 1 << 16));
     held
 }
 
@@ -49,21 +49,24 @@ fn ring() -> LoomArc<Ring> {
     LoomArc::new(Ring::new(1 << 20, HOLD, HOLD))
 }
 
-fn hold(ring: &Ring) -> Holding {
+fn hold(ring: &Ring) -> Admission {
     ring.hold(held(ring), 2, &mut Vec::new())
 }
 
 /// A trace is requested while its root ends. The second of the two threads finds the other one's
 /// work: the trace in the ring, or the request.
 #[test]
-fn loom_a_trace_that_is_asked_for_as_it_comes_is_found() {
+fn loom_a_trace_requested_as_it_arrives_is_found() {
     loom::model(|| {
         let ring = ring();
         let other = ring.clone();
-        let asks = thread::spawn(move || matches!(other.take(trace(), KeptBy::HAND, 2, 1), Taken::Held(_)));
-        // As in `Keeper::end_trace`.
-        let wanted = ring.take_wanted(trace(), 2).is_some() || matches!(hold(&ring), Holding::Wanted(..));
-        assert!(wanted ^ asks.join().unwrap(), "the request was lost, or satisfied twice");
+        let takes = thread::spawn(move || {
+            matches!(other.take(trace(), KeepReason::HAND, 2, 1), RequestResult::Held(_))
+        });
+        // As in `LateTraces::end_trace`.
+        let request =
+            ring.take_request(trace(), 2).is_some() || matches!(hold(&ring), Admission::Requested(..));
+        assert!(request ^ takes.join().unwrap(), "the request was lost, or satisfied twice");
     });
 }
 
@@ -74,14 +77,16 @@ fn loom_a_trace_leaves_the_ring_once() {
         let ring = ring();
         hold(&ring);
         let (other, third) = (ring.clone(), ring.clone());
-        let asks = thread::spawn(move || matches!(other.take(trace(), KeptBy::HAND, 2, 1), Taken::Held(_)));
+        let takes = thread::spawn(move || {
+            matches!(other.take(trace(), KeepReason::HAND, 2, 1), RequestResult::Held(_))
+        });
         let expires = thread::spawn(move || {
             let mut out = Vec::new();
             third.expire(2 + HOLD, &mut out);
             out.len()
         });
         let found = usize::from(ring.pop_lowest(Severity::Error).is_some());
-        assert_eq!(found + usize::from(asks.join().unwrap()) + expires.join().unwrap(), 1);
+        assert_eq!(found + usize::from(takes.join().unwrap()) + expires.join().unwrap(), 1);
         assert_eq!(ring.bytes(), 0, "its bytes must be released");
     });
 }
@@ -89,7 +94,7 @@ fn loom_a_trace_leaves_the_ring_once() {
 /// A late span ends while its trace is kept. The span joins the trace, follows it, or is too late,
 /// but never stays behind in the ring.
 #[test]
-fn loom_a_late_span_is_with_its_trace_or_knows_its_fate() {
+fn loom_a_late_span_joins_or_follows_its_trace() {
     loom::model(|| {
         let ring = ring();
         hold(&ring);
@@ -98,14 +103,16 @@ fn loom_a_late_span_is_with_its_trace_or_knows_its_fate() {
             let (limits, late) = ((usize::MAX, usize::MAX), ((header(), record(2)), TraceRef::NONE));
             match other.end_late(late, Severity::Fine, None, (limits, &|_, _| true)) {
                 LateSpan::Held(_) => 1,
-                LateSpan::Kept(..) | LateSpan::Gone => 0,
-                LateSpan::Cut(_) | LateSpan::Refused(_) | LateSpan::Out(_) => {
+                LateSpan::Kept(..) | LateSpan::GivenUp => 0,
+                LateSpan::Cut(_) | LateSpan::Refused(_) | LateSpan::TakenOut(_) => {
                     panic!("capacity suffices, and the severity is Fine")
                 }
             }
         });
-        let Taken::Held(taken) = ring.take(trace(), KeptBy::HAND, 2, 1) else { panic!("it is held") };
-        ring.note_kept(Kept::new(&taken, KeptBy::HAND), 2);
+        let RequestResult::Held(taken) = ring.take(trace(), KeepReason::HAND, 2, 1) else {
+            panic!("it is held")
+        };
+        ring.note_kept(KeptTrace::new(&taken, KeepReason::HAND), 2);
         assert_eq!(taken.buffer.records.len(), 1 + late.join().unwrap());
     });
 }
@@ -120,7 +127,7 @@ fn loom_nothing_stays_in_a_closed_ring() {
             let other = ring.clone();
             let comes = thread::spawn(move || {
                 let holding = if puts_back { other.put_back(held(&other), 2) } else { hold(&other) };
-                usize::from(matches!(holding, Holding::Refused(..)))
+                usize::from(matches!(holding, Admission::Refused(..)))
             });
             // As in `Shared::close`.
             ring.close();

@@ -3,17 +3,17 @@
 use astracer_samplers::tail::{Value as TailValue, View};
 use opentelemetry::Value as OtelValue;
 
-use super::own::Own;
+use super::own_policy::OwnPolicy;
 use super::view::TailTrace;
 use crate::record::{Buffer, Value};
 
 /// A trace, with the user's functions that may want to keep it.
-pub(super) struct Asked<'a> {
+pub(super) struct PolicyView<'a> {
     pub(super) trace: TailTrace<'a>,
-    pub(super) own: &'a [Own],
+    pub(super) own: &'a [OwnPolicy],
 }
 
-impl View for Asked<'_> {
+impl View for PolicyView<'_> {
     fn any_attribute(&self, name: &str, test: &mut dyn FnMut(TailValue<'_>) -> bool) -> bool {
         let Buffer { attributes, memory, .. } = self.trace.buffer;
         attributes.iter().filter(|attribute| attribute.is_named(name, memory)).any(

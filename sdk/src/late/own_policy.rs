@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::view::TailTrace;
 use crate::clock::Clock;
-use crate::inside::Inside;
 use crate::panics::{caught, warn};
+use crate::reentry::ReentryGuard;
 use crate::stats::OwnPolicyFaults;
 use crate::sync::statics::{AtomicU64, Ordering};
 
@@ -26,24 +26,30 @@ const FAULTS_MAX: u64 = 16;
 /// 10 ms.
 const SLOW_NANOS: u64 = 10_000_000;
 
-pub(crate) struct Own {
+pub(crate) struct OwnPolicy {
     pub(crate) name: String,
     function: Function,
     panics: AtomicU64,
     slow: AtomicU64,
     /// State of the warning that the function was switched off: 0 not due, 1 due, 2 emitted.
-    told: AtomicU64,
+    warning: AtomicU64,
 }
 
-impl fmt::Debug for Own {
+impl fmt::Debug for OwnPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Own").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-impl Own {
+impl OwnPolicy {
     pub(crate) fn new(name: String, function: Function) -> Self {
-        Own { name, function, panics: AtomicU64::new(0), slow: AtomicU64::new(0), told: AtomicU64::new(0) }
+        OwnPolicy {
+            name,
+            function,
+            panics: AtomicU64::new(0),
+            slow: AtomicU64::new(0),
+            warning: AtomicU64::new(0),
+        }
     }
 
     /// Relaxed: calls that run at the same time may exceed [`FAULTS_MAX`] by a few.
@@ -70,7 +76,7 @@ impl Own {
         if self.is_off() {
             // Relaxed: the exchange only makes sure that one thread warns. The counts that it
             // reports may be slightly old.
-            let _ = self.told.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed);
+            let _ = self.warning.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed);
         }
         wants.unwrap_or(false)
     }
@@ -78,7 +84,7 @@ impl Own {
     /// Whether the function wants a trace whose root has ended. A trace that a policy function
     /// makes itself is never submitted to such functions: each run could make another trace.
     pub(crate) fn wants_at_end(&self, trace: &TailTrace<'_>, clock: &Clock) -> bool {
-        Inside::enter(&IN_POLICY).is_some_and(|_inside| self.wants(trace, clock))
+        ReentryGuard::enter(&IN_POLICY).is_some_and(|_guard| self.wants(trace, clock))
     }
 
     pub(crate) fn stats(&self) -> OwnPolicyFaults {
@@ -93,7 +99,7 @@ impl Own {
     /// Warns once that the function was switched off. Not called on the service's threads, which
     /// may be inside a subscriber.
     pub(crate) fn warn(&self) {
-        if self.told.compare_exchange(1, 2, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        if self.warning.compare_exchange(1, 2, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             let OwnPolicyFaults { name, panics, slow, .. } = self.stats();
             warn(|| {
                 tracing::warn!(

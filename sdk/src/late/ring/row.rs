@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use opentelemetry::TraceId;
 
-use super::Held;
+use super::HeldTrace;
 use crate::traces::TraceRef;
 
 /// Traces in the order in which they ended. A trace that is taken out leaves an empty place. Empty
@@ -13,7 +13,7 @@ use crate::traces::TraceRef;
 pub(super) struct Row {
     /// The low half of each trace id, for fast lookup; 0 where the place is empty.
     ids: VecDeque<u64>,
-    pub(super) held: VecDeque<Option<Held>>,
+    pub(super) held: VecDeque<Option<HeldTrace>>,
     /// The number of empty places.
     empty: usize,
 }
@@ -26,23 +26,24 @@ pub(super) fn short(trace_id: TraceId) -> u64 {
 }
 
 impl Row {
-    pub(super) fn push(&mut self, held: Held) {
+    pub(super) fn push(&mut self, held: HeldTrace) {
         self.ids.push_back(short(held.header.trace_id));
         self.held.push_back(Some(held));
     }
 
     /// Puts a trace back in order: other traces may have arrived meanwhile.
-    pub(super) fn insert(&mut self, held: Held) {
+    pub(super) fn insert(&mut self, held: HeldTrace) {
         // Searched from the back, where the place is near, because traces that come back together
         // do so in order. Empty places have no age.
-        let is_before = |other: &Option<Held>| other.as_ref().is_some_and(|other| other.ended <= held.ended);
+        let is_before =
+            |other: &Option<HeldTrace>| other.as_ref().is_some_and(|other| other.ended <= held.ended);
         let at = self.held.iter().rposition(is_before).map_or(0, |before| before + 1);
         self.ids.insert(at, short(held.header.trace_id));
         self.held.insert(at, Some(held));
     }
 
     /// Takes out the first trace, if it passes the test.
-    pub(super) fn pop_if(&mut self, test: impl Fn(&Held) -> bool) -> Option<Held> {
+    pub(super) fn pop_if(&mut self, test: impl Fn(&HeldTrace) -> bool) -> Option<HeldTrace> {
         while let Some(first) = self.held.front() {
             if first.as_ref().is_some_and(|held| !test(held)) {
                 return None;
@@ -57,7 +58,7 @@ impl Row {
     }
 
     /// Takes out the traces whose arrival number is below `came`.
-    pub(super) fn take_before(&mut self, came: u64) -> Vec<Held> {
+    pub(super) fn take_before(&mut self, came: u64) -> Vec<HeldTrace> {
         let (out, later): (Vec<_>, Vec<_>) =
             std::mem::take(self).held.into_iter().flatten().partition(|held| held.came < came);
         later.into_iter().for_each(|held| self.push(held));
@@ -65,7 +66,7 @@ impl Row {
     }
 
     /// The place of the latest part of the trace that passes the test.
-    fn place(&self, trace_id: TraceId, test: impl Fn(&Held) -> bool) -> Option<usize> {
+    fn place(&self, trace_id: TraceId, test: impl Fn(&HeldTrace) -> bool) -> Option<usize> {
         let short = short(trace_id);
         let is_it = |at: usize| {
             let held = self.held.get(at).and_then(Option::as_ref);
@@ -85,25 +86,25 @@ impl Row {
         self.place(trace_id, |held| held.part == part)
     }
 
-    pub(super) fn get(&mut self, trace_id: TraceId) -> Option<&mut Held> {
+    pub(super) fn get(&mut self, trace_id: TraceId) -> Option<&mut HeldTrace> {
         let at = self.find(trace_id)?;
         self.held.get_mut(at)?.as_mut()
     }
 
-    pub(super) fn get_part(&mut self, trace_id: TraceId, part: TraceRef) -> Option<&mut Held> {
+    pub(super) fn get_part(&mut self, trace_id: TraceId, part: TraceRef) -> Option<&mut HeldTrace> {
         let at = self.find_part(trace_id, part)?;
         self.held.get_mut(at)?.as_mut()
     }
 
-    pub(super) fn take(&mut self, trace_id: TraceId) -> Option<Held> {
+    pub(super) fn take(&mut self, trace_id: TraceId) -> Option<HeldTrace> {
         self.take_at(self.find(trace_id)?)
     }
 
-    pub(super) fn take_part(&mut self, trace_id: TraceId, part: TraceRef) -> Option<Held> {
+    pub(super) fn take_part(&mut self, trace_id: TraceId, part: TraceRef) -> Option<HeldTrace> {
         self.take_at(self.find_part(trace_id, part)?)
     }
 
-    fn take_at(&mut self, at: usize) -> Option<Held> {
+    fn take_at(&mut self, at: usize) -> Option<HeldTrace> {
         self.ids[at] = 0;
         let held = self.held.get_mut(at)?.take();
         self.empty += 1;
@@ -123,7 +124,7 @@ mod tests {
 
     /// The first trace stays, and all traces behind it are taken out.
     #[test]
-    fn places_of_traces_that_were_taken_out_do_not_pile_up() {
+    fn empty_places_do_not_accumulate() {
         let mut row = Row::default();
         row.push(held(1));
         for number in 2..10_000_u64 {

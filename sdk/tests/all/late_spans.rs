@@ -4,16 +4,16 @@
 use std::time::Duration;
 
 use astracer_samplers::Nanos;
-use astracer_sdk::{OpenTelemetrySpanExt as _, Provisional, TailSpan, TailTrace};
+use astracer_sdk::{OpenTelemetrySpanExt as _, ProvisionalMode, TailSpan, TailTrace};
 use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceState};
 use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 use opentelemetry_sdk::trace::SpanData;
 use tracing::field::Empty;
 use tracing::{Span, error, info_span, warn};
 
+use crate::late::{check_sums, dropping, names, reason, request, tail};
+use crate::late_ring::{all_leave, all_leave_but};
 use crate::support::{TIMEOUT, World, one};
-use crate::tail::{check_sums, dropping, names, reason, request, tail};
-use crate::tail_ring::{all_leave, all_leave_but};
 
 /// The number of spans missing from the root's trace, as the root reports it.
 fn cut_by(root: &SpanData) -> i64 {
@@ -191,8 +191,8 @@ fn a_root_that_ends_late_puts_its_trace_to_the_policies_again() {
 #[test]
 fn an_error_in_a_trace_whose_root_is_open_arms_its_key() {
     for is_late in [false, true] {
-        let tail = tail("error()").with_provisional(Provisional::Armed);
-        let world = dropping(tail.with_provisional_of("GET /cart", Provisional::Always));
+        let tail = tail("error()").with_provisional(ProvisionalMode::Armed);
+        let world = dropping(tail.with_provisional_of("GET /cart", ProvisionalMode::Always));
         let spans = world.run(|| {
             let long = root();
             let fails = || long.in_scope(|| info_span!("fails").in_scope(|| error!("failed")));
@@ -338,7 +338,7 @@ fn a_late_child_that_fails_brings_the_part_that_it_is_of() {
 /// A warning that no policy matches does not raise a trace's priority: a failed trace is not
 /// evicted in its favour.
 #[test]
-fn warnings_that_no_policy_wants_are_worth_no_room() {
+fn warnings_that_no_policy_wants_do_not_raise_the_rank() {
     for (policies, outlives) in [("error", true), ("error:warn()", false)] {
         let world = dropping(tail(policies).with_ring_bytes(64 << 10));
         let spans = world.run(|| {
@@ -376,7 +376,7 @@ fn fill_the_ring(world: &World) -> [Vec<Span>; 2] {
 /// A trace that will not be held needs no memory in the ring at its end, so no other trace is
 /// evicted.
 #[test]
-fn a_trace_that_goes_at_once_takes_nobody_s_room() {
+fn a_trace_given_up_at_once_evicts_no_other() {
     let tail = tail("error(traces=0.001,burst=1)").with_ring_bytes(64 << 10).with_hold(Nanos::ZERO);
     let world = dropping(tail);
     tracing::dispatcher::with_default(&world.dispatch, || {
@@ -394,7 +394,7 @@ fn a_trace_that_goes_at_once_takes_nobody_s_room() {
 /// Traces that the shutdown puts to the policies are not held, so they do not evict the traces
 /// after them.
 #[test]
-fn nobody_makes_room_at_the_shutdown() {
+fn the_shutdown_evicts_no_trace_for_another() {
     let tail = tail("error(traces=0.001,burst=1)").with_ring_bytes(64 << 10);
     let world = dropping(tail);
     tracing::dispatcher::with_default(&world.dispatch, || {

@@ -3,71 +3,71 @@
 use astracer_samplers::tail::{Rule, Severity};
 use opentelemetry::TraceId;
 
-use super::Keeper;
-use crate::record::KeptBy;
+use super::LateTraces;
+use crate::record::KeepReason;
 use crate::stats::GivenUp;
 
 /// A recorded trace that was given up.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Gone {
+pub(super) struct GivenUpTrace {
     pub(super) trace_id: TraceId,
     pub(super) reason: GivenUp,
     /// The answer of the policies; `None` if the trace was given up while it was open, before they
     /// were asked.
-    pub(super) asked: Option<Refusal>,
+    pub(super) answer: Option<Refusal>,
 }
 
 /// The first policy that wanted the trace and had no budget left, if there was one.
-pub(super) type Refusal = Option<KeptBy>;
+pub(super) type Refusal = Option<KeepReason>;
 
-/// The fate of a recorded trace whose root has ended.
+/// The status of a recorded trace whose root has ended.
 #[derive(Debug)]
-pub(super) enum Fate {
-    Kept(KeptBy),
+pub(super) enum TraceStatus {
+    Kept(KeepReason),
     Held(Severity, Refusal),
-    Gone(Gone),
+    GivenUp(GivenUpTrace),
 }
 
-impl Keeper {
+impl LateTraces {
     /// Remembers a trace that is given up, if decisions are explained.
-    pub(super) fn note_gone(&self, gone: Gone) {
+    pub(super) fn note_given_up(&self, given_up: GivenUpTrace) {
         if self.explains {
-            self.ring.note_gone(gone);
+            self.ring.note_given_up(given_up);
         }
     }
 
     /// Remembers a trace that was given up while it was open.
-    pub(crate) fn note_open_gone(&self, trace_id: TraceId, reason: GivenUp) {
-        self.note_gone(Gone { trace_id, reason, asked: None });
+    pub(crate) fn note_open_given_up(&self, trace_id: TraceId, reason: GivenUp) {
+        self.note_given_up(GivenUpTrace { trace_id, reason, answer: None });
     }
 
     /// Remembers a trace of which the ending root found no span, unless more is known about it:
     /// another part may already have been submitted to the policies.
-    pub(crate) fn note_root_gone(&self, trace_id: TraceId, reason: GivenUp) {
-        if self.explains && self.ring.fate(trace_id).is_none() {
-            self.note_open_gone(trace_id, reason);
+    pub(crate) fn note_root_given_up(&self, trace_id: TraceId, reason: GivenUp) {
+        if self.explains && self.ring.status(trace_id).is_none() {
+            self.note_open_given_up(trace_id, reason);
         }
     }
 
-    /// Explains the fate of a recorded trace, if it is one of the last.
-    pub(crate) fn fate(&self, trace_id: TraceId) -> Option<String> {
-        Some(match self.ring.fate(trace_id)? {
-            Fate::Kept(by) => self.kept(by),
-            Fate::Held(severity, refusal) => {
+    /// Explains the status of a recorded trace, if it is one of the last.
+    pub(crate) fn status(&self, trace_id: TraceId) -> Option<String> {
+        Some(match self.ring.status(trace_id)? {
+            TraceStatus::Kept(by) => self.kept(by),
+            TraceStatus::Held(severity, refusal) => {
                 let seen = if severity > Severity::Fine { ", marked for an error or warning" } else { "" };
                 let (bytes, bytes_max) = (self.ring.bytes(), self.ring.bytes_max());
                 let answer = self.answer(refusal);
                 format!("{answer}; held in the ring ({bytes} of {bytes_max} bytes used){seen}")
             }
-            Fate::Gone(Gone { reason, asked, .. }) => {
-                let answer = asked.map(|refusal| self.answer(refusal) + "; ").unwrap_or_default();
+            TraceStatus::GivenUp(GivenUpTrace { reason, answer, .. }) => {
+                let answer = answer.map(|refusal| self.answer(refusal) + "; ").unwrap_or_default();
                 format!("{answer}given up: {}", self.reason(reason))
             }
         })
     }
 
-    fn kept(&self, by: KeptBy) -> String {
-        match by.place() {
+    fn kept(&self, by: KeepReason) -> String {
+        match by.index() {
             Some(0) => "kept late by hand".to_owned(),
             Some(1) => "kept late because a caller kept its part".to_owned(),
             _ => format!("kept late by {}", self.policy(by)),
@@ -75,8 +75,8 @@ impl Keeper {
     }
 
     /// Names a policy and its budget.
-    fn policy(&self, by: KeptBy) -> String {
-        let rule = by.policy_place().and_then(|place| self.sampler.rules().nth(place));
+    fn policy(&self, by: KeepReason) -> String {
+        let rule = by.policy_index().and_then(|index| self.sampler.rules().nth(index));
         let named = |Rule { policy, budget, .. }: &Rule| match budget.to_string() {
             budget if budget.is_empty() => format!("the policy {policy}"),
             budget => format!("the policy {policy} ({budget})"),

@@ -4,22 +4,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use astracer_samplers::Nanos;
-use astracer_samplers::tail::{KeyOutcomes, Provisional};
+use astracer_samplers::tail::{KeyOutcomes, ProvisionalMode};
 use opentelemetry::TraceId;
 
 use super::Handle;
-use crate::record::KeptBy;
-use crate::tail::{Function, Keeper, News, TailTrace};
+use crate::late::{Announcement, Function, LateTraces, TailTrace};
+use crate::record::KeepReason;
 
 /// The maximum number of ids in one list of traces to keep.
 const IDS_MAX: usize = 16;
 
-/// Late keeping: see [`Builder::with_tail`](crate::Builder::with_tail). Without it, these methods
+/// # Late keeping
+///
+/// See [`Builder::with_tail`](crate::Builder::with_tail). Without it, these methods
 /// do nothing.
 impl Handle {
-    fn keeper(&self) -> Option<(&crate::core::Shared, &Keeper)> {
+    fn late(&self) -> Option<(&crate::core::Shared, &LateTraces)> {
         let shared = self.shared()?;
-        Some((shared, shared.tail()?))
+        Some((shared, shared.late()?))
     }
 
     /// Keeps the recorded parts of a trace that the sampler dropped: those held now, and those
@@ -27,8 +29,8 @@ impl Handle {
     /// [`Builder::with_trace_age_max`](crate::Builder::with_trace_age_max). Returns whether a part
     /// was held. No budget applies.
     pub fn keep(&self, trace_id: TraceId) -> bool {
-        let Some((shared, keeper)) = self.keeper() else { return false };
-        keeper.keep(trace_id, KeptBy::HAND, shared.queue())
+        let Some((shared, late)) = self.late() else { return false };
+        late.keep(trace_id, KeepReason::HAND, shared.queue())
     }
 
     /// Keeps the held traces for which the function returns true, and returns their number. The
@@ -41,8 +43,8 @@ impl Handle {
     /// up and counted as `late`. Traces that arrive after the call has begun, including the
     /// function's own, are skipped.
     pub fn keep_where(&self, wants: impl Fn(&TailTrace<'_>) -> bool + Send + Sync + 'static) -> u64 {
-        let Some((shared, keeper)) = self.keeper() else { return 0 };
-        keeper.keep_where(&(Arc::new(wants) as Function), shared.queue())
+        let Some((shared, late)) = self.late() else { return 0 };
+        late.keep_where(&(Arc::new(wants) as Function), shared.queue())
     }
 
     /// Keeps the traces that another process requests, as [`Handle::keep`] does. `ids` are ids of
@@ -52,50 +54,50 @@ impl Handle {
     /// Each request covers the parts that are held, and one part that arrives later: if two
     /// requests of a trace are still open, it has to be requested twice.
     pub fn keep_for_caller(&self, ids: &str) -> usize {
-        let Some((shared, keeper)) = self.keeper() else { return 0 };
-        let mut heard = 0;
+        let Some((shared, late)) = self.late() else { return 0 };
+        let mut accepted = 0;
         let mut ids = ids.split(',');
         for id in ids.by_ref().take(IDS_MAX) {
             let is_id = |id: &&str| id.len() == 32 && id.bytes().all(|digit| digit.is_ascii_hexdigit());
             let trace_id = Some(id.trim()).filter(is_id).and_then(|id| TraceId::from_hex(id).ok());
             match trace_id.filter(|id| *id != TraceId::INVALID) {
-                Some(trace_id) if keeper.admits_caller(shared.decider().now()) => {
-                    keeper.keep(trace_id, KeptBy::CALLER, shared.queue());
-                    heard += 1;
+                Some(trace_id) if late.admits_caller(shared.decider().now()) => {
+                    late.keep(trace_id, KeepReason::CALLER, shared.queue());
+                    accepted += 1;
                 }
                 // `admits_caller` has counted it.
                 Some(_) => {}
-                None => keeper.refuse_callers(1),
+                None => late.refuse_callers(1),
             }
         }
-        keeper.refuse_callers(ids.count() as u64);
-        heard
+        late.refuse_callers(ids.count() as u64);
+        accepted
     }
 
-    /// Returns the traces that were kept late after the first `heard` ones (0 at first), newest
+    /// Returns the traces that were kept late after the first `known` ones (0 at first), newest
     /// first, without duplicates, at most 16; and the number to pass next time. For announcing them
     /// to other processes, which call [`Handle::keep_for_caller`].
-    pub fn kept_late_after(&self, heard: u64) -> (Vec<TraceId>, u64) {
-        let News { ids, all, .. } = self.news_after(heard);
+    pub fn kept_late_after(&self, known: u64) -> (Vec<TraceId>, u64) {
+        let Announcement { ids, all, .. } = self.announcement_after(known);
         (ids, all)
     }
 
     /// As [`Handle::kept_late_after`], with the number of traces that are left out.
-    pub(crate) fn news_after(&self, heard: u64) -> News {
-        self.keeper().map(|(_, keeper)| keeper.announced_after(heard, IDS_MAX)).unwrap_or_default()
+    pub(crate) fn announcement_after(&self, known: u64) -> Announcement {
+        self.late().map(|(_, late)| late.announcement_after(known, IDS_MAX)).unwrap_or_default()
     }
 
     /// Counts traces that are not announced to another process.
     #[cfg(feature = "http")]
-    pub(crate) fn count_untold(&self, traces: u64) {
-        if let Some((_, keeper)) = self.keeper() {
-            keeper.count_untold(traces);
+    pub(crate) fn count_unannounced(&self, traces: u64) {
+        if let Some((_, late)) = self.late() {
+            late.count_unannounced(traces);
         }
     }
 
     /// Whether a trace was kept late recently: only about the last 2,000 are remembered.
     pub fn was_kept_late(&self, trace_id: TraceId) -> bool {
-        self.keeper().is_some_and(|(_, keeper)| keeper.was_kept(trace_id))
+        self.late().is_some_and(|(_, late)| late.was_kept(trace_id))
     }
 
     /// Records the dropped traces of a key for this time, at most an hour, so that its next error
@@ -110,19 +112,19 @@ impl Handle {
     }
 
     fn arm_some(&self, key: Option<&str>, time: Duration) -> bool {
-        let Some((shared, keeper)) = self.keeper() else { return false };
+        let Some((shared, late)) = self.late() else { return false };
         let time = Nanos::new(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-        keeper.sampler().arm(key, shared.decider().now(), time)
+        late.sampler().arm(key, shared.decider().now(), time)
     }
 
     /// Changes which dropped traces of a key are recorded. Returns whether the key is known.
-    pub fn set_provisional(&self, key: &str, provisional: Provisional) -> bool {
-        self.keeper().is_some_and(|(_, keeper)| keeper.sampler().set_provisional(key, provisional))
+    pub fn set_provisional(&self, key: &str, provisional: ProvisionalMode) -> bool {
+        self.late().is_some_and(|(_, late)| late.sampler().set_provisional(key, provisional))
     }
 
     /// Calls, errors and durations of all local roots since the start, including dropped ones,
     /// sorted by key. Empty unless traces are kept late.
     pub fn outcomes(&self) -> Vec<KeyOutcomes> {
-        self.keeper().map(|(_, keeper)| keeper.outcomes()).unwrap_or_default()
+        self.late().map(|(_, late)| late.outcomes()).unwrap_or_default()
     }
 }

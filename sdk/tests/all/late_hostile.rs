@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use astracer_sdk::{Handle, Provisional};
+use astracer_sdk::{Handle, ProvisionalMode};
 use tracing::field::{self, debug, display};
 use tracing::{error, info_span};
 
+use crate::late::{check_sums, dropping, names, request, requests, tail};
 use crate::support::{TIMEOUT, world};
-use crate::tail::{check_sums, dropping, names, request, requests, tail};
 
 /// The function creates several traces in one call, and sees none of them.
 #[test]
@@ -94,7 +94,7 @@ fn a_field_says_the_same_whether_its_trace_is_recorded() {
         (|span| _ = span.record("otel.status_description", "no route"), true),
     ];
     for (at, (record, is_error)) in records.into_iter().enumerate() {
-        for provisional in [Provisional::Never, Provisional::Always] {
+        for provisional in [ProvisionalMode::Never, ProvisionalMode::Always] {
             for is_below in [false, true] {
                 let world = dropping(tail("error").with_provisional(provisional));
                 world.run(|| {

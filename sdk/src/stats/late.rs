@@ -64,7 +64,7 @@ pub struct TailStats {
     /// such peer. They are those beyond the last 16 since the previous request, and those in a
     /// request that got no response although a later request already announced more. Traces that
     /// wait for the next request are not counted yet.
-    pub untold: u64,
+    pub unannounced: u64,
     /// Recorded traces whose local root is open.
     pub traces_open: u64,
     /// Traces in the ring: ended, and not kept so far.

@@ -4,14 +4,14 @@
 use astracer_samplers::Nanos;
 use astracer_samplers::tail::{Decided, Severity};
 
-use super::Keeper;
-use super::ring::{Held, LateSpan};
+use super::LateTraces;
+use super::ring::{HeldTrace, LateSpan};
 use crate::export::{Patience, Queue};
-use crate::record::{Body, Header, KeptBy, Record};
+use crate::record::{Body, Header, KeepReason, Record};
 use crate::stats::GivenUp;
 use crate::traces::{TraceRef, Traces};
 
-impl Keeper {
+impl LateTraces {
     /// Ends a span of duration `nanos` whose trace has left its slot.
     ///
     /// A trace in the ring is submitted to the policies again if the span has a higher severity, or
@@ -31,7 +31,7 @@ impl Keeper {
         let give_up_alone = |reason| {
             self.counters.give_up(reason, counted);
             if is_root {
-                self.note_root_gone(trace_id, reason);
+                self.note_root_given_up(trace_id, reason);
             }
         };
         if queue.is_closed() {
@@ -40,7 +40,7 @@ impl Keeper {
             return false;
         }
         let bytes = size_of::<Record>() + body.as_deref().map_or(0, Body::bytes);
-        let may_follow = |by: KeptBy, key| match by.policy_place() {
+        let may_follow = |by: KeepReason, key| match by.policy_index() {
             Some(policy) => self.sampler.may_follow(policy, key, bytes as u64, now),
             None => true,
         };
@@ -52,7 +52,7 @@ impl Keeper {
         }
         match late {
             LateSpan::Held(_) => self.counters.held(counted),
-            LateSpan::Out(out) => {
+            LateSpan::TakenOut(out) => {
                 let (mut held, record) = *out;
                 let is_worse = severity > held.severity;
                 held.severity = held.severity.max(severity);
@@ -68,7 +68,7 @@ impl Keeper {
             }
             LateSpan::Cut(_) => self.counters.give_up(GivenUp::Cut, counted),
             LateSpan::Refused(_) => self.counters.give_up(GivenUp::Refused, counted),
-            LateSpan::Gone => give_up_alone(GivenUp::Late),
+            LateSpan::GivenUp => give_up_alone(GivenUp::Late),
             LateSpan::Kept(_, kept) => {
                 let (header, record) = *kept;
                 queue.wait_for_space();
@@ -80,9 +80,10 @@ impl Keeper {
 
     /// Adds a late span to its trace, which was taken out of the ring. Evicts traces of lower value
     /// if necessary; if that is not enough, the span is cut.
-    fn join(&self, held: &mut Held, record: Record, body: Option<&mut Body>, traces: &Traces) {
+    fn join(&self, held: &mut HeldTrace, record: Record, body: Option<&mut Body>, traces: &Traces) {
         let (counted, bytes, severity) = (record.counted(), held.bytes_with(body.as_deref()), held.severity);
-        if held.is_full(self.limits(), &record) || !self.grow(&mut held.room, bytes, severity, traces) {
+        if held.is_full(self.limits(), &record) || !self.grow(&mut held.reservation, bytes, severity, traces)
+        {
             held.cut();
             return self.counters.give_up(GivenUp::Cut, counted);
         }
@@ -92,15 +93,15 @@ impl Keeper {
 
     /// Submits a trace that was taken out of the ring to the policies, and puts it back if none
     /// keeps it.
-    fn decide_again(&self, mut held: Held, now: Nanos, queue: &Queue) {
+    fn decide_again(&self, mut held: HeldTrace, now: Nanos, queue: &Queue) {
         match self.decide(&held, now, true) {
             Decided::Kept(place) => {
                 self.counters.not_held(held.counted);
-                self.export(held, KeptBy::policy(place), (queue, Patience::Full));
+                self.export(held, KeepReason::policy(place), (queue, Patience::Full));
             }
             decided => {
                 if let Decided::Refused(place) = decided {
-                    held.refused_by = Some(KeptBy::policy(place));
+                    held.refused_by = Some(KeepReason::policy(place));
                 }
                 self.put_back(held, queue);
             }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use astracer_sdk::{DroppedSpans, Handle, OpenTelemetrySpanExt as _, Provisional, Start, Tail};
+use astracer_sdk::{DroppedSpans, Handle, OpenTelemetrySpanExt as _, ProvisionalMode, Start, Tail};
 use opentelemetry::propagation::TextMapPropagator as _;
 use opentelemetry::trace::TraceContextExt as _;
 use opentelemetry::{Context, TraceId};
@@ -14,7 +14,7 @@ use tracing::{Level, error, event, info_span, warn};
 use crate::support::{TIMEOUT, World, one, world};
 
 pub(crate) fn tail(policies: &str) -> Tail {
-    policies.parse::<Tail>().unwrap().with_provisional(Provisional::Always)
+    policies.parse::<Tail>().unwrap().with_provisional(ProvisionalMode::Always)
 }
 
 /// A world whose sampler drops everything.
@@ -137,9 +137,9 @@ fn sent(world: &World, parent: Option<&str>) -> Vec<HashMap<String, String>> {
 }
 
 #[test]
-fn nobody_else_is_told_that_a_trace_is_recorded() {
+fn a_recorded_trace_is_propagated_as_dropped() {
     for parent in [None, Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")] {
-        for provisional in [Provisional::Never, Provisional::Always] {
+        for provisional in [ProvisionalMode::Never, ProvisionalMode::Always] {
             let world = dropping(tail("error").with_provisional(provisional));
             for headers in sent(&world, parent) {
                 let traceparent = &headers["traceparent"];
@@ -242,10 +242,10 @@ fn errors_of_every_kind_are_seen() {
     ];
     for (case, run) in cases {
         // If the trace is recorded, it is kept. Otherwise the error is seen, and counted as missed.
-        for provisional in [Provisional::Always, Provisional::Never] {
+        for provisional in [ProvisionalMode::Always, ProvisionalMode::Never] {
             let world = dropping(tail("error").with_provisional(provisional));
             let spans = world.run(run);
-            let is_recorded = provisional == Provisional::Always;
+            let is_recorded = provisional == ProvisionalMode::Always;
             assert_eq!(!spans.is_empty(), is_recorded, "{case}");
             let outcomes = &world.handle.outcomes()[0];
             let missed = u64::from(!is_recorded);
@@ -298,7 +298,7 @@ fn warnings_and_attributes_and_shapes_and_durations_are_reasons() {
 /// Dropped, kept and recorded roots are counted exactly.
 #[test]
 fn every_root_is_counted_by_its_key() {
-    for provisional in [Provisional::Never, Provisional::Always] {
+    for provisional in [ProvisionalMode::Never, ProvisionalMode::Always] {
         let world = world(|builder| {
             let builder = builder.with_sampler("ratio:0.3".parse().unwrap());
             builder.with_tail(tail("error()").with_provisional(provisional))
@@ -320,7 +320,7 @@ fn every_root_is_counted_by_its_key() {
         assert_eq!(outcomes[0].durations.sum_seconds(), 0.8);
         assert_eq!(outcomes[1].durations.sum_seconds(), 3.0);
         let missed = outcomes[0].missed_errors;
-        assert_eq!(missed > 0, provisional == Provisional::Never, "{missed}");
+        assert_eq!(missed > 0, provisional == ProvisionalMode::Never, "{missed}");
         check_sums(&world.handle);
     }
 }
@@ -439,7 +439,7 @@ fn an_old_trace_does_not_wait_for_its_root() {
 
 #[test]
 fn armed_keys_are_recorded_and_others_cost_what_they_did() {
-    let world = dropping(tail("error").with_provisional(Provisional::Armed));
+    let world = dropping(tail("error").with_provisional(ProvisionalMode::Armed));
     let recorded = || world.handle.stats().traces_made;
     tracing::dispatcher::with_default(&world.dispatch, || {
         requests(500, false);

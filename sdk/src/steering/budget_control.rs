@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use astracer_samplers::{Budget, Config, Controller, Nanos};
 
-/// Bytes handed to the exporter since the last [`Spent::take`], as OTLP protobuf.
+/// Bytes handed to the exporter since the last [`ExportedBytes::take`], as OTLP protobuf.
 ///
 /// Relaxed: the counter guards no other data, and the swap in `take` loses no bytes.
 #[derive(Debug, Default)]
-pub(crate) struct Spent(AtomicU64);
+pub(crate) struct ExportedBytes(AtomicU64);
 
-impl Spent {
+impl ExportedBytes {
     pub(crate) fn add(&self, bytes: u64) {
         self.0.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -24,7 +24,7 @@ impl Spent {
 /// The state of the export queue at the end of an interval. Batches are numbered in the order in
 /// which they were queued.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Flow {
+pub(crate) struct QueueProgress {
     /// The lowest number that is not exported yet; `u64::MAX` if all are.
     pub(crate) outstanding: u64,
     /// The number for the next batch.
@@ -33,17 +33,17 @@ pub(crate) struct Flow {
     pub(crate) shed: u64,
 }
 
-impl Flow {
+impl QueueProgress {
     /// Whether the exporter may have received less since `before` than was kept: spans were shed,
     /// or a batch that waited then still waits.
-    fn is_held_up(&self, before: &Flow) -> bool {
+    fn is_held_up(&self, before: &QueueProgress) -> bool {
         self.shed != before.shed || self.outstanding < before.next
     }
 }
 
 /// A budget with its state.
 #[derive(Debug)]
-pub(crate) struct Spending {
+pub(crate) struct BudgetControl {
     /// `None` after a parameters file without a budget took effect, if the code sets none either.
     controller: Option<Controller>,
     /// The budget set in code, which applies if a parameters file has none.
@@ -51,23 +51,30 @@ pub(crate) struct Spending {
     own: Option<Budget>,
     /// The sampler's config, not scaled.
     tuned: Config,
-    spent: Arc<Spent>,
+    exported_bytes: Arc<ExportedBytes>,
     /// The start of this interval; `None` if the next call starts one.
     since: Option<Nanos>,
     /// The state of the queue at the start of the interval.
-    flow: Flow,
+    progress: QueueProgress,
 }
 
-impl Spending {
+impl BudgetControl {
     /// Starts with a budget; `own` is the one set in code.
     pub(crate) fn new((budget, own): (Budget, Option<Budget>), tuned: Config, now: Nanos) -> Self {
         let controller = Some(Controller::new(budget));
-        Spending { controller, own, tuned, spent: Arc::default(), since: Some(now), flow: Flow::default() }
+        BudgetControl {
+            controller,
+            own,
+            tuned,
+            exported_bytes: Arc::default(),
+            since: Some(now),
+            progress: QueueProgress::default(),
+        }
     }
 
     /// The counter to which the exporter's side adds.
-    pub(crate) fn spent(&self) -> Arc<Spent> {
-        Arc::clone(&self.spent)
+    pub(crate) fn exported_bytes(&self) -> Arc<ExportedBytes> {
+        Arc::clone(&self.exported_bytes)
     }
 
     pub(super) fn factor(&self) -> Option<f64> {
@@ -103,12 +110,16 @@ impl Spending {
     /// The factor does not change while it scales nothing: bytes that do not depend on it would
     /// drive it to a limit. Nor does it rise while earlier kept spans still wait or are shed: an
     /// exporter that waits for its server receives few bytes, however many spans are kept.
-    pub(super) fn interval_over(&mut self, now: Nanos, flow: impl FnOnce() -> Flow) -> Option<Config> {
+    pub(super) fn interval_over(
+        &mut self,
+        now: Nanos,
+        progress: impl FnOnce() -> QueueProgress,
+    ) -> Option<Config> {
         let controller = self.controller.as_mut()?;
         let Some(since) = self.since else {
             self.since = Some(now);
-            self.flow = flow();
-            self.spent.take();
+            self.progress = progress();
+            self.exported_bytes.take();
             return None;
         };
         let passed = now.saturating_sub(since);
@@ -116,9 +127,9 @@ impl Spending {
             return None;
         }
         self.since = Some(now);
-        let flow = flow();
-        let is_held_up = flow.is_held_up(&std::mem::replace(&mut self.flow, flow));
-        let (before, bytes) = (controller.factor(), self.spent.take() as f64);
+        let progress = progress();
+        let is_held_up = progress.is_held_up(&std::mem::replace(&mut self.progress, progress));
+        let (before, bytes) = (controller.factor(), self.exported_bytes.take() as f64);
         let secs = passed.get() as f64 / 1e9;
         controller.config(&self.tuned)?;
         if is_held_up && bytes <= controller.budget().bytes_per_second() * secs {
@@ -139,62 +150,70 @@ mod tests {
     fn the_factor_follows_the_bytes_of_each_interval() {
         let budget = Budget::new(100.0).unwrap().with_interval(Nanos::from_secs(10));
         let config: Config = "ratio:0.4".parse().unwrap();
-        let mut spending = Spending::new((budget, None), config, Nanos::from_secs(5));
-        let spent = spending.spent();
-        let after = |spending: &mut Spending, secs: u64| {
-            spending.interval_over(Nanos::from_secs(secs), Flow::default).map(|config| config.to_string())
+        let mut budget_control = BudgetControl::new((budget, None), config, Nanos::from_secs(5));
+        let exported_bytes = budget_control.exported_bytes();
+        let after = |budget_control: &mut BudgetControl, secs: u64| {
+            budget_control
+                .interval_over(Nanos::from_secs(secs), QueueProgress::default)
+                .map(|config| config.to_string())
         };
-        spent.add(3_000);
-        assert_eq!(after(&mut spending, 14), None, "the interval is not over");
-        assert_eq!(after(&mut spending, 15).as_deref(), Some("ratio:0.2"));
-        assert_eq!(after(&mut spending, 16), None);
-        spent.add(1_500);
+        exported_bytes.add(3_000);
+        assert_eq!(after(&mut budget_control, 14), None, "the interval is not over");
+        assert_eq!(after(&mut budget_control, 15).as_deref(), Some("ratio:0.2"));
+        assert_eq!(after(&mut budget_control, 16), None);
+        exported_bytes.add(1_500);
         // Over 15 seconds.
-        assert_eq!(after(&mut spending, 30), None, "exactly on target");
-        assert_eq!(after(&mut spending, 40).as_deref(), Some("ratio:0.4"));
+        assert_eq!(after(&mut budget_control, 30), None, "exactly on target");
+        assert_eq!(after(&mut budget_control, 40).as_deref(), Some("ratio:0.4"));
         let other: Config = "ratio:0.1".parse().unwrap();
-        spent.add(4_000);
-        assert_eq!(after(&mut spending, 50).as_deref(), Some("ratio:0.2"));
-        assert_eq!(spending.tune(&other).map(|config| config.to_string()).as_deref(), Some("ratio:0.05"));
-        assert_eq!((&spending.tuned, spending.factor()), (&other, Some(0.5)));
-        assert_eq!(spending.tune(&Config::Always), None);
+        exported_bytes.add(4_000);
+        assert_eq!(after(&mut budget_control, 50).as_deref(), Some("ratio:0.2"));
+        assert_eq!(
+            budget_control.tune(&other).map(|config| config.to_string()).as_deref(),
+            Some("ratio:0.05")
+        );
+        assert_eq!((&budget_control.tuned, budget_control.factor()), (&other, Some(0.5)));
+        assert_eq!(budget_control.tune(&Config::Always), None);
     }
 
-    fn spending_of(text: &str) -> Spending {
+    fn budget_control_of(text: &str) -> BudgetControl {
         let budget = Budget::new(100.0).unwrap().with_interval(Nanos::from_secs(10));
-        Spending::new((budget, None), text.parse().unwrap(), Nanos::from_secs(5))
+        BudgetControl::new((budget, None), text.parse().unwrap(), Nanos::from_secs(5))
     }
 
     /// The bytes of a sampler that no factor scales tell nothing about the probabilities of the
     /// sampler before it or after it.
     #[test]
-    fn the_factor_rests_while_there_is_nothing_to_scale() {
+    fn the_factor_stays_while_there_is_nothing_to_scale() {
         let ratio: Config = "ratio:0.4".parse().unwrap();
         for (other, bytes) in [(Config::Never, 0), (Config::Always, 1_000_000)] {
-            let mut spending = spending_of("ratio:0.4");
-            assert_eq!(spending.tune(&other), None);
+            let mut budget_control = budget_control_of("ratio:0.4");
+            assert_eq!(budget_control.tune(&other), None);
             for second in 6..106 {
-                spending.spent().add(bytes);
-                assert_eq!(spending.interval_over(Nanos::from_secs(second), Flow::default), None);
-            }
-            assert_eq!(spending.factor(), Some(1.0), "{other}");
-            // In the middle of an interval, to which those bytes do not belong.
-            spending.spent().add(bytes);
-            assert_eq!(spending.tune(&ratio), Some(ratio.clone()));
-            for second in 106..116 {
-                spending.spent().add(100);
+                budget_control.exported_bytes().add(bytes);
                 assert_eq!(
-                    spending.interval_over(Nanos::from_secs(second), Flow::default),
+                    budget_control.interval_over(Nanos::from_secs(second), QueueProgress::default),
+                    None
+                );
+            }
+            assert_eq!(budget_control.factor(), Some(1.0), "{other}");
+            // In the middle of an interval, to which those bytes do not belong.
+            budget_control.exported_bytes().add(bytes);
+            assert_eq!(budget_control.tune(&ratio), Some(ratio.clone()));
+            for second in 106..116 {
+                budget_control.exported_bytes().add(100);
+                assert_eq!(
+                    budget_control.interval_over(Nanos::from_secs(second), QueueProgress::default),
                     None,
                     "{other} at {second}"
                 );
             }
-            spending.spent().add(100);
-            assert_eq!(spending.interval_over(Nanos::from_secs(116), Flow::default), None);
-            assert_eq!(spending.factor(), Some(1.0), "{other}");
-            spending.spent().add(2_000);
-            assert!(spending.interval_over(Nanos::from_secs(126), Flow::default).is_some());
-            assert_eq!(spending.factor(), Some(0.5), "{other}");
+            budget_control.exported_bytes().add(100);
+            assert_eq!(budget_control.interval_over(Nanos::from_secs(116), QueueProgress::default), None);
+            assert_eq!(budget_control.factor(), Some(1.0), "{other}");
+            budget_control.exported_bytes().add(2_000);
+            assert!(budget_control.interval_over(Nanos::from_secs(126), QueueProgress::default).is_some());
+            assert_eq!(budget_control.factor(), Some(0.5), "{other}");
         }
     }
 
@@ -202,8 +221,8 @@ mod tests {
     /// exported, few bytes mean nothing.
     #[test]
     fn the_factor_does_not_rise_while_spans_wait_or_are_shed() {
-        let mut spending = spending_of("ratio:0.4");
-        for (second, flow, bytes, factor) in [
+        let mut budget_control = budget_control_of("ratio:0.4");
+        for (second, progress, bytes, factor) in [
             (15, (u64::MAX, 0, 0), 2_000, 0.5),
             (25, (2, 5, 0), 500, 1.0),
             (35, (4, 9, 0), 500, 1.0),
@@ -213,28 +232,32 @@ mod tests {
             (75, (32, 32, 7), 2_000, 0.5),
             (85, (u64::MAX, 32, 7), 500, 1.0),
         ] {
-            let (outstanding, next, shed) = flow;
-            spending.spent().add(bytes);
-            let _ = spending.interval_over(Nanos::from_secs(second), || Flow { outstanding, next, shed });
-            assert_eq!(spending.factor(), Some(factor), "{second} s");
+            let (outstanding, next, shed) = progress;
+            budget_control.exported_bytes().add(bytes);
+            let _ = budget_control.interval_over(Nanos::from_secs(second), || QueueProgress {
+                outstanding,
+                next,
+                shed,
+            });
+            assert_eq!(budget_control.factor(), Some(factor), "{second} s");
         }
     }
 
     #[test]
     #[cfg(feature = "parameters")]
     fn a_budget_that_comes_back_begins_with_an_interval_of_its_own() {
-        let mut spending = spending_of("ratio:0.4");
-        let budget = spending.controller.as_ref().map(|controller| controller.budget().clone());
-        spending.set_budget(None);
-        spending.spent().add(1_000_000);
-        assert_eq!(spending.interval_over(Nanos::from_secs(100), Flow::default), None);
-        spending.set_budget(budget.clone());
-        assert_eq!(spending.interval_over(Nanos::from_secs(101), Flow::default), None);
-        assert_eq!(spending.factor(), Some(1.0));
+        let mut budget_control = budget_control_of("ratio:0.4");
+        let budget = budget_control.controller.as_ref().map(|controller| controller.budget().clone());
+        budget_control.set_budget(None);
+        budget_control.exported_bytes().add(1_000_000);
+        assert_eq!(budget_control.interval_over(Nanos::from_secs(100), QueueProgress::default), None);
+        budget_control.set_budget(budget.clone());
+        assert_eq!(budget_control.interval_over(Nanos::from_secs(101), QueueProgress::default), None);
+        assert_eq!(budget_control.factor(), Some(1.0));
         // Another budget continues in the running interval.
-        spending.set_budget(budget);
-        spending.spent().add(2_000);
-        assert!(spending.interval_over(Nanos::from_secs(111), Flow::default).is_some());
-        assert_eq!(spending.factor(), Some(0.5));
+        budget_control.set_budget(budget);
+        budget_control.exported_bytes().add(2_000);
+        assert!(budget_control.interval_over(Nanos::from_secs(111), QueueProgress::default).is_some());
+        assert_eq!(budget_control.factor(), Some(0.5));
     }
 }

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use astracer_sdk::{Handle, Key, OpenTelemetrySpanExt as _, Start, Tail, WhenFull};
+use astracer_sdk::{Handle, Key, OpenTelemetrySpanExt as _, Start, Tail, WhenQueueFull};
 use opentelemetry::trace::Status;
 use tracing::{Span, error, info_span};
 
+use crate::late::{check_sums, dropping, names, reason, request, requests, tail};
 use crate::support::{TIMEOUT, one, world};
-use crate::tail::{check_sums, dropping, names, reason, request, requests, tail};
 
 /// All errors are kept while their rate is within the budget, whatever the head sampler does.
 #[test]
@@ -198,7 +198,7 @@ fn a_huge_trace_is_cut_and_says_so() {
 /// The ring may be larger than the queue, so a trace is cut to what the queue can hold.
 #[test]
 fn a_trace_that_is_kept_fits_into_the_queue() {
-    for when_full in [WhenFull::ShedNewest, WhenFull::ShedOldest] {
+    for when_full in [WhenQueueFull::ShedNewest, WhenQueueFull::ShedOldest] {
         let world = world(|builder| {
             let builder = builder.with_sampler("never".parse().unwrap()).with_queue_bytes_max(1 << 20);
             let builder =

@@ -13,8 +13,8 @@ use tracing::{Event, Level, Subscriber, info_span};
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::{Layer, Registry};
 
+use crate::late::{requests, tail};
 use crate::support::{Collector, TIMEOUT};
-use crate::tail::{requests, tail};
 
 /// Set in the other process to the name of its task.
 const VARIABLE: &str = "ASTRACER_TEST_WARNINGS";
@@ -54,12 +54,12 @@ impl<S: Subscriber> Layer<S> for AtHome {
 /// The other process's part. Does nothing in an ordinary run.
 #[test]
 fn process() {
-    let heard = match std::env::var(VARIABLE).as_deref() {
+    let received = match std::env::var(VARIABLE).as_deref() {
         Ok("warnings") => warn(),
         Ok("panics") => panic_at_warnings(),
         _ => return,
     };
-    println!("HEARD {heard:?}");
+    println!("HEARD {received:?}");
 }
 
 fn builder() -> Builder {
@@ -85,7 +85,7 @@ fn panic_at_warnings() -> Vec<String> {
         astracer.sampler.should_sample(None, 1u128.into(), "elsewhere", &SpanKind::Server, &[], &[]);
     assert_eq!(is_kept.decision, SamplingDecision::Drop);
     std::fs::write(&path, "version = 3\n[ratio]\nprobability = 2.0\n").unwrap();
-    for heard in 1.. {
+    for received in 1.. {
         // The warnings come from the exporter's thread and from the thread that watches the file,
         // at different times.
         requests(1, true);
@@ -93,7 +93,7 @@ fn panic_at_warnings() -> Vec<String> {
         if warnings.0.lock().unwrap().len() == 3 {
             break;
         }
-        assert!(heard < 10_000, "{warnings:?}");
+        assert!(received < 10_000, "{warnings:?}");
         std::thread::sleep(Duration::from_millis(5));
     }
     std::fs::write(&path, "version = 3\n[always]\n").unwrap();
@@ -129,9 +129,9 @@ fn warn() -> Vec<String> {
     look()
 }
 
-fn heard(what: &str) -> String {
+fn received(what: &str) -> String {
     let out = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "tail_warnings::process", "--nocapture"])
+        .args(["--exact", "late_warnings::process", "--nocapture"])
         .env(VARIABLE, what)
         .output()
         .unwrap();
@@ -142,16 +142,16 @@ fn heard(what: &str) -> String {
 
 #[test]
 fn a_service_is_warned_once_that_a_policy_was_switched_off() {
-    let heard = heard("warnings");
-    assert_eq!(heard.matches("switched off a policy").count(), 1, "{heard}");
-    assert!(heard.contains("policy=\\\"panics\\\" panics=16 slow=0"), "{heard}");
+    let received = received("warnings");
+    assert_eq!(received.matches("switched off a policy").count(), 1, "{received}");
+    assert!(received.contains("policy=\\\"panics\\\" panics=16 slow=0"), "{received}");
 }
 
 /// If a subscriber panics on the SDK's threads, the warnings are lost, but the threads continue.
 #[test]
 fn a_service_that_panics_at_warnings_is_traced_all_the_same() {
-    let heard = heard("panics");
+    let received = received("panics");
     for expected in ["switched off a policy", "another SDK records", "astracer.toml"] {
-        assert_eq!(heard.matches(expected).count(), 1, "{expected}: {heard}");
+        assert_eq!(received.matches(expected).count(), 1, "{expected}: {received}");
     }
 }

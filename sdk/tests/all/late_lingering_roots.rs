@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tracing::{Span, error, info_span};
 
+use crate::late::{check_sums, request, requests, tail};
 use crate::support::{World, world};
-use crate::tail::{check_sums, request, requests, tail};
 
 /// A world whose traces wait for their roots however long these take.
 fn dropping(policies: &str) -> World {
