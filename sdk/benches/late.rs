@@ -15,6 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 use astracer_samplers::Nanos;
 use astracer_samplers::tail::{Ended, Limits, TailSampler};
 use astracer_sdk::{Astracer, Clock, DroppedSpans, ManualClock, ProvisionalMode, Stats, Tail};
+use astracer_testing::SplitMix;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tracing::{Dispatch, error, info_span};
@@ -34,25 +35,9 @@ fn main() {
     }
 }
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn unit(&mut self) -> f64 {
-        ((self.next() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
-    }
-
-    /// The time to the next event of a Poisson process of this rate a second.
-    fn wait(&mut self, rate: f64) -> f64 {
-        -self.unit().ln() / rate
-    }
+/// The time to the next event of a Poisson process of this rate a second.
+fn wait(random: &mut SplitMix, rate: f64) -> f64 {
+    -(1.0 - random.unit()).ln() / rate
 }
 
 /// Counts root spans, and those with an error below them, by how they were kept.
@@ -123,7 +108,7 @@ fn kept() {
     for provisional in [ProvisionalMode::Always, ProvisionalMode::Armed, ProvisionalMode::Never] {
         let tail: Tail = "error".parse().expect("a policy");
         let world = world("ratio:0.01", tail.with_provisional(provisional));
-        let mut random = Random(18);
+        let mut random = SplitMix::new(18);
         let mut fails = vec![false; 1_000_000];
         let mut left = 1_000;
         while left > 0 {
@@ -161,8 +146,8 @@ fn armed() {
         // Each error begins an outage of 30 s in which one call in ten fails, in the last row.
         let tail: Tail = "error()".parse().expect("a policy");
         let world = world("never", tail);
-        let mut random = Random(7);
-        let (mut next, mut outage_until, mut now) = (random.wait(rate), 0.0, 0.0);
+        let mut random = SplitMix::new(7);
+        let (mut next, mut outage_until, mut now) = (wait(&mut random, rate), 0.0, 0.0);
         tracing::dispatcher::with_default(&world.dispatch, || {
             for _ in 0..2_000_000 {
                 world.clock.advance(Duration::from_millis(10));
@@ -171,7 +156,7 @@ fn armed() {
                 if now >= next {
                     fails = true;
                     outage_until = now + 30.0;
-                    next = if outages { outage_until } else { now } + random.wait(rate);
+                    next = if outages { outage_until } else { now } + wait(&mut random, rate);
                 }
                 request(0, fails);
             }
@@ -196,8 +181,9 @@ fn count() {
     println!("{:<28} key(), count(), both", "policies");
     for policies in ["error", "error,slow:500ms,slow:p99"] {
         let sampler = TailSampler::new(&policies.parse().expect("policies"), Limits::default());
-        let mut random = Random(3);
-        let durations: Vec<Nanos> = (0..4_096).map(|_| Nanos::new((random.wait(1.0) * 2e6) as u64)).collect();
+        let mut random = SplitMix::new(3);
+        let durations: Vec<Nanos> =
+            (0..4_096).map(|_| Nanos::new((wait(&mut random, 1.0) * 2e6) as u64)).collect();
         let mut now = Nanos::from_secs(1);
         let mut columns = [const { Vec::new() }; 2];
         for _ in 0..15 {

@@ -126,7 +126,7 @@ pub struct Explanation {
     pub threshold: Option<u64>,
     /// The probability that the threshold stands for.
     pub probability: Option<f64>,
-    /// What became of a trace that was recorded although it was dropped: see
+    /// The result of late keeping for a trace that was dropped but recorded: see
     /// [`Builder::with_tail`](crate::Builder::with_tail).
     pub late: Option<String>,
     /// The key's calls and the kept ones among them, up to the time of the query; `None` if the key

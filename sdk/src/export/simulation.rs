@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use astracer_samplers::Threshold;
+use astracer_testing::SplitMix;
 use opentelemetry::{SpanId, TraceFlags, TraceId};
 
 use super::queue::{Queue, Taken, Work};
@@ -16,19 +17,6 @@ use crate::settings::{Bounds, Settings, WhenQueueFull};
 use crate::stats::{Counted, Counters, Loss};
 use crate::test_callsite::METADATA;
 use crate::trace_state::State;
-
-/// SplitMix64 (Steele, Lea and Flood, 2014).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-}
 
 struct World {
     queue: Queue,
@@ -191,7 +179,7 @@ fn every_span_is_exported_lost_or_waits_after_every_step() {
     for seed in 0..16 {
         let when_full = POLICIES[seed as usize % POLICIES.len()];
         println!("seed {seed} {when_full:?}");
-        let mut random = Random(seed);
+        let mut random = SplitMix::new(seed);
         let mut world = World::new(|bounds| {
             bounds.when_full = when_full;
             bounds.queue_bytes = 40_000;

@@ -19,34 +19,11 @@ use std::time::Duration;
 
 use astracer_samplers::Nanos;
 use astracer_sdk::{ContextMode, DroppedSpans, ProvisionalMode, Start, Tail};
+use astracer_testing::{SplitMix, number, size};
 
 use self::checks::{KeptAt, check_budgets, check_calls, check_exported, check_law};
 use self::service::service;
 use crate::support::TIMEOUT;
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-
-    fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
-
-    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len())]
-    }
-}
 
 /// The budget of each policy as text, and its limits as (per second, burst): traces, bytes, and
 /// traces of one key.
@@ -107,7 +84,7 @@ struct Setup {
 }
 
 impl Setup {
-    fn of(random: &mut Random) -> Self {
+    fn of(random: &mut SplitMix) -> Self {
         let rounds = 12;
         Setup {
             dropped: random.one_of(&[DroppedSpans::Visible, DroppedSpans::Disabled]),
@@ -126,10 +103,10 @@ impl Setup {
             holds: !random.one_in(3),
             ages: random.one_in(4),
             sets_back: random.one_in(4),
-            shutdown: random.one_in(4).then(|| random.below(rounds)),
-            threads: 1 + random.below(4),
+            shutdown: random.one_in(4).then(|| random.index(rounds)),
+            threads: 1 + random.index(4),
             rounds,
-            steps: 20 + random.below(60),
+            steps: 20 + random.index(60),
         }
     }
 
@@ -150,7 +127,7 @@ impl Setup {
 fn run(setup: Setup, seed: u64) -> Result<(), String> {
     let (service, checker) = service(setup);
     let (begin, end) = (Barrier::new(setup.threads + 1), Barrier::new(setup.threads + 1));
-    let mut random = Random(seed ^ 0xc10c);
+    let mut random = SplitMix::new(seed ^ 0xc10c);
     let mut laws = Vec::new();
     let mut kept: Vec<KeptAt> = Vec::new();
     std::thread::scope(|scope| {
@@ -158,7 +135,7 @@ fn run(setup: Setup, seed: u64) -> Result<(), String> {
             let (service, begin, end) = (&service, &begin, &end);
             scope.spawn(move || {
                 tracing::dispatcher::with_default(&service.dispatch, || {
-                    let (mut random, mut own) = (Random(seed ^ (thread + 1) << 40), Vec::new());
+                    let (mut random, mut own) = (SplitMix::new(seed ^ (thread + 1) << 40), Vec::new());
                     for round in 0..setup.rounds {
                         begin.wait();
                         for _ in 0..setup.steps {
@@ -210,18 +187,17 @@ fn run(setup: Setup, seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-fn number(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name} is '{text}', which is not a number")))
-}
-
 #[test]
 fn random_programs_of_threads_agree_with_the_model() {
     let first = number("ASTRACER_SEED").or_else(|| number("ASTRACER_FIRST"));
-    let count = number("ASTRACER_SESSIONS").unwrap_or(if number("ASTRACER_SEED").is_some() { 1 } else { 60 });
+    let count = number("ASTRACER_SESSIONS").unwrap_or(if number("ASTRACER_SEED").is_some() {
+        1
+    } else {
+        size(20, 60)
+    });
     let first = first.unwrap_or(0);
     for seed in first..first + count {
-        let setup = Setup::of(&mut Random(seed));
+        let setup = Setup::of(&mut SplitMix::new(seed));
         if let Err(error) = run(setup, seed) {
             panic!("ASTRACER_SEED={seed}: {setup:?}\n{error}");
         }

@@ -23,10 +23,11 @@ mod world;
 use std::time::{Duration, Instant, SystemTime};
 
 use astracer_sdk::{ContextMode, DroppedSpans, ProvisionalMode, Start, Stats};
+use astracer_testing::{SplitMix, number, size};
 
 use self::compare::{Cramped, Names, Times};
 use self::driver::Driver;
-use self::program::{Random, Shape, Step, generate, shrink};
+use self::program::{Shape, Step, generate, shrink};
 use self::rules::Kind;
 use self::setup::{ByteBounds, Filter, LatePolicy, LateSetup, Setup, Waiting};
 use self::stress::Load;
@@ -94,19 +95,19 @@ struct Session {
 }
 
 fn session(pair: Pair, seed: u64) -> Session {
-    let mut random = Random::new(seed);
+    let mut random = SplitMix::new(seed);
     let mut setup = Setup {
         dropped_spans: DroppedSpans::Visible,
-        context: MODES[random.below(3)],
+        context: MODES[random.index(3)],
         start: if pair.is_ours() && seed >= AT_ONCE { Start::AtOnce } else { Start::WhenUsed },
         bridge: random.one_in(4),
-        keep_every: [0, 1, 2, 2, 2, 3][random.below(6)],
+        keep_every: [0, 1, 2, 2, 2, 3][random.index(6)],
         subscribers: if random.one_in(4) { 2 } else { 1 },
-        filter: [Filter::None, Filter::None, Filter::OnLayer, Filter::Beside][random.below(4)],
+        filter: [Filter::None, Filter::None, Filter::OnLayer, Filter::Beside][random.index(4)],
         waiting: Waiting {
-            open_traces: [16_384, 16_384, 1, 0][random.below(4)],
-            spans_per_trace: [1_024, 1_024, 2, 1][random.below(4)],
-            trace_age: [Duration::from_secs(30), Duration::ZERO][random.below(2)],
+            open_traces: [16_384, 16_384, 1, 0][random.index(4)],
+            spans_per_trace: [1_024, 1_024, 2, 1][random.index(4)],
+            trace_age: [Duration::from_secs(30), Duration::ZERO][random.index(2)],
         },
         room: None,
         late: None,
@@ -125,8 +126,8 @@ fn session(pair: Pair, seed: u64) -> Session {
             // order of decisions agrees only if everything is kept.
             setup.keep_every = 1;
             setup.room = Some(ByteBounds {
-                open_bytes: [0, 1, 2, 3][random.below(4)] * 6_144 + random.below(2_000),
-                queue_bytes: [32 << 20, 32 << 20, 4_096, 0][random.below(4)],
+                open_bytes: [0, 1, 2, 3][random.index(4)] * 6_144 + random.index(2_000),
+                queue_bytes: [32 << 20, 32 << 20, 4_096, 0][random.index(4)],
             });
         }
         Pair::LateCramped => {}
@@ -144,14 +145,14 @@ fn session(pair: Pair, seed: u64) -> Session {
             setup.waiting =
                 Waiting { open_traces: 16_384, trace_age: Duration::from_secs(30), ..setup.waiting };
             Some(LateSetup {
-                provisional: PROVISIONAL[random.below(3)],
+                provisional: PROVISIONAL[random.index(3)],
                 ..late_setup(&mut random, !pair.is_subscriber())
             })
         }
         Pair::LateCramped => {
-            let steps = [None, Some(5), Some(40)][random.below(3)];
+            let steps = [None, Some(5), Some(40)][random.index(3)];
             // A trace takes at least about 500 bytes.
-            let ring_bytes = [0, 1, 2, 3][random.below(4)] * 1_500 + random.below(1_000);
+            let ring_bytes = [0, 1, 2, 3][random.index(4)] * 1_500 + random.index(1_000);
             Some(LateSetup { steps, ring_bytes, ..late_setup(&mut random, true) })
         }
         _ => None,
@@ -196,11 +197,11 @@ const POLICIES: [&[LatePolicy]; 6] =
 const TIMELESS: [&[LatePolicy]; 6] =
     [&[ERROR], &[ODD, ERROR], &[TEXT, ERROR], &[MANY], &[FEW_ERRORS, ODD], &[FEW_TEXTS, ERROR]];
 
-fn late_setup(random: &mut Random, is_timed: bool) -> LateSetup {
+fn late_setup(random: &mut SplitMix, is_timed: bool) -> LateSetup {
     let policies = if is_timed { POLICIES } else { TIMELESS };
     LateSetup {
         provisional: ProvisionalMode::Always,
-        policies: policies[random.below(policies.len())],
+        policies: policies[random.index(policies.len())],
         holds: !random.one_in(3),
         steps: None,
         ring_bytes: 256 << 20,
@@ -284,11 +285,6 @@ fn run(pair: Pair, seed: u64) {
     let drawn: Vec<String> = smallest.iter().map(ToString::to_string).collect();
     let last = check(pair, setup, &[smallest]).err().unwrap_or(error);
     panic!("ASTRACER_SEED={seed} {pair:?}\n{setup:?}\n    {}\n{last}", drawn.join("\n    "));
-}
-
-fn number(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name} is '{text}', which is not a number")))
 }
 
 /// From this seed on, spans start when they begin (`Start::AtOnce`).
@@ -439,62 +435,62 @@ fn a_week_with_leaks_on_the_subscriber() {
 
 #[test]
 fn the_reference_agrees_with_the_stock_layer() {
-    sessions(Pair::Stock, 50);
+    sessions(Pair::Stock, size(16, 50));
 }
 
 #[test]
 fn the_layer_agrees_with_the_reference_visible() {
-    sessions(Pair::Ours(DroppedSpans::Visible), 100);
+    sessions(Pair::Ours(DroppedSpans::Visible), size(33, 100));
 }
 
 #[test]
 fn the_layer_agrees_with_the_reference_disabled() {
-    sessions(Pair::Ours(DroppedSpans::Disabled), 100);
+    sessions(Pair::Ours(DroppedSpans::Disabled), size(33, 100));
 }
 
 #[test]
 fn the_subscriber_agrees_with_the_reference_visible() {
-    sessions(Pair::Subscriber(DroppedSpans::Visible), 60);
+    sessions(Pair::Subscriber(DroppedSpans::Visible), size(20, 60));
 }
 
 #[test]
 fn the_subscriber_agrees_with_the_reference_disabled() {
-    sessions(Pair::Subscriber(DroppedSpans::Disabled), 60);
+    sessions(Pair::Subscriber(DroppedSpans::Disabled), size(20, 60));
 }
 
 #[test]
 fn the_layer_agrees_with_the_reference_where_traces_are_kept_late() {
-    sessions(Pair::Late(DroppedSpans::Visible), 12);
-    sessions(Pair::Late(DroppedSpans::Disabled), 8);
+    sessions(Pair::Late(DroppedSpans::Visible), size(4, 12));
+    sessions(Pair::Late(DroppedSpans::Disabled), size(4, 8));
 }
 
 #[test]
 fn the_subscriber_agrees_with_the_reference_where_traces_are_kept_late() {
-    sessions(Pair::LateSubscriber(DroppedSpans::Visible), 8);
-    sessions(Pair::LateSubscriber(DroppedSpans::Disabled), 8);
+    sessions(Pair::LateSubscriber(DroppedSpans::Visible), size(4, 8));
+    sessions(Pair::LateSubscriber(DroppedSpans::Disabled), size(4, 8));
 }
 
 /// Only with visible spans: see [`the_cramped_layer_agrees_with_the_reference`].
 #[test]
 fn the_layer_with_a_small_ring_agrees_with_the_reference() {
-    sessions(Pair::LateCramped, 12);
+    sessions(Pair::LateCramped, size(4, 12));
 }
 
 /// Only with visible spans: with disabled ones, the spans below a lost root would exist in one run
 /// and not in the other, so the two programs would differ.
 #[test]
 fn the_cramped_layer_agrees_with_the_reference() {
-    sessions(Pair::Cramped, 100);
+    sessions(Pair::Cramped, size(33, 100));
 }
 
 #[test]
 fn the_gate_agrees_with_the_reference_visible() {
-    sessions(Pair::Gate(DroppedSpans::Visible), 50);
+    sessions(Pair::Gate(DroppedSpans::Visible), size(16, 50));
 }
 
 #[test]
 fn the_gate_agrees_with_the_reference_disabled() {
-    sessions(Pair::Gate(DroppedSpans::Disabled), 100);
+    sessions(Pair::Gate(DroppedSpans::Disabled), size(33, 100));
 }
 
 /// The pair for a mode of `cargo xtask soak`.

@@ -1,41 +1,16 @@
-//! An exporter that collects spans, and text drawings of them.
+//! Test subscribers with a collector, and text drawings of exported spans.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use astracer_sdk::{Astracer, Builder, Clock, Handle, ManualClock};
+pub(crate) use astracer_testing::Collector;
 use opentelemetry::trace::Status;
 use opentelemetry::{SpanId, Value};
-use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+use opentelemetry_sdk::trace::SpanData;
 use tracing::Dispatch;
 use tracing_subscriber::Registry;
 use tracing_subscriber::layer::SubscriberExt as _;
-
-/// Collects exported spans.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Collector {
-    spans: Arc<Mutex<Vec<SpanData>>>,
-}
-
-impl SpanExporter for Collector {
-    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        self.spans.lock().unwrap().extend(batch);
-        Ok(())
-    }
-}
-
-impl Collector {
-    pub(crate) fn spans(&self) -> Vec<SpanData> {
-        self.spans.lock().unwrap().clone()
-    }
-
-    /// The spans since the last call.
-    pub(crate) fn take(&self) -> Vec<SpanData> {
-        std::mem::take(&mut self.spans.lock().unwrap())
-    }
-}
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 

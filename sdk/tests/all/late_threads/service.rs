@@ -13,7 +13,9 @@ use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 use tracing::{Dispatch, Span, error, field, info, info_span};
 
 use super::model::{Checker, KEYS, SHARED_IDS, Trace};
-use super::{Own, Random, Setup};
+use astracer_testing::SplitMix;
+
+use super::{Own, Setup};
 use crate::support::{Base, TIMEOUT, dispatch, start};
 
 /// A span and its trace. The root ends after all of them.
@@ -123,12 +125,12 @@ impl Service {
         self.now.load(Ordering::Relaxed)
     }
 
-    fn root(&self, random: &mut Random) -> OpenSpan {
+    fn root(&self, random: &mut SplitMix) -> OpenSpan {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        let (key, is_wanted) = (random.below(KEYS.len()), random.one_in(12));
+        let (key, is_wanted) = (random.index(KEYS.len()), random.one_in(12));
         // A part of another process's trace, which that process dropped. Several parts have the
         // same id.
-        let shared = random.one_in(8).then(|| TraceId::from(1 + random.below(SHARED_IDS as usize) as u128));
+        let shared = random.one_in(8).then(|| TraceId::from(1 + random.index(SHARED_IDS as usize) as u128));
         let parent =
             |id| SpanContext::new(id, SpanId::from(1), TraceFlags::default(), true, TraceState::default());
         let trace = Arc::new(Trace::new(number, key, self.now(), (is_wanted, shared.is_some())));
@@ -149,7 +151,7 @@ impl Service {
     }
 
     /// Begins a child of the span, with the current span or an explicit one as its parent.
-    fn child(&self, above: &OpenSpan, random: &mut Random, by_name: bool) -> Option<OpenSpan> {
+    fn child(&self, above: &OpenSpan, random: &mut SplitMix, by_name: bool) -> Option<OpenSpan> {
         let (number, text) = (above.trace.number, "x".repeat(random.one_of(&[0, 10, 10, 300])));
         let span = match (by_name, random.one_in(20)) {
             (true, _) => {
@@ -181,10 +183,10 @@ impl Service {
 
     /// Causes an error inside a span. `is_inside_root` says whether the thread is inside the root
     /// too.
-    fn fail(&self, held: &OpenSpan, random: &mut Random, is_inside_root: bool) {
+    fn fail(&self, held: &OpenSpan, random: &mut SplitMix, is_inside_root: bool) {
         let (trace, sure) = (&held.trace, &held.trace.failed);
         let (is_sure, span) = (is_inside_root, &held.span);
-        let seen = match random.below(4) {
+        let seen = match random.index(4) {
             0 => {
                 error!("failed");
                 is_sure && !self.hides_events()
@@ -209,7 +211,7 @@ impl Service {
     }
 
     /// Random steps inside a root.
-    fn inside(&self, root: &OpenSpan, random: &mut Random) {
+    fn inside(&self, root: &OpenSpan, random: &mut SplitMix) {
         let panics = random.one_in(25);
         let ended = catch_unwind(AssertUnwindSafe(|| {
             let entered = root.span.enter();
@@ -219,8 +221,8 @@ impl Service {
                     *root.trace.id.lock().unwrap() = Some(id);
                 }
             }
-            for _ in 0..random.below(5) {
-                match random.below(5) {
+            for _ in 0..random.index(5) {
+                match random.index(5) {
                     0 | 1 => {
                         let Some(child) = self.child(root, random, false) else { continue };
                         child.span.in_scope(|| {
@@ -249,7 +251,7 @@ impl Service {
     }
 
     /// Calls `Handle::keep` for the open trace itself.
-    fn ask(&self, root: &OpenSpan, random: &mut Random) {
+    fn ask(&self, root: &OpenSpan, random: &mut SplitMix) {
         let id = *root.trace.id.lock().unwrap();
         if let Some(id) = id.filter(|_| random.one_in(6)) {
             root.trace.asked.store(true, Ordering::Relaxed);
@@ -257,28 +259,28 @@ impl Service {
         }
     }
 
-    fn pass_on(&self, child: OpenSpan, random: &mut Random) {
-        let old = self.places[random.below(self.places.len())].lock().unwrap().replace(child);
+    fn pass_on(&self, child: OpenSpan, random: &mut SplitMix) {
+        let old = self.places[random.index(self.places.len())].lock().unwrap().replace(child);
         if let Some(old) = old {
             self.let_go(old);
         }
     }
 
-    pub(super) fn step(&self, own: &mut Vec<OpenSpan>, random: &mut Random, round: usize) {
-        let place = random.below(self.places.len());
-        match random.below(16) {
+    pub(super) fn step(&self, own: &mut Vec<OpenSpan>, random: &mut SplitMix, round: usize) {
+        let place = random.index(self.places.len());
+        match random.index(16) {
             0..4 => {
                 let root = self.root(random);
                 self.inside(&root, random);
                 if random.one_in(3) { own.push(root) } else { self.let_go(root) }
             }
-            4..8 if !own.is_empty() => self.inside(&own[random.below(own.len())], random),
+            4..8 if !own.is_empty() => self.inside(&own[random.index(own.len())], random),
             8 | 9 if !own.is_empty() => {
-                let root = own.swap_remove(random.below(own.len()));
+                let root = own.swap_remove(random.index(own.len()));
                 self.let_go(root);
             }
             10 if !own.is_empty() => {
-                let root = &own[random.below(own.len())];
+                let root = &own[random.index(own.len())];
                 if let Some(child) = self.child(root, random, true) {
                     self.pass_on(child, random);
                 }
@@ -304,12 +306,12 @@ impl Service {
     }
 
     /// Reads statistics, flushes and changes settings, concurrently with the other threads.
-    fn meddle(&self, random: &mut Random) {
+    fn meddle(&self, random: &mut SplitMix) {
         let handle = &self.astracer.handle;
-        match random.below(8) {
+        match random.index(8) {
             0 => drop(handle.stats()),
             1 => drop(handle.outcomes()),
-            2 => handle.set_sampler(&self.setup.samplers[random.below(2)].parse().unwrap()),
+            2 => handle.set_sampler(&self.setup.samplers[random.index(2)].parse().unwrap()),
             3 if random.one_in(4) => drop(handle.flush(TIMEOUT)),
             4 if random.one_in(4) => {
                 handle.keep_where(|trace| trace.trace_id().to_bytes()[15] % 16 == 3);
@@ -322,7 +324,7 @@ impl Service {
             }
             _ => {
                 let traces = self.traces.lock().unwrap();
-                let Some(trace) = traces.get(random.below(traces.len().max(1))).cloned() else { return };
+                let Some(trace) = traces.get(random.index(traces.len().max(1))).cloned() else { return };
                 drop(traces);
                 let id = *trace.id.lock().unwrap();
                 if let Some(id) = id {
@@ -333,7 +335,7 @@ impl Service {
     }
 
     /// Advances the clock between rounds.
-    pub(super) fn pass_time(&self, random: &mut Random) {
+    pub(super) fn pass_time(&self, random: &mut SplitMix) {
         let millis = random.one_of(&[0, 1, 1, 20, 20, 50, 100, 700, 3_000]);
         let mut nanos = Duration::from_millis(millis);
         if self.setup.ages && random.one_in(4) {

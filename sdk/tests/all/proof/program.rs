@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use astracer_testing::SplitMix;
+
 /// Threads of a program.
 pub(crate) const THREADS: usize = 3;
 /// Places for span handles.
@@ -152,33 +154,6 @@ const TEMPLATES: [Template; 7] = [
     Template::DebugFields,
 ];
 
-/// Pseudorandom numbers that stay the same from release to release: SplitMix64.
-#[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Random(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
-    }
-
-    /// A number below `end`, which is at least 1.
-    pub(crate) fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-
-    pub(crate) fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
-}
-
 /// The kind of program to generate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
@@ -198,7 +173,7 @@ pub(crate) struct Shape {
 
 /// Generates programs in which most steps have an effect, by tracking which places are filled.
 struct Generator<'a> {
-    random: &'a mut Random,
+    random: &'a mut SplitMix,
     shape: Shape,
     spans: [bool; SPANS],
     contexts: [bool; CONTEXTS],
@@ -207,8 +182,8 @@ struct Generator<'a> {
 }
 
 /// Generates a program of 5 to 40 steps.
-pub(crate) fn generate(random: &mut Random, shape: Shape) -> Vec<Step> {
-    let length = 5 + random.below(36);
+pub(crate) fn generate(random: &mut SplitMix, shape: Shape) -> Vec<Step> {
+    let length = 5 + random.index(36);
     let mut generator = Generator {
         random,
         shape,
@@ -221,7 +196,7 @@ pub(crate) fn generate(random: &mut Random, shape: Shape) -> Vec<Step> {
     let mut steps = Vec::with_capacity(length);
     while steps.len() < length {
         if generator.random.one_in(5) {
-            thread = generator.random.below(THREADS);
+            thread = generator.random.index(THREADS);
         }
         match generator.op(thread) {
             Some(op) if shape.parity && op.is_meant_to_differ() => {}
@@ -235,10 +210,10 @@ pub(crate) fn generate(random: &mut Random, shape: Shape) -> Vec<Step> {
 
 impl Generator<'_> {
     fn op(&mut self, thread: usize) -> Option<Op> {
-        let op = match self.random.below(108) {
+        let op = match self.random.index(108) {
             0..24 => {
-                let span = self.random.below(SPANS);
-                let template = TEMPLATES[self.random.below(TEMPLATES.len())];
+                let span = self.random.index(SPANS);
+                let template = TEMPLATES[self.random.index(TEMPLATES.len())];
                 let parent = self.parent();
                 self.spans[span] = true;
                 Op::New { span, template, parent, subscriber: self.subscriber() }
@@ -251,10 +226,10 @@ impl Generator<'_> {
                 let count = self.entered[thread].checked_sub(1)?;
                 self.entered[thread] = count;
                 // Mostly in order.
-                Op::Exit(if self.random.one_in(4) { self.random.below(count + 1) } else { 0 })
+                Op::Exit(if self.random.one_in(4) { self.random.index(count + 1) } else { 0 })
             }
             58..60 => {
-                let (from, to) = (self.span()?, self.random.below(SPANS));
+                let (from, to) = (self.span()?, self.random.index(SPANS));
                 self.spans[to] = true;
                 Op::Clone { from, to }
             }
@@ -275,7 +250,7 @@ impl Generator<'_> {
                 Op::SetParent { span, parent: self.context() }
             }
             82..86 => {
-                let (span, to) = (self.span()?, self.random.below(CONTEXTS));
+                let (span, to) = (self.span()?, self.random.index(CONTEXTS));
                 self.contexts[to] = true;
                 Op::Context { span, to }
             }
@@ -286,25 +261,25 @@ impl Generator<'_> {
             90..93 => {
                 let count = self.attached[thread].checked_sub(1)?;
                 self.attached[thread] = count;
-                Op::Detach(if self.random.one_in(4) { self.random.below(count + 1) } else { 0 })
+                Op::Detach(if self.random.one_in(4) { self.random.index(count + 1) } else { 0 })
             }
             93 => Op::SetAttribute(self.span()?),
             94 => Op::SetStatus(self.span()?, if self.random.one_in(2) { Mark::Ok } else { Mark::Error }),
             95 => Op::AddEvent(self.span()?),
             96 => Op::AddLink(self.span()?),
             97 => Op::SetOnCurrent,
-            98 => Op::SetOnContext(self.random.below(CONTEXTS)),
-            99 if self.shape.late => match self.random.below(8) {
+            98 => Op::SetOnContext(self.random.index(CONTEXTS)),
+            99 if self.shape.late => match self.random.index(8) {
                 0 => Op::Arm,
                 1 | 2 => Op::KeepWhere,
-                _ => Op::Keep(self.random.below(CONTEXTS)),
+                _ => Op::Keep(self.random.index(CONTEXTS)),
             },
-            100..102 => Op::Spawn { future: self.random.below(FUTURES), span: self.span()? },
+            100..102 => Op::Spawn { future: self.random.index(FUTURES), span: self.span()? },
             102..106 => {
-                let inside = self.random.one_in(2).then(|| self.random.below(FUTURES));
-                Op::Poll { future: self.random.below(FUTURES), inside }
+                let inside = self.random.one_in(2).then(|| self.random.index(FUTURES));
+                Op::Poll { future: self.random.index(FUTURES), inside }
             }
-            106 => Op::Cancel(self.random.below(FUTURES)),
+            106 => Op::Cancel(self.random.index(FUTURES)),
             107 if self.shape.shutdown && self.random.one_in(4) => Op::Shutdown,
             _ => Op::Flush,
         };
@@ -312,7 +287,7 @@ impl Generator<'_> {
     }
 
     fn subscriber(&mut self) -> usize {
-        self.random.below(self.shape.subscribers)
+        self.random.index(self.shape.subscribers)
     }
 
     /// A random filled place.
@@ -321,12 +296,12 @@ impl Generator<'_> {
         if filled == 0 {
             return None;
         }
-        let nth = self.random.below(filled);
+        let nth = self.random.index(filled);
         (0..SPANS).filter(|place| self.spans[*place]).nth(nth)
     }
 
     fn parent(&mut self) -> Parent {
-        match self.random.below(10) {
+        match self.random.index(10) {
             0 => Parent::None,
             1 | 2 => self.span().map_or(Parent::None, Parent::Of),
             _ => Parent::Contextual,
@@ -334,12 +309,12 @@ impl Generator<'_> {
     }
 
     fn context(&mut self) -> Cx {
-        match self.random.below(10) {
+        match self.random.index(10) {
             0 => Cx::Empty,
             1 | 2 => Cx::Remote { sampled: true },
             3 => Cx::Remote { sampled: false },
-            4 | 5 => Cx::Tenant(self.random.below(3) as u8),
-            _ => Cx::Kept(self.random.below(CONTEXTS)),
+            4 | 5 => Cx::Tenant(self.random.index(3) as u8),
+            _ => Cx::Kept(self.random.index(CONTEXTS)),
         }
     }
 }

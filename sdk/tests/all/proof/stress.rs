@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use astracer_sdk::{
     Astracer, Clock, ContextMode, DroppedSpans, ManualClock, ProvisionalMode, Stats, Tail, gate,
 };
+use astracer_testing::SplitMix;
 use opentelemetry::trace::{TraceContextExt as _, TracerProvider as _};
 use opentelemetry::{Context, SpanId, TraceId, Value};
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -23,7 +24,6 @@ use tracing::{Dispatch, Span, error, info, info_span};
 use tracing_subscriber::Registry;
 use tracing_subscriber::layer::SubscriberExt as _;
 
-use super::program::Random;
 use crate::support::{Base, TIMEOUT, start};
 
 /// The traces by number.
@@ -277,7 +277,7 @@ fn check(stats: &Stats, exported: u64, seed: u64) {
 
 impl Service {
     fn work(&self, seed: u64) {
-        let mut random = Random::new(seed);
+        let mut random = SplitMix::new(seed);
         let mut inside: Vec<(EnteredSpan, u64)> = Vec::new();
         let mut rounds = 0;
         while rounds < self.load.rounds && !self.stop.load(Ordering::Relaxed) {
@@ -292,9 +292,9 @@ impl Service {
         }
     }
 
-    fn round(&self, random: &mut Random, inside: &mut Vec<(EnteredSpan, u64)>) {
-        let place = &self.places[random.below(self.places.len())];
-        match random.below(12) {
+    fn round(&self, random: &mut SplitMix, inside: &mut Vec<(EnteredSpan, u64)>) {
+        let place = &self.places[random.index(self.places.len())];
+        match random.index(12) {
             0 | 1 => {
                 let number = self.numbers.fetch_add(1, Ordering::Relaxed);
                 let span = if random.one_in(2) {
@@ -309,7 +309,7 @@ impl Service {
                 let number = parent.number;
                 let span = info_span!(parent: &parent.span, "child", request = number);
                 drop(parent);
-                let elsewhere = &self.places[random.below(self.places.len())];
+                let elsewhere = &self.places[random.index(self.places.len())];
                 self.put(elsewhere, Handle { span, number });
             }
             5..8 if inside.len() < 8 => {
@@ -327,7 +327,7 @@ impl Service {
             9 | 10 => {
                 if !inside.is_empty() {
                     // Mostly the last one.
-                    let back = if random.one_in(4) { random.below(inside.len()) } else { 0 };
+                    let back = if random.one_in(4) { random.index(inside.len()) } else { 0 };
                     let id = inside[inside.len() - 1 - back].0.id();
                     // A span that was entered twice exits its last entry.
                     if let Some(at) = inside.iter().rposition(|(span, _)| span.id() == id) {
