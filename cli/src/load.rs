@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -13,19 +12,21 @@ use astracer_recording::source::{self, FileSummary};
 use astracer_tuner::names::{Folded, NameFolding};
 use astracer_tuner::tail::Outcomes;
 use astracer_tuner::{Grouping, Stop, Workload};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output;
 use crate::probe;
+use crate::progress::Progress;
 use crate::source::{Names, Reading, Source, limit_hint};
 
 /// The number of examples shown of each kind of problem; `--json` has them too.
 pub(crate) const EXAMPLES: usize = 3;
 /// The number of skipped files that are named.
 const SKIPPED_SHOWN: usize = 3;
+/// The longest list of paths that is shown in full, in bytes.
+const PATHS_SHOWN: usize = 120;
 
 /// A recording with what there is to say about its files.
 pub(crate) struct Loaded {
@@ -89,7 +90,7 @@ pub(crate) fn load_beside(args: &Source, labels: &[String], stop: Stop<'_>) -> R
 fn read(args: &Source, keep: Keep, stop: Stop<'_>) -> Result<Loaded, Failure> {
     args.check()?;
     let folding = RefCell::new(NameFolding::new(args.template()));
-    let progress = reading_progress(&args.paths);
+    let progress = Progress::reading(&args.paths);
     let mut intake = Intake::new(keep)
         .examples(EXAMPLES)
         .stop_when(|| stop.is_asked())
@@ -105,7 +106,7 @@ fn read(args: &Source, keep: Keep, stop: Stop<'_>) -> Result<Loaded, Failure> {
             .map_err(|error| Failure::Job(error.to_string()))?;
         files.extend(summary.files.iter().map(File::new));
     }
-    progress.finish_and_clear();
+    progress.finish();
     let recording = intake.finish();
     // A recording that was stopped while it was read or joined has no traces.
     if stop.is_asked() {
@@ -251,27 +252,58 @@ impl Input {
         &self.paths
     }
 
-    /// The line above a table: what was read.
+    /// The first line of a report: the recording, its format and its files.
     pub(crate) fn heading(&self) -> String {
         let mut formats: Vec<_> = self.files.iter().map(|file| file.format).collect();
         formats.sort_unstable();
         formats.dedup();
         let files = output::plural(self.files.len() as u64, "file");
-        format!("{}: {files} of {}\n", self.shown(), formats.join(", "))
+        format!("{} ({}, {files})\n", self.shown(), formats.join(", "))
     }
 
-    /// The paths as one line of text.
+    /// The paths as one line of text: all of them if they fit, else the first.
     fn shown(&self) -> String {
-        output::escaped(&self.paths.join(", ")).into_owned()
+        let all = self.paths.join(", ");
+        match self.paths.split_first() {
+            Some((first, rest)) if !rest.is_empty() && all.len() > PATHS_SHOWN => {
+                format!("{} and {} more", output::escaped(first), rest.len())
+            }
+            _ => output::escaped(&all).into_owned(),
+        }
+    }
+
+    /// The paths as arguments of another command; several are left to the reader.
+    pub(crate) fn arguments(&self) -> String {
+        match &self.paths[..] {
+            [path] if path.len() <= PATHS_SHOWN && !path.contains(char::is_whitespace) => {
+                output::escaped(path).into_owned()
+            }
+            _ => "WORKLOAD".to_owned(),
+        }
+    }
+
+    /// A line for each kind of problem, without the examples that `inspect` shows.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let problems = self.problems.iter().filter(|problem| problem.loses_data).map(|problem| {
+            let hints: String = problem.hints.iter().map(|hint| format!("; {hint}")).collect();
+            let count = output::count(problem.count);
+            format!("{count} parts of the input were left out ({}); inspect lists them{hints}", problem.describe)
+        });
+        problems.collect()
     }
 
     /// The lines below a table: what was folded, skipped and wrong.
     pub(crate) fn footing(&self) -> String {
+        let more = |text: &mut String, all: u64, shown: usize| {
+            if all > shown as u64 {
+                let _ = writeln!(text, "  ... and {} more", output::count(all - shown as u64));
+            }
+        };
         let mut text = String::new();
         if let Some(folded) = self.folded_names.as_ref().filter(|folded| folded.raw_names > 0) {
             let _ = writeln!(
                 text,
-                "names: {} with ids folded to {} ({} of them to {}); --names raw keeps them",
+                "ids: {} names folded into {}, {} of them into {}; --names raw keeps them apart",
                 output::count(folded.raw_names),
                 output::count(folded.names),
                 output::count(folded.largest_raw_names),
@@ -279,7 +311,7 @@ impl Input {
             );
         }
         if self.skipped_count > 0 {
-            let _ = writeln!(text, "skipped, no traces: {}", output::plural(self.skipped_count, "file"));
+            let _ = writeln!(text, "skipped: {} without traces", output::plural(self.skipped_count, "file"));
             for skipped in self.skipped.iter().take(SKIPPED_SHOWN) {
                 let _ = writeln!(
                     text,
@@ -288,13 +320,7 @@ impl Input {
                     output::escaped(&skipped.reason)
                 );
             }
-            if self.skipped_count > SKIPPED_SHOWN as u64 {
-                let _ = writeln!(
-                    text,
-                    "  ... and {} more",
-                    output::count(self.skipped_count - SKIPPED_SHOWN as u64)
-                );
-            }
+            more(&mut text, self.skipped_count, SKIPPED_SHOWN.min(self.skipped.len()));
         }
         for problem in &self.problems {
             let _ = writeln!(text, "problem: {}: {}", problem.describe, output::count(problem.count));
@@ -304,13 +330,7 @@ impl Input {
             for example in &problem.examples {
                 let _ = writeln!(text, "  {}", output::escaped(example));
             }
-            if problem.count > problem.examples.len() as u64 {
-                let _ = writeln!(
-                    text,
-                    "  ... and {} more",
-                    output::count(problem.count - problem.examples.len() as u64)
-                );
-            }
+            more(&mut text, problem.count, problem.examples.len());
         }
         text
     }
@@ -325,40 +345,4 @@ pub(crate) fn trace_id(id: TraceId) -> String {
 /// Nanoseconds since the epoch as a date and a time of day.
 pub(crate) fn utc(unix_ns: u64) -> String {
     humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_nanos(unix_ns)).to_string()
-}
-
-/// A bar over the bytes to read; hidden when standard error is no terminal.
-pub(crate) fn reading_progress(paths: &[PathBuf]) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let sizes: Option<Vec<u64>> = paths.iter().map(|path| source::stored_size(path)).collect();
-    let (bar, template) = match sizes {
-        Some(sizes) => (ProgressBar::new(sizes.iter().sum()), "reading {bar:30} {bytes}/{total_bytes} {eta}"),
-        None => (ProgressBar::new_spinner(), "reading {spinner} {bytes}"),
-    };
-    styled(bar, template)
-}
-
-/// A message that changes; hidden when standard error is no terminal.
-pub(crate) fn spinner() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    styled(ProgressBar::new_spinner(), "{spinner} {msg}")
-}
-
-/// A bar over steps of some work; hidden when standard error is no terminal.
-pub(crate) fn progress(what: &'static str, steps: u64) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    styled(ProgressBar::new(steps).with_message(what), "{msg} {bar:30} {pos}/{len} {eta}")
-}
-
-fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
-    match ProgressStyle::with_template(template) {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
 }

@@ -14,6 +14,7 @@ mod handles;
 mod identity;
 mod interrupt;
 mod json_text;
+mod layout;
 mod load;
 mod losses;
 mod output;
@@ -21,6 +22,7 @@ mod outputs;
 mod packed;
 mod partial;
 mod probe;
+mod progress;
 mod source;
 mod stdout;
 #[cfg(test)]

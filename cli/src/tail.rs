@@ -82,35 +82,48 @@ pub(crate) fn is_own(rule: &Rule) -> bool {
     matches!(rule.policy, Policy::Own(_))
 }
 
-/// Lines for a terminal, with the sampler's name for people.
-pub(crate) fn render(summary: &TailSummary, tail: &Tail, sampler: &str) -> String {
-    let share = |share: f64| format!("{:.2}%", share * 100.0);
-    let mut text = String::new();
-    let _ = writeln!(
-        text,
-        "policies behind {}: the sampler keeps {} of the bytes, they keep {} (\u{b1}{}), together {}",
-        output::brief(sampler),
-        share(summary.head.mean),
-        share(summary.tail.mean),
-        share(summary.tail.sd),
-        share(summary.head.mean + summary.tail.mean),
+/// Two lines for a terminal: how much the policies keep, and whether they get the errors.
+pub(crate) fn in_short(summary: &TailSummary) -> String {
+    let mut text = format!(
+        "Policies keep another {} of the bytes: together {}.\n",
+        output::percent(summary.tail.mean),
+        output::percent(summary.head.mean + summary.tail.mean)
     );
-    for policy in &summary.policies {
+    if summary.errors > 0 {
         let _ = writeln!(
             text,
-            "  {}: {} traces kept, {} as OTLP; {} refused by its budget",
-            output::escaped(&policy.policy),
+            "Traces with errors kept: {} of {}.",
+            output::rounded(summary.errors_kept.mean),
+            output::count(summary.errors)
+        );
+    }
+    text
+}
+
+/// Lines for a terminal, with the sampler's name for people.
+pub(crate) fn render(summary: &TailSummary, tail: &Tail, sampler: &str) -> String {
+    let mut text = format!(
+        "\npolicies behind {}: they keep {} of the bytes, the sampler {}, together {}\n",
+        output::brief(sampler),
+        output::percent(summary.tail.mean),
+        output::percent(summary.head.mean),
+        output::percent(summary.head.mean + summary.tail.mean),
+    );
+    let rows = summary.policies.iter().map(|policy| {
+        vec![
+            policy.policy.clone(),
             number(policy.kept),
             output::bytes(policy.kept_otlp_bytes.mean.round() as u64),
             number(policy.refused),
-        );
-    }
+        ]
+    });
+    text += &output::table(&["policy", "traces kept", "as OTLP", "over budget"], rows);
     if summary.errors == 0 {
-        let _ = writeln!(text, "  errors: no span of this recording has a status that is an error");
+        text += "errors: no span of this recording has an error status\n";
     } else {
         let late = match summary.errors_late {
             late if late.mean > 0.0 => format!(
-                ", {} too late: in traces that were open for more than {} s",
+                ", {} too late (in traces open for more than {} s)",
                 number(late),
                 Tail::TRACE_AGE_MAX.get() / 1_000_000_000
             ),
@@ -118,7 +131,7 @@ pub(crate) fn render(summary: &TailSummary, tail: &Tail, sampler: &str) -> Strin
         };
         let _ = writeln!(
             text,
-            "  errors: {} of {} kept; {} not recorded ({}), {} given up by the ring, {} refused{late}",
+            "errors: {} of {} kept; lost: {} not recorded ({}), {} evicted from the ring, {} refused{late}",
             number(summary.errors_kept),
             output::plural(summary.errors, "trace"),
             number(summary.errors_not_recorded),
@@ -128,11 +141,11 @@ pub(crate) fn render(summary: &TailSummary, tail: &Tail, sampler: &str) -> Strin
         );
     }
     if let Some(slow) = summary.slow_not_recorded {
-        let _ = writeln!(text, "  slow: {} traces not recorded ({})", number(slow), tail.provisional);
+        let _ = writeln!(text, "slow: {} traces not recorded ({})", number(slow), tail.provisional);
     }
     let _ = writeln!(
         text,
-        "  ring: {} traces recorded, at most {} of {}; {} given up before their end",
+        "ring: {} traces recorded, at most {} of {} used; {} evicted before their end",
         number(summary.recorded),
         output::bytes(summary.ring_peak_bytes.mean.round() as u64),
         output::bytes(tail.ring_bytes as u64),
@@ -143,7 +156,6 @@ pub(crate) fn render(summary: &TailSummary, tail: &Tail, sampler: &str) -> Strin
 
 /// A mean number of things with its deviation over the replays.
 fn number(of: MeanSd) -> String {
-    let one =
-        |number: f64| if number.fract() == 0.0 { format!("{number:.0}") } else { format!("{number:.1}") };
-    if of.sd > 0.0 { format!("{} \u{b1}{}", one(of.mean), one(of.sd)) } else { one(of.mean) }
+    let mean = output::rounded(of.mean);
+    if of.sd > 0.0 { format!("{mean} \u{b1} {}", output::rounded(of.sd)) } else { mean }
 }

@@ -20,6 +20,17 @@ pub fn measure(number: f64) -> String {
     }
 }
 
+/// Three digits, and no exponent: "0.0123", "6.59", "16.7", "1,235". "-" if it is not a number.
+pub fn three(number: f64) -> String {
+    let size = number.abs();
+    if !number.is_finite() || size >= 99.95 || size == 0.0 {
+        return if number.is_infinite() { number.to_string() } else { whole(number) };
+    }
+    // Rounding may add a digit before the point: 9.996 is "10.0".
+    let digits = (2 - (size * 1.000_5).log10().floor() as i32).clamp(0, 9) as usize;
+    format!("{number:.digits$}")
+}
+
 /// Without a fraction: 1234.5 as "1,235". "-" if it is not a number.
 pub fn whole(number: f64) -> String {
     // `+ 0.0` turns -0.0 into 0.0.
@@ -116,6 +127,27 @@ mod tests {
         }
         assert_eq!([0.4, -0.4, 999.5, 1e6, -999.9].map(whole), ["0", "0", "1,000", "1,000,000", "-1,000"]);
         assert_eq!([f64::INFINITY, f64::NAN].map(whole), ["inf", "-"]);
+    }
+
+    #[test]
+    fn three_digits_are_enough_for_a_comparison() {
+        for (number, expected) in [
+            (0.0, "0"),
+            (0.000_012_34, "0.0000123"),
+            (0.012_34, "0.0123"),
+            (0.165, "0.165"),
+            (6.594, "6.59"),
+            (9.996, "10.0"),
+            (16.72, "16.7"),
+            (99.96, "100"),
+            (123.4, "123"),
+            (12_345.6, "12,346"),
+            (-6.594, "-6.59"),
+            (f64::INFINITY, "inf"),
+            (f64::NAN, "-"),
+        ] {
+            assert_eq!(three(number), expected, "{number}");
+        }
     }
 
     #[test]

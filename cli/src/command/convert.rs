@@ -17,6 +17,7 @@ use crate::load::{self, Input};
 use crate::losses::{self, LossCount};
 use crate::output;
 use crate::outputs::Outputs;
+use crate::progress::Progress;
 use crate::source::{Reading, check_inputs};
 use crate::stdout;
 
@@ -90,7 +91,7 @@ pub(crate) fn run(args: &Convert, stop: Stop<'_>) -> Result<(), Failure> {
         ));
     }
     let target = output.open()?;
-    let progress = load::reading_progress(std::slice::from_ref(&args.input));
+    let progress = Progress::reading(std::slice::from_ref(&args.input));
     let writer = target.writer()?;
     let writer = if is_shown { Box::new(Harmless::new(writer)) } else { writer };
     let converter =
@@ -106,7 +107,7 @@ pub(crate) fn run(args: &Convert, stop: Stop<'_>) -> Result<(), Failure> {
     // Formats that hold whole traces are written here, all at once.
     interrupt::answer_at_once(stop)?;
     let converted = converter.finish().map_err(|error| output.failure(&error))?;
-    progress.finish_and_clear();
+    progress.finish();
     let input = Input::of_conversion(std::slice::from_ref(&args.input), &summary.files, &converted);
     input.check(args.reading.strict, converted.spans == 0)?;
     target.complete()?;

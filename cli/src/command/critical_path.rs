@@ -276,7 +276,7 @@ pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
     text.push_str(&render::notes(args, &found.profile, loaded.recording.states_thresholds()));
     text.push_str(&loaded.input.footing());
     text.push_str(&written);
-    Failure::after(output::print(&text), late)
+    Failure::after(output::report(&text), late)
 }
 
 /// Parts of a span that the chosen options need, beside its place in the tree.

@@ -11,12 +11,13 @@ use std::time::Duration;
 use astracer_baselines::{self as baselines, BaselineSpec};
 use astracer_model::TraceId;
 use astracer_recording::recording::Keep;
-use astracer_report::numbers::is_above;
+use astracer_report::numbers::{is_above, three};
 use astracer_samplers::parameters::{self, Parameters};
 use astracer_samplers::tail::Tail;
 use astracer_samplers::{Cap, Config, RandomSource};
 use astracer_tuner::equal_size::{self, EqualSize};
-use astracer_tuner::evaluate::{CountRow, Summary, WorkloadSummary};
+use astracer_tuner::evaluate::{CountRow, Summary};
+use astracer_tuner::held_out::CountErrors;
 use astracer_tuner::records::crowded;
 use astracer_tuner::tail::{Outcomes, TailSummary, attributes};
 use astracer_tuner::{Candidate, Draw, Evaluation, Evaluator, Grouping, Stop};
@@ -27,8 +28,9 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::json_text::json_escaped;
 use crate::load::{self, Input};
-use crate::output;
+use crate::output::{self, measure};
 use crate::outputs::{Output, Outputs};
+use crate::progress::Progress;
 use crate::source::{Source, check_inputs};
 use crate::tail::{self, TailArgs, is_own};
 use crate::values::{cap, key, random, share, time_limit};
@@ -130,6 +132,10 @@ pub(crate) struct Evaluate {
     #[command(flatten)]
     pub(crate) tail: TailArgs,
 
+    /// Print more measures: spans, OTLP bytes, entropy, path kinds, errors by weights.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) verbose: bool,
+
     /// Print one JSON object instead of a table.
     #[arg(long)]
     pub(crate) json: bool,
@@ -203,10 +209,10 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     };
     let met = at_equal_size(&baselines, (args, &asked, random), &evaluator, stop)?;
     samplers.extend(met.iter().map(|met| Candidate::from(met.spec.clone())));
-    let progress = load::progress("replaying", samplers.len() as u64 * args.seeds);
+    let progress = Progress::steps("replaying", samplers.len() as u64 * args.seeds);
     let draws: Vec<Draw> = (1..=args.seeds).map(|seed| draw(args, random, seed)).collect();
     let evaluation = evaluator.evaluate(&samplers, &draws, &args.key, stop, || progress.inc(1));
-    progress.finish_and_clear();
+    progress.finish();
     let evaluation = evaluation.ok_or(Failure::Interrupted)?;
     let mut summaries = Vec::new();
     if let Some(outcomes) = &outcomes {
@@ -247,16 +253,22 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     }
     let names: BTreeMap<String, String> =
         samplers.iter().map(|sampler| (sampler.to_string(), sampler.brief())).collect();
-    let policies: String = summaries
+    let mut text = input.heading() + &table(&evaluation, &names);
+    if args.verbose {
+        text += &details(&evaluation, &names);
+    }
+    let policies = summaries
         .iter()
         .zip(tail.iter().cycle())
-        .map(|(summary, tail)| tail::render(summary, tail, named(&names, &summary.sampler)))
-        .collect();
-    let warnings: String = warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
-    let missed = missed(&met) + &warnings;
-    let prose = sentences(&evaluation, &names) + &policies + &missed;
-    let text = input.heading() + &table(&evaluation, &names) + &output::prose(&prose) + &input.footing();
-    Failure::after(output::print(&text), late)
+        .map(|(summary, tail)| tail::render(summary, tail, named(&names, &summary.sampler)));
+    text.extend(policies);
+    text += &missed(&met);
+    text.extend(warnings.iter().map(|warning| format!("warning: {warning}\n")));
+    text += &input.footing();
+    if !args.verbose {
+        text += "More measures: --verbose\n";
+    }
+    Failure::after(output::report(&text), late)
 }
 
 /// The baselines asked for, with their own parameters.
@@ -289,7 +301,7 @@ fn at_equal_size(
         }
         _ => SIZE_DEFAULT,
     };
-    let progress = load::progress("sizing baselines", baselines.len() as u64);
+    let progress = Progress::steps("sizing baselines", baselines.len() as u64);
     let draws: Vec<Draw> = (1..=SIZE_SEEDS).map(|seed| draw(args, random, seed)).collect();
     let mut met = Vec::with_capacity(baselines.len());
     for baseline in baselines {
@@ -297,7 +309,7 @@ fn at_equal_size(
         met.push(found.ok_or(Failure::Interrupted)?);
         progress.inc(1);
     }
-    progress.finish_and_clear();
+    progress.finish();
     Ok(met)
 }
 
@@ -306,7 +318,7 @@ fn missed(met: &[EqualSize]) -> String {
     let missed = met.iter().filter(|met| !met.is_met()).map(|met| {
         let (reached, wanted) = (met.tfcr * 100.0, met.wanted_tfcr * 100.0);
         format!(
-            "size: {} keeps {reached:.2}% of the bytes, the nearest to {wanted:.2}% that it can\n",
+            "warning: {} cannot keep {wanted:.2}% of the bytes; the nearest is {reached:.2}%\n",
             met.spec
         )
     });
@@ -459,103 +471,127 @@ fn named<'n>(names: &'n BTreeMap<String, String>, sampler: &'n str) -> &'n str {
     names.get(sampler).map_or(sampler, String::as_str)
 }
 
-/// `names` are those of samplers for people, by their texts.
+/// What was replayed, and a row for each sampler. `names` are those of samplers for people, by
+/// their texts.
 fn table(evaluation: &Evaluation, names: &BTreeMap<String, String>) -> String {
     let workload = &evaluation.workload;
-    let mut text = String::new();
-    let _ = writeln!(
-        text,
-        "{}, {}, {}, {}, {} in {:.1} s\nsampled by {} ({}), {}; mean ± sd\n",
+    let seeds = evaluation.summary.first().map_or(0, |summary| summary.seeds);
+    let mut text = format!(
+        "{}, {}, {} by {}, {} over {}\n\n",
         output::plural(workload.traces, "trace"),
         output::plural(workload.spans, "span"),
-        output::plural(workload.functions, "function"),
-        output::plural(workload.call_trees, "call tree"),
-        output::bytes(workload.bytes),
-        workload.seconds,
-        output::escaped(&workload.key),
         output::plural(workload.keys, "key"),
-        output::plural(evaluation.summary.first().map_or(0, |summary| summary.seeds), "seed"),
+        output::escaped(&workload.key),
+        output::bytes(workload.bytes),
+        output::span(workload.seconds),
     );
-    let header = ["traces", "spans", "bytes", "OTLP", "functions", "trees", "SS ms", "IEn", "dist/ent"];
-    let rows: Vec<_> = evaluation
-        .summary
-        .iter()
-        .map(|summary| (named(names, &summary.sampler).to_owned(), numbers(summary, workload)))
-        .collect();
-    text + &output::sections(&header, &rows)
+    let first = if seeds == 1 { "one replay".to_owned() } else { format!("means of\n{seeds} replays") };
+    let header = [
+        &first,
+        "traces\nkept",
+        "bytes\nkept",
+        &format!("functions\nof {}", output::count(workload.functions)),
+        &format!("call trees\nof {}", output::count(workload.call_trees)),
+        "dist/\nentropy",
+        "count\nerror",
+    ];
+    let rows = evaluation.summary.iter().map(|summary| {
+        let Summary { mean, sd, .. } = summary;
+        vec![
+            named(names, &summary.sampler).to_owned(),
+            output::whole(mean.traces),
+            output::percent(mean.tfcr),
+            mean_of(mean.functions, sd.functions),
+            mean_of(mean.call_trees, sd.call_trees),
+            mean_and_sd(mean.dist_over_entropy, sd.dist_over_entropy, three),
+            summary.counts.map_or_else(|| "-".to_owned(), |counts| error(counts.functions)),
+        ]
+    });
+    text += &output::table(&header, rows);
+    let sd = if seeds == 1 { "" } else { " \u{b1} is the standard deviation of single replays." };
+    text + &format!("Less dist/entropy is better.{sd}\n")
 }
 
-/// The sentences below the table.
-fn sentences(evaluation: &Evaluation, names: &BTreeMap<String, String>) -> String {
-    let (workload, mut text) = (&evaluation.workload, String::new());
-    for summary in &evaluation.summary {
+/// The measures that the table has no columns for.
+fn details(evaluation: &Evaluation, names: &BTreeMap<String, String>) -> String {
+    let workload = &evaluation.workload;
+    let paths = format!("path kinds\nof {}", output::count(workload.paths));
+    let header = [
+        "means \u{b1} sd",
+        "spans",
+        "bytes\nas OTLP",
+        "distance\n(SS) ms",
+        "entropy\n(IEn) bits",
+        &paths,
+        "distance of\npath kinds",
+    ];
+    let rows = evaluation.summary.iter().map(|summary| {
         let Summary { mean, sd, .. } = summary;
-        let _ = writeln!(
-            text,
-            "paths: {}: {} of {}, distance {}",
-            output::brief(named(names, &summary.sampler)),
-            mean_and_sd(mean.paths, sd.paths),
-            output::plural(workload.paths, "path kind"),
-            mean_and_sd(mean.path_distance, sd.path_distance),
-        );
-    }
+        vec![
+            named(names, &summary.sampler).to_owned(),
+            mean_and_sd(mean.spans, sd.spans, output::whole),
+            mean_and_sd(mean.tfcr_otlp, sd.tfcr_otlp, output::percent),
+            mean_and_sd(mean.ss_ms, sd.ss_ms, three),
+            mean_and_sd(mean.entropy_bits, sd.entropy_bits, three),
+            mean_and_sd(mean.paths, sd.paths, |paths| format!("{paths:.1}")),
+            mean_and_sd(mean.path_distance, sd.path_distance, measure),
+        ]
+    });
+    let mut text = "\n".to_owned() + &output::table(&header, rows);
+    let optional = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+    let weighted = evaluation.summary.iter().filter(|summary| summary.counts.is_some()).map(|summary| {
+        let counts = |of: fn(CountErrors) -> f64| optional(summary.counts.map(of).map(error));
+        vec![
+            named(names, &summary.sampler).to_owned(),
+            counts(|counts| counts.functions),
+            counts(|counts| counts.functions_calibrated),
+            counts(|counts| counts.roots),
+            optional(summary.ss_by_weights_ms.map(three)),
+            optional(summary.ss_of_equal_share_ms.map(three)),
+        ]
+    });
+    let header = [
+        "estimated with weights",
+        "error of\nfunctions",
+        "calibrated\nto roots",
+        "error of\nroots",
+        "SS ms",
+        "SS ms, equal\nshare",
+    ];
+    text += &output::table(&header, weighted);
     for summary in &evaluation.summary {
-        if let Some(counts) = summary.counts.filter(|counts| counts.functions > 0.0) {
+        if let (Some(by_weights), Some(share)) = (summary.ss_by_weights_ms, summary.ss_of_equal_share_ms)
+            && is_above(by_weights, share, 3)
+        {
             let _ = writeln!(
                 text,
-                "counts by weights: {}: relative error of functions {}, calibrated to the roots' numbers {}, of roots {}",
+                "{}: weighted durations are worse than an equal share's; weights of very small probabilities are mostly noise",
                 output::brief(named(names, &summary.sampler)),
-                output::measure(counts.functions),
-                output::measure(counts.functions_calibrated),
-                output::measure(counts.roots),
-            );
-        }
-        let by_weights = summary.ss_by_weights_ms.filter(|&by_weights| by_weights > 0.0);
-        if let (Some(by_weights), Some(share)) = (by_weights, summary.ss_of_equal_share_ms) {
-            let worse = if is_above(by_weights, share, 3) {
-                "; worse than that: weights from very small probabilities are noise"
-            } else {
-                ""
-            };
-            let _ = writeln!(
-                text,
-                "SS by weights: {}: {} ms; an equal share of the same size {} ms{worse}",
-                output::brief(named(names, &summary.sampler)),
-                output::measure(by_weights),
-                output::measure(share),
             );
         }
     }
     text
 }
 
-fn mean_and_sd(mean: f64, sd: f64) -> String {
-    let mean = output::measure(mean);
-    if sd > 0.0 { format!("{mean} ±{}", output::measure(sd)) } else { mean }
+/// The mean, and with as many decimals the deviation.
+fn mean_and_sd(mean: f64, sd: f64, number: fn(f64) -> String) -> String {
+    let text = number(mean);
+    if !(sd > 0.0 && sd.is_finite()) {
+        return text;
+    }
+    let decimals = text.trim_end_matches('%').split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    let (sd, unit) = if text.ends_with('%') { (sd * 100.0, "%") } else { (sd, "") };
+    match decimals {
+        0 => format!("{text} \u{b1} {}{unit}", output::whole(sd)),
+        _ => format!("{text} \u{b1} {sd:.decimals$}{unit}"),
+    }
 }
 
-fn numbers(summary: &Summary, workload: &WorkloadSummary) -> Vec<String> {
-    let Summary { mean, sd, .. } = summary;
-    let pair = |number: &dyn Fn(f64) -> String, mean: f64, sd: f64| {
-        if sd == 0.0 || sd.is_nan() { number(mean) } else { format!("{}\n±{}", number(mean), number(sd)) }
-    };
-    let percent = |number: f64| format!("{:.2}%", number * 100.0);
-    // The mean of a number of things is seldom whole; "of all" stands behind the mean only.
-    let found = |mean: f64, sd: f64, all: u64| {
-        let number =
-            |number: f64| if number.fract() == 0.0 { format!("{number:.0}") } else { format!("{number:.1}") };
-        let above = format!("{}/{all}", number(mean));
-        if sd == 0.0 { above } else { format!("{above}\n±{}", number(sd)) }
-    };
-    vec![
-        pair(&output::whole, mean.traces, sd.traces),
-        pair(&output::whole, mean.spans, sd.spans),
-        pair(&percent, mean.tfcr, sd.tfcr),
-        pair(&percent, mean.tfcr_otlp, sd.tfcr_otlp),
-        found(mean.functions, sd.functions, workload.functions),
-        found(mean.call_trees, sd.call_trees, workload.call_trees),
-        pair(&output::measure, mean.ss_ms, sd.ss_ms),
-        pair(&output::measure, mean.entropy_bits, sd.entropy_bits),
-        pair(&output::measure, mean.dist_over_entropy, sd.dist_over_entropy),
-    ]
+/// With a decimal where seeds differ: the mean of whole numbers may be whole by chance.
+fn mean_of(mean: f64, sd: f64) -> String {
+    if sd > 0.0 { format!("{mean:.1}") } else { output::rounded(mean) }
+}
+
+fn error(error: f64) -> String {
+    format!("{}%", three(error * 100.0))
 }

@@ -106,14 +106,14 @@ pub(crate) fn run(args: &Events, stop: Stop<'_>) -> Result<(), Failure> {
     });
     let mut text = input.heading();
     text.push_str(&format!(
-        "trace {}: {}, {}, {} on the path of {} ms\n\n",
+        "trace {}: {} on {}; the longest path has {} and takes {} ms\n\n",
         drawing.trace_id,
         output::plural(drawing.events.len() as u64, "event"),
         output::plural(drawing.lanes.len() as u64, "thread"),
-        output::count(drawing.events.iter().filter(|event| event.on_path).count() as u64),
+        output::plural(drawing.events.iter().filter(|event| event.on_path).count() as u64, "event"),
         measure(drawing.path_ns as f64 / 1e6),
     ));
-    text.push_str(&output::table(&["event", "at ms", "until next", "thread", "edges in"], rows));
+    text.push_str(&output::table(&["event (# on the path)", "at\nms", "ms to the\nnext", "thread", "edges\nin"], rows));
     let lanes = drawing.lanes.iter().enumerate();
     text.push_str(&output::table(
         &["thread", "number"],
@@ -122,7 +122,7 @@ pub(crate) fn run(args: &Events, stop: Stop<'_>) -> Result<(), Failure> {
     text.push_str(&longest_paths(&drawing));
     if drawing.missing_parents + drawing.cut_edges > 0 {
         text.push_str(&format!(
-            "left out: {} from events that are not recorded, {} that close a cycle\n",
+            "ignored: {} from events that were not recorded, {} that close a cycle\n",
             output::plural(drawing.missing_parents, "edge"),
             output::count(drawing.cut_edges)
         ));
@@ -131,7 +131,7 @@ pub(crate) fn run(args: &Events, stop: Stop<'_>) -> Result<(), Failure> {
     if let Some(file) = html.as_ref().filter(|_| late.is_ok()) {
         text.push_str(&format!("wrote {}\n", output::shown(file.path())));
     }
-    Failure::after(output::print(&text), late)
+    Failure::after(output::report(&text), late)
 }
 
 /// The functions on the longest path, and the longest paths.
@@ -147,18 +147,16 @@ fn longest_paths(drawing: &Drawing) -> String {
                 millis(row.slack_ns),
             ]
         });
-        text.push_str(&output::table(&["function on the longest path", "ms", "gain ms", "slack ms"], rows));
+        text.push_str(&output::table(&["function on the longest path", "ms", "gain\nms", "slack\nms"], rows));
     }
     if !drawing.paths.is_empty() {
-        // Names of events can be long: they stand above their path's numbers.
         let rows = (1..).zip(&drawing.paths).map(|(number, path)| {
             let apart = drawing.apart(path, APART_SHOWN);
             let through = if apart.is_empty() { apart } else { format!(", through {apart}") };
             let events = output::count(path.events.len() as u64);
-            (format!("path {number}{through}"), vec![millis(path.length_ns), millis(path.behind_ns), events])
+            vec![format!("{number}{through}"), millis(path.length_ns), millis(path.behind_ns), events]
         });
-        let rows: Vec<_> = rows.collect();
-        text.push_str(&output::sections(&["ms", "behind ms", "events"], &rows));
+        text.push_str(&output::table(&["longest paths", "ms", "shorter\nby ms", "events"], rows));
     }
     text
 }

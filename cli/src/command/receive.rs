@@ -12,9 +12,10 @@ use clap::Args as ClapArgs;
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::progress::Progress;
 use crate::target::Target;
 use crate::values::{share, size};
-use crate::{handles, load, output};
+use crate::{handles, output};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -192,7 +193,7 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
     if let Some(target) = &args.forward {
         output::note(&format!("passing on to {target} through {}", output::shown(&args.spool_folder())));
     }
-    let display = load::spinner();
+    let display = Progress::message();
     while !stop.is_asked() {
         display.suspend(|| receiver.events().iter().for_each(report_event));
         let received = receiver.received();
@@ -214,7 +215,7 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
     let removed = receiver.spans_removed();
     let report = Report::new(args, &receiver.received(), receiver.total_bytes(), forwarded);
     let stopped = ended.and(receiver.stop().map(drop));
-    let printed = if args.json { output::print_json(&report) } else { output::print(&report.render()) };
+    let printed = if args.json { output::print_json(&report) } else { output::report(&report.render()) };
     Failure::after(printed, late(removed, stopped.err().map(|error| error.to_string())))
 }
 

@@ -18,6 +18,7 @@ use crate::failure::Failure;
 use crate::load::{self, Input};
 use crate::losses::{self, LossCount};
 use crate::output;
+use crate::progress::Progress;
 use crate::source::{self as arguments, Reading};
 use crate::target::Target;
 use crate::values::rate;
@@ -113,7 +114,7 @@ pub(crate) fn run(args: &Send, stop: Stop<'_>) -> Result<(), Failure> {
     let destination: Arc<dyn Destination> = Arc::from(args.to.connect()?);
     let sent = Rc::new(Cell::new(Sent::default()));
     let message = Rc::default();
-    let progress = load::reading_progress(&args.paths);
+    let progress = Progress::reading(&args.paths);
     let writer = Writer {
         destination: Arc::clone(&destination),
         patience: Duration::from_secs(args.wait.into()),
@@ -140,7 +141,7 @@ pub(crate) fn run(args: &Send, stop: Stop<'_>) -> Result<(), Failure> {
         files.extend(summary.files);
     }
     let finished = converter.finish();
-    progress.finish_and_clear();
+    progress.finish();
     let sent = sent.get();
     let converted = finished.map_err(|error| stopped_short(args, sent, &error.to_string()))?;
     if stop.is_asked() {
@@ -169,7 +170,7 @@ pub(crate) fn run(args: &Send, stop: Stop<'_>) -> Result<(), Failure> {
             message: message.take(),
         })
     } else {
-        output::print(&render(args, &input, &converted, sent, behind, &message.take()))
+        output::report(&render(args, &input, &converted, sent, behind, &message.take()))
     };
     let late = if sent.rejected > 0 {
         let spans = output::plural(sent.rejected, "span");

@@ -143,7 +143,7 @@ fn inspect(look: &Look, stop: Stop<'_>) -> Result<Found, Failure> {
 
 impl Found {
     fn print(&self, look: &Look) -> Result<(), Failure> {
-        if look.json { output::print_json(self) } else { output::print(&self.render()) }
+        if look.json { output::print_json(self) } else { output::report(&self.render()) }
     }
 
     fn new(folder: &Path, report: &Report) -> Self {
@@ -249,5 +249,5 @@ fn drain(args: &Drain, stop: Stop<'_>) -> Result<(), Failure> {
         }
         None => Ok(()),
     };
-    Failure::after(output::print(&text), late)
+    Failure::after(output::report(&text), late)
 }

@@ -14,7 +14,7 @@ use astracer_report::numbers::written_percent;
 use astracer_samplers::parameters::Parameters;
 use astracer_samplers::{Cap, RandomSource, Template};
 use astracer_tuner::curves::{Curves, curves};
-use astracer_tuner::held_out::HeldOut;
+use astracer_tuner::held_out::{HeldOut, Replayed};
 use astracer_tuner::key::START_ATTRIBUTES;
 use astracer_tuner::key_choice::{KeyChoice, choose_key};
 use astracer_tuner::report::Report as Page;
@@ -22,7 +22,6 @@ use astracer_tuner::tail::{Outcomes, attributes};
 use astracer_tuner::tune::{KEYS_TRIED_MAX, Options, PerKeyUse, Progress, Stage, Sums, check, validate};
 use astracer_tuner::{Grouping, Limits, Objective, Stop, Tunable, Tuning, Workload};
 use clap::Args as ClapArgs;
-use indicatif::ProgressBar;
 use serde::Serialize;
 
 use self::room::Room;
@@ -32,6 +31,7 @@ use crate::interrupt;
 use crate::load::{self, Input};
 use crate::output;
 use crate::outputs::{Output, Outputs};
+use crate::progress::Progress as Bar;
 use crate::source::{Source, check_inputs};
 use crate::tail::{self, TailArgs};
 use crate::values::{cap, key, part, random, rate, share, size, time_limit, window};
@@ -171,6 +171,10 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "FILE", default_value = "astracer.toml")]
     pub(crate) out: PathBuf,
 
+    /// Print all figures: parameters, measures, replays, searches and keys.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) verbose: bool,
+
     /// Print one JSON object instead of a table.
     #[arg(long)]
     pub(crate) json: bool,
@@ -223,6 +227,11 @@ struct Report<'a> {
     /// The page, if one was written.
     #[serde(serialize_with = "lossy")]
     report: Option<&'a Path>,
+    #[serde(skip)]
+    read: table::Read,
+    /// The best of other projects' samplers, if they were replayed for the page.
+    #[serde(skip)]
+    best_baseline: Option<(String, Replayed)>,
 }
 
 /// As other paths in JSON: what is not Unicode is replaced. serde refuses such a path, and with it
@@ -274,7 +283,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
             other => other,
         })?;
     }
-    let bar = load::progress("tuning", 0);
+    let bar = Bar::steps("tuning", 0);
     let too_many = workload.keys().len() > KEYS_TRIED_MAX;
     let keys = (!args.one_key && !too_many)
         .then(|| try_keys(args, &recording, &workload, &options, stop.within(left().map(for_keys)), &bar));
@@ -296,7 +305,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         ));
     }
     if tuning.interrupted && tuning.evaluations == 0 {
-        bar.finish_and_clear();
+        bar.finish();
         return Err(Failure::Interrupted);
     }
     // The parameters are worth minutes: nothing that comes behind them may lose them.
@@ -338,12 +347,10 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
             late = late.or(write(&tuning, &mut file).err());
         }
     }
-    let mut page_written = None;
+    let (mut page_written, mut best_baseline) = (None, None);
     if let Some(output) = &files.report {
         let baselines = baselines();
-        bar.set_message("comparing with baselines");
-        bar.set_position(0);
-        bar.set_length(Curves::steps(baselines.len()));
+        bar.set("comparing with baselines".to_owned(), 0, Curves::steps(baselines.len()));
         let curves = curves(&workload, &tuning, &options, &baselines, stop.within(left()), &|| bar.inc(1));
         let page = Page {
             title: &input.paths().join(" "),
@@ -355,12 +362,14 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
             curves: curves.as_ref(),
             file: file.as_deref(),
         };
-        match output.write(&output::lines_escaped(&page.html())) {
+        let html = page.html();
+        best_baseline = curves.and_then(|curves| curves.best_baseline);
+        match output.write(&output::lines_escaped(&html)) {
             Ok(()) => page_written = Some(output.path()),
             Err(failure) => late = late.or(Some(failure)),
         }
     }
-    bar.finish_and_clear();
+    bar.finish();
     let report = Report {
         input: &input,
         key: args.key.to_string(),
@@ -370,11 +379,13 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         tail: tail.as_ref(),
         out: file.is_some().then(|| files.out.path()),
         report: page_written,
+        read: table::Read::new(&workload),
+        best_baseline,
     };
     // A signal that came before is answered below: what was found until then is printed.
     let _ = interrupt::answer_at_once(stop);
     let printed =
-        if args.json { output::print_json(&report) } else { output::print(&table::render(&report)) };
+        if args.json { output::print_json(&report) } else { output::print(&table::render(&report, args.verbose)) };
     let late = match (&tuning.infeasible, late) {
         (Some(_), None) if tuning.found_nothing_in_time() => Err(stopped(Stop::never())),
         (Some(reason), late) => {
@@ -489,7 +500,7 @@ fn try_keys<'w>(
     workload: &'w Workload,
     options: &Options,
     stop: Stop<'_>,
-    bar: &ProgressBar,
+    bar: &Bar,
 ) -> (KeyChoice, Option<Sums<'w>>) {
     // Named as people write them on the command line, where the template is an option of its own.
     let groupings = Grouping::candidates(recording, Template::default());
@@ -527,16 +538,15 @@ fn validate_all(
     Ok(())
 }
 
-fn show(bar: &ProgressBar, what: &str, progress: Progress) {
-    bar.set_length(progress.evaluations_max);
-    bar.set_position(progress.evaluations);
+fn show(bar: &Bar, what: &str, progress: Progress) {
     let best = progress.best.map_or_else(String::new, |best| format!(", best {}", output::measure(best)));
-    bar.set_message(format!("{what}{}{best}", stage(progress.stage)));
+    let message = format!("{what}{}{best}", stage(progress.stage));
+    bar.set(message, progress.evaluations, progress.evaluations_max);
 }
 
 fn stage(stage: Stage) -> &'static str {
     match stage {
-        Stage::Summing => "summing up",
+        Stage::Summing => "preparing",
         Stage::Annealing => "annealing",
         Stage::Comparing => "comparing with random search and grid",
         Stage::PerKey => "searching a probability for each key",

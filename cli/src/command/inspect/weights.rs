@@ -264,7 +264,7 @@ pub(super) fn run(args: &Source, top: usize, as_json: bool, stop: Stop<'_>) -> R
     if as_json {
         return output::print_json(&weights);
     }
-    output::print(&render(&weights))
+    output::report(&render(&weights))
 }
 
 fn render(weights: &Weights) -> String {
