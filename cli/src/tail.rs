@@ -15,26 +15,26 @@ use crate::values::{hold, size};
 
 /// Policies for traces that the sampler drops.
 #[derive(Clone, Debug, ClapArgs)]
-#[command(next_help_heading = "Policies at the traces' ends")]
+#[command(next_help_heading = "Late policies (at the end of a trace)")]
 pub(crate) struct TailArgs {
-    /// Keep dropped traces for what they turn out to be: error, slow:p99 or slow:500ms, odd,
-    /// attr:NAME>=VALUE; several with commas, each with a budget in parentheses, as in
-    /// error(traces=10,bytes=1e6).
+    /// Keep traces that the sampler dropped if they turn out to matter: error, slow:p99 or
+    /// slow:500ms, odd, attr:NAME>=VALUE. Separate several by commas; a budget follows in
+    /// parentheses, as in error(traces=10,bytes=1e6).
     #[arg(long, value_name = "POLICIES", value_parser = policies)]
     pub(crate) tail: Option<Tail>,
 
-    /// The dropped traces that are recorded for the policies: never, armed (of keys in which
-    /// something went wrong lately) or always [default: armed].
+    /// Which dropped traces are recorded for the policies: never, armed (those of keys with recent
+    /// errors or slow traces) or always [default: armed].
     #[arg(long, value_name = "WHEN", requires = "tail", value_parser = provisional)]
     pub(crate) provisional: Option<Provisional>,
 
-    /// The size of the ring that recorded traces wait in: bytes, or with KB, MB, GB [default: 32
-    /// MiB].
+    /// Size of the ring buffer for traces that wait for the policies: bytes, or with KB, MB, GB
+    /// [default: 32 MiB].
     #[arg(long, value_name = "SIZE", requires = "tail", value_parser = size)]
     pub(crate) ring: Option<u64>,
 
-    /// The time for which an ended trace that no policy kept stays in the ring: seconds, or with
-    /// ms, s, m, h; 0 to free it at once [default: 2s].
+    /// How long an ended trace that no policy kept stays in the ring: seconds, or with ms, s, m, h;
+    /// 0 frees it at once [default: 2s].
     #[arg(long, value_name = "TIME", requires = "tail", value_parser = hold)]
     pub(crate) hold: Option<Duration>,
 }

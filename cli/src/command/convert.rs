@@ -23,36 +23,36 @@ use crate::stdout;
 
 const EXAMPLES: &str = "\
 Examples:
-  astracer convert run.tar.xz run.jsonl             OTLP JSON lines
+  astracer convert run.tar.xz run.jsonl          OTLP JSON lines
   astracer convert spans.json upload.json --to jaeger-json
-  astracer convert traces/ all.jsonl.zst            compressed, by the name
-  curl -s 'http://localhost:9411/api/v2/traces' | astracer convert - - > traces.jsonl
+  astracer convert traces/ all.jsonl.zst         compressed, because of the name
+  curl -s 'http://localhost:9411/api/v2/traces' | astracer convert - - > t.jsonl
 
-What the new format can't hold is counted on standard error. Memory stays flat whatever
-the size, but for Jaeger's JSON, which has each trace in one piece, and for HTrace that is
-read, of which each span's id stays.";
+What the new format cannot hold is counted on standard error. Memory use does
+not grow with the input, except when writing Jaeger JSON (whole traces are held) and
+when reading HTrace (span ids are held).";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Convert {
-    /// A file, folder or archive (tar, gz, xz, zst) of recorded traces; - reads standard input.
+    /// Recording to read: a file, folder or archive (tar, gz, xz, zst); - reads standard input.
     #[arg(value_name = "IN")]
     pub(crate) input: PathBuf,
 
-    /// The file to write; - is standard output. A file of this name is replaced once everything is
-    /// written. A name that ends with .gz or .zst is compressed.
+    /// File to write; - is standard output. An existing file is replaced once everything is
+    /// written. A name that ends in .gz or .zst is compressed.
     #[arg(value_name = "OUT")]
     pub(crate) output: PathBuf,
 
-    /// The format to write: otlp-json (lines), otlp-proto, jaeger-json, zipkin-json or htrace.
+    /// Format to write: otlp-json (lines), otlp-proto, jaeger-json, zipkin-json or htrace.
     #[arg(long, value_name = "FORMAT", default_value_t = Format::OtlpJson, value_parser = written)]
     pub(crate) to: Format,
 
     #[command(flatten)]
     pub(crate) reading: Reading,
 
-    /// Print a summary as one JSON object, to standard output (to standard error if the traces go
-    /// there).
+    /// Print a summary as one JSON object to standard output, or to standard error if the traces go
+    /// to standard output.
     #[arg(long)]
     pub(crate) json: bool,
 }

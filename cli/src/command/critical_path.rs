@@ -27,15 +27,15 @@ mod render;
 
 const EXAMPLES: &str = "\
 Examples:
-  astracer critical-path run.tar.xz                     functions by critical time
+  astracer critical-path run.tar.xz                   functions by critical time
   astracer critical-path run.tar.xz --by path --top 10
-  astracer critical-path today/ --compare yesterday/    largest differences first
-  astracer critical-path run.tar.xz --trace 8b9c21fd    one trace with its path
+  astracer critical-path today/ --compare yesterday/  largest changes first
+  astracer critical-path run.tar.xz --trace 8b9c21fd  one trace with its path
   astracer critical-path run.tar.xz --speedup 'SELECT=0.5'
   astracer critical-path kept/ --weights --html path.html
-  astracer critical-path run.tar.xz --folded path.folded && flamegraph.pl path.folded
+  astracer critical-path run.tar.xz --folded out && flamegraph.pl out > out.svg
 
-The definitions, with an example worked by hand: docs/critical-path.md.";
+docs/critical-path.md has the definitions, with an example worked by hand.";
 
 /// Rows of a table.
 const TOP_DEFAULT: usize = 30;
@@ -50,38 +50,38 @@ pub(crate) struct CriticalPath {
     #[command(flatten)]
     pub(crate) source: Source,
 
-    /// Only traces whose root span has this name (with ids folded, as the tables show it).
+    /// Only traces whose root span has this name (with ids folded, as tables show it).
     #[arg(long, value_name = "NAME")]
     pub(crate) root: Option<String>,
 
-    /// Sum up critical time by function, by service, or by path of calls [default: function].
+    /// What a row is: a function, a service, or a path of calls [default: function].
     #[arg(long, value_enum)]
     pub(crate) by: Option<Grouped>,
 
-    /// The rule by which a path is found: last (the child that finished last; event graphs by their
-    /// edges), jaeger and crisp (as those tools), events (the latest parent, as X-Trace's tool).
+    /// How the critical path is found: last (the child that finishes last; event graphs by their
+    /// edges), jaeger or crisp (as those tools), events (the latest parent, as X-Trace does).
     #[arg(long, value_name = "RULE", default_value = "last")]
     pub(crate) rule: Rule,
 
-    /// Spans that another machine's clock put outside of their parents: shift them inside, or clip
-    /// them (rule last) [default: shift].
+    /// What to do with spans that another machine's clock puts outside their parent (rule last):
+    /// shift them inside, or clip them [default: shift].
     #[arg(long, value_enum)]
     pub(crate) skew: Option<Clocks>,
 
-    /// Show the latency if this function took FACTOR times as long; may be given several times.
+    /// Show the latency if this function took FACTOR times as long; repeatable.
     #[arg(long, value_name = "NAME=FACTOR", value_parser = speedup)]
     pub(crate) speedup: Vec<(String, f64)>,
 
-    /// Show what differs from another recording: the time of traces of the same roots, the largest
-    /// certain change first, and apart from it what the mix of roots changes.
+    /// Compare with another recording: how the time of traces with the same roots changed, the
+    /// largest certain change first, and what the mix of roots changed.
     #[arg(long, value_name = "RECORDING")]
     pub(crate) compare: Option<PathBuf>,
 
-    /// Percentiles of each row's time over the traces on whose path it lies.
+    /// Percentiles to show of each row's time, over the traces that have it on their path.
     #[arg(long, value_name = "LIST", default_value = "50,95,99", value_delimiter = ',', value_parser = percentile)]
     pub(crate) percentiles: Vec<f64>,
 
-    /// Draw one trace with its path, instead of the table.
+    /// Draw one trace with its critical path, instead of the table.
     #[arg(long, value_name = "ID", value_parser = trace_id, conflicts_with = "compare")]
     pub(crate) trace: Option<TraceId>,
 
@@ -89,8 +89,7 @@ pub(crate) struct CriticalPath {
     #[arg(long, value_name = "N")]
     pub(crate) top: Option<usize>,
 
-    /// Let each trace count for as many as its threshold (`ot=th` in the tracestate) says it stands
-    /// for.
+    /// Count each trace as often as its threshold (`ot=th` in the tracestate) says it stands for.
     #[arg(long)]
     pub(crate) weights: bool,
 
@@ -98,15 +97,15 @@ pub(crate) struct CriticalPath {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Write the path of each trace to FILE, one JSON object a line.
+    /// Write the critical path of each trace to FILE, as JSON lines.
     #[arg(long, value_name = "FILE")]
     pub(crate) segments: Option<PathBuf>,
 
-    /// Write critical time by path of calls to FILE, as flame graph tools read it.
+    /// Write critical time by path of calls to FILE, in the input format of flame graph tools.
     #[arg(long, value_name = "FILE")]
     pub(crate) folded: Option<PathBuf>,
 
-    /// Write a page to FILE: flame graph, table, the slowest trace with its path, the comparison.
+    /// Write a page to FILE: flame graph, table, the slowest trace, and the comparison.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 }

@@ -39,21 +39,20 @@ const EXAMPLES: &str = "\
 Examples:
   astracer evaluate run.tar.xz
   astracer evaluate run.tar.xz --sampler bump:lambda=215,min=0.02
-  astracer evaluate traces/ --sampler bucket:capacity=50,rate=2 --seeds 20 --json
-  astracer evaluate run.json --sampler ratio:0.05 --kept ids.txt
-  astracer evaluate spans/ --key name+http.route
-  astracer evaluate run.json --parameters astracer.toml --phase 0.3 --jitter 5ms --kept ids.txt
-  astracer evaluate run.tar.xz --sampler bump:lambda=215,min=0.02 --baselines all
-  astracer evaluate run.tar.xz --sampler ratio:0.5 --cap traces=100,key_traces=20
+  astracer evaluate run.tar.xz --sampler ratio:0.05 --baselines all
+  astracer evaluate run.tar.xz --sampler ratio:0.5 --cap traces=100,key_traces=9
+  astracer evaluate traces/ --parameters astracer.toml --jitter 5ms --seeds 20
   astracer evaluate traces/ --sampler ratio:0.01 --tail error,slow:p99 --ring 8MB
+  astracer evaluate run.json --sampler ratio:0.05 --kept ids.txt
+  astracer evaluate spans/ --key name+http.route --json
 
 Samplers:
-  always, never, ratio:P, every:N,
+  always, never, ratio:P, every:N
   bump:lambda=L,min=P[,window=1s][,shift=on]
   bump:lambda=L,min=P,count=decaying,tau=1s[,exponent=2]
-  bucket:capacity=C,rate=R (tokens a second)
+  bucket:capacity=C,rate=R (tokens per second)
 
-The columns are explained in docs/metrics.md.";
+docs/metrics.md explains the columns.";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]
@@ -61,83 +60,82 @@ pub(crate) struct Evaluate {
     #[command(flatten)]
     pub(crate) source: Source,
 
-    /// A sampler to replay, beside always, ratio:0.1 and ratio:0.01; may be given several times.
-    /// Without it a bump and a bucket sampler with middling parameters are replayed.
+    /// Sampler to replay, in addition to always, ratio:0.1 and ratio:0.01; repeatable [default: a
+    /// bump and a bucket sampler with typical parameters].
     #[arg(long = "sampler", value_name = "SAMPLER")]
     pub(crate) samplers: Vec<Config>,
 
-    /// A sampler from a parameters file, as `tune` writes it; may be given several times.
+    /// Parameters file to replay, as `tune` writes it; repeatable.
     #[arg(long, value_name = "FILE")]
     pub(crate) parameters: Vec<PathBuf>,
 
-    /// Show each sampler under this hard cap too, below its own row: rates a second of traces,
-    /// key_traces (of each key), bytes and key_bytes, for example traces=100,burst=25,bytes=1e6
-    /// [default: that of the parameters file]. --kept and --counts then show the traces under the
-    /// cap.
+    /// Also replay each sampler under this hard cap: rates per second of traces, key_traces (per
+    /// key), bytes and key_bytes, for example traces=100,burst=25,bytes=1e6 [default: the cap of
+    /// the parameters file]. --kept and --counts then describe the traces under the cap.
     #[arg(long, value_name = "CAP", value_parser = cap)]
     pub(crate) cap: Option<Cap>,
 
-    /// The number of seeds to replay each sampler with.
+    /// Number of replays of each sampler, each with its own seed.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub(crate) seeds: u64,
 
-    /// The phase of the sampler's windows against the recording, 0 to 1 of a window (bump with
-    /// windows).
+    /// Where the sampler's windows begin relative to the recording, as a share of a window (bump
+    /// with windows).
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = phase)]
     pub(crate) phase: f64,
 
-    /// Randomness of the traces that begin in the service: stratified or independent [default: that
-    /// of the parameters file, else independent].
+    /// Randomness of traces that begin in the service: stratified or independent [default: from the
+    /// parameters file, else independent].
     #[arg(long, value_name = "RANDOM", value_parser = random)]
     pub(crate) random: Option<RandomSource>,
 
-    /// Move each arrival by a normal number with this deviation: seconds, or with ms, s, m, h.
+    /// Shift each arrival by a normally distributed time with this standard deviation: seconds, or
+    /// with ms, s, m, h.
     #[arg(long, value_name = "TIME", value_parser = time_limit)]
     pub(crate) jitter: Option<Duration>,
 
-    /// Other projects' samplers to compare with, each made to keep as much as the one --sampler (or
-    /// a tenth): all, or names; parameters may follow a name, as in xray:rate=0.05.
+    /// Samplers of other projects to compare with, tuned to keep as much as your one --sampler (or
+    /// 10% of the bytes): all, or names with optional parameters, as in xray:rate=0.05.
     #[arg(long, value_name = "BASELINE", num_args = 1..)]
     pub(crate) baselines: Vec<String>,
 
-    /// Shorten baselines' periods so that each passes at least ten times in this recording; with
-    /// their own, half a minute or more, a short recording shows only how they start.
+    /// Shorten the periods of baselines (30 s or more) so that at least ten fit into this
+    /// recording; otherwise a short recording only shows how they start.
     #[arg(long, requires = "baselines")]
     pub(crate) quicken: bool,
 
-    /// The share of the bytes that baselines keep, for example 5%.
+    /// Share of the bytes that baselines keep, for example 5%.
     #[arg(long, value_name = "SHARE", value_parser = share, requires = "baselines")]
     pub(crate) size: Option<f64>,
 
-    /// The key that samplers count by: name (of the root), name+ATTRIBUTE, or tree (the whole call
+    /// Key that samplers count by: name (of the root), name+ATTRIBUTE, or tree (the whole call
     /// tree).
     #[arg(long, value_name = "KEY", default_value_t, value_parser = key)]
     pub(crate) key: Grouping,
 
-    /// Write the ids of the traces kept with the first seed to FILE, one a line; needs exactly one
-    /// --sampler. With --tail, those that the policies keep follow.
+    /// Write the ids of the traces kept with the first seed to FILE, one per line, followed by
+    /// those that --tail keeps. Needs exactly one sampler.
     #[arg(long, value_name = "FILE")]
     pub(crate) kept: Option<PathBuf>,
 
-    /// Write the exact numbers of traces seen and kept with the first seed to FILE, by key and
-    /// interval, as JSON lines; needs exactly one --sampler. docs/metrics.md has the format, and
-    /// how counts are calibrated by it.
+    /// Write how many traces were seen and kept with the first seed to FILE, by key and interval,
+    /// as JSON lines (format: docs/metrics.md). Needs exactly one sampler.
     #[arg(long, value_name = "FILE")]
     pub(crate) counts: Option<PathBuf>,
 
-    /// The length of an interval of --counts: seconds, or with ms, s, m, h.
+    /// Length of an interval of --counts: seconds, or with ms, s, m, h.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time_limit, requires = "counts")]
     pub(crate) interval: Duration,
 
     #[command(flatten)]
     pub(crate) tail: TailArgs,
 
-    /// Print more measures: spans, OTLP bytes, entropy, path kinds, errors by weights.
-    #[arg(long, conflicts_with = "json")]
+    /// Print more measures: spans, OTLP bytes, entropy, path kinds, errors of estimates.
+    #[arg(long, conflicts_with = "json", help_heading = "Output")]
     pub(crate) verbose: bool,
 
     /// Print one JSON object instead of a table.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
 }
 

@@ -22,7 +22,8 @@ Examples:
   astracer events run.json --trace 3615c831d3fc58b5 --dot | dot -Tsvg > graph.svg
   astracer events run.json --trace 3615c831d3fc58b5 --html graph.html
 
-Events are those of X-Trace reports; of other recordings each span is an event at its start.";
+X-Trace reports contain events. In other formats each span is one event, at its
+start.";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]
@@ -30,12 +31,11 @@ pub(crate) struct Events {
     #[command(flatten)]
     pub(crate) source: Source,
 
-    /// The trace to draw.
+    /// Trace to draw.
     #[arg(long, value_name = "ID", value_parser = super::critical_path::trace_id)]
     pub(crate) trace: TraceId,
 
-    /// The rule by which the path is found: last (the longest path), or events (the latest
-    /// parents).
+    /// How the critical path is found: last (the longest path) or events (the latest parents).
     #[arg(long, value_name = "RULE", default_value = "last", value_parser = rule)]
     pub(crate) rule: Rule,
 

@@ -17,13 +17,13 @@ use crate::source::Source;
 
 const EXAMPLES: &str = "\
 Examples:
-  astracer inspect traces/                      every recording in a folder
-  astracer inspect run.tar.xz --sort p95        slowest functions first
-  curl -s 'http://localhost:16686/api/traces?service=a' | astracer inspect -
+  astracer inspect traces/                  every recording in a folder
+  astracer inspect run.tar.xz --sort p95    slowest functions first
   astracer inspect spans.json --json | jq .roots
-  astracer inspect kept/ --weights              what the kept roots stand for, beside heartbeats
+  astracer inspect kept/ --weights          estimated and exact counts by key
+  curl -s 'http://localhost:16686/api/traces?service=a' | astracer inspect -
 
-The columns are explained in docs/metrics.md.";
+docs/metrics.md explains the columns.";
 
 /// Rows of a table for people.
 const TOP_DEFAULT: usize = 10;
@@ -34,7 +34,7 @@ pub(crate) struct Inspect {
     #[command(flatten)]
     pub(crate) source: Source,
 
-    /// The column to sort by: name, count (traces, share), mean, sd, median, p75, p95, max, trees,
+    /// Column to sort by: name, count (traces, share), mean, sd, median, p75, p95, max, trees,
     /// spans, max/s.
     #[arg(long, value_name = "COLUMN", default_value = "count", conflicts_with = "weights")]
     pub(crate) sort: Column,
@@ -43,8 +43,8 @@ pub(crate) struct Inspect {
     #[arg(long, value_name = "N")]
     pub(crate) top: Option<usize>,
 
-    /// Sum the weights (ot=th) of the roots by key instead, and compare them with the exact counts
-    /// of heartbeats.
+    /// Sum the weights (ot=th) of the root spans by key instead, and compare the sums with the
+    /// exact counts in heartbeats.
     #[arg(long)]
     pub(crate) weights: bool,
 

@@ -19,22 +19,23 @@ use crate::{handles, output};
 
 const EXAMPLES: &str = "\
 Examples:
-  astracer receive --out traces/                    gRPC and HTTP, on 4317 and on 4318
+  astracer receive --out traces/                 gRPC and HTTP on 4317 and 4318
   astracer receive --out traces/ --otlp 0.0.0.0:4318 --total-max 50GB --zstd
-  astracer receive --out traces/ --forward otlp://collector:4317      before a backend
-  astracer tune traces/                             afterwards
+  astracer receive --out traces/ --forward otlp://collector:4317
+  astracer tune traces/                          afterwards
 
-Each address takes gRPC and HTTP, protobuf and JSON, plain, gzip, deflate and zstd. Ctrl-C ends
-it and prints a summary. Senders are told to wait when the files have reached --total-max.";
+Each address accepts gRPC and HTTP, protobuf and JSON, plain, gzip, deflate and
+zstd. Ctrl-C stops the receiver and prints a summary. When the files reach
+--total-max, senders are asked to retry later.";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Receive {
-    /// The folder for the files traces-00000001.jsonl and so on; those of former runs stay.
+    /// Folder for the files traces-00000001.jsonl and so on; existing files stay.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
 
-    /// An address to listen on, as HOST:PORT; may be given several times.
+    /// Address to listen on, as HOST:PORT; repeatable.
     #[arg(long, value_name = "ADDRESS", default_values = ["127.0.0.1:4317", "127.0.0.1:4318"], value_parser = address)]
     pub(crate) otlp: Vec<SocketAddr>,
 
@@ -42,52 +43,52 @@ pub(crate) struct Receive {
     #[arg(long, value_name = "SIZE", default_value = "100MB", value_parser = size, help_heading = "Limits")]
     pub(crate) rotate: u64,
 
-    /// Begin a new file when this many seconds have passed since the last one began.
+    /// Begin a new file this many seconds after the last one was begun.
     #[arg(long, value_name = "SECONDS", help_heading = "Limits")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rotate_age: Option<u32>,
 
-    /// Take no more when all files together have this size.
+    /// Refuse further spans when all files together have this size.
     #[arg(long, value_name = "SIZE", default_value = "10GB", value_parser = size, help_heading = "Limits")]
     pub(crate) total_max: u64,
 
-    /// Refuse requests that are larger than this, compressed or not.
+    /// Refuse requests larger than this, compressed or not.
     #[arg(long, value_name = "SIZE", default_value = "16MB", value_parser = size, help_heading = "Limits")]
     pub(crate) message_max: u64,
 
-    /// Let one address take at most this share of the memory for requests that are being read, and
-    /// of the connections if others find none.
+    /// Largest share of the request memory that one client address may use; also its share of the
+    /// connections when they run out.
     #[arg(long, value_name = "SHARE", default_value = "50%", value_parser = share, help_heading = "Limits")]
     pub(crate) client_share: f64,
 
-    /// Limit the connections at a time, within the handles that the system gives; a new one takes
-    /// the place of the one that has been idle for longest.
+    /// Most connections at a time, within the open-file limit. A new connection replaces the one
+    /// that has been idle longest.
     #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Limits")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) connections: u32,
 
-    /// Close connections that send no request for this many seconds.
+    /// Close connections without a request for this many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, help_heading = "Limits")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) idle_timeout: u32,
 
-    /// Limit the time for the head of a request, and again for its body, to this many seconds.
+    /// Time limit in seconds for the head of a request, and again for its body.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, help_heading = "Limits")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) arrival_timeout: u32,
 
-    /// Also pass the spans on to this server: otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or
+    /// Also forward the spans to this server: otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or
     /// zipkin://HOST:PORT.
     #[arg(long, value_name = "URL")]
     pub(crate) forward: Option<Target>,
 
-    /// The spool of spans that wait for that server; the folder of --out with .spool behind it by
-    /// default.
+    /// Spool folder for spans waiting to be forwarded [default: the folder of --out with .spool
+    /// appended].
     #[arg(long, value_name = "DIR", requires = "forward")]
     pub(crate) spool: Option<PathBuf>,
 
-    /// Let web pages of this origin send traces, such as https://shop.example, or * for any; may be
-    /// given several times.
+    /// Accept traces from web pages of this origin, such as https://shop.example, or * for any;
+    /// repeatable.
     #[arg(long, value_name = "ORIGIN", value_parser = origin)]
     pub(crate) cors: Vec<String>,
 

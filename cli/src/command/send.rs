@@ -34,43 +34,45 @@ const EXAMPLES: &str = "\
 Examples:
   astracer send run.tar.xz --to otlp://localhost:4317
   astracer send spans.json --to otlp+http://localhost:4318 --shift-to-now
-  astracer send traces/ --to zipkin://localhost:9411 --rate 5000 --resume progress.json
+  astracer send traces/ --to zipkin://localhost:9411 --rate 5000 --resume state
 
-Schemes: otlp (gRPC), otlp+http, zipkin; over TLS otlps, otlp+https, zipkin+https.
+Schemes: otlp (gRPC), otlp+http, zipkin; with TLS: otlps, otlp+https,
+zipkin+https.
 
-For OTLP, OTEL_EXPORTER_OTLP_HEADERS, _CERTIFICATE, _CLIENT_CERTIFICATE, _CLIENT_KEY, _TIMEOUT
-and _COMPRESSION are read (with TRACES_ before the others), and http/json from _PROTOCOL.";
+OTLP reads OTEL_EXPORTER_OTLP_HEADERS, _CERTIFICATE, _CLIENT_CERTIFICATE,
+_CLIENT_KEY, _TIMEOUT and _COMPRESSION (or OTEL_EXPORTER_OTLP_TRACES_HEADERS and
+so on, which win), and http/json from _PROTOCOL.";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Send {
-    /// Files, folders or archives (tar, gz, xz, zst) of recorded traces; - reads standard input.
+    /// Recordings to send: files, folders or archives (tar, gz, xz, zst); - reads standard input.
     #[arg(required = true, value_name = "WORKLOAD")]
     pub(crate) paths: Vec<PathBuf>,
 
-    /// Address of the server: otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or zipkin://HOST:PORT.
+    /// Server: otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or zipkin://HOST:PORT.
     #[arg(long, value_name = "URL")]
     pub(crate) to: Target,
 
-    /// Send at most N spans a second.
+    /// Send at most N spans per second.
     #[arg(long, value_name = "N", value_parser = rate)]
     pub(crate) rate: Option<f64>,
 
-    /// The number of spans in one request.
+    /// Number of spans in a request.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) batch: u16,
 
-    /// Move all times by the same amount, so that the last span ends now. The recording is read
+    /// Move all times by the same amount so that the last span ends now. The recording is read
     /// twice.
     #[arg(long)]
     pub(crate) shift_to_now: bool,
 
-    /// Give up when the server takes nothing for this many seconds. A server that never answered is
-    /// not waited for.
+    /// Give up when the server has accepted nothing for this many seconds. If it never answered,
+    /// give up at once.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub(crate) wait: u32,
 
-    /// Keep the progress in FILE, and continue from it if it exists. It is removed at the end.
+    /// Keep the progress in FILE, and continue from there if FILE exists. It is removed at the end.
     #[arg(long, value_name = "FILE")]
     pub(crate) resume: Option<PathBuf>,
 

@@ -18,11 +18,12 @@ use crate::{load, output};
 
 const EXAMPLES: &str = "\
 Examples:
-  astracer spool inspect /var/spool/shop            what waits, and what was refused
-  astracer spool verify /var/spool/shop             every checksum; exit code 1 if one is wrong
+  astracer spool inspect /var/spool/shop     what is waiting, what was refused
+  astracer spool verify /var/spool/shop      every checksum; exits 1 on damage
   astracer spool drain /var/spool/shop --to otlp://localhost:4317
 
-A process that uses the spool has locked it: stop it first. drain removes what was sent.";
+Stop the process that uses the spool first: it holds a lock. drain removes
+what it has sent.";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]
@@ -33,15 +34,27 @@ pub(crate) struct Spool {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Show what waits, and which spans were refused for what reason.
+    /// Show what is waiting, and which spans were refused and why.
     Inspect(Look),
     /// Check every frame; fail if one is damaged.
     Verify(Look),
-    /// Send what waits to a server, and remove it.
+    /// Send what is waiting to a server, and remove it.
     Drain(Drain),
 }
 
+const LOOK_EXAMPLES: &str = "\
+Examples:
+  astracer spool inspect /var/spool/shop
+  astracer spool inspect /var/spool/shop --json | jq .pending_spans
+  astracer spool verify /var/spool/shop";
+
+const DRAIN_EXAMPLES: &str = "\
+Examples:
+  astracer spool drain /var/spool/shop --to otlp://localhost:4317
+  astracer spool drain /var/spool/shop --to otlp+https://collector:4318 --wait 300";
+
 #[derive(Debug, ClapArgs)]
+#[command(after_help = LOOK_EXAMPLES)]
 struct Look {
     /// The spool's folder.
     #[arg(value_name = "DIR")]
@@ -53,16 +66,17 @@ struct Look {
 }
 
 #[derive(Debug, ClapArgs)]
+#[command(after_help = DRAIN_EXAMPLES)]
 struct Drain {
     /// The spool's folder.
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 
-    /// Address of the server: otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or zipkin://HOST:PORT.
+    /// Server: otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or zipkin://HOST:PORT.
     #[arg(long, value_name = "URL")]
     to: Target,
 
-    /// Give up when the server takes nothing for this many seconds.
+    /// Give up when the server has accepted nothing for this many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     wait: u32,
 }

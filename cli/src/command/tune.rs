@@ -38,18 +38,17 @@ use crate::values::{cap, key, part, random, rate, share, size, time_limit, windo
 
 const EXAMPLES: &str = "\
 Examples:
-  astracer tune run.tar.xz                      bump, at most a tenth of the bytes
+  astracer tune run.tar.xz                   bump, at most 10% of the bytes
   astracer tune run.tar.xz --sampler bucket --size-max 5%
   astracer tune traces/ --traces-per-second 20 --out production.toml
   astracer tune monday/ --validate tuesday/ --report report.html
   astracer tune run.tar.xz --per-key never --split 50%
-  astracer tune run.tar.xz --risk 0.9
-  astracer tune run.tar.xz --cap traces=100,key_traces=20
-  astracer tune traces/ --tail error,slow:p99 --size-max 10%    both together keep a tenth
-  astracer tune traces/ --objective 1*dist/entropy+0.5*call-trees --seed 7 --json
+  astracer tune run.tar.xz --risk 0.9 --cap traces=100,key_traces=20
+  astracer tune traces/ --tail error,slow:p99       10% with late policies
+  astracer tune traces/ --objective 1*dist/entropy+0.5*call-trees --json
 
-If no parameters meet the limits, the nearest are shown with the reason, nothing is
-written, and the exit code is 1. Ctrl-C writes the best found so far.";
+If no parameters meet the limits, the nearest are shown, nothing is written, and
+the exit code is 1. Ctrl-C writes the best parameters found so far.";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]
@@ -57,17 +56,17 @@ pub(crate) struct Tune {
     #[command(flatten)]
     pub(crate) source: Source,
 
-    /// The sampler to tune: bump, bump-tumbling (the paper's, with windows) or bucket.
+    /// Sampler to tune: bump, bump-tumbling (with windows, as in the paper) or bucket.
     #[arg(long, value_name = "SAMPLER", default_value = "bump", value_parser = tunable)]
     pub(crate) sampler: Tunable,
 
-    /// Objective to minimise: dist/entropy, call-trees (missed), counts (error of estimates),
-    /// latency (distance of histograms), paths (path kinds missed), path-distance (of their
-    /// shares), or a weighted sum.
+    /// What to minimise: dist/entropy, call-trees (missed), counts (error of estimates), latency
+    /// (distance of histograms), paths (path kinds missed), path-distance (of their shares), or a
+    /// weighted sum.
     #[arg(long, value_name = "OBJECTIVE", default_value_t)]
     pub(crate) objective: Objective,
 
-    /// The key that the sampler counts by: name (of the root) or name+ATTRIBUTE.
+    /// Key that the sampler counts by: name (of the root) or name+ATTRIBUTE.
     #[arg(long, value_name = "KEY", default_value_t, value_parser = key)]
     pub(crate) key: Grouping,
 
@@ -75,30 +74,30 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "QUANTILE", value_parser = quantile)]
     pub(crate) risk: Option<f64>,
 
-    /// Give each key a probability of its own (bump): auto, if that is better on time that it was
-    /// not tuned on; always; or never.
+    /// Give each key its own probability (bump only): auto (if that does better on time it was not
+    /// tuned on), always or never.
     #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = per_key)]
     pub(crate) per_key: PerKeyUse,
 
-    /// Keep at least N traces of each key that has a probability of its own, in expectation
-    /// [default: the most of 40, 20, 10, 5, 3 and 1 that costs at most half of each limit].
+    /// Keep at least N traces, in expectation, of each key with its own probability [default: the
+    /// largest of 40, 20, 10, 5, 3 and 1 that uses at most half of each limit].
     #[arg(long, value_name = "N", value_parser = traces)]
     pub(crate) min_kept: Option<f64>,
 
-    /// Randomness of the traces that begin in the service: stratified (spread evenly over each
-    /// key's traces) or independent. The parameters file carries it.
+    /// Randomness of traces that begin in the service, stored in the parameters file: stratified
+    /// (spread evenly over each key's traces) or independent.
     #[arg(long, value_name = "RANDOM", default_value = "stratified", value_parser = random)]
     pub(crate) random: RandomSource,
 
-    /// Do not try other keys beside --key.
+    /// Do not try keys other than --key.
     #[arg(long)]
     pub(crate) one_key: bool,
 
-    /// Tune on the first SHARE of the time, and show how the parameters do on the rest.
+    /// Tune on the first SHARE of the time, and check the parameters on the rest.
     #[arg(long, value_name = "SHARE", value_parser = part, help_heading = "Checks")]
     pub(crate) split: Option<f64>,
 
-    /// Show how the parameters do on another recording; may be given several times.
+    /// Check the parameters on another recording; repeatable.
     #[arg(long, value_name = "WORKLOAD", help_heading = "Checks")]
     pub(crate) validate: Vec<PathBuf>,
 
@@ -110,22 +109,22 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "Limits")]
     pub(crate) size_min: Option<f64>,
 
-    /// Keep at most N traces a second, on average over the recording.
+    /// Keep at most N traces per second, averaged over the recording.
     #[arg(long, value_name = "N", value_parser = rate, help_heading = "Limits")]
     pub(crate) traces_per_second: Option<f64>,
 
-    /// Keep at most SIZE a second, on average over the recording: bytes, or with KB, MB, GB.
+    /// Keep at most SIZE per second, averaged over the recording: bytes, or with KB, MB, GB.
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Limits")]
     pub(crate) bytes_per_second: Option<u64>,
 
-    /// Write this hard cap into the parameters file, and show what it costs here: rates a second of
-    /// traces, key_traces (of each key), bytes and key_bytes, for example
+    /// Write this hard cap into the parameters file, and show what it costs on this recording:
+    /// rates per second of traces, key_traces (per key), bytes and key_bytes, for example
     /// traces=100,burst=25,bytes=1e6.
     #[arg(long, value_name = "CAP", value_parser = cap, help_heading = "Limits")]
     pub(crate) cap: Option<Cap>,
 
-    /// Look at these half-lives (or window lengths) only, instead of searching for one (bump):
-    /// seconds, or with ms, s, m, h.
+    /// Try only these half-lives (or window lengths) instead of searching for one (bump): seconds,
+    /// or with ms, s, m, h.
     #[arg(long, value_name = "LENGTH", value_delimiter = ',', value_parser = window, help_heading = "Search")]
     pub(crate) window: Vec<Duration>,
 
@@ -133,50 +132,49 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Search")]
     pub(crate) seed: u64,
 
-    /// The number of searches, each from a random point.
+    /// Number of searches, each from a random point.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
     #[arg(help_heading = "Search")]
     pub(crate) starts: u32,
 
-    /// The largest number of candidates that each start scores.
+    /// Greatest number of candidates that each search scores.
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     #[arg(help_heading = "Search")]
     pub(crate) iterations: u64,
 
-    /// The largest number of replays that check what was found, on draws that the search does not
-    /// see. A check takes 96, and doubles them until its mean is known; one of a large recording
-    /// begins with fewer, and ends at 30 million traces.
+    /// Greatest number of replays that check the result, on random draws that the search did not
+    /// see. The check begins with 96 (fewer for a large recording) and doubles them until the mean
+    /// is known to 5%, or 30 million traces were replayed.
     #[arg(long, value_name = "N", default_value_t = Options::default().replays, help_heading = "Search")]
     #[arg(value_parser = clap::value_parser!(u64).range(24..=100_000))]
     pub(crate) replays: u64,
 
-    /// Search at random and on a grid too, with as many candidates, and show what they find.
+    /// Also search at random and on a grid, with as many candidates, and show what they find.
     #[arg(long, help_heading = "Search")]
     pub(crate) compare: bool,
 
-    /// Stop after this time: seconds, or with ms, s, m, h. The parameters found then depend on the
-    /// machine.
+    /// Stop after this time: seconds, or with ms, s, m, h. The result then depends on the speed of
+    /// the machine.
     #[arg(long, value_name = "TIME", value_parser = time_limit, help_heading = "Search")]
     pub(crate) time: Option<Duration>,
 
-    /// Write a report for a browser: the search, the kept and the missed functions, and baselines
-    /// at equal size.
-    #[arg(long, value_name = "FILE")]
+    /// Write a page for a browser: kept and missed functions, the search, baselines of equal size.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) report: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) tail: TailArgs,
 
-    /// The parameters file to write.
-    #[arg(long, value_name = "FILE", default_value = "astracer.toml")]
+    /// Parameters file to write.
+    #[arg(long, value_name = "FILE", default_value = "astracer.toml", help_heading = "Output")]
     pub(crate) out: PathBuf,
 
     /// Print all figures: parameters, measures, replays, searches and keys.
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long, conflicts_with = "json", help_heading = "Output")]
     pub(crate) verbose: bool,
 
     /// Print one JSON object instead of a table.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
 }
 
