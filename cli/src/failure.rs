@@ -54,7 +54,7 @@ impl Failure {
     pub(crate) fn output(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::OutputClosed,
-            _ => Self::Job(format!("can't write to standard output: {error}")),
+            _ => Self::Job(format!("cannot write to standard output: {error}")),
         }
     }
 }

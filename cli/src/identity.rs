@@ -129,7 +129,7 @@ pub(crate) fn printed_apart<'p>(inputs: impl IntoIterator<Item = &'p PathBuf>) -
     let Some(output) = standard_output() else { return Ok(()) };
     match inputs.into_iter().find(|input| holds(input, &output)) {
         Some(input) => Err(Failure::Usage(format!(
-            "the standard output is a file that is read as {}, which would be damaged; choose another file",
+            "standard output is the input file {}, which would be damaged; choose another file",
             shown(input)
         ))),
         None => Ok(()),

@@ -64,7 +64,7 @@ pub(crate) fn stop_flag() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     // A signal that is not caught still ends the process, without its report.
     if let Err(error) = listen(Arc::clone(&stop)) {
-        output::note(&format!("astracer: warning: can't catch signals: {error}"));
+        output::note(&format!("astracer: warning: cannot catch signals: {error}"));
     }
     stop
 }

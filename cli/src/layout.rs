@@ -166,7 +166,9 @@ fn break_at(text: &str, columns: usize) -> usize {
             break;
         }
         end = at + char.len_utf8();
-        if used * 2 > columns && matches!(char, ' ' | ',' | ';' | '/' | '.' | '#' | ':' | '_' | '-' | '?' | '&') {
+        if used * 2 > columns
+            && matches!(char, ' ' | ',' | ';' | '/' | '.' | '#' | ':' | '_' | '-' | '?' | '&')
+        {
             separated = Some(end);
         }
     }

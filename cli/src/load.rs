@@ -137,17 +137,16 @@ pub(crate) fn is_read_once(path: &Path) -> bool {
 pub(crate) fn absent(key: &Grouping, recording: &Recording, outcomes: Option<&Outcomes>) -> Vec<String> {
     let of_key = key.absent(recording).into_iter().map(|name| {
         let name = output::escaped(&name);
-        format!("no root of the recording has the attribute {name}, nor has its resource: the key is as if without it")
+        format!("no root of this recording has the attribute {name}, nor has its resource: the key is the same without it")
     });
     let of_policies = outcomes.map(Outcomes::absent).unwrap_or_default().into_iter().map(|name| {
         let name = output::escaped(name);
-        format!("no span of the recording has the attribute {name} that a policy asks for; a list is none")
+        format!("policy attribute {name} is on no span in this recording (lists are not supported)")
     });
     let added = outcomes.map(Outcomes::added).unwrap_or_default().into_iter().map(|name| {
         let name = output::escaped(name);
         format!(
-            "the attribute {name} that a policy asks for is one that a service adds at the export: its policies do not \
-             see it, unless its own code gave it"
+            "policy attribute {name} is added at export, so policies in a service do not see it unless its code sets it"
         )
     });
     of_key.chain(of_policies).chain(added).collect()
@@ -234,7 +233,7 @@ impl Input {
         };
         let losses: Vec<_> = self.problems.iter().filter(|problem| problem.loses_data).map(example).collect();
         if strict && !losses.is_empty() {
-            return Err(Failure::Job(format!("{}\nwithout --strict the rest is used", losses.join("\n"))));
+            return Err(Failure::Job(format!("{}\nwithout --strict, the rest is used", losses.join("\n"))));
         }
         if no_spans {
             // A stream that was cut at a limit also ends too early.
@@ -287,7 +286,10 @@ impl Input {
         let problems = self.problems.iter().filter(|problem| problem.loses_data).map(|problem| {
             let hints: String = problem.hints.iter().map(|hint| format!("; {hint}")).collect();
             let count = output::count(problem.count);
-            format!("{count} parts of the input were left out ({}); inspect lists them{hints}", problem.describe)
+            format!(
+                "{count} parts of the input were left out ({}); inspect lists them{hints}",
+                problem.describe
+            )
         });
         problems.collect()
     }

@@ -6,9 +6,9 @@
 //! printed passes through here, where no character that acts on a terminal gets out.
 
 use std::borrow::Cow;
+use std::io;
 #[cfg(not(test))]
 use std::io::Write;
-use std::io;
 use std::path::Path;
 
 pub(crate) use astracer_model::text::escaped;
@@ -94,7 +94,7 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
 /// and four digits, which means the same.
 pub(crate) fn json(value: &impl Serialize) -> Result<String, Failure> {
     let text = serde_json::to_string_pretty(value);
-    let mut text = text.map_err(|error| Failure::Job(format!("can't make JSON: {error}")))?;
+    let mut text = text.map_err(|error| Failure::Job(format!("cannot write JSON: {error}")))?;
     text.push('\n');
     Ok(match json_escaped(&text) {
         Cow::Owned(safe) => safe,
@@ -164,7 +164,10 @@ mod tests {
 
     #[test]
     fn shares_and_means_are_for_people() {
-        assert_eq!([0.0, 0.0998, 0.099_96, 0.2405, 1.0].map(percent), ["0.00%", "9.98%", "10.0%", "24.1%", "100%"]);
+        assert_eq!(
+            [0.0, 0.0998, 0.099_96, 0.2405, 1.0].map(percent),
+            ["0.00%", "9.98%", "10.0%", "24.1%", "100%"]
+        );
         assert_eq!([0.44, 58.93, 75.0, 1_362.4].map(rounded), ["0.4", "58.9", "75", "1,362"]);
     }
 

@@ -61,8 +61,7 @@ impl Outputs {
     pub(crate) fn file(&mut self, option: &'static str, path: &Path) -> Result<Output, Failure> {
         if is_standard(path) {
             return Err(Failure::Usage(format!(
-                "{option} takes a file, not '-'; write ./- for a file of that name, /dev/stdout for the standard \
-                 output"
+                "{option} needs a file, not '-'; use ./- for a file of that name, /dev/stdout for standard output"
             )));
         }
         self.check(option, path)
@@ -76,7 +75,8 @@ impl Outputs {
     pub(crate) fn plain_file(&mut self, option: &'static str, path: &Path) -> Result<Output, Failure> {
         if Packing::of(path).is_some() {
             return Err(Failure::Usage(format!(
-                "{option} {}: this file is read again as it is, without decompression; choose a name without .gz or .zst",
+                "{option} {}: this file cannot be compressed, because it is read back as it is; choose a name without .gz \
+                 or .zst",
                 shown(path)
             )));
         }
@@ -94,7 +94,8 @@ impl Outputs {
             let here = standard_output();
             if here.is_some() && self.inputs.iter().any(|input| input_identity(input) == here) {
                 return Err(Failure::Usage(
-                    "the standard output is the file that is read, which would grow without end".to_owned(),
+                    "standard output is the input file, which would grow forever; choose another file"
+                        .to_owned(),
                 ));
             }
             return Ok(Output { option, given: path.to_owned(), place: Place::StandardOutput });
@@ -106,8 +107,8 @@ impl Outputs {
                 || entries(input).any(|entry| leads_to(&entry, target));
             if is_read {
                 return Err(Failure::Usage(format!(
-                    "{option} {} lies in the folder {} that is read: the next call would count its spans twice; \
-                     choose a file outside",
+                    "{option} {} is inside the input folder {}: the next run would count its spans twice; choose a file \
+                     outside",
                     shown(path),
                     shown(input)
                 )));
@@ -127,32 +128,35 @@ impl Outputs {
         }
         if !is_special && packed::promises_more(path) {
             return Err(Failure::Usage(format!(
-                "{option} {}: of compressions and archives only .gz and .zst are written; choose a name with one of \
-                 these, or without",
+                "{option} {}: only .gz and .zst can be written; choose a name with one of these, or without compression",
                 shown(path)
             )));
         }
         let identity = metadata.as_ref().and_then(|metadata| identity(metadata, &target));
         let clash = |other: &str| {
-            let why = if is_special { "and a pipe holds one of them" } else { "which would be lost" };
+            let why = if is_special {
+                "and a pipe can hold only one of them"
+            } else {
+                "which would be overwritten"
+            };
             Err(Failure::Usage(format!("{option} {} is {other}, {why}; choose another file", shown(path))))
         };
         if let Some(identity) = &identity {
             if let Some(input) = self.inputs.iter().find(|input| holds(input, identity)) {
-                return clash(&format!("read as {}", shown(input)));
+                return clash(&format!("the input {}", shown(input)));
             }
             if standard_output().as_ref() == Some(identity) {
-                return clash("the standard output too");
+                return clash("also standard output");
             }
             if standard_error().as_ref() == Some(identity) {
-                return clash("the standard error too");
+                return clash("also standard error");
             }
         }
         let same = |(_, other, its): &&(&str, PathBuf, Option<Identity>)| {
             *other == target || (its.is_some() && *its == identity)
         };
         if let Some((other, ..)) = self.taken.iter().find(same) {
-            return clash(&format!("the file of {other} too"));
+            return clash(&format!("also the file of {other}"));
         }
         let place = if is_special {
             Place::Special
@@ -214,7 +218,7 @@ impl Output {
             return Failure::output(error);
         }
         Failure::Job(format!(
-            "can't write {}: {error}; choose another file for {}",
+            "cannot write {}: {error}; choose another file for {}",
             shown(&self.given),
             self.option
         ))
@@ -277,7 +281,7 @@ fn resolve(path: &Path) -> io::Result<(PathBuf, Option<Metadata>)> {
         Ok(metadata) if is_special(&metadata) => Ok((path.to_owned(), Some(metadata))),
         Ok(metadata) => Ok((fs::canonicalize(path)?, Some(metadata))),
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        Err(_) if path.is_symlink() => Err(io::Error::other("it is a symbolic link to nothing")),
+        Err(_) if path.is_symlink() => Err(io::Error::other("it is a dangling symbolic link")),
         Err(_) if path.as_os_str().as_encoded_bytes().ends_with(b"/") => {
             Err(io::Error::other("it names a folder"))
         }

@@ -68,7 +68,7 @@ impl Write for Packed {
         match &mut *self.0.borrow_mut() {
             Some(Encoder::Gzip(encoder)) => encoder.write(bytes),
             Some(Encoder::Zstd(encoder)) => encoder.write(bytes),
-            None => Err(io::Error::other("the file is complete")),
+            None => Err(io::Error::other("the file is already complete")),
         }
     }
 

@@ -41,9 +41,7 @@ impl Source {
     /// Refuses what can't be read, or not as it is asked for.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         if self.names == Names::Raw && self.fold.is_some() {
-            return Err(Failure::Usage(
-                "--fold: with --names raw nothing is folded; leave one of them out".into(),
-            ));
+            return Err(Failure::Usage("--fold has no effect with --names raw; omit one of them".into()));
         }
         check_inputs(&self.paths)
     }
@@ -53,9 +51,7 @@ impl Source {
 /// what is read.
 pub(crate) fn check_inputs<'p>(paths: impl IntoIterator<Item = &'p PathBuf> + Clone) -> Result<(), Failure> {
     if paths.clone().into_iter().filter(|path| path.as_os_str() == "-").count() > 1 {
-        return Err(Failure::Usage(
-            "the standard input can be read only once; write it to a file first".into(),
-        ));
+        return Err(Failure::Usage("standard input can be read only once; write it to a file first".into()));
     }
     printed_apart(paths)
 }

@@ -59,7 +59,7 @@ impl TailArgs {
 fn policies(text: &str) -> Result<Tail, String> {
     let tail: Tail = text.parse().map_err(|error: astracer_samplers::ConfigError| error.to_string())?;
     if tail.is_none() {
-        return Err("no policy is named: write for example error,slow:p99".to_owned());
+        return Err("no policy given: use for example error,slow:p99".to_owned());
     }
     Ok(tail)
 }
@@ -72,7 +72,7 @@ fn provisional(text: &str) -> Result<Provisional, String> {
 pub(crate) fn check(tail: &Tail) -> Result<(), Failure> {
     let own = tail.rules.iter().find(|rule| is_own(rule));
     own.map_or(Ok(()), |rule| {
-        let reason = "is a function of the service, which a recording does not have; leave it out";
+        let reason = "is code of the service, which a recording does not contain; omit it";
         Err(Failure::Usage(format!("--tail: {} {reason}", rule.policy)))
     })
 }

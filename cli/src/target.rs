@@ -47,7 +47,7 @@ impl FromStr for Target {
         });
         let Some((&(_, scheme, tls), rest)) = found else {
             return Err(format!(
-                "'{url}' is not a server's address: write otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or zipkin://HOST:PORT"
+                "invalid server address '{url}': use otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or zipkin://HOST:PORT"
             ));
         };
         Ok(Self { url: url.to_owned(), scheme, rest: rest.to_owned(), tls })

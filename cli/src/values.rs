@@ -37,7 +37,7 @@ pub(crate) fn hold(text: &str) -> Result<Duration, String> {
 pub(crate) fn cap(text: &str) -> Result<Cap, String> {
     let cap: Cap = text.parse().map_err(|error: ConfigError| error.to_string())?;
     if cap.is_none() {
-        Err("it bounds nothing: write for example traces=100,burst=25".to_owned())
+        Err("the cap limits nothing: use for example traces=100,burst=25".to_owned())
     } else {
         Ok(cap)
     }
@@ -58,7 +58,9 @@ fn duration(text: &str, range: RangeInclusive<Duration>) -> Result<Duration, Str
         ("day", 86_400.0),
         ("year", 31_557_600.0),
     ];
-    let wrong = || format!("'{text}' is not a duration: write seconds, or a number with ms, s, m, h or day");
+    let wrong = || {
+        format!("invalid duration '{text}': use seconds, or a number with a unit, such as 250ms, 5s or 2h")
+    };
     let unit = UNITS.iter().find_map(|&(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)));
     let (number, seconds) = unit.unwrap_or((text, 1.0));
     let number: f64 = decimal(number).ok_or_else(wrong)?;
@@ -66,42 +68,45 @@ fn duration(text: &str, range: RangeInclusive<Duration>) -> Result<Duration, Str
     found.ok_or_else(|| {
         let (from, to) =
             (humantime::format_duration(*range.start()), humantime::format_duration(*range.end()));
-        format!("'{text}' is out of range: from {from} to {to}")
+        format!("'{text}' is out of range: use {from} to {to}")
     })
 }
 
 /// A number of things a second: above 0, and no more than a machine does.
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
     const RANGE: RangeInclusive<f64> = 1e-6..=1e12;
-    let number = decimal(text).ok_or_else(|| format!("'{text}' is not a number"))?;
+    let number = decimal(text).ok_or_else(|| format!("invalid rate '{text}': use a number"))?;
     Some(number)
         .filter(|number| RANGE.contains(number))
-        .ok_or_else(|| format!("'{text}' is out of range: from 0.000001 to 1,000,000,000,000 a second"))
+        .ok_or_else(|| format!("'{text}' is out of range: use 0.000001 to 1,000,000,000,000 per second"))
 }
 
 /// Reads "5%" or "0.05": above 0, at most the whole.
 pub(crate) fn share(text: &str) -> Result<f64, String> {
     let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
     let share = decimal(number.trim_end())
-        .ok_or_else(|| format!("'{text}' is not a share: write for example 5% or 0.05"))?
+        .ok_or_else(|| format!("invalid share '{text}': use for example 5% or 0.05"))?
         / unit;
     // Smaller shares are of a byte in a terabyte.
     Some(share)
         .filter(|share| (1e-12..=1.0).contains(share))
-        .ok_or_else(|| format!("'{text}' is out of range: a share is above 0% and at most 100%"))
+        .ok_or_else(|| format!("'{text}' is out of range: use more than 0% and at most 100%"))
 }
 
 /// Reads a share of something that leaves a rest.
 pub(crate) fn part(text: &str) -> Result<f64, String> {
     share(text)?;
-    share(text).ok().filter(|&share| share < 1.0).ok_or_else(|| format!("'{text}' leaves no rest"))
+    share(text)
+        .ok()
+        .filter(|&share| share < 1.0)
+        .ok_or_else(|| format!("'{text}' leaves no rest: use less than 100%"))
 }
 
 /// Reads "64GB", "10 MB", "32 MiB", "4096": decimal or binary units, at least one byte.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     let wrong = || {
         format!(
-            "'{text}' is not a size: write whole bytes, or a whole number with KB, MB, GB, TB, or KiB to TiB"
+            "invalid size '{text}': use whole bytes, or a whole number with KB, MB, GB, TB, or KiB to TiB"
         )
     };
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == ' ');
@@ -121,9 +126,8 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
         return Err(wrong());
     }
     let size = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
-    size.filter(|&size| size > 0).ok_or_else(|| {
-        format!("'{text}' is out of range: from 1 byte to {} TB", u64::MAX / 1_000_000_000_000)
-    })
+    size.filter(|&size| size > 0)
+        .ok_or_else(|| format!("'{text}' is out of range: use 1 byte to {} TB", u64::MAX / 1_000_000_000_000))
 }
 
 /// A number as people write one: not "inf", "NaN" or a hexadecimal.
@@ -135,7 +139,7 @@ fn decimal(text: &str) -> Option<f64> {
 /// The randomness of traces that begin in a service.
 pub(crate) fn random(text: &str) -> Result<RandomSource, String> {
     RandomSource::from_name(text)
-        .ok_or_else(|| format!("'{text}' is not known: use stratified or independent"))
+        .ok_or_else(|| format!("invalid randomness '{text}': use stratified or independent"))
 }
 
 /// The rule of keys, whose template is that of all names: an option of its own, which a template
@@ -146,7 +150,7 @@ pub(crate) fn key(text: &str) -> Result<Grouping, String> {
         return Ok(key);
     }
     Err(format!(
-        "'{text}' folds ids as the key alone says: leave its template out, and give --names raw or --fold, which fold all names"
+        "key '{text}' has its own rule for folding ids: omit the rule, and use --names raw or --fold, which apply to all names"
     ))
 }
 
@@ -174,12 +178,12 @@ mod tests {
         }
         assert_eq!(window("1000us"), Ok(MILLISECOND));
         for wrong in ["", "s", "ten", "nan", "inf", "1x", "1 2", "1e", "infs", "NaNms"] {
-            assert!(window(wrong).is_err_and(|error| error.contains("is not a duration")), "{wrong}");
+            assert!(window(wrong).is_err_and(|error| error.contains("invalid duration")), "{wrong}");
         }
         // 18446744074 s were once written as 290,448,384 ns.
         for wrong in ["0", "-1", "999us", "1e-10", "1e-300", "1e19", "1e300", "18446744074", "86401", "25h"] {
             let error = window(wrong).expect_err(wrong);
-            assert_eq!(error, format!("'{wrong}' is out of range: from 1ms to 1day"));
+            assert_eq!(error, format!("'{wrong}' is out of range: use 1ms to 1day"));
         }
         for (text, millis) in [("0", 0), ("0s", 0), ("0ms", 0), ("0.0", 0), ("2", 2_000), ("1ms", 1)] {
             assert_eq!(hold(text), Ok(Duration::from_millis(millis)), "{text}");

@@ -445,7 +445,10 @@ mod tests {
                 warnings(13.1, 10.0, 20.0, 0.1),
                 "over-fitted: on tuesday dist/entropy is 13.100, but 10.000 if tuned there",
             ),
-            (warnings(20.1, 20.0, 20.0, 0.1), "no better than an equal share (dist/entropy 20.100 and 20.000)"),
+            (
+                warnings(20.1, 20.0, 20.0, 0.1),
+                "no better than an equal share (dist/entropy 20.100 and 20.000)",
+            ),
             (warnings(12.0, 10.0, 20.0, 0.101), "10.10 % of the bytes are kept"),
         ] {
             assert!(found.len() == 1 && found[0].contains(says), "{found:?}");

@@ -29,8 +29,8 @@ Examples:
   curl -s 'http://localhost:9411/api/v2/traces' | astracer convert - - > t.jsonl
 
 What the new format cannot hold is counted on standard error. Memory use does
-not grow with the input, except when writing Jaeger JSON (whole traces are held) and
-when reading HTrace (span ids are held).";
+not grow with the input, except when writing Jaeger JSON (whole traces are held)
+and when reading HTrace (span ids are held).";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]
@@ -66,7 +66,7 @@ fn written(text: &str) -> Result<Format, String> {
         return Ok(format);
     }
     let names: Vec<_> = Format::ALL.iter().filter(|format| can(format)).map(|format| format.name()).collect();
-    Err(format!("'{text}' is read, not written; written are {}", names.join(", ")))
+    Err(format!("{text} can be read but not written: use {}", names.join(", ")))
 }
 
 #[derive(Serialize)]
@@ -87,15 +87,15 @@ pub(crate) fn run(args: &Convert, stop: Stop<'_>) -> Result<(), Failure> {
     let is_shown = output.is_standard() && stdout::is_terminal();
     if is_shown && args.to == Format::OtlpProto {
         return Err(Failure::Usage(
-            "otlp-proto is not for a terminal; name a file, or write it through a pipe".to_owned(),
+            "otlp-proto is binary and cannot go to a terminal; name a file, or use a pipe".to_owned(),
         ));
     }
     let target = output.open()?;
     let progress = Progress::reading(std::slice::from_ref(&args.input));
     let writer = target.writer()?;
     let writer = if is_shown { Box::new(Harmless::new(writer)) } else { writer };
-    let converter =
-        Converter::new(args.to, writer).ok_or_else(|| Failure::Job(format!("{} is not written", args.to)))?;
+    let converter = Converter::new(args.to, writer)
+        .ok_or_else(|| Failure::Job(format!("{} cannot be written", args.to)))?;
     let mut converter = converter
         .examples(load::EXAMPLES)
         .stop_when(|| stop.is_asked())
@@ -136,13 +136,8 @@ fn render(args: &Convert, input: &Input, converted: &Converted) -> String {
     let output = output::shown(&args.output);
     let _ = writeln!(text, "wrote {} as {} to {output}", output::plural(converted.spans, "span"), args.to);
     for (loss, spans) in converted.losses.counts() {
-        let _ = writeln!(
-            text,
-            "not held by {}: {} ({})",
-            args.to,
-            loss.describe(),
-            output::plural(spans, "span")
-        );
+        let _ =
+            writeln!(text, "lost in {}: {} ({})", args.to, loss.describe(), output::plural(spans, "span"));
     }
     text + &input.footing()
 }

@@ -211,7 +211,7 @@ pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
     let loaded = load::load_keeping(&args.source, keep(args), stop)?;
     let mut found =
         analyse(args, &loaded.recording, segments.as_ref(), folded_file.is_some() || html.is_some(), stop)?;
-    refuse_weightless(&found.profile, "all of these traces")?;
+    refuse_weightless(&found.profile, "all traces")?;
     let compared = args.compare.as_ref().map(|other| compared(args, other, stop)).transpose()?;
     let mut comparison = compared.as_ref().map(|(_, profile)| compare(profile, &found.profile));
     let mut written: Vec<&Output> = segments.iter().filter(|_| found.late.is_none()).collect();
@@ -306,7 +306,7 @@ fn method(args: &CriticalPath) -> Method {
 fn selected<'r>(args: &CriticalPath, recording: &'r Recording) -> Result<Vec<TraceView<'r>>, Failure> {
     let root = args.root.as_ref().map(|name| {
         recording.names().find(name).ok_or_else(|| {
-            Failure::Job(format!("no span is named '{}'; inspect shows the names of roots", escaped(name)))
+            Failure::Job(format!("no span is named '{}'; `astracer inspect` lists the names", escaped(name)))
         })
     });
     let root = root.transpose()?;
@@ -318,15 +318,15 @@ fn selected<'r>(args: &CriticalPath, recording: &'r Recording) -> Result<Vec<Tra
     if traces.is_empty() {
         let what = match (args.trace, &args.root) {
             (Some(id), Some(name)) => format!(
-                "no trace has the id {} and a root named '{}'; leave --root out, or --trace",
+                "no trace has both the id {} and a root named '{}'; omit --root or --trace",
                 segments::trace_id(id),
                 escaped(name)
             ),
             (Some(id), None) => {
-                format!("no trace has the id {}; --segments writes all ids", segments::trace_id(id))
+                format!("no trace has the id {}; --segments lists all ids", segments::trace_id(id))
             }
             (None, Some(name)) => {
-                format!("no trace has a root named '{}'; inspect shows the names of roots", escaped(name))
+                format!("no trace has a root named '{}'; `astracer inspect` lists the roots", escaped(name))
             }
             (None, None) => "no traces".to_owned(),
         };
@@ -415,7 +415,7 @@ fn factors(args: &CriticalPath, recording: &Recording) -> Result<HashMap<Symbol,
     let factor = |(name, factor): &(String, f64)| match recording.names().find(name) {
         Some(symbol) => Ok((symbol, *factor)),
         None => Err(Failure::Job(format!(
-            "--speedup: no function is named '{}'; inspect shows the names",
+            "--speedup: no function is named '{}'; `astracer inspect` lists the names",
             escaped(name)
         ))),
     };
@@ -435,7 +435,7 @@ fn refuse_contradictions(args: &CriticalPath) -> Result<(), Failure> {
     }
     if args.skew.is_some() && args.rule != Rule::Last {
         return Err(Failure::Usage(format!(
-            "--skew: the rule {} has its own way with clocks; leave it out, or use --rule last",
+            "--skew: the rule {} corrects clocks by itself; omit --skew, or use --rule last",
             args.rule.name()
         )));
     }
@@ -444,7 +444,8 @@ fn refuse_contradictions(args: &CriticalPath) -> Result<(), Failure> {
     let passed_over = [("--by", args.by.is_some() && args.html.is_none()), ("--top", args.top.is_some())];
     match passed_over.into_iter().find(|&(_, given)| given && is_drawn) {
         Some((option, _)) => Err(Failure::Usage(format!(
-            "{option}: with --trace one trace is drawn instead of the table; leave one of them out, or add --json"
+            "{option} has no effect with --trace, which draws one trace instead of the table; omit one of them, or add \
+             --json"
         ))),
         None => Ok(()),
     }
@@ -474,7 +475,7 @@ fn compared(args: &CriticalPath, other: &Path, stop: Stop<'_>) -> Result<(Input,
 fn refuse_weightless(profile: &Profile, traces: &str) -> Result<(), Failure> {
     if profile.traces > 0 && profile.weight == 0.0 {
         return Err(Failure::Job(format!(
-            "{traces} were kept late, by policies, and stand for none; leave --weights out"
+            "{traces} were kept by late policies and have weight 0; omit --weights"
         )));
     }
     Ok(())
@@ -482,8 +483,12 @@ fn refuse_weightless(profile: &Profile, traces: &str) -> Result<(), Failure> {
 
 /// Reads "NAME=FACTOR"; the name may hold "=" itself.
 fn speedup(text: &str) -> Result<(String, f64), String> {
-    let wrong =
-        || format!("'{}' is not NAME=FACTOR with a factor of at least 0, as in read=0.5", escaped(text));
+    let wrong = || {
+        format!(
+            "invalid speedup '{}': use NAME=FACTOR with a factor of 0 to 1,000,000, as in read=0.5",
+            escaped(text)
+        )
+    };
     let (name, factor) = text.rsplit_once('=').ok_or_else(wrong)?;
     let factor = factor.trim().parse::<f64>().ok().filter(|factor| *factor >= 0.0 && *factor <= FACTOR_MAX);
     Ok((name.to_owned(), factor.ok_or_else(wrong)?))
@@ -494,12 +499,12 @@ const FACTOR_MAX: f64 = 1e6;
 
 fn percentile(text: &str) -> Result<f64, String> {
     let number = text.trim().parse::<f64>().ok().filter(|number| (0.0..=100.0).contains(number));
-    number.ok_or_else(|| format!("'{}' is not a percentile from 0 to 100", escaped(text)))
+    number.ok_or_else(|| format!("invalid percentile '{}': use a number from 0 to 100", escaped(text)))
 }
 
 pub(super) fn trace_id(text: &str) -> Result<TraceId, String> {
     TraceId::from_hex(text)
-        .ok_or_else(|| format!("'{}' is not a trace id of up to 32 hexadecimal digits", escaped(text)))
+        .ok_or_else(|| format!("invalid trace id '{}': use up to 32 hexadecimal digits", escaped(text)))
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ Examples:
   astracer evaluate run.tar.xz --sampler ratio:0.05 --baselines all
   astracer evaluate run.tar.xz --sampler ratio:0.5 --cap traces=100,key_traces=9
   astracer evaluate traces/ --parameters astracer.toml --jitter 5ms --seeds 20
-  astracer evaluate traces/ --sampler ratio:0.01 --tail error,slow:p99 --ring 8MB
+  astracer evaluate traces/ --sampler ratio:0.01 --tail error,slow:p99
   astracer evaluate run.json --sampler ratio:0.05 --kept ids.txt
   astracer evaluate spans/ --key name+http.route --json
 
@@ -177,14 +177,14 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         (None, _) => Ok(None),
         (Some(file), [sampler]) => Ok(Some((file, Candidate::capped(sampler.config.clone(), sampler.cap)))),
         (Some(_), samplers) => Err(Failure::Usage(format!(
-            "{option} needs exactly one --sampler or --parameters whose traces to look at, not {}",
+            "{option} needs exactly one --sampler or --parameters, not {}",
             samplers.len()
         ))),
     };
     let (kept, counts) = (lone("--kept", kept)?, lone("--counts", counts)?);
     let mut samplers = samplers(args, &asked)?;
     let phase = (args.phase > 0.0 && !samplers.iter().any(Candidate::has_windows))
-        .then(|| "--phase makes no difference: no sampler here has windows".to_owned());
+        .then(|| "--phase has no effect: no sampler here has windows".to_owned());
     let baselines = baselines(args)?;
     let own_labels = tail.as_ref().map(attributes).unwrap_or_default();
     let keep = Keep { labels: args.key.attributes(), own_labels, ..Keep::default() };
@@ -315,10 +315,7 @@ fn at_equal_size(
 fn missed(met: &[EqualSize]) -> String {
     let missed = met.iter().filter(|met| !met.is_met()).map(|met| {
         let (reached, wanted) = (met.tfcr * 100.0, met.wanted_tfcr * 100.0);
-        format!(
-            "warning: {} cannot keep {wanted:.2}% of the bytes; the nearest is {reached:.2}%\n",
-            met.spec
-        )
+        format!("warning: {} cannot keep {wanted:.2}% of the bytes; the nearest is {reached:.2}%\n", met.spec)
     });
     missed.collect()
 }
@@ -331,7 +328,7 @@ fn draw(args: &Evaluate, random: RandomSource, seed: u64) -> Draw {
 
 fn phase(text: &str) -> Result<f64, String> {
     let phase = text.parse().ok().filter(|phase| (0.0..=1.0).contains(phase));
-    phase.ok_or_else(|| format!("'{text}' is not a share of a window from 0 to 1: write for example 0.3"))
+    phase.ok_or_else(|| format!("invalid phase '{text}': use a share of a window from 0 to 1, such as 0.3"))
 }
 
 /// A sampler asked for, and the cap over it.
@@ -374,33 +371,31 @@ fn asked(args: &Evaluate) -> Result<Asked, Failure> {
             .read_to_string(&mut text)
             .map_err(|error| failure(error.to_string()))?;
         if text.len() as u64 > PARAMETERS_MAX {
-            return Err(failure(format!(
-                "the file has more than the {PARAMETERS_MAX} bytes that may be read"
-            )));
+            return Err(failure(format!("the file is larger than the limit of {PARAMETERS_MAX} bytes")));
         }
         let parameters = text.parse::<Parameters>().map_err(|error| failure(error.to_string()))?;
         let asked = args.key.clone().with_template(args.source.template());
         let key = Grouping::Key(parameters.key);
         if key != asked {
             let path = output::shown(path);
-            let hint = "give the key that it was tuned with by --key, --names and --fold";
+            let hint = "repeat the --key, --names and --fold that it was tuned with";
             let (key, asked) = (key.to_string(), asked.to_string());
             let (key, asked) = (output::escaped(&key), output::escaped(&asked));
             return Err(Failure::Usage(format!(
-                "--parameters {path}: its keys are {key}, not {asked}: {hint}"
+                "--parameters {path}: its keys are {key}, not {asked}; {hint}"
             )));
         }
         let (name, cap) = (output::shown(path), args.cap.unwrap_or(parameters.cap));
         if parameters.budget.is_some() {
             warnings.push(format!(
-                "the budget of {name} is not replayed: its probabilities stay as they are in the file"
+                "the budget of {name} is not replayed: probabilities stay as the file has them"
             ));
         }
         let mut tail = parameters.tail;
         if args.tail.tail.is_none() {
             for own in tail.rules.iter().filter(|rule| is_own(rule)) {
                 warnings.push(format!(
-                    "the policy {} of {name} is not replayed: it is a function of the service",
+                    "the policy {} of {name} is not replayed: it is code of the service",
                     own.policy
                 ));
             }
@@ -415,8 +410,8 @@ fn asked(args: &Evaluate) -> Result<Asked, Failure> {
     if let (None, Some(first)) = (args.random, files.first()) {
         for file in files.iter().filter(|file| file.random != random) {
             warnings.push(format!(
-                "all samplers are replayed with {} randomness, that of {}, though {} asks for another; \
-                 --random sets one for all",
+                "all samplers are replayed with {} randomness, as in {}, although {} asks for another; --random sets \
+                 it for all",
                 random.name(),
                 first.name,
                 file.name
@@ -427,7 +422,7 @@ fn asked(args: &Evaluate) -> Result<Asked, Failure> {
     if let (None, Some(first)) = (&args.tail.tail, first) {
         for file in files.iter().filter(|file| file.tail != first.tail) {
             warnings.push(format!(
-                "the policies of {} are replayed behind all samplers, and those of {} are others; evaluate it alone",
+                "the policies of {} are replayed with all samplers, although {} has others; evaluate it separately",
                 first.name, file.name
             ));
         }

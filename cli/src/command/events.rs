@@ -19,7 +19,7 @@ use crate::source::Source;
 const EXAMPLES: &str = "\
 Examples:
   astracer events run.json --trace 3615c831d3fc58b5
-  astracer events run.json --trace 3615c831d3fc58b5 --dot | dot -Tsvg > graph.svg
+  astracer events run.json --trace 3615c831d3fc58b5 --dot | dot -Tsvg > g.svg
   astracer events run.json --trace 3615c831d3fc58b5 --html graph.html
 
 X-Trace reports contain events. In other formats each span is one event, at its
@@ -66,14 +66,13 @@ const TOP_MAX: i64 = 100;
 
 fn rule(text: &str) -> Result<Rule, String> {
     let rule = text.parse::<Rule>().ok().filter(|rule| matches!(rule, Rule::Last | Rule::Events));
-    rule.ok_or_else(|| format!("'{}' is not a rule for events: use last or events", escaped(text)))
+    rule.ok_or_else(|| format!("invalid rule '{}' for events: use last or events", escaped(text)))
 }
 
 pub(crate) fn run(args: &Events, stop: Stop<'_>) -> Result<(), Failure> {
     if args.top.is_some() && args.dot && args.html.is_none() {
         return Err(Failure::Usage(
-            "--top: with --dot all of the graph is drawn instead of its longest paths; leave one of them out"
-                .to_owned(),
+            "--top has no effect with --dot, which prints the whole graph; omit one of them".to_owned(),
         ));
     }
     let mut outputs = Outputs::new(&args.source.paths);
@@ -83,7 +82,7 @@ pub(crate) fn run(args: &Events, stop: Stop<'_>) -> Result<(), Failure> {
         load::load_keeping(&args.source, Keep { labels, ..Keep::default() }, stop)?;
     let trace = recording.traces().find(|trace| trace.id() == args.trace).ok_or_else(|| {
         let id = segments::trace_id(args.trace);
-        Failure::Job(format!("no trace has the id {id}; critical-path --segments writes all ids"))
+        Failure::Job(format!("no trace has the id {id}; critical-path --segments lists all ids"))
     })?;
     interrupt::answer_at_once(stop)?;
     let drawing = Drawing::new(&recording, trace, args.rule, args.top.unwrap_or(TOP_DEFAULT).into());
@@ -113,7 +112,10 @@ pub(crate) fn run(args: &Events, stop: Stop<'_>) -> Result<(), Failure> {
         output::plural(drawing.events.iter().filter(|event| event.on_path).count() as u64, "event"),
         measure(drawing.path_ns as f64 / 1e6),
     ));
-    text.push_str(&output::table(&["event (# on the path)", "at\nms", "ms to the\nnext", "thread", "edges\nin"], rows));
+    text.push_str(&output::table(
+        &["event (# on the path)", "at\nms", "ms to the\nnext", "thread", "edges\nin"],
+        rows,
+    ));
     let lanes = drawing.lanes.iter().enumerate();
     text.push_str(&output::table(
         &["thread", "number"],

@@ -138,6 +138,10 @@ fn more(text: &mut String, rows: usize, noun: &str) {
     if rows > 0 {
         // Directly below the table, before its empty line.
         text.pop();
-        let _ = writeln!(text, "... {}: --top 0 shows all\n", output::plural(rows as u64, &format!("more {noun}")));
+        let _ = writeln!(
+            text,
+            "... {}: --top 0 shows all\n",
+            output::plural(rows as u64, &format!("more {noun}"))
+        );
     }
 }

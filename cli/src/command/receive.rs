@@ -143,8 +143,8 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
         && args.otlp.iter().any(|address| target.is_served_at(address))
     {
         return Err(Failure::Usage(format!(
-            "--forward {target} is an address of this receiver, which would pass all spans on to itself without end; \
-             choose another one, or another --otlp"
+            "--forward {target} is an address of this receiver, which would forward all spans to itself forever; choose \
+             another address, or another --otlp"
         )));
     }
     let compression = if args.zstd { FileCompression::Zstd { level: 3 } } else { FileCompression::None };
@@ -168,7 +168,7 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
     let connections = handles::connections(args.connections);
     if connections < args.connections {
         output::note(&format!(
-            "warning: the system gives no handles for more than {}; raise them with ulimit -n",
+            "warning: the open-file limit allows {}; raise it with `ulimit -n`",
             output::plural(connections.into(), "connection")
         ));
     }
@@ -179,20 +179,17 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
         .with_idle_timeout(Duration::from_secs(args.idle_timeout.into()))
         .with_arrival_timeout(Duration::from_secs(args.arrival_timeout.into()));
     let mut receiver = Receiver::start(&args.otlp, limits, recording).map_err(|error| {
-        let option = if error.address().is_some() {
-            "another address with --otlp"
-        } else {
-            "another folder with --out"
-        };
+        let option =
+            if error.address().is_some() { "another --otlp address" } else { "another --out folder" };
         let error = error.to_string();
         Failure::Job(format!("{}; choose {option}", output::escaped(&error)))
     })?;
     for address in receiver.addresses() {
         output::note(&format!("listening on {address} for OTLP (gRPC and HTTP)"));
     }
-    output::note(&format!("writing to {}; Ctrl-C ends", output::shown(&args.out)));
+    output::note(&format!("writing to {}; press Ctrl-C to stop", output::shown(&args.out)));
     if let Some(target) = &args.forward {
-        output::note(&format!("passing on to {target} through {}", output::shown(&args.spool_folder())));
+        output::note(&format!("forwarding to {target} through {}", output::shown(&args.spool_folder())));
     }
     let display = Progress::message();
     while !stop.is_asked() {
@@ -225,7 +222,7 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
 fn late(removed: u64, stopped: Option<String>) -> Result<(), Failure> {
     let gone = (removed > 0).then(|| {
         let spans = output::plural(removed, "span");
-        format!("{spans} were acknowledged and are gone: somebody removed a file while it was being written")
+        format!("{spans} were acknowledged and are lost: a file was removed while it was being written")
     });
     // Errors name files.
     let stopped = stopped.map(|error| output::escaped(&error).into_owned());
@@ -255,13 +252,16 @@ fn report_event(event: &Event) {
     match event {
         Event::Refusing(reason) => output::note(&format!("refusing requests: {}", output::escaped(reason))),
         Event::Taking(refused) => {
-            output::note(&format!("taking requests again; refused: {}", output::plural(*refused, "request")));
+            output::note(&format!(
+                "accepting requests again, after refusing {}",
+                output::plural(*refused, "request")
+            ));
         }
         Event::ConnectionsFull => {
-            output::note("turning connections away: all are busy at the limit of --connections");
+            output::note("refusing connections: the limit of --connections is reached and all are busy");
         }
         Event::NotAccepted(why) => {
-            output::note(&format!("the system gives no new connection: {}", output::escaped(why)));
+            output::note(&format!("cannot accept a connection: {}", output::escaped(why)));
         }
         _ => {}
     }
@@ -270,9 +270,9 @@ fn report_event(event: &Event) {
 /// Reads HOST:PORT. Of a name with several addresses, the first of IPv4 is taken, else the first.
 fn address(text: &str) -> Result<SocketAddr, String> {
     let found: Vec<SocketAddr> =
-        text.to_socket_addrs().map_err(|error| format!("{error}; write HOST:PORT"))?.collect();
+        text.to_socket_addrs().map_err(|error| format!("{error}; use HOST:PORT"))?.collect();
     let address = found.iter().find(|address| address.is_ipv4()).or(found.first());
-    address.copied().ok_or_else(|| "the name has no address".to_owned())
+    address.copied().ok_or_else(|| "the host name has no address".to_owned())
 }
 
 /// Reads an origin as browsers write it, in lower case and without the scheme's own port: any other
@@ -294,7 +294,7 @@ fn origin(text: &str) -> Result<String, String> {
             Ok(format!("{scheme}://{}", server.strip_suffix(port).unwrap_or(server)))
         }
         _ => Err(format!(
-            "'{text}' is not an origin: write scheme, host and port without a path, such as https://shop.example, or *"
+            "invalid origin '{text}': use scheme, host and port without a path, such as https://shop.example, or *"
         )),
     }
 }
@@ -326,12 +326,12 @@ impl Report {
             output::bytes(self.bytes)
         );
         if self.rejected > 0 {
-            let _ = writeln!(text, "could not be read: {}", output::plural(self.rejected, "span"));
+            let _ = writeln!(text, "unreadable: {}", output::plural(self.rejected, "span"));
         }
         if let Some(Forwarded { accepted, rejected, lost, waiting, message }) = &self.forwarded {
             let _ = writeln!(
                 text,
-                "passed on: {}; {rejected} rejected, {lost} lost, {waiting} wait in the spool",
+                "forwarded: {}; {rejected} rejected, {lost} lost, {waiting} waiting in the spool",
                 output::plural(*accepted, "span")
             );
             if !message.is_empty() {
@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(text(0, Some("s: \u{1b}no")), "s: \\u{1b}no");
         let both = text(2, Some("s: no"));
         assert!(
-            both.starts_with("2 spans were acknowledged and are gone") && both.ends_with("; s: no"),
+            both.starts_with("2 spans were acknowledged and are lost") && both.ends_with("; s: no"),
             "{both}"
         );
     }

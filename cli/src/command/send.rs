@@ -152,8 +152,8 @@ pub(crate) fn run(args: &Send, stop: Stop<'_>) -> Result<(), Failure> {
     }
     if sent.missing > 0 {
         return Err(Failure::Job(format!(
-            "the recording has {} fewer than the note of --resume counts as sent: it is not the one that was sent before; \
-             choose another file for --resume",
+            "the recording has {} fewer than --resume counts as sent, so it is a different one; pass another --resume \
+             file",
             output::plural(sent.missing, "span")
         )));
     }
@@ -176,7 +176,7 @@ pub(crate) fn run(args: &Send, stop: Stop<'_>) -> Result<(), Failure> {
     };
     let late = if sent.rejected > 0 {
         let spans = output::plural(sent.rejected, "span");
-        Err(Failure::Job(format!("the server rejected {spans}; its log may say more")))
+        Err(Failure::Job(format!("the server rejected {spans}; see its log")))
     } else {
         Ok(())
     };
@@ -200,14 +200,16 @@ fn so_far(args: &Send, sent: Sent) -> String {
         Some(file) if sent.noted < answered => {
             let again = output::plural(answered - sent.noted, "span");
             format!(
-                "{accepted} accepted so far; {file} does not count the last {again}, so the same command would send \
+                "{accepted} accepted so far; {file} does not count the last {again}, so repeating the command sends \
                  them again"
             )
         }
         Some(file) => {
-            format!("{accepted} accepted so far; the same command goes on from there (see {file})")
+            format!("{accepted} accepted so far; repeat the command to continue (state: {file})")
         }
-        None => format!("{accepted} accepted so far; with --resume FILE a later call could go on from there"),
+        None => {
+            format!("{accepted} accepted so far; with --resume FILE the next run could continue from there")
+        }
     }
 }
 
@@ -222,7 +224,7 @@ fn render(
     let mut text = input.heading();
     let _ = writeln!(text, "{} accepted by {}", output::plural(sent.accepted, "span"), args.to);
     if behind > 0 {
-        let _ = writeln!(text, "left out, sent before: {}", output::plural(behind, "span"));
+        let _ = writeln!(text, "skipped, sent before: {}", output::plural(behind, "span"));
     }
     if sent.rejected > 0 {
         let _ = writeln!(text, "rejected: {}", output::plural(sent.rejected, "span"));
@@ -231,7 +233,8 @@ fn render(
         let _ = writeln!(text, "the server says: {}", output::escaped(message));
     }
     for (loss, spans) in converted.losses.counts() {
-        let _ = writeln!(text, "not held: {} ({})", loss.describe(), output::plural(spans, "span"));
+        let _ =
+            writeln!(text, "lost in this format: {} ({})", loss.describe(), output::plural(spans, "span"));
     }
     text + &input.footing()
 }

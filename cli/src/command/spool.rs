@@ -117,7 +117,7 @@ pub(crate) fn run(args: &Spool, stop: Stop<'_>) -> Result<(), Failure> {
             let late = if damaged > 0 {
                 let places = output::plural(damaged, "damaged place");
                 let folder = output::shown(&look.folder);
-                Err(Failure::Job(format!("{folder}: {places}; good frames are still sent by drain")))
+                Err(Failure::Job(format!("{folder}: {places}; drain still sends the intact frames")))
             } else {
                 Ok(())
             };
@@ -131,7 +131,7 @@ fn failed(folder: &Path, error: &io::Error) -> Failure {
     let folder = output::shown(folder);
     Failure::Job(match error.kind() {
         io::ErrorKind::WouldBlock => format!("{folder} is in use by another process; stop it first"),
-        _ => format!("can't read {folder}: {error}; name the folder of a spool"),
+        _ => format!("cannot read {folder}: {error}; pass the folder of a spool"),
     })
 }
 
@@ -144,7 +144,7 @@ fn open(path: &Path) -> io::Result<Folder> {
     let folder = Folder::open(path)?;
     match folder.list()?.iter().any(|name| is_of_spool(name)) {
         true => Ok(folder),
-        false => Err(io::Error::other("it holds no spool")),
+        false => Err(io::Error::other("it contains no spool")),
     }
 }
 
@@ -189,7 +189,7 @@ impl Found {
         let mut text = String::new();
         let _ = writeln!(
             text,
-            "{}: {} in {} wait; {} in {}",
+            "{}: {} waiting in {}; {} in {}",
             output::escaped(&self.folder),
             output::plural(self.pending_spans, "span"),
             output::plural(self.pending_records, "record"),
@@ -254,12 +254,12 @@ fn drain(args: &Drain, stop: Stop<'_>) -> Result<(), Failure> {
     }
     let late = match gave_up {
         Some(why) => {
-            let why = why.unwrap_or_else(|| "the server takes nothing".to_owned());
-            Err(Failure::Job(format!("{why}\n{} wait in the spool", output::plural(left, "span"))))
+            let why = why.unwrap_or_else(|| "the server accepts nothing".to_owned());
+            Err(Failure::Job(format!("{why}\n{} still waiting in the spool", output::plural(left, "span"))))
         }
         None if left > 0 => Err(Failure::Interrupted),
         None if counts.rejected + counts.lost.total() > 0 => {
-            Err(Failure::Job("not all spans were accepted; see `astracer spool inspect`".to_owned()))
+            Err(Failure::Job("some spans were not accepted; see `astracer spool inspect`".to_owned()))
         }
         None => Ok(()),
     };

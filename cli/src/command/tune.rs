@@ -181,7 +181,7 @@ pub(crate) struct Tune {
 fn tunable(text: &str) -> Result<Tunable, String> {
     let samplers = [Tunable::Bump, Tunable::Tumbling, Tunable::Bucket];
     let known = samplers.into_iter().find(|sampler| sampler.name() == text);
-    known.ok_or_else(|| format!("'{text}' can't be tuned: use bump, bump-tumbling or bucket"))
+    known.ok_or_else(|| format!("sampler '{text}' cannot be tuned: use bump, bump-tumbling or bucket"))
 }
 
 fn per_key(text: &str) -> Result<PerKeyUse, String> {
@@ -189,20 +189,19 @@ fn per_key(text: &str) -> Result<PerKeyUse, String> {
         "auto" => Ok(PerKeyUse::Auto),
         "always" => Ok(PerKeyUse::Always),
         "never" => Ok(PerKeyUse::Never),
-        _ => Err(format!("'{text}' is not known: use auto, always or never")),
+        _ => Err(format!("invalid value '{text}': use auto, always or never")),
     }
 }
 
 fn quantile(text: &str) -> Result<f64, String> {
     let quantile = text.parse().ok().filter(|quantile| (0.5..1.0).contains(quantile));
-    quantile.ok_or_else(|| format!("'{text}' is not a quantile from 0.5 to below 1: write for example 0.9"))
+    quantile
+        .ok_or_else(|| format!("invalid quantile '{text}': use a number from 0.5 to below 1, such as 0.9"))
 }
 
 fn traces(text: &str) -> Result<f64, String> {
     let traces = text.parse().ok().filter(|traces| (0.0..=1e9).contains(traces));
-    traces.ok_or_else(|| {
-        format!("'{text}' is not a number of traces from 0 to a billion: write for example 10")
-    })
+    traces.ok_or_else(|| format!("invalid number of traces '{text}': use 0 to 1,000,000,000, such as 10"))
 }
 
 /// All that a tuning has to say.
@@ -245,7 +244,8 @@ fn stopped(stop: Stop<'_>) -> Failure {
         return Failure::Interrupted;
     }
     Failure::Job(
-        "nothing was found before --time was over; give it more, or use keys that are fewer".to_owned(),
+        "--time ran out before anything was found; allow more time, or use a key with fewer values"
+            .to_owned(),
     )
 }
 
@@ -298,7 +298,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     tuning.warnings.extend(absent);
     if too_many && !args.one_key {
         tuning.warnings.push(format!(
-            "other keys: not tried, {} keys are too many already; fold ids out of names",
+            "other keys: not tried, {} keys are too many already; fold ids in names (--fold)",
             workload.keys().len()
         ));
     }
@@ -332,7 +332,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
             // well.
             Err(Failure::Interrupted) if !stop.is_asked() => {
                 tuning.warnings.push(format!(
-                    "--time was over before all was validated: {} of {}",
+                    "--time ran out: validated {} of {}",
                     validated.len(),
                     args.validate.len()
                 ));
@@ -382,8 +382,11 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     };
     // A signal that came before is answered below: what was found until then is printed.
     let _ = interrupt::answer_at_once(stop);
-    let printed =
-        if args.json { output::print_json(&report) } else { output::print(&table::render(&report, args.verbose)) };
+    let printed = if args.json {
+        output::print_json(&report)
+    } else {
+        output::print(&table::render(&report, args.verbose))
+    };
     let late = match (&tuning.infeasible, late) {
         (Some(_), None) if tuning.found_nothing_in_time() => Err(stopped(Stop::never())),
         (Some(reason), late) => {
@@ -423,29 +426,30 @@ impl Files {
 fn refuse_contradictions(args: &Tune) -> Result<(), Failure> {
     args.tail.tail().as_ref().map_or(Ok(()), tail::check)?;
     if args.key == Grouping::Tree {
-        let reason = "a service does not know a trace's whole tree when it starts, so it can't count by it";
+        let reason =
+            "a service does not know the whole call tree when a trace starts, so it cannot count by it";
         return Err(Failure::Usage(format!("--key tree: {reason}; use name or name+ATTRIBUTE")));
     }
     if !args.window.is_empty() && args.sampler == Tunable::Bucket {
         return Err(Failure::Usage(format!(
-            "--window: the sampler {} has no window; leave it out, or tune --sampler bump",
+            "--window: the sampler {} has no window; omit it, or use --sampler bump",
             args.sampler.name()
         )));
     }
     let why = match (args.sampler, args.per_key) {
-        (Tunable::Bump, PerKeyUse::Never) => Some("with --per-key never no key has a probability of its own"),
+        (Tunable::Bump, PerKeyUse::Never) => Some("with --per-key never, no key has its own probability"),
         (Tunable::Bump, _) => None,
-        _ => Some("only the sampler bump has probabilities for single keys"),
+        _ => Some("only the sampler bump supports a probability per key"),
     };
     if let (Some(why), Some(_)) = (why, args.min_kept) {
-        return Err(Failure::Usage(format!("--min-kept: {why}; leave it out")));
+        return Err(Failure::Usage(format!("--min-kept: {why}; omit it")));
     }
     if let (Some(why), PerKeyUse::Always) = (why, args.per_key) {
-        return Err(Failure::Usage(format!("--per-key always: {why}; leave it out, or tune --sampler bump")));
+        return Err(Failure::Usage(format!("--per-key always: {why}; omit it, or use --sampler bump")));
     }
     if let Some(size_min) = args.size_min.filter(|&size_min| size_min > args.size_max) {
         return Err(Failure::Usage(format!(
-            "--size-min {}% is above --size-max {}%: no sampler keeps both",
+            "--size-min {}% is above --size-max {}%: no sampler can meet both",
             written_percent(size_min),
             written_percent(args.size_max)
         )));
@@ -561,7 +565,7 @@ fn parameters(args: &Tune, input: &Input, tuning: &Tuning, late: Option<&Late>) 
         file.tail = tail.clone();
         file.comments.extend(summary.as_ref().map(|summary| {
             format!(
-                "Policies keep {:.2} % of the bytes beside it: together {:.2} %.",
+                "Late policies keep another {:.2} % of the bytes: together {:.2} %.",
                 summary.tail.mean * 1e2,
                 (summary.head.mean + summary.tail.mean) * 1e2
             )
@@ -572,7 +576,7 @@ fn parameters(args: &Tune, input: &Input, tuning: &Tuning, late: Option<&Late>) 
         Ok(_) => Ok(text),
         // Names of megabytes, for example.
         Err(error) => Err(Failure::Job(format!(
-            "no service would load the parameters: {}; tune with --per-key never, or fold ids out of names",
+            "the SDK would reject these parameters: {}. Fold ids in names, or use --per-key never",
             output::escaped(&error.to_string())
         ))),
     }

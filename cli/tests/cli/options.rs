@@ -208,6 +208,7 @@ const FLAGS: &[&str] = &[
     "--quicken",
     "--compare",
     "--one-key",
+    "--verbose",
     "--shift-to-now",
     "--zstd",
 ];
@@ -310,8 +311,11 @@ fn an_option_without_effect_is_refused() {
             "--min-kept: only the sampler bump",
         ),
         (&["tune", "x", "--per-key", "never", "--min-kept", "5"], "--min-kept: with --per-key never"),
-        (&["inspect", "x", "--names", "raw", "--fold", "uuid"], "--names raw nothing is folded"),
-        (&["inspect", "x", "--weights", "--names", "raw", "--fold", "uuid"], "--names raw nothing is folded"),
+        (&["inspect", "x", "--names", "raw", "--fold", "uuid"], "--fold has no effect with --names raw"),
+        (
+            &["inspect", "x", "--weights", "--names", "raw", "--fold", "uuid"],
+            "--fold has no effect with --names raw",
+        ),
         (&["evaluate", "x", "--size", "5%"], "--baselines"),
         (&["evaluate", "x", "--quicken"], "--baselines"),
         (&["tune", "x", "--key", "name:raw"], "--names raw"),
@@ -319,31 +323,31 @@ fn an_option_without_effect_is_refused() {
         (&["tune", "x", "--size-min", "50%"], "--size-min 50% is above --size-max 10%"),
         (&["tune", "x", "--size-min", "14%", "--size-max", "7%"], "--size-min 14% is above --size-max 7%:"),
         (&["inspect", "x", "--weights", "--sort", "max"], "--weights"),
-        (&["receive", "--out", "x", "--forward", "otlp://127.0.0.1:4318"], "without end"),
-        (&["inspect", "-", "-"], "the standard input can be read only once"),
+        (
+            &["receive", "--out", "x", "--forward", "otlp://127.0.0.1:4318"],
+            "forward all spans to itself forever",
+        ),
+        (&["inspect", "-", "-"], "standard input can be read only once"),
         (&["inspect", "x", "--fold", "digits=1,digits=2"], "each once"),
         (&["critical-path", "x", "--trace", "1", "--compare", "y"], "cannot be used with"),
-        (&["critical-path", "x", "--trace", "1", "--by", "path"], "--by: with --trace one trace is drawn"),
-        (&["critical-path", "x", "--trace", "1", "--top", "3"], "--top: with --trace one trace is drawn"),
+        (&["critical-path", "x", "--trace", "1", "--by", "path"], "--by has no effect with --trace"),
+        (&["critical-path", "x", "--trace", "1", "--top", "3"], "--top has no effect with --trace"),
         (
             &["critical-path", "x", "--trace", "1", "--html", "y", "--by", "path", "--top", "3"],
-            "--top: with --trace one trace is drawn",
+            "--top has no effect with --trace",
         ),
         (
             &["critical-path", "x", "--trace", "1", "--speedup", "a=0.5", "--by", "path"],
-            "--by: with --trace one trace is drawn",
+            "--by has no effect with --trace",
         ),
         (
             &["critical-path", "x", "--trace", "1", "--speedup", "a=0.5", "--top", "3"],
-            "--top: with --trace one trace is drawn",
+            "--top has no effect with --trace",
         ),
-        (
-            &["events", "x", "--trace", "1", "--dot", "--top", "3"],
-            "--top: with --dot all of the graph is drawn",
-        ),
+        (&["events", "x", "--trace", "1", "--dot", "--top", "3"], "--top has no effect with --dot"),
         (&["critical-path", "x", "--skew", "clip", "--rule", "crisp"], "--skew: the rule crisp"),
         (&["critical-path", "x", "--speedup", "a=1", "--speedup", "a=2"], "'a' is given twice"),
-        (&["tune", "-", "--validate", "-"], "the standard input can be read only once"),
+        (&["tune", "-", "--validate", "-"], "standard input can be read only once"),
     ] {
         let output = run(args);
         let error = String::from_utf8_lossy(&output.stderr);
@@ -358,7 +362,7 @@ fn a_phase_without_windows_is_told() {
     let input = Scratch::new("phase.json", TWO_TRACES);
     let told = |sampler: &str, phase: &str| {
         let args = ["evaluate", input.path(), "--seeds", "1", "--sampler", sampler, "--phase", phase];
-        success(&run(&args)).contains("warning: --phase makes no difference")
+        success(&run(&args)).contains("warning: --phase has no effect")
     };
     assert!(told("ratio:0.5", "0.3") && told("bump:lambda=3,min=0.1,count=decaying,tau=1s", "0.3"));
     assert!(!told("bump:lambda=3,min=0.1,window=1s", "0.3") && !told("ratio:0.5", "0"));
@@ -377,7 +381,7 @@ fn evaluate_and_tune_show_what_a_cap_does() {
     let out = Scratch::new("capped.toml", "");
     let args = ["tune", input.path(), "--size-max", "100%", "--cap", cap, "--out", out.path()];
     let text = success(&run(&args));
-    assert!(text.contains("under the cap traces=0.001,burst=1: dist/entropy"), "{text}");
+    assert!(text.contains("\nunder the cap  "), "{text}");
     let file = std::fs::read_to_string(out.path()).expect("written");
     assert!(file.contains("[cap]\ntraces = 0.001\nburst = 1"), "{file}");
     // The file's own cap holds where no other is given.
@@ -420,8 +424,9 @@ fn policies_do_not_see_the_attributes_of_resources() {
         let args = ["evaluate", input.path(), "--key", key, "--kept", ids.path()];
         let printed = success(&run(&[&args, &tail[..]].concat()));
         assert_eq!(std::fs::read_to_string(ids.path()).unwrap(), format!("{:016x}\n", 7).repeat(kept));
-        assert!(printed.contains(&format!("  {policy}: {kept} traces kept")), "{printed}");
-        assert!(printed.contains("(1 key)"), "{printed}");
+        let row = printed.lines().find(|line| line.starts_with(policy)).expect("a row for the policy");
+        assert_eq!(row.split_whitespace().nth(1), Some(&*kept.to_string()), "{printed}");
+        assert!(printed.contains(", 1 key by name+"), "{printed}");
     }
 }
 
@@ -435,12 +440,12 @@ fn attributes_that_a_recording_does_not_have_are_told() {
         &["tune", input.path(), "--size-max", "100%", "--iterations", "4", "--out", out.path()],
     ] {
         let text = success(&run(args));
-        assert!(!text.contains("has the attribute"), "{text}");
+        assert!(!text.contains("attribute"), "{text}");
         let asked = ["--key", "name+http.rout", "--tail", "attr:cod>=500"];
         let text = success(&run(&[args, &asked].concat()));
         for says in [
-            "warning: no root of the recording has the attribute http.rout, nor",
-            "warning: no span of the recording has the attribute cod ",
+            "warning: no root of this recording has the attribute http.rout, nor",
+            "warning: policy attribute cod is on no span in this recording",
         ] {
             assert!(text.contains(says), "{says}: {text}");
         }
@@ -460,7 +465,7 @@ fn attributes_that_only_the_exporter_adds_are_told() {
         &["tune", input.path(), "--size-max", "100%", "--iterations", "4", "--out", out.path()],
     ] {
         let text = success(&run(&[args, &["--tail", "error,attr:code=x,attr:thread.name=x"]].concat()));
-        let says = "warning: the attribute thread.name that a policy asks for";
+        let says = "warning: policy attribute thread.name is added at export";
         assert_eq!(text.matches(says).count(), 1, "{text}");
     }
 }
@@ -485,7 +490,7 @@ fn parts_of_parameters_files_that_are_not_replayed_are_told() {
     let both = [&args[..], &["--parameters", other.path()]].concat();
     let text = success(&run(&both));
     for says in
-        [own, "replayed with stratified randomness, that of ", "are replayed behind all samplers, and those"]
+        [own, "replayed with stratified randomness, as in ", "are replayed with all samplers, although"]
     {
         assert!(text.contains(says), "{says}: {text}");
     }
@@ -503,7 +508,7 @@ fn a_split_that_leaves_nothing_to_tune_on_is_named() {
     let output = run(&args);
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}");
-    assert!(error.contains("no trace begins in the part of the time that --split leaves"), "{error}");
+    assert!(error.contains("no trace begins in the part of the recording that --split leaves"), "{error}");
 }
 
 /// Traces of a span each, this many milliseconds apart; every other one failed.
@@ -568,7 +573,8 @@ fn a_limit_by_second_leaves_room_for_the_least_size() {
     let out = Scratch::new("by-second-only.toml", "");
     let args = ["tune", input.path(), "--one-key", "--traces-per-second", "0.2", "--out", out.path()];
     let text = success(&run(&args));
-    assert!(text.contains("\nratio:0.00"), "an equal share within the limit: {text}");
+    let share = text.lines().find(|line| line.starts_with("equal share")).expect("a row");
+    assert!(share.contains(" 0.2"), "an equal share within the limit: {text}");
 }
 
 /// A bump keeps at least the 35 % of the traces that are the first of their names. Behind an equal
@@ -586,6 +592,6 @@ fn parameters_stand_though_a_second_search_behind_policies_finds_none() {
     let args =
         ["tune", input.path(), "--size-max", "50%", "--one-key", "--per-key", "never", "--tail", "error"];
     let text = success(&run(&[&args[..], &["--provisional", "always", "--out", out.path()]].concat()));
-    assert!(text.contains("together keep"), "{text}");
+    assert!(text.replace("\n ", "").contains("together keep"), "{text}");
     assert!(std::fs::read_to_string(out.path()).expect("written").contains("[bump]"));
 }

@@ -116,7 +116,10 @@ fn a_limit_by_second_below_the_least_size_is_told() {
     let limits = Limits { traces_per_second_max: Some(0.005 * 1500.0 / seconds), ..Limits::default() };
     let tuning = run(&workload, &Options { limits, ..quick(Tunable::Bucket) });
     let reason = tuning.infeasible.unwrap_or_default();
-    assert!(reason.contains("between 1.000 % and 10.000 % of the bytes (the limit per second allows 0.500 %)"), "{reason}");
+    assert!(
+        reason.contains("between 1.000 % and 10.000 % of the bytes (the limit per second allows 0.500 %)"),
+        "{reason}"
+    );
 }
 
 /// A thousand kept of each of eight keys are all traces.
@@ -125,10 +128,7 @@ fn a_least_number_kept_that_does_not_fit_is_told() {
     let workload = many_names(8, 1000, 2);
     for (per_key, says) in [
         (PerKeyUse::Auto, "single keys: not used, on the half of the time used to try them 1000 traces"),
-        (
-            PerKeyUse::Always,
-            "single keys: not used, 1000 traces kept of each key exceed the limits",
-        ),
+        (PerKeyUse::Always, "single keys: not used, 1000 traces kept of each key exceed the limits"),
     ] {
         let options = Options { per_key, min_kept: Some(1000.0), ..quick(Tunable::Bump) };
         let tuning = run(&workload, &options);
@@ -178,8 +178,7 @@ fn single_keys_that_meet_no_limits_are_told_without_blame() {
         assert!(tuning.feasible && tuning.per_root.is_empty(), "{:?}", tuning.infeasible);
         let about: Vec<&String> =
             tuning.warnings.iter().filter(|text| text.contains("single keys")).collect();
-        let says =
-            "single keys: not used, no choice of probabilities is within the limits; allow a wider range of sizes";
+        let says = "single keys: not used, no choice of probabilities is within the limits; allow a wider range of sizes";
         assert_eq!(about, [says], "{min_kept:?}");
     }
 }

@@ -64,8 +64,11 @@ pub(super) fn table(args: &CriticalPath, profile: &Profile) -> String {
 
 /// The latency with the factors of `--speedup`.
 pub(super) fn speedup(args: &CriticalPath, speedup: &Speedup) -> String {
-    let names: Vec<_> =
-        args.speedup.iter().map(|(name, factor)| format!("{} x {factor}", output::brief(named(name)))).collect();
+    let names: Vec<_> = args
+        .speedup
+        .iter()
+        .map(|(name, factor)| format!("{} x {factor}", output::brief(named(name))))
+        .collect();
     let mut text = format!("latency if the time changes: {}\n", names.join(", "));
     let change = |before: f64, after: f64| match before {
         0.0 => "-".to_owned(),
@@ -98,7 +101,8 @@ pub(super) fn comparison(args: &CriticalPath, other: &Input, comparison: &Compar
     );
     if comparison.new_roots > 0.0 {
         let new = percent(comparison.new_roots);
-        let _ = writeln!(text, "{new} of the traces here have roots that do not occur there; they count as mix");
+        let _ =
+            writeln!(text, "{new} of the traces here have roots that do not occur there; they count as mix");
     }
     text.push('\n');
     let cells = rows[..shown].iter().map(|row| {
@@ -206,7 +210,9 @@ pub(super) fn notes(args: &CriticalPath, profile: &Profile, weights_recorded: bo
         );
     }
     if !args.weights && weights_recorded {
-        text.push_str("hint: these traces have weights (ot=th); --weights counts each as often as it stands for\n");
+        text.push_str(
+            "hint: these traces have weights (ot=th); --weights counts each as often as it stands for\n",
+        );
     }
     if args.weights && profile.unweighted > 0 {
         let unweighted = output::plural(profile.unweighted, "trace");

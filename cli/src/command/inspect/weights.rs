@@ -242,7 +242,7 @@ pub(super) fn run(args: &Source, top: usize, as_json: bool, stop: Stop<'_>) -> R
     }
     if args.reading.strict && sums.losses > 0 {
         return Err(Failure::Job(format!(
-            "{}; inspect without --weights names them",
+            "{} in the input; inspect without --weights lists them",
             output::plural(sums.losses, "problem")
         )));
     }
@@ -252,11 +252,11 @@ pub(super) fn run(args: &Source, top: usize, as_json: bool, stop: Stop<'_>) -> R
         let problems = match weights.problems {
             0 => String::new(),
             problems => format!(
-                "; {} in the input, which inspect without --weights names",
+                "; {} in the input, which inspect without --weights lists",
                 output::plural(problems, "problem")
             ),
         };
-        return Err(Failure::Job(format!("there is no root span in this recording{problems}")));
+        return Err(Failure::Job(format!("this recording has no root span{problems}")));
     }
     if top > 0 {
         weights.keys.truncate(top);
@@ -269,36 +269,32 @@ pub(super) fn run(args: &Source, top: usize, as_json: bool, stop: Stop<'_>) -> R
 
 fn render(weights: &Weights) -> String {
     let mut text = output::table(
-        &["key", "roots", "no weight", "estimate", "sd", "seen", "off"],
+        &["key", "roots", "without\nweight", "estimate", "sd", "seen", "off"],
         weights.keys.iter().map(|row| {
             vec![
                 output::named(&row.key).to_owned(),
                 output::count(row.roots),
                 output::count(row.unweighed),
-                format!("{:.0}", row.estimate),
-                format!("{:.0}", row.deviation),
+                output::whole(row.estimate),
+                output::whole(row.deviation),
                 row.seen.map(output::count).unwrap_or_default(),
                 row.off.map(|off| format!("{:+.1}%", off * 100.0)).unwrap_or_default(),
             ]
         }),
     );
     let heartbeats = match weights.heartbeats {
-        0 => "no heartbeat: exact counts are not known".to_owned(),
-        spans => format!("exact counts are from {} of heartbeats", output::plural(spans, "span")),
+        0 => "exact counts (seen) are unknown, because there is no heartbeat".to_owned(),
+        spans => format!("exact counts (seen) come from {} of heartbeats", output::plural(spans, "span")),
     };
-    let _ = writeln!(
-        text,
-        "estimate: the sum of adjusted counts (ot=th); sd: its standard deviation; {heartbeats}"
-    );
+    let _ = writeln!(text, "estimate: sum of the weights (ot=th); sd: its standard deviation; {heartbeats}");
     let late = weights.keys.iter().map(|row| row.late).sum::<u64>();
     if late > 0 {
-        let _ =
-            writeln!(text, "{} kept late, by a policy: each stands for none", output::plural(late, "root"));
+        let _ = writeln!(text, "{} kept by a late policy, with weight 0", output::plural(late, "root"));
     }
     if weights.problems > 0 {
         let _ = writeln!(
             text,
-            "{} in the input; inspect without --weights names them",
+            "{} in the input; inspect without --weights lists them",
             output::plural(weights.problems, "problem")
         );
     }

@@ -85,14 +85,14 @@ impl Resume {
         let fresh = Note { to: args.to.to_string(), paths, spans: 0, shift_ns: 0 };
         let file = Outputs::new(&args.paths).plain_file("--resume", path)?;
         let Some(target) = file.target() else {
-            return Err(file.failure(&io::Error::other("it is a device or a pipe")));
+            return Err(file.failure(&io::Error::other("it is a device or a pipe, not a file")));
         };
         let shown = output::shown(path);
         let held = match Held::take(target) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 return Err(Failure::Job(format!(
-                    "{shown} is in use by another process that sends this recording; wait for its end, or choose another \
-                     file for --resume"
+                    "{shown} is in use by another process that sends this recording; wait until it ends, or pass another \
+                     --resume file"
                 )));
             }
             held => held.ok(),
@@ -102,23 +102,23 @@ impl Resume {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok(Self { file, note: fresh, is_old: false, _held: held });
             }
-            Err(error) => return Err(Failure::Job(format!("can't read {shown}: {error}"))),
+            Err(error) => return Err(Failure::Job(format!("cannot read {shown}: {error}"))),
         };
         let note: Note = serde_json::from_str(&text).map_err(|error| {
             let reason = output::escaped(&error.to_string()).into_owned();
-            Failure::Job(format!("{shown} is not a note of a sending: {reason}; choose another file"))
+            Failure::Job(format!("{shown} is not a --resume file: {reason}; pass another one"))
         })?;
         if note.to != fresh.to || note.paths != fresh.paths {
             let was = format!("{} to {}", note.paths.join(" "), note.to);
             let was = output::escaped(&was);
             return Err(Failure::Job(format!(
-                "{shown} is about another sending ({was}); choose another file"
+                "{shown} belongs to a different upload ({was}); pass another --resume file"
             )));
         }
         if args.shift_to_now && note.shift_ns == 0 {
             return Err(Failure::Usage(format!(
-                "{shown} is about a sending without --shift-to-now, whose rest can't be moved; leave it out, or choose \
-                 another file"
+                "{shown} belongs to an upload without --shift-to-now, whose rest cannot be shifted; omit the option, or \
+                 pass another --resume file"
             )));
         }
         Ok(Self { file, note, is_old: true, _held: held })
@@ -160,7 +160,7 @@ fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(NOTE_BYTES_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > NOTE_BYTES_MAX {
-        return Err(io::Error::other("it is too large for a note of a sending; choose another file"));
+        return Err(io::Error::other("it is too large for a --resume file; pass another one"));
     }
     Ok(text)
 }

@@ -47,8 +47,8 @@ impl<'a> Room<'a> {
         let kept = self.behind(&share.into(), stop)?;
         self.less(&kept).ok_or_else(|| {
             Failure::Job(format!(
-                "the policies of --tail alone keep {:.2} % of the bytes, and the limits leave nothing for the sampler: raise \
-                 --size-max (or the limit by second), or give the policies smaller budgets",
+                "the policies of --tail alone keep {:.2} % of the bytes, which leaves nothing for the sampler: raise \
+                 --size-max (or the limit per second), or give the policies smaller budgets",
                 kept.tail.mean * 1e2
             ))
         })

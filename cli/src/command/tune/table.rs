@@ -109,7 +109,10 @@ fn table(report: &Report<'_>) -> String {
     let tuning = report.tuning;
     let chosen = format!("chosen ({})", tuning.sampler.name());
     let rows = match &tuning.replayed {
-        None => vec![expected_cells(chosen, &tuning.score), expected_cells("equal share".to_owned(), &tuning.baseline)],
+        None => vec![
+            expected_cells(chosen, &tuning.score),
+            expected_cells("equal share".to_owned(), &tuning.baseline),
+        ],
         Some(replayed) => {
             let best = report.best_baseline.as_ref();
             let others = [
@@ -126,8 +129,10 @@ fn table(report: &Report<'_>) -> String {
     };
     // Those of the part that was tuned on, where the time is split.
     let all = (tuning.score.functions_all, tuning.score.call_trees_all);
-    let (functions, trees) =
-        (format!("functions\nof {}", output::whole(all.0)), format!("call trees\nof {}", output::whole(all.1)));
+    let (functions, trees) = (
+        format!("functions\nof {}", output::whole(all.0)),
+        format!("call trees\nof {}", output::whole(all.1)),
+    );
     let header = [
         "",
         "traces\nkept",
@@ -211,7 +216,8 @@ fn results(report: &Report<'_>) -> String {
     if !tuning.compared.is_empty() {
         let annealing = tuning.starts.iter().filter_map(|start| Some(start.best?.objective));
         let annealing = std::iter::once(("annealing", annealing.reduce(f64::min)));
-        let others = tuning.compared.iter().map(|search| (search.method, search.best.map(|best| best.objective)));
+        let others =
+            tuning.compared.iter().map(|search| (search.method, search.best.map(|best| best.objective)));
         let found = annealing.chain(others).map(|(method, best)| {
             let best = best.map_or_else(|| "nothing within the limits".to_owned(), three);
             let used = if method == tuning.found_by { " (used)" } else { "" };
@@ -314,13 +320,16 @@ fn measures(tuning: &Tuning, text: &mut String) {
         ("call trees", Box::new(move |score| of(score.call_trees, score.call_trees_all))),
         (
             "path kinds",
-            Box::new(move |score| score.paths.map_or_else(|| "-".to_owned(), |found| of(found, score.paths_all))),
+            Box::new(move |score| {
+                score.paths.map_or_else(|| "-".to_owned(), |found| of(found, score.paths_all))
+            }),
         ),
         ("error of counts", Box::new(move |score| optional(score.count_error))),
         ("distance of latencies", Box::new(move |score| optional(score.latency))),
         ("distance of path kinds", Box::new(move |score| optional(score.path_distance))),
     ];
-    let rows = rows.into_iter().map(|(name, of)| vec![name.to_owned(), of(&tuning.score), of(&tuning.baseline)]);
+    let rows =
+        rows.into_iter().map(|(name, of)| vec![name.to_owned(), of(&tuning.score), of(&tuning.baseline)]);
     text.push_str(&output::table(&["expected by the search", "chosen", "equal share"], rows));
 }
 
