@@ -1,7 +1,7 @@
 //! A profile as one page for a browser, without scripts or styles from elsewhere.
 
 use astracer_report::names::{line, path};
-use astracer_report::numbers::{count, measure, optional, percent, signed, whole};
+use astracer_report::numbers::{count, measure, optional, percent, signed, span, whole};
 use astracer_report::page::{Page, sortable, table};
 use maud::{Markup, html};
 
@@ -50,7 +50,7 @@ pub fn page(report: &Report<'_>) -> String {
         h1 { "Critical path of " (report.title) }
         (summary(report))
         h2 { "Critical time by path of calls" }
-        p.note { "Each box is a call, as wide as the critical time in it and below it; its own time is where nothing is below. Point at a box for its numbers." }
+        p.note { "Each box is a call. Its width is the critical time in the call and below it; where nothing is below, the time is its own. Point at a box for its numbers." }
         (flame::graph(report.by_path))
         (differences(report))
         (profile(report))
@@ -65,27 +65,27 @@ fn summary(report: &Report<'_>) -> Markup {
     html! {
         p {
             (whole(profile.traces as f64)) " traces"
-            @if profile.weight != profile.traces as f64 { " for " (whole(profile.weight)) }
-            ", " (measure(profile.total_ms)) " ms of critical time by the rule " code { (report.rule) } ". A trace takes "
-            (measure(profile.length.mean_ms)) " ms"
+            @if profile.weight != profile.traces as f64 { ", which stand for " (whole(profile.weight)) }
+            ", with " (span(profile.total_ms / 1e3)) " of critical time (rule " code { (report.rule) } "). A trace takes "
+            (measure(profile.length.mean_ms)) " ms on average"
             @for (percent, value) in report.percentiles.iter().zip(&profile.length.percentiles_ms) { ", p" (percent) " " (measure(*value)) }
             "."
         }
         @if fitting.traces > 0 {
             p.note {
-                "In " (whole(fitting.traces as f64)) " traces a span lies outside of its parent: "
-                (whole(fitting.shifted_spans as f64)) " spans of other services were shifted inside (they and those below them have "
-                (part(fitting.shifted_ms)) " of the critical time), " (whole(fitting.clipped_spans as f64)) " clipped, "
-                (whole(fitting.dropped_spans as f64)) " left out."
+                "In " (count(fitting.traces)) " traces a span lies outside its parent: "
+                (count(fitting.shifted_spans)) " spans of other services were shifted inside (their subtrees hold "
+                (part(fitting.shifted_ms)) " of the critical time), " (count(fitting.clipped_spans)) " were clipped, and "
+                (count(fitting.dropped_spans)) " were left out."
             }
         }
         @if profile.unweighted > 0 {
             p.warn { (whole(profile.unweighted as f64)) " traces have no weight and count once." }
         }
         @if let Some(speedup) = report.speedup {
-            h2 { "Latency with the factors asked for" }
+            h2 { "Latency if the time of functions changes" }
             (table(&html! {
-                tr { th { "of traces" } th { "now, ms" } th { "then, ms" } }
+                tr { th { "latency of traces" } th { "now, ms" } th { "then, ms" } }
                 tr { td { "mean" } td { (measure(speedup.before.mean_ms)) } td { (measure(speedup.after.mean_ms)) } }
                 @for (place, percent) in report.percentiles.iter().enumerate() {
                     tr {
@@ -108,13 +108,13 @@ fn differences(report: &Report<'_>) -> Markup {
         h2 { "Compared with " (other) }
         p {
             "A trace takes " (measure(comparison.before_ms)) " ms there and " (measure(comparison.after_ms)) " ms here: "
-            (signed(comparison.same_roots_ms)) " ms with the same roots, " (signed(comparison.mix_ms))
-            " ms because they come in other shares."
-            @if comparison.new_roots > 0.0 { " " (percent(comparison.new_roots)) " of the traces here have roots that are not there." }
+            (signed(comparison.same_roots_ms)) " ms for the same roots, " (signed(comparison.mix_ms))
+            " ms because the mix of roots differs."
+            @if comparison.new_roots > 0.0 { " " (percent(comparison.new_roots)) " of the traces here have roots that do not occur there." }
         }
         p.note {
-            "Critical time of a trace, the mean over all traces. Same roots: the change for the roots that both have, at their shares
-            here. The largest change beyond its 95 % interval first."
+            "Mean critical time per trace. Same roots: the change for the roots that occur in both, weighted by their shares here. The
+            largest change beyond its 95 % interval comes first."
         }
         (sortable(&html! {
             tr { th { "name" } @for column in columns { th { (column) } } }
@@ -149,9 +149,9 @@ fn profile(report: &Report<'_>) -> Markup {
     html! {
         h2 { "Critical time" }
         p.note {
-            "Traces: on whose path it lies. Mean and percentiles: its time on the path in those traces. Drag: how much shorter a "
-            "span of it can get before a sibling takes its place on the path. Slack: how much longer a span of it that is "
-            "beside the path can get before it is on it. A click on a heading sorts."
+            "Traces: how many have it on their critical path. Mean and percentiles: its time on the path in those traces. Drag: how "
+            "much shorter its spans can become before a sibling replaces them on the path. Slack: how much longer its spans beside "
+            "the path can become before they are on it. Click on a heading to sort."
         }
         (sortable(&html! {
             tr {
@@ -178,7 +178,7 @@ fn trace(lanes: &Lanes) -> Markup {
     };
     html! {
         h2 { "Trace " (lanes.trace_id) }
-        p.note { "One row for each span; the dark parts are the critical path. " (measure(length / 1e6)) " ms from left to right." }
+        p.note { "Each row is a span; its dark parts are on the critical path. " (measure(length / 1e6)) " ms from left to right." }
         div.lanes {
             @for lane in &lanes.lanes {
                 div.lane title=(format!("{} {}: {} ms, {} ms on the path", line(&lane.service), line(&lane.name), measure((lane.end_ns - lane.start_ns) as f64 / 1e6), measure(lane.critical_ns as f64 / 1e6))) {
@@ -192,7 +192,7 @@ fn trace(lanes: &Lanes) -> Markup {
                 }
             }
         }
-        @if lanes.left_out > 0 { p.note { "... and " (whole(lanes.left_out as f64)) " spans that are not drawn." } }
+        @if lanes.left_out > 0 { p.note { (count(lanes.left_out)) " more spans are not drawn." } }
     }
 }
 
@@ -210,5 +210,5 @@ fn joined(mut parts: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
 
 /// A line that tells how many rows of a sortable table are not shown, where a row would be sorted.
 fn beyond(rows: usize) -> Markup {
-    html! { @if rows > ROWS_SHOWN { p.note { "... and " (count((rows - ROWS_SHOWN) as u64)) " more." } } }
+    html! { @if rows > ROWS_SHOWN { p.note { (count((rows - ROWS_SHOWN) as u64)) " more rows are not shown." } } }
 }

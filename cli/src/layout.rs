@@ -138,11 +138,12 @@ impl Columns<'_> {
 
 /// A name in lines of at most `width` columns, broken behind separators where there are some.
 fn folded(name: &str, width: usize) -> Vec<String> {
-    let name = shortened(name, NAME_LINES_MAX * (width - INDENT));
+    let inner = width.saturating_sub(INDENT).max(1);
+    let name = shortened(name, NAME_LINES_MAX * inner);
     let (mut lines, mut rest): (Vec<String>, &str) = (Vec::new(), &name);
     loop {
         let indent = if lines.is_empty() { 0 } else { INDENT };
-        let room = width - indent;
+        let room = if lines.is_empty() { width } else { inner };
         let line = if measure_text_width(rest) <= room || lines.len() + 1 == NAME_LINES_MAX {
             rest
         } else {
@@ -283,9 +284,13 @@ mod tests {
     fn long_names_are_broken_at_separators() {
         let name = "org.apache.hadoop.hdfs.protocol.ClientProtocol.getBlockLocations";
         let rows = cells(&[&[name, "1"]]);
-        let text = table_within(40, &["name", "count"], &rows);
-        let expected = "name                              count\n\
-                        org.apache.hadoop.hdfs.protocol.      1\n  ClientProtocol.getBlockLocations\n\n";
+        let text = table_within(42, &["name", "count"], &rows);
+        let expected = format!(
+            "name{}count\n{}{}1\n  ClientProtocol.getBlockLocations\n\n",
+            " ".repeat(33),
+            "org.apache.hadoop.hdfs.protocol.",
+            " ".repeat(9)
+        );
         assert_eq!(text, expected);
         assert_eq!(folded("ab", 4), ["ab"]);
         assert_eq!(folded("abcdefgh", 4), ["abcd", "  ef", "  gh"]);

@@ -1,4 +1,5 @@
-//! Reading a workload for a command: progress, Ctrl-C, names, and what was wrong with the input.
+//! Reads a workload for a command, with progress, Ctrl-C, folding of names, and a record of what
+//! was wrong with the input.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
@@ -21,14 +22,14 @@ use crate::probe;
 use crate::progress::Progress;
 use crate::source::{Names, Reading, Source, limit_hint};
 
-/// The number of examples shown of each kind of problem; `--json` has them too.
+/// How many examples of each kind of problem are shown, also in JSON.
 pub(crate) const EXAMPLES: usize = 3;
-/// The number of skipped files that are named.
+/// How many skipped files are named.
 const SKIPPED_SHOWN: usize = 3;
 /// The longest list of paths that is shown in full, in bytes.
 const PATHS_SHOWN: usize = 120;
 
-/// A recording with what there is to say about its files.
+/// A recording, and what was read for it.
 pub(crate) struct Loaded {
     pub(crate) recording: Recording,
     pub(crate) input: Input,
@@ -66,7 +67,7 @@ struct ProblemCount {
     count: u64,
     loses_data: bool,
     examples: Vec<String>,
-    /// Remedies, for the messages.
+    /// What to do about the problem, for messages.
     #[serde(skip)]
     hints: Vec<&'static str>,
 }
@@ -76,13 +77,13 @@ pub(crate) fn load(args: &Source, stop: Stop<'_>) -> Result<Loaded, Failure> {
     load_keeping(args, Keep::default(), stop)
 }
 
-/// Reads a workload, and keeps this of its spans beside their places, times and names. A signal
-/// ends the process.
+/// Reads a workload with the parts of spans that `keep` asks for, beside their times and names. A
+/// signal ends the process.
 pub(crate) fn load_keeping(args: &Source, keep: Keep, stop: Stop<'_>) -> Result<Loaded, Failure> {
     interrupt::answer_at_once_while_reading(stop, || read(args, keep, stop))
 }
 
-/// Reads another workload where something was found already, which a signal must not lose.
+/// Reads another workload after something was found, so a signal must not end the process.
 pub(crate) fn load_beside(args: &Source, labels: &[String], stop: Stop<'_>) -> Result<Loaded, Failure> {
     read(args, Keep { labels: labels.to_vec(), ..Keep::default() }, stop)
 }
@@ -108,7 +109,7 @@ fn read(args: &Source, keep: Keep, stop: Stop<'_>) -> Result<Loaded, Failure> {
     }
     progress.finish();
     let recording = intake.finish();
-    // A recording that was stopped while it was read or joined has no traces.
+    // If reading or joining was stopped, the recording has no traces.
     if stop.is_asked() {
         return Err(Failure::Interrupted);
     }
@@ -119,7 +120,7 @@ fn read(args: &Source, keep: Keep, stop: Stop<'_>) -> Result<Loaded, Failure> {
     Ok(Loaded { recording, input })
 }
 
-/// Fails if a recording can't be opened or holds no traces, before other work is done for it.
+/// Fails early, before other work, if a recording cannot be opened or holds no traces.
 pub(crate) fn try_to_read(path: &Path, reading: &Reading, stop: Stop<'_>) -> Result<(), Failure> {
     if is_read_once(path) {
         return Ok(());
@@ -127,13 +128,13 @@ pub(crate) fn try_to_read(path: &Path, reading: &Reading, stop: Stop<'_>) -> Res
     probe::first(path, &reading.options(), stop).map_err(|error| Failure::Job(error.to_string()))
 }
 
-/// Returns true for the standard input and pipes, by whatever name.
+/// True for standard input and pipes under any name, which can be read only once.
 pub(crate) fn is_read_once(path: &Path) -> bool {
     path.as_os_str() == "-" || path.metadata().is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
 }
 
-/// Warnings of attributes that keys and policies are asked to look at, and that the recording does
-/// not have, or a service's policies do not see.
+/// Warnings about attributes in keys and policies that the recording does not have, or that
+/// policies in a service do not see.
 pub(crate) fn absent(key: &Grouping, recording: &Recording, outcomes: Option<&Outcomes>) -> Vec<String> {
     let of_key = key.absent(recording).into_iter().map(|name| {
         let name = output::escaped(&name);
@@ -152,7 +153,7 @@ pub(crate) fn absent(key: &Grouping, recording: &Recording, outcomes: Option<&Ou
     of_key.chain(of_policies).chain(added).collect()
 }
 
-/// Reduces a recording to what is replayed of it.
+/// Reduces a recording to what replays need.
 pub(crate) fn workload(
     args: &Source,
     recording: &Recording,
@@ -212,7 +213,7 @@ impl Input {
         }
     }
 
-    /// The input of a conversion, and its problems.
+    /// The input of a conversion.
     pub(crate) fn of_conversion(paths: &[PathBuf], files: &[FileSummary], converted: &Converted) -> Self {
         Self::new(
             paths,
@@ -224,7 +225,7 @@ impl Input {
         )
     }
 
-    /// Fails if there are no spans, or if parts could not be used and the user asked for all.
+    /// Fails if there are no spans, or with `strict` if any data was lost.
     pub(crate) fn check(&self, strict: bool, no_spans: bool) -> Result<(), Failure> {
         let example = |problem: &ProblemCount| {
             let example = problem.examples.first().map_or("", |example| example);
@@ -236,7 +237,7 @@ impl Input {
             return Err(Failure::Job(format!("{}\nwithout --strict, the rest is used", losses.join("\n"))));
         }
         if no_spans {
-            // A stream that was cut at a limit also ends too early.
+            // Prefer a problem that an option solves: input cut at a limit also looks truncated.
             let by_limit = self.problems.iter().find(|problem| !problem.hints.is_empty());
             let first = by_limit.or(self.problems.first());
             let reason =
@@ -271,7 +272,8 @@ impl Input {
         }
     }
 
-    /// The paths as arguments of another command; several are left to the reader.
+    /// The path as the argument of another command; a placeholder if it is long or there are
+    /// several.
     pub(crate) fn arguments(&self) -> String {
         match &self.paths[..] {
             [path] if path.len() <= PATHS_SHOWN && !path.contains(char::is_whitespace) => {
@@ -281,7 +283,7 @@ impl Input {
         }
     }
 
-    /// A line for each kind of problem, without the examples that `inspect` shows.
+    /// One line for each kind of problem, without the examples that `inspect` shows.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let problems = self.problems.iter().filter(|problem| problem.loses_data).map(|problem| {
             let hints: String = problem.hints.iter().map(|hint| format!("; {hint}")).collect();
@@ -294,7 +296,7 @@ impl Input {
         problems.collect()
     }
 
-    /// The lines below a table: what was folded, skipped and wrong.
+    /// Lines at the end of a report: folded names, skipped files, and problems with examples.
     pub(crate) fn footing(&self) -> String {
         let more = |text: &mut String, all: u64, shown: usize| {
             if all > shown as u64 {
@@ -305,8 +307,8 @@ impl Input {
         if let Some(folded) = self.folded_names.as_ref().filter(|folded| folded.raw_names > 0) {
             let _ = writeln!(
                 text,
-                "ids: {} names folded into {}, {} of them into {}; --names raw keeps them apart",
-                output::count(folded.raw_names),
+                "ids: {} folded into {}, {} of them into {}; --names raw keeps them apart",
+                output::plural(folded.raw_names, "name"),
                 output::count(folded.names),
                 output::count(folded.largest_raw_names),
                 output::brief(folded.largest.as_deref().unwrap_or_default()),
@@ -338,13 +340,12 @@ impl Input {
     }
 }
 
-/// A trace id as its recorder is likely to have written it: 16 digits if it fits in 64 bits, else
-/// 32.
+/// A trace id in the form that its recorder probably used: 16 digits if it fits 64 bits, else 32.
 pub(crate) fn trace_id(id: TraceId) -> String {
     u64::try_from(id.0).map_or_else(|_| id.to_string(), |id| format!("{id:016x}"))
 }
 
-/// Nanoseconds since the epoch as a date and a time of day.
+/// Nanoseconds since the epoch as date and time of day.
 pub(crate) fn utc(unix_ns: u64) -> String {
     humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_nanos(unix_ns)).to_string()
 }

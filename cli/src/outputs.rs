@@ -1,11 +1,13 @@
 //! Files that a command writes: checked before the work, complete when they appear.
 //!
-//! A command names all its outputs before it reads anything. An output that is one of the inputs,
-//! another output or the standard output is wrong usage, and one that can't be written fails at
-//! once, not after minutes of work. The content goes to a temporary file beside the target, which
-//! takes the target's name when it is complete: whatever happens before, an older file of this name
-//! stays as it was. Devices and pipes are written directly. A name that ends with `.gz` or `.zst`
-//! asks for that compression; names of other compressions and of archives are refused.
+//! A command names all its outputs before it reads anything. It is wrong usage if an output is also
+//! an input, another output or standard output. An output that cannot be written fails at once, not
+//! after minutes of work.
+//!
+//! The content goes to a temporary file beside the target and is renamed when it is complete, so an
+//! existing file stays intact until then. Devices and pipes are written directly. A name that ends
+//! in `.gz` or `.zst` asks for that compression; names of other compressions and archives are
+//! refused.
 
 use std::fs::{self, Metadata, OpenOptions};
 use std::io::{self, Write};
@@ -21,14 +23,14 @@ use crate::packed::{self, Packed, Packing};
 use crate::partial::Partial;
 use crate::stdout;
 
-/// The inputs of a command and its outputs so far.
+/// The inputs of a command, and its outputs so far.
 pub(crate) struct Outputs {
     inputs: Vec<PathBuf>,
-    /// Option, true path and identity of each output.
+    /// Option, resolved path and identity of each output.
     taken: Vec<(&'static str, PathBuf, Option<Identity>)>,
 }
 
-/// An output that can be written as far as can be told beforehand.
+/// An output that passed all checks that are possible before writing.
 #[derive(Debug)]
 pub(crate) struct Output {
     /// The option or argument that names it, for messages.
@@ -43,7 +45,7 @@ enum Place {
     StandardOutput,
     /// A device or a pipe.
     Special,
-    /// A file that is there or not, behind all symbolic links.
+    /// The file behind all symbolic links, which may not exist yet.
     File(PathBuf),
 }
 
@@ -57,7 +59,7 @@ impl Outputs {
     ///
     /// # Errors
     ///
-    /// Wrong usage if it is an input, another output or `-`; a failed job if it can't be written.
+    /// Wrong usage if it is an input, another output or `-`; a failed job if it cannot be written.
     pub(crate) fn file(&mut self, option: &'static str, path: &Path) -> Result<Output, Failure> {
         if is_standard(path) {
             return Err(Failure::Usage(format!(
@@ -67,7 +69,7 @@ impl Outputs {
         self.check(option, path)
     }
 
-    /// An output that other commands or services read as it is, so that it has no compression.
+    /// An uncompressed output, for files that other commands or services read as they are.
     ///
     /// # Errors
     ///
@@ -83,8 +85,8 @@ impl Outputs {
         self.file(option, path)
     }
 
-    /// An output that may be the standard output, and that will be a recording: it must not lie in
-    /// a folder that is read, where the next call would read it too.
+    /// An output that will be a recording, possibly standard output. It must not be inside an input
+    /// folder, where the next run would read it.
     ///
     /// # Errors
     ///
@@ -122,7 +124,7 @@ impl Outputs {
         let unwritable = |error: &io::Error| output(Place::Special).failure(error);
         let (target, metadata) = resolve(path).map_err(|error| unwritable(&error))?;
         let is_special = metadata.as_ref().is_some_and(is_special);
-        // Of a device there is nothing to lose, and any number of outputs may go there.
+        // Several outputs may go to one device, where nothing is overwritten.
         if is_special && !metadata.as_ref().is_some_and(is_pipe) {
             return Ok(output(Place::Special));
         }
@@ -195,7 +197,7 @@ impl Output {
         open.complete()
     }
 
-    /// Begins to write. What is not [completed](Open::complete) leaves no trace.
+    /// Begins to write. Without [`complete`](Open::complete) nothing is left behind.
     pub(crate) fn open(&self) -> Result<Open<'_>, Failure> {
         let temporary = match &self.place {
             Place::File(target) => Some(Partial::beside(target).map_err(|error| self.failure(&error))?),
@@ -228,14 +230,14 @@ impl Output {
 /// An output that is being written.
 pub(crate) struct Open<'o> {
     output: &'o Output,
-    /// Removes itself unless it gets the target's name. None for what is no ordinary file.
+    /// Removes itself unless it is renamed; `None` for devices, pipes and standard output.
     temporary: Option<Partial>,
-    /// The way into the temporary file, if that is compressed.
+    /// The compressor in front of the temporary file, if any.
     packed: Option<Packed>,
 }
 
 impl Open<'_> {
-    /// Where to write.
+    /// A writer of the content.
     pub(crate) fn writer(&self) -> Result<Box<dyn Write>, Failure> {
         if let Some(packed) = &self.packed {
             return Ok(Box::new(packed.clone()));
@@ -243,7 +245,7 @@ impl Open<'_> {
         let opened = match (&self.temporary, &self.output.place) {
             (Some(temporary), _) => temporary.file().try_clone(),
             (None, Place::StandardOutput) => stdout::open(),
-            // A pipe waits for its reader.
+            // Opening a pipe blocks until it has a reader.
             (None, _) => {
                 interrupt::answer_at_once_while(|| OpenOptions::new().write(true).open(&self.output.given))
             }
@@ -251,21 +253,21 @@ impl Open<'_> {
         opened.map(|file| Box::new(file) as Box<dyn Write>).map_err(|error| self.output.failure(&error))
     }
 
-    /// Gives the file its name. The writers must have been flushed.
+    /// Renames the file to its target. The writers must have been flushed.
     pub(crate) fn complete(self) -> Result<(), Failure> {
         let (Some(temporary), Place::File(target)) = (self.temporary, &self.output.place) else {
             return Ok(());
         };
         let complete = || {
             if let Ok(before) = fs::metadata(target) {
-                // As if the old file had been written: its readers may still read it. Not all file
-                // systems have that.
+                // Keep the permissions of the replaced file, as if it had been overwritten. Some
+                // file systems have no permissions.
                 let _ = temporary.file().set_permissions(before.permissions());
             }
             if let Some(packed) = &self.packed {
                 packed.finish()?;
             }
-            // Some file systems tell only here that they are full.
+            // Some file systems report only here that they are full.
             temporary.file().sync_all()?;
             temporary.persist(target)
         };
@@ -273,7 +275,7 @@ impl Open<'_> {
     }
 }
 
-/// Follows symbolic links to the file to be written, which need not be there; its folder must.
+/// Follows symbolic links to the file to be written, which may not exist yet. Its folder must.
 fn resolve(path: &Path) -> io::Result<(PathBuf, Option<Metadata>)> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => Err(io::Error::other("it is a folder")),
@@ -309,16 +311,16 @@ fn is_pipe(_metadata: &Metadata) -> bool {
     false
 }
 
-/// Fails if the file can't be replaced or made.
+/// Fails if the file cannot be created or replaced.
 fn writable(target: &Path, metadata: Option<&Metadata>) -> io::Result<()> {
     if metadata.is_some() {
-        // A file that is protected from writing is not replaced either.
+        // A write-protected file must not be replaced either.
         OpenOptions::new().append(true).open(target)?;
     }
     Partial::beside(target)?.close()
 }
 
-/// Returns true for a link to this file, which need not be there yet, or to a folder around it.
+/// True for a link to this file, which may not exist yet, or to a folder that contains it.
 fn leads_to(link: &Path, target: &Path) -> bool {
     if !link.is_symlink() {
         return false;
@@ -329,7 +331,7 @@ fn leads_to(link: &Path, target: &Path) -> bool {
     resolve_link(link).is_some_and(|end| end == target)
 }
 
-/// The end of a link to nothing, in a folder that is there.
+/// Where a dangling link points, if the folder there exists.
 fn resolve_link(link: &Path) -> Option<PathBuf> {
     let end = link.parent()?.join(fs::read_link(link).ok()?);
     Some(fs::canonicalize(end.parent()?).ok()?.join(end.file_name()?))

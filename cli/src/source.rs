@@ -1,4 +1,4 @@
-//! Arguments that commands share: which recording to read, and how.
+//! Arguments that commands share: which recordings to read, and how.
 
 use std::path::PathBuf;
 
@@ -33,12 +33,12 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// The template that names and values in keys are folded by.
+    /// The template for folding names, and values in keys.
     pub(crate) fn template(&self) -> Template {
         if self.names == Names::Template { self.fold.unwrap_or_default() } else { Template::RAW }
     }
 
-    /// Refuses what can't be read, or not as it is asked for.
+    /// Refuses inputs that cannot be read, and options that have no effect.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         if self.names == Names::Raw && self.fold.is_some() {
             return Err(Failure::Usage("--fold has no effect with --names raw; omit one of them".into()));
@@ -47,8 +47,7 @@ impl Source {
     }
 }
 
-/// Refuses to read the standard input twice, for the second time it is empty, and to print into
-/// what is read.
+/// Refuses to read standard input twice, and to print into a file that is being read.
 pub(crate) fn check_inputs<'p>(paths: impl IntoIterator<Item = &'p PathBuf> + Clone) -> Result<(), Failure> {
     if paths.clone().into_iter().filter(|path| path.as_os_str() == "-").count() > 1 {
         return Err(Failure::Usage("standard input can be read only once; write it to a file first".into()));
@@ -56,7 +55,7 @@ pub(crate) fn check_inputs<'p>(paths: impl IntoIterator<Item = &'p PathBuf> + Cl
     printed_apart(paths)
 }
 
-/// Arguments about reading, for every command that reads recordings.
+/// How to read recordings, for every command that reads any.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Reading {
     /// Format of the files: otlp-json, otlp-proto, jaeger-json, zipkin-json, htrace, nezha-csv or
@@ -79,7 +78,7 @@ pub(crate) struct Reading {
     pub(crate) record_max: u64,
 }
 
-/// Names the option that raises a limit. Other limits, such as that of nesting, have none.
+/// The option that raises a limit. Other limits, such as the nesting depth, have none.
 pub(crate) fn limit_hint(limit: Limit) -> Option<&'static str> {
     match limit {
         Limit::ExpandedBytes => Some("raise the limit with --expanded-max"),
@@ -89,7 +88,7 @@ pub(crate) fn limit_hint(limit: Limit) -> Option<&'static str> {
 }
 
 impl Reading {
-    /// The same for the reader of recordings.
+    /// As the options of the reader.
     pub(crate) fn options(&self) -> Options {
         let record_bytes_max = usize::try_from(self.record_max).unwrap_or(usize::MAX);
         let limits = Limits {

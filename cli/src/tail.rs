@@ -1,4 +1,4 @@
-//! Policies at the traces' ends: their options, and what a replay says of them.
+//! Late policies: their options, and the report of their replay.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::values::{hold, size};
 
-/// Policies for traces that the sampler drops.
+/// Policies that keep some of the traces that the sampler dropped.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(next_help_heading = "Late policies (at the end of a trace)")]
 pub(crate) struct TailArgs {
@@ -40,7 +40,7 @@ pub(crate) struct TailArgs {
 }
 
 impl TailArgs {
-    /// The policies asked for.
+    /// The policies with all options applied.
     pub(crate) fn tail(&self) -> Option<Tail> {
         let mut tail = self.tail.clone()?;
         if let Some(provisional) = self.provisional {
@@ -68,7 +68,7 @@ fn provisional(text: &str) -> Result<Provisional, String> {
     text.parse().map_err(|error: astracer_samplers::ConfigError| error.to_string())
 }
 
-/// Refuses what would keep nothing: an own function is the service's, and not here.
+/// Refuses policies that are code of the service, which a replay cannot run.
 pub(crate) fn check(tail: &Tail) -> Result<(), Failure> {
     let own = tail.rules.iter().find(|rule| is_own(rule));
     own.map_or(Ok(()), |rule| {
@@ -77,12 +77,12 @@ pub(crate) fn check(tail: &Tail) -> Result<(), Failure> {
     })
 }
 
-/// Whether a policy is a function of the service.
+/// True if a policy is code of the service.
 pub(crate) fn is_own(rule: &Rule) -> bool {
     matches!(rule.policy, Policy::Own(_))
 }
 
-/// Two lines for a terminal: how much the policies keep, and whether they get the errors.
+/// Two lines: how much the policies keep, and how many errors.
 pub(crate) fn in_short(summary: &TailSummary) -> String {
     let mut text = format!(
         "Policies keep another {} of the bytes: together {}.\n",
@@ -100,7 +100,7 @@ pub(crate) fn in_short(summary: &TailSummary) -> String {
     text
 }
 
-/// Lines for a terminal, with the sampler's name for people.
+/// The full report, with the sampler's name for people.
 pub(crate) fn render(summary: &TailSummary, tail: &Tail, sampler: &str) -> String {
     let mut text = format!(
         "\npolicies behind {}: they keep {} of the bytes, the sampler {}, together {}\n",
@@ -154,7 +154,7 @@ pub(crate) fn render(summary: &TailSummary, tail: &Tail, sampler: &str) -> Strin
     text
 }
 
-/// A mean number of things with its deviation over the replays.
+/// The mean over the replays, with its deviation.
 fn number(of: MeanSd) -> String {
     let mean = output::rounded(of.mean);
     if of.sd > 0.0 { format!("{mean} \u{b1} {}", output::rounded(of.sd)) } else { mean }

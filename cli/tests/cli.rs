@@ -1,4 +1,4 @@
-//! The binary as a user runs it: what it prints, where, and how it ends.
+//! The binary as a user runs it: what it prints, where, and with which exit code it ends.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ fn workload(name: &str) -> String {
     format!("{}/../workloads/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A file of one test, removed at its end.
+/// A file that is removed at the end of its test.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -69,7 +69,7 @@ fn run_with_input(args: &[&str], input: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary starts");
-    // A command that is refused does not read.
+    // A command that refuses its arguments does not read.
     let _ = child.stdin.take().expect("piped").write_all(input.as_bytes());
     child.wait_with_output().expect("the binary ends")
 }
@@ -77,7 +77,7 @@ fn run_with_input(args: &[&str], input: &str) -> Output {
 #[track_caller]
 fn success(output: &Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // On a busy machine a command may take more than the ten seconds between two lines of progress.
+    // On a busy machine a command may run for the ten seconds after which it reports progress.
     let notes = String::from_utf8_lossy(&output.stderr);
     assert!(notes.lines().all(|line| line.starts_with("progress: ")), "no notes beside a pipe: {notes}");
     String::from_utf8(output.stdout.clone()).expect("UTF-8")
@@ -120,7 +120,7 @@ fn inspect_shows_names_that_are_empty() {
     let nameless = TWO_TRACES.replace("read(1001)", "");
     let text = success(&run_with_input(&["inspect", "-"], &nameless));
     let rows: Vec<_> = text.lines().filter(|line| line.starts_with("(unnamed) ")).collect();
-    // As a root and as a function.
+    // Once as a root and once as a function.
     assert_eq!(rows.len(), 2, "{text}");
     let json = success(&run_with_input(&["inspect", "-", "--json", "--sort", "name"], &nameless));
     let json: Value = serde_json::from_str(&json).expect("JSON");
@@ -304,7 +304,7 @@ fn tune_writes_the_file_that_a_service_loads_and_says_how_good_it_is() {
         (&"bump".into(), &true.into(), &7.into())
     );
     assert!(json["score"]["tfcr"].as_f64().expect("a number") <= 0.1);
-    // Two thirds of an equal share's figure, with a half-life that was not searched.
+    // With a fixed half-life the search reaches about two thirds of the equal share's figure.
     let (found, equal) = (&json["score"]["dist_over_entropy"], &json["baseline"]["dist_over_entropy"]);
     assert!(found.as_f64().expect("a number") < 0.7 * equal.as_f64().expect("a number"), "{found} {equal}");
 
@@ -324,8 +324,7 @@ fn tune_writes_the_file_that_a_service_loads_and_says_how_good_it_is() {
 
 #[test]
 fn what_is_not_feasible_is_said_and_nothing_is_written() {
-    // Each first call of a second is kept: with this window no parameters keep as little as a
-    // tenth.
+    // With this window the first calls of each second alone are more than a tenth of the bytes.
     let path = workload("hdfs_client_ops.tar.xz");
     let file = std::env::temp_dir().join(format!("astracer-cli-{}-none.toml", std::process::id()));
     let out = file.to_str().expect("UTF-8");
@@ -408,13 +407,13 @@ fn a_record_over_the_limit_is_named_with_the_option_that_raises_it() {
     let strict = ["inspect", "-", "--record-max", "4KB", "--strict"];
     failure(&run_with_input(&strict, &json), 1, &["longer than 4000 bytes; raise the limit with --record"]);
     assert!(success(&run_with_input(&["inspect", "-"], &json)).contains("100 traces"));
-    // A bomb whose first span is longer than what may be expanded.
+    // An archive bomb whose first span is longer than the limit on expanded bytes.
     let folder = outputs::Folder::new("expanded");
     let (long, packed) = (folder.file("long.json", &format!("{json}\n").repeat(100)), folder.join("long.gz"));
     assert!(run(&["convert", &long, &packed]).status.success());
     let output = run(&["inspect", &packed, "--expanded-max", "30"]);
     failure(&output, 1, &["is over a limit: ", "raise the limit with --expanded-max"]);
-    // No option lets nesting be deeper.
+    // No option raises the limit on nesting.
     let value = format!("{}{{}}{}", r#"{"arrayValue":{"values":["#.repeat(100), "]}}".repeat(100));
     let ids = format!(r#""traceId":"{:032x}","spanId":"{:016x}""#, 1, 1);
     let span = format!(r#"{{{ids},"name":"n","attributes":[{{"key":"k","value":{value}}}]}}"#);
@@ -422,8 +421,8 @@ fn a_record_over_the_limit_is_named_with_the_option_that_raises_it() {
     let output = run_with_input(&["inspect", "-"], &deep);
     failure(&output, 1, &["is over a limit: standard input:1", "nested too deeply"]);
     assert!(!String::from_utf8_lossy(&output.stderr).contains("raise the limit"), "{output:?}");
-    // The words of a file's name are no limit, and the limit counts though its problem is no
-    // example.
+    // Words in a file name must not be taken for a limit. A limit is reported although its problem
+    // is not among the examples.
     let file = Scratch::new("longer than others.json", &deep);
     let output = run(&["inspect", file.path()]);
     assert!(!String::from_utf8_lossy(&output.stderr).contains("raise the limit"), "{output:?}");
@@ -448,7 +447,7 @@ fn nobody_reading_the_output_is_no_error() {
     assert_eq!((output.status.code(), &*String::from_utf8_lossy(&output.stderr)), (Some(0), ""));
 }
 
-/// The checks on traces that were not tuned on, and the page.
+/// Checks on traces that were not tuned on, and the page.
 #[test]
 fn tune_checks_itself_and_writes_a_page() {
     let (path, other) = (workload("hdfs_client_ops.tar.xz"), workload("hdfs_client_ops_seed2.tar.xz"));
@@ -471,7 +470,7 @@ fn tune_checks_itself_and_writes_a_page() {
         assert!(html.contains(part), "{part}");
     }
 
-    // A probability for each key, and the file has those reported.
+    // The file contains exactly the keys that are reported.
     let json = tune(&["--per-key", "always", "--one-key"]);
     let text = std::fs::read_to_string(file.path()).expect("written");
     let loaded: Parameters = text.parse().expect("a parameters file");
@@ -487,7 +486,7 @@ fn what_no_service_can_use_is_refused_before_the_work() {
     failure(&run(&["tune", &path, "--split", "100%"]), 2, &["no rest"]);
 }
 
-/// The columns of a line as a terminal counts them.
+/// The columns of a line, all of whose characters are narrow.
 fn columns(line: &str) -> usize {
     line.chars().count()
 }

@@ -31,6 +31,29 @@ pub fn three(number: f64) -> String {
     format!("{number:.digits$}")
 }
 
+/// A length of time for people: "0.8 s", "41 s", "4 min 12 s", "2 h 51 min", "3 days 4 h".
+pub fn span(seconds: f64) -> String {
+    // Half a unit of the smaller part is what is rounded.
+    let parts = |large: u64, small: u64, names: (&str, &str)| {
+        let whole = (seconds / small as f64).round() as u64;
+        let (large, small) = (whole / (large / small), whole % (large / small));
+        let day = if large == 1 { "day" } else { "days" };
+        let unit = if names.0 == "day" { day } else { names.0 };
+        let large = format!("{} {unit}", count(large));
+        if small == 0 { large } else { format!("{large} {small} {}", names.1) }
+    };
+    match seconds {
+        seconds if !seconds.is_finite() => "-".to_owned(),
+        0.0 => "0 s".to_owned(),
+        seconds if seconds < 0.9995 => format!("{} ms", measure(seconds * 1e3)),
+        seconds if seconds < 9.95 => format!("{seconds:.1} s"),
+        seconds if seconds < 119.5 => format!("{seconds:.0} s"),
+        seconds if seconds < 3_599.5 => parts(60, 1, ("min", "s")),
+        seconds if seconds < 86_370.0 => parts(3_600, 60, ("h", "min")),
+        _ => parts(86_400, 3_600, ("day", "h")),
+    }
+}
+
 /// Without a fraction: 1234.5 as "1,235". "-" if it is not a number.
 pub fn whole(number: f64) -> String {
     // `+ 0.0` turns -0.0 into 0.0.
@@ -48,7 +71,7 @@ pub fn whole(number: f64) -> String {
 /// A share, 0 to 1, as percents: "12.3 %", and below ten of them "1.23 %".
 pub fn percent(share: f64) -> String {
     let percent = share * 100.0;
-    if percent >= 10.0 { format!("{percent:.1} %") } else { format!("{percent:.2} %") }
+    if percent >= 9.995 { format!("{percent:.1} %") } else { format!("{percent:.2} %") }
 }
 
 /// A share that somebody wrote, as the percents that were meant: 0.07 as "7", not as
@@ -153,7 +176,7 @@ mod tests {
     #[test]
     fn shares_and_signs_are_for_people() {
         assert_eq!(
-            [0.0, 0.0123, 0.0999, 0.1, 1.0].map(percent),
+            [0.0, 0.0123, 0.0999, 0.099_96, 1.0].map(percent),
             ["0.00 %", "1.23 %", "9.99 %", "10.0 %", "100.0 %"]
         );
         let written = ["7", "10", "12.5", "0.1", "0.0000000001", "100", "14.285714285"];
@@ -164,5 +187,27 @@ mod tests {
         assert_eq!([3.0, 3.25, 1234.0].map(one), ["3", "3.2", "1,234"]);
         assert_eq!([Some(0.5), None].map(optional), ["0.500", "-"]);
         assert_eq!([1.0, 0.0, -2000.0].map(signed), ["+1.000", "0", "-2,000"]);
+    }
+
+    #[test]
+    fn lengths_of_time_are_for_people() {
+        for (seconds, expected) in [
+            (0.0, "0 s"),
+            (0.000_25, "0.250 ms"),
+            (0.8, "800.0 ms"),
+            (0.999_9, "1.0 s"),
+            (4.21, "4.2 s"),
+            (26.1, "26 s"),
+            (119.6, "2 min"),
+            (252.0, "4 min 12 s"),
+            (3_599.9, "1 h"),
+            (10_260.0, "2 h 51 min"),
+            (86_399.0, "1 day"),
+            (273_600.0, "3 days 4 h"),
+            (254_920_229.1, "2,950 days 11 h"),
+            (f64::INFINITY, "-"),
+        ] {
+            assert_eq!(span(seconds), expected, "{seconds}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! `astracer convert`: a recording in another format.
+//! `astracer convert`: writes a recording in another format.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -57,7 +57,7 @@ pub(crate) struct Convert {
     pub(crate) json: bool,
 }
 
-/// Reads the name of a format that can be written.
+/// Parses the name of a format that can be written.
 fn written(text: &str) -> Result<Format, String> {
     let format: Format =
         text.parse().map_err(|error: astracer_model::format::UnknownFormat| error.to_string())?;
@@ -80,7 +80,7 @@ struct Report<'a> {
 
 pub(crate) fn run(args: &Convert, stop: Stop<'_>) -> Result<(), Failure> {
     let output = Outputs::new([&args.input]).recording("OUT", &args.output)?;
-    // As traces, the output is checked already.
+    // If the traces go to standard output, `Outputs` has checked it.
     if !output.is_standard() {
         check_inputs([&args.input])?;
     }
@@ -104,7 +104,7 @@ pub(crate) fn run(args: &Convert, stop: Stop<'_>) -> Result<(), Failure> {
         source::read(&args.input, &args.reading.options(), &mut converter)
             .map_err(|error| Failure::Job(error.to_string()))
     })?;
-    // Formats that hold whole traces are written here, all at once.
+    // Formats that hold whole traces write everything here.
     interrupt::answer_at_once(stop)?;
     let converted = converter.finish().map_err(|error| output.failure(&error))?;
     progress.finish();

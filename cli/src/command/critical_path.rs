@@ -1,4 +1,4 @@
-//! `astracer critical-path`: the functions that the latency of requests is made of.
+//! `astracer critical-path`: which functions the latency of requests consists of.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -37,11 +37,11 @@ Examples:
 
 docs/critical-path.md has the definitions, with an example worked by hand.";
 
-/// Rows of a table.
+/// Rows of a table for people.
 const TOP_DEFAULT: usize = 30;
-/// Traces of one drawing have at most this many rows in the terminal.
+/// Rows of a drawn trace in the terminal.
 const LANES_MAX: usize = 60;
-/// And in a page or in JSON.
+/// Rows of a drawn trace in a page or in JSON.
 const PAGE_LANES_MAX: usize = 500;
 
 #[derive(Debug, ClapArgs)]
@@ -126,7 +126,7 @@ impl CriticalPath {
         self.by.unwrap_or(Grouped::Function)
     }
 
-    /// The number of rows to show of so long a table.
+    /// How many of `all` rows to show.
     fn rows(&self, all: usize) -> usize {
         match self.top.unwrap_or(TOP_DEFAULT) {
             0 => all,
@@ -168,7 +168,7 @@ struct Report<'a> {
     rule: &'static str,
     percentiles: &'a [f64],
     path_kinds: usize,
-    /// True if weights are recorded, used or not.
+    /// True if the recording has weights, whether or not they are used.
     weights_recorded: bool,
     #[serde(flatten)]
     profile: &'a Profile,
@@ -188,11 +188,11 @@ struct Found {
     path_kinds: usize,
     by_path: Option<Profile>,
     speedup: Option<Speedup>,
-    /// The trace that was asked for, else the one with the longest path if a page is to be written.
+    /// The trace given by `--trace`, else the one with the longest path if a page is written.
     lanes: Option<Lanes>,
-    /// The same for the terminal, with fewer rows.
+    /// The trace given by `--trace`, with fewer rows for the terminal.
     in_text: Option<Lanes>,
-    /// A file of segments that could not be written.
+    /// Why the file of segments could not be written.
     late: Option<Failure>,
 }
 
@@ -215,7 +215,7 @@ pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
     let compared = args.compare.as_ref().map(|other| compared(args, other, stop)).transpose()?;
     let mut comparison = compared.as_ref().map(|(_, profile)| compare(profile, &found.profile));
     let mut written: Vec<&Output> = segments.iter().filter(|_| found.late.is_none()).collect();
-    // The table is worth more than a file: it is shown before an error ends the command.
+    // Print the table before a failed file ends the command, because it is worth more.
     let mut late = found.late.take();
     let mut write = |file, content: &str| match Output::write(file, content) {
         Ok(()) => written.push(file),
@@ -278,14 +278,15 @@ pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
     Failure::after(output::report(&text), late)
 }
 
-/// Parts of a span that the chosen options need, beside its place in the tree.
+/// The parts of spans that the options need, beside their place in the tree.
 fn keep(args: &CriticalPath) -> Keep {
-    // CRISP does not clip an only child on another host. Recorders name hosts by either attribute.
+    // CRISP does not clip an only child on another host. Recorders use either attribute for the
+    // host.
     let labels = match args.rule {
         Rule::Crisp => vec!["hostname".to_owned(), "host.name".to_owned()],
         _ => Vec::new(),
     };
-    // CRISP takes spans with the same labels for those of one host.
+    // CRISP compares all own labels to tell hosts apart, so no other label may be kept.
     let own_labels = match args.rule {
         Rule::Crisp => Vec::new(),
         _ if args.weights => vec![weight::ADJUSTED_COUNT.to_owned()],
@@ -302,7 +303,7 @@ fn method(args: &CriticalPath) -> Method {
     Method { rule: args.rule, skew }
 }
 
-/// The traces to look at: those of a root, or the one of an id.
+/// The traces selected by `--root` and `--trace`.
 fn selected<'r>(args: &CriticalPath, recording: &'r Recording) -> Result<Vec<TraceView<'r>>, Failure> {
     let root = args.root.as_ref().map(|name| {
         recording.names().find(name).ok_or_else(|| {
@@ -340,7 +341,7 @@ fn profiler<'r>(args: &CriticalPath, recording: &'r Recording) -> Profiler<'r> {
     if args.compare.is_some() { profiler.with_roots() } else { profiler }
 }
 
-/// One pass over the traces.
+/// Computes everything in one pass over the traces.
 fn analyse(
     args: &CriticalPath,
     recording: &Recording,
@@ -410,7 +411,7 @@ fn analyse(
     })
 }
 
-/// The factors of `--speedup` by function.
+/// The factors of `--speedup`, by function.
 fn factors(args: &CriticalPath, recording: &Recording) -> Result<HashMap<Symbol, f64>, Failure> {
     let factor = |(name, factor): &(String, f64)| match recording.names().find(name) {
         Some(symbol) => Ok((symbol, *factor)),
@@ -422,7 +423,7 @@ fn factors(args: &CriticalPath, recording: &Recording) -> Result<HashMap<Symbol,
     args.speedup.iter().map(factor).collect()
 }
 
-/// Refuses options that would be passed over.
+/// Refuses options that contradict each other or have no effect.
 fn refuse_contradictions(args: &CriticalPath) -> Result<(), Failure> {
     let twice = args
         .speedup
@@ -439,7 +440,7 @@ fn refuse_contradictions(args: &CriticalPath) -> Result<(), Failure> {
             args.rule.name()
         )));
     }
-    // Only the page has tables beside the drawing, and all of their rows.
+    // With `--trace`, only a page has tables, and those show all rows.
     let is_drawn = args.trace.is_some() && !args.json;
     let passed_over = [("--by", args.by.is_some() && args.html.is_none()), ("--top", args.top.is_some())];
     match passed_over.into_iter().find(|&(_, given)| given && is_drawn) {
@@ -470,8 +471,8 @@ fn compared(args: &CriticalPath, other: &Path, stop: Stop<'_>) -> Result<(Input,
     Ok((input, profile))
 }
 
-/// Refuses traces that stand for none, of which there is no mean. Without `--weights` there are no
-/// such traces.
+/// Refuses traces whose weights are all 0, because they have no mean. This only happens with
+/// `--weights`.
 fn refuse_weightless(profile: &Profile, traces: &str) -> Result<(), Failure> {
     if profile.traces > 0 && profile.weight == 0.0 {
         return Err(Failure::Job(format!(
@@ -481,7 +482,7 @@ fn refuse_weightless(profile: &Profile, traces: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads "NAME=FACTOR"; the name may hold "=" itself.
+/// Parses "NAME=FACTOR"; the name itself may contain "=".
 fn speedup(text: &str) -> Result<(String, f64), String> {
     let wrong = || {
         format!(
@@ -494,7 +495,7 @@ fn speedup(text: &str) -> Result<(String, f64), String> {
     Ok((name.to_owned(), factor.ok_or_else(wrong)?))
 }
 
-/// Above this a factor is a slip of the hand, and sums of lengths become infinite.
+/// A larger factor is a typing error, and would make sums of lengths infinite.
 const FACTOR_MAX: f64 = 1e6;
 
 fn percentile(text: &str) -> Result<f64, String> {

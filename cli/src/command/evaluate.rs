@@ -1,4 +1,4 @@
-//! `astracer evaluate`: the table of sampler quality.
+//! `astracer evaluate`: replays samplers and prints a table of their quality.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -139,15 +139,15 @@ pub(crate) struct Evaluate {
     pub(crate) json: bool,
 }
 
-/// Bytes of a parameters file that are read: as many as the parser takes.
+/// A parameters file larger than this is refused, as its parser does.
 const PARAMETERS_MAX: u64 = parameters::BYTES_MAX as u64;
-/// The samplers that are always shown: everything, and the two fixed ratios that people use.
+/// Samplers that are always shown for comparison.
 const YARDSTICKS: [&str; 3] = ["always", "ratio:0.1", "ratio:0.01"];
-/// The samplers shown if none is asked for.
+/// Samplers that are shown if none is given.
 const DEFAULTS: [&str; 2] = ["bump:lambda=10,min=0.01,window=1s", "bucket:capacity=50,rate=2"];
-/// The share of the bytes that baselines keep when nothing else says how much.
+/// The share of the bytes that baselines keep by default.
 const SIZE_DEFAULT: f64 = 0.1;
-/// Seeds over which sizes are made equal.
+/// Replays that decide whether a baseline keeps the wanted size.
 const SIZE_SEEDS: u64 = 3;
 
 #[derive(Serialize)]
@@ -155,10 +155,10 @@ struct Report<'a> {
     input: &'a Input,
     #[serde(flatten)]
     evaluation: Evaluation,
-    /// Policies at the traces' ends, behind each of our samplers but `always`.
+    /// Late policies replayed with each of our samplers except `always`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tail: Vec<TailSummary>,
-    /// For people.
+    /// Warnings, which are printed below the table too.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
 }
@@ -170,7 +170,7 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         |option, path: &Option<PathBuf>| path.as_ref().map(|path| outputs.file(option, path)).transpose();
     let (kept, counts) = (file("--kept", &args.kept)?, file("--counts", &args.counts)?);
     args.tail.tail.as_ref().map_or(Ok(()), tail::check)?;
-    // A pipe waits for its writer.
+    // Opening a named pipe blocks until it has a writer.
     let Asked { samplers: asked, random, tail, warnings } =
         interrupt::answer_at_once_while_reading(stop, || asked(args))?;
     let lone = |option: &str, file: Option<Output>| match (file, &asked[..]) {
@@ -190,7 +190,7 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     let keep = Keep { labels: args.key.attributes(), own_labels, ..Keep::default() };
     let loaded = load::load_keeping(&args.source, keep, stop)?;
     let workload = load::workload(&args.source, &loaded.recording, &args.key, stop)?;
-    // The workload holds all that replays need.
+    // Replays need only the workload.
     let load::Loaded { input, recording } = loaded;
     let outcomes = tail
         .as_ref()
@@ -224,7 +224,7 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
             summaries.push(summary.ok_or(Failure::Interrupted)?);
         }
     }
-    // The table is worth more than a file: it is shown before an error ends the command.
+    // Print the table before a failed file ends the command, because it is worth more.
     let mut late = Ok(());
     if let Some((file, sampler)) = kept {
         let draw = draw(args, random, 1);
@@ -269,7 +269,7 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     Failure::after(output::report(&text), late)
 }
 
-/// The baselines asked for, with their own parameters.
+/// The baselines given, with their own parameters.
 fn baselines(args: &Evaluate) -> Result<Vec<BaselineSpec>, Failure> {
     let mut chosen = Vec::new();
     for text in &args.baselines {
@@ -282,7 +282,7 @@ fn baselines(args: &Evaluate) -> Result<Vec<BaselineSpec>, Failure> {
     Ok(chosen)
 }
 
-/// Baselines tuned to keep as much as the one sampler that was asked for, or as a tenth.
+/// Tunes baselines to keep `--size`, or as much as the only sampler given, or a tenth.
 fn at_equal_size(
     baselines: &[BaselineSpec],
     (args, asked, random): (&Evaluate, &[Sampler], RandomSource),
@@ -311,7 +311,7 @@ fn at_equal_size(
     Ok(met)
 }
 
-/// A line for each baseline that can't keep the size wanted.
+/// A warning for each baseline that cannot keep the wanted size.
 fn missed(met: &[EqualSize]) -> String {
     let missed = met.iter().filter(|met| !met.is_met()).map(|met| {
         let (reached, wanted) = (met.tfcr * 100.0, met.wanted_tfcr * 100.0);
@@ -331,26 +331,26 @@ fn phase(text: &str) -> Result<f64, String> {
     phase.ok_or_else(|| format!("invalid phase '{text}': use a share of a window from 0 to 1, such as 0.3"))
 }
 
-/// A sampler asked for, and the cap over it.
+/// A sampler from an option or a file, with its cap.
 #[derive(PartialEq)]
 struct Sampler {
     config: Config,
     cap: Cap,
 }
 
-/// The samplers, randomness and policies that options and parameters files ask for.
+/// What options and parameters files ask for.
 struct Asked {
     samplers: Vec<Sampler>,
     random: RandomSource,
-    /// Policies: those of the option, else those of the first file that has some.
+    /// The policies of `--tail`, else of the first file that has any.
     tail: Option<Tail>,
-    /// Parts of the files that a replay leaves out.
+    /// Warnings about parts of the files that are not replayed.
     warnings: Vec<String>,
 }
 
-/// The sampler, the randomness and the policies of one parameters file.
+/// The contents of one parameters file.
 struct File {
-    /// The path, to be shown.
+    /// The path, for messages.
     name: String,
     sampler: Sampler,
     random: RandomSource,
@@ -360,11 +360,11 @@ struct File {
 fn asked(args: &Evaluate) -> Result<Asked, Failure> {
     let mut warnings = Vec::new();
     let mut read = |path: &PathBuf| {
-        // Errors quote names of the file.
+        // Errors quote names from the file.
         let failure = |error: String| {
             Failure::Job(format!("--parameters {}: {}", output::shown(path), output::escaped(&error)))
         };
-        // A device may have no end.
+        // Read no more than the limit: a device may be endless.
         let file = fs::File::open(path).map_err(|error| failure(error.to_string()))?;
         let mut text = String::new();
         file.take(PARAMETERS_MAX + 1)
@@ -405,7 +405,7 @@ fn asked(args: &Evaluate) -> Result<Asked, Failure> {
         Ok(File { name, sampler, random: parameters.random, tail })
     };
     let files = args.parameters.iter().map(&mut read).collect::<Result<Vec<_>, Failure>>()?;
-    // All samplers are replayed with the same.
+    // All samplers of the table use the same randomness.
     let random = args.random.or(files.first().map(|first| first.random)).unwrap_or_default();
     if let (None, Some(first)) = (args.random, files.first()) {
         for file in files.iter().filter(|file| file.random != random) {
@@ -434,7 +434,7 @@ fn asked(args: &Evaluate) -> Result<Asked, Failure> {
     Ok(Asked { samplers, random, tail, warnings })
 }
 
-/// The samplers of the table, each before itself under its cap.
+/// The samplers of the table; each capped one follows itself without the cap.
 fn samplers(args: &Evaluate, asked: &[Sampler]) -> Result<Vec<Candidate>, Failure> {
     let parse = |text: &&str| text.parse::<Config>().map_err(|error| Failure::Job(error.to_string()));
     let yardsticks = YARDSTICKS.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
@@ -459,13 +459,12 @@ fn write_ids(file: &Output, ids: &[TraceId]) -> Result<(), Failure> {
     file.write(&ids.iter().map(|id| load::trace_id(*id) + "\n").collect::<String>())
 }
 
-/// The name of a sampler for people.
+/// The readable name of a sampler.
 fn named<'n>(names: &'n BTreeMap<String, String>, sampler: &'n str) -> &'n str {
     names.get(sampler).map_or(sampler, String::as_str)
 }
 
-/// What was replayed, and a row for each sampler. `names` are those of samplers for people, by
-/// their texts.
+/// What was replayed, and a row for each sampler. `names` maps samplers to readable names.
 fn table(evaluation: &Evaluation, names: &BTreeMap<String, String>) -> String {
     let workload = &evaluation.workload;
     let seeds = evaluation.summary.first().map_or(0, |summary| summary.seeds);
@@ -566,7 +565,7 @@ fn details(evaluation: &Evaluation, names: &BTreeMap<String, String>) -> String 
     text
 }
 
-/// The mean, and with as many decimals the deviation.
+/// The mean, and the deviation with as many decimals.
 fn mean_and_sd(mean: f64, sd: f64, number: fn(f64) -> String) -> String {
     let text = number(mean);
     if !(sd > 0.0 && sd.is_finite()) {
@@ -580,7 +579,7 @@ fn mean_and_sd(mean: f64, sd: f64, number: fn(f64) -> String) -> String {
     }
 }
 
-/// With a decimal where seeds differ: the mean of whole numbers may be whole by chance.
+/// Shows a decimal if seeds differ, even if the mean happens to be whole.
 fn mean_of(mean: f64, sd: f64) -> String {
     if sd > 0.0 { format!("{mean:.1}") } else { output::rounded(mean) }
 }

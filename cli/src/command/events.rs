@@ -1,4 +1,4 @@
-//! `astracer events`: one execution's event graph.
+//! `astracer events`: the event graph of one trace.
 
 use std::path::PathBuf;
 
@@ -57,11 +57,11 @@ pub(crate) struct Events {
     pub(crate) html: Option<PathBuf>,
 }
 
-/// Names that tell a path from the longest, of which the page has more.
+/// How many names distinguish a path from the longest one; the page has more.
 const APART_SHOWN: usize = 3;
 
 const TOP_DEFAULT: u8 = 5;
-/// The longest paths are held for each event at once.
+/// Memory grows with this number, because each event holds its longest paths.
 const TOP_MAX: i64 = 100;
 
 fn rule(text: &str) -> Result<Rule, String> {
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Events, stop: Stop<'_>) -> Result<(), Failure> {
     })?;
     interrupt::answer_at_once(stop)?;
     let drawing = Drawing::new(&recording, trace, args.rule, args.top.unwrap_or(TOP_DEFAULT).into());
-    // The result is shown before an error of the file ends the command.
+    // Print the result before a failed file ends the command.
     let late = html.as_ref().map_or(Ok(()), |file| file.write(&drawing.page()));
     if args.json {
         return Failure::after(output::print_json(&drawing), late);

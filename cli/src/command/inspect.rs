@@ -1,4 +1,4 @@
-//! `astracer inspect`: what a recording holds.
+//! `astracer inspect`: shows what a recording holds.
 
 mod weights;
 
@@ -133,10 +133,10 @@ pub(crate) fn run(args: &Inspect, stop: Stop<'_>) -> Result<(), Failure> {
     output::report(&text)
 }
 
-/// A line for the rows of a table that are not shown.
+/// Says how many rows of a table are not shown.
 fn more(text: &mut String, rows: usize, noun: &str) {
     if rows > 0 {
-        // Directly below the table, before its empty line.
+        // Directly below the table, instead of its empty line.
         text.pop();
         let _ = writeln!(
             text,

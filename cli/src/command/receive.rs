@@ -1,4 +1,4 @@
-//! `astracer receive`: a recording of what services send.
+//! `astracer receive`: records what services send.
 
 use std::fmt::Write as _;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -101,11 +101,11 @@ pub(crate) struct Receive {
     pub(crate) json: bool,
 }
 
-/// The time at the end for spans that still wait in the spool. The rest is sent by the next call,
-/// or by `astracer spool drain`.
+/// How long the end waits for spooled spans to be forwarded. The next run, or
+/// `astracer spool drain`, sends the rest.
 const FORWARD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The interval at which the display is renewed and signals are noticed.
+/// The interval of display updates and checks for signals.
 const TICK: Duration = Duration::from_millis(100);
 
 #[derive(Serialize)]
@@ -120,7 +120,7 @@ struct Report {
     forwarded: Option<Forwarded>,
 }
 
-/// Spans passed on to another server.
+/// Spans forwarded to another server.
 #[derive(Serialize)]
 struct Forwarded {
     accepted: u64,
@@ -128,7 +128,7 @@ struct Forwarded {
     lost: u64,
     /// Spans in the spool.
     waiting: u64,
-    /// The last message of that server in an answer of success.
+    /// The last message of that server beside a success.
     message: String,
 }
 
@@ -217,14 +217,14 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
     Failure::after(printed, late(removed, stopped.err().map(|error| error.to_string())))
 }
 
-/// Returns what went wrong at the end, if anything did: with acknowledged spans whose file somebody
-/// removed, and with the end itself.
+/// Combines what went wrong at the end: acknowledged spans whose file was removed, and an error
+/// while closing.
 fn late(removed: u64, stopped: Option<String>) -> Result<(), Failure> {
     let gone = (removed > 0).then(|| {
         let spans = output::plural(removed, "span");
         format!("{spans} were acknowledged and are lost: a file was removed while it was being written")
     });
-    // Errors name files.
+    // Errors quote file names.
     let stopped = stopped.map(|error| output::escaped(&error).into_owned());
     match gone.into_iter().chain(stopped).collect::<Vec<_>>() {
         texts if texts.is_empty() => Ok(()),
@@ -232,7 +232,7 @@ fn late(removed: u64, stopped: Option<String>) -> Result<(), Failure> {
     }
 }
 
-/// Errors name files.
+/// Errors quote file names.
 fn failed(error: &dyn std::error::Error) -> Failure {
     Failure::Job(output::escaped(&error.to_string()).into_owned())
 }
@@ -247,7 +247,7 @@ impl Receive {
     }
 }
 
-/// Tells the operator that the receiver refuses requests, or takes them again.
+/// Tells the operator when the receiver starts or stops refusing requests.
 fn report_event(event: &Event) {
     match event {
         Event::Refusing(reason) => output::note(&format!("refusing requests: {}", output::escaped(reason))),
@@ -267,7 +267,8 @@ fn report_event(event: &Event) {
     }
 }
 
-/// Reads HOST:PORT. Of a name with several addresses, the first of IPv4 is taken, else the first.
+/// Parses HOST:PORT. If the name has several addresses, the first IPv4 address is used, else the
+/// first.
 fn address(text: &str) -> Result<SocketAddr, String> {
     let found: Vec<SocketAddr> =
         text.to_socket_addrs().map_err(|error| format!("{error}; use HOST:PORT"))?.collect();
@@ -275,8 +276,8 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     address.copied().ok_or_else(|| "the host name has no address".to_owned())
 }
 
-/// Reads an origin as browsers write it, in lower case and without the scheme's own port: any other
-/// one would never match.
+/// Normalises an origin to what browsers send: lower case, without the default port. Otherwise it
+/// would never match.
 fn origin(text: &str) -> Result<String, String> {
     let lower = text.to_ascii_lowercase();
     let is_server = |server: &str| {
@@ -349,7 +350,7 @@ impl Report {
 mod tests {
     use super::*;
 
-    /// Two things may have gone wrong, and the one does not hide the other.
+    /// If two things went wrong, both are reported.
     #[test]
     fn all_that_went_wrong_at_the_end_is_told() {
         assert!(late(0, None).is_ok());

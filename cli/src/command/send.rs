@@ -1,4 +1,4 @@
-//! `astracer send`: recordings to a server.
+//! `astracer send`: sends recordings to a server.
 
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -84,7 +84,7 @@ pub(crate) struct Send {
     pub(crate) json: bool,
 }
 
-/// The longest time that the end waits for requests under way.
+/// How long the end waits for requests in flight.
 const END_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Serialize)]
@@ -192,7 +192,7 @@ fn stopped_short(args: &Send, sent: Sent, reason: &str) -> Failure {
     Failure::Job(format!("{reason}\n{}", so_far(args, sent)))
 }
 
-/// A summary of a sending that ended early.
+/// What was sent before the end came early.
 fn so_far(args: &Send, sent: Sent) -> String {
     let accepted = output::plural(sent.accepted, "span");
     let answered = sent.accepted + sent.rejected;

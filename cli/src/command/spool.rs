@@ -1,4 +1,4 @@
-//! `astracer spool`: spans that wait on disk for their backend.
+//! `astracer spool`: spans that are waiting on disk for their backend.
 
 use std::fmt::Write as _;
 use std::io;
@@ -135,7 +135,8 @@ fn failed(folder: &Path, error: &io::Error) -> Failure {
     })
 }
 
-/// A folder that is there, and a spool: in another one, files of a spool would be made.
+/// Opens an existing spool. Other folders are refused, because opening one would create a spool in
+/// it.
 fn open(path: &Path) -> io::Result<Folder> {
     let is_of_spool = |name: &str| {
         let is_segment = name.starts_with("live-") || name.starts_with("dead-");
@@ -149,7 +150,7 @@ fn open(path: &Path) -> io::Result<Folder> {
 }
 
 fn inspect(look: &Look, stop: Stop<'_>) -> Result<Found, Failure> {
-    // A spool can be as large as its disk, and is only read here.
+    // Reading a spool changes nothing, but may take long, because it can fill a disk.
     interrupt::answer_at_once(stop)?;
     let report = open(&look.folder).and_then(|folder| verify(&folder));
     Ok(Found::new(&look.folder, &report.map_err(|error| failed(&look.folder, &error))?))
@@ -216,15 +217,15 @@ impl Found {
     }
 }
 
-/// Interval between checks for a request to stop.
+/// The interval of checks for signals.
 const TICK: Duration = Duration::from_millis(100);
 
 fn drain(args: &Drain, stop: Stop<'_>) -> Result<(), Failure> {
     open(&args.folder).map_err(|error| failed(&args.folder, &error))?;
     let destination = args.to.connect()?;
     let counter = destination.counter();
-    // All that waits is sent, however old it is, and no dead letter makes room for another: the
-    // limits are the service's.
+    // Send everything whatever its age, and evict no dead letters: limits are for the service to
+    // apply.
     let settings = Settings::default().with_max_age(Duration::MAX).with_dead_letter_bytes(u64::MAX);
     let spooled = Spooled::builder(&args.folder).with_settings(settings).open(destination);
     let spooled = spooled.map_err(|error| Failure::Job(output::escaped(&error.to_string()).into_owned()))?;

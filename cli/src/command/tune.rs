@@ -1,4 +1,4 @@
-//! `astracer tune`: a sampler's parameters for a recording.
+//! `astracer tune`: finds sampling parameters for a recording.
 
 mod room;
 mod rounds;
@@ -204,18 +204,18 @@ fn traces(text: &str) -> Result<f64, String> {
     traces.ok_or_else(|| format!("invalid number of traces '{text}': use 0 to 1,000,000,000, such as 10"))
 }
 
-/// All that a tuning has to say.
+/// Everything that is reported about a tuning.
 #[derive(Serialize)]
 struct Report<'a> {
     input: &'a Input,
     key: String,
     #[serde(flatten)]
     tuning: &'a Tuning,
-    /// The scores that other keys reach.
+    /// What other keys reach.
     keys: Option<KeyChoice>,
-    /// On other recordings.
+    /// Results on other recordings.
     validated: Vec<HeldOut>,
-    /// Policies at the traces' ends, behind what was found.
+    /// Late policies, replayed with the chosen sampler.
     #[serde(skip_serializing_if = "Option::is_none")]
     tail: Option<&'a Late>,
     /// The parameters file, if one was written.
@@ -226,19 +226,17 @@ struct Report<'a> {
     report: Option<&'a Path>,
     #[serde(skip)]
     read: table::Read,
-    /// The best of other projects' samplers, if they were replayed for the page.
+    /// The best baseline, if baselines were replayed for the page.
     #[serde(skip)]
     best_baseline: Option<(String, Replayed)>,
 }
 
-/// As other paths in JSON: what is not Unicode is replaced. serde refuses such a path, and with it
-/// the whole result.
+/// Replaces what is not Unicode, as for other paths in JSON; serde would reject the whole result.
 fn lossy<S: serde::Serializer>(path: &Option<&Path>, serializer: S) -> Result<S::Ok, S::Error> {
     path.map(Path::to_string_lossy).serialize(serializer)
 }
 
-/// The end of work that was asked to stop before there was a result: by the user, or since the time
-/// was over.
+/// The failure of work that was stopped before it had a result, by the user or by `--time`.
 fn stopped(stop: Stop<'_>) -> Failure {
     if stop.is_asked() {
         return Failure::Interrupted;
@@ -259,7 +257,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         load::try_to_read(path, &args.source.reading, stop)?;
     }
     let load::Loaded { input, recording } = load::load_keeping(&args.source, keep(args), stop)?;
-    // Each phase has the time that those before it left.
+    // Each phase may use the time that earlier phases left.
     let began = Instant::now();
     let left = || args.time.map(|time| time.saturating_sub(began.elapsed()));
     let workload = load::workload(&args.source, &recording, &args.key, stop)?;
@@ -287,7 +285,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         .then(|| try_keys(args, &recording, &workload, &options, stop.within(left().map(for_keys)), &bar));
     let (keys, sums) = keys.unzip();
     let absent = load::absent(&args.key, &recording, outcomes.as_ref());
-    // The workload holds all that tuning needs.
+    // Tuning needs only the workload.
     drop(recording);
 
     let policies = args.tail.tail().unwrap_or_default();
@@ -306,7 +304,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         bar.finish();
         return Err(Failure::Interrupted);
     }
-    // The parameters are worth minutes: nothing that comes behind them may lose them.
+    // The parameters took minutes to find, so they are written before anything else can fail.
     let (mut file, mut late) = (None, None);
     let write = |tuning: &Tuning, before: &mut Option<String>| {
         let text = parameters(args, &input, tuning, tail.as_ref())?;
@@ -316,7 +314,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         }
         Ok::<_, Failure>(())
     };
-    // A pipe is not replaced: it gets the last text only.
+    // A pipe cannot be rewritten, so it gets only the final text.
     let is_replaced = files.out.target().is_some();
     if tuning.feasible && is_replaced {
         late = write(&tuning, &mut file).err();
@@ -328,8 +326,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         options.time_max = None;
         let validations = validate_all(args, &options, &mut tuning, &mut validated, stop.within(left()));
         late = late.or(match validations {
-            // Not by the user: what was found before stands, and the exit code says that all is
-            // well.
+            // `--time` ran out: what was found is valid, and the exit code is 0.
             Err(Failure::Interrupted) if !stop.is_asked() => {
                 tuning.warnings.push(format!(
                     "--time ran out: validated {} of {}",
@@ -340,7 +337,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
             }
             validations => validations.err(),
         });
-        // With the warnings.
+        // Write again, now with the warnings of the checks.
         if file.is_some() || !is_replaced {
             late = late.or(write(&tuning, &mut file).err());
         }
@@ -380,7 +377,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         read: table::Read::new(&workload),
         best_baseline,
     };
-    // A signal that came before is answered below: what was found until then is printed.
+    // If a signal arrived before, the result so far is printed and the failure follows below.
     let _ = interrupt::answer_at_once(stop);
     let printed = if args.json {
         output::print_json(&report)
@@ -401,8 +398,8 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     Failure::after(printed, late)
 }
 
-/// The part of the time for trying keys, which is advice: the rest is for the parameters
-/// themselves.
+/// The time for trying other keys. That is only advice, so half of the time stays for the
+/// parameters.
 fn for_keys(left: Duration) -> Duration {
     left / 2
 }
@@ -422,7 +419,7 @@ impl Files {
     }
 }
 
-/// Refuses options that contradict each other, and what no service could use.
+/// Refuses options that contradict each other, and keys that a service cannot use.
 fn refuse_contradictions(args: &Tune) -> Result<(), Failure> {
     args.tail.tail().as_ref().map_or(Ok(()), tail::check)?;
     if args.key == Grouping::Tree {
@@ -457,8 +454,8 @@ fn refuse_contradictions(args: &Tune) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The attributes to read: those of the key, or if it has none, those that keys are often made of;
-/// and of spans alone those that policies ask for.
+/// The attributes to read: those of the key, or by default those that keys often use. Attributes
+/// that policies need are read from spans only.
 fn keep(args: &Tune) -> Keep {
     let mut labels = args.key.attributes();
     if labels.is_empty() && !args.one_key {
@@ -504,7 +501,7 @@ fn try_keys<'w>(
     stop: Stop<'_>,
     bar: &Bar,
 ) -> (KeyChoice, Option<Sums<'w>>) {
-    // Named as people write them on the command line, where the template is an option of its own.
+    // Without the folding template, which is a separate option on the command line.
     let groupings = Grouping::candidates(recording, Template::default());
     let candidates = groupings.into_iter().map(|grouping| {
         let own = if grouping == args.key {
@@ -519,8 +516,7 @@ fn try_keys<'w>(
     })
 }
 
-/// Looks at the parameters on each recording of `--validate`, until one fails or it is asked to
-/// stop.
+/// Checks the parameters on each recording of `--validate`, until one fails or it is asked to stop.
 fn validate_all(
     args: &Tune,
     options: &Options,
@@ -574,7 +570,7 @@ fn parameters(args: &Tune, input: &Input, tuning: &Tuning, late: Option<&Late>) 
     let text = file.to_string();
     match text.parse::<Parameters>() {
         Ok(_) => Ok(text),
-        // Names of megabytes, for example.
+        // For example because names are megabytes long.
         Err(error) => Err(Failure::Job(format!(
             "the SDK would reject these parameters: {}. Fold ids in names, or use --per-key never",
             output::escaped(&error.to_string())
@@ -582,7 +578,7 @@ fn parameters(args: &Tune, input: &Input, tuning: &Tuning, late: Option<&Late>) 
     }
 }
 
-/// All of them; a fixed ratio is the equal share, which is there in any case.
+/// All baselines except the fixed ratio, which is the equal share.
 fn baselines() -> Vec<BaselineSpec> {
     baselines::all().into_iter().filter(|baseline| baseline.kind().name != "ratio").collect()
 }

@@ -478,7 +478,7 @@ fn draws(report: &Report<'_>, replayed: &Replayed) -> Markup {
             }
             @for (name, row) in rows { @if let Some(row) = row {
                 tr {
-                    td { (name) } td { (measure(row.dist_over_entropy.mean)) }
+                    td.name { (name) } td { (measure(row.dist_over_entropy.mean)) }
                     td { (interval(row.dist_over_entropy.mean_interval)) } td { (interval(row.dist_over_entropy.run_interval)) }
                     td { (optional(row.dist_over_entropy_weighted.map(|weighted| weighted.mean))) }
                     td { (percent(row.tfcr.mean)) }

@@ -1,17 +1,17 @@
-//! Text output of `astracer critical-path`.
+//! The text output of `astracer critical-path`.
 
 use astracer_report::numbers::{percent, signed};
 
 use super::*;
 
-/// Names of a drawing have this number of columns.
+/// Columns for names in a drawing.
 const NAME: usize = 30;
-/// The columns of a drawing's numbers, with the blanks around them.
+/// Columns for numbers in a drawing, including blanks.
 const NUMBERS: usize = 22;
-/// The least and the greatest number of columns of a drawing's bars.
+/// The least and the greatest number of columns for bars in a drawing.
 const BAR: (usize, usize) = (20, 100);
 
-/// The line above the tables.
+/// The lines above the tables.
 pub(super) fn head(args: &CriticalPath, profile: &Profile, path_kinds: usize) -> String {
     let mut text = output::plural(profile.traces, "trace");
     if args.weights {
@@ -29,7 +29,7 @@ pub(super) fn head(args: &CriticalPath, profile: &Profile, path_kinds: usize) ->
     text + "\n\n"
 }
 
-/// Functions, services or paths by critical time.
+/// The table of functions, services or paths by critical time.
 pub(super) fn table(args: &CriticalPath, profile: &Profile) -> String {
     let shown = args.rows(profile.rows.len());
     let percentiles: Vec<String> = args.percentiles.iter().map(|percent| format!("p{percent}")).collect();
@@ -54,7 +54,7 @@ pub(super) fn table(args: &CriticalPath, profile: &Profile) -> String {
     if !rest.is_empty() {
         let share: f64 = rest.iter().map(|row| row.share).sum();
         let more = output::plural(rest.len() as u64, &format!("more {}", args.by().noun()));
-        // Directly below the table, before its empty line.
+        // Directly below the table, instead of its empty line.
         text.pop();
         let share = output::percent(share);
         let _ = writeln!(text, "... {more} with {share} of the critical time: --top 0 shows all\n");
@@ -86,7 +86,7 @@ pub(super) fn speedup(args: &CriticalPath, speedup: &Speedup) -> String {
     text
 }
 
-/// The differences from another recording.
+/// The comparison with another recording.
 pub(super) fn comparison(args: &CriticalPath, other: &Input, comparison: &Comparison) -> String {
     let rows = &comparison.differences;
     let shown = args.rows(rows.len());
@@ -121,7 +121,7 @@ pub(super) fn comparison(args: &CriticalPath, other: &Input, comparison: &Compar
     text
 }
 
-/// One trace, a line for each span: `=` is its time, `#` its time on the path.
+/// Draws one trace with a line per span: `=` is its time, `#` its time on the path.
 pub(super) fn lanes(lanes: &Lanes) -> String {
     let length = (lanes.end_ns - lanes.start_ns).max(1);
     let columns = output::width().saturating_sub(NAME + NUMBERS).clamp(BAR.0, BAR.1);
@@ -144,7 +144,7 @@ pub(super) fn lanes(lanes: &Lanes) -> String {
         };
         fill(lane.start_ns, lane.end_ns, b'=');
         lane.critical.iter().for_each(|&(from, to)| fill(from, to, b'#'));
-        // Deep spans keep room for their names.
+        // Limit the indentation, so that deep spans have columns left for their names.
         let indent = (lane.depth as usize).min(NAME / 2);
         let name = escaped(named(&lane.name));
         let name = output::shortened(&name, NAME - indent);
@@ -168,8 +168,7 @@ pub(super) fn lanes(lanes: &Lanes) -> String {
     text + "\n"
 }
 
-/// Notes below the table: time that depends on clock correction, weights, and oddities of the
-/// recording.
+/// Notes below the tables: corrected clocks, weights, and oddities of the recording.
 pub(super) fn notes(args: &CriticalPath, profile: &Profile, weights_recorded: bool) -> String {
     let fitting = &profile.fitting;
     let mut text = String::new();
@@ -221,7 +220,7 @@ pub(super) fn notes(args: &CriticalPath, profile: &Profile, weights_recorded: bo
     text
 }
 
-/// A row's name: of a path of calls, the names with `>` between.
+/// The name of a row; the names of a path are joined by `>`.
 fn joined(name: &[String]) -> String {
     name.iter().map(|name| named(name)).collect::<Vec<_>>().join(" > ")
 }

@@ -1,4 +1,4 @@
-//! The note of how much of a recording was sent.
+//! The file of `--resume`, which records how much was sent.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -15,7 +15,7 @@ use crate::output;
 use crate::outputs::{Output, Outputs};
 use crate::partial::Known;
 
-/// Notes are smaller: a few numbers, a URL and paths.
+/// A larger file is refused: the content is a few numbers, a URL and paths.
 const NOTE_BYTES_MAX: u64 = 1 << 20;
 
 /// The content of the file.
@@ -23,27 +23,27 @@ const NOTE_BYTES_MAX: u64 = 1 << 20;
 pub(super) struct Note {
     to: String,
     paths: Vec<String>,
-    /// Spans that the server has answered for, in the order of the input.
+    /// Spans that the server has accepted or rejected, in the order of the input.
     pub(super) spans: u64,
     /// Nanoseconds added to each time.
     pub(super) shift_ns: i64,
 }
 
-/// The file, and its content.
+/// The file and its content.
 #[derive(Debug)]
 pub(super) struct Resume {
     file: Output,
     note: Note,
     is_old: bool,
-    /// `None` where the file system has no locks.
+    /// `None` if the file system has no locks.
     _held: Option<Held>,
 }
 
-/// The right to send by a note, which one process has at a time: two would send the same spans.
+/// A lock that prevents two processes from sending the same spans.
 ///
-/// The note itself is another file after each request. So what is locked is a hidden file beside
-/// it, which is there only while somebody sends. One that a killed process left behind is not
-/// locked, and does no harm.
+/// The `--resume` file is replaced after each request, so a hidden file beside it is locked
+/// instead. It exists only while a process sends. If a killed process leaves it behind, it is
+/// unlocked and harmless.
 #[derive(Debug)]
 struct Held {
     file: Known,
@@ -51,15 +51,16 @@ struct Held {
 }
 
 impl Drop for Held {
-    /// Removes the file while it is locked, so that nobody gets the lock of a file that is about to
-    /// go.
+    /// Removes the file before it is unlocked, so that nobody locks a file that is about to be
+    /// removed.
     fn drop(&mut self) {
         let _ = fs::remove_file(self.file.path());
     }
 }
 
 impl Held {
-    /// Takes the right, if nobody has it. `note` is behind all symbolic links.
+    /// Takes the lock, or fails if another process holds it. `note` is resolved through all
+    /// symbolic links.
     fn take(note: &Path) -> io::Result<Self> {
         let mut name = OsString::from(".");
         name.push(note.file_name().unwrap_or_default());
@@ -69,7 +70,8 @@ impl Held {
             let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
             let locked = identity_of_open(&file, &path);
             let lock = FileLock::take(file)?;
-            // The one that had it may have removed the file in between.
+            // The previous holder may have removed the file between opening and locking it; then
+            // try again.
             if locked.is_none() || locked == identity_of(&path) {
                 return Ok(Self { file: Known::new(path), _lock: lock });
             }
@@ -78,8 +80,8 @@ impl Held {
 }
 
 impl Resume {
-    /// Reads the note of a former call, if there is one. It must be of the same input and server,
-    /// and no other process may be using it. The file is known to be writable afterwards.
+    /// Reads the file of an earlier run, if there is one. It must be for the same input and server,
+    /// and no other process may be using it. Checks that the file can be written.
     pub(super) fn open(path: &Path, args: &Send) -> Result<Self, Failure> {
         let paths = args.paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
         let fresh = Note { to: args.to.to_string(), paths, spans: 0, shift_ns: 0 };
@@ -124,7 +126,7 @@ impl Resume {
         Ok(Self { file, note, is_old: true, _held: held })
     }
 
-    /// The note of a former call.
+    /// The content from an earlier run.
     pub(super) fn noted(&self) -> Option<&Note> {
         self.is_old.then_some(&self.note)
     }
@@ -133,7 +135,7 @@ impl Resume {
         self.note.shift_ns = shift_ns;
     }
 
-    /// Notes that the server has answered for `spans` more.
+    /// Records that the server answered for `spans` more spans.
     pub(super) fn note(&mut self, spans: u64) -> io::Result<()> {
         self.note.spans += spans;
         let text = serde_json::to_string(&self.note)?;
@@ -141,10 +143,10 @@ impl Resume {
         self.file.write(&text).map_err(failed)
     }
 
-    /// Removes the note: everything is sent.
+    /// Removes the file, because everything was sent.
     pub(super) fn remove(&mut self) -> io::Result<()> {
-        // The file behind symbolic links, and then what was named: a link to nothing would be in
-        // the next one's way.
+        // Removes the resolved file and then the link that was given, because a dangling link would
+        // make the next run fail.
         for path in self.file.target().into_iter().chain([self.file.path()]) {
             match fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

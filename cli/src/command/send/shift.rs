@@ -1,4 +1,4 @@
-//! By how much times move for a recording to end now.
+//! Computes by how much to shift times so that a recording ends now.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl Sink for Latest<'_> {
 mod tests {
     use super::*;
 
-    /// Not moving them at all was once the answer.
+    /// Such times were once left unshifted without an error.
     #[test]
     fn times_that_no_number_moves_are_an_error() {
         let folder = tempfile::tempdir().expect("a temporary folder");
