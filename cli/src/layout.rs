@@ -161,13 +161,17 @@ fn folded(name: &str, width: usize) -> Vec<String> {
 /// The number of bytes of a line's part that fits, up to the last separator in its second half.
 fn break_at(text: &str, columns: usize) -> usize {
     let (mut used, mut end, mut separated) = (0, 0, None);
-    for (at, char) in text.char_indices() {
+    let mut chars = text.char_indices().peekable();
+    while let Some((at, char)) = chars.next() {
         used += measure_text_width(char.encode_utf8(&mut [0; 4]));
         if used > columns {
             break;
         }
         end = at + char.len_utf8();
+        // A decimal point is no separator.
+        let is_number = char == '.' && chars.peek().is_some_and(|(_, next)| next.is_ascii_digit());
         if used * 2 > columns
+            && !is_number
             && matches!(char, ' ' | ',' | ';' | '/' | '.' | '#' | ':' | '_' | '-' | '?' | '&')
         {
             separated = Some(end);
@@ -294,7 +298,7 @@ mod tests {
         assert_eq!(text, expected);
         assert_eq!(folded("ab", 4), ["ab"]);
         assert_eq!(folded("abcdefgh", 4), ["abcd", "  ef", "  gh"]);
-        assert_eq!(folded("abcdefghijkl", 4), ["abcd", "  ..", "  .l"]);
+        assert_eq!(folded("abcdefghijkl", 4), ["abc.", "  ..", "  kl"]);
     }
 
     #[test]

@@ -103,10 +103,10 @@ pub(crate) fn in_short(summary: &TailSummary) -> String {
 /// The full report, with the sampler's name for people.
 pub(crate) fn render(summary: &TailSummary, tail: &Tail, sampler: &str) -> String {
     let mut text = format!(
-        "\npolicies behind {}: they keep {} of the bytes, the sampler {}, together {}\n",
+        "\nlate policies after {}: it keeps {} of the bytes, they another {}, together {}\n",
         output::brief(sampler),
-        output::percent(summary.tail.mean),
         output::percent(summary.head.mean),
+        output::percent(summary.tail.mean),
         output::percent(summary.head.mean + summary.tail.mean),
     );
     let rows = summary.policies.iter().map(|policy| {

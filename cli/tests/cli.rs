@@ -83,6 +83,11 @@ fn success(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("UTF-8")
 }
 
+/// A report with its wrapped lines joined again.
+fn unwrapped(text: &str) -> String {
+    text.replace("\n  ", " ")
+}
+
 #[track_caller]
 fn failure(output: &Output, code: i32, says: &[&str]) {
     let error = String::from_utf8_lossy(&output.stderr);
@@ -99,7 +104,7 @@ fn inspect_shows_what_is_there_and_what_was_folded() {
     let expected = "\
 - (htrace, 1 file)
 2 traces, 3 spans, 2 functions, 2 call trees, 298 B
-from 1970-01-01T00:00:01.000Z over 1.0 s (2 traces/s); 184 B as OTLP
+from 1970-01-01T00:00:01.000Z over 1.0 s (2.0 traces/s); 184 B as OTLP
 
                          call           most   mean     sd
 root     traces  share  trees  spans  in 1 s     ms     ms

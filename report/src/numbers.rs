@@ -20,11 +20,14 @@ pub fn measure(number: f64) -> String {
     }
 }
 
-/// Three digits, and no exponent: "0.0123", "6.59", "16.7", "1,235". "-" if it is not a number.
+/// Three digits: "1.2e-5", "0.0123", "6.59", "16.7", "1,235". "-" if it is not a number.
 pub fn three(number: f64) -> String {
     let size = number.abs();
     if !number.is_finite() || size >= 99.95 || size == 0.0 {
         return if number.is_infinite() { number.to_string() } else { whole(number) };
+    }
+    if size < 0.001 {
+        return format!("{number:.1e}");
     }
     // Rounding may add a digit before the point: 9.996 is "10.0".
     let digits = (2 - (size * 1.000_5).log10().floor() as i32).clamp(0, 9) as usize;
@@ -156,7 +159,7 @@ mod tests {
     fn three_digits_are_enough_for_a_comparison() {
         for (number, expected) in [
             (0.0, "0"),
-            (0.000_012_34, "0.0000123"),
+            (0.000_012_34, "1.2e-5"),
             (0.012_34, "0.0123"),
             (0.165, "0.165"),
             (6.594, "6.59"),

@@ -280,10 +280,10 @@ fn a_late_error_loses_no_parameters_and_no_table() {
             &["evaluate", &recording, "--sampler", "always", "--counts", "/dev/full", "--json"],
             "\"dist_over_entropy\"",
         ),
-        (&["critical-path", &recording, "--segments", "/dev/full", "--folded", &other], "mean ms"),
-        (&["critical-path", &recording, "--folded", "/dev/full", "--html", &other], "mean ms"),
+        (&["critical-path", &recording, "--segments", "/dev/full", "--folded", &other], "times in ms"),
+        (&["critical-path", &recording, "--folded", "/dev/full", "--html", &other], "times in ms"),
         (&["critical-path", &recording, "--html", "/dev/full", "--json"], "\"path_kinds\""),
-        (&["events", &recording, "--trace", "1", "--html", "/dev/full"], "until next"),
+        (&["events", &recording, "--trace", "1", "--html", "/dev/full"], "ms to the"),
         (&["events", &recording, "--trace", "1", "--html", "/dev/full", "--dot"], "digraph"),
     ] {
         let output = run(args);

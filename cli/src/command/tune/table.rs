@@ -16,6 +16,8 @@ use crate::tail;
 const LINES_MAX: usize = 20;
 /// Checks on other traces that have a line of their own.
 const CHECKS_SHOWN: usize = 3;
+/// Columns for the name of a recording that was checked.
+const CHECK_NAME: usize = 28;
 /// Keys with their own probability that `--verbose` names; `--json` and the parameters file have
 /// all.
 const KEYS_SHOWN: usize = 20;
@@ -43,31 +45,39 @@ impl Read {
 }
 
 pub(super) fn render(report: &Report<'_>, verbose: bool) -> String {
-    let mut text = head(report);
-    text.push_str(&table(report));
-    text.push_str(&results(report));
+    let start = head(report) + &table(report);
     let end = ending(report, verbose);
+    let warnings = |warnings: Vec<String>| warnings.into_iter().map(|warning| warning_line(&warning));
     if verbose {
-        let warnings = report.tuning.warnings.iter().cloned().chain(report.input.warnings());
-        warnings.for_each(|warning| text.push_str(&warning_line(&warning)));
-        return output::prose(&(text + "\n" + &details(report))) + &output::prose(&end);
+        let all = report.tuning.warnings.iter().cloned().chain(report.input.warnings()).collect();
+        let sentences = results(report).into_iter().chain(warnings(all));
+        let text = start + &sentences.collect::<String>() + "\n" + &details(report);
+        return output::prose(&text) + &output::prose(&end);
     }
-    let (mut text, end) = (output::prose(&text), output::prose(&end));
+    let (mut text, end) = (output::prose(&start), output::prose(&end));
     let lines = |text: &str| text.lines().count();
-    let needed = needed(report);
-    let mut left = needed.len();
-    for warning in needed {
-        let warning = output::prose(&warning_line(&warning));
+    // The first warning is more important than details of the result.
+    let mut sentences = results(report);
+    let mut needed = warnings(needed(report));
+    let place =
+        sentences.iter().position(|sentence| sentence.ends_with("is better.\n")).map_or(0, |place| place + 1);
+    if let Some(first) = needed.next() {
+        sentences.insert(place, first);
+    }
+    sentences.extend(needed);
+    let mut left = sentences.len();
+    for sentence in sentences {
+        let sentence = output::prose(&sentence);
         // One line is for the number of those that are not shown.
         let after = usize::from(left > 1);
-        if lines(&text) + lines(&warning) + after + lines(&end) > LINES_MAX {
+        if lines(&text) + lines(&sentence) + after + lines(&end) > LINES_MAX {
             break;
         }
-        text.push_str(&warning);
+        text.push_str(&sentence);
         left -= 1;
     }
     if left > 0 {
-        let _ = writeln!(text, "{}: --verbose shows them", output::plural(left as u64, "more warning"));
+        let _ = writeln!(text, "{}: see --verbose", output::plural(left as u64, "more note"));
     }
     text + &end
 }
@@ -178,40 +188,45 @@ fn to([low, high]: [f64; 2]) -> String {
     format!("{} to {}", three(low), three(high))
 }
 
-/// The sentences below the table, a line each as far as they fit.
-fn results(report: &Report<'_>) -> String {
-    let (tuning, mut text) = (report.tuning, String::new());
+/// The sentences below the table, the most important ones first.
+fn results(report: &Report<'_>) -> Vec<String> {
+    let (tuning, mut all) = (report.tuning, Vec::new());
     if tuning.interrupted {
-        text.push_str("Interrupted: this is the best found so far.\n");
+        all.push("Interrupted: this is the best found so far.\n".to_owned());
     }
-    let _ = match &tuning.replayed {
-        Some(replayed) => writeln!(
-            text,
-            "Means of {} replays that the search did not see. Less dist/entropy is better.",
+    all.push(match &tuning.replayed {
+        Some(replayed) => format!(
+            "Means of {} replays that the search did not see. Less dist/entropy is better.\n",
             output::count(replayed.replays)
         ),
-        None => writeln!(text, "Expected values: not checked by replay. Less dist/entropy is better."),
-    };
+        None => "Expected values: not checked by replay. Less dist/entropy is better.\n".to_owned(),
+    });
+    if report.out.is_none() {
+        // They are in no file.
+        let found = tuning.config().map_or_else(|error| error.to_string(), |config| config.to_string());
+        all.push(format!("Parameters: {}\n", output::brief(&found)));
+    }
     if tuning.goal() != Objective::paper().to_string() {
-        let _ = writeln!(text, "Tuned for {}: {} expected.", tuning.goal(), measure(tuning.value));
+        all.push(format!("Tuned for {}: {} expected.\n", tuning.goal(), measure(tuning.value)));
     }
     if let Some(summary) = report.tail.and_then(|late| late.summary.as_ref()) {
-        text.push_str(&tail::in_short(summary));
+        all.push(tail::in_short(summary));
     }
     let checks: Vec<&HeldOut> = tuning.held_out.iter().chain(&report.validated).collect();
     for check in checks.iter().take(CHECKS_SHOWN) {
         let share = check.replayed_share.as_ref().map(|share| three(share.dist_over_entropy.mean));
         let share = share.map_or_else(String::new, |share| format!(" (equal share {share})"));
-        let _ = writeln!(
-            text,
-            "On {}: dist/entropy {}{share}, {} of the bytes.",
-            output::brief(&check.name),
+        let name =
+            output::escaped(check.name.rsplit('/').find(|part| !part.is_empty()).unwrap_or(&check.name));
+        all.push(format!(
+            "On {}: dist/entropy {}{share}, {} of bytes.\n",
+            output::shortened(&name, CHECK_NAME),
             three(check.replayed.dist_over_entropy.mean),
             output::percent(check.replayed.tfcr.mean)
-        );
+        ));
     }
     if checks.len() > CHECKS_SHOWN {
-        let _ = writeln!(text, "{} more recordings checked: see --verbose.", checks.len() - CHECKS_SHOWN);
+        all.push(format!("{} more recordings were checked: see --verbose.\n", checks.len() - CHECKS_SHOWN));
     }
     if !tuning.compared.is_empty() {
         let annealing = tuning.starts.iter().filter_map(|start| Some(start.best?.objective));
@@ -219,24 +234,23 @@ fn results(report: &Report<'_>) -> String {
         let others =
             tuning.compared.iter().map(|search| (search.method, search.best.map(|best| best.objective)));
         let found = annealing.chain(others).map(|(method, best)| {
-            let best = best.map_or_else(|| "nothing within the limits".to_owned(), three);
+            let best = best.map_or_else(|| "nothing".to_owned(), three);
             let used = if method == tuning.found_by { " (used)" } else { "" };
             format!("{method} {best}{used}")
         });
         let found: Vec<String> = found.collect();
-        let _ = writeln!(text, "Common parameters by search method: {}.", found.join(", "));
+        all.push(format!("Common parameters found by {}.\n", found.join(", ")));
     }
     if let Some(advised) = report.keys.as_ref().and_then(|keys| keys.keys.get(keys.advised?))
         && advised.key != report.key
     {
-        let _ = writeln!(
-            text,
-            "hint: --key {} does better (dist/entropy {} in a short search).",
+        all.push(format!(
+            "hint: --key {} does better (dist/entropy {} in a short search).\n",
             output::escaped(&advised.key),
             three(advised.dist_over_entropy)
-        );
+        ));
     }
-    text
+    all
 }
 
 /// The files written, and what to do with them.
