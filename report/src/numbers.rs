@@ -26,7 +26,7 @@ pub fn three(number: f64) -> String {
     if !number.is_finite() || size >= 99.95 || size == 0.0 {
         return if number.is_infinite() { number.to_string() } else { whole(number) };
     }
-    if size < 0.001 {
+    if size < 0.01 {
         return format!("{number:.1e}");
     }
     // Rounding may add a digit before the point: 9.996 is "10.0".

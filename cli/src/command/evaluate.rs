@@ -496,7 +496,7 @@ fn table(evaluation: &Evaluation, names: &BTreeMap<String, String>) -> String {
             mean_of(mean.functions, sd.functions),
             mean_of(mean.call_trees, sd.call_trees),
             mean_and_sd(mean.dist_over_entropy, sd.dist_over_entropy, three),
-            summary.counts.map_or_else(|| "-".to_owned(), |counts| error(counts.functions)),
+            summary.counts.map_or_else(|| "-".to_owned(), |counts| output::percent(counts.functions)),
         ]
     });
     text += &output::table(&header, rows);
@@ -532,7 +532,7 @@ fn details(evaluation: &Evaluation, names: &BTreeMap<String, String>) -> String 
     let mut text = "\n".to_owned() + &output::table(&header, rows);
     let optional = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
     let weighted = evaluation.summary.iter().filter(|summary| summary.counts.is_some()).map(|summary| {
-        let counts = |of: fn(CountErrors) -> f64| optional(summary.counts.map(of).map(error));
+        let counts = |of: fn(CountErrors) -> f64| optional(summary.counts.map(of).map(output::percent));
         vec![
             named(names, &summary.sampler).to_owned(),
             counts(|counts| counts.functions),
@@ -582,8 +582,4 @@ fn mean_and_sd(mean: f64, sd: f64, number: fn(f64) -> String) -> String {
 /// Shows a decimal if seeds differ, even if the mean happens to be whole.
 fn mean_of(mean: f64, sd: f64) -> String {
     if sd > 0.0 { format!("{mean:.1}") } else { output::rounded(mean) }
-}
-
-fn error(error: f64) -> String {
-    format!("{}%", three(error * 100.0))
 }

@@ -71,7 +71,7 @@ pub(super) fn render(report: &Report<'_>, verbose: bool) -> String {
         // One line is for the number of those that are not shown.
         let after = usize::from(left > 1);
         if lines(&text) + lines(&sentence) + after + lines(&end) > LINES_MAX {
-            break;
+            continue;
         }
         text.push_str(&sentence);
         left -= 1;
@@ -164,7 +164,7 @@ fn cells(name: String, replayed: &Replayed) -> Vec<String> {
         output::rounded(replayed.functions.mean),
         output::rounded(replayed.call_trees.mean),
         format!("{} ({})", three(found.mean), to(found.mean_interval)),
-        replayed.counts.map_or_else(|| "-".to_owned(), |counts| error_of_counts(counts.functions)),
+        replayed.counts.map_or_else(|| "-".to_owned(), |counts| output::percent(counts.functions)),
     ]
 }
 
@@ -176,12 +176,8 @@ fn expected_cells(name: String, score: &Expected) -> Vec<String> {
         output::rounded(score.functions),
         output::rounded(score.call_trees),
         three(score.dist_over_entropy),
-        score.count_error.map_or_else(|| "-".to_owned(), error_of_counts),
+        score.count_error.map_or_else(|| "-".to_owned(), output::percent),
     ]
-}
-
-fn error_of_counts(error: f64) -> String {
-    format!("{}%", three(error * 100.0))
 }
 
 fn to([low, high]: [f64; 2]) -> String {
@@ -417,9 +413,9 @@ fn replays(report: &Report<'_>, text: &mut String) {
             let _ = writeln!(
                 text,
                 "error of counts: functions {} ({} calibrated to the roots' counts), roots {}",
-                error_of_counts(counts.functions),
-                error_of_counts(counts.functions_calibrated),
-                error_of_counts(counts.roots),
+                output::percent(counts.functions),
+                output::percent(counts.functions_calibrated),
+                output::percent(counts.roots),
             );
         }
     }
