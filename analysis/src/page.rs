@@ -1,7 +1,7 @@
 //! A profile as one self-contained HTML page.
 
 use astracer_report::names::{line, path};
-use astracer_report::numbers::{count, measure, optional, percent, signed, whole};
+use astracer_report::numbers::{count, measure, optional, percent, signed, span, whole};
 use astracer_report::page::{Page, sortable, table};
 use maud::{Markup, html};
 
@@ -50,7 +50,7 @@ pub fn page(report: &Report<'_>) -> String {
         h1 { "Critical path of " (report.title) }
         (summary(report))
         h2 { "Critical time by path of calls" }
-        p.note { "Each box is a call path, as wide as the critical time of the call and of all calls below it; where no box is below, the time is the call's own. Hover over a box for its numbers." }
+        p.note { "Each box is a call. Its width is the critical time in the call and below it; where nothing is below, the time is its own. Point at a box for its numbers." }
         (flame::graph(report.by_path))
         (differences(report))
         (profile(report))
@@ -65,27 +65,27 @@ fn summary(report: &Report<'_>) -> Markup {
     html! {
         p {
             (whole(profile.traces as f64)) " traces"
-            @if profile.weight != profile.traces as f64 { " that stand for " (whole(profile.weight)) }
-            ", " (measure(profile.total_ms)) " ms of critical time by the rule " code { (report.rule) } ". A trace takes "
-            (measure(profile.length.mean_ms)) " ms"
+            @if profile.weight != profile.traces as f64 { ", which stand for " (whole(profile.weight)) }
+            ", with " (span(profile.total_ms / 1e3)) " of critical time (rule " code { (report.rule) } "). A trace takes "
+            (measure(profile.length.mean_ms)) " ms on average"
             @for (percent, value) in report.percentiles.iter().zip(&profile.length.percentiles_ms) { ", p" (percent) " " (measure(*value)) }
             "."
         }
         @if fitting.traces > 0 {
             p.note {
-                "In " (whole(fitting.traces as f64)) " traces a span lies outside its parent: "
-                (whole(fitting.shifted_spans as f64)) " spans of other services were shifted inside (these and the spans below them have "
-                (part(fitting.shifted_ms)) " of the critical time), " (whole(fitting.clipped_spans as f64)) " were clipped, "
-                (whole(fitting.dropped_spans as f64)) " left out."
+                "In " (count(fitting.traces)) " traces a span lies outside its parent: "
+                (count(fitting.shifted_spans)) " spans of other services were shifted inside (their subtrees hold "
+                (part(fitting.shifted_ms)) " of the critical time), " (count(fitting.clipped_spans)) " were clipped, and "
+                (count(fitting.dropped_spans)) " were left out."
             }
         }
         @if profile.unweighted > 0 {
             p.warn { (whole(profile.unweighted as f64)) " traces have no weight and count as one." }
         }
         @if let Some(speedup) = report.speedup {
-            h2 { "Latency with the requested factors" }
+            h2 { "Latency if the time of functions changes" }
             (table(&html! {
-                tr { th { "length of a trace" } th { "recorded, ms" } th { "with factors, ms" } }
+                tr { th { "latency of traces" } th { "now, ms" } th { "then, ms" } }
                 tr { td { "mean" } td { (measure(speedup.before.mean_ms)) } td { (measure(speedup.after.mean_ms)) } }
                 @for (place, percent) in report.percentiles.iter().enumerate() {
                     tr {
@@ -108,13 +108,13 @@ fn differences(report: &Report<'_>) -> Markup {
         h2 { "Compared with " (other) }
         p {
             "A trace takes " (measure(comparison.before_ms)) " ms there and " (measure(comparison.after_ms)) " ms here: "
-            (signed(comparison.same_roots_ms)) " ms from traces of the same roots, " (signed(comparison.mix_ms))
-            " ms from another mix of roots."
+            (signed(comparison.same_roots_ms)) " ms for the same roots, " (signed(comparison.mix_ms))
+            " ms because the mix of roots differs."
             @if comparison.new_roots > 0.0 { " " (percent(comparison.new_roots)) " of the traces here have roots that do not occur there." }
         }
         p.note {
-            "Mean critical time per trace. Same roots: the change for roots that occur in both recordings, at their shares here. "
-            "Sorted by how far that change exceeds its 95 % interval."
+            "Mean critical time per trace. Same roots: the change for the roots that occur in both, weighted by their shares here. The
+            largest change beyond its 95 % interval comes first."
         }
         (sortable(&html! {
             tr { th { "name" } @for column in columns { th { (column) } } }
@@ -149,9 +149,9 @@ fn profile(report: &Report<'_>) -> Markup {
     html! {
         h2 { "Critical time" }
         p.note {
-            "Traces: those with the row on their path. Mean and percentiles: its time on the path in those traces. Drag: how much "
-            "shorter one of its spans can get before a sibling takes its place on the path. Slack: how much longer one of its "
-            "spans beside the path can get before it is on the path. Click a heading to sort."
+            "Traces: how many have it on their critical path. Mean and percentiles: its time on the path in those traces. Drag: how "
+            "much shorter its spans can become before a sibling replaces them on the path. Slack: how much longer its spans beside "
+            "the path can become before they are on it. Click on a heading to sort."
         }
         (sortable(&html! {
             tr {
@@ -178,7 +178,7 @@ fn trace(lanes: &Lanes) -> Markup {
     };
     html! {
         h2 { "Trace " (lanes.trace_id) }
-        p.note { "One row for each span; the dark parts are the critical path. " (measure(length / 1e6)) " ms from left to right." }
+        p.note { "Each row is a span; its dark parts are on the critical path. " (measure(length / 1e6)) " ms from left to right." }
         div.lanes {
             @for lane in &lanes.lanes {
                 div.lane title=(format!("{} {}: {} ms, {} ms on the path", line(&lane.service), line(&lane.name), measure((lane.end_ns - lane.start_ns) as f64 / 1e6), measure(lane.critical_ns as f64 / 1e6))) {
@@ -192,7 +192,7 @@ fn trace(lanes: &Lanes) -> Markup {
                 }
             }
         }
-        @if lanes.left_out > 0 { p.note { (whole(lanes.left_out as f64)) " more spans are not drawn." } }
+        @if lanes.left_out > 0 { p.note { (count(lanes.left_out)) " more spans are not drawn." } }
     }
 }
 
@@ -211,5 +211,5 @@ fn joined(mut parts: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
 /// A line stating how many rows of a sortable table are not shown. It is outside the table, so that
 /// it is not sorted.
 fn beyond(rows: usize) -> Markup {
-    html! { @if rows > ROWS_SHOWN { p.note { "... and " (count((rows - ROWS_SHOWN) as u64)) " more." } } }
+    html! { @if rows > ROWS_SHOWN { p.note { (count((rows - ROWS_SHOWN) as u64)) " more rows are not shown." } } }
 }

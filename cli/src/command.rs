@@ -15,17 +15,21 @@ mod send;
 mod spool;
 mod tune;
 
-const EXIT_CODES: &str = "\
+const AFTER_HELP: &str = "\
+Examples:
+  astracer receive --out traces/      record what services send
+  astracer inspect traces/            look at the recording
+  astracer tune traces/               write astracer.toml for the services
+
 Exit codes:
   0    done
-  1    the job could not be done (the message says why and what to do)
+  1    the command failed; the message says why and what to do
   2    wrong usage
-  130  interrupted by Ctrl-C, SIGTERM or the end of the terminal; 143 by SIGTERM twice";
+  130  interrupted by Ctrl-C, SIGTERM or SIGHUP; 143 after a second SIGTERM";
 
-/// Adaptive trace sampling: inspect recorded traces, score samplers on them, and tune their
-/// parameters.
+/// Adaptive trace sampling: record traces, find out what they contain, and tune a sampler on them.
 #[derive(Debug, Parser)]
-#[command(name = "astracer", version, after_help = EXIT_CODES)]
+#[command(name = "astracer", version, after_help = AFTER_HELP, max_term_width = 80)]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
@@ -33,23 +37,23 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show what a recording holds: traces, roots, functions and their durations.
+    /// Show what a recording holds: roots, functions and their durations.
     Inspect(inspect::Inspect),
-    /// Replay samplers over a recording and score the traces they keep.
+    /// Replay samplers over a recording and score what they keep.
     Evaluate(evaluate::Evaluate),
-    /// Find a sampler's parameters for a recording, and write the file that a service loads.
+    /// Find sampling parameters for a recording, and write the file that services load.
     Tune(tune::Tune),
-    /// Show which functions the latency of requests is made of.
+    /// Show which functions the latency of requests consists of.
     CriticalPath(critical_path::CriticalPath),
     /// Draw the event graph of one trace, with its critical path.
     Events(events::Events),
     /// Write a recording in another format.
     Convert(convert::Convert),
-    /// Record traces: take OTLP from any service, and write it to files.
+    /// Record traces: accept OTLP from any service and write it to files.
     Receive(receive::Receive),
     /// Send recordings to a server.
     Send(send::Send),
-    /// Inspect, verify or drain a spool that no process uses.
+    /// Inspect, verify or drain a spool that no process is using.
     Spool(spool::Spool),
 }
 

@@ -1,18 +1,18 @@
-//! Why a command ended without its result, and what the shell is told.
+//! How a command fails, and the exit code and message for each way.
 
 use std::io;
 
-/// The ways to fail.
+/// A command that ended without its result.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The job could not be done: what, where, and what to do about it.
+    /// The job failed. The message says what, where, and what to do about it.
     Job(String),
-    /// Options that contradict each other or the files they name, found before any work. Values
-    /// that are wrong by themselves are refused by clap, with the same exit code.
+    /// The options contradict each other or the files that they name, which is found before any
+    /// work. Clap refuses values that are wrong by themselves, with the same exit code.
     Usage(String),
-    /// A signal asked to stop: the user pressed Ctrl-C, for example.
+    /// A signal such as Ctrl-C stopped the command.
     Interrupted,
-    /// Nobody reads the output any more (`astracer inspect ... | head`): an end like any other.
+    /// The reader of the output is gone (`astracer inspect ... | head`), which is a normal end.
     OutputClosed,
 }
 
@@ -26,8 +26,8 @@ impl Failure {
         }
     }
 
-    /// 1 for a job that could not be done, 2 for wrong usage, 130 after Ctrl-C, 0 when the reader
-    /// of the output went away.
+    /// 1 for a failed job, 2 for wrong usage, 130 after Ctrl-C, 0 if the reader of the output is
+    /// gone.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Job(_) => 1,
@@ -37,8 +37,8 @@ impl Failure {
         }
     }
 
-    /// The end of a command that printed its result, of which something else failed too: that
-    /// counts though nobody reads.
+    /// Combines printing the result with a `late` failure, such as a file that could not be
+    /// written. A closed pipe does not hide the late failure.
     pub(crate) fn after(printed: Result<(), Self>, late: Result<(), Self>) -> Result<(), Self> {
         match (printed, late) {
             (Err(Self::OutputClosed), Err(late)) => Err(late),
@@ -54,7 +54,7 @@ impl Failure {
     pub(crate) fn output(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::OutputClosed,
-            _ => Self::Job(format!("can't write to standard output: {error}")),
+            _ => Self::Job(format!("cannot write to standard output: {error}")),
         }
     }
 }

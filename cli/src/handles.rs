@@ -1,19 +1,20 @@
-//! Handles of files and connections, of which a shell gives a process few: 1,024 in most, as many
-//! as `receive` has connections.
+//! The limit on open files, which also limits connections. Shells often allow 1,024, as many as
+//! `receive` accepts by default.
 
-/// Handles for files, folders, the standard streams, and connections that end slowly.
+/// Handles reserved for files, folders, the standard streams, and connections that are still
+/// closing.
 const OTHERS: u64 = 64;
 
-/// Raises the limit as far as the system lets this process, and returns the number of connections
-/// for which handles are there: the one that is wanted, or fewer.
+/// Raises the open-file limit as far as allowed, and returns how many of the `wanted` connections
+/// fit.
 pub(crate) fn connections(wanted: u32) -> u32 {
     let left =
         limit(2 * u64::from(wanted) + OTHERS).map_or(u64::from(wanted), |limit| limit.saturating_sub(OTHERS));
-    // With very few it still has to try.
+    // Even with very few handles, try to serve one connection.
     wanted.min(u32::try_from(left).unwrap_or(u32::MAX)).max(1)
 }
 
-/// The limit on handles, raised toward this number as far as it may be; none for no limit.
+/// The open-file limit, raised toward `wanted` as far as allowed; `None` if there is no limit.
 #[cfg(unix)]
 fn limit(wanted: u64) -> Option<u64> {
     use rustix::process::{Resource, getrlimit, setrlimit};
@@ -40,7 +41,7 @@ mod tests {
     #[test]
     fn connections_have_handles() {
         assert_eq!(connections(1), 1);
-        // No system gives this many.
+        // No system allows this many.
         let most = connections(u32::MAX);
         assert!((1..u32::MAX).contains(&most), "{most}");
         assert!(limit(0).is_none_or(|limit| limit >= u64::from(most)));

@@ -1,5 +1,4 @@
-//! Files told apart whatever their names: an output that is an input under another one would
-//! destroy it.
+//! Recognises a file under any name, so that no output overwrites an input.
 
 use std::collections::HashSet;
 use std::fs::{self, File, Metadata};
@@ -11,7 +10,7 @@ use crate::failure::Failure;
 use crate::output::shown;
 use crate::probe;
 
-/// Tells files apart whatever their names: by device and inode, where there are such.
+/// Identifies a file: by device and inode on Unix, by its canonical path elsewhere.
 #[cfg(unix)]
 pub(crate) type Identity = (u64, u64);
 #[cfg(not(unix))]
@@ -33,7 +32,7 @@ pub(crate) fn identity_of(path: &Path) -> Option<Identity> {
     identity(&fs::metadata(path).ok()?, path)
 }
 
-/// The identity of a file that was opened by this path.
+/// The identity of an open file; `path` is where it was opened.
 pub(crate) fn identity_of_open(file: &File, path: &Path) -> Option<Identity> {
     identity(&file.metadata().ok()?, path)
 }
@@ -42,7 +41,7 @@ pub(crate) fn input_identity(input: &Path) -> Option<Identity> {
     if is_standard(input) { standard_input() } else { identity_of(input) }
 }
 
-/// Returns true if an input is this file, or a folder with it somewhere inside.
+/// True if the input is this file, or a folder that contains it at any depth.
 pub(crate) fn holds(input: &Path, file: &Identity) -> bool {
     if input_identity(input).as_ref() == Some(file) {
         return true;
@@ -50,14 +49,14 @@ pub(crate) fn holds(input: &Path, file: &Identity) -> bool {
     if is_standard(input) || !input.is_dir() {
         return false;
     }
-    // Other files, such as parameters of an earlier call, are passed over by the reader.
+    // The reader skips files that are no recordings, such as the parameters of an earlier run.
     entries(input)
         .find(|entry| identity_of(entry).as_ref() == Some(file))
         .is_some_and(|file| probe::is_recording(&file))
 }
 
-/// Everything inside a folder as the reader finds it: through links, but nothing hidden, and
-/// folders once each, so that a circle of links ends.
+/// All entries below a folder that the reader would visit: links are followed, hidden entries are
+/// skipped, and each folder is listed once so that cyclic links end.
 pub(crate) fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
     let mut seen = HashSet::from([identity_of(folder)]);
     let mut folders = vec![folder.to_owned()];
@@ -85,7 +84,7 @@ pub(crate) fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
 fn standard(stream: std::os::fd::BorrowedFd<'_>) -> Option<Identity> {
     let file = File::from(stream.try_clone_to_owned().ok()?);
     let metadata = file.metadata().ok()?;
-    // Of a terminal or pipe there is nothing to lose.
+    // Writing to a terminal or pipe overwrites nothing.
     if metadata.is_file() { identity(&metadata, Path::new("-")) } else { None }
 }
 
@@ -123,13 +122,13 @@ pub(crate) fn is_standard(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Refuses to print the result into a recording that is read. Standard error may lead there: to say
-/// so would write there too.
+/// Refuses to print the result into a recording that is being read. Standard error may lead there
+/// too, but reporting that would write there as well.
 pub(crate) fn printed_apart<'p>(inputs: impl IntoIterator<Item = &'p PathBuf>) -> Result<(), Failure> {
     let Some(output) = standard_output() else { return Ok(()) };
     match inputs.into_iter().find(|input| holds(input, &output)) {
         Some(input) => Err(Failure::Usage(format!(
-            "the standard output is a file that is read as {}, which would be damaged; choose another file",
+            "standard output is the input file {}, which would be damaged; choose another file",
             shown(input)
         ))),
         None => Ok(()),

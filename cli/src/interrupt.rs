@@ -1,7 +1,9 @@
-//! Signals: Ctrl-C, what ends services (SIGTERM), and the end of the terminal (SIGHUP) ask the work
-//! to stop at its next step. Ctrl-C or SIGTERM behind one of them ends the process at once, but for
-//! its unfinished files; so does the first one where nothing is left to save, or nothing is there
-//! to be saved yet.
+//! Signals: Ctrl-C, SIGTERM and SIGHUP (the terminal closed) ask the work to stop at its next
+//! check.
+//!
+//! A second Ctrl-C or SIGTERM ends the process at once and removes its unfinished files. The first
+//! one already does so while there is nothing to save: before anything was found, and after
+//! everything was written.
 
 use std::ffi::c_int;
 use std::io;
@@ -18,19 +20,20 @@ use signal_hook::iterator::Signals;
 use crate::failure::Failure;
 use crate::{output, partial};
 
-/// Whether the first signal ends the process too.
+/// True while already the first signal ends the process.
 static AT_ONCE: AtomicBool = AtomicBool::new(false);
 
-/// From here on a signal ends the process at once, but for its unfinished files: no more is done
-/// than to write and print a result, which takes long if it is large, and as long as the reader
-/// likes if that is a person with a pager.
+/// From here on the first signal ends the process at once and removes unfinished files.
+///
+/// Call it when only writing and printing of the result are left. Printing may block for as long as
+/// a person looks at a pager.
 ///
 /// # Errors
 ///
-/// If a signal came since the work asked for the last time: nobody would ask for it again.
+/// If a signal arrived after the work's last check; nothing would check again.
 pub(crate) fn answer_at_once(stop: Stop<'_>) -> Result<(), Failure> {
     AT_ONCE.store(true, Ordering::SeqCst);
-    // Behind the store: each signal is seen here or by the thread that takes them.
+    // Checked after the store, so that each signal is seen either here or by the signal thread.
     if stop.is_asked() {
         return Err(Failure::Interrupted);
     }
@@ -39,8 +42,8 @@ pub(crate) fn answer_at_once(stop: Stop<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs work that has nothing to save: within it the first signal ends the process too, which may
-/// be waiting for input that does not come, or for somebody to read its output.
+/// Runs work that has nothing to save, during which the first signal ends the process. The work may
+/// block on input that never comes, or on a reader of its output.
 pub(crate) fn answer_at_once_while<T>(work: impl FnOnce() -> T) -> T {
     let before = AT_ONCE.swap(true, Ordering::SeqCst);
     let result = work();
@@ -48,34 +51,34 @@ pub(crate) fn answer_at_once_while<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Reads something where nothing is found yet that a signal could lose.
+/// Reads input while there is no result yet that a signal could lose.
 pub(crate) fn answer_at_once_while_reading<T>(
     stop: Stop<'_>,
     read: impl FnOnce() -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     answer_at_once_while(|| {
-        // A signal that came before is asked about here, before anything waits.
+        // A signal that arrived earlier is noticed here, before anything blocks.
         if stop.is_asked() { Err(Failure::Interrupted) } else { read() }
     })
 }
 
-/// A flag that these signals set.
+/// A flag that is set by the first of these signals.
 pub(crate) fn stop_flag() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
-    // A signal that is not caught still ends the process, without its report.
+    // Without our handler a signal still ends the process, but without a message.
     if let Err(error) = listen(Arc::clone(&stop)) {
-        output::note(&format!("astracer: warning: can't catch signals: {error}"));
+        output::note(&format!("astracer: warning: cannot catch signals: {error}"));
     }
     stop
 }
 
-/// Takes signals on a thread of its own, where files may be removed, which a handler must not do.
+/// Waits for signals on a separate thread, because files must not be removed in a signal handler.
 fn listen(stop: Arc<AtomicBool>) -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM].into_iter().chain(hang_up()))?;
     let take = move || {
         for signal in signals.forever() {
-            // Both the kernel and the shell may tell of the terminal's end, so that ends nothing at
-            // once.
+            // The kernel and the shell may both send SIGHUP, so a second one does not end the
+            // process.
             let is_second = stop.swap(true, Ordering::SeqCst) && [SIGINT, SIGTERM].contains(&signal);
             if is_second || AT_ONCE.load(Ordering::SeqCst) {
                 partial::remove_all();
@@ -114,8 +117,8 @@ fn report_soon() {
     }
 }
 
-/// SIGHUP, unless it is ignored: then `nohup` started this process, for it to outlive the terminal.
-/// Only Linux tells that without a change of it; elsewhere the signal does what it did.
+/// SIGHUP, unless it is ignored because `nohup` started this process. Only Linux tells whether it
+/// is ignored without changing the handler; elsewhere SIGHUP keeps its default effect.
 fn hang_up() -> Option<c_int> {
     #[cfg(target_os = "linux")]
     {
@@ -134,14 +137,14 @@ fn hang_up() -> Option<c_int> {
 mod tests {
     use super::*;
 
-    /// Both threads said it where a signal came between the work's last question and its end.
+    /// If a signal arrived just before the work ended, both threads reported it.
     #[test]
     fn an_interruption_is_told_once() {
         assert!(report());
         assert!(!report());
     }
 
-    /// Such a signal was lost: the work went on to its end, and the exit code was 0.
+    /// If a signal arrived after the work's last check, it was lost: the exit code was 0.
     #[test]
     fn a_signal_before_the_last_phase_ends_it() {
         let stop = AtomicBool::new(true);

@@ -1,4 +1,4 @@
-//! JSON that acts on no terminal.
+//! Escapes JSON so that it cannot control a terminal.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -6,8 +6,8 @@ use std::io::{self, Write};
 
 use astracer_model::text::is_shown;
 
-/// JSON with what must not reach a terminal written as `\u` and four digits. Outside of strings it
-/// is ASCII, and inside line ends and tabs are escaped.
+/// Escapes control and invisible characters in JSON as `\u` and four digits. Only strings contain
+/// such characters, apart from line ends and tabs between tokens, so the JSON means the same.
 pub(crate) fn json_escaped(text: &str) -> Cow<'_, str> {
     let is_safe = |char: char| matches!(char, '\n' | '\t') || is_shown(char);
     if text.chars().all(is_safe) {
@@ -26,11 +26,11 @@ pub(crate) fn json_escaped(text: &str) -> Cow<'_, str> {
     safe.into()
 }
 
-/// JSON on its way to a terminal, which gets what would act on it as `\u` and four digits: the same
-/// to a parser.
+/// A writer that passes JSON on to a terminal with dangerous characters escaped; see
+/// [`json_escaped`].
 pub(crate) struct Harmless<W> {
     inner: W,
-    /// The beginning of a character whose end was not written yet.
+    /// The first bytes of a character whose last bytes were not written yet.
     begun: Vec<u8>,
 }
 
@@ -48,7 +48,8 @@ impl<W: Write> Write for Harmless<W> {
         for chunk in self.begun.utf8_chunks() {
             text.push_str(&json_escaped(chunk.valid()));
             end += chunk.valid().len();
-            // At the end it may be the beginning of a character. Formats of text have no others.
+            // An invalid end may be an incomplete character, so it is kept. Text formats have no
+            // other invalid bytes.
             if end + chunk.invalid().len() < self.begun.len() {
                 end += chunk.invalid().len();
             }

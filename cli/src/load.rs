@@ -1,8 +1,8 @@
-//! Reading a workload for a command: progress, Ctrl-C, names, and what was wrong with the input.
+//! Reads a workload for a command, with progress, Ctrl-C, folding of names, and a record of what
+//! was wrong with the input.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -13,21 +13,23 @@ use astracer_recording::source::{self, FileSummary};
 use astracer_tuner::names::{Folded, NameFolding};
 use astracer_tuner::tail::Outcomes;
 use astracer_tuner::{Grouping, Stop, Workload};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output;
 use crate::probe;
+use crate::progress::Progress;
 use crate::source::{Names, Reading, Source, limit_hint};
 
-/// The number of examples shown of each kind of problem; `--json` has them too.
+/// How many examples of each kind of problem are shown, also in JSON.
 pub(crate) const EXAMPLES: usize = 3;
-/// The number of skipped files that are named.
+/// How many skipped files are named.
 const SKIPPED_SHOWN: usize = 3;
+/// The longest list of paths that is shown in full, in bytes.
+const PATHS_SHOWN: usize = 120;
 
-/// A recording with what there is to say about its files.
+/// A recording, and what was read for it.
 pub(crate) struct Loaded {
     pub(crate) recording: Recording,
     pub(crate) input: Input,
@@ -65,7 +67,7 @@ struct ProblemCount {
     count: u64,
     loses_data: bool,
     examples: Vec<String>,
-    /// Remedies, for the messages.
+    /// What to do about the problem, for messages.
     #[serde(skip)]
     hints: Vec<&'static str>,
 }
@@ -75,13 +77,13 @@ pub(crate) fn load(args: &Source, stop: Stop<'_>) -> Result<Loaded, Failure> {
     load_keeping(args, Keep::default(), stop)
 }
 
-/// Reads a workload, and keeps this of its spans beside their places, times and names. A signal
-/// ends the process.
+/// Reads a workload with the parts of spans that `keep` asks for, beside their times and names. A
+/// signal ends the process.
 pub(crate) fn load_keeping(args: &Source, keep: Keep, stop: Stop<'_>) -> Result<Loaded, Failure> {
     interrupt::answer_at_once_while_reading(stop, || read(args, keep, stop))
 }
 
-/// Reads another workload where something was found already, which a signal must not lose.
+/// Reads another workload after something was found, so a signal must not end the process.
 pub(crate) fn load_beside(args: &Source, labels: &[String], stop: Stop<'_>) -> Result<Loaded, Failure> {
     read(args, Keep { labels: labels.to_vec(), ..Keep::default() }, stop)
 }
@@ -89,7 +91,7 @@ pub(crate) fn load_beside(args: &Source, labels: &[String], stop: Stop<'_>) -> R
 fn read(args: &Source, keep: Keep, stop: Stop<'_>) -> Result<Loaded, Failure> {
     args.check()?;
     let folding = RefCell::new(NameFolding::new(args.template()));
-    let progress = reading_progress(&args.paths);
+    let progress = Progress::reading(&args.paths);
     let mut intake = Intake::new(keep)
         .examples(EXAMPLES)
         .stop_when(|| stop.is_asked())
@@ -105,9 +107,9 @@ fn read(args: &Source, keep: Keep, stop: Stop<'_>) -> Result<Loaded, Failure> {
             .map_err(|error| Failure::Job(error.to_string()))?;
         files.extend(summary.files.iter().map(File::new));
     }
-    progress.finish_and_clear();
+    progress.finish();
     let recording = intake.finish();
-    // A recording that was stopped while it was read or joined has no traces.
+    // If reading or joining was stopped, the recording has no traces.
     if stop.is_asked() {
         return Err(Failure::Interrupted);
     }
@@ -118,7 +120,7 @@ fn read(args: &Source, keep: Keep, stop: Stop<'_>) -> Result<Loaded, Failure> {
     Ok(Loaded { recording, input })
 }
 
-/// Fails if a recording can't be opened or holds no traces, before other work is done for it.
+/// Fails early, before other work, if a recording cannot be opened or holds no traces.
 pub(crate) fn try_to_read(path: &Path, reading: &Reading, stop: Stop<'_>) -> Result<(), Failure> {
     if is_read_once(path) {
         return Ok(());
@@ -126,33 +128,32 @@ pub(crate) fn try_to_read(path: &Path, reading: &Reading, stop: Stop<'_>) -> Res
     probe::first(path, &reading.options(), stop).map_err(|error| Failure::Job(error.to_string()))
 }
 
-/// Returns true for the standard input and pipes, by whatever name.
+/// True for standard input and pipes under any name, which can be read only once.
 pub(crate) fn is_read_once(path: &Path) -> bool {
     path.as_os_str() == "-" || path.metadata().is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
 }
 
-/// Warnings of attributes that keys and policies are asked to look at, and that the recording does
-/// not have, or a service's policies do not see.
+/// Warnings about attributes in keys and policies that the recording does not have, or that
+/// policies in a service do not see.
 pub(crate) fn absent(key: &Grouping, recording: &Recording, outcomes: Option<&Outcomes>) -> Vec<String> {
     let of_key = key.absent(recording).into_iter().map(|name| {
         let name = output::escaped(&name);
-        format!("no root of the recording has the attribute {name}, nor has its resource: the key is as if without it")
+        format!("no root of this recording has the attribute {name}, nor has its resource: the key is the same without it")
     });
     let of_policies = outcomes.map(Outcomes::absent).unwrap_or_default().into_iter().map(|name| {
         let name = output::escaped(name);
-        format!("no span of the recording has the attribute {name} that a policy asks for; a list is none")
+        format!("policy attribute {name} is on no span in this recording (lists are not supported)")
     });
     let added = outcomes.map(Outcomes::added).unwrap_or_default().into_iter().map(|name| {
         let name = output::escaped(name);
         format!(
-            "the attribute {name} that a policy asks for is one that a service adds at the export: its policies do not \
-             see it, unless its own code gave it"
+            "policy attribute {name} is added at export, so policies in a service do not see it unless its code sets it"
         )
     });
     of_key.chain(of_policies).chain(added).collect()
 }
 
-/// Reduces a recording to what is replayed of it.
+/// Reduces a recording to what replays need.
 pub(crate) fn workload(
     args: &Source,
     recording: &Recording,
@@ -212,7 +213,7 @@ impl Input {
         }
     }
 
-    /// The input of a conversion, and its problems.
+    /// The input of a conversion.
     pub(crate) fn of_conversion(paths: &[PathBuf], files: &[FileSummary], converted: &Converted) -> Self {
         Self::new(
             paths,
@@ -224,7 +225,7 @@ impl Input {
         )
     }
 
-    /// Fails if there are no spans, or if parts could not be used and the user asked for all.
+    /// Fails if there are no spans, or with `strict` if any data was lost.
     pub(crate) fn check(&self, strict: bool, no_spans: bool) -> Result<(), Failure> {
         let example = |problem: &ProblemCount| {
             let example = problem.examples.first().map_or("", |example| example);
@@ -233,10 +234,10 @@ impl Input {
         };
         let losses: Vec<_> = self.problems.iter().filter(|problem| problem.loses_data).map(example).collect();
         if strict && !losses.is_empty() {
-            return Err(Failure::Job(format!("{}\nwithout --strict the rest is used", losses.join("\n"))));
+            return Err(Failure::Job(format!("{}\nwithout --strict, the rest is used", losses.join("\n"))));
         }
         if no_spans {
-            // A stream that was cut at a limit also ends too early.
+            // Prefer a problem that an option solves: input cut at a limit also looks truncated.
             let by_limit = self.problems.iter().find(|problem| !problem.hints.is_empty());
             let first = by_limit.or(self.problems.first());
             let reason =
@@ -251,35 +252,70 @@ impl Input {
         &self.paths
     }
 
-    /// The line above a table: what was read.
+    /// The first line of a report: the recording, its format and its files.
     pub(crate) fn heading(&self) -> String {
         let mut formats: Vec<_> = self.files.iter().map(|file| file.format).collect();
         formats.sort_unstable();
         formats.dedup();
         let files = output::plural(self.files.len() as u64, "file");
-        format!("{}: {files} of {}\n", self.shown(), formats.join(", "))
+        format!("{} ({}, {files})\n", self.shown(), formats.join(", "))
     }
 
-    /// The paths as one line of text.
+    /// The paths as one line of text: all of them if they fit, else the first.
     fn shown(&self) -> String {
-        output::escaped(&self.paths.join(", ")).into_owned()
+        let all = self.paths.join(", ");
+        match self.paths.split_first() {
+            Some((first, rest)) if !rest.is_empty() && all.len() > PATHS_SHOWN => {
+                format!("{} and {} more", output::escaped(first), rest.len())
+            }
+            _ => output::escaped(&all).into_owned(),
+        }
     }
 
-    /// The lines below a table: what was folded, skipped and wrong.
+    /// The path as the argument of another command; a placeholder if it is long or there are
+    /// several.
+    pub(crate) fn arguments(&self) -> String {
+        match &self.paths[..] {
+            [path] if path.len() <= PATHS_SHOWN && !path.contains(char::is_whitespace) => {
+                output::escaped(path).into_owned()
+            }
+            _ => "WORKLOAD".to_owned(),
+        }
+    }
+
+    /// One line for each kind of problem, without the examples that `inspect` shows.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let problems = self.problems.iter().filter(|problem| problem.loses_data).map(|problem| {
+            let hints: String = problem.hints.iter().map(|hint| format!("; {hint}")).collect();
+            let count = output::count(problem.count);
+            format!(
+                "{count} parts of the input were left out ({}); inspect lists them{hints}",
+                problem.describe
+            )
+        });
+        problems.collect()
+    }
+
+    /// Lines at the end of a report: folded names, skipped files, and problems with examples.
     pub(crate) fn footing(&self) -> String {
+        let more = |text: &mut String, all: u64, shown: usize| {
+            if all > shown as u64 {
+                let _ = writeln!(text, "  ... and {} more", output::count(all - shown as u64));
+            }
+        };
         let mut text = String::new();
         if let Some(folded) = self.folded_names.as_ref().filter(|folded| folded.raw_names > 0) {
             let _ = writeln!(
                 text,
-                "names: {} with ids folded to {} ({} of them to {}); --names raw keeps them",
-                output::count(folded.raw_names),
+                "ids: {} folded into {}, {} of them into {}; --names raw keeps them apart",
+                output::plural(folded.raw_names, "name"),
                 output::count(folded.names),
                 output::count(folded.largest_raw_names),
                 output::brief(folded.largest.as_deref().unwrap_or_default()),
             );
         }
         if self.skipped_count > 0 {
-            let _ = writeln!(text, "skipped, no traces: {}", output::plural(self.skipped_count, "file"));
+            let _ = writeln!(text, "skipped: {} without traces", output::plural(self.skipped_count, "file"));
             for skipped in self.skipped.iter().take(SKIPPED_SHOWN) {
                 let _ = writeln!(
                     text,
@@ -288,13 +324,7 @@ impl Input {
                     output::escaped(&skipped.reason)
                 );
             }
-            if self.skipped_count > SKIPPED_SHOWN as u64 {
-                let _ = writeln!(
-                    text,
-                    "  ... and {} more",
-                    output::count(self.skipped_count - SKIPPED_SHOWN as u64)
-                );
-            }
+            more(&mut text, self.skipped_count, SKIPPED_SHOWN.min(self.skipped.len()));
         }
         for problem in &self.problems {
             let _ = writeln!(text, "problem: {}: {}", problem.describe, output::count(problem.count));
@@ -304,13 +334,7 @@ impl Input {
             for example in &problem.examples {
                 let _ = writeln!(text, "  {}", output::escaped(example));
             }
-            if problem.count > problem.examples.len() as u64 {
-                let _ = writeln!(
-                    text,
-                    "  ... and {} more",
-                    output::count(problem.count - problem.examples.len() as u64)
-                );
-            }
+            more(&mut text, problem.count, problem.examples.len());
         }
         text
     }
@@ -322,43 +346,7 @@ pub(crate) fn trace_id(id: TraceId) -> String {
     u64::try_from(id.0).map_or_else(|_| id.to_string(), |id| format!("{id:016x}"))
 }
 
-/// Nanoseconds since the epoch as a date and a time of day.
+/// Nanoseconds since the epoch as date and time of day.
 pub(crate) fn utc(unix_ns: u64) -> String {
     humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_nanos(unix_ns)).to_string()
-}
-
-/// A bar over the bytes to read; hidden when standard error is no terminal.
-pub(crate) fn reading_progress(paths: &[PathBuf]) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let sizes: Option<Vec<u64>> = paths.iter().map(|path| source::stored_size(path)).collect();
-    let (bar, template) = match sizes {
-        Some(sizes) => (ProgressBar::new(sizes.iter().sum()), "reading {bar:30} {bytes}/{total_bytes} {eta}"),
-        None => (ProgressBar::new_spinner(), "reading {spinner} {bytes}"),
-    };
-    styled(bar, template)
-}
-
-/// A message that changes; hidden when standard error is no terminal.
-pub(crate) fn spinner() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    styled(ProgressBar::new_spinner(), "{spinner} {msg}")
-}
-
-/// A bar over steps of some work; hidden when standard error is no terminal.
-pub(crate) fn progress(what: &'static str, steps: u64) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    styled(ProgressBar::new(steps).with_message(what), "{msg} {bar:30} {pos}/{len} {eta}")
-}
-
-fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
-    match ProgressStyle::with_template(template) {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
 }

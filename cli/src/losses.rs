@@ -1,9 +1,9 @@
-//! Losses of a conversion, for the commands' JSON output.
+//! What a conversion lost, for JSON output.
 
 use astracer_formats::losses::Losses;
 use serde::Serialize;
 
-/// One kind of loss, and the number of spans that it happened to.
+/// One kind of loss, and how many spans it affected.
 #[derive(Serialize)]
 pub(crate) struct LossCount {
     kind: &'static str,

@@ -1,6 +1,6 @@
-//! The `astracer` command line tool: parses arguments, calls a crate, prints.
+//! The `astracer` command line tool: parses arguments, calls the other crates, and prints.
 //!
-//! Results go to standard output, everything else (progress, notes, errors) to standard error.
+//! Results go to standard output; progress, notes and errors go to standard error.
 
 use std::process::ExitCode;
 
@@ -14,6 +14,7 @@ mod handles;
 mod identity;
 mod interrupt;
 mod json_text;
+mod layout;
 mod load;
 mod losses;
 mod output;
@@ -21,6 +22,7 @@ mod outputs;
 mod packed;
 mod partial;
 mod probe;
+mod progress;
 mod source;
 mod stdout;
 #[cfg(test)]
@@ -41,9 +43,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints clap's message: help to standard output, errors to standard error. An error quotes its
-/// arguments, which may be names of files that others gave; if they could act on a terminal or fake
-/// a line, the message has no colours and they are escaped.
+/// Prints clap's message: help to standard output, errors to standard error.
+///
+/// An error quotes its arguments, which may be file names that somebody else chose. If they could
+/// control the terminal or fake a line, they are escaped and the message has no colours.
 fn refused(error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         let printed = stdout::open().and_then(|_| error.print());
@@ -55,17 +58,17 @@ fn refused(error: &clap::Error) -> ExitCode {
     let args: Vec<String> = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let is_plain = |text: &String| output::is_safe(text) && !text.contains('\n');
     if args.iter().all(is_plain) {
-        // A closed pipe is no reason for another message.
+        // A closed pipe needs no second message.
         let _ = error.print();
     } else {
-        // With them escaped, the same is wrong with the arguments, and each stays within its line.
+        // Parsing the escaped arguments gives the same error, with each argument on one line.
         let again = command::Args::try_parse_from(args.iter().map(|arg| output::escaped(arg).into_owned()));
         output::note(&again.err().as_ref().unwrap_or(error).render().to_string());
     }
     ExitCode::from(2)
 }
 
-/// Says why a command failed.
+/// Prints why a command failed.
 fn ended(failure: &failure::Failure) -> ExitCode {
     if matches!(failure, failure::Failure::Interrupted) {
         interrupt::report();

@@ -1,11 +1,13 @@
 //! Files that a command writes: checked before the work, complete when they appear.
 //!
-//! A command names all its outputs before it reads anything. An output that is one of the inputs,
-//! another output or the standard output is wrong usage, and one that can't be written fails at
-//! once, not after minutes of work. The content goes to a temporary file beside the target, which
-//! takes the target's name when it is complete: whatever happens before, an older file of this name
-//! stays as it was. Devices and pipes are written directly. A name that ends with `.gz` or `.zst`
-//! asks for that compression; names of other compressions and of archives are refused.
+//! A command names all its outputs before it reads anything. It is wrong usage if an output is also
+//! an input, another output or standard output. An output that cannot be written fails at once, not
+//! after minutes of work.
+//!
+//! The content goes to a temporary file beside the target and is renamed when it is complete, so an
+//! existing file stays intact until then. Devices and pipes are written directly. A name that ends
+//! in `.gz` or `.zst` asks for that compression; names of other compressions and archives are
+//! refused.
 
 use std::fs::{self, Metadata, OpenOptions};
 use std::io::{self, Write};
@@ -21,14 +23,14 @@ use crate::packed::{self, Packed, Packing};
 use crate::partial::Partial;
 use crate::stdout;
 
-/// The inputs of a command and its outputs so far.
+/// The inputs of a command, and its outputs so far.
 pub(crate) struct Outputs {
     inputs: Vec<PathBuf>,
-    /// Option, true path and identity of each output.
+    /// Option, resolved path and identity of each output.
     taken: Vec<(&'static str, PathBuf, Option<Identity>)>,
 }
 
-/// An output that can be written as far as can be told beforehand.
+/// An output that passed all checks that are possible before writing.
 #[derive(Debug)]
 pub(crate) struct Output {
     /// The option or argument that names it, for messages.
@@ -43,7 +45,7 @@ enum OutputKind {
     StandardOutput,
     /// A device or a pipe.
     Special,
-    /// A file that is there or not, behind all symbolic links.
+    /// The file behind all symbolic links, which may not exist yet.
     File(PathBuf),
 }
 
@@ -57,18 +59,17 @@ impl Outputs {
     ///
     /// # Errors
     ///
-    /// Wrong usage if it is an input, another output or `-`; a failed job if it can't be written.
+    /// Wrong usage if it is an input, another output or `-`; a failed job if it cannot be written.
     pub(crate) fn file(&mut self, option: &'static str, path: &Path) -> Result<Output, Failure> {
         if is_standard(path) {
             return Err(Failure::Usage(format!(
-                "{option} takes a file, not '-'; write ./- for a file of that name, /dev/stdout for the standard \
-                 output"
+                "{option} needs a file, not '-'; use ./- for a file of that name, /dev/stdout for standard output"
             )));
         }
         self.check(option, path)
     }
 
-    /// An output that other commands or services read as it is, so that it has no compression.
+    /// An uncompressed output, for files that other commands or services read as they are.
     ///
     /// # Errors
     ///
@@ -76,15 +77,16 @@ impl Outputs {
     pub(crate) fn plain_file(&mut self, option: &'static str, path: &Path) -> Result<Output, Failure> {
         if Packing::of(path).is_some() {
             return Err(Failure::Usage(format!(
-                "{option} {}: this file is read again as it is, without decompression; choose a name without .gz or .zst",
+                "{option} {}: this file cannot be compressed, because it is read back as it is; choose a name without .gz \
+                 or .zst",
                 shown(path)
             )));
         }
         self.file(option, path)
     }
 
-    /// An output that may be the standard output, and that will be a recording: it must not lie in
-    /// a folder that is read, where the next call would read it too.
+    /// An output that will be a recording, possibly standard output. It must not be inside an input
+    /// folder, where the next run would read it.
     ///
     /// # Errors
     ///
@@ -94,7 +96,8 @@ impl Outputs {
             let here = standard_output();
             if here.is_some() && self.inputs.iter().any(|input| input_identity(input) == here) {
                 return Err(Failure::Usage(
-                    "the standard output is the file that is read, which would grow without end".to_owned(),
+                    "standard output is the input file, which would grow forever; choose another file"
+                        .to_owned(),
                 ));
             }
             return Ok(Output { option, given: path.to_owned(), kind: OutputKind::StandardOutput });
@@ -106,8 +109,8 @@ impl Outputs {
                 || entries(input).any(|entry| leads_to(&entry, target));
             if is_read {
                 return Err(Failure::Usage(format!(
-                    "{option} {} lies in the folder {} that is read: the next call would count its spans twice; \
-                     choose a file outside",
+                    "{option} {} is inside the input folder {}: the next run would count its spans twice; choose a file \
+                     outside",
                     shown(path),
                     shown(input)
                 )));
@@ -121,38 +124,41 @@ impl Outputs {
         let unwritable = |error: &io::Error| output(OutputKind::Special).failure(error);
         let (target, metadata) = resolve(path).map_err(|error| unwritable(&error))?;
         let is_special = metadata.as_ref().is_some_and(is_special);
-        // Of a device there is nothing to lose, and any number of outputs may go there.
+        // Several outputs may go to one device, where nothing is overwritten.
         if is_special && !metadata.as_ref().is_some_and(is_pipe) {
             return Ok(output(OutputKind::Special));
         }
         if !is_special && packed::promises_more(path) {
             return Err(Failure::Usage(format!(
-                "{option} {}: of compressions and archives only .gz and .zst are written; choose a name with one of \
-                 these, or without",
+                "{option} {}: only .gz and .zst can be written; choose a name with one of these, or without compression",
                 shown(path)
             )));
         }
         let identity = metadata.as_ref().and_then(|metadata| identity(metadata, &target));
         let clash = |other: &str| {
-            let why = if is_special { "and a pipe holds one of them" } else { "which would be lost" };
+            let why = if is_special {
+                "and a pipe can hold only one of them"
+            } else {
+                "which would be overwritten"
+            };
             Err(Failure::Usage(format!("{option} {} is {other}, {why}; choose another file", shown(path))))
         };
         if let Some(identity) = &identity {
             if let Some(input) = self.inputs.iter().find(|input| holds(input, identity)) {
-                return clash(&format!("read as {}", shown(input)));
+                return clash(&format!("the input {}", shown(input)));
             }
             if standard_output().as_ref() == Some(identity) {
-                return clash("the standard output too");
+                return clash("also standard output");
             }
             if standard_error().as_ref() == Some(identity) {
-                return clash("the standard error too");
+                return clash("also standard error");
             }
         }
         let same = |(_, other, its): &&(&str, PathBuf, Option<Identity>)| {
             *other == target || (its.is_some() && *its == identity)
         };
         if let Some((other, ..)) = self.taken.iter().find(same) {
-            return clash(&format!("the file of {other} too"));
+            return clash(&format!("also the file of {other}"));
         }
         let kind = if is_special {
             OutputKind::Special
@@ -191,7 +197,7 @@ impl Output {
         open.complete()
     }
 
-    /// Begins to write. What is not [completed](Open::complete) leaves no trace.
+    /// Begins to write. Without [`complete`](Open::complete) nothing is left behind.
     pub(crate) fn open(&self) -> Result<Open<'_>, Failure> {
         let temporary = match &self.kind {
             OutputKind::File(target) => Some(Partial::beside(target).map_err(|error| self.failure(&error))?),
@@ -214,7 +220,7 @@ impl Output {
             return Failure::output(error);
         }
         Failure::Job(format!(
-            "can't write {}: {error}; choose another file for {}",
+            "cannot write {}: {error}; choose another file for {}",
             shown(&self.given),
             self.option
         ))
@@ -224,14 +230,14 @@ impl Output {
 /// An output that is being written.
 pub(crate) struct Open<'o> {
     output: &'o Output,
-    /// Removes itself unless it gets the target's name. None for what is no ordinary file.
+    /// Removes itself unless it is renamed; `None` for devices, pipes and standard output.
     temporary: Option<Partial>,
-    /// The way into the temporary file, if that is compressed.
+    /// The compressor in front of the temporary file, if any.
     packed: Option<Packed>,
 }
 
 impl Open<'_> {
-    /// Where to write.
+    /// A writer of the content.
     pub(crate) fn writer(&self) -> Result<Box<dyn Write>, Failure> {
         if let Some(packed) = &self.packed {
             return Ok(Box::new(packed.clone()));
@@ -247,21 +253,21 @@ impl Open<'_> {
         opened.map(|file| Box::new(file) as Box<dyn Write>).map_err(|error| self.output.failure(&error))
     }
 
-    /// Gives the file its name. The writers must have been flushed.
+    /// Renames the file to its target. The writers must have been flushed.
     pub(crate) fn complete(self) -> Result<(), Failure> {
         let (Some(temporary), OutputKind::File(target)) = (self.temporary, &self.output.kind) else {
             return Ok(());
         };
         let complete = || {
             if let Ok(before) = fs::metadata(target) {
-                // As if the old file had been written: its readers may still read it. Not all file
-                // systems have that.
+                // Keep the permissions of the replaced file, as if it had been overwritten. Some
+                // file systems have no permissions.
                 let _ = temporary.file().set_permissions(before.permissions());
             }
             if let Some(packed) = &self.packed {
                 packed.finish()?;
             }
-            // Some file systems tell only here that they are full.
+            // Some file systems report only here that they are full.
             temporary.file().sync_all()?;
             temporary.persist(target)
         };
@@ -269,7 +275,7 @@ impl Open<'_> {
     }
 }
 
-/// Follows symbolic links to the file to be written, which need not be there; its folder must.
+/// Follows symbolic links to the file to be written, which may not exist yet. Its folder must.
 fn resolve(path: &Path) -> io::Result<(PathBuf, Option<Metadata>)> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => Err(io::Error::other("it is a folder")),
@@ -277,7 +283,7 @@ fn resolve(path: &Path) -> io::Result<(PathBuf, Option<Metadata>)> {
         Ok(metadata) if is_special(&metadata) => Ok((path.to_owned(), Some(metadata))),
         Ok(metadata) => Ok((fs::canonicalize(path)?, Some(metadata))),
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        Err(_) if path.is_symlink() => Err(io::Error::other("it is a symbolic link to nothing")),
+        Err(_) if path.is_symlink() => Err(io::Error::other("it is a dangling symbolic link")),
         Err(_) if path.as_os_str().as_encoded_bytes().ends_with(b"/") => {
             Err(io::Error::other("it names a folder"))
         }
@@ -305,16 +311,16 @@ fn is_pipe(_metadata: &Metadata) -> bool {
     false
 }
 
-/// Fails if the file can't be replaced or made.
+/// Fails if the file cannot be created or replaced.
 fn writable(target: &Path, metadata: Option<&Metadata>) -> io::Result<()> {
     if metadata.is_some() {
-        // A file that is protected from writing is not replaced either.
+        // A write-protected file must not be replaced either.
         OpenOptions::new().append(true).open(target)?;
     }
     Partial::beside(target)?.close()
 }
 
-/// Returns true for a link to this file, which need not be there yet, or to a folder around it.
+/// True for a link to this file, which may not exist yet, or to a folder that contains it.
 fn leads_to(link: &Path, target: &Path) -> bool {
     if !link.is_symlink() {
         return false;
@@ -325,7 +331,7 @@ fn leads_to(link: &Path, target: &Path) -> bool {
     resolve_link(link).is_some_and(|end| end == target)
 }
 
-/// The end of a link to nothing, in a folder that is there.
+/// Where a dangling link points, if the folder there exists.
 fn resolve_link(link: &Path) -> Option<PathBuf> {
     let end = link.parent()?.join(fs::read_link(link).ok()?);
     Some(fs::canonicalize(end.parent()?).ok()?.join(end.file_name()?))

@@ -1,4 +1,4 @@
-//! Compression of outputs, by the suffix of their names.
+//! Compresses outputs whose names end in `.gz` or `.zst`.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -16,7 +16,7 @@ pub(crate) enum Packing {
 }
 
 impl Packing {
-    /// By the suffix `.gz` or `.zst`.
+    /// Chosen by the suffix `.gz` or `.zst`.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let suffix = path.extension()?;
         let packings = [("gz", Self::Gzip), ("zst", Self::Zstd)];
@@ -24,18 +24,18 @@ impl Packing {
     }
 }
 
-/// Suffixes of archives and compressions that are read at most.
+/// Suffixes of archives and compressions that cannot be written; some of them can be read.
 const NOT_WRITTEN: [&str; 13] =
     ["xz", "txz", "lzma", "bz2", "tbz2", "zstd", "tzst", "lz4", "br", "zip", "7z", "tar", "tgz"];
 
-/// Returns true for a name that promises a compression or an archive that is not written: whoever
+/// True if the name promises a compression or archive that cannot be written, so that whoever
 /// trusts the name could not unpack the file.
 pub(crate) fn promises_more(path: &Path) -> bool {
     path.extension().is_some_and(|suffix| NOT_WRITTEN.iter().any(|name| suffix.eq_ignore_ascii_case(name)))
 }
 
-/// A compressed file. Its writers share it, because their end is not the end of the file: that may
-/// fail, and be told.
+/// A compressed file, shared by its writers. Only [`finish`](Self::finish) ends the stream, because
+/// that may fail and a dropped writer could not report it.
 #[derive(Clone)]
 pub(crate) struct Packed(Rc<RefCell<Option<Encoder>>>);
 
@@ -68,12 +68,11 @@ impl Write for Packed {
         match &mut *self.0.borrow_mut() {
             Some(Encoder::Gzip(encoder)) => encoder.write(bytes),
             Some(Encoder::Zstd(encoder)) => encoder.write(bytes),
-            None => Err(io::Error::other("the file is complete")),
+            None => Err(io::Error::other("the file is already complete")),
         }
     }
 
-    /// Keeps what waits to be compressed with what follows: to cut the stream at each flush would
-    /// make it larger.
+    /// Does nothing: ending a compressed block at each flush would make the file larger.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

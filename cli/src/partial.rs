@@ -1,9 +1,9 @@
-//! Outputs that are not complete: hidden files beside their targets.
+//! Incomplete outputs: hidden files beside their targets.
 //!
-//! Such a file disappears unless it gets its target's name. Destructors see to that, but the second
-//! Ctrl-C ends the process without them; so the paths of all of them are known here, and
-//! [`remove_all`] removes what they name. Only a process that is killed, or a machine that stops,
-//! leaves a `.astracer-*.partial`, which may be deleted.
+//! Such a file is removed unless it is renamed to its target. Destructors do this, but a second
+//! Ctrl-C ends the process without running them, so the paths of all incomplete files are kept here
+//! for [`remove_all`]. Only a killed process or a crashed machine leaves a `.astracer-*.partial`,
+//! which may be deleted.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -15,24 +15,25 @@ use tempfile::NamedTempFile;
 
 static PATHS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-/// A panic while the lock is held leaves a set that is still right, or names a file that is gone.
+/// The set stays valid if a thread panics while it holds the lock: at worst it names a file that is
+/// gone.
 fn paths() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     PATHS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A file without its name yet. Dropping it removes it.
+/// A file that has not been renamed to its target yet. Dropping it removes it.
 pub(crate) struct Partial {
     file: NamedTempFile,
-    /// Dropped after the file.
+    /// Dropped after the file, so that the file is never unknown while it exists.
     _known: Known,
 }
 
-/// A path in the set.
+/// A path that [`remove_all`] removes.
 #[derive(Debug)]
 pub(crate) struct Known(PathBuf);
 
 impl Known {
-    /// A file of ours that is there.
+    /// Registers an existing file of ours.
     pub(crate) fn new(path: PathBuf) -> Self {
         paths().insert(path.clone());
         Self(path)
@@ -50,19 +51,19 @@ impl Drop for Known {
 }
 
 impl Partial {
-    /// A hidden file in the target's folder, so that it can be renamed and that no reader takes it
-    /// for a recording.
+    /// Creates a hidden file in the target's folder, where it can be renamed and no reader mistakes
+    /// it for a recording.
     pub(crate) fn beside(target: &Path) -> io::Result<Self> {
         let mut builder = tempfile::Builder::new();
         builder.prefix(".astracer-").suffix(".partial");
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt as _;
-            // As for any other new file, which the umask restricts; without it nobody else could
-            // read the file.
+            // The usual mode of a new file, restricted by the umask; the default would let nobody
+            // else read it.
             builder.permissions(fs::Permissions::from_mode(0o666));
         }
-        // Under the lock: no file is there that the set does not know.
+        // The lock is held until the path is registered, so that no file exists unregistered.
         let mut paths = paths();
         let file = builder.tempfile_in(target.parent().unwrap_or_else(|| Path::new(".")))?;
         let path = file.path().to_owned();
@@ -75,8 +76,8 @@ impl Partial {
         self.file.as_file()
     }
 
-    /// Gives the file its name, in place of an older one. What fails leaves neither a trace nor the
-    /// older file changed.
+    /// Renames the file to its target, replacing an older one. On failure the file is removed and
+    /// the older one is unchanged.
     pub(crate) fn persist(self, target: &Path) -> io::Result<()> {
         self.file.persist(target).map(drop).map_err(|error| error.error)
     }
@@ -87,11 +88,12 @@ impl Partial {
     }
 }
 
-/// Removes all partial files, and keeps others from being made: the process is about to end.
+/// Removes all incomplete files and blocks the creation of others, because the process is about to
+/// end.
 pub(crate) fn remove_all() {
     let paths = paths();
     for path in paths.iter() {
-        // One that has just been dropped is gone; for others nothing more can be done.
+        // The file may just have been dropped, and other errors cannot be handled here.
         let _ = fs::remove_file(path);
     }
     std::mem::forget(paths);

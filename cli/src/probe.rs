@@ -1,4 +1,4 @@
-//! A recording looked at to its first span or problem.
+//! Reads a recording up to its first span or problem.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use astracer_model::{Problem, Sink, Span};
 use astracer_recording::source;
 use astracer_tuner::Stop;
 
-/// Returns true if a file is read as a recording when its folder is.
+/// True if this file would be read as a recording when its folder is read.
 pub(crate) fn is_recording(path: &Path) -> bool {
     first(path, &source::Options::default(), Stop::never()).is_ok()
 }

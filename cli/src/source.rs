@@ -1,4 +1,4 @@
-//! Arguments that commands share: which recording to read, and how.
+//! Arguments that commands share: which recordings to read, and how.
 
 use std::path::PathBuf;
 
@@ -15,76 +15,70 @@ use crate::values::size;
 /// Which recording, and how to read it.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Source {
-    /// Files, folders or archives (tar, gz, xz, zst) of recorded traces; - reads standard input.
+    /// Recordings to read: files, folders or archives (tar, gz, xz, zst); - reads standard input.
     #[arg(required = true, value_name = "WORKLOAD")]
     pub(crate) paths: Vec<PathBuf>,
 
     #[command(flatten)]
     pub(crate) reading: Reading,
 
-    /// Fold ids in names (`read(1073742055)` becomes `read(*)`), or leave names raw.
+    /// Fold ids in names (`read(1073742055)` becomes `read(*)`), or keep the names raw.
     #[arg(long, value_enum, default_value_t = Names::Template, help_heading = "Reading")]
     pub(crate) names: Names,
 
-    /// The ids to fold: digits=N (runs of N or more digits), hex=N (hexadecimal runs that hold a
-    /// digit), uuid [default: digits=3,hex=8,uuid].
+    /// Which ids to fold: digits=N (N or more digits), hex=N (N or more hexadecimal digits, one of
+    /// them 0 to 9), uuid [default: digits=3,hex=8,uuid].
     #[arg(long, value_name = "RULES", help_heading = "Reading")]
     pub(crate) fold: Option<Template>,
 }
 
 impl Source {
-    /// The template that names and values in keys are folded by.
+    /// The template for folding names, and values in keys.
     pub(crate) fn template(&self) -> Template {
         if self.names == Names::Template { self.fold.unwrap_or_default() } else { Template::RAW }
     }
 
-    /// Refuses what can't be read, or not as it is asked for.
+    /// Refuses inputs that cannot be read, and options that have no effect.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         if self.names == Names::Raw && self.fold.is_some() {
-            return Err(Failure::Usage(
-                "--fold: with --names raw nothing is folded; leave one of them out".into(),
-            ));
+            return Err(Failure::Usage("--fold has no effect with --names raw; omit one of them".into()));
         }
         check_inputs(&self.paths)
     }
 }
 
-/// Refuses to read the standard input twice, for the second time it is empty, and to print into
-/// what is read.
+/// Refuses to read standard input twice, and to print into a file that is being read.
 pub(crate) fn check_inputs<'p>(paths: impl IntoIterator<Item = &'p PathBuf> + Clone) -> Result<(), Failure> {
     if paths.clone().into_iter().filter(|path| path.as_os_str() == "-").count() > 1 {
-        return Err(Failure::Usage(
-            "the standard input can be read only once; write it to a file first".into(),
-        ));
+        return Err(Failure::Usage("standard input can be read only once; write it to a file first".into()));
     }
     printed_apart(paths)
 }
 
-/// Arguments about reading, for every command that reads recordings.
+/// How to read recordings, for every command that reads any.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Reading {
-    /// The format of the files, instead of finding it from their content: otlp-json, otlp-proto,
-    /// jaeger-json, zipkin-json, htrace, nezha-csv, xtrace-json.
+    /// Format of the files: otlp-json, otlp-proto, jaeger-json, zipkin-json, htrace, nezha-csv or
+    /// xtrace-json [default: detected from the content].
     #[arg(long, value_name = "FORMAT", help_heading = "Reading")]
     pub(crate) format: Option<Format>,
 
-    /// Fail if any part of the input can't be used, instead of going on with the rest.
+    /// Fail if any part of the input is unusable, instead of skipping that part.
     #[arg(long, help_heading = "Reading")]
     pub(crate) strict: bool,
 
-    /// Stop reading when the input has expanded to this size (a bomb in an archive): bytes, or with
-    /// KB, MB, GB.
+    /// Stop reading after this many decompressed bytes, as protection against archive bombs: bytes,
+    /// or with KB, MB, GB.
     #[arg(long, value_name = "SIZE", default_value = "64GB", value_parser = size, help_heading = "Reading")]
     pub(crate) expanded_max: u64,
 
-    /// Pass over single records (a span, the spans of one resource, a trace) above this size, which
-    /// are held in memory; spans before the limit are kept where the format allows: bytes, or with
-    /// KB, MB, GB.
+    /// Skip single records above this size, because a record must fit in memory (a span, the spans
+    /// of one resource, or a trace): bytes, or with KB, MB, GB.
     #[arg(long, value_name = "SIZE", default_value = "256MB", value_parser = size, help_heading = "Reading")]
     pub(crate) record_max: u64,
 }
 
-/// Names the option that raises a limit. Other limits, such as that of nesting, have none.
+/// The option that raises a limit. Other limits, such as the nesting depth, have none.
 pub(crate) fn limit_hint(limit: Limit) -> Option<&'static str> {
     match limit {
         Limit::ExpandedBytes => Some("raise the limit with --expanded-max"),
@@ -94,7 +88,7 @@ pub(crate) fn limit_hint(limit: Limit) -> Option<&'static str> {
 }
 
 impl Reading {
-    /// The same for the reader of recordings.
+    /// As the options of the reader.
     pub(crate) fn options(&self) -> Options {
         let record_bytes_max = usize::try_from(self.record_max).unwrap_or(usize::MAX);
         let limits = Limits {
@@ -108,8 +102,8 @@ impl Reading {
 /// The values of `--names`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Names {
-    /// Ids are folded.
+    /// Fold ids.
     Template,
-    /// As recorded.
+    /// Keep names as recorded.
     Raw,
 }

@@ -1,7 +1,7 @@
-//! Every command ends soon after it is asked to, wherever it is, and leaves nothing half done.
+//! Every command ends soon after it is asked to stop, in any phase, and leaves nothing half done.
 //!
-//! The wish to stop is a function here, which counts how often each thread asks and how much it
-//! worked since it asked the last time. Work is measured in processor time, so that other processes
+//! The stop request is a function that counts how often each thread checks it, and how much the
+//! thread worked since its last check. Work is measured in processor time, so that other processes
 //! do not matter.
 
 use std::cell::Cell;
@@ -20,33 +20,32 @@ use clap::Parser as _;
 use crate::command::Args;
 use crate::failure::Failure;
 
-/// The longest work between two questions. Tests are built without optimisation, so a release does
-/// several times more in this time.
+/// The longest work between two checks. Tests are not optimised; a release does several times more
+/// in this time.
 const BETWEEN_MAX: Duration = Duration::from_millis(50);
 /// Questions at which each command is stopped, spread evenly.
 fn stops() -> u64 {
     size(3, 6)
 }
 
-/// A recording, and room for what is written.
+/// A recording, and a folder for outputs.
 struct Folder(tempfile::TempDir);
 
 impl Folder {
-    /// Traces of four spans below a root and next to each other, with as many root names as
-    /// `roots`.
+    /// Traces of four spans with up to `roots` different root names.
     fn new(traces: u64, roots: u64) -> Self {
         let folder = Self(tempfile::tempdir().expect("a temporary folder"));
         for (name, offset) in [("w.jsonl", 0), ("other.jsonl", 3)] {
             let mut text = String::new();
             for trace in 1..=traces {
-                // As many calls of a root as fall to it by a power of its number.
+                // The frequency of a root follows a power law.
                 let share = (trace * 7919 % traces) as f64 / traces as f64;
                 let (root, at) = ((share.powi(3) * roots as f64) as u64, 1_000 + 3 * trace + offset);
                 let id = |span: u64| format!("{trace:016x}{:016x}", 4 * trace + span);
                 for span in 0..4 {
                     let end = at + 2 + (trace * 31 + span * 17) % 200;
                     let parents = if span == 0 { String::new() } else { format!("\"{}\"", id(span / 3)) };
-                    // Letters, since digits would be folded.
+                    // Names of letters, because digits would be folded.
                     let name: String = match span {
                         0 => format!("GET /{}", letters(root)),
                         _ => format!("call {}", letters((root + span) % 9)),
@@ -63,8 +62,8 @@ impl Folder {
         folder
     }
 
-    /// Two recordings of one trace each, with this many spans: a bush, with a branch that is long
-    /// and a family that is large.
+    /// Two recordings of one trace each with this many spans, which has one very deep branch and
+    /// one very wide family.
     fn huge(spans: u64) -> Self {
         let folder = Self(tempfile::tempdir().expect("a temporary folder"));
         for (name, offset) in [("w.jsonl", 0), ("other.jsonl", 3)] {
@@ -95,7 +94,7 @@ impl Folder {
         self.0.path().join(name)
     }
 
-    /// Runs a command whose file names, those after an `@`, are of this folder.
+    /// Runs a command line in which `@name` means a file in this folder.
     fn run(&self, line: &str, stop: Stop<'_>) -> Result<(), Failure> {
         let place = |arg: &str| match arg.strip_prefix('@') {
             Some(name) => self.join(name).to_str().expect("UTF-8").to_owned(),
@@ -125,10 +124,10 @@ fn letters(mut number: u64) -> String {
     }
 }
 
-/// Commands that read recordings, with the files that they write. Nothing in them has a blank.
+/// Command lines without quoting, and the files that they write.
 type Commands = &'static [(&'static str, &'static [&'static str])];
 
-/// Commands that are measured, on a recording of many names.
+/// Commands whose work is measured, on a recording with many names.
 const MEASURED: Commands = &[
     ("inspect @w.jsonl --top 3", &[]),
     ("evaluate @w.jsonl --sampler bump:lambda=3,min=0.01 --seeds 1 --kept @ids", &["ids"]),
@@ -154,8 +153,8 @@ const MEASURED: Commands = &[
     ("send @w.jsonl --to otlp://127.0.0.1:1 --shift-to-now --resume @note", &[]),
 ];
 
-/// Longer commands, which are stopped in each of their phases, on a small recording. The tuner's
-/// own tests stop the search over single keys.
+/// Longer commands, which are stopped in each phase on a small recording. The tuner's own tests
+/// stop the search over single keys.
 const LONG: Commands = &[
     ("evaluate @w.jsonl --sampler ratio:0.1 --seeds 1 --baselines dynsampler-ema xray", &[]),
     ("tune @w.jsonl --size-max 60% --starts 2 --iterations 8 --per-key never --out @out.toml", &["out.toml"]),
@@ -172,7 +171,7 @@ fn worked() -> Duration {
     Duration::from_nanos(text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0))
 }
 
-/// The command is ended by a signal from here on, without a question.
+/// From here on a signal ends the process, so no more checks are needed.
 pub(crate) fn answers_at_once() {
     AT_ONCE_SINCE.set(Some(worked()));
 }
@@ -182,13 +181,13 @@ thread_local! {
     static ASKED_AT: Cell<Option<Duration>> = const { Cell::new(None) };
 }
 
-/// Counts questions, and the longest work between two of one thread.
+/// Counts checks, and the longest work of a thread between two of them.
 #[derive(Default)]
 struct Questions {
     count: AtomicU64,
-    /// The longest work in ns, and the number of the question behind it.
+    /// The longest work in ns, and the number of the check that followed it.
     longest: Mutex<(u64, u64)>,
-    /// 0 for never.
+    /// The number of the check that stops the command; 0 for never.
     stop_at: u64,
 }
 
@@ -209,8 +208,8 @@ impl Questions {
     }
 }
 
-/// Runs a command; returns how it ended and the questions it asked. Threads of the pool are asked
-/// for their times first, so that work of an earlier command does not count.
+/// Runs a command; returns how it ended and its checks. The pool's threads are reset first, so that
+/// work of an earlier command does not count.
 fn counted(folder: &Folder, line: &str, stop_at: u64) -> (Result<(), Failure>, Questions) {
     let questions = Questions { stop_at, ..Questions::default() };
     rayon::broadcast(|_| ASKED_AT.set(None));
@@ -225,17 +224,17 @@ fn counted(folder: &Folder, line: &str, stop_at: u64) -> (Result<(), Failure>, Q
 fn every_command_asks_at_least_every_50_ms_of_work() {
     let folders = [Folder::new(size(2_000, 5_000), size(800, 2_000)), Folder::huge(size(12_000, 40_000))];
     let mut wrong = String::new();
-    // One after the other: the pool's threads are shared.
+    // One after the other, because the pool's threads are shared.
     for (folder, (line, _)) in
         folders.iter().flat_map(|folder| MEASURED.iter().map(move |command| (folder, command)))
     {
         let (result, questions) = counted(folder, line, 0);
-        // Nothing listens where spans are sent, and one trace is kept or not.
+        // Nothing listens where `send` sends, and a recording of one trace has no feasible tuning.
         let may_fail = line.starts_with("send") || line.starts_with("tune");
         assert!(result.is_ok() || may_fail, "{line}: {result:?}");
         let count = questions.count.load(Ordering::Relaxed);
         assert!(count >= 5, "{line} asked {count} times only");
-        // The end is work too: what was found is printed and let go of.
+        // Count the work after the last check too: printing and freeing the result.
         questions.ask();
         let (longest, before) = questions.longest();
         if longest > BETWEEN_MAX {
@@ -258,14 +257,14 @@ fn every_command_stops_wherever_it_is_and_leaves_nothing_half_done() {
             let (result, questions) = counted(&folder, line, stop_at);
             let place = format!("{line}, stopped at {stop_at} of {count}");
             assert!(matches!(result, Err(Failure::Interrupted)), "{place}: {result:?}");
-            // Some parts ask once more each before they end. Readers ask for each span, up to the
-            // end of a unit.
+            // Some parts check once more before they end. Readers check for each span until the end
+            // of a unit.
             let asked = questions.count.load(Ordering::Relaxed);
             assert!(asked <= stop_at + 200, "{place}: {asked} questions");
             for (file, complete) in files.iter().zip(&complete) {
                 let found = content(&folder.join(file));
                 match *file {
-                    // The best that was found, and a page about it.
+                    // The best parameters so far, and a page about them, may be complete.
                     "out.toml" if !found.is_empty() => {
                         let text = String::from_utf8(found).expect("UTF-8");
                         assert!(text.parse::<Parameters>().is_ok(), "{place}: {text}");
@@ -282,8 +281,7 @@ fn every_command_stops_wherever_it_is_and_leaves_nothing_half_done() {
     }
 }
 
-/// Joining asks too, at the end of reading, and then has no traces: that is no reason to say that a
-/// file holds none.
+/// If joining is stopped, the recording has no traces. That must not be reported as an empty file.
 #[test]
 fn a_command_that_is_stopped_while_it_joins_is_interrupted() {
     let folder = Folder::new(3_000, 8);
@@ -298,20 +296,20 @@ fn a_command_that_is_stopped_while_it_joins_is_interrupted() {
     }
 }
 
-/// Empty if it is not there.
+/// Empty if the file does not exist.
 fn content(path: &Path) -> Vec<u8> {
     fs::read(path).unwrap_or_default()
 }
 
-/// A time that is up ends the search and the checks, whatever the phase, but not with the code of a
-/// signal; what was found is written.
+/// If `--time` runs out, the search and the checks end in any phase, the result is written, and the
+/// exit code is not that of a signal.
 #[test]
 fn a_time_that_is_up_is_no_interruption() {
     let folder = Folder::new(400, 8);
     let line = "tune @w.jsonl --size-max 60% --per-key never --out @out.toml";
     let result = folder.run(&format!("{line} --time 1ms"), Stop::never());
     let Err(Failure::Job(text)) = result else { panic!("{result:?}") };
-    assert!(text.contains("before --time was over"), "{text}");
+    assert!(text.contains("--time ran out"), "{text}");
     assert!(!folder.join("out.toml").exists());
     let result = folder.run(&format!("{line} --starts 4 --iterations 1000000 --time 2s"), Stop::never());
     assert!(result.is_ok(), "{result:?}");
@@ -319,8 +317,8 @@ fn a_time_that_is_up_is_no_interruption() {
     assert!(text.parse::<Parameters>().is_ok(), "{text}");
 }
 
-/// The policies can't be replayed behind it any more, which is no reason to lose what the search
-/// found.
+/// If there is no time to replay the policies, the parameters that the search found are still
+/// written.
 #[test]
 fn a_search_with_policies_that_is_stopped_leaves_its_parameters() {
     let folder = Folder::new(400, 8);
@@ -329,7 +327,7 @@ fn a_search_with_policies_that_is_stopped_leaves_its_parameters() {
     let (result, questions) = counted(&folder, line, 0);
     assert!(result.is_ok(), "{result:?}");
     fs::remove_file(folder.join("out.toml")).expect("written");
-    // The search has the fourth fifth of the questions and more.
+    // The search takes the last fifth of the checks and more.
     let (result, _) = counted(&folder, line, questions.count.load(Ordering::Relaxed) / 5 * 4);
     assert!(matches!(result, Err(Failure::Interrupted)), "{result:?}");
     let text = fs::read_to_string(folder.join("out.toml")).expect("written");

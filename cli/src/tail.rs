@@ -1,4 +1,4 @@
-//! Policies at the traces' ends: their options, and what a replay says of them.
+//! Late policies: their options, and the report of their replay.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -13,34 +13,34 @@ use crate::failure::Failure;
 use crate::output;
 use crate::values::{hold, size};
 
-/// Policies for traces that the sampler drops.
+/// Policies that keep some of the traces that the sampler dropped.
 #[derive(Clone, Debug, ClapArgs)]
-#[command(next_help_heading = "Policies at the traces' ends")]
+#[command(next_help_heading = "Late policies (at the end of a trace)")]
 pub(crate) struct TailArgs {
-    /// Keep dropped traces for what they turn out to be: error, slow:p99 or slow:500ms, odd,
-    /// attr:NAME>=VALUE; several with commas, each with a budget in parentheses, as in
-    /// error(traces=10,bytes=1e6).
+    /// Keep traces that the sampler dropped if they turn out to matter: error, slow:p99 or
+    /// slow:500ms, odd, attr:NAME>=VALUE. Separate several by commas; a budget follows in
+    /// parentheses, as in error(traces=10,bytes=1e6).
     #[arg(long, value_name = "POLICIES", value_parser = policies)]
     pub(crate) tail: Option<Tail>,
 
-    /// The dropped traces that are recorded for the policies: never, armed (of keys in which
-    /// something went wrong lately) or always [default: armed].
+    /// Which dropped traces are recorded for the policies: never, armed (those of keys with recent
+    /// errors or slow traces) or always [default: armed].
     #[arg(long, value_name = "WHEN", requires = "tail", value_parser = provisional)]
     pub(crate) provisional: Option<ProvisionalMode>,
 
-    /// The size of the ring that recorded traces wait in: bytes, or with KB, MB, GB [default: 32
-    /// MiB].
+    /// Size of the ring buffer for traces that wait for the policies: bytes, or with KB, MB, GB
+    /// [default: 32 MiB].
     #[arg(long, value_name = "SIZE", requires = "tail", value_parser = size)]
     pub(crate) ring: Option<u64>,
 
-    /// The time for which an ended trace that no policy kept stays in the ring: seconds, or with
-    /// ms, s, m, h; 0 to free it at once [default: 2s].
+    /// How long an ended trace that no policy kept stays in the ring: seconds, or with ms, s, m, h;
+    /// 0 frees it at once [default: 2s].
     #[arg(long, value_name = "TIME", requires = "tail", value_parser = hold)]
     pub(crate) hold: Option<Duration>,
 }
 
 impl TailArgs {
-    /// The policies asked for.
+    /// The policies with all options applied.
     pub(crate) fn tail(&self) -> Option<Tail> {
         let mut tail = self.tail.clone()?;
         if let Some(provisional) = self.provisional {
@@ -59,7 +59,7 @@ impl TailArgs {
 fn policies(text: &str) -> Result<Tail, String> {
     let tail: Tail = text.parse().map_err(|error: astracer_samplers::ConfigError| error.to_string())?;
     if tail.is_none() {
-        return Err("no policy is named: write for example error,slow:p99".to_owned());
+        return Err("no policy given: use for example error,slow:p99".to_owned());
     }
     Ok(tail)
 }
@@ -68,49 +68,62 @@ fn provisional(text: &str) -> Result<ProvisionalMode, String> {
     text.parse().map_err(|error: astracer_samplers::ConfigError| error.to_string())
 }
 
-/// Refuses what would keep nothing: an own function is the service's, and not here.
+/// Refuses policies that are code of the service, which a replay cannot run.
 pub(crate) fn check(tail: &Tail) -> Result<(), Failure> {
     let own = tail.rules.iter().find(|rule| is_own(rule));
     own.map_or(Ok(()), |rule| {
-        let reason = "is a function of the service, which a recording does not have; leave it out";
+        let reason = "is code of the service, which a recording does not contain; omit it";
         Err(Failure::Usage(format!("--tail: {} {reason}", rule.policy)))
     })
 }
 
-/// Whether a policy is a function of the service.
+/// True if a policy is code of the service.
 pub(crate) fn is_own(rule: &Rule) -> bool {
     matches!(rule.policy, Policy::Own(_))
 }
 
-/// Lines for a terminal, with the sampler's name for people.
-pub(crate) fn render(summary: &TailSummary, tail: &Tail, sampler: &str) -> String {
-    let share = |share: f64| format!("{:.2}%", share * 100.0);
-    let mut text = String::new();
-    let _ = writeln!(
-        text,
-        "policies behind {}: the sampler keeps {} of the bytes, they keep {} (\u{b1}{}), together {}",
-        output::brief(sampler),
-        share(summary.head.mean),
-        share(summary.tail.mean),
-        share(summary.tail.sd),
-        share(summary.head.mean + summary.tail.mean),
+/// Two lines: how much the policies keep, and how many errors.
+pub(crate) fn in_short(summary: &TailSummary) -> String {
+    let mut text = format!(
+        "Policies keep another {} of the bytes: together {}.\n",
+        output::percent(summary.tail.mean),
+        output::percent(summary.head.mean + summary.tail.mean)
     );
-    for policy in &summary.policies {
+    if summary.errors > 0 {
         let _ = writeln!(
             text,
-            "  {}: {} traces kept, {} as OTLP; {} refused by its budget",
-            output::escaped(&policy.policy),
+            "Traces with errors kept: {} of {}.",
+            output::rounded(summary.errors_kept.mean),
+            output::count(summary.errors)
+        );
+    }
+    text
+}
+
+/// The full report, with the sampler's name for people.
+pub(crate) fn render(summary: &TailSummary, tail: &Tail, sampler: &str) -> String {
+    let mut text = format!(
+        "\nlate policies after {}: it keeps {} of the bytes, they another {}, together {}\n",
+        output::brief(sampler),
+        output::percent(summary.head.mean),
+        output::percent(summary.tail.mean),
+        output::percent(summary.head.mean + summary.tail.mean),
+    );
+    let rows = summary.policies.iter().map(|policy| {
+        vec![
+            policy.policy.clone(),
             number(policy.kept),
             output::bytes(policy.kept_otlp_bytes.mean.round() as u64),
             number(policy.refused),
-        );
-    }
+        ]
+    });
+    text += &output::table(&["policy", "traces kept", "as OTLP", "over budget"], rows);
     if summary.errors == 0 {
-        let _ = writeln!(text, "  errors: no span of this recording has a status that is an error");
+        text += "errors: no span of this recording has an error status\n";
     } else {
         let late = match summary.errors_late {
             late if late.mean > 0.0 => format!(
-                ", {} too late: in traces that were open for more than {} s",
+                ", {} too late (in traces open for more than {} s)",
                 number(late),
                 Tail::TRACE_AGE_MAX.get() / 1_000_000_000
             ),
@@ -118,7 +131,7 @@ pub(crate) fn render(summary: &TailSummary, tail: &Tail, sampler: &str) -> Strin
         };
         let _ = writeln!(
             text,
-            "  errors: {} of {} kept; {} not recorded ({}), {} given up by the ring, {} refused{late}",
+            "errors: {} of {} kept; lost: {} not recorded ({}), {} evicted from the ring, {} refused{late}",
             number(summary.errors_kept),
             output::plural(summary.errors, "trace"),
             number(summary.errors_not_recorded),
@@ -128,11 +141,11 @@ pub(crate) fn render(summary: &TailSummary, tail: &Tail, sampler: &str) -> Strin
         );
     }
     if let Some(slow) = summary.slow_not_recorded {
-        let _ = writeln!(text, "  slow: {} traces not recorded ({})", number(slow), tail.provisional);
+        let _ = writeln!(text, "slow: {} traces not recorded ({})", number(slow), tail.provisional);
     }
     let _ = writeln!(
         text,
-        "  ring: {} traces recorded, at most {} of {}; {} given up before their end",
+        "ring: {} traces recorded, at most {} of {} used; {} evicted before their end",
         number(summary.recorded),
         output::bytes(summary.ring_peak_bytes.mean.round() as u64),
         output::bytes(tail.ring_bytes as u64),
@@ -141,9 +154,8 @@ pub(crate) fn render(summary: &TailSummary, tail: &Tail, sampler: &str) -> Strin
     text
 }
 
-/// A mean number of things with its deviation over the replays.
+/// The mean over the replays, with its deviation.
 fn number(of: MeanSd) -> String {
-    let one =
-        |number: f64| if number.fract() == 0.0 { format!("{number:.0}") } else { format!("{number:.1}") };
-    if of.sd > 0.0 { format!("{} \u{b1}{}", one(of.mean), one(of.sd)) } else { one(of.mean) }
+    let mean = output::rounded(of.mean);
+    if of.sd > 0.0 { format!("{mean} \u{b1} {}", output::rounded(of.sd)) } else { mean }
 }

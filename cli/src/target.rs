@@ -1,4 +1,4 @@
-//! Servers by URL: `otlp://host:4317`.
+//! Servers as URLs: `otlp://host:4317`.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -47,7 +47,7 @@ impl FromStr for Target {
         });
         let Some((&(_, scheme, tls), rest)) = found else {
             return Err(format!(
-                "'{url}' is not a server's address: write otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or zipkin://HOST:PORT"
+                "invalid server address '{url}': use otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or zipkin://HOST:PORT"
             ));
         };
         Ok(Self { url: url.to_owned(), scheme, rest: rest.to_owned(), tls })
@@ -56,7 +56,7 @@ impl FromStr for Target {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A password is for the server only.
+        // Never print a password.
         match self.url.split_once("://").map(|(scheme, rest)| (scheme, rest.rsplit_once('@'))) {
             Some((scheme, Some((user, server)))) => {
                 let user = user.split(':').next().unwrap_or_default();
@@ -68,7 +68,7 @@ impl fmt::Display for Target {
 }
 
 impl Target {
-    /// The format whose limits the wire has.
+    /// The format that is sent, which limits what spans can carry.
     pub(crate) fn format(&self) -> Format {
         match self.scheme {
             Scheme::OtlpGrpc | Scheme::OtlpHttp => Format::OtlpProto,
@@ -76,7 +76,7 @@ impl Target {
         }
     }
 
-    /// The endpoint as a URL of HTTP.
+    /// The endpoint as an HTTP URL.
     fn endpoint(&self) -> String {
         let scheme = if self.tls { "https" } else { "http" };
         let path =
@@ -84,8 +84,8 @@ impl Target {
         format!("{scheme}://{}{path}", self.rest)
     }
 
-    /// True if a server that listens on this address is the target, as far as can be told without
-    /// asking it.
+    /// True if a server that listens on this address is this target, as far as name resolution
+    /// tells.
     pub(crate) fn is_served_at(&self, listening: &SocketAddr) -> bool {
         let server = self.rest.split('/').next().unwrap_or_default();
         let server = server.rsplit_once('@').map_or(server, |(_, server)| server);
@@ -96,11 +96,11 @@ impl Target {
         listening.port() != 0 && server.to_socket_addrs().is_ok_and(|mut found| found.any(is_here))
     }
 
-    /// Makes the client. Nothing is sent yet.
+    /// Creates the client. Nothing is sent yet.
     pub(crate) fn connect(&self) -> Result<Box<dyn Destination>, Failure> {
         let endpoint = self.endpoint();
         let otlp = |protocol| {
-            // The URL is the command's; headers, certificates and the like come from the
+            // The URL is given on the command line; headers, certificates and so on come from the
             // environment.
             let builder = Otlp::builder().with_compression(Compression::Gzip).with_environment();
             builder
@@ -122,20 +122,19 @@ impl Target {
     }
 }
 
-/// False for a URL without a host, or with a port that is none: nothing can be sent there.
+/// False for a URL without a host or with an invalid port.
 fn names_server(rest: &str) -> bool {
     let server = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let server = server.rsplit_once('@').map_or(server, |(_, server)| server);
     let (host, port) = match server.rsplit_once(':') {
-        // Colons between brackets are of an IPv6 address.
+        // A colon inside brackets belongs to an IPv6 address.
         Some((host, port)) if !port.contains(']') => (host, Some(port)),
         _ => (server, None),
     };
     !host.is_empty() && port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0))
 }
 
-/// URLs are in ASCII, but names of hosts are often written as they are read. What could act on a
-/// terminal is of neither.
+/// Accepts internationalised host names, but nothing that could control a terminal.
 fn is_of_url(char: char) -> bool {
     is_shown(char) && !char.is_whitespace()
 }

@@ -1,7 +1,7 @@
-//! Values of options: numbers with bounds, durations, shares and sizes.
+//! Parsers for the values of options: bounded numbers, durations, shares and sizes.
 //!
-//! A value that no command can use is refused here, before any work, with the values that it can
-//! use. clap adds the option's name and exits with 2.
+//! A value that no command can use is refused here, before any work, with a message that says which
+//! values are valid. Clap adds the option's name and exits with 2.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -12,20 +12,20 @@ use astracer_tuner::key::InvalidGrouping;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const DAY: Duration = Duration::from_secs(86_400);
-/// With a quarter of a day, as messages count it.
+/// 365.25 days, as messages count a year.
 const YEAR: Duration = Duration::from_secs(31_557_600);
 
-/// The lengths that a sampler's window can have.
+/// The length of a sampler's window.
 pub(crate) fn window(text: &str) -> Result<Duration, String> {
     duration(text, MILLISECOND..=DAY)
 }
 
-/// The longest time that work may take.
+/// A limit on the time that work may take.
 pub(crate) fn time_limit(text: &str) -> Result<Duration, String> {
     duration(text, MILLISECOND..=YEAR)
 }
 
-/// A time for which something stays; 0: it goes at once.
+/// How long something is held; 0 releases it at once.
 pub(crate) fn hold(text: &str) -> Result<Duration, String> {
     if decimal(text.trim_end_matches(char::is_alphabetic)) == Some(0.0) {
         return duration(text, Duration::ZERO..=YEAR);
@@ -33,11 +33,11 @@ pub(crate) fn hold(text: &str) -> Result<Duration, String> {
     duration(text, MILLISECOND..=YEAR)
 }
 
-/// A cap that bounds something.
+/// A cap that limits something.
 pub(crate) fn cap(text: &str) -> Result<Cap, String> {
     let cap: Cap = text.parse().map_err(|error: ConfigError| error.to_string())?;
     if cap.is_none() {
-        Err("it bounds nothing: write for example traces=100,burst=25".to_owned())
+        Err("the cap limits nothing: use for example traces=100,burst=25".to_owned())
     } else {
         Ok(cap)
     }
@@ -54,11 +54,13 @@ fn duration(text: &str, range: RangeInclusive<Duration>) -> Result<Duration, Str
         ("m", 60.0),
         ("h", 3600.0),
         ("d", 86_400.0),
-        // As messages write the longest ones.
+        // Messages write long durations with these units.
         ("day", 86_400.0),
         ("year", 31_557_600.0),
     ];
-    let wrong = || format!("'{text}' is not a duration: write seconds, or a number with ms, s, m, h or day");
+    let wrong = || {
+        format!("invalid duration '{text}': use seconds, or a number with a unit, such as 250ms, 5s or 2h")
+    };
     let unit = UNITS.iter().find_map(|&(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)));
     let (number, seconds) = unit.unwrap_or((text, 1.0));
     let number: f64 = decimal(number).ok_or_else(wrong)?;
@@ -66,42 +68,45 @@ fn duration(text: &str, range: RangeInclusive<Duration>) -> Result<Duration, Str
     found.ok_or_else(|| {
         let (from, to) =
             (humantime::format_duration(*range.start()), humantime::format_duration(*range.end()));
-        format!("'{text}' is out of range: from {from} to {to}")
+        format!("'{text}' is out of range: use {from} to {to}")
     })
 }
 
-/// A number of things a second: above 0, and no more than a machine does.
+/// A rate per second: above 0, and at most what a machine can do.
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
     const RANGE: RangeInclusive<f64> = 1e-6..=1e12;
-    let number = decimal(text).ok_or_else(|| format!("'{text}' is not a number"))?;
+    let number = decimal(text).ok_or_else(|| format!("invalid rate '{text}': use a number"))?;
     Some(number)
         .filter(|number| RANGE.contains(number))
-        .ok_or_else(|| format!("'{text}' is out of range: from 0.000001 to 1,000,000,000,000 a second"))
+        .ok_or_else(|| format!("'{text}' is out of range: use 0.000001 to 1,000,000,000,000 per second"))
 }
 
-/// Reads "5%" or "0.05": above 0, at most the whole.
+/// Reads "5%" or "0.05": above 0, at most 1.
 pub(crate) fn share(text: &str) -> Result<f64, String> {
     let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
     let share = decimal(number.trim_end())
-        .ok_or_else(|| format!("'{text}' is not a share: write for example 5% or 0.05"))?
+        .ok_or_else(|| format!("invalid share '{text}': use for example 5% or 0.05"))?
         / unit;
-    // Smaller shares are of a byte in a terabyte.
+    // The least share is one byte in a terabyte.
     Some(share)
         .filter(|share| (1e-12..=1.0).contains(share))
-        .ok_or_else(|| format!("'{text}' is out of range: a share is above 0% and at most 100%"))
+        .ok_or_else(|| format!("'{text}' is out of range: use more than 0% and at most 100%"))
 }
 
-/// Reads a share of something that leaves a rest.
+/// Parses a share below 1.
 pub(crate) fn part(text: &str) -> Result<f64, String> {
     share(text)?;
-    share(text).ok().filter(|&share| share < 1.0).ok_or_else(|| format!("'{text}' leaves no rest"))
+    share(text)
+        .ok()
+        .filter(|&share| share < 1.0)
+        .ok_or_else(|| format!("'{text}' leaves no rest: use less than 100%"))
 }
 
 /// Reads "64GB", "10 MB", "32 MiB", "4096": decimal or binary units, at least one byte.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     let wrong = || {
         format!(
-            "'{text}' is not a size: write whole bytes, or a whole number with KB, MB, GB, TB, or KiB to TiB"
+            "invalid size '{text}': use whole bytes, or a whole number with KB, MB, GB, TB, or KiB to TiB"
         )
     };
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == ' ');
@@ -121,9 +126,8 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
         return Err(wrong());
     }
     let size = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
-    size.filter(|&size| size > 0).ok_or_else(|| {
-        format!("'{text}' is out of range: from 1 byte to {} TB", u64::MAX / 1_000_000_000_000)
-    })
+    size.filter(|&size| size > 0)
+        .ok_or_else(|| format!("'{text}' is out of range: use 1 byte to {} TB", u64::MAX / 1_000_000_000_000))
 }
 
 /// A number as people write one: not "inf", "NaN" or a hexadecimal.
@@ -135,18 +139,18 @@ fn decimal(text: &str) -> Option<f64> {
 /// The randomness of traces that begin in a service.
 pub(crate) fn random(text: &str) -> Result<RandomSource, String> {
     RandomSource::from_name(text)
-        .ok_or_else(|| format!("'{text}' is not known: use stratified or independent"))
+        .ok_or_else(|| format!("invalid randomness '{text}': use stratified or independent"))
 }
 
-/// The rule of keys, whose template is that of all names: an option of its own, which a template
-/// here could contradict.
+/// Parses a key. Folding of ids is a separate option for all names, so a key with its own rule is
+/// refused.
 pub(crate) fn key(text: &str) -> Result<Grouping, String> {
     let key: Grouping = text.parse().map_err(|error: InvalidGrouping| error.to_string())?;
     if key.clone().with_template(Template::default()) == key {
         return Ok(key);
     }
     Err(format!(
-        "'{text}' folds ids as the key alone says: leave its template out, and give --names raw or --fold, which fold all names"
+        "key '{text}' has its own rule for folding ids: omit the rule, and use --names raw or --fold, which apply to all names"
     ))
 }
 
@@ -174,12 +178,12 @@ mod tests {
         }
         assert_eq!(window("1000us"), Ok(MILLISECOND));
         for wrong in ["", "s", "ten", "nan", "inf", "1x", "1 2", "1e", "infs", "NaNms"] {
-            assert!(window(wrong).is_err_and(|error| error.contains("is not a duration")), "{wrong}");
+            assert!(window(wrong).is_err_and(|error| error.contains("invalid duration")), "{wrong}");
         }
-        // 18446744074 s were once written as 290,448,384 ns.
+        // 18446744074 s once wrapped around to 290,448,384 ns.
         for wrong in ["0", "-1", "999us", "1e-10", "1e-300", "1e19", "1e300", "18446744074", "86401", "25h"] {
             let error = window(wrong).expect_err(wrong);
-            assert_eq!(error, format!("'{wrong}' is out of range: from 1ms to 1day"));
+            assert_eq!(error, format!("'{wrong}' is out of range: use 1ms to 1day"));
         }
         for (text, millis) in [("0", 0), ("0s", 0), ("0ms", 0), ("0.0", 0), ("2", 2_000), ("1ms", 1)] {
             assert_eq!(hold(text), Ok(Duration::from_millis(millis)), "{text}");
@@ -187,7 +191,7 @@ mod tests {
         for wrong in ["-0.1", "1us", "0x", "", "ms", "two"] {
             assert!(hold(wrong).is_err(), "{wrong}");
         }
-        // As the message writes them.
+        // Values as messages write them.
         assert_eq!((window("1day"), time_limit("1year"), window("2day").is_ok()), (Ok(DAY), Ok(YEAR), false));
         assert!(time_limit("25h").is_ok() && time_limit("1e19").is_err() && time_limit("0").is_err());
     }
@@ -216,7 +220,7 @@ mod tests {
         assert_eq!(size("4096"), Ok(4096));
         assert_eq!(size("10 mb"), Ok(10_000_000));
         assert_eq!(size("64GB"), Ok(64_000_000_000));
-        // As the help writes the ring's default.
+        // The default of `--ring`, as the help writes it.
         assert_eq!(size("32 MiB"), Ok(32 << 20));
         assert_eq!(["1KiB", "1GiB", "1TiB"].map(size), [Ok(1 << 10), Ok(1 << 30), Ok(1 << 40)]);
         for wrong in ["", "GB", "1.5GB", "10 XB", "-1", "+1", "0", "0GB", "99999999999TB", "1e300", "nan"] {

@@ -19,6 +19,43 @@ pub fn measure(number: f64) -> String {
     }
 }
 
+/// Three digits: "1.2e-5", "0.0123", "6.59", "16.7", "1,235". "-" if it is not a number.
+pub fn three(number: f64) -> String {
+    let size = number.abs();
+    if !number.is_finite() || size >= 99.95 || size == 0.0 {
+        return if number.is_infinite() { number.to_string() } else { whole(number) };
+    }
+    if size < 0.01 {
+        return format!("{number:.1e}");
+    }
+    // Rounding may add a digit before the point: 9.996 is "10.0".
+    let digits = (2 - (size * 1.000_5).log10().floor() as i32).clamp(0, 9) as usize;
+    format!("{number:.digits$}")
+}
+
+/// A length of time for people: "0.8 s", "41 s", "4 min 12 s", "2 h 51 min", "3 days 4 h".
+pub fn span(seconds: f64) -> String {
+    // Half a unit of the smaller part is what is rounded.
+    let parts = |large: u64, small: u64, names: (&str, &str)| {
+        let whole = (seconds / small as f64).round() as u64;
+        let (large, small) = (whole / (large / small), whole % (large / small));
+        let day = if large == 1 { "day" } else { "days" };
+        let unit = if names.0 == "day" { day } else { names.0 };
+        let large = format!("{} {unit}", count(large));
+        if small == 0 { large } else { format!("{large} {small} {}", names.1) }
+    };
+    match seconds {
+        seconds if !seconds.is_finite() => "-".to_owned(),
+        0.0 => "0 s".to_owned(),
+        seconds if seconds < 0.9995 => format!("{} ms", measure(seconds * 1e3)),
+        seconds if seconds < 9.95 => format!("{seconds:.1} s"),
+        seconds if seconds < 119.5 => format!("{seconds:.0} s"),
+        seconds if seconds < 3_599.5 => parts(60, 1, ("min", "s")),
+        seconds if seconds < 86_370.0 => parts(3_600, 60, ("h", "min")),
+        _ => parts(86_400, 3_600, ("day", "h")),
+    }
+}
+
 /// Formats a number without a fraction: 1234.5 as "1,235"; "-" for NaN.
 pub fn whole(number: f64) -> String {
     // `+ 0.0` turns -0.0 into 0.0.
@@ -36,7 +73,7 @@ pub fn whole(number: f64) -> String {
 /// Formats a share, 0 to 1, as a percentage: "12.3 %", or "1.23 %" below 10 %.
 pub fn percent(share: f64) -> String {
     let percent = share * 100.0;
-    if percent >= 10.0 { format!("{percent:.1} %") } else { format!("{percent:.2} %") }
+    if percent >= 9.995 { format!("{percent:.1} %") } else { format!("{percent:.2} %") }
 }
 
 /// The percentage that a user wrote as this share: "7" for 0.07, not "7.000000000000001".
@@ -117,9 +154,30 @@ mod tests {
     }
 
     #[test]
+    fn three_digits_are_enough_for_a_comparison() {
+        for (number, expected) in [
+            (0.0, "0"),
+            (0.000_012_34, "1.2e-5"),
+            (0.012_34, "0.0123"),
+            (0.165, "0.165"),
+            (6.594, "6.59"),
+            (9.996, "10.0"),
+            (16.72, "16.7"),
+            (99.96, "100"),
+            (123.4, "123"),
+            (12_345.6, "12,346"),
+            (-6.594, "-6.59"),
+            (f64::INFINITY, "inf"),
+            (f64::NAN, "-"),
+        ] {
+            assert_eq!(three(number), expected, "{number}");
+        }
+    }
+
+    #[test]
     fn shares_and_signs_are_for_people() {
         assert_eq!(
-            [0.0, 0.0123, 0.0999, 0.1, 1.0].map(percent),
+            [0.0, 0.0123, 0.0999, 0.099_96, 1.0].map(percent),
             ["0.00 %", "1.23 %", "9.99 %", "10.0 %", "100.0 %"]
         );
         let written = ["7", "10", "12.5", "0.1", "0.0000000001", "100", "14.285714285"];
@@ -130,5 +188,27 @@ mod tests {
         assert_eq!([3.0, 3.25, 1234.0].map(one), ["3", "3.2", "1,234"]);
         assert_eq!([Some(0.5), None].map(optional), ["0.500", "-"]);
         assert_eq!([1.0, 0.0, -2000.0].map(signed), ["+1.000", "0", "-2,000"]);
+    }
+
+    #[test]
+    fn lengths_of_time_are_for_people() {
+        for (seconds, expected) in [
+            (0.0, "0 s"),
+            (0.000_25, "0.250 ms"),
+            (0.8, "800.0 ms"),
+            (0.999_9, "1.0 s"),
+            (4.21, "4.2 s"),
+            (26.1, "26 s"),
+            (119.6, "2 min"),
+            (252.0, "4 min 12 s"),
+            (3_599.9, "1 h"),
+            (10_260.0, "2 h 51 min"),
+            (86_399.0, "1 day"),
+            (273_600.0, "3 days 4 h"),
+            (254_920_229.1, "2,950 days 11 h"),
+            (f64::INFINITY, "-"),
+        ] {
+            assert_eq!(span(seconds), expected, "{seconds}");
+        }
     }
 }

@@ -2,6 +2,8 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use crate::numbers::count;
+
 const CSS: &str = include_str!("page/page.css");
 const SORT: &str = include_str!("page/sort.js");
 
@@ -51,7 +53,7 @@ pub fn sortable(rows: &Markup) -> Markup {
 
 /// A row stating how many rows of a table are not shown.
 pub fn more(all: usize, shown: usize, columns: usize) -> Markup {
-    html! { @if all > shown { tr { td colspan=(columns) { "and " (all - shown) " more" } } } }
+    html! { @if all > shown { tr { td colspan=(columns) { "and " (count((all - shown) as u64)) " more" } } } }
 }
 
 #[cfg(test)]

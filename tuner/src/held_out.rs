@@ -41,6 +41,9 @@ pub struct Replayed {
     pub dist_over_entropy_weighted: Option<Distribution>,
     /// Share of the bytes.
     pub tfcr: Distribution,
+    /// Functions found. Not in JSON: the expected number is, and hardly differs.
+    #[serde(skip)]
+    pub functions: Distribution,
     /// Call trees found.
     pub call_trees: Distribution,
     /// Traces kept.
@@ -219,6 +222,7 @@ impl<'w> Replays<'w> {
                 .map_or_else(|| Twentieths::of(dist_over_entropy()), |mixture| mixture.runs),
             deciding: mixture.map(|mixture| mixture.deciding),
             tfcr: of(|run| run.score.tfcr),
+            functions: of(|run| run.score.functions as f64),
             call_trees: of(|run| run.score.call_trees as f64),
             traces: of(|run| run.score.traces as f64),
             latency: of(|run| run.latency),
@@ -351,7 +355,7 @@ impl HeldOut {
             let best = there.dist_over_entropy.mean;
             if is_above(here, OVER_FITTED * best, 3) {
                 warnings.push(format!(
-                    "over-fitted: on {} dist/entropy is {here:.3}, and tuning there would reach {best:.3}",
+                    "over-fitted: on {} dist/entropy is {here:.3}, but {best:.3} if tuned there; record longer",
                     self.name
                 ));
             }
@@ -360,7 +364,8 @@ impl HeldOut {
             let equal = share.dist_over_entropy;
             if is_above(here, equal.mean, 3) && !is_by_chance(&self.replayed.dist_over_entropy, &equal) {
                 warnings.push(format!(
-                    "on {} dist/entropy is {here:.3}, and an equal share of the same size has {:.3}",
+                    "on {} these parameters are no better than an equal share (dist/entropy {here:.3} and {:.3}): record \
+                     longer, or use the sampler `ratio`",
                     self.name, equal.mean
                 ));
             }
@@ -368,7 +373,7 @@ impl HeldOut {
         let size = self.replayed.tfcr.mean;
         if is_above(size * 1e2, size_max * 1e2, 2) {
             warnings.push(format!(
-                "on {} {:.2} % of the bytes are kept; the limit where it was tuned is {:.2} %",
+                "on {} {:.2} % of the bytes are kept, above the limit of {:.2} %",
                 self.name,
                 size * 1e2,
                 size_max * 1e2
@@ -410,6 +415,7 @@ mod tests {
             deciding: None,
             dist_over_entropy_weighted: None,
             tfcr: of(size),
+            functions: of(1.0),
             call_trees: of(1.0),
             traces: of(1.0),
             latency: of(0.0),
@@ -436,9 +442,12 @@ mod tests {
         for (found, says) in [
             (
                 warnings(13.1, 10.0, 20.0, 0.1),
-                "over-fitted: on tuesday dist/entropy is 13.100, and tuning there",
+                "over-fitted: on tuesday dist/entropy is 13.100, but 10.000 if tuned there",
             ),
-            (warnings(20.1, 20.0, 20.0, 0.1), "an equal share of the same size has 20.000"),
+            (
+                warnings(20.1, 20.0, 20.0, 0.1),
+                "no better than an equal share (dist/entropy 20.100 and 20.000)",
+            ),
             (warnings(12.0, 10.0, 20.0, 0.101), "10.10 % of the bytes are kept"),
         ] {
             assert!(found.len() == 1 && found[0].contains(says), "{found:?}");

@@ -134,7 +134,7 @@ fn advise(keys: &[KeyRow]) -> Option<usize> {
 
 fn because(keys: &[KeyRow], advised: Option<usize>) -> String {
     if keys.is_empty() {
-        return "there was no time to try keys".to_owned();
+        return "no time was left to try keys".to_owned();
     }
     let Some(advised) = advised.map(|advised| &keys[advised]) else {
         return "no key that is known when a trace begins can meet the limits".to_owned();
@@ -149,26 +149,26 @@ fn because(keys: &[KeyRow], advised: Option<usize>) -> String {
     }
     text += &format!("; an equal share of everything {:.3}", advised.baseline);
     if advised.keys == 1 {
-        text += ". All traces have one key: the sampler cannot tell common ones from rare ones";
+        text += ". All traces have the same key, so the sampler cannot tell common ones from rare ones";
     }
     if is_above(advised.baseline_call_trees, advised.call_trees, 1) {
         text += &format!(
-            ". With the key {} it is worse than an equal share at finding call trees ({:.1} of them, and {:.1})",
+            ". With the key {} the sampler finds fewer call trees than an equal share ({:.1} and {:.1})",
             advised.key, advised.call_trees, advised.baseline_call_trees
         );
     }
     // Both are 0 if all traces of a recording are alike.
     if is_above(advised.dist_over_entropy, advised.baseline, 3) {
         text += &format!(
-            ". With the key {} the sampler is worse than an equal share: it cannot tell",
+            ". With the key {} the sampler is worse than an equal share, because the key does not tell apart",
             advised.key
         );
-        text += " the traces apart that matter. Choose attributes that do";
+        text += " the traces that matter; choose attributes that do";
     }
     if let Some(tree) = keys.iter().find(|row| !row.known_at_start && row.feasible)
         && tree.value < advised.value * (1.0 - GAIN_MIN)
     {
-        text += ". The call tree, not known when a trace begins, shows what a better key could gain";
+        text += ". The call tree is not known when a trace begins, but shows what a better key could gain";
     }
     text
 }
@@ -251,14 +251,14 @@ mod tests {
         let alike = because(&[KeyRow { baseline: 0.0, ..row("name", true, 0.0) }], Some(0));
         assert!(!alike.contains("worse than an equal share"), "{alike}");
         check(&[name(), row("tree", false, 1.0)], Some(0), "tree cannot meet the limits");
-        check(&[name()], Some(0), "All traces have one key");
+        check(&[name()], Some(0), "All traces have the same key");
         let misses = KeyRow { call_trees: 7.0, ..name() };
-        check(&[misses], Some(0), "worse than an equal share at finding call trees (7.0 of them, and 8.0)");
+        check(&[misses], Some(0), "finds fewer call trees than an equal share (7.0 and 8.0)");
         // Sums of expectations are a little off where all are found.
         let all =
             KeyRow { call_trees: 100.0 - 1e-12, baseline_call_trees: 100.0, ..row("name", true, 1e-14) };
         let alike = because(&[KeyRow { baseline: 0.0, ..all }], Some(0));
-        assert!(!alike.contains("worse"), "{alike}");
+        assert!(!alike.contains("worse") && !alike.contains("fewer"), "{alike}");
         for value in [0.0, f64::INFINITY] {
             check(&[row("name", true, value), row("name+a", true, value)], Some(0), "name reaches");
         }

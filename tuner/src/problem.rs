@@ -131,12 +131,11 @@ impl<F: Family> Problem<'_, F> {
             let (bytes, traces) = self.scale.largest(&self.limits);
             let (left, size_max) = (bytes.min(traces), self.limits.size_max);
             let by_second = match left < size_max {
-                true => format!(", of which the limit by second leaves {:.3} %", left * 1e2),
+                true => format!(" (the limit per second allows {:.3} %)", left * 1e2),
                 false => String::new(),
             };
             format!(
-                "between the least and the greatest size that is asked for ({:.3} % to {:.3} %{by_second}) nothing was \
-                 found; the nearest keeps {:.3} %",
+                "nothing found keeps between {:.3} % and {:.3} % of the bytes{by_second}; the nearest keeps {:.3} %",
                 self.limits.size_min * 1e2,
                 size_max * 1e2,
                 kept.size * 1e2

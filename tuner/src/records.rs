@@ -138,9 +138,9 @@ pub fn crowded(workload: &Workload) -> Option<String> {
     }
     (without_room > 0).then(|| {
         format!(
-            "{} keys are more than a sampler's table holds, {} at a time: {:.1} % of the traces find no room in it and are \
-             sampled as if they had one key. Fold ids out of names, or use a key that takes fewer values; a service may \
-             also give its table more room (with_sampler_limits), which replays do not have",
+            "{} keys exceed the sampler's table, which holds {} at a time: {:.1} % of the traces share one overflow record. \
+             Fold ids in names (--fold), or use a key with fewer values; a service can also enlarge its table \
+             (with_sampler_limits), which replays do not model",
             workload.keys().len(),
             Limits::default().keys(),
             without_room as f64 / workload.arrivals().len() as f64 * 1e2

@@ -61,11 +61,11 @@ const EVALUATIONS_MIN: u64 = 12;
 /// The search may take this share of the time allowed; the rest is for the check.
 const SEARCH_SHARE: f64 = 0.7;
 /// The warning for an exponent below 1.
-const UNBOUNDED: &str = "with an exponent below 1 the number of traces kept per second has no bound: it grows as a power \
-                         of the traffic. Put a hard cap behind it where traffic may grow";
+const UNBOUNDED: &str = "the number of traces kept per second has no upper bound: with an exponent below 1 it grows as a \
+                         power of the traffic. Add a hard cap (--cap) if traffic may grow";
 /// The reason where the time is split before the first trace.
 const NOTHING_BEFORE_SPLIT: &str =
-    "no trace begins in the part of the time that --split leaves to tune on: choose a larger one";
+    "no trace begins in the part of the recording that --split leaves for tuning: choose a larger share";
 /// The reason of a result without anything found.
 const STOPPED: &str = "the search was stopped before it found anything";
 
@@ -168,6 +168,9 @@ pub struct Tuning {
     pub held_out: Option<HeldOut>,
     /// Warnings for people.
     pub warnings: Vec<String>,
+    /// The warnings among these that ask for no action: they say how far to trust a figure.
+    #[serde(skip)]
+    pub remarks: Vec<String>,
 }
 
 impl Tuning {
@@ -441,6 +444,7 @@ impl<'a> Run<'a> {
             front_call_trees: Vec::new(),
             held_out: None,
             warnings: Vec::new(),
+            remarks: Vec::new(),
         }
     }
 

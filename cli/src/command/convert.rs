@@ -1,4 +1,4 @@
-//! `astracer convert`: a recording in another format.
+//! `astracer convert`: writes a recording in another format.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -17,46 +17,47 @@ use crate::load::{self, Input};
 use crate::losses::{self, LossCount};
 use crate::output;
 use crate::outputs::Outputs;
+use crate::progress::Progress;
 use crate::source::{Reading, check_inputs};
 use crate::stdout;
 
 const EXAMPLES: &str = "\
 Examples:
-  astracer convert run.tar.xz run.jsonl             OTLP JSON lines
+  astracer convert run.tar.xz run.jsonl          OTLP JSON lines
   astracer convert spans.json upload.json --to jaeger-json
-  astracer convert traces/ all.jsonl.zst            compressed, by the name
-  curl -s 'http://localhost:9411/api/v2/traces' | astracer convert - - > traces.jsonl
+  astracer convert traces/ all.jsonl.zst         compressed, because of the name
+  curl -s 'http://localhost:9411/api/v2/traces' | astracer convert - - > t.jsonl
 
-What the new format can't hold is counted on standard error. Memory stays flat whatever
-the size, but for Jaeger's JSON, which has each trace in one piece, and for HTrace that is
-read, of which each span's id stays.";
+What the new format cannot hold is counted on standard error. Memory use does
+not grow with the input, except when writing Jaeger JSON (whole traces are held)
+and when reading HTrace (span ids are held).";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Convert {
-    /// A file, folder or archive (tar, gz, xz, zst) of recorded traces; - reads standard input.
+    /// Recording to read: a file, folder or archive (tar, gz, xz, zst); - reads standard input.
     #[arg(value_name = "IN")]
     pub(crate) input: PathBuf,
 
-    /// The file to write; - is standard output. A file of this name is replaced once everything is
-    /// written. A name that ends with .gz or .zst is compressed.
+    /// File to write; - is standard output. An existing file is replaced once everything is
+    /// written. A name that ends in .gz or .zst is compressed.
     #[arg(value_name = "OUT")]
     pub(crate) output: PathBuf,
 
-    /// The format to write: otlp-json (lines), otlp-proto, jaeger-json, zipkin-json or htrace.
+    /// Format to write: otlp-json (lines), otlp-proto, jaeger-json, zipkin-json or htrace.
     #[arg(long, value_name = "FORMAT", default_value_t = Format::OtlpJson, value_parser = written)]
     pub(crate) to: Format,
 
     #[command(flatten)]
     pub(crate) reading: Reading,
 
-    /// Print a summary as one JSON object, to standard output (to standard error if the traces go
-    /// there).
+    /// Print a summary as one JSON object to standard output, or to standard error if the traces go
+    /// to standard output.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Reads the name of a format that can be written.
+/// Parses the name of a format that can be written.
 fn written(text: &str) -> Result<Format, String> {
     let format: Format =
         text.parse().map_err(|error: astracer_model::format::UnknownFormat| error.to_string())?;
@@ -65,7 +66,7 @@ fn written(text: &str) -> Result<Format, String> {
         return Ok(format);
     }
     let names: Vec<_> = Format::ALL.iter().filter(|format| can(format)).map(|format| format.name()).collect();
-    Err(format!("'{text}' is read, not written; written are {}", names.join(", ")))
+    Err(format!("{text} can be read but not written: use {}", names.join(", ")))
 }
 
 #[derive(Serialize)]
@@ -79,22 +80,22 @@ struct Report<'a> {
 
 pub(crate) fn run(args: &Convert, stop: Stop<'_>) -> Result<(), Failure> {
     let output = Outputs::new([&args.input]).recording("OUT", &args.output)?;
-    // As traces, the output is checked already.
+    // If the traces go to standard output, `Outputs` has checked it.
     if !output.is_standard() {
         check_inputs([&args.input])?;
     }
     let is_shown = output.is_standard() && stdout::is_terminal();
     if is_shown && args.to == Format::OtlpProto {
         return Err(Failure::Usage(
-            "otlp-proto is not for a terminal; name a file, or write it through a pipe".to_owned(),
+            "otlp-proto is binary and cannot go to a terminal; name a file, or use a pipe".to_owned(),
         ));
     }
     let target = output.open()?;
-    let progress = load::reading_progress(std::slice::from_ref(&args.input));
+    let progress = Progress::reading(std::slice::from_ref(&args.input));
     let writer = target.writer()?;
     let writer = if is_shown { Box::new(Harmless::new(writer)) } else { writer };
-    let converter =
-        Converter::new(args.to, writer).ok_or_else(|| Failure::Job(format!("{} is not written", args.to)))?;
+    let converter = Converter::new(args.to, writer)
+        .ok_or_else(|| Failure::Job(format!("{} cannot be written", args.to)))?;
     let mut converter = converter
         .examples(load::EXAMPLES)
         .stop_when(|| stop.is_asked())
@@ -103,10 +104,10 @@ pub(crate) fn run(args: &Convert, stop: Stop<'_>) -> Result<(), Failure> {
         source::read(&args.input, &args.reading.options(), &mut converter)
             .map_err(|error| Failure::Job(error.to_string()))
     })?;
-    // Formats that hold whole traces are written here, all at once.
+    // Formats that hold whole traces write everything here.
     interrupt::answer_at_once(stop)?;
     let converted = converter.finish().map_err(|error| output.failure(&error))?;
-    progress.finish_and_clear();
+    progress.finish();
     let input = Input::of_conversion(std::slice::from_ref(&args.input), &summary.files, &converted);
     input.check(args.reading.strict, converted.spans == 0)?;
     target.complete()?;
@@ -135,13 +136,8 @@ fn render(args: &Convert, input: &Input, converted: &Converted) -> String {
     let output = output::shown(&args.output);
     let _ = writeln!(text, "wrote {} as {} to {output}", output::plural(converted.spans, "span"), args.to);
     for (loss, spans) in converted.losses.counts() {
-        let _ = writeln!(
-            text,
-            "not held by {}: {} ({})",
-            args.to,
-            loss.describe(),
-            output::plural(spans, "span")
-        );
+        let _ =
+            writeln!(text, "lost in {}: {} ({})", args.to, loss.describe(), output::plural(spans, "span"));
     }
     text + &input.footing()
 }

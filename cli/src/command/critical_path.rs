@@ -1,4 +1,4 @@
-//! `astracer critical-path`: the functions that the latency of requests is made of.
+//! `astracer critical-path`: which functions the latency of requests consists of.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -27,21 +27,21 @@ mod render;
 
 const EXAMPLES: &str = "\
 Examples:
-  astracer critical-path run.tar.xz                     functions by critical time
+  astracer critical-path run.tar.xz                   functions by critical time
   astracer critical-path run.tar.xz --by path --top 10
-  astracer critical-path today/ --compare yesterday/    largest differences first
-  astracer critical-path run.tar.xz --trace 8b9c21fd    one trace with its path
+  astracer critical-path today/ --compare yesterday/  largest changes first
+  astracer critical-path run.tar.xz --trace 8b9c21fd  one trace with its path
   astracer critical-path run.tar.xz --speedup 'SELECT=0.5'
   astracer critical-path kept/ --weights --html path.html
-  astracer critical-path run.tar.xz --folded path.folded && flamegraph.pl path.folded
+  astracer critical-path run.tar.xz --folded out && flamegraph.pl out > out.svg
 
-The definitions, with an example worked by hand: docs/critical-path.md.";
+docs/critical-path.md has the definitions, with an example worked by hand.";
 
-/// Rows of a table.
+/// Rows of a table for people.
 const TOP_DEFAULT: usize = 30;
-/// Traces of one drawing have at most this many rows in the terminal.
+/// Rows of a drawn trace in the terminal.
 const LANES_MAX: usize = 60;
-/// And in a page or in JSON.
+/// Rows of a drawn trace in a page or in JSON.
 const PAGE_LANES_MAX: usize = 500;
 
 #[derive(Debug, ClapArgs)]
@@ -50,38 +50,38 @@ pub(crate) struct CriticalPath {
     #[command(flatten)]
     pub(crate) source: Source,
 
-    /// Only traces whose root span has this name (with ids folded, as the tables show it).
+    /// Only traces whose root span has this name (with ids folded, as tables show it).
     #[arg(long, value_name = "NAME")]
     pub(crate) root: Option<String>,
 
-    /// Sum up critical time by function, by service, or by path of calls [default: function].
+    /// What a row is: a function, a service, or a path of calls [default: function].
     #[arg(long, value_enum)]
     pub(crate) by: Option<Grouped>,
 
-    /// The rule by which a path is found: last (the child that finished last; event graphs by their
-    /// edges), jaeger and crisp (as those tools), events (the latest parent, as X-Trace's tool).
+    /// How the critical path is found: last (the child that finishes last; event graphs by their
+    /// edges), jaeger or crisp (as those tools), events (the latest parent, as X-Trace does).
     #[arg(long, value_name = "RULE", default_value = "last")]
     pub(crate) rule: Rule,
 
-    /// Spans that another machine's clock put outside of their parents: shift them inside, or clip
-    /// them (rule last) [default: shift].
+    /// What to do with spans that another machine's clock puts outside their parent (rule last):
+    /// shift them inside, or clip them [default: shift].
     #[arg(long, value_enum)]
     pub(crate) skew: Option<Clocks>,
 
-    /// Show the latency if this function took FACTOR times as long; may be given several times.
+    /// Show the latency if this function took FACTOR times as long; repeatable.
     #[arg(long, value_name = "NAME=FACTOR", value_parser = speedup)]
     pub(crate) speedup: Vec<(String, f64)>,
 
-    /// Show what differs from another recording: the time of traces of the same roots, the largest
-    /// certain change first, and apart from it what the mix of roots changes.
+    /// Compare with another recording: how the time of traces with the same roots changed, the
+    /// largest certain change first, and what the mix of roots changed.
     #[arg(long, value_name = "RECORDING")]
     pub(crate) compare: Option<PathBuf>,
 
-    /// Percentiles of each row's time over the traces on whose path it lies.
+    /// Percentiles to show of each row's time, over the traces that have it on their path.
     #[arg(long, value_name = "LIST", default_value = "50,95,99", value_delimiter = ',', value_parser = percentile)]
     pub(crate) percentiles: Vec<f64>,
 
-    /// Draw one trace with its path, instead of the table.
+    /// Draw one trace with its critical path, instead of the table.
     #[arg(long, value_name = "ID", value_parser = trace_id, conflicts_with = "compare")]
     pub(crate) trace: Option<TraceId>,
 
@@ -89,8 +89,7 @@ pub(crate) struct CriticalPath {
     #[arg(long, value_name = "N")]
     pub(crate) top: Option<usize>,
 
-    /// Let each trace count for as many as its threshold (`ot=th` in the tracestate) says it stands
-    /// for.
+    /// Count each trace as often as its threshold (`ot=th` in the tracestate) says it stands for.
     #[arg(long)]
     pub(crate) weights: bool,
 
@@ -98,15 +97,15 @@ pub(crate) struct CriticalPath {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Write the path of each trace to FILE, one JSON object a line.
+    /// Write the critical path of each trace to FILE, as JSON lines.
     #[arg(long, value_name = "FILE")]
     pub(crate) segments: Option<PathBuf>,
 
-    /// Write critical time by path of calls to FILE, as flame graph tools read it.
+    /// Write critical time by path of calls to FILE, in the input format of flame graph tools.
     #[arg(long, value_name = "FILE")]
     pub(crate) folded: Option<PathBuf>,
 
-    /// Write a page to FILE: flame graph, table, the slowest trace with its path, the comparison.
+    /// Write a page to FILE: flame graph, table, the slowest trace, and the comparison.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 }
@@ -127,7 +126,7 @@ impl CriticalPath {
         self.by.unwrap_or(Grouped::Function)
     }
 
-    /// The number of rows to show of so long a table.
+    /// How many of `all` rows to show.
     fn rows(&self, all: usize) -> usize {
         match self.top.unwrap_or(TOP_DEFAULT) {
             0 => all,
@@ -169,7 +168,7 @@ struct Report<'a> {
     rule: &'static str,
     percentiles: &'a [f64],
     path_kinds: usize,
-    /// True if weights are recorded, used or not.
+    /// True if the recording has weights, whether or not they are used.
     weights_recorded: bool,
     #[serde(flatten)]
     profile: &'a Profile,
@@ -189,11 +188,11 @@ struct Found {
     path_kinds: usize,
     by_path: Option<Profile>,
     speedup: Option<Speedup>,
-    /// The trace that was asked for, else the one with the longest path if a page is to be written.
+    /// The trace given by `--trace`, else the one with the longest path if a page is written.
     lanes: Option<Lanes>,
-    /// The same for the terminal, with fewer rows.
+    /// The trace given by `--trace`, with fewer rows for the terminal.
     in_text: Option<Lanes>,
-    /// A file of segments that could not be written.
+    /// Why the file of segments could not be written.
     late: Option<Failure>,
 }
 
@@ -212,11 +211,11 @@ pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
     let loaded = load::load_keeping(&args.source, keep(args), stop)?;
     let mut found =
         analyse(args, &loaded.recording, segments.as_ref(), folded_file.is_some() || html.is_some(), stop)?;
-    refuse_weightless(&found.profile, "all of these traces")?;
+    refuse_weightless(&found.profile, "all traces")?;
     let compared = args.compare.as_ref().map(|other| compared(args, other, stop)).transpose()?;
     let mut comparison = compared.as_ref().map(|(_, profile)| compare(profile, &found.profile));
     let mut written: Vec<&Output> = segments.iter().filter(|_| found.late.is_none()).collect();
-    // The table is worth more than a file: it is shown before an error ends the command.
+    // Print the table before a failed file ends the command, because it is worth more.
     let mut late = found.late.take();
     let mut write = |file, content: &str| match Output::write(file, content) {
         Ok(()) => written.push(file),
@@ -276,17 +275,18 @@ pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
     text.push_str(&render::notes(args, &found.profile, loaded.recording.states_thresholds()));
     text.push_str(&loaded.input.footing());
     text.push_str(&written);
-    Failure::after(output::print(&text), late)
+    Failure::after(output::report(&text), late)
 }
 
-/// Parts of a span that the chosen options need, beside its place in the tree.
+/// The parts of spans that the options need, beside their place in the tree.
 fn keep(args: &CriticalPath) -> Keep {
-    // CRISP does not clip an only child on another host. Recorders name hosts by either attribute.
+    // CRISP does not clip an only child on another host. Recorders use either attribute for the
+    // host.
     let labels = match args.rule {
         Rule::Crisp => vec!["hostname".to_owned(), "host.name".to_owned()],
         _ => Vec::new(),
     };
-    // CRISP takes spans with the same labels for those of one host.
+    // CRISP compares all own labels to tell hosts apart, so no other label may be kept.
     let own_labels = match args.rule {
         Rule::Crisp => Vec::new(),
         _ if args.weights => vec![weight::ADJUSTED_COUNT.to_owned()],
@@ -303,11 +303,11 @@ fn method(args: &CriticalPath) -> Method {
     Method { rule: args.rule, skew }
 }
 
-/// The traces to look at: those of a root, or the one of an id.
+/// The traces selected by `--root` and `--trace`.
 fn selected<'r>(args: &CriticalPath, recording: &'r Recording) -> Result<Vec<TraceView<'r>>, Failure> {
     let root = args.root.as_ref().map(|name| {
         recording.names().find(name).ok_or_else(|| {
-            Failure::Job(format!("no span is named '{}'; inspect shows the names of roots", escaped(name)))
+            Failure::Job(format!("no span is named '{}'; `astracer inspect` lists the names", escaped(name)))
         })
     });
     let root = root.transpose()?;
@@ -319,15 +319,15 @@ fn selected<'r>(args: &CriticalPath, recording: &'r Recording) -> Result<Vec<Tra
     if traces.is_empty() {
         let what = match (args.trace, &args.root) {
             (Some(id), Some(name)) => format!(
-                "no trace has the id {} and a root named '{}'; leave --root out, or --trace",
+                "no trace has both the id {} and a root named '{}'; omit --root or --trace",
                 segments::trace_id(id),
                 escaped(name)
             ),
             (Some(id), None) => {
-                format!("no trace has the id {}; --segments writes all ids", segments::trace_id(id))
+                format!("no trace has the id {}; --segments lists all ids", segments::trace_id(id))
             }
             (None, Some(name)) => {
-                format!("no trace has a root named '{}'; inspect shows the names of roots", escaped(name))
+                format!("no trace has a root named '{}'; `astracer inspect` lists the roots", escaped(name))
             }
             (None, None) => "no traces".to_owned(),
         };
@@ -341,7 +341,7 @@ fn profiler<'r>(args: &CriticalPath, recording: &'r Recording) -> Profiler<'r> {
     if args.compare.is_some() { profiler.with_roots() } else { profiler }
 }
 
-/// One pass over the traces.
+/// Computes everything in one pass over the traces.
 fn analyse(
     args: &CriticalPath,
     recording: &Recording,
@@ -411,19 +411,19 @@ fn analyse(
     })
 }
 
-/// The factors of `--speedup` by function.
+/// The factors of `--speedup`, by function.
 fn factors(args: &CriticalPath, recording: &Recording) -> Result<HashMap<Symbol, f64>, Failure> {
     let factor = |(name, factor): &(String, f64)| match recording.names().find(name) {
         Some(symbol) => Ok((symbol, *factor)),
         None => Err(Failure::Job(format!(
-            "--speedup: no function is named '{}'; inspect shows the names",
+            "--speedup: no function is named '{}'; `astracer inspect` lists the names",
             escaped(name)
         ))),
     };
     args.speedup.iter().map(factor).collect()
 }
 
-/// Refuses options that would be passed over.
+/// Refuses options that contradict each other or have no effect.
 fn refuse_contradictions(args: &CriticalPath) -> Result<(), Failure> {
     let twice = args
         .speedup
@@ -436,16 +436,17 @@ fn refuse_contradictions(args: &CriticalPath) -> Result<(), Failure> {
     }
     if args.skew.is_some() && args.rule != Rule::Last {
         return Err(Failure::Usage(format!(
-            "--skew: the rule {} has its own way with clocks; leave it out, or use --rule last",
+            "--skew: the rule {} corrects clocks by itself; omit --skew, or use --rule last",
             args.rule.name()
         )));
     }
-    // Only the page has tables beside the drawing, and all of their rows.
+    // With `--trace`, only a page has tables, and those show all rows.
     let is_drawn = args.trace.is_some() && !args.json;
     let passed_over = [("--by", args.by.is_some() && args.html.is_none()), ("--top", args.top.is_some())];
     match passed_over.into_iter().find(|&(_, given)| given && is_drawn) {
         Some((option, _)) => Err(Failure::Usage(format!(
-            "{option}: with --trace one trace is drawn instead of the table; leave one of them out, or add --json"
+            "{option} has no effect with --trace, which draws one trace instead of the table; omit one of them, or add \
+             --json"
         ))),
         None => Ok(()),
     }
@@ -470,37 +471,41 @@ fn compared(args: &CriticalPath, other: &Path, stop: Stop<'_>) -> Result<(Input,
     Ok((input, profile))
 }
 
-/// Refuses traces that stand for none, of which there is no mean. Without `--weights` there are no
-/// such traces.
+/// Refuses traces whose weights are all 0, because they have no mean. This only happens with
+/// `--weights`.
 fn refuse_weightless(profile: &Profile, traces: &str) -> Result<(), Failure> {
     if profile.traces > 0 && profile.weight == 0.0 {
         return Err(Failure::Job(format!(
-            "{traces} were kept late, by policies, and stand for none; leave --weights out"
+            "{traces} were kept by late policies and have weight 0; omit --weights"
         )));
     }
     Ok(())
 }
 
-/// Reads "NAME=FACTOR"; the name may hold "=" itself.
+/// Parses "NAME=FACTOR"; the name itself may contain "=".
 fn speedup(text: &str) -> Result<(String, f64), String> {
-    let wrong =
-        || format!("'{}' is not NAME=FACTOR with a factor of at least 0, as in read=0.5", escaped(text));
+    let wrong = || {
+        format!(
+            "invalid speedup '{}': use NAME=FACTOR with a factor of 0 to 1,000,000, as in read=0.5",
+            escaped(text)
+        )
+    };
     let (name, factor) = text.rsplit_once('=').ok_or_else(wrong)?;
     let factor = factor.trim().parse::<f64>().ok().filter(|factor| *factor >= 0.0 && *factor <= FACTOR_MAX);
     Ok((name.to_owned(), factor.ok_or_else(wrong)?))
 }
 
-/// Above this a factor is a slip of the hand, and sums of lengths become infinite.
+/// A larger factor is a typing error, and would make sums of lengths infinite.
 const FACTOR_MAX: f64 = 1e6;
 
 fn percentile(text: &str) -> Result<f64, String> {
     let number = text.trim().parse::<f64>().ok().filter(|number| (0.0..=100.0).contains(number));
-    number.ok_or_else(|| format!("'{}' is not a percentile from 0 to 100", escaped(text)))
+    number.ok_or_else(|| format!("invalid percentile '{}': use a number from 0 to 100", escaped(text)))
 }
 
 pub(super) fn trace_id(text: &str) -> Result<TraceId, String> {
     TraceId::from_hex(text)
-        .ok_or_else(|| format!("'{}' is not a trace id of up to 32 hexadecimal digits", escaped(text)))
+        .ok_or_else(|| format!("invalid trace id '{}': use up to 32 hexadecimal digits", escaped(text)))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `astracer evaluate`: the table of sampler quality.
+//! `astracer evaluate`: replays samplers and prints a table of their quality.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,12 +11,13 @@ use std::time::Duration;
 use astracer_baselines::{self as baselines, BaselineSpec};
 use astracer_model::TraceId;
 use astracer_recording::recording::Keep;
-use astracer_report::numbers::is_above;
+use astracer_report::numbers::{is_above, three};
 use astracer_samplers::parameters::{self, Parameters};
 use astracer_samplers::tail::Tail;
 use astracer_samplers::{Cap, Config, RandomSource};
 use astracer_tuner::equal_size::{self, EqualSize};
-use astracer_tuner::evaluate::{CountRow, Summary, WorkloadSummary};
+use astracer_tuner::evaluate::{CountRow, Summary};
+use astracer_tuner::held_out::CountErrors;
 use astracer_tuner::records::crowded;
 use astracer_tuner::tail::{Outcomes, TailSummary, attributes};
 use astracer_tuner::{Candidate, Draw, Evaluation, Evaluator, Grouping, Stop};
@@ -27,8 +28,9 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::json_text::json_escaped;
 use crate::load::{self, Input};
-use crate::output;
+use crate::output::{self, measure};
 use crate::outputs::{Output, Outputs};
+use crate::progress::Progress;
 use crate::source::{Source, check_inputs};
 use crate::tail::{self, TailArgs, is_own};
 use crate::values::{cap, key, random, share, time_limit};
@@ -37,21 +39,20 @@ const EXAMPLES: &str = "\
 Examples:
   astracer evaluate run.tar.xz
   astracer evaluate run.tar.xz --sampler bump:lambda=215,min=0.02
-  astracer evaluate traces/ --sampler bucket:capacity=50,rate=2 --seeds 20 --json
+  astracer evaluate run.tar.xz --sampler ratio:0.05 --baselines all
+  astracer evaluate run.tar.xz --sampler ratio:0.5 --cap traces=100,key_traces=9
+  astracer evaluate traces/ --parameters astracer.toml --jitter 5ms --seeds 20
+  astracer evaluate traces/ --sampler ratio:0.01 --tail error,slow:p99
   astracer evaluate run.json --sampler ratio:0.05 --kept ids.txt
-  astracer evaluate spans/ --key name+http.route
-  astracer evaluate run.json --parameters astracer.toml --phase 0.3 --jitter 5ms --kept ids.txt
-  astracer evaluate run.tar.xz --sampler bump:lambda=215,min=0.02 --baselines all
-  astracer evaluate run.tar.xz --sampler ratio:0.5 --cap traces=100,key_traces=20
-  astracer evaluate traces/ --sampler ratio:0.01 --tail error,slow:p99 --ring 8MB
+  astracer evaluate spans/ --key name+http.route --json
 
 Samplers:
-  always, never, ratio:P, every:N,
+  always, never, ratio:P, every:N
   bump:lambda=L,min=P[,window=1s][,shift=on]
   bump:lambda=L,min=P,count=decaying,tau=1s[,exponent=2]
-  bucket:capacity=C,rate=R (tokens a second)
+  bucket:capacity=C,rate=R (tokens per second)
 
-The columns are explained in docs/metrics.md.";
+docs/metrics.md explains the columns.";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]
@@ -59,91 +60,94 @@ pub(crate) struct Evaluate {
     #[command(flatten)]
     pub(crate) source: Source,
 
-    /// A sampler to replay, beside always, ratio:0.1 and ratio:0.01; may be given several times.
-    /// Without it a bump and a bucket sampler with middling parameters are replayed.
+    /// Sampler to replay, in addition to always, ratio:0.1 and ratio:0.01; repeatable [default: a
+    /// bump and a bucket sampler with typical parameters].
     #[arg(long = "sampler", value_name = "SAMPLER")]
     pub(crate) samplers: Vec<Config>,
 
-    /// A sampler from a parameters file, as `tune` writes it; may be given several times.
+    /// Parameters file to replay, as `tune` writes it; repeatable.
     #[arg(long, value_name = "FILE")]
     pub(crate) parameters: Vec<PathBuf>,
 
-    /// Show each sampler under this hard cap too, below its own row: rates a second of traces,
-    /// key_traces (of each key), bytes and key_bytes, for example traces=100,burst=25,bytes=1e6
-    /// [default: that of the parameters file]. --kept and --counts then show the traces under the
-    /// cap.
+    /// Also replay each sampler under this hard cap: rates per second of traces, key_traces (per
+    /// key), bytes and key_bytes, for example traces=100,burst=25,bytes=1e6 [default: the cap of
+    /// the parameters file]. --kept and --counts then describe the traces under the cap.
     #[arg(long, value_name = "CAP", value_parser = cap)]
     pub(crate) cap: Option<Cap>,
 
-    /// The number of seeds to replay each sampler with.
+    /// Number of replays of each sampler, each with its own seed.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub(crate) seeds: u64,
 
-    /// The phase of the sampler's windows against the recording, 0 to 1 of a window (bump with
-    /// windows).
+    /// Where the sampler's windows begin relative to the recording, as a share of a window (bump
+    /// with windows).
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = phase)]
     pub(crate) phase: f64,
 
-    /// Randomness of the traces that begin in the service: stratified or independent [default: that
-    /// of the parameters file, else independent].
+    /// Randomness of traces that begin in the service: stratified or independent [default: from the
+    /// parameters file, else independent].
     #[arg(long, value_name = "RANDOM", value_parser = random)]
     pub(crate) random: Option<RandomSource>,
 
-    /// Move each arrival by a normal number with this deviation: seconds, or with ms, s, m, h.
+    /// Shift each arrival by a normally distributed time with this standard deviation: seconds, or
+    /// with ms, s, m, h.
     #[arg(long, value_name = "TIME", value_parser = time_limit)]
     pub(crate) jitter: Option<Duration>,
 
-    /// Other projects' samplers to compare with, each made to keep as much as the one --sampler (or
-    /// a tenth): all, or names; parameters may follow a name, as in xray:rate=0.05.
+    /// Samplers of other projects to compare with, tuned to keep as much as your one --sampler (or
+    /// 10% of the bytes): all, or names with optional parameters, as in xray:rate=0.05.
     #[arg(long, value_name = "BASELINE", num_args = 1..)]
     pub(crate) baselines: Vec<String>,
 
-    /// Shorten baselines' periods so that each passes at least ten times in this recording; with
-    /// their own, half a minute or more, a short recording shows only how they start.
+    /// Shorten the periods of baselines (30 s or more) so that at least ten fit into this
+    /// recording; otherwise a short recording only shows how they start.
     #[arg(long, requires = "baselines")]
     pub(crate) quicken: bool,
 
-    /// The share of the bytes that baselines keep, for example 5%.
+    /// Share of the bytes that baselines keep, for example 5%.
     #[arg(long, value_name = "SHARE", value_parser = share, requires = "baselines")]
     pub(crate) size: Option<f64>,
 
-    /// The key that samplers count by: name (of the root), name+ATTRIBUTE, or tree (the whole call
+    /// Key that samplers count by: name (of the root), name+ATTRIBUTE, or tree (the whole call
     /// tree).
     #[arg(long, value_name = "KEY", default_value_t, value_parser = key)]
     pub(crate) key: Grouping,
 
-    /// Write the ids of the traces kept with the first seed to FILE, one a line; needs exactly one
-    /// --sampler. With --tail, those that the policies keep follow.
+    /// Write the ids of the traces kept with the first seed to FILE, one per line, followed by
+    /// those that --tail keeps. Needs exactly one sampler.
     #[arg(long, value_name = "FILE")]
     pub(crate) kept: Option<PathBuf>,
 
-    /// Write the exact numbers of traces seen and kept with the first seed to FILE, by key and
-    /// interval, as JSON lines; needs exactly one --sampler. docs/metrics.md has the format, and
-    /// how counts are calibrated by it.
+    /// Write how many traces were seen and kept with the first seed to FILE, by key and interval,
+    /// as JSON lines (format: docs/metrics.md). Needs exactly one sampler.
     #[arg(long, value_name = "FILE")]
     pub(crate) counts: Option<PathBuf>,
 
-    /// The length of an interval of --counts: seconds, or with ms, s, m, h.
+    /// Length of an interval of --counts: seconds, or with ms, s, m, h.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time_limit, requires = "counts")]
     pub(crate) interval: Duration,
 
     #[command(flatten)]
     pub(crate) tail: TailArgs,
 
+    /// Print more measures: spans, OTLP bytes, entropy, path kinds, errors of estimates.
+    #[arg(long, conflicts_with = "json", help_heading = "Output")]
+    pub(crate) verbose: bool,
+
     /// Print one JSON object instead of a table.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
 }
 
-/// Bytes of a parameters file that are read: as many as the parser takes.
+/// A parameters file larger than this is refused, as its parser does.
 const PARAMETERS_MAX: u64 = parameters::BYTES_MAX as u64;
-/// The samplers that are always shown: everything, and the two fixed ratios that people use.
+/// Samplers that are always shown for comparison.
 const YARDSTICKS: [&str; 3] = ["always", "ratio:0.1", "ratio:0.01"];
-/// The samplers shown if none is asked for.
+/// Samplers that are shown if none is given.
 const DEFAULTS: [&str; 2] = ["bump:lambda=10,min=0.01,window=1s", "bucket:capacity=50,rate=2"];
-/// The share of the bytes that baselines keep when nothing else says how much.
+/// The share of the bytes that baselines keep by default.
 const SIZE_DEFAULT: f64 = 0.1;
-/// Seeds over which sizes are made equal.
+/// Replays that decide whether a baseline keeps the wanted size.
 const SIZE_SEEDS: u64 = 3;
 
 #[derive(Serialize)]
@@ -151,10 +155,10 @@ struct Report<'a> {
     input: &'a Input,
     #[serde(flatten)]
     evaluation: Evaluation,
-    /// Policies at the traces' ends, behind each of our samplers but `always`.
+    /// Late policies replayed with each of our samplers except `always`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tail: Vec<TailSummary>,
-    /// For people.
+    /// Warnings, which are printed below the table too.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
 }
@@ -173,20 +177,20 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         (None, _) => Ok(None),
         (Some(file), [sampler]) => Ok(Some((file, Candidate::capped(sampler.config.clone(), sampler.cap)))),
         (Some(_), samplers) => Err(Failure::Usage(format!(
-            "{option} needs exactly one --sampler or --parameters whose traces to look at, not {}",
+            "{option} needs exactly one --sampler or --parameters, not {}",
             samplers.len()
         ))),
     };
     let (kept, counts) = (lone("--kept", kept)?, lone("--counts", counts)?);
     let mut samplers = samplers(args, &asked)?;
     let phase = (args.phase > 0.0 && !samplers.iter().any(Candidate::has_windows))
-        .then(|| "--phase makes no difference: no sampler here has windows".to_owned());
+        .then(|| "--phase has no effect: no sampler here has windows".to_owned());
     let baselines = baselines(args)?;
     let own_labels = tail.as_ref().map(attributes).unwrap_or_default();
     let keep = Keep { labels: args.key.attributes(), own_labels, ..Keep::default() };
     let loaded = load::load_keeping(&args.source, keep, stop)?;
     let workload = load::workload(&args.source, &loaded.recording, &args.key, stop)?;
-    // The workload holds all that replays need.
+    // Replays need only the workload.
     let load::Loaded { input, recording } = loaded;
     let outcomes = tail
         .as_ref()
@@ -203,10 +207,10 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     };
     let met = at_equal_size(&baselines, (args, &asked, random), &evaluator, stop)?;
     samplers.extend(met.iter().map(|met| Candidate::from(met.spec.clone())));
-    let progress = load::progress("replaying", samplers.len() as u64 * args.seeds);
+    let progress = Progress::steps("replaying", samplers.len() as u64 * args.seeds);
     let draws: Vec<Draw> = (1..=args.seeds).map(|seed| draw(args, random, seed)).collect();
     let evaluation = evaluator.evaluate(&samplers, &draws, &args.key, stop, || progress.inc(1));
-    progress.finish_and_clear();
+    progress.finish();
     let evaluation = evaluation.ok_or(Failure::Interrupted)?;
     let mut summaries = Vec::new();
     if let Some(outcomes) = &outcomes {
@@ -220,7 +224,7 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
             summaries.push(summary.ok_or(Failure::Interrupted)?);
         }
     }
-    // The table is worth more than a file: it is shown before an error ends the command.
+    // Print the table before a failed file ends the command, because it is worth more.
     let mut late = Ok(());
     if let Some((file, sampler)) = kept {
         let draw = draw(args, random, 1);
@@ -247,19 +251,25 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     }
     let names: BTreeMap<String, String> =
         samplers.iter().map(|sampler| (sampler.to_string(), sampler.brief())).collect();
-    let policies: String = summaries
+    let mut text = input.heading() + &table(&evaluation, &names);
+    if args.verbose {
+        text += &details(&evaluation, &names);
+    }
+    let policies = summaries
         .iter()
         .zip(tail.iter().cycle())
-        .map(|(summary, tail)| tail::render(summary, tail, named(&names, &summary.sampler)))
-        .collect();
-    let warnings: String = warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
-    let missed = missed(&met) + &warnings;
-    let prose = sentences(&evaluation, &names) + &policies + &missed;
-    let text = input.heading() + &table(&evaluation, &names) + &output::prose(&prose) + &input.footing();
-    Failure::after(output::print(&text), late)
+        .map(|(summary, tail)| tail::render(summary, tail, named(&names, &summary.sampler)));
+    text.extend(policies);
+    text += &missed(&met);
+    text.extend(warnings.iter().map(|warning| format!("warning: {warning}\n")));
+    text += &input.footing();
+    if !args.verbose {
+        text += "More measures: --verbose\n";
+    }
+    Failure::after(output::report(&text), late)
 }
 
-/// The baselines asked for, with their own parameters.
+/// The baselines given, with their own parameters.
 fn baselines(args: &Evaluate) -> Result<Vec<BaselineSpec>, Failure> {
     let mut chosen = Vec::new();
     for text in &args.baselines {
@@ -272,7 +282,7 @@ fn baselines(args: &Evaluate) -> Result<Vec<BaselineSpec>, Failure> {
     Ok(chosen)
 }
 
-/// Baselines tuned to keep as much as the one sampler that was asked for, or as a tenth.
+/// Tunes baselines to keep `--size`, or as much as the only sampler given, or a tenth.
 fn at_equal_size(
     baselines: &[BaselineSpec],
     (args, asked, random): (&Evaluate, &[Sampler], RandomSource),
@@ -289,7 +299,7 @@ fn at_equal_size(
         }
         _ => SIZE_DEFAULT,
     };
-    let progress = load::progress("sizing baselines", baselines.len() as u64);
+    let progress = Progress::steps("sizing baselines", baselines.len() as u64);
     let draws: Vec<Draw> = (1..=SIZE_SEEDS).map(|seed| draw(args, random, seed)).collect();
     let mut met = Vec::with_capacity(baselines.len());
     for baseline in baselines {
@@ -297,18 +307,15 @@ fn at_equal_size(
         met.push(found.ok_or(Failure::Interrupted)?);
         progress.inc(1);
     }
-    progress.finish_and_clear();
+    progress.finish();
     Ok(met)
 }
 
-/// A line for each baseline that can't keep the size wanted.
+/// A warning for each baseline that cannot keep the wanted size.
 fn missed(met: &[EqualSize]) -> String {
     let missed = met.iter().filter(|met| !met.is_met()).map(|met| {
         let (reached, wanted) = (met.tfcr * 100.0, met.wanted_tfcr * 100.0);
-        format!(
-            "size: {} keeps {reached:.2}% of the bytes, the nearest to {wanted:.2}% that it can\n",
-            met.spec
-        )
+        format!("warning: {} cannot keep {wanted:.2}% of the bytes; the nearest is {reached:.2}%\n", met.spec)
     });
     missed.collect()
 }
@@ -321,10 +328,10 @@ fn draw(args: &Evaluate, random: RandomSource, seed: u64) -> Draw {
 
 fn phase(text: &str) -> Result<f64, String> {
     let phase = text.parse().ok().filter(|phase| (0.0..=1.0).contains(phase));
-    phase.ok_or_else(|| format!("'{text}' is not a share of a window from 0 to 1: write for example 0.3"))
+    phase.ok_or_else(|| format!("invalid phase '{text}': use a share of a window from 0 to 1, such as 0.3"))
 }
 
-/// A sampler asked for, and the cap over it.
+/// A sampler from an option or a file, with its cap.
 #[derive(PartialEq)]
 struct Sampler {
     config: Config,
@@ -335,15 +342,15 @@ struct Sampler {
 struct RequestedSamplers {
     samplers: Vec<Sampler>,
     random: RandomSource,
-    /// Policies: those of the option, else those of the first file that has some.
+    /// The policies of `--tail`, else of the first file that has any.
     tail: Option<Tail>,
-    /// Parts of the files that a replay leaves out.
+    /// Warnings about parts of the files that are not replayed.
     warnings: Vec<String>,
 }
 
-/// The sampler, the randomness and the policies of one parameters file.
+/// The contents of one parameters file.
 struct File {
-    /// The path, to be shown.
+    /// The path, for messages.
     name: String,
     sampler: Sampler,
     random: RandomSource,
@@ -353,44 +360,42 @@ struct File {
 fn asked(args: &Evaluate) -> Result<RequestedSamplers, Failure> {
     let mut warnings = Vec::new();
     let mut read = |path: &PathBuf| {
-        // Errors quote names of the file.
+        // Errors quote names from the file.
         let failure = |error: String| {
             Failure::Job(format!("--parameters {}: {}", output::shown(path), output::escaped(&error)))
         };
-        // A device may have no end.
+        // Read no more than the limit: a device may be endless.
         let file = fs::File::open(path).map_err(|error| failure(error.to_string()))?;
         let mut text = String::new();
         file.take(PARAMETERS_MAX + 1)
             .read_to_string(&mut text)
             .map_err(|error| failure(error.to_string()))?;
         if text.len() as u64 > PARAMETERS_MAX {
-            return Err(failure(format!(
-                "the file has more than the {PARAMETERS_MAX} bytes that may be read"
-            )));
+            return Err(failure(format!("the file is larger than the limit of {PARAMETERS_MAX} bytes")));
         }
         let parameters = text.parse::<Parameters>().map_err(|error| failure(error.to_string()))?;
         let asked = args.key.clone().with_template(args.source.template());
         let key = Grouping::Key(parameters.key);
         if key != asked {
             let path = output::shown(path);
-            let hint = "give the key that it was tuned with by --key, --names and --fold";
+            let hint = "repeat the --key, --names and --fold that it was tuned with";
             let (key, asked) = (key.to_string(), asked.to_string());
             let (key, asked) = (output::escaped(&key), output::escaped(&asked));
             return Err(Failure::Usage(format!(
-                "--parameters {path}: its keys are {key}, not {asked}: {hint}"
+                "--parameters {path}: its keys are {key}, not {asked}; {hint}"
             )));
         }
         let (name, cap) = (output::shown(path), args.cap.unwrap_or(parameters.cap));
         if parameters.budget.is_some() {
             warnings.push(format!(
-                "the budget of {name} is not replayed: its probabilities stay as they are in the file"
+                "the budget of {name} is not replayed: probabilities stay as the file has them"
             ));
         }
         let mut tail = parameters.tail;
         if args.tail.tail.is_none() {
             for own in tail.rules.iter().filter(|rule| is_own(rule)) {
                 warnings.push(format!(
-                    "the policy {} of {name} is not replayed: it is a function of the service",
+                    "the policy {} of {name} is not replayed: it is code of the service",
                     own.policy
                 ));
             }
@@ -400,13 +405,13 @@ fn asked(args: &Evaluate) -> Result<RequestedSamplers, Failure> {
         Ok(File { name, sampler, random: parameters.random, tail })
     };
     let files = args.parameters.iter().map(&mut read).collect::<Result<Vec<_>, Failure>>()?;
-    // All samplers are replayed with the same.
+    // All samplers of the table use the same randomness.
     let random = args.random.or(files.first().map(|first| first.random)).unwrap_or_default();
     if let (None, Some(first)) = (args.random, files.first()) {
         for file in files.iter().filter(|file| file.random != random) {
             warnings.push(format!(
-                "all samplers are replayed with {} randomness, that of {}, though {} asks for another; \
-                 --random sets one for all",
+                "all samplers are replayed with {} randomness, as in {}, although {} asks for another; --random sets \
+                 it for all",
                 random.name(),
                 first.name,
                 file.name
@@ -417,7 +422,7 @@ fn asked(args: &Evaluate) -> Result<RequestedSamplers, Failure> {
     if let (None, Some(first)) = (&args.tail.tail, first) {
         for file in files.iter().filter(|file| file.tail != first.tail) {
             warnings.push(format!(
-                "the policies of {} are replayed behind all samplers, and those of {} are others; evaluate it alone",
+                "the policies of {} are replayed with all samplers, although {} has others; evaluate it separately",
                 first.name, file.name
             ));
         }
@@ -429,7 +434,7 @@ fn asked(args: &Evaluate) -> Result<RequestedSamplers, Failure> {
     Ok(RequestedSamplers { samplers, random, tail, warnings })
 }
 
-/// The samplers of the table, each before itself under its cap.
+/// The samplers of the table; each capped one follows itself without the cap.
 fn samplers(args: &Evaluate, asked: &[Sampler]) -> Result<Vec<Candidate>, Failure> {
     let parse = |text: &&str| text.parse::<Config>().map_err(|error| Failure::Job(error.to_string()));
     let yardsticks = YARDSTICKS.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
@@ -454,108 +459,127 @@ fn write_ids(file: &Output, ids: &[TraceId]) -> Result<(), Failure> {
     file.write(&ids.iter().map(|id| load::trace_id(*id) + "\n").collect::<String>())
 }
 
-/// The name of a sampler for people.
+/// The readable name of a sampler.
 fn named<'n>(names: &'n BTreeMap<String, String>, sampler: &'n str) -> &'n str {
     names.get(sampler).map_or(sampler, String::as_str)
 }
 
-/// `names` are those of samplers for people, by their texts.
+/// What was replayed, and a row for each sampler. `names` maps samplers to readable names.
 fn table(evaluation: &Evaluation, names: &BTreeMap<String, String>) -> String {
     let workload = &evaluation.workload;
-    let mut text = String::new();
-    let _ = writeln!(
-        text,
-        "{}, {}, {}, {}, {} in {:.1} s\nsampled by {} ({}), {}; mean ± sd\n",
+    let seeds = evaluation.summary.first().map_or(0, |summary| summary.seeds);
+    let mut text = format!(
+        "{}, {}, {} by {}, {} over {}\n\n",
         output::plural(workload.traces, "trace"),
         output::plural(workload.spans, "span"),
-        output::plural(workload.functions, "function"),
-        output::plural(workload.call_trees, "call tree"),
-        output::bytes(workload.bytes),
-        workload.seconds,
-        output::escaped(&workload.key),
         output::plural(workload.keys, "key"),
-        output::plural(evaluation.summary.first().map_or(0, |summary| summary.seeds), "seed"),
+        output::escaped(&workload.key),
+        output::bytes(workload.bytes),
+        output::span(workload.seconds),
     );
-    let header = ["traces", "spans", "bytes", "OTLP", "functions", "trees", "SS ms", "IEn", "dist/ent"];
-    let rows: Vec<_> = evaluation
-        .summary
-        .iter()
-        .map(|summary| (named(names, &summary.sampler).to_owned(), numbers(summary, workload)))
-        .collect();
-    text + &output::sections(&header, &rows)
+    let first = if seeds == 1 { "one replay".to_owned() } else { format!("means of\n{seeds} replays") };
+    let header = [
+        &first,
+        "traces\nkept",
+        "bytes\nkept",
+        &format!("functions\nof {}", output::count(workload.functions)),
+        &format!("call trees\nof {}", output::count(workload.call_trees)),
+        "dist/\nentropy",
+        "count\nerror",
+    ];
+    let rows = evaluation.summary.iter().map(|summary| {
+        let Summary { mean, sd, .. } = summary;
+        vec![
+            named(names, &summary.sampler).to_owned(),
+            output::whole(mean.traces),
+            output::percent(mean.tfcr),
+            mean_of(mean.functions, sd.functions),
+            mean_of(mean.call_trees, sd.call_trees),
+            mean_and_sd(mean.dist_over_entropy, sd.dist_over_entropy, three),
+            summary.counts.map_or_else(|| "-".to_owned(), |counts| output::percent(counts.functions)),
+        ]
+    });
+    text += &output::table(&header, rows);
+    let sd = if seeds == 1 { "" } else { " \u{b1} is the standard deviation of single replays." };
+    text + &format!("Less dist/entropy is better.{sd}\n")
 }
 
-/// The sentences below the table.
-fn sentences(evaluation: &Evaluation, names: &BTreeMap<String, String>) -> String {
-    let (workload, mut text) = (&evaluation.workload, String::new());
-    for summary in &evaluation.summary {
+/// The measures that the table has no columns for.
+fn details(evaluation: &Evaluation, names: &BTreeMap<String, String>) -> String {
+    let workload = &evaluation.workload;
+    let paths = format!("path kinds\nof {}", output::count(workload.paths));
+    let header = [
+        "means \u{b1} sd",
+        "spans",
+        "bytes\nas OTLP",
+        "distance\n(SS) ms",
+        "entropy\n(IEn) bits",
+        &paths,
+        "distance of\npath kinds",
+    ];
+    let rows = evaluation.summary.iter().map(|summary| {
         let Summary { mean, sd, .. } = summary;
-        let _ = writeln!(
-            text,
-            "paths: {}: {} of {}, distance {}",
-            output::brief(named(names, &summary.sampler)),
-            mean_and_sd(mean.paths, sd.paths),
-            output::plural(workload.paths, "path kind"),
-            mean_and_sd(mean.path_distance, sd.path_distance),
-        );
-    }
+        vec![
+            named(names, &summary.sampler).to_owned(),
+            mean_and_sd(mean.spans, sd.spans, output::whole),
+            mean_and_sd(mean.tfcr_otlp, sd.tfcr_otlp, output::percent),
+            mean_and_sd(mean.ss_ms, sd.ss_ms, three),
+            mean_and_sd(mean.entropy_bits, sd.entropy_bits, three),
+            mean_and_sd(mean.paths, sd.paths, |paths| format!("{paths:.1}")),
+            mean_and_sd(mean.path_distance, sd.path_distance, measure),
+        ]
+    });
+    let mut text = "\n".to_owned() + &output::table(&header, rows);
+    let optional = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+    let weighted = evaluation.summary.iter().filter(|summary| summary.counts.is_some()).map(|summary| {
+        let counts = |of: fn(CountErrors) -> f64| optional(summary.counts.map(of).map(output::percent));
+        vec![
+            named(names, &summary.sampler).to_owned(),
+            counts(|counts| counts.functions),
+            counts(|counts| counts.functions_calibrated),
+            counts(|counts| counts.roots),
+            optional(summary.ss_by_weights_ms.map(three)),
+            optional(summary.ss_of_equal_share_ms.map(three)),
+        ]
+    });
+    let header = [
+        "estimated with weights",
+        "error of\nfunctions",
+        "calibrated\nto roots",
+        "error of\nroots",
+        "SS ms",
+        "SS ms, equal\nshare",
+    ];
+    text += &output::table(&header, weighted);
     for summary in &evaluation.summary {
-        if let Some(counts) = summary.counts.filter(|counts| counts.functions > 0.0) {
+        if let (Some(by_weights), Some(share)) = (summary.ss_by_weights_ms, summary.ss_of_equal_share_ms)
+            && is_above(by_weights, share, 3)
+        {
             let _ = writeln!(
                 text,
-                "counts by weights: {}: relative error of functions {}, calibrated to the roots' numbers {}, of roots {}",
+                "{}: weighted durations are worse than an equal share's; weights of very small probabilities are mostly noise",
                 output::brief(named(names, &summary.sampler)),
-                output::measure(counts.functions),
-                output::measure(counts.functions_calibrated),
-                output::measure(counts.roots),
-            );
-        }
-        let by_weights = summary.ss_by_weights_ms.filter(|&by_weights| by_weights > 0.0);
-        if let (Some(by_weights), Some(share)) = (by_weights, summary.ss_of_equal_share_ms) {
-            let worse = if is_above(by_weights, share, 3) {
-                "; worse than that: weights from very small probabilities are noise"
-            } else {
-                ""
-            };
-            let _ = writeln!(
-                text,
-                "SS by weights: {}: {} ms; an equal share of the same size {} ms{worse}",
-                output::brief(named(names, &summary.sampler)),
-                output::measure(by_weights),
-                output::measure(share),
             );
         }
     }
     text
 }
 
-fn mean_and_sd(mean: f64, sd: f64) -> String {
-    let mean = output::measure(mean);
-    if sd > 0.0 { format!("{mean} ±{}", output::measure(sd)) } else { mean }
+/// The mean, and the deviation with as many decimals.
+fn mean_and_sd(mean: f64, sd: f64, number: fn(f64) -> String) -> String {
+    let text = number(mean);
+    if !(sd > 0.0 && sd.is_finite()) {
+        return text;
+    }
+    let decimals = text.trim_end_matches('%').split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    let (sd, unit) = if text.ends_with('%') { (sd * 100.0, "%") } else { (sd, "") };
+    match decimals {
+        0 => format!("{text} \u{b1} {}{unit}", output::whole(sd)),
+        _ => format!("{text} \u{b1} {sd:.decimals$}{unit}"),
+    }
 }
 
-fn numbers(summary: &Summary, workload: &WorkloadSummary) -> Vec<String> {
-    let Summary { mean, sd, .. } = summary;
-    let pair = |number: &dyn Fn(f64) -> String, mean: f64, sd: f64| {
-        if sd == 0.0 || sd.is_nan() { number(mean) } else { format!("{}\n±{}", number(mean), number(sd)) }
-    };
-    let percent = |number: f64| format!("{:.2}%", number * 100.0);
-    // The mean of a number of things is seldom whole; "of all" stands behind the mean only.
-    let found = |mean: f64, sd: f64, all: u64| {
-        let number =
-            |number: f64| if number.fract() == 0.0 { format!("{number:.0}") } else { format!("{number:.1}") };
-        let above = format!("{}/{all}", number(mean));
-        if sd == 0.0 { above } else { format!("{above}\n±{}", number(sd)) }
-    };
-    vec![
-        pair(&output::whole, mean.traces, sd.traces),
-        pair(&output::whole, mean.spans, sd.spans),
-        pair(&percent, mean.tfcr, sd.tfcr),
-        pair(&percent, mean.tfcr_otlp, sd.tfcr_otlp),
-        found(mean.functions, sd.functions, workload.functions),
-        found(mean.call_trees, sd.call_trees, workload.call_trees),
-        pair(&output::measure, mean.ss_ms, sd.ss_ms),
-        pair(&output::measure, mean.entropy_bits, sd.entropy_bits),
-        pair(&output::measure, mean.dist_over_entropy, sd.dist_over_entropy),
-    ]
+/// Shows a decimal if seeds differ, even if the mean happens to be whole.
+fn mean_of(mean: f64, sd: f64) -> String {
+    if sd > 0.0 { format!("{mean:.1}") } else { output::rounded(mean) }
 }

@@ -1,4 +1,4 @@
-//! `astracer events`: one execution's event graph.
+//! `astracer events`: the event graph of one trace.
 
 use std::path::PathBuf;
 
@@ -19,10 +19,11 @@ use crate::source::Source;
 const EXAMPLES: &str = "\
 Examples:
   astracer events run.json --trace 3615c831d3fc58b5
-  astracer events run.json --trace 3615c831d3fc58b5 --dot | dot -Tsvg > graph.svg
+  astracer events run.json --trace 3615c831d3fc58b5 --dot | dot -Tsvg > g.svg
   astracer events run.json --trace 3615c831d3fc58b5 --html graph.html
 
-Events are those of X-Trace reports; of other recordings each span is an event at its start.";
+X-Trace reports contain events. In other formats each span is one event, at its
+start.";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]
@@ -30,12 +31,11 @@ pub(crate) struct Events {
     #[command(flatten)]
     pub(crate) source: Source,
 
-    /// The trace to draw.
+    /// Trace to draw.
     #[arg(long, value_name = "ID", value_parser = super::critical_path::trace_id)]
     pub(crate) trace: TraceId,
 
-    /// The rule by which the path is found: last (the longest path), or events (the latest
-    /// parents).
+    /// How the critical path is found: last (the longest path) or events (the latest parents).
     #[arg(long, value_name = "RULE", default_value = "last", value_parser = rule)]
     pub(crate) rule: Rule,
 
@@ -57,23 +57,22 @@ pub(crate) struct Events {
     pub(crate) html: Option<PathBuf>,
 }
 
-/// Names that tell a path from the longest, of which the page has more.
+/// How many names distinguish a path from the longest one; the page has more.
 const APART_SHOWN: usize = 3;
 
 const TOP_DEFAULT: u8 = 5;
-/// The longest paths are held for each event at once.
+/// Memory grows with this number, because each event holds its longest paths.
 const TOP_MAX: i64 = 100;
 
 fn rule(text: &str) -> Result<Rule, String> {
     let rule = text.parse::<Rule>().ok().filter(|rule| matches!(rule, Rule::Last | Rule::Events));
-    rule.ok_or_else(|| format!("'{}' is not a rule for events: use last or events", escaped(text)))
+    rule.ok_or_else(|| format!("invalid rule '{}' for events: use last or events", escaped(text)))
 }
 
 pub(crate) fn run(args: &Events, stop: Stop<'_>) -> Result<(), Failure> {
     if args.top.is_some() && args.dot && args.html.is_none() {
         return Err(Failure::Usage(
-            "--top: with --dot all of the graph is drawn instead of its longest paths; leave one of them out"
-                .to_owned(),
+            "--top has no effect with --dot, which prints the whole graph; omit one of them".to_owned(),
         ));
     }
     let mut outputs = Outputs::new(&args.source.paths);
@@ -83,11 +82,11 @@ pub(crate) fn run(args: &Events, stop: Stop<'_>) -> Result<(), Failure> {
         load::load_keeping(&args.source, Keep { labels, ..Keep::default() }, stop)?;
     let trace = recording.traces().find(|trace| trace.id() == args.trace).ok_or_else(|| {
         let id = segments::trace_id(args.trace);
-        Failure::Job(format!("no trace has the id {id}; critical-path --segments writes all ids"))
+        Failure::Job(format!("no trace has the id {id}; critical-path --segments lists all ids"))
     })?;
     interrupt::answer_at_once(stop)?;
     let drawing = Drawing::new(&recording, trace, args.rule, args.top.unwrap_or(TOP_DEFAULT).into());
-    // The result is shown before an error of the file ends the command.
+    // Print the result before a failed file ends the command.
     let late = html.as_ref().map_or(Ok(()), |file| file.write(&drawing.page()));
     if args.json {
         return Failure::after(output::print_json(&drawing), late);
@@ -106,14 +105,17 @@ pub(crate) fn run(args: &Events, stop: Stop<'_>) -> Result<(), Failure> {
     });
     let mut text = input.heading();
     text.push_str(&format!(
-        "trace {}: {}, {}, {} on the path of {} ms\n\n",
+        "trace {}: {} on {}; the longest path has {} and takes {} ms\n\n",
         drawing.trace_id,
         output::plural(drawing.events.len() as u64, "event"),
         output::plural(drawing.lanes.len() as u64, "thread"),
-        output::count(drawing.events.iter().filter(|event| event.on_path).count() as u64),
+        output::plural(drawing.events.iter().filter(|event| event.on_path).count() as u64, "event"),
         measure(drawing.path_ns as f64 / 1e6),
     ));
-    text.push_str(&output::table(&["event", "at ms", "until next", "thread", "edges in"], rows));
+    text.push_str(&output::table(
+        &["event (# on the path)", "at\nms", "ms to the\nnext", "thread", "edges\nin"],
+        rows,
+    ));
     let lanes = drawing.lanes.iter().enumerate();
     text.push_str(&output::table(
         &["thread", "number"],
@@ -122,7 +124,7 @@ pub(crate) fn run(args: &Events, stop: Stop<'_>) -> Result<(), Failure> {
     text.push_str(&longest_paths(&drawing));
     if drawing.missing_parents + drawing.cut_edges > 0 {
         text.push_str(&format!(
-            "left out: {} from events that are not recorded, {} that close a cycle\n",
+            "ignored: {} from events that were not recorded, {} that close a cycle\n",
             output::plural(drawing.missing_parents, "edge"),
             output::count(drawing.cut_edges)
         ));
@@ -131,7 +133,7 @@ pub(crate) fn run(args: &Events, stop: Stop<'_>) -> Result<(), Failure> {
     if let Some(file) = html.as_ref().filter(|_| late.is_ok()) {
         text.push_str(&format!("wrote {}\n", output::shown(file.path())));
     }
-    Failure::after(output::print(&text), late)
+    Failure::after(output::report(&text), late)
 }
 
 /// The functions on the longest path, and the longest paths.
@@ -147,18 +149,16 @@ fn longest_paths(drawing: &Drawing) -> String {
                 millis(row.slack_ns),
             ]
         });
-        text.push_str(&output::table(&["function on the longest path", "ms", "gain ms", "slack ms"], rows));
+        text.push_str(&output::table(&["function on the longest path", "ms", "gain\nms", "slack\nms"], rows));
     }
     if !drawing.paths.is_empty() {
-        // Names of events can be long: they stand above their path's numbers.
         let rows = (1..).zip(&drawing.paths).map(|(number, path)| {
             let apart = drawing.apart(path, APART_SHOWN);
             let through = if apart.is_empty() { apart } else { format!(", through {apart}") };
             let events = output::count(path.events.len() as u64);
-            (format!("path {number}{through}"), vec![millis(path.length_ns), millis(path.behind_ns), events])
+            vec![format!("{number}{through}"), millis(path.length_ns), millis(path.behind_ns), events]
         });
-        let rows: Vec<_> = rows.collect();
-        text.push_str(&output::sections(&["ms", "behind ms", "events"], &rows));
+        text.push_str(&output::table(&["longest paths", "ms", "shorter\nby ms", "events"], rows));
     }
     text
 }

@@ -1,4 +1,4 @@
-//! `astracer inspect`: what a recording holds.
+//! `astracer inspect`: shows what a recording holds.
 
 mod weights;
 
@@ -17,13 +17,16 @@ use crate::source::Source;
 
 const EXAMPLES: &str = "\
 Examples:
-  astracer inspect traces/                      every recording in a folder
-  astracer inspect run.tar.xz --sort p95        slowest functions first
-  curl -s 'http://localhost:16686/api/traces?service=a' | astracer inspect -
+  astracer inspect traces/                  every recording in a folder
+  astracer inspect run.tar.xz --sort p95    slowest functions first
   astracer inspect spans.json --json | jq .roots
-  astracer inspect kept/ --weights              what the kept roots stand for, beside heartbeats
+  astracer inspect kept/ --weights          estimated and exact counts by key
+  curl -s 'http://localhost:16686/api/traces?service=a' | astracer inspect -
 
-The columns are explained in docs/metrics.md.";
+docs/metrics.md explains the columns.";
+
+/// Rows of a table for people.
+const TOP_DEFAULT: usize = 10;
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]
@@ -31,17 +34,17 @@ pub(crate) struct Inspect {
     #[command(flatten)]
     pub(crate) source: Source,
 
-    /// The column to sort by: name, count (traces, share), mean, sd, median, p75, p95, max, trees,
+    /// Column to sort by: name, count (traces, share), mean, sd, median, p75, p95, max, trees,
     /// spans, max/s.
     #[arg(long, value_name = "COLUMN", default_value = "count", conflicts_with = "weights")]
     pub(crate) sort: Column,
 
-    /// Show only the first N rows of each table; 0 shows all.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(crate) top: usize,
+    /// Show only the first N rows of each table; 0 shows all [default: 10, with --json all].
+    #[arg(long, value_name = "N")]
+    pub(crate) top: Option<usize>,
 
-    /// Sum the weights (ot=th) of the roots by key instead, and compare them with the exact counts
-    /// of heartbeats.
+    /// Sum the weights (ot=th) of the root spans by key instead, and compare the sums with the
+    /// exact counts in heartbeats.
     #[arg(long)]
     pub(crate) weights: bool,
 
@@ -59,40 +62,47 @@ struct Report<'a> {
 
 pub(crate) fn run(args: &Inspect, stop: Stop<'_>) -> Result<(), Failure> {
     if args.weights {
-        return weights::run(&args.source, args.top, args.json, stop);
+        return weights::run(&args.source, args.top.unwrap_or(0), args.json, stop);
     }
     let loaded = load::load(&args.source, stop)?;
     let mut inspection = Inspection::new(&loaded.recording, stop).ok_or(Failure::Interrupted)?;
     interrupt::answer_at_once(stop)?;
     inspection.sort(args.sort);
-    let functions = inspection.functions.len() as u64;
-    if args.top > 0 {
-        inspection.roots.truncate(args.top);
-        inspection.functions.truncate(args.top);
-    }
+    let (roots, functions) = (inspection.roots.len(), inspection.functions.len());
+    let shown = |all: usize| match args.top.unwrap_or(if args.json { 0 } else { TOP_DEFAULT }) {
+        0 => all,
+        top => top.min(all),
+    };
+    inspection.roots.truncate(shown(roots));
+    inspection.functions.truncate(shown(functions));
     if args.json {
         return output::print_json(&Report { input: &loaded.input, inspection });
     }
     let mut text = loaded.input.heading();
+    let rate = if inspection.seconds > 0.0 {
+        format!(" ({} traces/s)", output::rounded(inspection.traces as f64 / inspection.seconds))
+    } else {
+        String::new()
+    };
     let _ = writeln!(
         text,
-        "{}, {}, {}, {} ({} as OTLP), {}\nfrom {} for {:.1} s\n",
+        "{}, {}, {}, {}, {}\nfrom {} over {}{rate}; {} as OTLP\n",
         output::plural(inspection.traces, "trace"),
         output::plural(inspection.spans, "span"),
+        output::plural(functions as u64, "function"),
         output::plural(inspection.call_trees, "call tree"),
         output::bytes(inspection.bytes),
-        output::bytes(inspection.otlp_bytes),
-        output::plural(functions, "function"),
         load::utc(inspection.start_unix_ns),
-        inspection.seconds,
+        output::span(inspection.seconds),
+        output::bytes(inspection.otlp_bytes),
     );
     text.push_str(&output::table(
-        &["root", "traces", "share", "trees", "spans", "max/s", "mean ms", "sd ms"],
+        &["root", "traces", "share", "call\ntrees", "spans", "most\nin 1 s", "mean\nms", "sd\nms"],
         inspection.roots.iter().map(|root| {
             vec![
                 output::named(&root.name).to_owned(),
                 output::count(root.traces),
-                format!("{:.2}%", root.share * 100.0),
+                output::percent(root.share),
                 output::count(root.call_trees),
                 output::count(root.spans),
                 output::count(root.traces_per_second_max),
@@ -101,8 +111,9 @@ pub(crate) fn run(args: &Inspect, stop: Stop<'_>) -> Result<(), Failure> {
             ]
         }),
     ));
+    more(&mut text, roots - inspection.roots.len(), "root");
     text.push_str(&output::table(
-        &["function", "count", "mean ms", "sd", "median", "p75", "p95", "max"],
+        &["function, times in ms", "spans", "mean", "sd", "median", "p75", "p95", "max"],
         inspection.functions.iter().map(|function| {
             vec![
                 output::named(&function.name).to_owned(),
@@ -116,6 +127,21 @@ pub(crate) fn run(args: &Inspect, stop: Stop<'_>) -> Result<(), Failure> {
             ]
         }),
     ));
+    more(&mut text, functions - inspection.functions.len(), "function");
     text.push_str(&loaded.input.footing());
-    output::print(&text)
+    let _ = writeln!(text, "Where the time goes: astracer critical-path {}", loaded.input.arguments());
+    output::report(&text)
+}
+
+/// Says how many rows of a table are not shown.
+fn more(text: &mut String, rows: usize, noun: &str) {
+    if rows > 0 {
+        // Directly below the table, instead of its empty line.
+        text.pop();
+        let _ = writeln!(
+            text,
+            "... {}: --top 0 shows all\n",
+            output::plural(rows as u64, &format!("more {noun}"))
+        );
+    }
 }

@@ -1,4 +1,4 @@
-//! `astracer receive`: a recording of what services send.
+//! `astracer receive`: records what services send.
 
 use std::fmt::Write as _;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -12,28 +12,30 @@ use clap::Args as ClapArgs;
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::progress::Progress;
 use crate::target::Target;
 use crate::values::{share, size};
-use crate::{handles, load, output};
+use crate::{handles, output};
 
 const EXAMPLES: &str = "\
 Examples:
-  astracer receive --out traces/                    gRPC and HTTP, on 4317 and on 4318
+  astracer receive --out traces/                 gRPC and HTTP on 4317 and 4318
   astracer receive --out traces/ --otlp 0.0.0.0:4318 --total-max 50GB --zstd
-  astracer receive --out traces/ --forward otlp://collector:4317      before a backend
-  astracer tune traces/                             afterwards
+  astracer receive --out traces/ --forward otlp://collector:4317
+  astracer tune traces/                          afterwards
 
-Each address takes gRPC and HTTP, protobuf and JSON, plain, gzip, deflate and zstd. Ctrl-C ends
-it and prints a summary. Senders are told to wait when the files have reached --total-max.";
+Each address accepts gRPC and HTTP, protobuf and JSON, plain, gzip, deflate and
+zstd. Ctrl-C stops the receiver and prints a summary. When the files reach
+--total-max, senders are asked to retry later.";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Receive {
-    /// The folder for the files traces-00000001.jsonl and so on; those of former runs stay.
+    /// Folder for the files traces-00000001.jsonl and so on; existing files stay.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
 
-    /// An address to listen on, as HOST:PORT; may be given several times.
+    /// Address to listen on, as HOST:PORT; repeatable.
     #[arg(long, value_name = "ADDRESS", default_values = ["127.0.0.1:4317", "127.0.0.1:4318"], value_parser = address)]
     pub(crate) otlp: Vec<SocketAddr>,
 
@@ -41,52 +43,52 @@ pub(crate) struct Receive {
     #[arg(long, value_name = "SIZE", default_value = "100MB", value_parser = size, help_heading = "Limits")]
     pub(crate) rotate: u64,
 
-    /// Begin a new file when this many seconds have passed since the last one began.
+    /// Begin a new file this many seconds after the last one was begun.
     #[arg(long, value_name = "SECONDS", help_heading = "Limits")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rotate_age: Option<u32>,
 
-    /// Take no more when all files together have this size.
+    /// Refuse further spans when all files together have this size.
     #[arg(long, value_name = "SIZE", default_value = "10GB", value_parser = size, help_heading = "Limits")]
     pub(crate) total_max: u64,
 
-    /// Refuse requests that are larger than this, compressed or not.
+    /// Refuse requests larger than this, compressed or not.
     #[arg(long, value_name = "SIZE", default_value = "16MB", value_parser = size, help_heading = "Limits")]
     pub(crate) message_max: u64,
 
-    /// Let one address take at most this share of the memory for requests that are being read, and
-    /// of the connections if others find none.
+    /// Largest share of the request memory that one client address may use; also its share of the
+    /// connections when they run out.
     #[arg(long, value_name = "SHARE", default_value = "50%", value_parser = share, help_heading = "Limits")]
     pub(crate) client_share: f64,
 
-    /// Limit the connections at a time, within the handles that the system gives; a new one takes
-    /// the place of the one that has been idle for longest.
+    /// Most connections at a time, within the open-file limit. A new connection replaces the one
+    /// that has been idle longest.
     #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Limits")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) connections: u32,
 
-    /// Close connections that send no request for this many seconds.
+    /// Close connections without a request for this many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, help_heading = "Limits")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) idle_timeout: u32,
 
-    /// Limit the time for the head of a request, and again for its body, to this many seconds.
+    /// Time limit in seconds for the head of a request, and again for its body.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, help_heading = "Limits")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) arrival_timeout: u32,
 
-    /// Also pass the spans on to this server: otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or
+    /// Also forward the spans to this server: otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or
     /// zipkin://HOST:PORT.
     #[arg(long, value_name = "URL")]
     pub(crate) forward: Option<Target>,
 
-    /// The spool of spans that wait for that server; the folder of --out with .spool behind it by
-    /// default.
+    /// Spool folder for spans waiting to be forwarded [default: the folder of --out with .spool
+    /// appended].
     #[arg(long, value_name = "DIR", requires = "forward")]
     pub(crate) spool: Option<PathBuf>,
 
-    /// Let web pages of this origin send traces, such as https://shop.example, or * for any; may be
-    /// given several times.
+    /// Accept traces from web pages of this origin, such as https://shop.example, or * for any;
+    /// repeatable.
     #[arg(long, value_name = "ORIGIN", value_parser = origin)]
     pub(crate) cors: Vec<String>,
 
@@ -99,11 +101,11 @@ pub(crate) struct Receive {
     pub(crate) json: bool,
 }
 
-/// The time at the end for spans that still wait in the spool. The rest is sent by the next call,
-/// or by `astracer spool drain`.
+/// How long the end waits for spooled spans to be forwarded. The next run, or
+/// `astracer spool drain`, sends the rest.
 const FORWARD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The interval at which the display is renewed and signals are noticed.
+/// The interval of display updates and checks for signals.
 const TICK: Duration = Duration::from_millis(100);
 
 #[derive(Serialize)]
@@ -118,7 +120,7 @@ struct Report {
     forwarded: Option<Forwarded>,
 }
 
-/// Spans passed on to another server.
+/// Spans forwarded to another server.
 #[derive(Serialize)]
 struct Forwarded {
     accepted: u64,
@@ -126,7 +128,7 @@ struct Forwarded {
     lost: u64,
     /// Spans in the spool.
     waiting: u64,
-    /// The last message of that server in an answer of success.
+    /// The last message of that server beside a success.
     message: String,
 }
 
@@ -141,8 +143,8 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
         && args.otlp.iter().any(|address| target.is_served_at(address))
     {
         return Err(Failure::Usage(format!(
-            "--forward {target} is an address of this receiver, which would pass all spans on to itself without end; \
-             choose another one, or another --otlp"
+            "--forward {target} is an address of this receiver, which would forward all spans to itself forever; choose \
+             another address, or another --otlp"
         )));
     }
     let compression = if args.zstd { FileCompression::Zstd { level: 3 } } else { FileCompression::None };
@@ -166,7 +168,7 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
     let connections = handles::connections(args.connections);
     if connections < args.connections {
         output::note(&format!(
-            "warning: the system gives no handles for more than {}; raise them with ulimit -n",
+            "warning: the open-file limit allows {}; raise it with `ulimit -n`",
             output::plural(connections.into(), "connection")
         ));
     }
@@ -177,22 +179,19 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
         .with_idle_timeout(Duration::from_secs(args.idle_timeout.into()))
         .with_arrival_timeout(Duration::from_secs(args.arrival_timeout.into()));
     let mut receiver = Receiver::start(&args.otlp, limits, recording).map_err(|error| {
-        let option = if error.address().is_some() {
-            "another address with --otlp"
-        } else {
-            "another folder with --out"
-        };
+        let option =
+            if error.address().is_some() { "another --otlp address" } else { "another --out folder" };
         let error = error.to_string();
         Failure::Job(format!("{}; choose {option}", output::escaped(&error)))
     })?;
     for address in receiver.addresses() {
         output::note(&format!("listening on {address} for OTLP (gRPC and HTTP)"));
     }
-    output::note(&format!("writing to {}; Ctrl-C ends", output::shown(&args.out)));
+    output::note(&format!("writing to {}; press Ctrl-C to stop", output::shown(&args.out)));
     if let Some(target) = &args.forward {
-        output::note(&format!("passing on to {target} through {}", output::shown(&args.spool_folder())));
+        output::note(&format!("forwarding to {target} through {}", output::shown(&args.spool_folder())));
     }
-    let display = load::spinner();
+    let display = Progress::message();
     while !stop.is_asked() {
         display.suspend(|| receiver.events().iter().for_each(report_event));
         let received = receiver.received();
@@ -214,18 +213,18 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
     let removed = receiver.spans_removed();
     let report = Report::new(args, &receiver.received(), receiver.total_bytes(), forwarded);
     let stopped = ended.and(receiver.stop().map(drop));
-    let printed = if args.json { output::print_json(&report) } else { output::print(&report.render()) };
+    let printed = if args.json { output::print_json(&report) } else { output::report(&report.render()) };
     Failure::after(printed, late(removed, stopped.err().map(|error| error.to_string())))
 }
 
-/// Returns what went wrong at the end, if anything did: with acknowledged spans whose file somebody
-/// removed, and with the end itself.
+/// Combines what went wrong at the end: acknowledged spans whose file was removed, and an error
+/// while closing.
 fn late(removed: u64, stopped: Option<String>) -> Result<(), Failure> {
     let gone = (removed > 0).then(|| {
         let spans = output::plural(removed, "span");
-        format!("{spans} were acknowledged and are gone: somebody removed a file while it was being written")
+        format!("{spans} were acknowledged and are lost: a file was removed while it was being written")
     });
-    // Errors name files.
+    // Errors quote file names.
     let stopped = stopped.map(|error| output::escaped(&error).into_owned());
     match gone.into_iter().chain(stopped).collect::<Vec<_>>() {
         texts if texts.is_empty() => Ok(()),
@@ -233,7 +232,7 @@ fn late(removed: u64, stopped: Option<String>) -> Result<(), Failure> {
     }
 }
 
-/// Errors name files.
+/// Errors quote file names.
 fn failed(error: &dyn std::error::Error) -> Failure {
     Failure::Job(output::escaped(&error.to_string()).into_owned())
 }
@@ -248,33 +247,37 @@ impl Receive {
     }
 }
 
-/// Tells the operator that the receiver refuses requests, or takes them again.
+/// Tells the operator when the receiver starts or stops refusing requests.
 fn report_event(event: &Event) {
     match event {
         Event::Refusing(reason) => output::note(&format!("refusing requests: {}", output::escaped(reason))),
         Event::Taking(refused) => {
-            output::note(&format!("taking requests again; refused: {}", output::plural(*refused, "request")));
+            output::note(&format!(
+                "accepting requests again, after refusing {}",
+                output::plural(*refused, "request")
+            ));
         }
         Event::ConnectionsFull => {
-            output::note("turning connections away: all are busy at the limit of --connections");
+            output::note("refusing connections: the limit of --connections is reached and all are busy");
         }
         Event::NotAccepted(why) => {
-            output::note(&format!("the system gives no new connection: {}", output::escaped(why)));
+            output::note(&format!("cannot accept a connection: {}", output::escaped(why)));
         }
         _ => {}
     }
 }
 
-/// Reads HOST:PORT. Of a name with several addresses, the first of IPv4 is taken, else the first.
+/// Parses HOST:PORT. If the name has several addresses, the first IPv4 address is used, else the
+/// first.
 fn address(text: &str) -> Result<SocketAddr, String> {
     let found: Vec<SocketAddr> =
-        text.to_socket_addrs().map_err(|error| format!("{error}; write HOST:PORT"))?.collect();
+        text.to_socket_addrs().map_err(|error| format!("{error}; use HOST:PORT"))?.collect();
     let address = found.iter().find(|address| address.is_ipv4()).or(found.first());
-    address.copied().ok_or_else(|| "the name has no address".to_owned())
+    address.copied().ok_or_else(|| "the host name has no address".to_owned())
 }
 
-/// Reads an origin as browsers write it, in lower case and without the scheme's own port: any other
-/// one would never match.
+/// Normalises an origin to what browsers send: lower case, without the default port. Otherwise it
+/// would never match.
 fn origin(text: &str) -> Result<String, String> {
     let lower = text.to_ascii_lowercase();
     let is_server = |server: &str| {
@@ -292,7 +295,7 @@ fn origin(text: &str) -> Result<String, String> {
             Ok(format!("{scheme}://{}", server.strip_suffix(port).unwrap_or(server)))
         }
         _ => Err(format!(
-            "'{text}' is not an origin: write scheme, host and port without a path, such as https://shop.example, or *"
+            "invalid origin '{text}': use scheme, host and port without a path, such as https://shop.example, or *"
         )),
     }
 }
@@ -324,12 +327,12 @@ impl Report {
             output::bytes(self.bytes)
         );
         if self.rejected > 0 {
-            let _ = writeln!(text, "could not be read: {}", output::plural(self.rejected, "span"));
+            let _ = writeln!(text, "unreadable: {}", output::plural(self.rejected, "span"));
         }
         if let Some(Forwarded { accepted, rejected, lost, waiting, message }) = &self.forwarded {
             let _ = writeln!(
                 text,
-                "passed on: {}; {rejected} rejected, {lost} lost, {waiting} wait in the spool",
+                "forwarded: {}; {rejected} rejected, {lost} lost, {waiting} waiting in the spool",
                 output::plural(*accepted, "span")
             );
             if !message.is_empty() {
@@ -347,7 +350,7 @@ impl Report {
 mod tests {
     use super::*;
 
-    /// Two things may have gone wrong, and the one does not hide the other.
+    /// If two things went wrong, both are reported.
     #[test]
     fn all_failures_at_the_end_are_reported() {
         assert!(late(0, None).is_ok());
@@ -357,7 +360,7 @@ mod tests {
         assert_eq!(text(0, Some("s: \u{1b}no")), "s: \\u{1b}no");
         let both = text(2, Some("s: no"));
         assert!(
-            both.starts_with("2 spans were acknowledged and are gone") && both.ends_with("; s: no"),
+            both.starts_with("2 spans were acknowledged and are lost") && both.ends_with("; s: no"),
             "{both}"
         );
     }

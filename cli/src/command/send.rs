@@ -1,4 +1,4 @@
-//! `astracer send`: recordings to a server.
+//! `astracer send`: sends recordings to a server.
 
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -18,6 +18,7 @@ use crate::failure::Failure;
 use crate::load::{self, Input};
 use crate::losses::{self, LossCount};
 use crate::output;
+use crate::progress::Progress;
 use crate::source::{self as arguments, Reading};
 use crate::target::Target;
 use crate::values::rate;
@@ -33,43 +34,45 @@ const EXAMPLES: &str = "\
 Examples:
   astracer send run.tar.xz --to otlp://localhost:4317
   astracer send spans.json --to otlp+http://localhost:4318 --shift-to-now
-  astracer send traces/ --to zipkin://localhost:9411 --rate 5000 --resume progress.json
+  astracer send traces/ --to zipkin://localhost:9411 --rate 5000 --resume state
 
-Schemes: otlp (gRPC), otlp+http, zipkin; over TLS otlps, otlp+https, zipkin+https.
+Schemes: otlp (gRPC), otlp+http, zipkin; with TLS: otlps, otlp+https,
+zipkin+https.
 
-For OTLP, OTEL_EXPORTER_OTLP_HEADERS, _CERTIFICATE, _CLIENT_CERTIFICATE, _CLIENT_KEY, _TIMEOUT
-and _COMPRESSION are read (with TRACES_ before the others), and http/json from _PROTOCOL.";
+OTLP reads OTEL_EXPORTER_OTLP_HEADERS, _CERTIFICATE, _CLIENT_CERTIFICATE,
+_CLIENT_KEY, _TIMEOUT and _COMPRESSION (or OTEL_EXPORTER_OTLP_TRACES_HEADERS and
+so on, which win), and http/json from _PROTOCOL.";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Send {
-    /// Files, folders or archives (tar, gz, xz, zst) of recorded traces; - reads standard input.
+    /// Recordings to send: files, folders or archives (tar, gz, xz, zst); - reads standard input.
     #[arg(required = true, value_name = "WORKLOAD")]
     pub(crate) paths: Vec<PathBuf>,
 
-    /// Address of the server: otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or zipkin://HOST:PORT.
+    /// Server: otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or zipkin://HOST:PORT.
     #[arg(long, value_name = "URL")]
     pub(crate) to: Target,
 
-    /// Send at most N spans a second.
+    /// Send at most N spans per second.
     #[arg(long, value_name = "N", value_parser = rate)]
     pub(crate) rate: Option<f64>,
 
-    /// The number of spans in one request.
+    /// Number of spans in a request.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) batch: u16,
 
-    /// Move all times by the same amount, so that the last span ends now. The recording is read
+    /// Move all times by the same amount so that the last span ends now. The recording is read
     /// twice.
     #[arg(long)]
     pub(crate) shift_to_now: bool,
 
-    /// Give up when the server takes nothing for this many seconds. A server that never answered is
-    /// not waited for.
+    /// Give up when the server has accepted nothing for this many seconds. If it never answered,
+    /// give up at once.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub(crate) wait: u32,
 
-    /// Keep the progress in FILE, and continue from it if it exists. It is removed at the end.
+    /// Keep the progress in FILE, and continue from there if FILE exists. It is removed at the end.
     #[arg(long, value_name = "FILE")]
     pub(crate) resume: Option<PathBuf>,
 
@@ -81,7 +84,7 @@ pub(crate) struct Send {
     pub(crate) json: bool,
 }
 
-/// The longest time that the end waits for requests under way.
+/// How long the end waits for requests in flight.
 const END_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Serialize)]
@@ -113,7 +116,7 @@ pub(crate) fn run(args: &Send, stop: Stop<'_>) -> Result<(), Failure> {
     let destination: Arc<dyn Destination> = Arc::from(args.to.connect()?);
     let sent = Rc::new(Cell::new(Sent::default()));
     let message = Rc::default();
-    let progress = load::reading_progress(&args.paths);
+    let progress = Progress::reading(&args.paths);
     let writer = Writer {
         destination: Arc::clone(&destination),
         patience: Duration::from_secs(args.wait.into()),
@@ -140,7 +143,7 @@ pub(crate) fn run(args: &Send, stop: Stop<'_>) -> Result<(), Failure> {
         files.extend(summary.files);
     }
     let finished = converter.finish();
-    progress.finish_and_clear();
+    progress.finish();
     let sent = sent.get();
     let converted = finished.map_err(|error| stopped_short(args, sent, &error.to_string()))?;
     if stop.is_asked() {
@@ -149,8 +152,8 @@ pub(crate) fn run(args: &Send, stop: Stop<'_>) -> Result<(), Failure> {
     }
     if sent.missing > 0 {
         return Err(Failure::Job(format!(
-            "the recording has {} fewer than the note of --resume counts as sent: it is not the one that was sent before; \
-             choose another file for --resume",
+            "the recording has {} fewer than --resume counts as sent, so it is a different one; pass another --resume \
+             file",
             output::plural(sent.missing, "span")
         )));
     }
@@ -169,11 +172,11 @@ pub(crate) fn run(args: &Send, stop: Stop<'_>) -> Result<(), Failure> {
             message: message.take(),
         })
     } else {
-        output::print(&render(args, &input, &converted, sent, behind, &message.take()))
+        output::report(&render(args, &input, &converted, sent, behind, &message.take()))
     };
     let late = if sent.rejected > 0 {
         let spans = output::plural(sent.rejected, "span");
-        Err(Failure::Job(format!("the server rejected {spans}; its log may say more")))
+        Err(Failure::Job(format!("the server rejected {spans}; see its log")))
     } else {
         Ok(())
     };
@@ -189,7 +192,7 @@ fn stopped_short(args: &Send, sent: Sent, reason: &str) -> Failure {
     Failure::Job(format!("{reason}\n{}", so_far(args, sent)))
 }
 
-/// A summary of a sending that ended early.
+/// What was sent before the end came early.
 fn so_far(args: &Send, sent: Sent) -> String {
     let accepted = output::plural(sent.accepted, "span");
     let answered = sent.accepted + sent.rejected;
@@ -197,14 +200,16 @@ fn so_far(args: &Send, sent: Sent) -> String {
         Some(file) if sent.noted < answered => {
             let again = output::plural(answered - sent.noted, "span");
             format!(
-                "{accepted} accepted so far; {file} does not count the last {again}, so the same command would send \
+                "{accepted} accepted so far; {file} does not count the last {again}, so repeating the command sends \
                  them again"
             )
         }
         Some(file) => {
-            format!("{accepted} accepted so far; the same command goes on from there (see {file})")
+            format!("{accepted} accepted so far; repeat the command to continue (state: {file})")
         }
-        None => format!("{accepted} accepted so far; with --resume FILE a later call could go on from there"),
+        None => {
+            format!("{accepted} accepted so far; with --resume FILE the next run could continue from there")
+        }
     }
 }
 
@@ -219,7 +224,7 @@ fn render(
     let mut text = input.heading();
     let _ = writeln!(text, "{} accepted by {}", output::plural(sent.accepted, "span"), args.to);
     if behind > 0 {
-        let _ = writeln!(text, "left out, sent before: {}", output::plural(behind, "span"));
+        let _ = writeln!(text, "skipped, sent before: {}", output::plural(behind, "span"));
     }
     if sent.rejected > 0 {
         let _ = writeln!(text, "rejected: {}", output::plural(sent.rejected, "span"));
@@ -228,7 +233,8 @@ fn render(
         let _ = writeln!(text, "the server says: {}", output::escaped(message));
     }
     for (loss, spans) in converted.losses.counts() {
-        let _ = writeln!(text, "not held: {} ({})", loss.describe(), output::plural(spans, "span"));
+        let _ =
+            writeln!(text, "lost in this format: {} ({})", loss.describe(), output::plural(spans, "span"));
     }
     text + &input.footing()
 }

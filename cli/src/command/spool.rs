@@ -1,4 +1,4 @@
-//! `astracer spool`: spans that wait on disk for their backend.
+//! `astracer spool`: spans that are waiting on disk for their backend.
 
 use std::fmt::Write as _;
 use std::io;
@@ -18,11 +18,12 @@ use crate::{load, output};
 
 const EXAMPLES: &str = "\
 Examples:
-  astracer spool inspect /var/spool/shop            what waits, and what was refused
-  astracer spool verify /var/spool/shop             every checksum; exit code 1 if one is wrong
+  astracer spool inspect /var/spool/shop     what is waiting, what was refused
+  astracer spool verify /var/spool/shop      every checksum; exits 1 on damage
   astracer spool drain /var/spool/shop --to otlp://localhost:4317
 
-A process that uses the spool has locked it: stop it first. drain removes what was sent.";
+Stop the process that uses the spool first: it holds a lock. drain removes
+what it has sent.";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]
@@ -33,15 +34,27 @@ pub(crate) struct Spool {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Show what waits, and which spans were refused for what reason.
+    /// Show what is waiting, and which spans were refused and why.
     Inspect(Look),
     /// Check every frame; fail if one is damaged.
     Verify(Look),
-    /// Send what waits to a server, and remove it.
+    /// Send what is waiting to a server, and remove it.
     Drain(Drain),
 }
 
+const LOOK_EXAMPLES: &str = "\
+Examples:
+  astracer spool inspect /var/spool/shop
+  astracer spool inspect /var/spool/shop --json | jq .pending_spans
+  astracer spool verify /var/spool/shop";
+
+const DRAIN_EXAMPLES: &str = "\
+Examples:
+  astracer spool drain /var/spool/shop --to otlp://localhost:4317
+  astracer spool drain /var/spool/shop --to otlp+https://collector:4318 --wait 300";
+
 #[derive(Debug, ClapArgs)]
+#[command(after_help = LOOK_EXAMPLES)]
 struct Look {
     /// The spool's folder.
     #[arg(value_name = "DIR")]
@@ -53,16 +66,17 @@ struct Look {
 }
 
 #[derive(Debug, ClapArgs)]
+#[command(after_help = DRAIN_EXAMPLES)]
 struct Drain {
     /// The spool's folder.
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 
-    /// Address of the server: otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or zipkin://HOST:PORT.
+    /// Server: otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or zipkin://HOST:PORT.
     #[arg(long, value_name = "URL")]
     to: Target,
 
-    /// Give up when the server takes nothing for this many seconds.
+    /// Give up when the server has accepted nothing for this many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     wait: u32,
 }
@@ -103,7 +117,7 @@ pub(crate) fn run(args: &Spool, stop: Stop<'_>) -> Result<(), Failure> {
             let late = if damaged > 0 {
                 let places = output::plural(damaged, "damaged place");
                 let folder = output::shown(&look.folder);
-                Err(Failure::Job(format!("{folder}: {places}; good frames are still sent by drain")))
+                Err(Failure::Job(format!("{folder}: {places}; drain still sends the intact frames")))
             } else {
                 Ok(())
             };
@@ -117,11 +131,12 @@ fn failed(folder: &Path, error: &io::Error) -> Failure {
     let folder = output::shown(folder);
     Failure::Job(match error.kind() {
         io::ErrorKind::WouldBlock => format!("{folder} is in use by another process; stop it first"),
-        _ => format!("can't read {folder}: {error}; name the folder of a spool"),
+        _ => format!("cannot read {folder}: {error}; pass the folder of a spool"),
     })
 }
 
-/// A folder that is there, and a spool: in another one, files of a spool would be made.
+/// Opens an existing spool. Other folders are refused, because opening one would create a spool in
+/// it.
 fn open(path: &Path) -> io::Result<Folder> {
     let is_of_spool = |name: &str| {
         let is_segment = name.starts_with("live-") || name.starts_with("dead-");
@@ -130,12 +145,12 @@ fn open(path: &Path) -> io::Result<Folder> {
     let folder = Folder::open(path)?;
     match folder.list()?.iter().any(|name| is_of_spool(name)) {
         true => Ok(folder),
-        false => Err(io::Error::other("it holds no spool")),
+        false => Err(io::Error::other("it contains no spool")),
     }
 }
 
 fn inspect(look: &Look, stop: Stop<'_>) -> Result<Found, Failure> {
-    // A spool can be as large as its disk, and is only read here.
+    // Reading a spool changes nothing, but may take long, because it can fill a disk.
     interrupt::answer_at_once(stop)?;
     let report = open(&look.folder).and_then(|folder| verify(&folder));
     Ok(Found::new(&look.folder, &report.map_err(|error| failed(&look.folder, &error))?))
@@ -143,7 +158,7 @@ fn inspect(look: &Look, stop: Stop<'_>) -> Result<Found, Failure> {
 
 impl Found {
     fn print(&self, look: &Look) -> Result<(), Failure> {
-        if look.json { output::print_json(self) } else { output::print(&self.render()) }
+        if look.json { output::print_json(self) } else { output::report(&self.render()) }
     }
 
     fn new(folder: &Path, report: &Report) -> Self {
@@ -175,7 +190,7 @@ impl Found {
         let mut text = String::new();
         let _ = writeln!(
             text,
-            "{}: {} in {} wait; {} in {}",
+            "{}: {} waiting in {}; {} in {}",
             output::escaped(&self.folder),
             output::plural(self.pending_spans, "span"),
             output::plural(self.pending_records, "record"),
@@ -202,15 +217,15 @@ impl Found {
     }
 }
 
-/// Interval between checks for a request to stop.
+/// The interval of checks for signals.
 const TICK: Duration = Duration::from_millis(100);
 
 fn drain(args: &Drain, stop: Stop<'_>) -> Result<(), Failure> {
     open(&args.folder).map_err(|error| failed(&args.folder, &error))?;
     let destination = args.to.connect()?;
     let counter = destination.counter();
-    // All that waits is sent, however old it is, and no dead letter makes room for another: the
-    // limits are the service's.
+    // Send everything whatever its age, and evict no dead letters: limits are for the service to
+    // apply.
     let settings = Settings::default().with_max_age(Duration::MAX).with_dead_letter_bytes(u64::MAX);
     let spooled = Spooled::builder(&args.folder).with_settings(settings).open(destination);
     let spooled = spooled.map_err(|error| Failure::Job(output::escaped(&error.to_string()).into_owned()))?;
@@ -240,14 +255,14 @@ fn drain(args: &Drain, stop: Stop<'_>) -> Result<(), Failure> {
     }
     let late = match gave_up {
         Some(why) => {
-            let why = why.unwrap_or_else(|| "the server takes nothing".to_owned());
-            Err(Failure::Job(format!("{why}\n{} wait in the spool", output::plural(left, "span"))))
+            let why = why.unwrap_or_else(|| "the server accepts nothing".to_owned());
+            Err(Failure::Job(format!("{why}\n{} still waiting in the spool", output::plural(left, "span"))))
         }
         None if left > 0 => Err(Failure::Interrupted),
         None if counts.rejected + counts.lost.total() > 0 => {
-            Err(Failure::Job("not all spans were accepted; see `astracer spool inspect`".to_owned()))
+            Err(Failure::Job("some spans were not accepted; see `astracer spool inspect`".to_owned()))
         }
         None => Ok(()),
     };
-    Failure::after(output::print(&text), late)
+    Failure::after(output::report(&text), late)
 }

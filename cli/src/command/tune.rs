@@ -1,4 +1,4 @@
-//! `astracer tune`: a sampler's parameters for a recording.
+//! `astracer tune`: finds sampling parameters for a recording.
 
 mod rounds;
 mod shared_limits;
@@ -14,7 +14,7 @@ use astracer_report::numbers::written_percent;
 use astracer_samplers::parameters::Parameters;
 use astracer_samplers::{Cap, RandomSource, Template};
 use astracer_tuner::curves::{Curves, curves};
-use astracer_tuner::held_out::HeldOut;
+use astracer_tuner::held_out::{HeldOut, Replayed};
 use astracer_tuner::key::START_ATTRIBUTES;
 use astracer_tuner::key_choice::{KeyChoice, choose_key};
 use astracer_tuner::report::Report as Page;
@@ -22,7 +22,6 @@ use astracer_tuner::tail::{Outcomes, attributes};
 use astracer_tuner::tune::{KEYS_TRIED_MAX, Options, PerKeyUse, Progress, Stage, Sums, check, validate};
 use astracer_tuner::{Grouping, Limits, Objective, Stop, Tunable, Tuning, Workload};
 use clap::Args as ClapArgs;
-use indicatif::ProgressBar;
 use serde::Serialize;
 
 use self::rounds::Late;
@@ -32,24 +31,24 @@ use crate::interrupt;
 use crate::load::{self, Input};
 use crate::output;
 use crate::outputs::{Output, Outputs};
+use crate::progress::Progress as Bar;
 use crate::source::{Source, check_inputs};
 use crate::tail::{self, TailArgs};
 use crate::values::{cap, key, part, random, rate, share, size, time_limit, window};
 
 const EXAMPLES: &str = "\
 Examples:
-  astracer tune run.tar.xz                      bump, at most a tenth of the bytes
+  astracer tune run.tar.xz                   bump, at most 10% of the bytes
   astracer tune run.tar.xz --sampler bucket --size-max 5%
   astracer tune traces/ --traces-per-second 20 --out production.toml
   astracer tune monday/ --validate tuesday/ --report report.html
   astracer tune run.tar.xz --per-key never --split 50%
-  astracer tune run.tar.xz --risk 0.9
-  astracer tune run.tar.xz --cap traces=100,key_traces=20
-  astracer tune traces/ --tail error,slow:p99 --size-max 10%    both together keep a tenth
-  astracer tune traces/ --objective 1*dist/entropy+0.5*call-trees --seed 7 --json
+  astracer tune run.tar.xz --risk 0.9 --cap traces=100,key_traces=20
+  astracer tune traces/ --tail error,slow:p99       10% with late policies
+  astracer tune traces/ --objective 1*dist/entropy+0.5*call-trees --json
 
-If no parameters meet the limits, the nearest are shown with the reason, nothing is
-written, and the exit code is 1. Ctrl-C writes the best found so far.";
+If no parameters meet the limits, the nearest are shown, nothing is written, and
+the exit code is 1. Ctrl-C writes the best parameters found so far.";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]
@@ -57,17 +56,17 @@ pub(crate) struct Tune {
     #[command(flatten)]
     pub(crate) source: Source,
 
-    /// The sampler to tune: bump, bump-tumbling (the paper's, with windows) or bucket.
+    /// Sampler to tune: bump, bump-tumbling (with windows, as in the paper) or bucket.
     #[arg(long, value_name = "SAMPLER", default_value = "bump", value_parser = tunable)]
     pub(crate) sampler: Tunable,
 
-    /// Objective to minimise: dist/entropy, call-trees (missed), counts (error of estimates),
-    /// latency (distance of histograms), paths (path kinds missed), path-distance (of their
-    /// shares), or a weighted sum.
+    /// What to minimise: dist/entropy, call-trees (missed), counts (error of estimates), latency
+    /// (distance of histograms), paths (path kinds missed), path-distance (of their shares), or a
+    /// weighted sum.
     #[arg(long, value_name = "OBJECTIVE", default_value_t)]
     pub(crate) objective: Objective,
 
-    /// The key that the sampler counts by: name (of the root) or name+ATTRIBUTE.
+    /// Key that the sampler counts by: name (of the root) or name+ATTRIBUTE.
     #[arg(long, value_name = "KEY", default_value_t, value_parser = key)]
     pub(crate) key: Grouping,
 
@@ -75,30 +74,30 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "QUANTILE", value_parser = quantile)]
     pub(crate) risk: Option<f64>,
 
-    /// Give each key a probability of its own (bump): auto, if that is better on time that it was
-    /// not tuned on; always; or never.
+    /// Give each key its own probability (bump only): auto (if that does better on time it was not
+    /// tuned on), always or never.
     #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = per_key)]
     pub(crate) per_key: PerKeyUse,
 
-    /// Keep at least N traces of each key that has a probability of its own, in expectation
-    /// [default: the most of 40, 20, 10, 5, 3 and 1 that costs at most half of each limit].
+    /// Keep at least N traces, in expectation, of each key with its own probability [default: the
+    /// largest of 40, 20, 10, 5, 3 and 1 that uses at most half of each limit].
     #[arg(long, value_name = "N", value_parser = traces)]
     pub(crate) min_kept: Option<f64>,
 
-    /// Randomness of the traces that begin in the service: stratified (spread evenly over each
-    /// key's traces) or independent. The parameters file carries it.
+    /// Randomness of traces that begin in the service, stored in the parameters file: stratified
+    /// (spread evenly over each key's traces) or independent.
     #[arg(long, value_name = "RANDOM", default_value = "stratified", value_parser = random)]
     pub(crate) random: RandomSource,
 
-    /// Do not try other keys beside --key.
+    /// Do not try keys other than --key.
     #[arg(long)]
     pub(crate) one_key: bool,
 
-    /// Tune on the first SHARE of the time, and show how the parameters do on the rest.
+    /// Tune on the first SHARE of the time, and check the parameters on the rest.
     #[arg(long, value_name = "SHARE", value_parser = part, help_heading = "Checks")]
     pub(crate) split: Option<f64>,
 
-    /// Show how the parameters do on another recording; may be given several times.
+    /// Check the parameters on another recording; repeatable.
     #[arg(long, value_name = "WORKLOAD", help_heading = "Checks")]
     pub(crate) validate: Vec<PathBuf>,
 
@@ -110,22 +109,22 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "Limits")]
     pub(crate) size_min: Option<f64>,
 
-    /// Keep at most N traces a second, on average over the recording.
+    /// Keep at most N traces per second, averaged over the recording.
     #[arg(long, value_name = "N", value_parser = rate, help_heading = "Limits")]
     pub(crate) traces_per_second: Option<f64>,
 
-    /// Keep at most SIZE a second, on average over the recording: bytes, or with KB, MB, GB.
+    /// Keep at most SIZE per second, averaged over the recording: bytes, or with KB, MB, GB.
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Limits")]
     pub(crate) bytes_per_second: Option<u64>,
 
-    /// Write this hard cap into the parameters file, and show what it costs here: rates a second of
-    /// traces, key_traces (of each key), bytes and key_bytes, for example
+    /// Write this hard cap into the parameters file, and show what it costs on this recording:
+    /// rates per second of traces, key_traces (per key), bytes and key_bytes, for example
     /// traces=100,burst=25,bytes=1e6.
     #[arg(long, value_name = "CAP", value_parser = cap, help_heading = "Limits")]
     pub(crate) cap: Option<Cap>,
 
-    /// Look at these half-lives (or window lengths) only, instead of searching for one (bump):
-    /// seconds, or with ms, s, m, h.
+    /// Try only these half-lives (or window lengths) instead of searching for one (bump): seconds,
+    /// or with ms, s, m, h.
     #[arg(long, value_name = "LENGTH", value_delimiter = ',', value_parser = window, help_heading = "Search")]
     pub(crate) window: Vec<Duration>,
 
@@ -133,53 +132,56 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Search")]
     pub(crate) seed: u64,
 
-    /// The number of searches, each from a random point.
+    /// Number of searches, each from a random point.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
     #[arg(help_heading = "Search")]
     pub(crate) starts: u32,
 
-    /// The largest number of candidates that each start scores.
+    /// Greatest number of candidates that each search scores.
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     #[arg(help_heading = "Search")]
     pub(crate) iterations: u64,
 
-    /// The largest number of replays that check what was found, on draws that the search does not
-    /// see. A check takes 96, and doubles them until its mean is known; one of a large recording
-    /// begins with fewer, and ends at 30 million traces.
+    /// Greatest number of replays that check the result, on random draws that the search did not
+    /// see. The check begins with 96 (fewer for a large recording) and doubles them until the mean
+    /// is known to 5%, or 30 million traces were replayed.
     #[arg(long, value_name = "N", default_value_t = Options::default().replays, help_heading = "Search")]
     #[arg(value_parser = clap::value_parser!(u64).range(24..=100_000))]
     pub(crate) replays: u64,
 
-    /// Search at random and on a grid too, with as many candidates, and show what they find.
+    /// Also search at random and on a grid, with as many candidates, and show what they find.
     #[arg(long, help_heading = "Search")]
     pub(crate) compare: bool,
 
-    /// Stop after this time: seconds, or with ms, s, m, h. The parameters found then depend on the
-    /// machine.
+    /// Stop after this time: seconds, or with ms, s, m, h. The result then depends on the speed of
+    /// the machine.
     #[arg(long, value_name = "TIME", value_parser = time_limit, help_heading = "Search")]
     pub(crate) time: Option<Duration>,
 
-    /// Write a report for a browser: the search, the kept and the missed functions, and baselines
-    /// at equal size.
-    #[arg(long, value_name = "FILE")]
+    /// Write a page for a browser: kept and missed functions, the search, baselines of equal size.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) report: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) tail: TailArgs,
 
-    /// The parameters file to write.
-    #[arg(long, value_name = "FILE", default_value = "astracer.toml")]
+    /// Parameters file to write.
+    #[arg(long, value_name = "FILE", default_value = "astracer.toml", help_heading = "Output")]
     pub(crate) out: PathBuf,
 
+    /// Print all figures: parameters, measures, replays, searches and keys.
+    #[arg(long, conflicts_with = "json", help_heading = "Output")]
+    pub(crate) verbose: bool,
+
     /// Print one JSON object instead of a table.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
 }
 
 fn tunable(text: &str) -> Result<Tunable, String> {
     let samplers = [Tunable::Bump, Tunable::Tumbling, Tunable::Bucket];
     let known = samplers.into_iter().find(|sampler| sampler.name() == text);
-    known.ok_or_else(|| format!("'{text}' can't be tuned: use bump, bump-tumbling or bucket"))
+    known.ok_or_else(|| format!("sampler '{text}' cannot be tuned: use bump, bump-tumbling or bucket"))
 }
 
 fn per_key(text: &str) -> Result<PerKeyUse, String> {
@@ -187,34 +189,33 @@ fn per_key(text: &str) -> Result<PerKeyUse, String> {
         "auto" => Ok(PerKeyUse::Auto),
         "always" => Ok(PerKeyUse::Always),
         "never" => Ok(PerKeyUse::Never),
-        _ => Err(format!("'{text}' is not known: use auto, always or never")),
+        _ => Err(format!("invalid value '{text}': use auto, always or never")),
     }
 }
 
 fn quantile(text: &str) -> Result<f64, String> {
     let quantile = text.parse().ok().filter(|quantile| (0.5..1.0).contains(quantile));
-    quantile.ok_or_else(|| format!("'{text}' is not a quantile from 0.5 to below 1: write for example 0.9"))
+    quantile
+        .ok_or_else(|| format!("invalid quantile '{text}': use a number from 0.5 to below 1, such as 0.9"))
 }
 
 fn traces(text: &str) -> Result<f64, String> {
     let traces = text.parse().ok().filter(|traces| (0.0..=1e9).contains(traces));
-    traces.ok_or_else(|| {
-        format!("'{text}' is not a number of traces from 0 to a billion: write for example 10")
-    })
+    traces.ok_or_else(|| format!("invalid number of traces '{text}': use 0 to 1,000,000,000, such as 10"))
 }
 
-/// All that a tuning has to say.
+/// Everything that is reported about a tuning.
 #[derive(Serialize)]
 struct Report<'a> {
     input: &'a Input,
     key: String,
     #[serde(flatten)]
     tuning: &'a Tuning,
-    /// The scores that other keys reach.
+    /// What other keys reach.
     keys: Option<KeyChoice>,
-    /// On other recordings.
+    /// Results on other recordings.
     validated: Vec<HeldOut>,
-    /// Policies at the traces' ends, behind what was found.
+    /// Late policies, replayed with the chosen sampler.
     #[serde(skip_serializing_if = "Option::is_none")]
     tail: Option<&'a Late>,
     /// The parameters file, if one was written.
@@ -223,22 +224,26 @@ struct Report<'a> {
     /// The page, if one was written.
     #[serde(serialize_with = "lossy")]
     report: Option<&'a Path>,
+    #[serde(skip)]
+    read: table::Read,
+    /// The best baseline, if baselines were replayed for the page.
+    #[serde(skip)]
+    best_baseline: Option<(String, Replayed)>,
 }
 
-/// As other paths in JSON: what is not Unicode is replaced. serde refuses such a path, and with it
-/// the whole result.
+/// Replaces what is not Unicode, as for other paths in JSON; serde would reject the whole result.
 fn lossy<S: serde::Serializer>(path: &Option<&Path>, serializer: S) -> Result<S::Ok, S::Error> {
     path.map(Path::to_string_lossy).serialize(serializer)
 }
 
-/// The end of work that was asked to stop before there was a result: by the user, or since the time
-/// was over.
+/// The failure of work that was stopped before it had a result, by the user or by `--time`.
 fn stopped(stop: Stop<'_>) -> Failure {
     if stop.is_asked() {
         return Failure::Interrupted;
     }
     Failure::Job(
-        "nothing was found before --time was over; give it more, or use keys that are fewer".to_owned(),
+        "--time ran out before anything was found; allow more time, or use a key with fewer values"
+            .to_owned(),
     )
 }
 
@@ -252,7 +257,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         load::try_to_read(path, &args.source.reading, stop)?;
     }
     let load::Loaded { input, recording } = load::load_keeping(&args.source, keep(args), stop)?;
-    // Each phase has the time that those before it left.
+    // Each phase may use the time that earlier phases left.
     let began = Instant::now();
     let left = || args.time.map(|time| time.saturating_sub(began.elapsed()));
     let workload = load::workload(&args.source, &recording, &args.key, stop)?;
@@ -274,13 +279,13 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
             other => other,
         })?;
     }
-    let bar = load::progress("tuning", 0);
+    let bar = Bar::steps("tuning", 0);
     let too_many = workload.keys().len() > KEYS_TRIED_MAX;
     let keys = (!args.one_key && !too_many)
         .then(|| try_keys(args, &recording, &workload, &options, stop.within(left().map(for_keys)), &bar));
     let (keys, sums) = keys.unzip();
     let absent = load::absent(&args.key, &recording, outcomes.as_ref());
-    // The workload holds all that tuning needs.
+    // Tuning needs only the workload.
     drop(recording);
 
     let policies = args.tail.tail().unwrap_or_default();
@@ -291,15 +296,15 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     tuning.warnings.extend(absent);
     if too_many && !args.one_key {
         tuning.warnings.push(format!(
-            "other keys: not tried, {} keys are too many already; fold ids out of names",
+            "other keys: not tried, {} keys are too many already; fold ids in names (--fold)",
             workload.keys().len()
         ));
     }
     if tuning.interrupted && tuning.evaluations == 0 {
-        bar.finish_and_clear();
+        bar.finish();
         return Err(Failure::Interrupted);
     }
-    // The parameters are worth minutes: nothing that comes behind them may lose them.
+    // The parameters took minutes to find, so they are written before anything else can fail.
     let (mut file, mut late) = (None, None);
     let write = |tuning: &Tuning, before: &mut Option<String>| {
         let text = parameters(args, &input, tuning, tail.as_ref())?;
@@ -309,7 +314,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         }
         Ok::<_, Failure>(())
     };
-    // A pipe is not replaced: it gets the last text only.
+    // A pipe cannot be rewritten, so it gets only the final text.
     let is_replaced = files.out.target().is_some();
     if tuning.feasible && is_replaced {
         late = write(&tuning, &mut file).err();
@@ -321,11 +326,10 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         options.time_max = None;
         let validations = validate_all(args, &options, &mut tuning, &mut validated, stop.within(left()));
         late = late.or(match validations {
-            // Not by the user: what was found before stands, and the exit code says that all is
-            // well.
+            // `--time` ran out: what was found is valid, and the exit code is 0.
             Err(Failure::Interrupted) if !stop.is_asked() => {
                 tuning.warnings.push(format!(
-                    "--time was over before all was validated: {} of {}",
+                    "--time ran out: validated {} of {}",
                     validated.len(),
                     args.validate.len()
                 ));
@@ -333,17 +337,15 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
             }
             validations => validations.err(),
         });
-        // With the warnings.
+        // Write again, now with the warnings of the checks.
         if file.is_some() || !is_replaced {
             late = late.or(write(&tuning, &mut file).err());
         }
     }
-    let mut page_written = None;
+    let (mut page_written, mut best_baseline) = (None, None);
     if let Some(output) = &files.report {
         let baselines = baselines();
-        bar.set_message("comparing with baselines");
-        bar.set_position(0);
-        bar.set_length(Curves::steps(baselines.len()));
+        bar.set("comparing with baselines".to_owned(), 0, Curves::steps(baselines.len()));
         let curves = curves(&workload, &tuning, &options, &baselines, stop.within(left()), &|| bar.inc(1));
         let page = Page {
             title: &input.paths().join(" "),
@@ -355,12 +357,14 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
             curves: curves.as_ref(),
             file: file.as_deref(),
         };
-        match output.write(&output::lines_escaped(&page.html())) {
+        let html = page.html();
+        best_baseline = curves.and_then(|curves| curves.best_baseline);
+        match output.write(&output::lines_escaped(&html)) {
             Ok(()) => page_written = Some(output.path()),
             Err(failure) => late = late.or(Some(failure)),
         }
     }
-    bar.finish_and_clear();
+    bar.finish();
     let report = Report {
         input: &input,
         key: args.key.to_string(),
@@ -370,11 +374,16 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         tail: tail.as_ref(),
         out: file.is_some().then(|| files.out.path()),
         report: page_written,
+        read: table::Read::new(&workload),
+        best_baseline,
     };
-    // A signal that came before is answered below: what was found until then is printed.
+    // If a signal arrived before, the result so far is printed and the failure follows below.
     let _ = interrupt::answer_at_once(stop);
-    let printed =
-        if args.json { output::print_json(&report) } else { output::print(&table::render(&report)) };
+    let printed = if args.json {
+        output::print_json(&report)
+    } else {
+        output::print(&table::render(&report, args.verbose))
+    };
     let late = match (&tuning.infeasible, late) {
         (Some(_), None) if tuning.found_nothing_in_time() => Err(stopped(Stop::never())),
         (Some(reason), late) => {
@@ -389,8 +398,8 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     Failure::after(printed, late)
 }
 
-/// The part of the time for trying keys, which is advice: the rest is for the parameters
-/// themselves.
+/// The time for trying other keys. That is only advice, so half of the time stays for the
+/// parameters.
 fn for_keys(left: Duration) -> Duration {
     left / 2
 }
@@ -410,33 +419,34 @@ impl Files {
     }
 }
 
-/// Refuses options that contradict each other, and what no service could use.
+/// Refuses options that contradict each other, and keys that a service cannot use.
 fn refuse_contradictions(args: &Tune) -> Result<(), Failure> {
     args.tail.tail().as_ref().map_or(Ok(()), tail::check)?;
     if args.key == Grouping::Tree {
-        let reason = "a service does not know a trace's whole tree when it starts, so it can't count by it";
+        let reason =
+            "a service does not know the whole call tree when a trace starts, so it cannot count by it";
         return Err(Failure::Usage(format!("--key tree: {reason}; use name or name+ATTRIBUTE")));
     }
     if !args.window.is_empty() && args.sampler == Tunable::Bucket {
         return Err(Failure::Usage(format!(
-            "--window: the sampler {} has no window; leave it out, or tune --sampler bump",
+            "--window: the sampler {} has no window; omit it, or use --sampler bump",
             args.sampler.name()
         )));
     }
     let why = match (args.sampler, args.per_key) {
-        (Tunable::Bump, PerKeyUse::Never) => Some("with --per-key never no key has a probability of its own"),
+        (Tunable::Bump, PerKeyUse::Never) => Some("with --per-key never, no key has its own probability"),
         (Tunable::Bump, _) => None,
-        _ => Some("only the sampler bump has probabilities for single keys"),
+        _ => Some("only the sampler bump supports a probability per key"),
     };
     if let (Some(why), Some(_)) = (why, args.min_kept) {
-        return Err(Failure::Usage(format!("--min-kept: {why}; leave it out")));
+        return Err(Failure::Usage(format!("--min-kept: {why}; omit it")));
     }
     if let (Some(why), PerKeyUse::Always) = (why, args.per_key) {
-        return Err(Failure::Usage(format!("--per-key always: {why}; leave it out, or tune --sampler bump")));
+        return Err(Failure::Usage(format!("--per-key always: {why}; omit it, or use --sampler bump")));
     }
     if let Some(size_min) = args.size_min.filter(|&size_min| size_min > args.size_max) {
         return Err(Failure::Usage(format!(
-            "--size-min {}% is above --size-max {}%: no sampler keeps both",
+            "--size-min {}% is above --size-max {}%: no sampler can meet both",
             written_percent(size_min),
             written_percent(args.size_max)
         )));
@@ -444,8 +454,8 @@ fn refuse_contradictions(args: &Tune) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The attributes to read: those of the key, or if it has none, those that keys are often made of;
-/// and of spans alone those that policies ask for.
+/// The attributes to read: those of the key, or by default those that keys often use. Attributes
+/// that policies need are read from spans only.
 fn keep(args: &Tune) -> Keep {
     let mut labels = args.key.attributes();
     if labels.is_empty() && !args.one_key {
@@ -489,9 +499,9 @@ fn try_keys<'w>(
     workload: &'w Workload,
     options: &Options,
     stop: Stop<'_>,
-    bar: &ProgressBar,
+    bar: &Bar,
 ) -> (KeyChoice, Option<Sums<'w>>) {
-    // Named as people write them on the command line, where the template is an option of its own.
+    // Without the folding template, which is a separate option on the command line.
     let groupings = Grouping::candidates(recording, Template::default());
     let candidates = groupings.into_iter().map(|grouping| {
         let own = if grouping == args.key {
@@ -506,8 +516,7 @@ fn try_keys<'w>(
     })
 }
 
-/// Looks at the parameters on each recording of `--validate`, until one fails or it is asked to
-/// stop.
+/// Checks the parameters on each recording of `--validate`, until one fails or it is asked to stop.
 fn validate_all(
     args: &Tune,
     options: &Options,
@@ -527,16 +536,15 @@ fn validate_all(
     Ok(())
 }
 
-fn show(bar: &ProgressBar, what: &str, progress: Progress) {
-    bar.set_length(progress.evaluations_max);
-    bar.set_position(progress.evaluations);
+fn show(bar: &Bar, what: &str, progress: Progress) {
     let best = progress.best.map_or_else(String::new, |best| format!(", best {}", output::measure(best)));
-    bar.set_message(format!("{what}{}{best}", stage(progress.stage)));
+    let message = format!("{what}{}{best}", stage(progress.stage));
+    bar.set(message, progress.evaluations, progress.evaluations_max);
 }
 
 fn stage(stage: Stage) -> &'static str {
     match stage {
-        Stage::Summing => "summing up",
+        Stage::Summing => "preparing",
         Stage::Annealing => "annealing",
         Stage::Comparing => "comparing with random search and grid",
         Stage::PerKey => "searching a probability for each key",
@@ -553,7 +561,7 @@ fn parameters(args: &Tune, input: &Input, tuning: &Tuning, late: Option<&Late>) 
         file.tail = tail.clone();
         file.comments.extend(summary.as_ref().map(|summary| {
             format!(
-                "Policies keep {:.2} % of the bytes beside it: together {:.2} %.",
+                "Late policies keep another {:.2} % of the bytes: together {:.2} %.",
                 summary.tail.mean * 1e2,
                 (summary.head.mean + summary.tail.mean) * 1e2
             )
@@ -562,15 +570,15 @@ fn parameters(args: &Tune, input: &Input, tuning: &Tuning, late: Option<&Late>) 
     let text = file.to_string();
     match text.parse::<Parameters>() {
         Ok(_) => Ok(text),
-        // Names of megabytes, for example.
+        // For example because names are megabytes long.
         Err(error) => Err(Failure::Job(format!(
-            "no service would load the parameters: {}; tune with --per-key never, or fold ids out of names",
+            "the SDK would reject these parameters: {}. Fold ids in names, or use --per-key never",
             output::escaped(&error.to_string())
         ))),
     }
 }
 
-/// All of them; a fixed ratio is the equal share, which is there in any case.
+/// All baselines except the fixed ratio, which is the equal share.
 fn baselines() -> Vec<BaselineSpec> {
     baselines::all().into_iter().filter(|baseline| baseline.kind().name != "ratio").collect()
 }

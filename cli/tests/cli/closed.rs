@@ -1,4 +1,4 @@
-//! Standard output that takes nothing: it can't be written, is full, or nobody reads it.
+//! Standard output that cannot be written, is full, or has no reader.
 
 use std::process::Command;
 
@@ -45,12 +45,12 @@ fn an_output_that_takes_nothing_is_an_error() {
                 .expect("a shell");
             let text = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(1), "{args:?} {redirection}: {text}");
-            assert!(text.contains("can't write to standard output: "), "{args:?} {redirection}: {text}");
+            assert!(text.contains("cannot write to standard output: "), "{args:?} {redirection}: {text}");
         }
     }
 }
 
-/// Once only `convert` looked: `inspect w.jsonl >> w.jsonl` wrote its table behind the traces.
+/// Only `convert` used to check: `inspect w.jsonl >> w.jsonl` wrote its table behind the traces.
 #[cfg(target_os = "linux")]
 #[test]
 fn nothing_is_printed_into_what_is_read() {
@@ -65,14 +65,14 @@ fn nothing_is_printed_into_what_is_read() {
             let mut shell = Command::new("sh");
             shell.args(command).args(*args).current_dir(folder.join("."));
             let output = shell.output().expect("a shell");
-            failure(&output, 2, &["the standard output is"]);
+            failure(&output, 2, &["standard output is"]);
             let content = std::fs::read_to_string(folder.join("w.jsonl")).expect("it is there");
             assert_eq!(content, TWO_TRACES, "{args:?} {redirection}");
         }
     }
 }
 
-/// Nobody reading is an end like any other, but not of what failed beside it.
+/// A closed pipe is not an error, and does not hide other failures.
 #[cfg(target_os = "linux")]
 #[test]
 fn what_failed_counts_though_nobody_reads() {
@@ -80,11 +80,11 @@ fn what_failed_counts_though_nobody_reads() {
     let cases: &[(&[&str], &str)] = &[
         (&["inspect", "w.jsonl"], ""),
         (&["spool", "verify", "spool"], "damaged place"),
-        (&["evaluate", "w.jsonl", "--sampler", "always", "--kept", "/dev/full"], "can't write /dev/full"),
-        (&["critical-path", "w.jsonl", "--html", "/dev/full"], "can't write /dev/full"),
-        (&["critical-path", "w.jsonl", "--html", "/dev/full", "--json"], "can't write /dev/full"),
-        (&["events", "w.jsonl", "--trace", "1", "--html", "/dev/full"], "can't write /dev/full"),
-        (&["tune", "--size-max", "100%", "w.jsonl", "--report", "/dev/full"], "can't write /dev/full"),
+        (&["evaluate", "w.jsonl", "--sampler", "always", "--kept", "/dev/full"], "cannot write /dev/full"),
+        (&["critical-path", "w.jsonl", "--html", "/dev/full"], "cannot write /dev/full"),
+        (&["critical-path", "w.jsonl", "--html", "/dev/full", "--json"], "cannot write /dev/full"),
+        (&["events", "w.jsonl", "--trace", "1", "--html", "/dev/full"], "cannot write /dev/full"),
+        (&["tune", "--size-max", "100%", "w.jsonl", "--report", "/dev/full"], "cannot write /dev/full"),
         (&["tune", "--size-max", "1%", "w.jsonl"], "no parameters meet the limits"),
     ];
     for (args, says) in cases {

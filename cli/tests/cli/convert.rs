@@ -13,7 +13,7 @@ fn traces_go_to_standard_output_and_notes_beside_it() {
     let lines: Value = serde_json::from_slice(&output.stdout).expect("one line of OTLP JSON");
     assert_eq!(lines["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().map(Vec::len), Some(3));
     let notes = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(notes, "-: 1 file of htrace\nwrote 3 spans as otlp-json to -\n");
+    assert_eq!(notes, "- (htrace, 1 file)\nwrote 3 spans as otlp-json to -\n");
 }
 
 #[test]
@@ -24,7 +24,7 @@ fn what_the_format_can_not_hold_is_counted() {
     let notes = String::from_utf8_lossy(&output.stderr);
     assert!(
         notes.contains(
-            "not held by htrace: time truncated to the format's unit (milliseconds or microseconds) (1 span)"
+            "lost in htrace: time truncated to the format's unit (milliseconds or microseconds) (1 span)"
         ),
         "{notes}"
     );
@@ -68,9 +68,9 @@ fn a_conversion_that_fails_leaves_the_file_alone() {
     failure(&run_with_input(&["convert", "-", target.path()], "no traces"), 1, &["no traces in"]);
     let broken = format!("{TWO_TRACES}{{\"a\":7}}\n");
     let args = ["convert", "-", target.path(), "--strict"];
-    failure(&run_with_input(&args, &broken), 1, &["bad record", "without --strict the rest is used"]);
+    failure(&run_with_input(&args, &broken), 1, &["bad record", "without --strict, the rest is used"]);
     assert_eq!(fs::read_to_string(target.path()).expect("still there"), "as it was");
-    failure(&run(&["convert", target.path(), target.path()]), 2, &["is read as"]);
+    failure(&run(&["convert", target.path(), target.path()]), 2, &["is the input"]);
     failure(
         &run(&["convert", &workload("README.md"), "/nowhere/x"]),
         1,
@@ -79,7 +79,7 @@ fn a_conversion_that_fails_leaves_the_file_alone() {
     failure(
         &run(&["convert", "-", "-", "--to", "nezha-csv"]),
         2,
-        &["is read, not written; written are otlp-json"],
+        &["can be read but not written: use otlp-json"],
     );
     let folder = std::path::Path::new(target.path()).parent().expect("a folder");
     let left = fs::read_dir(folder).expect("readable").filter_map(Result::ok);
@@ -109,8 +109,8 @@ fn outputs_are_compressed_by_their_names() {
     }
 }
 
-/// Issue: `run.jsonl.xz` held plain text, in silence, and nothing that trusts the name could unpack
-/// it.
+/// `run.jsonl.xz` used to be written as plain text without a warning, so nothing that trusts the
+/// name could unpack it.
 #[test]
 fn names_of_other_compressions_are_refused() {
     let input = Scratch::new("promise.json", TWO_TRACES);
@@ -123,7 +123,7 @@ fn names_of_other_compressions_are_refused() {
             &["tune", input.path(), "--out", target_path],
             &["critical-path", input.path(), "--folded", target_path],
         ] {
-            failure(&run(args), 2, &[name, "only .gz and .zst are written"]);
+            failure(&run(args), 2, &[name, "only .gz and .zst can be written"]);
         }
         assert!(!target.exists(), "{name}");
     }

@@ -1,4 +1,4 @@
-//! Nothing of a recording, a path or an argument acts on the terminal.
+//! No text from a recording, a path or an argument can control the terminal.
 
 use astracer_model::text::is_shown;
 use astracer_samplers::parameters::Parameters;
@@ -7,13 +7,12 @@ use astracer_samplers::{Bump, Config, Nanos, PerKey, Probability};
 use crate::outputs::Folder;
 use crate::{Scratch, run, success};
 
-/// An escape sequence in seven bits and in eight, an override of direction, a character without
-/// width, a line's end.
+/// Escape sequences of 7 and 8 bits, a direction override, a zero-width character, and a line end.
 const NASTY: &str = "a\u{1b}[31m\u{9b}1m\u{202e}b\u{200b}\rc\u{7f}\u{2028}";
 const NASTY_PATH: &str = "n\u{1b}[31m\u{9b}1m\u{202e}m\u{200b}\r.json\nfaked line";
 
-/// True for what a terminal acts on, what reorders text, and what has no width; Unicode's
-/// categories Cc and Cf.
+/// True for characters that control a terminal, reorder text or have no width: Unicode's categories
+/// Cc and Cf.
 fn acts(char: char) -> bool {
     char.is_control() && char != '\n' || matches!(char, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
 }
@@ -34,7 +33,7 @@ fn recording() -> String {
     [
         span(1, 11, &name, ""),
         span(2, 21, &name.replace("1001", "1002"), ""),
-        // An orphan, and a line that is not JSON, for the problems.
+        // An orphan span, and a line that is not JSON, to cause problems.
         span(2, 22, &name, &format!(r#""{json}""#)),
         format!("{{\"a\":\"{NASTY}"),
     ]
@@ -107,7 +106,7 @@ fn no_command_lets_a_recording_act_on_the_terminal() {
             let text = text.expect("UTF-8");
             let found = text.chars().find(|&char| acts(char));
             assert_eq!(found, None, "{args:?}: {text:?}");
-            // Nor does a name begin a line of its own.
+            // No name may begin a line either.
             assert!(!text.lines().any(|line| line.starts_with("faked line")), "{args:?}: {text}");
         }
     }
@@ -117,7 +116,7 @@ fn no_command_lets_a_recording_act_on_the_terminal() {
     }
 }
 
-/// Issue: the line below each table wrote the name whole, which may have megabytes.
+/// The line below each table used to print the whole name, which may be megabytes long.
 #[test]
 fn a_long_name_that_ids_were_folded_to_is_cut() {
     let name = "1234/".repeat(100_000);
@@ -126,14 +125,14 @@ fn a_long_name_that_ids_were_folded_to_is_cut() {
     let input = Scratch::new("long-folded.json", &span);
     for command in [&["inspect"][..], &["evaluate", "--seeds", "1"], &["critical-path"]] {
         let text = success(&run(&[command, &[input.path()]].concat()));
-        assert!(text.contains("names: 1 with ids folded to 1"), "{text}");
+        assert!(text.contains("ids: 1 name folded into 1, 1 of them into"), "{text}");
         let longest = text.lines().map(str::len).max();
         assert!(longest < Some(1_000), "{longest:?}");
     }
 }
 
-/// A parameters file names keys that come from recordings. `samplers` depends on no other crate of
-/// ours, so that it has its own list of these characters.
+/// A parameters file names keys from recordings. The crate `samplers` has its own list of unsafe
+/// characters, because it depends on no other crate of this workspace.
 #[test]
 fn a_parameters_file_shows_nothing_that_acts_on_a_terminal() {
     let bump = Bump::new(1.0, Probability::ONE, Nanos::from_millis(1_000)).expect("parameters in range");

@@ -1,4 +1,4 @@
-//! No command overwrites what it reads, loses an older file, or leaves half of a new one.
+//! No command overwrites its input, loses an older file, or leaves half of a new one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{TWO_TRACES, failure, run, success};
 
-/// A folder of one test, removed at its end.
+/// A folder that is removed at the end of its test.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -22,14 +22,14 @@ impl Folder {
         self.0.join(name).to_str().expect("UTF-8").to_owned()
     }
 
-    /// A file in it.
+    /// Writes a file into it.
     pub(crate) fn file(&self, name: &str, content: &str) -> String {
         let path = self.join(name);
         fs::write(&path, content).expect("a writable folder");
         path
     }
 
-    /// Every entry's name, also those of hidden files.
+    /// The names of all entries, including hidden ones.
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.0).expect("a folder").map(|entry| entry.expect("an entry"));
         let mut names: Vec<_> =
@@ -45,8 +45,7 @@ impl Drop for Folder {
     }
 }
 
-/// Every option that names a file to write, with what else its command needs to write it. `{}` is
-/// the file.
+/// Every option that names an output, with the rest of its command line. `{}` is the file.
 const WRITING: &[(&str, &[&str])] = &[
     ("convert", &["convert", "w.jsonl", "{}"]),
     ("kept", &["evaluate", "w.jsonl", "--sampler", "always", "--kept", "{}"]),
@@ -88,7 +87,7 @@ fn no_output_is_an_input_under_any_name() {
         for name in [&recording, &folder.join("hard.jsonl"), &folder.join("soft.jsonl"), &roundabout] {
             let args = in_folder(&folder, args, name);
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
-            failure(&run(&args), 2, &["is read as", "would be lost", "choose another"]);
+            failure(&run(&args), 2, &["is the input", "would be overwritten", "choose another"]);
             assert_eq!(fs::read_to_string(&recording).expect("it is there"), TWO_TRACES, "{option} {name}");
         }
         let names = ["folder", "hard.jsonl", "other.jsonl", "soft.jsonl", "w.jsonl"];
@@ -96,8 +95,8 @@ fn no_output_is_an_input_under_any_name() {
     }
 }
 
-/// Linux takes names that are not Unicode. JSON can't hold them: once the result of `tune` was lost
-/// for it.
+/// Linux allows names that are not Unicode, which JSON cannot hold. The result of `tune` used to be
+/// lost because of one.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_name_that_is_not_unicode_is_written_and_reported() {
@@ -120,7 +119,7 @@ fn a_name_that_is_not_unicode_is_written_and_reported() {
     assert_eq!(folder.names(), ["n\u{fffd}.html", "n\u{fffd}.toml", "w.jsonl"]);
 }
 
-/// Parameters files are read too.
+/// Parameters files are inputs too.
 #[test]
 fn no_output_is_a_parameters_file() {
     const PARAMETERS: &str = "version = 2\n[ratio]\nprobability = 0.5\n";
@@ -128,14 +127,13 @@ fn no_output_is_a_parameters_file() {
     let (recording, file) = (folder.file("w.jsonl", TWO_TRACES), folder.file("p.toml", PARAMETERS));
     for option in ["--kept", "--counts"] {
         let args = ["evaluate", &recording, "--parameters", &file, option, &file];
-        failure(&run(&args), 2, &[option, "is read as", "would be lost", "choose another"]);
+        failure(&run(&args), 2, &[option, "is the input", "would be overwritten", "choose another"]);
         assert_eq!(fs::read_to_string(&file).expect("it is there"), PARAMETERS, "{option}");
     }
     assert_eq!(folder.names(), ["p.toml", "w.jsonl"]);
 }
 
-/// The standard output of a test is a pipe, as is a shell's `>(...)`, of which no path but this one
-/// leads to it.
+/// The standard output of a test is a pipe without a path of its own, like a shell's `>(...)`.
 #[cfg(target_os = "linux")]
 #[test]
 fn an_output_may_be_a_pipe() {
@@ -150,8 +148,8 @@ fn an_output_may_be_a_pipe() {
     }
 }
 
-/// The parameters are written as soon as they are found, and again with all warnings: into a pipe
-/// once.
+/// The parameters file is written as soon as parameters are found and again with all warnings, but
+/// into a pipe only once.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_pipe_gets_one_parameters_file() {
@@ -161,7 +159,7 @@ fn a_pipe_gets_one_parameters_file() {
     assert_eq!(text.matches("\nversion = ").count(), 1, "{text}");
 }
 
-/// A reader of both would find them mixed, and a pipe with a name ends with the first of them.
+/// A reader would get both outputs mixed, and a named pipe ends with the first of them.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_pipe_takes_one_output_and_is_no_input() {
@@ -172,10 +170,14 @@ fn a_pipe_takes_one_output_and_is_no_input() {
         &["tune", &recording, "--size-max", "100%", "--out", one, "--report", other][..],
         &["critical-path", &recording, "--segments", one, "--folded", other],
     ] {
-        failure(&run(args), 2, &["the file of --", "too, and a pipe holds one of them"]);
+        failure(&run(args), 2, &["also the file of --", ", and a pipe can hold only one of them"]);
     }
-    failure(&run(&["convert", one, other]), 2, &["is read as /dev/stdout, and a pipe holds one of them"]);
-    // Devices take any number of outputs.
+    failure(
+        &run(&["convert", one, other]),
+        2,
+        &["is the input /dev/stdout, and a pipe can hold only one of them"],
+    );
+    // Any number of outputs may go to a device.
     let args = ["critical-path", &recording, "--segments", "/dev/null", "--folded", "/dev/null"];
     success(&run(&args));
 }
@@ -190,7 +192,7 @@ fn two_outputs_are_two_files() {
             continue;
         }
         let args = ["tune", &recording, "--out", &file, "--report", &other];
-        failure(&run(&args), 2, &["--report", "the file of --out too"]);
+        failure(&run(&args), 2, &["--report", "also the file of --out"]);
         assert_eq!(folder.names(), ["w.jsonl"]);
     }
 }
@@ -212,11 +214,11 @@ fn an_output_that_can_not_be_written_is_found_before_the_work() {
         ] {
             let args = in_folder(&folder, args, &folder.join(target));
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
-            failure(&run(&args), 1, &["can't write", reason, "choose another file for"]);
+            failure(&run(&args), 1, &["cannot write", reason, "choose another file for"]);
         }
         assert_eq!(folder.names(), ["file", "folder", "other.jsonl", "w.jsonl"], "{option}");
     }
-    // Neither is a validation that can't be read worth minutes of tuning.
+    // An unreadable validation recording is also found before minutes of tuning.
     let (recording, out) = (folder.join("w.jsonl"), folder.join("new.toml"));
     for (other, reason) in [("nowhere", "does not exist"), ("file", "no traces in")] {
         let args = ["tune", &recording, "--out", &out, "--validate", &folder.join(other)];
@@ -240,13 +242,13 @@ fn a_full_device_is_an_error_and_leaves_nothing() {
         let output = run(&args);
         assert_eq!(output.status.code(), Some(1), "{option}");
         let error = String::from_utf8_lossy(&output.stderr);
-        assert!(error.contains("can't write /dev/full: No space left"), "{option}: {error}");
+        assert!(error.contains("cannot write /dev/full: No space left"), "{option}: {error}");
         let _ = fs::remove_file(folder.join("fresh.toml"));
         assert_eq!(folder.names(), ["folder", "other.jsonl", "w.jsonl"], "{option}");
     }
 }
 
-/// The parameters and the table are there although the page could not be written.
+/// If the page cannot be written, the parameters and the table are still there.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_late_error_loses_no_parameters_and_no_table() {
@@ -260,14 +262,14 @@ fn a_late_error_loses_no_parameters_and_no_table() {
         text.contains("dist/ent") && text.contains("wrote ") && !text.contains("wrote /dev/full"),
         "{text}"
     );
-    assert!(error.contains("can't write /dev/full"), "{error}");
+    assert!(error.contains("cannot write /dev/full"), "{error}");
     assert!(fs::read_to_string(&out).expect("it is there").contains("lambda"));
-    // A disk that is full by then loses the file: the table has the parameters.
+    // If the disk fills up meanwhile, the file is lost but the table has the parameters.
     let output = run(&["tune", &recording, "--size-max", "100%", "--out", "/dev/full"]);
     assert_eq!(output.status.code(), Some(1));
     let (text, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("bump:lambda=") && !text.contains("wrote"), "{text}");
-    assert!(error.contains("can't write /dev/full"), "{error}");
+    assert!(error.contains("cannot write /dev/full"), "{error}");
     let other = folder.join("other");
     for (args, shown) in [
         (
@@ -278,10 +280,10 @@ fn a_late_error_loses_no_parameters_and_no_table() {
             &["evaluate", &recording, "--sampler", "always", "--counts", "/dev/full", "--json"],
             "\"dist_over_entropy\"",
         ),
-        (&["critical-path", &recording, "--segments", "/dev/full", "--folded", &other], "mean ms"),
-        (&["critical-path", &recording, "--folded", "/dev/full", "--html", &other], "mean ms"),
+        (&["critical-path", &recording, "--segments", "/dev/full", "--folded", &other], "times in ms"),
+        (&["critical-path", &recording, "--folded", "/dev/full", "--html", &other], "times in ms"),
         (&["critical-path", &recording, "--html", "/dev/full", "--json"], "\"path_kinds\""),
-        (&["events", &recording, "--trace", "1", "--html", "/dev/full"], "until next"),
+        (&["events", &recording, "--trace", "1", "--html", "/dev/full"], "ms to the"),
         (&["events", &recording, "--trace", "1", "--html", "/dev/full", "--dot"], "digraph"),
     ] {
         let output = run(args);
@@ -289,8 +291,8 @@ fn a_late_error_loses_no_parameters_and_no_table() {
         let (text, error) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(text.contains(shown) && !text.contains("wrote /dev/full"), "{args:?}: {text}");
-        assert!(error.contains("can't write /dev/full"), "{args:?}: {error}");
-        // The file beside it is whole.
+        assert!(error.contains("cannot write /dev/full"), "{args:?}: {error}");
+        // The other file is complete.
         assert_eq!(Path::new(&other).exists(), args.contains(&&*other), "{args:?}");
         let _ = fs::remove_file(&other);
     }
@@ -319,7 +321,11 @@ fn a_conversion_does_not_land_where_it_would_be_read_again() {
     let folder = Folder::new("doubled");
     folder.file("w.jsonl", TWO_TRACES);
     let (input, out) = (folder.join(""), folder.join("out.json"));
-    failure(&run(&["convert", &input, &out]), 2, &["lies in the folder", "twice", "choose a file outside"]);
+    failure(
+        &run(&["convert", &input, &out]),
+        2,
+        &["is inside the input folder", "twice", "choose a file outside"],
+    );
     assert_eq!(folder.names(), ["w.jsonl"]);
 }
 
@@ -340,15 +346,15 @@ fn a_conversion_does_not_land_behind_a_link_of_the_folder_that_is_read() {
     let input = folder.join("read");
     for name in ["linked/out.json", "linked/deeper/out.json", "later.json"] {
         let out = folder.join(name);
-        failure(&run(&["convert", &input, &out]), 2, &["lies in the folder", "twice"]);
+        failure(&run(&["convert", &input, &out]), 2, &["is inside the input folder", "twice"]);
         assert!(!Path::new(&out).exists(), "{name}");
     }
     fs::remove_file(folder.join("read/circle.jsonl")).expect("ours");
     assert!(run(&["convert", &input, &folder.join("out.json")]).status.success());
 }
 
-/// `tune .` writes its parameters into the folder that it reads, and the next time it finds them
-/// there.
+/// `tune .` writes its parameters into the folder that it reads, and finds them there in the next
+/// run.
 #[test]
 fn what_is_no_recording_can_be_written_into_the_folder_that_is_read() {
     let folder = Folder::new("here");
@@ -360,7 +366,7 @@ fn what_is_no_recording_can_be_written_into_the_folder_that_is_read() {
     }
 }
 
-/// A log of many calls keeps what they wrote before.
+/// A log that collects the output of many runs keeps what earlier runs wrote.
 #[cfg(target_os = "linux")]
 #[test]
 fn an_output_does_not_replace_the_file_of_standard_error() {
@@ -386,7 +392,7 @@ fn a_dash_is_no_file() {
         &["tune", "x", "--report", "-"],
         &["evaluate", "x", "--sampler", "always", "--kept", "-"],
     ] {
-        failure(&run(args), 2, &["takes a file, not '-'"]);
+        failure(&run(args), 2, &["needs a file, not '-'"]);
     }
 }
 
@@ -401,7 +407,7 @@ fn a_conversion_to_the_file_that_it_reads_does_not_grow_without_end() {
         .stdout(end)
         .output()
         .expect("the binary starts");
-    failure(&output, 2, &["the standard output is the file that is read"]);
+    failure(&output, 2, &["standard output is the input file, which would grow forever"]);
     assert_eq!(fs::read_to_string(&recording).expect("it is there"), TWO_TRACES);
 }
 
@@ -418,11 +424,11 @@ fn an_evaluation_is_not_printed_into_the_parameters_that_it_reads() {
         .stdout(end)
         .output()
         .expect("the binary starts");
-    failure(&output, 2, &["the standard output is a file that is read as", "would be damaged"]);
+    failure(&output, 2, &["standard output is the input file", "would be damaged"]);
     assert_eq!(fs::read_to_string(&parameters).expect("it is there"), before);
 }
 
-/// Starts a command that waits, and ends it by one signal once `is_waiting`.
+/// Starts a command that blocks, and ends it with one signal once `is_waiting` returns true.
 #[cfg(unix)]
 fn ended_by(signal: &str, args: &[&str], mut is_waiting: impl FnMut() -> bool) {
     use std::process::Stdio;
@@ -454,7 +460,7 @@ fn ended_by(signal: &str, args: &[&str], mut is_waiting: impl FnMut() -> bool) {
         };
         until("it does not catch signals", &mut || caught());
     }
-    // From the handler to the wait that it ends.
+    // Give the command time to get from installing its handler to blocking.
     std::thread::sleep(Duration::from_millis(300));
     let killed = Command::new("kill").args([signal, &child.id().to_string()]).status();
     assert!(killed.expect("kill is there").success());
@@ -462,7 +468,7 @@ fn ended_by(signal: &str, args: &[&str], mut is_waiting: impl FnMut() -> bool) {
     failure(&child.wait_with_output().expect("a child"), 130, &["astracer: interrupted\n"]);
 }
 
-/// One Ctrl-C ends a command whose input does not come. Its unfinished file goes with it.
+/// One Ctrl-C ends a command that waits for input, and removes its unfinished file.
 #[cfg(unix)]
 #[test]
 fn an_interruption_ends_a_command_that_waits_for_its_input() {
@@ -481,7 +487,7 @@ fn an_interruption_ends_a_command_that_waits_for_its_input() {
     assert_eq!(folder.names(), [""; 0]);
 }
 
-/// So it does where parameters were found before: their file stays.
+/// The same after parameters were found, whose file stays.
 #[cfg(unix)]
 #[test]
 fn an_interruption_ends_a_tuning_that_waits_for_a_validation() {
@@ -494,7 +500,7 @@ fn an_interruption_ends_a_tuning_that_waits_for_a_validation() {
     assert_eq!(folder.names(), ["found.toml", "w.jsonl"]);
 }
 
-/// So it does where a pipe has nobody at its other end.
+/// The same while a pipe has no reader.
 #[cfg(unix)]
 #[test]
 fn an_interruption_ends_a_command_at_a_pipe_without_another_end() {
@@ -513,15 +519,14 @@ fn an_interruption_ends_a_command_at_a_pipe_without_another_end() {
     assert_eq!(folder.names(), ["pipe", "w.jsonl"]);
 }
 
-/// The first Ctrl-C ends a command that only has its result to print, here for a reader that does
-/// not read on.
+/// The first Ctrl-C ends a command that only has to print, here because its reader stopped reading.
 #[cfg(unix)]
 #[test]
 fn an_interruption_ends_a_long_table_at_once() {
     use std::fmt::Write as _;
 
     let folder = Folder::new("long-table");
-    // More than a pipe holds. Letters, since digits would be folded.
+    // Larger than the buffer of a pipe. Names of letters, because digits would be folded.
     let letter = |number: usize| char::from(b'g' + (number % 20) as u8);
     let spans = (1..=8_000usize).fold(String::new(), |mut spans, span| {
         let name: String = (0..4).map(|place| letter(span / 20usize.pow(place))).collect();
@@ -530,23 +535,23 @@ fn an_interruption_ends_a_long_table_at_once() {
         spans
     });
     let recording = folder.file("w.jsonl", &spans);
-    ended_while_printing("-INT", &["inspect", &recording]);
+    ended_while_printing("-INT", &["inspect", &recording, "--top", "0"]);
 }
 
-/// So does the first one where parameters were found, which are written by then.
+/// The same after parameters were found, which are written by then.
 #[cfg(unix)]
 #[test]
 fn an_interruption_ends_the_result_of_a_tuning_at_once() {
     let folder = Folder::new("long-tuning");
     let (recording, out) = (folder.file("w.jsonl", TWO_TRACES), folder.join("found.toml"));
-    // Each start has its place in the result.
+    // JSON lists each start.
     let many =
         ["--size-max", "100%", "--iterations", "4", "--starts", "1000", "--one-key", "--per-key", "never"];
     ended_while_printing("-TERM", &[&["tune", &recording, "--json", "--out", &out], &many[..]].concat());
     assert_eq!(folder.names(), ["found.toml", "w.jsonl"]);
 }
 
-/// Ends a command by one signal while it prints more than a pipe holds.
+/// Ends a command with one signal while it prints more than the buffer of a pipe.
 #[cfg(unix)]
 fn ended_while_printing(signal: &str, args: &[&str]) {
     use std::io::Read as _;

@@ -1,4 +1,4 @@
-//! `astracer spool`, and what `astracer send` does with servers that hang or refuse.
+//! `astracer spool`, and `astracer send` to servers that hang or refuse.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -15,7 +15,7 @@ fn server(body: &str) -> Server {
     Server::new([]).then(Answer::status(200).with_header("content-type", "application/json").with_body(body))
 }
 
-/// Checks an exit code and the message; the result on standard output is there too.
+/// Checks the exit code and the message of a command that also prints a result.
 #[track_caller]
 fn failure(output: &Output, code: i32, says: &[&str]) {
     let error = String::from_utf8_lossy(&output.stderr);
@@ -29,7 +29,7 @@ fn send(url: &str, input: &str, variables: &[(&str, &str)]) -> Output {
     command.output().expect("the binary starts")
 }
 
-/// Issue: errors recommended OTEL_EXPORTER_OTLP_HEADERS, which was not read.
+/// Errors used to recommend OTEL_EXPORTER_OTLP_HEADERS, which was not read.
 #[test]
 fn send_reads_the_variables_that_its_errors_recommend() {
     let input = Scratch::new("variables.json", TWO_TRACES);
@@ -48,7 +48,7 @@ fn send_reads_the_variables_that_its_errors_recommend() {
     assert!(!String::from_utf8_lossy(&wrong.stderr).contains("secret"));
 }
 
-/// One that answers is there, whatever it says at first.
+/// A server that answered, even with a refusal, is retried.
 #[test]
 fn a_server_that_is_busy_from_the_first_request_on_is_waited_for() {
     let input = Scratch::new("busy.json", TWO_TRACES);
@@ -59,7 +59,7 @@ fn a_server_that_is_busy_from_the_first_request_on_is_waited_for() {
     assert!(text.contains("3 spans accepted") && server.requests().len() > 1, "{text}");
 }
 
-/// Issue: rejected spans left exit code 0.
+/// Rejected spans used to leave exit code 0.
 #[test]
 fn rejected_spans_are_a_failure() {
     let input = Scratch::new("rejected.json", TWO_TRACES);
@@ -69,7 +69,7 @@ fn rejected_spans_are_a_failure() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("the server says: no"));
 }
 
-/// Issue: Ctrl-C took as long as the request's timeout, and ended with exit code 1.
+/// Ctrl-C used to take as long as the request's timeout, and to end with exit code 1.
 #[cfg(unix)]
 #[test]
 fn ctrl_c_ends_a_send_to_a_server_that_hangs() {
@@ -80,7 +80,7 @@ fn ctrl_c_ends_a_send_to_a_server_that_hangs() {
     let url = format!("otlp+http://{}", listener.local_addr().expect("an address"));
     let child = Command::new(env!("CARGO_BIN_EXE_astracer"))
         .args(["send", input.path(), "--to", &url])
-        // Without Ctrl-C this test takes an hour.
+        // If Ctrl-C had no effect, this test would take an hour.
         .env("OTEL_EXPORTER_OTLP_TIMEOUT", "3600000")
         .stderr(Stdio::piped())
         .spawn()
@@ -94,8 +94,8 @@ fn ctrl_c_ends_a_send_to_a_server_that_hangs() {
     failure(&output, 130, &["0 spans accepted so far", "interrupted"]);
 }
 
-/// A spool of three records with two spans each, which is open. They came in 1970: what waits is
-/// sent, however old it is.
+/// An open spool of three records with two spans each, from 1970: they are sent however old they
+/// are.
 fn spool(path: &Path) -> Spool {
     let folder = Folder::create(path).expect("a folder");
     let (mut spool, _) = Spool::open(folder, Settings::default()).expect("a spool");
@@ -142,7 +142,7 @@ fn a_spool_is_looked_at_checked_and_drained() {
     failure(
         &run(&["spool", "drain", dir, "--to", "otlp://127.0.0.1:1", "--wait", "0"]),
         1,
-        &["6 spans wait"],
+        &["6 spans still waiting"],
     );
     let found: Value =
         serde_json::from_str(&success(&run(&["spool", "inspect", dir, "--json"]))).expect("JSON");
@@ -151,14 +151,14 @@ fn a_spool_is_looked_at_checked_and_drained() {
     failure(&run(&["spool", "verify", dir]), 1, &["1 damaged place"]);
     let server = server("{}");
     let output = run(&["spool", "drain", dir, "--to", &server.url("otlp+http")]);
-    failure(&output, 1, &["not all spans were accepted"]);
+    failure(&output, 1, &["some spans were not accepted"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(text.contains("4 spans accepted") && text.contains("lost (damaged): 2 spans"), "{text}");
     assert_eq!(server.requests().len(), 2);
-    failure(&run(&["spool", "verify", "/nowhere"]), 1, &["/nowhere", "name the folder of a spool"]);
+    failure(&run(&["spool", "verify", "/nowhere"]), 1, &["/nowhere", "pass the folder of a spool"]);
 }
 
-/// A page to log in on answers 200 too, and the spool is empty then: whoever drained it is to know.
+/// A login page also answers 200. The spool is empty afterwards, so the user must be told.
 #[test]
 fn a_drain_tells_what_the_server_says() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -173,7 +173,7 @@ fn a_drain_tells_what_the_server_says() {
     );
 }
 
-/// A folder of recordings, for example: it stays as it is.
+/// A folder that is no spool, for example of recordings, stays unchanged.
 #[test]
 fn a_folder_without_a_spool_is_left_alone() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -184,12 +184,12 @@ fn a_folder_without_a_spool_is_left_alone() {
         &["spool", "verify", dir],
         &["spool", "drain", dir, "--to", "otlp://127.0.0.1:1", "--wait", "0"],
     ] {
-        failure(&run(args), 1, &["it holds no spool", "name the folder of a spool"]);
+        failure(&run(args), 1, &["it contains no spool", "pass the folder of a spool"]);
         assert_eq!(std::fs::read_dir(folder.path()).expect("it is there").count(), 1, "{args:?}");
     }
 }
 
-/// A note says which spans were sent, and by how much they were moved.
+/// The `--resume` file records which spans were sent, and by how much they were shifted.
 #[test]
 fn a_note_that_does_not_fit_is_refused() {
     let input = Scratch::new("noted.json", TWO_TRACES);
@@ -199,17 +199,18 @@ fn a_note_that_does_not_fit_is_refused() {
     let file = Scratch::new("note.json", &note(1));
     let args = ["send", input.path(), "--to", &url, "--resume", file.path()];
     let output = run(&[&args[..], &["--shift-to-now"]].concat());
-    failure(&output, 2, &["a sending without --shift-to-now"]);
+    failure(&output, 2, &["an upload without --shift-to-now"]);
     std::fs::write(file.path(), note(9)).expect("written");
     let output = run(&args);
-    failure(&output, 1, &["fewer than the note of --resume counts", "choose another file"]);
-    assert!(!String::from_utf8_lossy(&output.stderr).contains("goes on from there"));
+    failure(&output, 1, &["fewer than --resume counts", "pass another --resume"]);
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("to continue"));
     assert_eq!(std::fs::read_to_string(file.path()).expect("it stays"), note(9));
     std::fs::write(file.path(), note(1)).expect("written");
-    assert!(success(&run(&args)).contains("left out, sent before: 1 span"));
+    assert!(success(&run(&args)).contains("skipped, sent before: 1 span"));
 }
 
-/// The note counts spans from the beginning, so it counts none of a request in which one was lost.
+/// The `--resume` file counts spans from the beginning, so it cannot count a request in which one
+/// was lost.
 #[test]
 fn a_span_that_is_too_large_is_lost_each_time() {
     let long = "x".repeat(5_000_000);

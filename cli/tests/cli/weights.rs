@@ -4,8 +4,8 @@ use std::fs;
 
 use crate::{failure, run, success};
 
-/// Two keys of weights by hand: three roots of 4 and one without a weight, and a heartbeat that
-/// says 14 and 7.
+/// Two keys with weights computed by hand: three roots of weight 4 and one without a weight, and
+/// heartbeats that count 14 and 7.
 const KEPT: &str = r#"{"resourceSpans":[{"scopeSpans":[{"spans":[
 {"traceId":"00000000000000000000000000000001","spanId":"0000000000000001","name":"GET /a","startTimeUnixNano":"1","endTimeUnixNano":"2","traceState":"ot=th:c"},
 {"traceId":"00000000000000000000000000000001","spanId":"0000000000000009","parentSpanId":"0000000000000001","name":"child","startTimeUnixNano":"1","endTimeUnixNano":"2","traceState":"ot=th:c"},
@@ -27,29 +27,29 @@ fn weights_are_summed_and_compared() {
     let path = folder.path().join("kept.json");
     fs::write(&path, KEPT).unwrap();
     let path = path.to_str().unwrap();
-    // A span that is written twice counts once.
+    // A span that is recorded twice counts once.
     for paths in [&[path][..], &[path, path]] {
         let text = success(&run(&[&["inspect", "--weights"], paths].concat()));
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-        // 12 of 16; the deviation is the root of 3 * 4 * 3.
+        // 12 of 16; the deviation is the square root of 3 * 4 * 3.
         assert!(rows.contains(&vec!["GET", "/a", "3", "0", "12", "6", "16", "-25.0%"]), "{text}");
         assert!(rows.contains(&vec!["GET", "/b", "1", "1", "1", "0"]), "{text}");
         assert!(rows.contains(&vec!["GET", "/c", "0", "0", "0", "0", "7", "-100.0%"]), "{text}");
-        assert!(text.contains("exact counts are from 2 spans of heartbeats"), "{text}");
+        assert!(text.contains("come from 2 spans of heartbeats"), "{text}");
     }
     let json = success(&run(&["inspect", path, "--weights", "--json", "--top", "1"]));
     assert!(json.contains("\"estimate\": 12.0") && !json.contains("GET /b"), "{json}");
 }
 
-/// Heartbeats name a key of more than 88 bytes by its first 80 and an ellipsis, and roots name it
-/// in full.
+/// Heartbeats shorten a key of more than 88 bytes to its first 80 and an ellipsis; roots have it in
+/// full.
 #[test]
 fn long_keys_are_compared_with_heartbeats_as_those_name_them() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kept.json");
     let long = format!("request;http.route=/api/organizations/{}", "projects/".repeat(9));
     let short = format!("{}…", &long[..80]);
-    // By its attribute, and by its name.
+    // The key comes from an attribute, or from the name.
     let named = KEPT.replace(r#"{"stringValue":"GET /b"}"#, &format!(r#"{{"stringValue":"{long}"}}"#));
     for text in [named, KEPT.replace(r#""name":"GET /a""#, &format!(r#""name":"{long}""#))] {
         let beat =
@@ -64,10 +64,11 @@ fn long_keys_are_compared_with_heartbeats_as_those_name_them() {
     }
 }
 
-/// A trace of the first key that a policy kept late.
+/// A trace of the first key, kept by a late policy.
 const LATE: &str = r#"{"traceId":"00000000000000000000000000000007","spanId":"0000000000000007","name":"GET /a","startTimeUnixNano":"1","endTimeUnixNano":"9","attributes":[{"key":"sampling.reason","value":{"stringValue":"error"}},{"key":"sampler.adjusted_count","value":{"doubleValue":0}}]}"#;
 
-/// A trace that a policy kept late: its call is in the sum already, by the head's weights.
+/// A trace that a late policy kept has weight 0, because the weights of the sampled traces already
+/// cover it.
 #[test]
 fn traces_that_were_kept_late_stand_for_none() {
     let folder = tempfile::tempdir().unwrap();
@@ -79,7 +80,7 @@ fn traces_that_were_kept_late_stand_for_none() {
     let text = success(&run(&["inspect", "--weights", all]));
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
     assert!(rows.contains(&vec!["GET", "/a", "4", "0", "12", "6", "16", "-25.0%"]), "{text}");
-    assert!(text.contains("1 root kept late, by a policy: each stands for none"), "{text}");
+    assert!(text.contains("1 root kept by a late policy, with weight 0"), "{text}");
     let path = ["critical-path", "--weights", "--root", "GET /a", "--json"];
     let found: serde_json::Value =
         serde_json::from_str(&success(&run(&[&path[..], &[all]].concat()))).unwrap();
@@ -88,13 +89,13 @@ fn traces_that_were_kept_late_stand_for_none() {
         (&4.into(), &12.0.into(), &0.into())
     );
     let none = run(&[&path[..], &[alone]].concat());
-    failure(&none, 1, &["kept late, by policies, and stand for none"]);
-    // Nothing can be compared with traces that stand for none.
+    failure(&none, 1, &["kept by late policies and have weight 0"]);
+    // Traces that all have weight 0 cannot be compared.
     let none = run(&[&path[..], &[all, "--compare", alone]].concat());
-    failure(&none, 1, &["late.json", "kept late, by policies, and stand for none"]);
+    failure(&none, 1, &["late.json", "kept by late policies and have weight 0"]);
 }
 
-/// Formats that have only texts write the count 0 as one.
+/// Formats that only have strings write the count 0 as a string.
 #[test]
 fn traces_that_were_kept_late_stand_for_none_in_every_format() {
     let folder = tempfile::tempdir().unwrap();
@@ -110,7 +111,7 @@ fn traces_that_were_kept_late_stand_for_none_in_every_format() {
             cells.starts_with(&["GET", "/a", "4", "0", "12", "6"])
         };
         assert!(text.lines().any(is_a), "{format}: {text}");
-        assert!(text.contains("1 root kept late, by a policy: each stands for none"), "{format}: {text}");
+        assert!(text.contains("1 root kept by a late policy, with weight 0"), "{format}: {text}");
         let path = ["critical-path", to, "--format", format, "--weights", "--root", "GET /a", "--json"];
         let found: serde_json::Value = serde_json::from_str(&success(&run(&path))).unwrap();
         assert_eq!((&found["traces"], &found["weight"]), (&4.into(), &12.0.into()), "{format}");
@@ -118,10 +119,11 @@ fn traces_that_were_kept_late_stand_for_none_in_every_format() {
     }
 }
 
-/// A heartbeat's number, the number of its spans, and keys with their counts; `""` is no key.
+/// A heartbeat's number, how many spans it has, and its keys with their counts; `""` stands for
+/// keys without a record.
 type Beat<'a> = (u32, u32, &'a [(&'a str, u32)]);
 
-/// Heartbeats of one process.
+/// The heartbeats of one process.
 fn heartbeats(beats: &[Beat<'_>]) -> String {
     let attribute = |key: &str, kind: &str, value: &dyn std::fmt::Display| {
         format!(r#"{{"key":"astracer.{key}","value":{{"{kind}":"{value}"}}}}"#)
@@ -150,8 +152,8 @@ fn heartbeats(beats: &[Beat<'_>]) -> String {
     format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{}]}}]}}]}}"#, spans.join(","))
 }
 
-/// Only the last heartbeat counts: a key that gave its record up is among those without one there.
-/// Earlier versions told these twice.
+/// Only the latest heartbeat counts: a key whose record was evicted is among those without a
+/// record. Earlier versions listed these twice.
 #[test]
 fn exact_counts_are_those_of_the_last_heartbeat() {
     let folder = tempfile::tempdir().unwrap();
@@ -174,7 +176,7 @@ fn exact_counts_are_those_of_the_last_heartbeat() {
         seen(&[(1, 2, &[("", 5)]), (1, 2, &[("a", 1), ("", 7)])]),
         [row(others, 12), row("a", 1)].into()
     );
-    // Half of the last is missing.
+    // Half of the latest heartbeat is missing.
     let half = seen(&[(1, 2, &[("a", 100)]), (1, 2, &[("b", 1)]), (2, 2, &[("a", 105)])]);
     assert_eq!(half, [row("a", 105), row("b", 1)].into());
 }

@@ -1,4 +1,4 @@
-//! `astracer receive` and `astracer send`, one against the other.
+//! `astracer receive` and `astracer send` with each other.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -16,7 +16,7 @@ struct Receiver {
     folder: Folder,
 }
 
-/// A process that does not outlive its test, even one that fails.
+/// A process that is killed at the end of its test, even if the test fails.
 struct Running(Option<Child>);
 
 impl Running {
@@ -39,7 +39,7 @@ impl Drop for Running {
     }
 }
 
-/// A folder of one test, removed at its end.
+/// A folder that is removed at the end of its test.
 struct Folder(std::path::PathBuf);
 
 impl Drop for Folder {
@@ -58,8 +58,8 @@ impl Receiver {
         Self::start_by(Command::new(env!("CARGO_BIN_EXE_astracer")), name, more)
     }
 
-    /// As a shell starts it, even if the tests themselves run under nohup, which would be
-    /// inherited.
+    /// With default signal handling, as a shell starts it: under nohup the tests would inherit an
+    /// ignored SIGHUP.
     #[cfg(target_os = "linux")]
     fn start_with_a_terminal(name: &str) -> Self {
         let mut command = Command::new("env");
@@ -67,7 +67,7 @@ impl Receiver {
         Self::start_by(command, name, &[])
     }
 
-    /// `command`: the binary, or what starts it in its own place.
+    /// `command` is the binary, or a program that replaces itself by it.
     fn start_by(mut command: Command, name: &str, more: &[&str]) -> Self {
         let folder = std::env::temp_dir().join(format!("astracer-cli-{}-{name}", std::process::id()));
         let mut child = command
@@ -95,7 +95,7 @@ impl Receiver {
         signal_to(self.child.id(), signal);
     }
 
-    /// Whether SIGHUP, which is the lowest bit, is in this set of the process.
+    /// True if SIGHUP, the lowest bit, is in this signal set of the process.
     #[cfg(target_os = "linux")]
     fn has_hang_up_in(&self, set: &str) -> bool {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
@@ -103,14 +103,14 @@ impl Receiver {
         u64::from_str_radix(mask.trim(), 16).expect("a mask") & 1 == 1
     }
 
-    /// Sends Ctrl-C, and gives what the receiver then says.
+    /// Sends Ctrl-C, and returns what the receiver prints.
     fn stop(self) -> (Value, Folder) {
         self.stop_by("-INT")
     }
 
     fn stop_by(self, signal: &str) -> (Value, Folder) {
         let Self { child, stderr, folder, .. } = self;
-        // A reader of standard error that is gone must not change the outcome.
+        // A closed standard error must not change the outcome.
         drop(stderr);
         signal_to(child.id(), signal);
         let output = child.wait();
@@ -154,7 +154,7 @@ fn times_can_move_to_now() {
     let sent = success(&run(&["send", recording.path(), "--to", &url, "--shift-to-now", "--json"]));
     let sent: Value = serde_json::from_str(&sent).expect("JSON");
     let shift = sent["shifted_by_ns"].as_i64().expect("a number");
-    // Between the day this was written and the end of the format.
+    // Between the day this was written and the last time that the format can hold.
     assert!(shift > 1_700_000_000_000_000_000, "{shift}");
     let (_, folder) = receiver.stop();
     let before = figures(recording.path()).map(|text| text.parse::<i64>().unwrap_or(0));
@@ -165,7 +165,7 @@ fn times_can_move_to_now() {
         failure(
             &run(&["send", input, "--to", &url, "--shift-to-now"]),
             2,
-            &["standard input does not allow", "write it to a file first"],
+            &["impossible for a pipe or standard input", "to a file first"],
         );
     }
 }
@@ -176,19 +176,19 @@ fn a_sending_that_broke_off_goes_on() {
     let path = workload("hdfs_raw_roots.tar.xz");
     let note = Scratch::new("resume.json", "");
     fs::remove_file(note.path()).expect("it was there");
-    // So small a limit that only a part fits; then a larger one on the same files.
+    // First a limit that only a part fits, then a larger one with the same files.
     let receiver = Receiver::start("resume", &["--total-max", "2MB"]);
     let url = format!("otlp+http://{}", receiver.address);
     let args =
         ["send", &path, "--to", &url, "--batch", "1000", "--wait", "1", "--resume", note.path(), "--json"];
-    failure(&run(&args), 1, &["accepted so far; the same command goes on from there"]);
+    failure(&run(&args), 1, &["accepted so far; repeat the command to continue"]);
     let (first, folder) = receiver.stop();
     let first = first["spans"].as_u64().expect("a number");
     assert!(first > 0 && first < 72_433 && first.is_multiple_of(1000), "{first}");
     let noted: Value = serde_json::from_str(&fs::read_to_string(note.path()).expect("a note")).expect("JSON");
     assert_eq!(noted["spans"], first);
     let other = ["send", &path, "--to", "otlp://127.0.0.1:1", "--resume", note.path()];
-    failure(&run(&other), 1, &["is about another sending"]);
+    failure(&run(&other), 1, &["belongs to a different upload"]);
 
     let mut again = Command::new(env!("CARGO_BIN_EXE_astracer"))
         .args(["receive", "--json", "--otlp"])
@@ -221,11 +221,11 @@ fn a_note_of_a_sending_is_a_small_file_that_can_be_written() {
     let receiver = Receiver::start("noted", &[]);
     let url = format!("otlp+http://{}", receiver.address);
     let send = |note: &str| run(&["send", recording.path(), "--to", &url, "--resume", note]);
-    failure(&send("/nowhere/note"), 1, &["can't write /nowhere/note", "choose another file for --resume"]);
-    failure(&send("/dev/zero"), 1, &["can't write /dev/zero: it is a device or a pipe"]);
-    failure(&send(recording.path()), 2, &["is read as", "choose another file"]);
+    failure(&send("/nowhere/note"), 1, &["cannot write /nowhere/note", "choose another file for --resume"]);
+    failure(&send("/dev/zero"), 1, &["cannot write /dev/zero: it is a device or a pipe"]);
+    failure(&send(recording.path()), 2, &["is the input", "choose another file"]);
     let large = Scratch::new("large-note.json", &" ".repeat(2 << 20));
-    failure(&send(large.path()), 1, &["too large for a note"]);
+    failure(&send(large.path()), 1, &["too large for a --resume file"]);
     let (received, _folder) = receiver.stop();
     assert_eq!(received["spans"], 0);
 }
@@ -277,7 +277,7 @@ fn servers_that_are_not_there_are_named_with_what_to_do() {
     failure(
         &run(&["send", recording.path(), "--to", "http://x"]),
         2,
-        &["is not a server's address", "otlp+http://HOST:PORT"],
+        &["invalid server address", "otlp+http://HOST:PORT"],
     );
     // Nothing listens on a port that was just given back.
     drop(listener);

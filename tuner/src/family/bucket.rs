@@ -132,7 +132,7 @@ impl Family for BucketFamily<'_> {
     }
 
     fn least(&self) -> (&'static str, &'static str) {
-        ("a token bucket keeps the first call of each key", "Allow a larger size, or use keys that are fewer")
+        ("a token bucket keeps the first call of each key", "Allow a larger size, or a key with fewer values")
     }
 
     fn cost(&self) -> u64 {

@@ -231,11 +231,11 @@ impl Family for BumpFamily {
         match self.counting {
             Counting::Tumbling => (
                 "bump keeps the first call of each key in each window, whatever its parameters",
-                "Allow longer windows or a larger size, or use keys that are fewer",
+                "Allow longer windows or a larger size, or a key with fewer values",
             ),
             Counting::Decaying => (
-                "bump keeps the first call of each key, and those long after the last one, whatever its parameters",
-                "Allow a larger size, or use keys that are fewer",
+                "bump keeps the first call of each key, and each call long after the one before, whatever its parameters",
+                "Allow a larger size, or a key with fewer values",
             ),
         }
     }

@@ -10,7 +10,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::functions::Bar;
-use crate::curves::{CurvePoint, Curves};
+use crate::curves::{CurvePoint, Curves, Series};
 use crate::statistics::Twentieths;
 use crate::tune::{Search, Tuning};
 
@@ -43,6 +43,7 @@ pub(super) fn convergence(tuning: &Tuning) -> Markup {
     let Some(y) = log_range(values.map(|&(_, value)| value.min(best * WORST_SHOWN))) else {
         return nothing();
     };
+    let range = y.clone();
     let (label, below) = (tuning.objective.as_str(), "evaluations");
     svg("Best value of the objective after each number of evaluations", SIZE, |area| {
         let mut chart = ChartBuilder::on(area)
@@ -57,8 +58,8 @@ pub(super) fn convergence(tuning: &Tuning) -> Markup {
             .x_desc(below)
             .y_desc(label)
             .label_style(FONT)
-            .x_label_formatter(&|x| number(*x))
-            .y_label_formatter(&|y| number(*y))
+            .x_label_formatter(&|&x| log_label(x, &(1.0..end)))
+            .y_label_formatter(&|&y| log_label(y, &range))
             .draw()?;
         // Each line falls in steps, and continues to the end of its search.
         let steps = |search: &Search| {
@@ -114,16 +115,17 @@ pub(super) fn by_size(curves: &Curves, measure: &Measure, front: &[(f64, f64)], 
         builder.margin(6).margin_right(16).x_label_area_size(38).y_label_area_size(58);
         if measure.log {
             let mut chart = builder.build_cartesian_2d(x.clone().log_scale(), y.clone().log_scale())?;
-            draw_by_size(&mut chart, curves, measure, &front, letters)
+            draw_by_size(&mut chart, (&x, Some(&y)), curves, measure, &front, letters)
         } else {
             let mut chart = builder.build_cartesian_2d(x.clone().log_scale(), y.clone())?;
-            draw_by_size(&mut chart, curves, measure, &front, letters)
+            draw_by_size(&mut chart, (&x, None), curves, measure, &front, letters)
         }
     })
 }
 
 fn draw_by_size<'a, X, Y>(
     chart: &mut ChartContext<'_, SVGBackend<'a>, Cartesian2d<X, Y>>,
+    (x, log_y): (&Range<f64>, Option<&Range<f64>>),
     curves: &Curves,
     measure: &Measure,
     front: &[(f64, f64)],
@@ -139,11 +141,15 @@ where
         .x_desc("% of the bytes")
         .y_desc(measure.what)
         .label_style(FONT)
-        .x_label_formatter(&|x| number(*x))
-        .y_label_formatter(&|y| number(*y))
+        .x_label_formatter(&|&at| log_label(at, x))
+        .y_label_formatter(&|&at| log_y.map_or_else(|| number(at), |range| log_label(at, range)))
         .draw()?;
     chart.draw_series(LineSeries::new(front.iter().copied(), GREY.mix(0.5).stroke_width(1)))?;
-    for (series, letter) in curves.series.iter().zip(letters) {
+    let mut labels = Labels::within(chart.plotting_area().get_pixel_range());
+    // Ours are placed first, and stay where they are.
+    let mut series: Vec<(&Series, char)> = curves.series.iter().zip(letters.iter().copied()).collect();
+    series.sort_by_key(|(series, letter)| (!series.ours, *letter != EQUAL_SHARE));
+    for (series, letter) in series {
         let points: Vec<(f64, f64)> = series
             .points
             .iter()
@@ -151,29 +157,83 @@ where
             .map(|point| (point.size * 100.0, (measure.of)(point)))
             .filter(|(_, value)| value.is_finite())
             .collect();
+        let color = match (series.ours, letter) {
+            (true, _) => BLUE,
+            (false, EQUAL_SHARE) => ORANGE,
+            (false, _) => BLACK,
+        };
         if series.ours {
             chart.draw_series(LineSeries::new(points.clone(), BLUE.stroke_width(2)))?;
-            let dots = points.iter().map(|&at| Circle::new(at, 8, WHITE.filled()));
-            chart.draw_series(dots)?;
-            chart.draw_series(points.iter().map(|&at| Circle::new(at, 8, BLUE.stroke_width(2))))?;
-        } else if *letter == EQUAL_SHARE {
+        } else if letter == EQUAL_SHARE {
             chart.draw_series(DashedLineSeries::new(points.clone(), 5, 3, ORANGE.stroke_width(2)))?;
         }
-        let style = if series.ours {
-            &BLUE
-        } else if *letter == EQUAL_SHARE {
-            &ORANGE
-        } else {
-            &BLACK
-        };
-        let style = FONT.into_font().color(style);
-        // The letter's middle on the point.
-        let text = points
-            .iter()
-            .map(|&at| EmptyElement::at(at) + Text::new(letter.to_string(), (-4, -7), style.clone()));
-        chart.draw_series(text)?;
+        let mut drawn: Vec<(i32, i32)> = Vec::new();
+        for at in points {
+            let pixel = chart.backend_coord(&at);
+            // A baseline that cannot keep less has the same point at each size.
+            if drawn.iter().any(|&(x, y)| (x - pixel.0).abs() < 6 && (y - pixel.1).abs() < 6) {
+                continue;
+            }
+            drawn.push(pixel);
+            let (dx, dy) = labels.place(pixel);
+            let moved = (dx, dy) != (0, 0);
+            let place = || EmptyElement::at(at);
+            if moved {
+                let leader = PathElement::new(vec![(0, 0), (dx, dy)], GREY.stroke_width(1));
+                chart.draw_series([place() + leader + Circle::new((0, 0), 2, color.filled())])?;
+            }
+            if series.ours {
+                let ring = Circle::new((dx, dy), 8, WHITE.filled());
+                chart.draw_series([place() + ring + Circle::new((dx, dy), 8, BLUE.stroke_width(2))])?;
+            } else if moved {
+                chart.draw_series([place() + Circle::new((dx, dy), 6, WHITE.filled())])?;
+            }
+            // The letter's middle on its place.
+            let style = FONT.into_font().color(&color);
+            chart.draw_series([place() + Text::new(letter.to_string(), (dx - 4, dy - 7), style)])?;
+        }
     }
     Ok(())
+}
+
+/// Places letters beside each other where their points nearly coincide.
+struct Labels {
+    placed: Vec<(i32, i32)>,
+    x: Range<i32>,
+    y: Range<i32>,
+}
+
+impl Labels {
+    /// The least distance of two letters, in pixels to the side and up or down.
+    const APART: (i32, i32) = (14, 15);
+    /// Rings of places that are tried around a point.
+    const RINGS: i32 = 6;
+
+    /// Keeps letters inside an area of pixels.
+    fn within((x, y): (Range<i32>, Range<i32>)) -> Self {
+        Self { placed: Vec::new(), x, y }
+    }
+
+    /// The offset from its point at which a letter overlaps no other: the nearest one, or none
+    /// where everything is full.
+    fn place(&mut self, (x, y): (i32, i32)) -> (i32, i32) {
+        let is_free = |(dx, dy): (i32, i32)| {
+            let is_apart = |&(other_x, other_y): &(i32, i32)| {
+                (x + dx - other_x).abs() >= Self::APART.0 || (y + dy - other_y).abs() >= Self::APART.1
+            };
+            let is_inside = self.x.contains(&(x + dx)) && self.y.contains(&(y + dy));
+            (is_inside || (dx, dy) == (0, 0)) && self.placed.iter().all(is_apart)
+        };
+        let around = (0..=Self::RINGS).flat_map(|ring| {
+            let side = -ring..=ring;
+            let ring_places = side.clone().flat_map(move |dx| side.clone().map(move |dy| (dx, dy)));
+            ring_places.filter(move |(dx, dy)| dx.abs().max(dy.abs()) == ring)
+        });
+        let offset = around.map(|(dx, dy)| (dx * Self::APART.0, dy * Self::APART.1)).find(|&at| is_free(at));
+        let offset = offset.unwrap_or_default();
+        self.placed.push((x + offset.0, y + offset.1));
+        offset
+    }
 }
 
 /// Single runs of some samplers, one below the other: nine of ten runs in a light bar, half of them
@@ -194,7 +254,7 @@ pub(super) fn runs(rows: &[(&str, &Twentieths)]) -> Markup {
             .disable_y_axis()
             .x_desc("dist/entropy of one run")
             .label_style(FONT)
-            .x_label_formatter(&|x| number(*x))
+            .x_label_formatter(&|&at| log_label(at, &x))
             .draw()?;
         for (place, (name, runs)) in rows.iter().enumerate() {
             let color = [BLUE, ORANGE, GREY][place.min(2)];
@@ -215,7 +275,7 @@ pub(super) fn runs(rows: &[(&str, &Twentieths)]) -> Markup {
             };
             chart.draw_series([bar(1, 19), bar(5, 15)])?;
             chart.draw_series([line(0, 20), line(10, 10)])?;
-            let text = format!("{name}: median {}", number(runs.at(10)));
+            let text = format!("{name} (median {})", number(runs.at(10)));
             let at = EmptyElement::at((x.start, bottom + 0.92));
             chart.draw_series([at + Text::new(text, (4, 0), FONT.into_font().color(&color))])?;
         }
@@ -252,7 +312,7 @@ pub(super) fn histogram(name: &str, bars: &[Bar]) -> Markup {
             .x_desc("ms")
             .y_desc("% of calls")
             .label_style(("sans-serif", 11))
-            .x_label_formatter(&|x| number(*x))
+            .x_label_formatter(&|&at| log_label(at, &x))
             .y_label_formatter(&|y| number(*y))
             .draw()?;
         let corners = |bar: &Bar, share: f64| [(sides(bar).0, 0.0), (sides(bar).1, share * 100.0)];
@@ -303,6 +363,21 @@ fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
+/// A label of a logarithmic axis, empty where labels would overlap.
+///
+/// The axis marks each multiple of a power of ten, which is too many beside the next power.
+fn log_label(value: f64, range: &Range<f64>) -> String {
+    let decades = (range.end / range.start).log10();
+    let digit = (value / 10f64.powf((value * 1.000_001).log10().floor())).round() as u64;
+    let shown: &[u64] = match decades {
+        ..0.4 => return number(value),
+        0.4..1.4 => &[1, 2, 3, 5, 7],
+        1.4..2.5 => &[1, 2, 5],
+        _ => &[1],
+    };
+    if shown.contains(&digit) { number(value) } else { String::new() }
+}
+
 /// A label: three digits.
 fn number(value: f64) -> String {
     let size = value.abs();
@@ -316,5 +391,36 @@ fn number(value: f64) -> String {
         let digits = (2 - size.log10().floor() as i32).clamp(0, 6) as usize;
         let text = format!("{value:.digits$}");
         if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_of_the_same_point_lie_apart() {
+        let mut labels = Labels::within((0..400, 0..300));
+        for _ in 0..20 {
+            labels.place((100, 100));
+            labels.place((103, 98));
+        }
+        for (index, one) in labels.placed.iter().enumerate() {
+            for other in &labels.placed[..index] {
+                let apart = ((one.0 - other.0).abs(), (one.1 - other.1).abs());
+                assert!(apart.0 >= Labels::APART.0 || apart.1 >= Labels::APART.1, "{one:?} {other:?}");
+            }
+        }
+        assert_eq!(labels.placed[0], (100, 100));
+    }
+
+    #[test]
+    fn labels_of_an_axis_leave_room() {
+        let labels = |range: Range<f64>, values: &[f64]| -> Vec<String> {
+            values.iter().map(|&value| log_label(value, &range)).collect()
+        };
+        assert_eq!(labels(8.0..150.0, &[10.0, 20.0, 80.0, 90.0, 100.0]), ["10", "20", "", "", "100"]);
+        assert_eq!(labels(1.0..3000.0, &[1.0, 2.0, 1000.0]), ["1", "", "1000"]);
+        assert_eq!(labels(40.0..60.0, &[48.0, 49.0]), ["48", "49"]);
     }
 }

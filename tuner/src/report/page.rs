@@ -13,6 +13,7 @@ use crate::curves::{CurvePoint, Curves, Series};
 use crate::expect::Expected;
 use crate::held_out::{HeldOut, Replayed};
 use crate::key_choice::KeyChoice;
+use crate::space::Parameters;
 
 const CSS: &str = include_str!("page.css");
 /// Rows shown of long tables; a line below says how many more there are.
@@ -27,7 +28,7 @@ pub(super) fn page(report: &Report<'_>) -> String {
     let functions = functions::rows(report.workload, &kept);
     let title = format!("astracer tune: {}", report.title);
     let body = html! {
-        h1 { "Sampling tuned for " (report.title) }
+        h1 { "Sampling parameters for " (report.title) }
         (summary(report))
         (measures(report))
         (checks(report))
@@ -49,17 +50,20 @@ fn summary(report: &Report<'_>) -> Markup {
     let found =
         tuning.parameters.config().map_or_else(|error| error.to_string(), |config| config.to_string());
     html! {
-        p { code { (found) } @if !tuning.per_root.is_empty() { " and " (tuning.per_root.len()) " roots of their own" } }
         p {
-            "It keeps " (percent(score.tfcr)) " of the bytes and finds " (one(score.call_trees)) " of "
-            (whole(score.call_trees_all)) " call trees and " (one(score.functions)) " of " (whole(score.functions_all))
-            " functions. dist/entropy is " strong { (measure(score.dist_over_entropy)) } "; an equal share of everything, "
-            (percent(equal.tfcr)) " of the bytes, has " (measure(equal.dist_over_entropy)) " and finds "
-            (one(equal.call_trees)) " call trees."
+            code { (found) }
+            @if !tuning.per_root.is_empty() { ", and " (tuning.per_root.len()) " keys with a probability of their own" }
         }
-        @if tuning.interrupted { p.warn { "Interrupted: this is the best found until then." } }
+        p {
+            "The sampler keeps " (percent(score.tfcr)) " of the bytes and finds " (one(score.call_trees)) " of "
+            (whole(score.call_trees_all)) " call trees and " (one(score.functions)) " of " (whole(score.functions_all))
+            " functions. Its dist/entropy is " strong { (measure(score.dist_over_entropy)) } " (less is better). An equal share of "
+            "everything, " (percent(equal.tfcr)) " of the bytes, has " (measure(equal.dist_over_entropy)) " and finds "
+            (one(equal.call_trees)) " call trees. These are values that the search expects; replays follow below."
+        }
+        @if tuning.interrupted { p.warn { "The search was interrupted. This is the best found so far." } }
         @if let Some(reason) = &tuning.infeasible {
-            p.warn { "No parameters meet the limits: " (reason) ". What is shown is the nearest." }
+            p.warn { "No parameters meet the limits: " (reason) ". The nearest ones are shown." }
         }
         @for warning in &tuning.warnings { p.warn { "Warning: " (warning) "." } }
         @if let Some(file) = report.file { details { summary { "The parameters file" } pre { (file) } } }
@@ -87,26 +91,25 @@ fn measures(report: &Report<'_>) -> Markup {
     html! {
         h2 { "What is kept" }
         p.note {
-            "Tuned for the least " (tuning.goal()) ", between " (percent(tuning.limits.size_min)) " and "
+            "Tuned to minimise " (tuning.goal()) " while keeping between " (percent(tuning.limits.size_min)) " and "
             (percent(tuning.limits.size_max)) " of the bytes"
-            @if let Some(max) = tuning.limits.traces_per_second_max { ", at most " (max) " traces a second" }
-            @if let Some(max) = tuning.limits.bytes_per_second_max { ", at most " (max) " bytes a second" }
-            ", counted by " (report.key) ". Expected values"
-            "."
+            @if let Some(max) = tuning.limits.traces_per_second_max { ", at most " (max) " traces per second" }
+            @if let Some(max) = tuning.limits.bytes_per_second_max { ", at most " (whole(max)) " bytes per second" }
+            ". The sampler counts by the key " code { (report.key) } "."
         }
         @if let Some(replayed) = &tuning.replayed { (draws(report, replayed)) }
         div.wide { table {
-            tr { th { "measure" } th { "tuned" } th { "equal share" } }
+            tr { th { "expected by the search" } th { "these parameters" } th { "equal share" } }
             @for (name, of) in rows { tr { td { (name) } td { (of(&tuning.score)) } td { (of(&tuning.baseline)) } } }
         } }
         @if !tuning.per_root.is_empty() {
-            h3 { "Roots with parameters of their own" }
+            h3 { "Keys with a probability of their own" }
             div.wide { table {
-                tr { th { "root" } th.left { "parameters" } }
+                tr { th { "key" } th.left { "probability" } }
                 @for root in tuning.per_root.iter().take(ROOTS_SHOWN) {
                     tr {
                         td.name { (line(&root.key)) }
-                        td.left { code { (root.parameters.config().map_or_else(|e| e.to_string(), |c| c.to_string())) } }
+                        td.left { (own(&root.parameters)) }
                     }
                 }
                 (more(tuning.per_root.len(), ROOTS_SHOWN, 2))
@@ -129,13 +132,13 @@ fn checks(report: &Report<'_>) -> Markup {
         } }
     };
     html! {
-        h2 { "On traces that were not tuned on" }
+        h2 { "Checks on traces that were not tuned on" }
         div.wide { table {
             tr { th { "on" } th.left { "parameters" } th { "size" } th { "call trees" } th { "dist/entropy ± sd" } }
             @if let Some(trial) = &tuning.per_key_trial {
                 @for (common, per_key) in trial.common.iter().zip(&trial.per_key) {
-                    (row("blocks of time between those tuned on", "common", common))
-                    (row("the same", "a probability for each key", per_key))
+                    (row("the other half of the blocks of time", "common", common))
+                    (row("the same half", "one probability per key", per_key))
                 }
             }
             @for held_out in held_out {
@@ -150,8 +153,8 @@ fn checks(report: &Report<'_>) -> Markup {
 fn keys(keys: Option<&KeyChoice>) -> Markup {
     let Some(keys) = keys else { return html! {} };
     html! {
-        h2 { "Which key serves" }
-        p { (keys.because) "." }
+        h2 { "Which key to use" }
+        p { "In a short search, " (keys.because) "." }
         div.wide { table {
             tr {
                 th { "key" } th { "keys" } th { "dist/entropy" } th { "call trees" } th { "size" }
@@ -159,7 +162,7 @@ fn keys(keys: Option<&KeyChoice>) -> Markup {
             }
             @for (place, row) in keys.keys.iter().enumerate() {
                 tr.best[keys.advised == Some(place)] {
-                    td.name { (row.key) } td { (row.keys) }
+                    td.name { (row.key) } td { (count(row.keys)) }
                     @if row.feasible {
                         td { (measure(row.dist_over_entropy)) } td { (one(row.call_trees)) } td { (percent(row.size)) }
                     } @else {
@@ -177,24 +180,28 @@ fn search(report: &Report<'_>) -> Markup {
     html! {
         h2 { "How it was found" }
         p.note {
-            @if !tuning.per_root.is_empty() { "Of the common parameters, before those of single roots. " }
-            "Simulated annealing from " (tuning.starts.len()) " random points, seed " (tuning.seed) ", "
-            (tuning.evaluations) " points scored, " (measure(tuning.seconds)) " s. Thin lines are its starts; the long "
-            "dashes are random search and the short ones a grid, each with as many points."
+            "Simulated annealing from " (tuning.starts.len()) " random points with seed " (tuning.seed) "; "
+            (count(tuning.evaluations)) " candidates scored in " (measure(tuning.seconds)) " s. Each thin line is one start."
+            @if !tuning.compared.is_empty() {
+                " Long dashes are a random search and short dashes a grid search, each with as many candidates."
+            }
+            @if !tuning.per_root.is_empty() {
+                " This shows the search for parameters common to all keys; a search for the keys' own probabilities followed."
+            }
         }
         div.charts {
             div { (charts::convergence(tuning)) }
             div.wide { table {
-                tr { th { "search" } th { "points" } th { "best" } }
+                tr { th { "search" } th { "candidates" } th { "best" } }
                 @for (place, start) in tuning.starts.iter().enumerate() {
                     tr {
-                        td { (start.method) " " (place + 1) } td { (start.evaluations) }
+                        td { (start.method) " " (place + 1) } td { (count(start.evaluations)) }
                         td { (optional(start.best.map(|best| best.objective))) }
                     }
                 }
                 @for search in &tuning.compared {
                     tr {
-                        td { (search.method) } td { (search.evaluations) }
+                        td { (search.method) } td { (count(search.evaluations)) }
                         td { (optional(search.best.map(|best| best.objective))) }
                     }
                 }
@@ -216,11 +223,11 @@ fn sizes(report: &Report<'_>) -> Markup {
     html! {
         h2 { "Samplers at equal size" }
         p.note {
-            "Each sampler at up to three sizes, the mean of some replays. Ringed letters are ours, tuned for each size; "
-            "dashes are an equal share of everything; the grey line is the front of all points that the search scored: "
-            "none of them is both smaller and better. Baselines have their knob turned until they keep as much, and their "
-            "periods shortened so that they pass several times in this recording. Lower is better on the left, higher on "
-            "the right."
+            "Each sampler at up to three sizes; each point is the mean of several replays. Ringed letters are astracer's "
+            "samplers, tuned for each size. Other letters are baselines, adjusted to keep as much, with periods short enough "
+            "to pass several times in this recording; the tables below name them. The dashed line is an equal share of "
+            "everything. The grey line is the best that the search for common parameters expected at each size. Lower is "
+            "better in the first chart, higher in the second."
         }
         div.charts {
             div { (charts::by_size(curves, &DIST, &front, &letters)) }
@@ -249,22 +256,46 @@ fn size_table(curves: &Curves, letters: &[char], place: usize, size: f64) -> Mar
             div.wide { table {
                 tr {
                     th { "" } th.left { "sampler" } th { "dist/entropy" } th { "call trees" } th { "size" }
-                    th.left { "with these parameters" } th.left { "what it does" }
+                    th.left { "what it does, and its parameters here" }
                 }
                 @for (letter, series, point) in &rows {
                     tr.best[series.ours].none[!point.size_met] {
                         td { (letter) } td.left { (series.name) }
                         td { (measure(point.dist_over_entropy)) } td { (one(point.call_trees)) }
                         td { (percent(point.size)) @if !point.size_met { " \u{2260}" } }
-                        td.name { code { (point.sampler) } } td.name { (series.about) }
+                        td.name.about { (series.about) br; code { (without_keys(&point.sampler)) } }
                     }
                 }
             } }
             @if rows.iter().any(|(.., point)| !point.size_met) {
-                p.note { "\u{2260}: keeps another size, with the nearest knob found; not to be compared with the rows above." }
+                p.note { "\u{2260}: cannot keep this size; shown at the nearest one, so not comparable with the other rows." }
             }
-            @if !missing.is_empty() { p.note { "Cannot keep so little: " (missing.join(", ")) "." } }
+            @if !missing.is_empty() { p.note { "Cannot keep this little: " (missing.join(", ")) "." } }
         }
+    }
+}
+
+/// The probability of a key, or its sampler if that is no constant.
+fn own(parameters: &Parameters) -> Markup {
+    match parameters {
+        Parameters::Constant { probability } => html! { (measure(*probability)) },
+        other => {
+            html! { code { (other.config().map_or_else(|error| error.to_string(), |config| config.to_string())) } }
+        }
+    }
+}
+
+/// A sampler without the parameters of single keys, which the parameters file has.
+fn without_keys(sampler: &str) -> String {
+    match sampler.split_once(";\"") {
+        Some((common, keys)) => {
+            let keys = keys.matches(";\"").count() as u64 + 1;
+            format!(
+                "{common}, and {} with parameters of their own",
+                if keys == 1 { "1 key".to_owned() } else { format!("{} keys", count(keys)) }
+            )
+        }
+        None => sampler.to_owned(),
     }
 }
 
@@ -283,13 +314,13 @@ fn root_table(report: &Report<'_>, kept: &KeptTraces) -> Markup {
     let rows = roots::rows(report.workload, kept);
     let most = rows.first().map_or(1, |row| row.seen);
     html! {
-        h2 { "Roots: seen and kept" }
+        h2 { "Keys: seen and kept" }
         p.note {
-            "One replay (seed " (SEED) "). Bars are on a logarithmic scale up to " (count(most))
-            " traces: the outline is what was seen, the filled part what was kept."
+            "From one replay (seed " (SEED) "). Bars have a logarithmic scale up to " (count(most))
+            " traces: the outline is what was seen, the filled part is what was kept."
         }
         div.wide { table {
-            tr { th { "root" } th { "seen" } th { "kept" } th { "" } th { "of traces" } th { "of bytes" } }
+            tr { th { "key" } th { "traces seen" } th { "kept" } th { "" } th { "of traces" } th { "of bytes" } }
             @for row in rows.iter().take(ROOTS_SHOWN) {
                 tr.none[row.kept == 0] {
                     td.name { (line(&row.key)) } td { (count(row.seen)) } td { (count(row.kept)) }
@@ -318,11 +349,11 @@ fn histograms(rows: &[FunctionRow], kept: &KeptTraces) -> Markup {
     html! {
         h2 { "Latency histograms" }
         p.note {
-            "Outlines: all calls. Filled: the calls kept with seed " (SEED) ", "
+            "The " (HISTOGRAMS_SHOWN.min(rows.len())) " functions with the most total time. Outlines are all calls; filled bars are "
+            "the calls kept in the replay with seed " (SEED) ", "
             @if kept.weighted { "each weighted by the number of traces that its trace stands for. " }
-            @else { "unweighted, for this sampler tells no weights. " }
-            "The " (HISTOGRAMS_SHOWN.min(rows.len())) " functions that most time is spent in; two bars for each doubling, and "
-            "durations of 0 a gap apart to the left."
+            @else { "unweighted, because this sampler has no weights. " }
+            "Each doubling of the duration has two bars; a bar apart on the left is a duration of 0."
         }
         div.charts.small {
             @for row in rows.iter().take(HISTOGRAMS_SHOWN) {
@@ -352,7 +383,7 @@ fn function_table(rows: &[FunctionRow], kept: &KeptTraces) -> Markup {
     html! {
         h2 { "Functions" }
         p.note {
-            "Durations in ms: all, and kept with seed " (SEED) ". The longest in total first; rows with a background were missed."
+            "Durations in ms of all calls, and of those kept in the replay with seed " (SEED) ", by total time. Coloured rows were missed."
         }
         div.wide { table {
             tr {
@@ -373,16 +404,17 @@ fn missed_trees(report: &Report<'_>, kept: &KeptTraces) -> Markup {
     let rows = trees::missed(report.workload, kept);
     html! {
         h2 { "Call trees that were missed" }
-        @if rows.is_empty() { p { "None: of each call tree there is a trace." } }
+        @if rows.is_empty() { p { "None: every call tree has at least one trace that was kept." } }
         @else {
             p.note {
-                (rows.len()) " of " (report.workload.call_trees()) " call trees have no trace in the replay with seed " (SEED) "."
+                (count(rows.len() as u64)) " of " (count(report.workload.call_trees().into()))
+                " call trees have no trace in the replay with seed " (SEED) "."
             }
             div.wide { table {
-                tr { th { "root" } th { "traces" } th { "spans" } th.left { "calls" } th.left { "a trace" } }
+                tr { th { "key" } th { "traces" } th { "spans" } th.left { "calls" } th.left { "example trace" } }
                 @for row in rows.iter().take(TREES_SHOWN) {
                     tr {
-                        td.name { (line(&row.key)) } td { (row.traces) } td { (row.spans) } td.name { (row.calls) }
+                        td.name { (line(&row.key)) } td { (count(row.traces)) } td { (count(row.spans.into())) } td.name { (row.calls) }
                         td.left { code { (row.example) } }
                     }
                 }
@@ -395,17 +427,19 @@ fn missed_trees(report: &Report<'_>, kept: &KeptTraces) -> Markup {
 fn words() -> Markup {
     html! {
         h2 { "What the words mean" }
-        p { strong { "Function" } ": spans of one name. " strong { "Call tree" } ": traces whose spans call each other alike." }
-        p { strong { "SS" } ": the Euclidean distance of the functions' (mean, standard deviation) of duration from those of all
-            traces; a function that was missed counts with all of its mean and deviation. " strong { "IEn" } ": the entropy of
-            the functions' shares of the spans kept. " strong { "dist/entropy" } ": SS divided by IEn; less is better." }
-        p { strong { "Error of counts" } ": the standard error of a function's number of calls estimated by weights, divided by the
-            number; mean over the functions. " strong { "Distance of latencies" } ": Jensen and Shannon's distance (0 to 1) of the
-            functions' latency histograms; mean over the functions." }
-        p { strong { "Path kind" } ": traces of which the same functions have at least 5 % of the critical time. "
-            strong { "Distance of path kinds" } ": half the sum of the differences between their shares of the kept traces, by
-            weight, and of all." }
-        p { strong { "Weight" } ": one divided by the probability that the trace was kept with." }
+        p { strong { "Function" } ": all spans of one name. " strong { "Call tree" } ": all traces with the same structure of calls. "
+            strong { "Size (TFCR)" } ": the share of the bytes that is kept." }
+        p { strong { "SS" } ": how far durations in the kept traces are from those in all traces. It is the Euclidean distance
+            between the functions' means and standard deviations; a missed function counts in full. " strong { "IEn" } ": the
+            entropy of the functions' shares of the kept spans, which is large if many functions are represented. "
+            strong { "dist/entropy" } ": SS divided by IEn; less is better." }
+        p { strong { "Error of counts" } ": the standard error of a function's number of calls as estimated from weights, relative to
+            the true number; the mean over the functions. " strong { "Distance of latencies" } ": the Jensen-Shannon distance
+            (0 to 1) between latency histograms of kept and all calls; the mean over the functions." }
+        p { strong { "Path kind" } ": all traces with the same set of functions that have at least 5 % of the critical time. "
+            strong { "Distance of path kinds" } ": half the sum of the differences between their shares of the (weighted) kept
+            traces and of all traces." }
+        p { strong { "Weight" } ": one divided by the probability with which the trace was kept." }
     }
 }
 
@@ -413,11 +447,10 @@ fn words() -> Markup {
 fn draws(report: &Report<'_>, replayed: &Replayed) -> Markup {
     let tuning = report.tuning;
     let best = report.curves.and_then(|curves| curves.best_baseline.as_ref());
-    let best_name =
-        best.map_or_else(String::new, |(name, _)| format!("the best baseline of that size, {name}"));
+    let best_name = best.map_or_else(String::new, |(name, _)| format!("best baseline of this size: {name}"));
     let rows = [
         ("these parameters", Some(replayed)),
-        ("an equal share of the same size", tuning.replayed_share.as_ref()),
+        ("equal share of this size", tuning.replayed_share.as_ref()),
         (&best_name, best.map(|(_, replayed)| replayed)),
     ];
     let runs: Vec<_> =
@@ -425,27 +458,27 @@ fn draws(report: &Report<'_>, replayed: &Replayed) -> Markup {
     let interval = |[low, high]: [f64; 2]| format!("{} to {}", measure(low), measure(high));
     html! {
         p.note {
-            "On " (replayed.replays) " draws of phase, jitter and seed that the search did not see: the mean, which lies in its "
-            "interval with 95 %, and the range of nine of ten single runs."
+            "From " (count(replayed.replays)) " replays with random phases, jitters and seeds that the search did not see."
             @if let Some(luck) = tuning.bootstrap {
-                " With the recording's blocks of time drawn again, dist/entropy of one run is " (interval(luck.run_interval)) "."
+                " With blocks of this recording's time drawn again, nine of ten runs have a dist/entropy of "
+                (interval(luck.run_interval)) ": that much depends on what happened to be recorded."
             }
         }
         div.charts {
             div { (charts::runs(&runs)) }
             p.note {
-                "Each row shows one sampler's runs: nine of ten in the light bar, half of them in the dark one, all on the thin "
-                "line, and the median. A service sees one run."
+                "Each row shows the single runs of one sampler: half of them in the dark bar, nine of ten in the light bar, all on "
+                "the thin line, with the median marked. A service sees one run."
             }
         }
         div.wide { table {
             tr {
-                th { "" } th { "dist/entropy" } th { "mean in" } th { "a run in" } th { "by weights" } th { "size" }
-                th { "error of counts" } th { "calibrated" }
+                th { "" } th { "dist/entropy" } th { "95 % interval of the mean" } th { "nine of ten runs" }
+                th { "with weights" } th { "size" } th { "error of counts" } th { "the same, calibrated" }
             }
             @for (name, row) in rows { @if let Some(row) = row {
                 tr {
-                    td { (name) } td { (measure(row.dist_over_entropy.mean)) }
+                    td.name { (name) } td { (measure(row.dist_over_entropy.mean)) }
                     td { (interval(row.dist_over_entropy.mean_interval)) } td { (interval(row.dist_over_entropy.run_interval)) }
                     td { (optional(row.dist_over_entropy_weighted.map(|weighted| weighted.mean))) }
                     td { (percent(row.tfcr.mean)) }

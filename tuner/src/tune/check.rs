@@ -139,11 +139,11 @@ impl Run<'_> {
     fn check(&self, train: &Workload, found: &Config, tuning: &mut Tuning) {
         let cap = self.options.cap;
         let Some((replayed, hidden)) = self.replay_until_known(train, &found.clone().into()) else {
-            let why = if self.stop.is_interrupted() { "interrupted" } else { "the time was up" };
+            let why = if self.stop.is_interrupted() { "interrupted" } else { "the time ran out" };
             tuning.warnings.push(format!("not checked by replay: {why}"));
             return;
         };
-        tuning.warnings.extend(vague(&replayed, hidden));
+        let mut remarks = vague(&replayed, hidden);
         let draws = Draw::unseen(replayed.replays as usize, self.options.seed, self.options.random);
         let draws_of_share = &draws[..share_replays(times_within(train, BEGUN_WORK), replayed.replays)];
         let replays_capped = if cap.is_none() { 0 } else { replayed.replays };
@@ -151,7 +151,8 @@ impl Run<'_> {
         let replay = |candidate: &Candidate| {
             Replayed::new(train, candidate, &draws, self.stop, &|| self.watch.evaluated(None))
         };
-        tuning.warnings.extend(surprise(tuning.score.dist_over_entropy, &replayed));
+        remarks.extend(surprise(tuning.score.dist_over_entropy, &replayed));
+        tuning.warnings.extend(remarks.iter().cloned());
         let share = Probability::new(replayed.tfcr.mean.clamp(0.0, 1.0));
         let share = share.and_then(|share| Ratio::new(share).ok()).map(Config::from);
         tuning.replayed_share = share.and_then(|share| {
@@ -166,24 +167,26 @@ impl Run<'_> {
             let (found, equal) = (replayed.dist_over_entropy.mean, share.dist_over_entropy.mean);
             if is_above(found, equal, 3) {
                 tuning.warnings.push(format!(
-                    "replayed, dist/entropy is {found:.3}, and an equal share of the same size has {equal:.3}: use \
-                     `ratio`, or allow a larger size"
+                    "replays have dist/entropy {found:.3}, worse than the {equal:.3} of an equal share of the same size: \
+                     use the sampler `ratio`, or allow a larger size"
                 ));
             }
         }
         if let (Some(of), Some(share)) = (replayed.dist_over_entropy_weighted, tuning.replayed_share) {
             let equal = share.dist_over_entropy.mean;
             if is_above(of.mean, equal, 3) {
-                tuning.warnings.push(format!(
-                    "by weights dist/entropy is {:.3}, worse than an equal share's {equal:.3}: weights of 1/p from \
-                     very small probabilities are noise",
+                remarks.push(format!(
+                    "with weighted means, dist/entropy is {:.3}, worse than an equal share's {equal:.3}: the weights of \
+                     very small probabilities are mostly noise",
                     of.mean
                 ));
+                tuning.warnings.extend(remarks.last().cloned());
             }
         }
         tuning.bootstrap =
             draws.first().and_then(|draw| bootstrap(train, &found.clone().into(), draw, self.stop));
         tuning.replayed = Some(replayed);
+        tuning.remarks.extend(remarks);
     }
 
     /// Replays the same parameters on another workload, and compares them with parameters tuned
@@ -224,8 +227,8 @@ fn vague(replayed: &Replayed, hidden: Hidden) -> Vec<String> {
     // An infinite mean cannot be too small.
     if uncertainty > KNOWN {
         warnings.push(format!(
-            "after {replays} replays the mean of dist/entropy is known only within {:.0} % to either side: single runs \
-             differ too much, as they do where a few traces decide",
+            "after {replays} replays the mean of dist/entropy is known only to \u{b1}{:.0} %: single runs differ widely, \
+             as they do where a few traces decide",
             uncertainty * 1e2
         ));
     } else if hidden.share > KNOWN && mean.is_finite() {
@@ -233,15 +236,15 @@ fn vague(replayed: &Replayed, hidden: Hidden) -> Vec<String> {
         warnings.push(if mean == 0.0 {
             // A multiple of 0 would be 0.
             format!(
-                "all {replays} replays kept every trace that decides, and have dist/entropy 0: one run in {one_in} could \
-                 still miss one, and be {:.3} ms off; what single runs have is known",
+                "all {replays} replays kept every trace that decides, so dist/entropy is 0; one run in {one_in} could \
+                 still miss one and be {:.3} ms off",
                 hidden.missed_ms
             )
         } else {
             let times = 1.0 + hidden.share;
             format!(
-                "all {replays} replays kept a trace that decides: would one run in {one_in} miss it, the mean of \
-                 dist/entropy were up to {times:.1} times as much, {:.3} in place of {mean:.3}; what single runs have is known",
+                "all {replays} replays kept a trace that decides; if one run in {one_in} missed it, the mean of \
+                 dist/entropy would be up to {times:.1} times as large, {:.3} instead of {mean:.3}",
                 times * mean
             )
         });
@@ -255,8 +258,8 @@ fn decided(deciding: &Deciding, mean: f64) -> String {
     let traces =
         if traces == 1 { "a single trace decides".to_owned() } else { format!("{traces} traces decide") };
     format!(
-        "{traces} about dist/entropy: {:.2} % of runs keep the same of them and have {usual_mean:.3} in the mean, all others \
-         have {other_mean:.3}; the mean of all, {mean:.3}, is hardly any run's",
+        "{traces} dist/entropy: it is {usual_mean:.3} on average in {:.2} % of runs, which treat them alike, and \
+         {other_mean:.3} in the others; the overall mean of {mean:.3} describes neither",
         usual * 1e2
     )
 }
@@ -269,8 +272,8 @@ fn surprise(expected: f64, replayed: &Replayed) -> Option<String> {
     let by_chance = 3.0 * sd / (replayed.replays as f64).sqrt();
     ((mean - expected).abs() > SURPRISE * expected + by_chance).then(|| {
         format!(
-            "replays have dist/entropy {mean:.3} where {expected:.3} was expected: the formulas are of first order, and \
-             these traces are few or very unlike each other; trust the replays"
+            "replays have dist/entropy {mean:.3}, the search expected {expected:.3}: its formulas are approximate where \
+             traces are few or very unlike each other; trust the replays"
         )
     })
 }

@@ -116,7 +116,10 @@ fn a_limit_by_second_below_the_least_size_is_reported() {
     let limits = Limits { traces_per_second_max: Some(0.005 * 1500.0 / seconds), ..Limits::default() };
     let tuning = run(&workload, &Options { limits, ..quick(Tunable::Bucket) });
     let reason = tuning.infeasible.unwrap_or_default();
-    assert!(reason.contains("1.000 % to 10.000 %, of which the limit by second leaves 0.500 %"), "{reason}");
+    assert!(
+        reason.contains("between 1.000 % and 10.000 % of the bytes (the limit per second allows 0.500 %)"),
+        "{reason}"
+    );
 }
 
 /// Keeping a thousand of each of eight keys means keeping all traces.
@@ -124,11 +127,8 @@ fn a_limit_by_second_below_the_least_size_is_reported() {
 fn a_least_number_kept_that_does_not_fit_is_reported() {
     let workload = many_names(8, 1000, 2);
     for (per_key, says) in [
-        (PerKeyUse::Auto, "single keys: not used, on half of the time, on which they are tried, 1000 traces"),
-        (
-            PerKeyUse::Always,
-            "single keys: not used, 1000 traces kept of each key are more than the limits allow",
-        ),
+        (PerKeyUse::Auto, "single keys: not used, on the half of the time used to try them 1000 traces"),
+        (PerKeyUse::Always, "single keys: not used, 1000 traces kept of each key exceed the limits"),
     ] {
         let options = Options { per_key, min_kept: Some(1000.0), ..quick(Tunable::Bump) };
         let tuning = run(&workload, &options);
@@ -161,7 +161,7 @@ fn single_keys_that_were_asked_for_are_told_if_there_was_no_time() {
         assert!(tuning.feasible);
         at(Some(Duration::ZERO)).use_single_keys(&workload, &target, &mut tuning);
         assert!(tuning.per_root.is_empty());
-        let says = |warning: &String| warning == "single keys: not used, the time was up";
+        let says = |warning: &String| warning == "single keys: not used, the time ran out";
         assert_eq!(tuning.warnings.iter().any(says), told, "{per_key:?}: {:?}", tuning.warnings);
     }
 }
@@ -178,8 +178,7 @@ fn single_keys_that_meet_no_limits_are_told_without_blame() {
         assert!(tuning.feasible && tuning.per_root.is_empty(), "{:?}", tuning.infeasible);
         let about: Vec<&String> =
             tuning.warnings.iter().filter(|text| text.contains("single keys")).collect();
-        let says =
-            "single keys: not used, nothing with them is within the limits; allow a wider range of sizes";
+        let says = "single keys: not used, no choice of probabilities is within the limits; allow a wider range of sizes";
         assert_eq!(about, [says], "{min_kept:?}");
     }
 }

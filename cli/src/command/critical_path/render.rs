@@ -1,44 +1,47 @@
-//! Text output of `astracer critical-path`.
+//! The text output of `astracer critical-path`.
 
 use astracer_report::numbers::{percent, signed};
 
 use super::*;
 
-/// The bars of a drawing have this many columns.
-const BAR: usize = 36;
-/// Names of a drawing are cut to this many columns.
+/// Columns for names in a drawing.
 const NAME: usize = 30;
+/// Columns for numbers in a drawing, including blanks.
+const NUMBERS: usize = 22;
+/// The least and the greatest number of columns for bars in a drawing.
+const BAR: (usize, usize) = (20, 100);
 
-/// The line above the tables.
+/// The lines above the tables.
 pub(super) fn head(args: &CriticalPath, profile: &Profile, path_kinds: usize) -> String {
     let mut text = output::plural(profile.traces, "trace");
     if args.weights {
-        let _ = write!(text, " for {}", measure(profile.weight));
+        let _ = write!(text, ", which stand for {}", output::whole(profile.weight));
     }
     if let Some(root) = &args.root {
-        let _ = write!(text, " of {}", escaped(named(root)));
+        let _ = write!(text, " of {}", output::brief(named(root)));
     }
-    let _ = write!(text, " of {}", output::plural(path_kinds as u64, "path kind"));
-    let _ = write!(text, ", critical time {} ms", measure(profile.total_ms));
-    let _ = write!(text, "; a trace takes {} ms", measure(profile.length.mean_ms));
+    let _ = write!(text, ", {}", output::plural(path_kinds as u64, "path kind"));
+    let _ = writeln!(text, ", critical time {}", output::span(profile.total_ms / 1e3));
+    let _ = write!(text, "a trace takes {} ms on average", measure(profile.length.mean_ms));
     for (percent, ms) in args.percentiles.iter().zip(&profile.length.percentiles_ms) {
         let _ = write!(text, ", p{percent} {}", measure(*ms));
     }
     text + "\n\n"
 }
 
-/// Functions, services or paths by critical time.
+/// The table of functions, services or paths by critical time.
 pub(super) fn table(args: &CriticalPath, profile: &Profile) -> String {
     let shown = args.rows(profile.rows.len());
     let percentiles: Vec<String> = args.percentiles.iter().map(|percent| format!("p{percent}")).collect();
-    let mut header = vec![args.by().noun(), "share", "traces", "mean ms"];
+    let first = format!("{}, times in ms", args.by().noun());
+    let mut header = vec![&*first, "share", "traces", "mean"];
     header.extend(percentiles.iter().map(String::as_str));
     header.extend(["drag", "slack"]);
     let optional = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), measure);
     let rows = profile.rows[..shown].iter().map(|row| {
         let mut cells = vec![
             joined(&row.name),
-            format!("{:.2}%", row.share * 100.0),
+            output::percent(row.share),
             if args.weights { measure(row.traces) } else { count(row.traces.round() as u64) },
             measure(row.time.mean_ms),
         ];
@@ -50,21 +53,23 @@ pub(super) fn table(args: &CriticalPath, profile: &Profile) -> String {
     let rest = &profile.rows[shown..];
     if !rest.is_empty() {
         let share: f64 = rest.iter().map(|row| row.share).sum();
-        let more = output::plural(rest.len() as u64, args.by().noun());
-        let _ = writeln!(
-            text,
-            "... and {more} with {:.2}% of the critical time; --top 0 shows all",
-            share * 100.0
-        );
+        let more = output::plural(rest.len() as u64, &format!("more {}", args.by().noun()));
+        // Directly below the table, instead of its empty line.
+        text.pop();
+        let share = output::percent(share);
+        let _ = writeln!(text, "... {more} with {share} of the critical time: --top 0 shows all\n");
     }
     text
 }
 
 /// The latency with the factors of `--speedup`.
 pub(super) fn speedup(args: &CriticalPath, speedup: &Speedup) -> String {
-    let names: Vec<_> =
-        args.speedup.iter().map(|(name, factor)| format!("{} = {factor}", escaped(named(name)))).collect();
-    let mut text = format!("latency with {}:\n", names.join(", "));
+    let names: Vec<_> = args
+        .speedup
+        .iter()
+        .map(|(name, factor)| format!("{} x {factor}", output::brief(named(name))))
+        .collect();
+    let mut text = format!("latency if the time changes: {}\n", names.join(", "));
     let change = |before: f64, after: f64| match before {
         0.0 => "-".to_owned(),
         _ => format!("{:+.1}%", (after / before - 1.0) * 100.0),
@@ -77,18 +82,18 @@ pub(super) fn speedup(args: &CriticalPath, speedup: &Speedup) -> String {
     let rows = rows
         .into_iter()
         .map(|(name, before, after)| vec![name, measure(before), measure(after), change(before, after)]);
-    text.push_str(&output::table(&["of traces", "now ms", "then ms", "change"], rows));
+    text.push_str(&output::table(&["latency of traces", "now ms", "then ms", "change"], rows));
     text
 }
 
-/// The differences from another recording.
+/// The comparison with another recording.
 pub(super) fn comparison(args: &CriticalPath, other: &Input, comparison: &Comparison) -> String {
     let rows = &comparison.differences;
     let shown = args.rows(rows.len());
     let mut text = format!("compared with {}:\n", escaped(&other.paths().join(", ")));
     let _ = writeln!(
         text,
-        "a trace takes {} ms there and {} ms here: {} with the same roots, {} by their mix",
+        "a trace takes {} ms there and {} ms here: {} ms for the same roots, {} ms because their mix differs",
         measure(comparison.before_ms),
         measure(comparison.after_ms),
         signed(comparison.same_roots_ms),
@@ -96,8 +101,10 @@ pub(super) fn comparison(args: &CriticalPath, other: &Input, comparison: &Compar
     );
     if comparison.new_roots > 0.0 {
         let new = percent(comparison.new_roots);
-        let _ = writeln!(text, "{new} of the traces here have roots that are not there, which count as mix");
+        let _ =
+            writeln!(text, "{new} of the traces here have roots that do not occur there; they count as mix");
     }
+    text.push('\n');
     let cells = rows[..shown].iter().map(|row| {
         vec![
             joined(&row.name),
@@ -108,40 +115,44 @@ pub(super) fn comparison(args: &CriticalPath, other: &Input, comparison: &Compar
             signed(row.mix_ms),
         ]
     });
-    let header = [args.by().noun(), "there ms", "here ms", "same roots", "95 %", "by mix"];
+    let first = format!("{}, times in ms", args.by().noun());
+    let header = [&first, "there", "here", "same\nroots", "95%\ninterval", "by\nmix"];
     text.push_str(&output::table(&header, cells));
     text
 }
 
-/// One trace, a line for each span: `=` is its time, `#` its time on the path.
+/// Draws one trace with a line per span: `=` is its time, `#` its time on the path.
 pub(super) fn lanes(lanes: &Lanes) -> String {
     let length = (lanes.end_ns - lanes.start_ns).max(1);
+    let columns = output::width().saturating_sub(NAME + NUMBERS).clamp(BAR.0, BAR.1);
     let column = |ns: u64| {
         let offset = u128::from(ns.clamp(lanes.start_ns, lanes.end_ns) - lanes.start_ns);
-        ((offset * BAR as u128) / u128::from(length)) as usize
+        ((offset * columns as u128) / u128::from(length)) as usize
     };
     let mut text = format!(
         "{:NAME$} {:>9} {:>9}  one column is {} ms\n",
         "span",
         "ms",
         "on path",
-        measure(length as f64 / BAR as f64 / 1e6)
+        measure(length as f64 / columns as f64 / 1e6)
     );
     for lane in &lanes.lanes {
-        let mut bar = [b' '; BAR];
+        let mut bar = vec![b' '; columns];
         let mut fill = |from: u64, to: u64, mark: u8| {
-            let from = column(from).min(BAR - 1);
+            let from = column(from).min(columns - 1);
             bar[from..column(to).max(from + 1)].fill(mark);
         };
         fill(lane.start_ns, lane.end_ns, b'=');
         lane.critical.iter().for_each(|&(from, to)| fill(from, to, b'#'));
-        // Deep spans keep room for their names.
+        // Limit the indentation, so that deep spans have columns left for their names.
         let indent = (lane.depth as usize).min(NAME / 2);
-        let name: String =
-            format!("{:indent$}{}", "", escaped(named(&lane.name))).chars().take(NAME).collect();
+        let name = escaped(named(&lane.name));
+        let name = output::shortened(&name, NAME - indent);
+        let name = format!("{:indent$}{name}", "");
+        let blanks = " ".repeat(NAME.saturating_sub(console::measure_text_width(&name)));
         let _ = writeln!(
             text,
-            "{name:NAME$} {:>9} {:>9}  {}",
+            "{name}{blanks} {:>9} {:>9}  {}",
             measure((lane.end_ns - lane.start_ns) as f64 / 1e6),
             if lane.critical.is_empty() { "-".to_owned() } else { measure(lane.critical_ns as f64 / 1e6) },
             String::from_utf8_lossy(&bar).trim_end(),
@@ -150,15 +161,14 @@ pub(super) fn lanes(lanes: &Lanes) -> String {
     if lanes.left_out > 0 {
         let _ = writeln!(
             text,
-            "... and {}: those on the path come first, then the longest; --json has more",
-            output::plural(lanes.left_out, "span")
+            "... {}, shorter and not on the path; --json has more",
+            output::plural(lanes.left_out, "more span")
         );
     }
     text + "\n"
 }
 
-/// Notes below the table: time that depends on clock correction, weights, and oddities of the
-/// recording.
+/// Notes below the tables: corrected clocks, weights, and oddities of the recording.
 pub(super) fn notes(args: &CriticalPath, profile: &Profile, weights_recorded: bool) -> String {
     let fitting = &profile.fitting;
     let mut text = String::new();
@@ -166,49 +176,51 @@ pub(super) fn notes(args: &CriticalPath, profile: &Profile, weights_recorded: bo
     if fitting.traces > 0 {
         let _ = writeln!(
             text,
-            "in {} of {} a span lies outside of its parent:",
-            output::plural(fitting.traces, "trace"),
+            "in {} of {} traces a span lies outside its parent:",
+            count(fitting.traces),
             count(profile.traces)
         );
     }
     if fitting.shifted_spans > 0 {
         let _ = writeln!(
             text,
-            "  {} of other services shifted inside; they and those below them have {:.2}% of the critical time",
+            "  {} of other services shifted inside; their subtrees hold {:.2}% of the critical time",
             output::plural(fitting.shifted_spans, "span"),
             part(fitting.shifted_ms)
         );
     }
     if fitting.clipped_spans > 0 {
         let clipped = output::plural(fitting.clipped_spans, "span");
-        let _ = writeln!(text, "  {clipped} clipped by {} ms", measure(fitting.clipped_ms));
+        let _ = writeln!(text, "  {clipped} clipped, by {} in all", output::span(fitting.clipped_ms / 1e3));
     }
     if fitting.dropped_spans > 0 {
         let dropped = output::plural(fitting.dropped_spans, "span");
-        let _ = writeln!(text, "  {dropped} of {} ms left out", measure(fitting.dropped_ms));
+        let _ = writeln!(text, "  {dropped} left out, {} in all", output::span(fitting.dropped_ms / 1e3));
     }
     if fitting.unreached_spans > 0 {
         let unreached = output::plural(fitting.unreached_spans, "span");
-        let _ = writeln!(text, "not below the root of their trace, so not looked at: {unreached}");
+        let _ = writeln!(text, "ignored: {unreached} that are not below their trace's root");
     }
     if fitting.missing_edges > 0 {
         let missing = output::plural(fitting.missing_edges, "edge");
         let _ = writeln!(
             text,
-            "left out: {missing} that close a cycle, or come from events that are not recorded"
+            "ignored: {missing} that close a cycle or start at an event that was not recorded"
         );
     }
     if !args.weights && weights_recorded {
-        text.push_str("traces have weights (ot=th), which are not used: --weights counts each for as many as it stands for\n");
+        text.push_str(
+            "hint: these traces have weights (ot=th); --weights counts each as often as it stands for\n",
+        );
     }
     if args.weights && profile.unweighted > 0 {
         let unweighted = output::plural(profile.unweighted, "trace");
-        let _ = writeln!(text, "without a weight (ot=th), so counted once: {unweighted}");
+        let _ = writeln!(text, "counted once because they have no weight (ot=th): {unweighted}");
     }
     text
 }
 
-/// A row's name: of a path of calls, the names with `>` between.
+/// The name of a row; the names of a path are joined by `>`.
 fn joined(name: &[String]) -> String {
     name.iter().map(|name| named(name)).collect::<Vec<_>>().join(" > ")
 }

@@ -1,4 +1,4 @@
-//! `astracer inspect --weights`: what the kept roots stand for, beside the exact counts of
+//! `astracer inspect --weights`: compares estimated counts of roots with exact ones from
 //! heartbeats.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -20,15 +20,15 @@ use crate::interrupt;
 use crate::output;
 use crate::source::Source;
 
-/// The name of heartbeats' spans, as the SDK sends them.
+/// The span name of heartbeats, as the SDK sends them.
 const HEARTBEAT: &str = "astracer.heartbeat";
-/// The name of a key that is not known: of keys without a record.
+/// Stands for all keys that had no record in the sampler's table.
 const OTHERS: &str = "(keys without a record)";
 
 /// Sums over a recording.
 #[derive(Debug, Serialize)]
 struct Weights {
-    /// Problems of the input; what they are, `inspect` without `--weights` says.
+    /// Problems of the input; `inspect` without `--weights` lists them.
     problems: u64,
     heartbeats: u64,
     keys: Vec<Row>,
@@ -40,36 +40,36 @@ struct Row {
     key: String,
     /// Roots in the recording.
     roots: u64,
-    /// Those among them that have no weight: each is taken for itself alone.
+    /// Roots without a weight; each counts once.
     unweighed: u64,
-    /// Those among them that were kept late, by a policy: the sum has their calls without them.
+    /// Roots that a late policy kept; they have weight 0, because the other roots stand for them.
     late: u64,
-    /// The sum of adjusted counts.
+    /// The sum of the weights.
     estimate: f64,
     /// The estimate's standard deviation, from the weights themselves: the root of the sum of
     /// w (w - 1).
     deviation: f64,
-    /// The number of roots that the last heartbeat of each process says there were.
+    /// The exact number of roots, from the latest heartbeat of each process.
     seen: Option<u64>,
-    /// The difference of the two, in parts of the exact number.
+    /// The relative error of the estimate.
     off: Option<f64>,
 }
 
-/// The heartbeats of a process, of which the last one counts.
+/// The heartbeats of a process, of which the latest counts.
 #[derive(Default)]
 struct Process {
-    /// The number of the last heartbeat.
+    /// The number of the latest heartbeat.
     beat: i64,
-    /// Spans of that one: those that there were, and those in the recording.
+    /// How many spans the latest heartbeat has, and how many of them are in the recording.
     parts: i64,
     found: i64,
-    /// By key: the number of the heartbeat that told of it last, and its count.
+    /// By key: the number of the latest heartbeat that has the key, and its count.
     keys: HashMap<String, (i64, u64)>,
 }
 
 impl Process {
-    /// The counts by key that the last heartbeat told; where some of its spans are missing, those
-    /// before it for other keys.
+    /// The counts by key in the latest heartbeat. If some of its spans are missing, other keys have
+    /// their counts from earlier heartbeats.
     fn last(&self) -> impl Iterator<Item = (&String, u64)> {
         let is_whole = self.found >= self.parts;
         let last = self.keys.iter().filter(move |(_, (beat, _))| *beat == self.beat || !is_whole);
@@ -81,14 +81,14 @@ struct Sums<'s> {
     stop: Stop<'s>,
     template: Template,
     folded: String,
-    /// The ids of the roots and heartbeats so far, each trace's in two halves: a number of 128 bits
-    /// would take more room.
+    /// The ids of the roots and heartbeats so far. A trace id is split in two, because a `u128`
+    /// would be aligned to 16 bytes.
     known: HashSet<[u64; 3]>,
     keys: HashMap<String, Row>,
     processes: HashMap<String, Process>,
     heartbeats: u64,
     problems: u64,
-    /// Those among them that lose data.
+    /// How many of the problems lose data.
     losses: u64,
 }
 
@@ -99,25 +99,24 @@ fn find<'a>(attributes: &'a [Attribute<'_>], name: &str) -> Option<&'a Value<'a>
 fn int(value: Option<&Value<'_>>) -> Option<i64> {
     match value {
         Some(Value::Int(number)) => Some(*number),
-        // Zipkin's tags are texts.
+        // Zipkin tags are strings.
         Some(Value::String(text)) => text.parse().ok(),
         _ => None,
     }
 }
 
-/// Whether a span without a threshold says that it stands for no call, as those of traces that were
-/// kept late do.
+/// True if a span without a threshold has weight 0, because a late policy kept its trace.
 fn is_late(span: &Span<'_>) -> bool {
     match find(&span.attributes, ADJUSTED_COUNT) {
         Some(Value::Double(count)) => *count == 0.0,
-        // Formats that have only texts write the SDK's number as `0.0`.
+        // Formats that only have strings write the SDK's number as `0.0`.
         Some(Value::String(text)) => text.parse::<f64>() == Ok(0.0),
         count => int(count) == Some(0),
     }
 }
 
 impl Sums<'_> {
-    /// False of a span that was written before.
+    /// False for a span that occurred before.
     fn is_new(&mut self, span: &Span<'_>) -> bool {
         let TraceId(trace) = span.trace_id;
         self.known.insert([(trace >> 64) as u64, trace as u64, span.span_id.0])
@@ -143,7 +142,7 @@ impl Sums<'_> {
             if beat > *last {
                 (*last, *count) = (beat, seen);
             } else if beat == *last {
-                // Earlier versions told keys without a record twice where there were many.
+                // Earlier versions could list keys without a record twice in one heartbeat.
                 *count = count.saturating_add(seen);
             }
         }
@@ -155,7 +154,7 @@ impl Sums<'_> {
             None if self.template.fold(&span.name, &mut self.folded) => &self.folded,
             None => &span.name,
         };
-        // As heartbeats name it.
+        // Shortened as in heartbeats.
         let key = &*shown_key(key);
         if !self.keys.contains_key(key) {
             self.keys.insert(key.to_owned(), Row { key: key.to_owned(), ..Row::default() });
@@ -242,7 +241,7 @@ pub(super) fn run(args: &Source, top: usize, as_json: bool, stop: Stop<'_>) -> R
     }
     if args.reading.strict && sums.losses > 0 {
         return Err(Failure::Job(format!(
-            "{}; inspect without --weights names them",
+            "{} in the input; inspect without --weights lists them",
             output::plural(sums.losses, "problem")
         )));
     }
@@ -252,11 +251,11 @@ pub(super) fn run(args: &Source, top: usize, as_json: bool, stop: Stop<'_>) -> R
         let problems = match weights.problems {
             0 => String::new(),
             problems => format!(
-                "; {} in the input, which inspect without --weights names",
+                "; {} in the input, which inspect without --weights lists",
                 output::plural(problems, "problem")
             ),
         };
-        return Err(Failure::Job(format!("there is no root span in this recording{problems}")));
+        return Err(Failure::Job(format!("this recording has no root span{problems}")));
     }
     if top > 0 {
         weights.keys.truncate(top);
@@ -264,41 +263,37 @@ pub(super) fn run(args: &Source, top: usize, as_json: bool, stop: Stop<'_>) -> R
     if as_json {
         return output::print_json(&weights);
     }
-    output::print(&render(&weights))
+    output::report(&render(&weights))
 }
 
 fn render(weights: &Weights) -> String {
     let mut text = output::table(
-        &["key", "roots", "no weight", "estimate", "sd", "seen", "off"],
+        &["key", "roots", "without\nweight", "estimate", "sd", "seen", "off"],
         weights.keys.iter().map(|row| {
             vec![
                 output::named(&row.key).to_owned(),
                 output::count(row.roots),
                 output::count(row.unweighed),
-                format!("{:.0}", row.estimate),
-                format!("{:.0}", row.deviation),
+                output::whole(row.estimate),
+                output::whole(row.deviation),
                 row.seen.map(output::count).unwrap_or_default(),
                 row.off.map(|off| format!("{:+.1}%", off * 100.0)).unwrap_or_default(),
             ]
         }),
     );
     let heartbeats = match weights.heartbeats {
-        0 => "no heartbeat: exact counts are not known".to_owned(),
-        spans => format!("exact counts are from {} of heartbeats", output::plural(spans, "span")),
+        0 => "exact counts (seen) are unknown, because there is no heartbeat".to_owned(),
+        spans => format!("exact counts (seen) come from {} of heartbeats", output::plural(spans, "span")),
     };
-    let _ = writeln!(
-        text,
-        "estimate: the sum of adjusted counts (ot=th); sd: its standard deviation; {heartbeats}"
-    );
+    let _ = writeln!(text, "estimate: sum of the weights (ot=th); sd: its standard deviation; {heartbeats}");
     let late = weights.keys.iter().map(|row| row.late).sum::<u64>();
     if late > 0 {
-        let _ =
-            writeln!(text, "{} kept late, by a policy: each stands for none", output::plural(late, "root"));
+        let _ = writeln!(text, "{} kept by a late policy, with weight 0", output::plural(late, "root"));
     }
     if weights.problems > 0 {
         let _ = writeln!(
             text,
-            "{} in the input; inspect without --weights names them",
+            "{} in the input; inspect without --weights lists them",
             output::plural(weights.problems, "problem")
         );
     }

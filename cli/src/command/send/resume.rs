@@ -1,4 +1,4 @@
-//! The note of how much of a recording was sent.
+//! The file of `--resume`, which records how much was sent.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -15,7 +15,7 @@ use crate::output;
 use crate::outputs::{Output, Outputs};
 use crate::partial::Known;
 
-/// Notes are smaller: a few numbers, a URL and paths.
+/// A larger file is refused: the content is a few numbers, a URL and paths.
 const NOTE_BYTES_MAX: u64 = 1 << 20;
 
 /// The content of the file.
@@ -23,13 +23,13 @@ const NOTE_BYTES_MAX: u64 = 1 << 20;
 pub(super) struct Note {
     to: String,
     paths: Vec<String>,
-    /// Spans that the server has answered for, in the order of the input.
+    /// Spans that the server has accepted or rejected, in the order of the input.
     pub(super) spans: u64,
     /// Nanoseconds added to each time.
     pub(super) shift_ns: i64,
 }
 
-/// The file, and its content.
+/// The file and its content.
 #[derive(Debug)]
 pub(super) struct Resume {
     file: Output,
@@ -39,11 +39,11 @@ pub(super) struct Resume {
     _note_lock: Option<NoteLock>,
 }
 
-/// The right to send by a note, which one process has at a time: two would send the same spans.
+/// A lock that prevents two processes from sending the same spans.
 ///
-/// The note itself is another file after each request. So what is locked is a hidden file beside
-/// it, which is there only while somebody sends. One that a killed process left behind is not
-/// locked, and does no harm.
+/// The `--resume` file is replaced after each request, so a hidden file beside it is locked
+/// instead. It exists only while a process sends. If a killed process leaves it behind, it is
+/// unlocked and harmless.
 #[derive(Debug)]
 struct NoteLock {
     file: Known,
@@ -69,7 +69,8 @@ impl NoteLock {
             let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
             let locked = identity_of_open(&file, &path);
             let lock = FileLock::take(file)?;
-            // The one that had it may have removed the file in between.
+            // The previous holder may have removed the file between opening and locking it; then
+            // try again.
             if locked.is_none() || locked == identity_of(&path) {
                 return Ok(Self { file: Known::new(path), _lock: lock });
             }
@@ -78,21 +79,21 @@ impl NoteLock {
 }
 
 impl Resume {
-    /// Reads the note of a former call, if there is one. It must be of the same input and server,
-    /// and no other process may be using it. The file is known to be writable afterwards.
+    /// Reads the file of an earlier run, if there is one. It must be for the same input and server,
+    /// and no other process may be using it. Checks that the file can be written.
     pub(super) fn open(path: &Path, args: &Send) -> Result<Self, Failure> {
         let paths = args.paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
         let fresh = Note { to: args.to.to_string(), paths, spans: 0, shift_ns: 0 };
         let file = Outputs::new(&args.paths).plain_file("--resume", path)?;
         let Some(target) = file.target() else {
-            return Err(file.failure(&io::Error::other("it is a device or a pipe")));
+            return Err(file.failure(&io::Error::other("it is a device or a pipe, not a file")));
         };
         let shown = output::shown(path);
         let note_lock = match NoteLock::take(target) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 return Err(Failure::Job(format!(
-                    "{shown} is in use by another process that sends this recording; wait for its end, or choose another \
-                     file for --resume"
+                    "{shown} is in use by another process that sends this recording; wait until it ends, or pass another \
+                     --resume file"
                 )));
             }
             note_lock => note_lock.ok(),
@@ -102,29 +103,29 @@ impl Resume {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok(Self { file, note: fresh, is_old: false, _note_lock: note_lock });
             }
-            Err(error) => return Err(Failure::Job(format!("can't read {shown}: {error}"))),
+            Err(error) => return Err(Failure::Job(format!("cannot read {shown}: {error}"))),
         };
         let note: Note = serde_json::from_str(&text).map_err(|error| {
             let reason = output::escaped(&error.to_string()).into_owned();
-            Failure::Job(format!("{shown} is not a note of a sending: {reason}; choose another file"))
+            Failure::Job(format!("{shown} is not a --resume file: {reason}; pass another one"))
         })?;
         if note.to != fresh.to || note.paths != fresh.paths {
             let was = format!("{} to {}", note.paths.join(" "), note.to);
             let was = output::escaped(&was);
             return Err(Failure::Job(format!(
-                "{shown} is about another sending ({was}); choose another file"
+                "{shown} belongs to a different upload ({was}); pass another --resume file"
             )));
         }
         if args.shift_to_now && note.shift_ns == 0 {
             return Err(Failure::Usage(format!(
-                "{shown} is about a sending without --shift-to-now, whose rest can't be moved; leave it out, or choose \
-                 another file"
+                "{shown} belongs to an upload without --shift-to-now, whose rest cannot be shifted; omit the option, or \
+                 pass another --resume file"
             )));
         }
         Ok(Self { file, note, is_old: true, _note_lock: note_lock })
     }
 
-    /// The note of a former call.
+    /// The content from an earlier run.
     pub(super) fn noted(&self) -> Option<&Note> {
         self.is_old.then_some(&self.note)
     }
@@ -133,7 +134,7 @@ impl Resume {
         self.note.shift_ns = shift_ns;
     }
 
-    /// Notes that the server has answered for `spans` more.
+    /// Records that the server answered for `spans` more spans.
     pub(super) fn note(&mut self, spans: u64) -> io::Result<()> {
         self.note.spans += spans;
         let text = serde_json::to_string(&self.note)?;
@@ -141,10 +142,10 @@ impl Resume {
         self.file.write(&text).map_err(failed)
     }
 
-    /// Removes the note: everything is sent.
+    /// Removes the file, because everything was sent.
     pub(super) fn remove(&mut self) -> io::Result<()> {
-        // The file behind symbolic links, and then what was named: a link to nothing would be in
-        // the next one's way.
+        // Removes the resolved file and then the link that was given, because a dangling link would
+        // make the next run fail.
         for path in self.file.target().into_iter().chain([self.file.path()]) {
             match fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -160,7 +161,7 @@ fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(NOTE_BYTES_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > NOTE_BYTES_MAX {
-        return Err(io::Error::other("it is too large for a note of a sending; choose another file"));
+        return Err(io::Error::other("it is too large for a --resume file; pass another one"));
     }
     Ok(text)
 }

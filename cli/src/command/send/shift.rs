@@ -1,4 +1,4 @@
-//! By how much times move for a recording to end now.
+//! Computes by how much to shift times so that a recording ends now.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ pub(super) fn to_end_at(
 ) -> Result<i64, Failure> {
     if paths.iter().any(|path| load::is_read_once(path)) {
         let reason =
-            "--shift-to-now reads the recording twice, which a pipe or standard input does not allow";
-        return Err(Failure::Usage(format!("{reason}; write it to a file first")));
+            "--shift-to-now reads the recording twice, which is impossible for a pipe or standard input";
+        return Err(Failure::Usage(format!("{reason}; write the recording to a file first")));
     }
     let mut latest = Latest { ns: None, stop };
     for path in paths {
@@ -31,7 +31,7 @@ pub(super) fn to_end_at(
     i64::try_from(i128::from(now_ns) - i128::from(latest)).map_err(|_| {
         let end = load::utc(latest);
         Failure::Job(format!(
-            "--shift-to-now: the last span ends at {end}, too far from now; leave the option out"
+            "--shift-to-now: the last span ends at {end}, too far from now to shift; omit the option"
         ))
     })
 }
@@ -59,7 +59,7 @@ impl Sink for Latest<'_> {
 mod tests {
     use super::*;
 
-    /// Not moving them at all was once the answer.
+    /// Such times were once left unshifted without an error.
     #[test]
     fn times_that_no_number_moves_are_an_error() {
         let folder = tempfile::tempdir().expect("a temporary folder");

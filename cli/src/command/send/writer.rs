@@ -1,4 +1,4 @@
-//! Batches of spans to a server: moved in time, paced, and noted.
+//! Sends batches of spans to a server: shifts their times, limits the rate, and records progress.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -15,36 +15,36 @@ use astracer_tuner::Stop;
 
 use super::resume::Resume;
 
-/// A wait is cut into such pieces, so that Ctrl-C is noticed.
+/// Waits are cut into pieces of this length, so that Ctrl-C is noticed.
 const WAIT_STEP: Duration = Duration::from_millis(50);
 
-/// The server's answers so far.
+/// What the server answered so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sent {
     pub(super) accepted: u64,
     pub(super) rejected: u64,
-    /// Of these, spans that the note of `--resume` counts.
+    /// How many of these the `--resume` file counts.
     pub(super) noted: u64,
-    /// Spans that the note counts as sent before, and that the recording does not have.
+    /// Spans that the `--resume` file counts as sent but the recording does not have.
     pub(super) missing: u64,
 }
 
 pub(super) struct Writer<'w> {
     pub(super) destination: Arc<dyn Destination>,
-    /// Longest time without an accepted batch before sending ends. `--resume` continues it later.
+    /// Sending ends after this time without an accepted batch; `--resume` continues it later.
     pub(super) patience: Duration,
-    /// The server has answered, if only that it takes nothing now.
+    /// True once the server has answered, even if it only refused.
     pub(super) has_answered: bool,
     pub(super) shift_ns: i64,
-    /// Spans that a former call sent.
+    /// Spans that an earlier run sent.
     pub(super) skip: u64,
     pub(super) rate: Option<f64>,
-    /// The time before which no further spans are sent; `None` if there is none.
+    /// When the next spans may be sent; `None` if that is beyond the clock's range.
     pub(super) due: Cell<Option<Instant>>,
     pub(super) stop: Stop<'w>,
     pub(super) resume: Option<Resume>,
     pub(super) sent: Rc<Cell<Sent>>,
-    /// The last message beside an acceptance.
+    /// The server's last message beside a success.
     pub(super) message: Rc<RefCell<String>>,
 }
 
@@ -58,7 +58,7 @@ impl TraceWriter for Writer<'_> {
         }
         let owned = |span: &Span<'_>| shifted(span, self.shift_ns).into_owned();
         let spans: Arc<[Span<'static>]> = spans.iter().map(owned).collect();
-        // Time in which nothing was sent is not caught up: the rate is a limit.
+        // Do not catch up after a pause, because the rate is a limit.
         self.due.set(self.due.get().map(|due| due.max(Instant::now())));
         let mut begin = 0;
         let mut last_progress = Instant::now();
@@ -70,12 +70,14 @@ impl TraceWriter for Writer<'_> {
                 begin += settled;
                 last_progress = Instant::now();
             }
-            // The note counts from the beginning: behind a span that was lost it would name others.
+            // The file counts spans from the beginning, so spans after a lost one cannot be
+            // counted.
             self.answered(delivery, !is_lost)?;
             self.has_answered |= delivered || error.as_ref().is_some_and(is_answer);
             let Some(error) = error else { break };
             let patience = self.patience.saturating_sub(last_progress.elapsed());
-            // A server that never answered is not there, or is another.
+            // Do not wait for a server that never answered: it is probably down, or another kind of
+            // server.
             let may_go_on = error.may_retry() && self.has_answered && retry_in < patience;
             if is_lost || begin >= spans.len() || !may_go_on {
                 return Err(io::Error::other(self.destination.diagnose(error)));
@@ -89,12 +91,12 @@ impl TraceWriter for Writer<'_> {
 
     fn finish(&mut self) -> io::Result<()> {
         if self.skip > 0 && !self.stop.is_asked() {
-            // The note stays.
+            // Keep the `--resume` file.
             self.sent.set(Sent { missing: self.skip, ..self.sent.get() });
             return Ok(());
         }
         match &mut self.resume {
-            // An interrupted run is not finished: its resume file stays.
+            // An interrupted run keeps its `--resume` file.
             Some(resume) if !self.stop.is_asked() => resume.remove(),
             _ => Ok(()),
         }
@@ -102,14 +104,14 @@ impl TraceWriter for Writer<'_> {
 }
 
 impl Writer<'_> {
-    /// Sends once, on a thread of its own, so that Ctrl-C need not wait for a server that hangs:
-    /// `None` then.
+    /// Sends once on a separate thread, so that Ctrl-C does not wait for a server that hangs;
+    /// returns `None` then.
     fn try_send(&self, spans: &Arc<[Span<'static>]>, begin: usize) -> io::Result<Option<Attempt>> {
         let (result, done) = mpsc::sync_channel(1);
         let (destination, spans) = (Arc::clone(&self.destination), Arc::clone(spans));
         let send = move || {
             let attempt = destination.try_send(spans.get(begin..).unwrap_or_default(), Duration::MAX);
-            // Nobody waits any more after Ctrl-C.
+            // After Ctrl-C nobody receives the result.
             let _ = result.send(attempt);
         };
         thread::Builder::new().name("send".to_owned()).spawn(send)?;
@@ -123,8 +125,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Counts spans that the server has answered for, and notes them if the note can tell which
-    /// they are.
+    /// Counts spans that the server has answered for. Records them in the `--resume` file if it can
+    /// tell which they are.
     fn answered(&mut self, delivery: Delivery, is_noted: bool) -> io::Result<()> {
         let answered = delivery.accepted + delivery.rejected;
         let mut sent = self.sent.get();
@@ -145,7 +147,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Waits; false if the user wants no more.
+    /// Waits until `due`; false if interrupted.
     fn wait_until(&self, due: Instant) -> bool {
         loop {
             if self.stop.is_asked() {
@@ -159,30 +161,30 @@ impl Writer<'_> {
         }
     }
 
-    /// Waits until the next spans are due; false if the user wants no more.
+    /// Waits until the next spans may be sent; false if interrupted.
     fn wait(&self) -> bool {
         match self.due.get() {
             Some(due) => self.wait_until(due),
-            // Later than the clock can tell: a rate near 0 waits until Ctrl-C.
+            // A rate near 0 puts the next span beyond the clock's range, so wait until Ctrl-C.
             None => self.wait_until(Instant::now() + Duration::from_secs(u64::from(u32::MAX))),
         }
     }
 }
 
-/// False for a failure of the way to the server.
+/// False if the connection failed before the server answered.
 fn is_answer(error: &ExportError) -> bool {
     use ErrorKind::{ConnectionLost, NothingListens, TimedOut, UnknownHost};
     let is_of_way = matches!(error.kind(), NothingListens | UnknownHost | ConnectionLost | TimedOut);
     !is_of_way || error.retry_after().is_some()
 }
 
-/// The time that this number of spans takes at a rate a second, behind `due`; `None` if the clock
-/// can't tell it.
+/// When the next spans may be sent after `spans` at this rate; `None` if that is beyond the clock's
+/// range.
 fn behind(due: Instant, spans: u64, rate: f64) -> Option<Instant> {
     due.checked_add(Duration::try_from_secs_f64(spans as f64 / rate).ok()?)
 }
 
-/// A span with all its times moved.
+/// A span with all its times shifted.
 fn shifted<'s>(span: &Span<'s>, by_ns: i64) -> Span<'s> {
     let shift = |time: UnixNanos| UnixNanos(time.0.saturating_add_signed(by_ns));
     let mut span = span.clone();

@@ -1,5 +1,5 @@
-//! Searches within what policies leave: a first one by an estimate, and a second one by what the
-//! first one's sampler leaves.
+//! Searches within the limits that late policies leave: first by an estimate, then by what the
+//! policies keep beside the first result.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use serde::Serialize;
 use super::shared_limits::{After, SharedLimits};
 use crate::failure::Failure;
 
-/// Policies, and what they keep behind the sampler that was found.
+/// Late policies, and what they keep beside the chosen sampler.
 #[derive(Serialize)]
 pub(super) struct Late {
     #[serde(skip)]
     pub(super) tail: Tail,
-    /// None if there was no time for it.
+    /// `None` if there was no time to replay them.
     #[serde(flatten)]
     pub(super) summary: Option<TailSummary>,
 }
 
 /// The warning if there was no time to replay the policies.
-const NOT_REPLAYED: &str = "the policies of --tail were not replayed behind the sampler for want of time: together they may keep more than the limits";
+const NOT_REPLAYED: &str = "the policies of --tail were not replayed with the sampler, because the time ran out: together they may exceed the limits";
 
 /// The result of the first of two searches.
 struct First {
@@ -32,8 +32,8 @@ struct First {
     late: Late,
 }
 
-/// Searches with `options`, whose limits are those of the search whose result this is in the end.
-/// `left` is the time that is left.
+/// Searches with `options`, whose limits are replaced by those that the returned result was found
+/// with. `left` returns the remaining time.
 pub(super) fn search<'w>(
     shared_limits: Option<(&SharedLimits<'_>, &Tail)>,
     mut sums: Option<Sums<'w>>,
@@ -67,7 +67,7 @@ pub(super) fn search<'w>(
                 tuning.warnings.extend(over);
                 return Ok((tuning, Some(late(Some(summary)))));
             }
-            // The parameters found stand.
+            // The parameters are still valid.
             Err(Failure::Interrupted) => {
                 tuning.warnings.push(NOT_REPLAYED.to_owned());
                 return Ok((tuning, Some(late(None))));

@@ -1,4 +1,5 @@
-//! One limit for the sampler and the policies behind it: the search has what the policies leave.
+//! Divides the limits between the sampler and the late policies: the search may use what the
+//! policies leave.
 
 use astracer_samplers::{Cap, Config, Probability, Ratio};
 use astracer_tuner::limits::KeptSizes;
@@ -10,25 +11,25 @@ use crate::failure::Failure;
 
 /// Replays of the policies.
 const REPLAYS: usize = 12;
-/// More than the limits by this factor is another search's business.
+/// Exceeding the limits by more than this factor is worth another search.
 const TOLERANCE: f64 = 1.02;
 /// The policies' part of the limits.
 pub(super) struct SharedLimits<'a> {
     workload: &'a Workload,
     outcomes: &'a Outcomes,
-    /// Of the sampler and the policies together.
+    /// For the sampler and the policies together.
     limits: Limits,
     cap: Cap,
     draws: Vec<Draw>,
 }
 
-/// The policies behind a sampler that was found.
+/// The policies, replayed with the chosen sampler.
 pub(super) struct After {
     pub(super) summary: TailSummary,
-    /// The limits for another search, if the two together keep too much and the policies leave
+    /// The limits for another search, if both together exceed the limits and the policies leave
     /// anything.
     pub(super) again: Option<Limits>,
-    /// The warning if they keep too much.
+    /// The warning if both together exceed the limits.
     pub(super) over: Option<String>,
 }
 
@@ -38,8 +39,8 @@ impl<'a> SharedLimits<'a> {
         Self { workload, outcomes, limits: options.limits, cap: options.cap, draws }
     }
 
-    /// The limits of the sampler alone, by what the policies keep behind an equal share that is
-    /// within them.
+    /// The limits for the sampler alone, estimated from what the policies keep beside an equal
+    /// share within the limits.
     pub(super) fn first(&self, stop: Stop<'_>) -> Result<Limits, Failure> {
         let share = self.limits.largest_share(self.workload).min(1.0);
         let share = Probability::new(share).and_then(|share| Ratio::new(share).ok());
@@ -47,14 +48,14 @@ impl<'a> SharedLimits<'a> {
         let kept = self.behind(&share.into(), stop)?;
         self.less(&kept).ok_or_else(|| {
             Failure::Job(format!(
-                "the policies of --tail alone keep {:.2} % of the bytes, and the limits leave nothing for the sampler: raise \
-                 --size-max (or the limit by second), or give the policies smaller budgets",
+                "the policies of --tail alone keep {:.2} % of the bytes, which leaves nothing for the sampler: raise \
+                 --size-max (or the limit per second), or give the policies smaller budgets",
                 kept.tail.mean * 1e2
             ))
         })
     }
 
-    /// The policies behind the sampler that was found.
+    /// Replays the policies with the sampler that was found.
     pub(super) fn after(&self, tuning: &Tuning, stop: Stop<'_>) -> Result<After, Failure> {
         let found = tuning.config().map_err(|error| Failure::Job(error.to_string()))?;
         let kept = self.behind(&Candidate::capped(found, self.cap), stop)?;
@@ -78,7 +79,7 @@ impl<'a> SharedLimits<'a> {
         self.outcomes.replay(self.workload, sampler, &self.draws, stop).ok_or(Failure::Interrupted)
     }
 
-    /// The recording's length in seconds, at least one as in the search, and its bytes.
+    /// The recording's length in seconds, at least 1 as in the search, and its bytes.
     fn whole(&self) -> (f64, f64) {
         let arrivals = self.workload.arrivals();
         let seconds = arrivals.last().map_or(0.0, |last| last.at_ns as f64 / 1e9).max(1.0);

@@ -1,235 +1,478 @@
-//! The terminal's view of a tuning.
+//! The terminal's view of a tuning: one screen, and with `--verbose` everything else.
 
 use std::fmt::Write as _;
 
+use astracer_report::numbers::three;
 use astracer_tuner::expect::Expected;
 use astracer_tuner::held_out::{HeldOut, Replayed};
 use astracer_tuner::key_choice::KeyChoice;
-use astracer_tuner::{Candidate, Objective, Parameters, Tuning};
+use astracer_tuner::{Candidate, Objective, Parameters, Tuning, Workload};
 
 use super::Report;
 use crate::output::{self, measure};
 use crate::tail;
 
-/// The number of single roots that are named; `--json` and the parameters file have all.
-const ROOTS_SHOWN: usize = 8;
+/// Lines of the screen without `--verbose`.
+const LINES_MAX: usize = 20;
+/// Checks on other traces that have a line of their own.
+const CHECKS_SHOWN: usize = 3;
+/// Columns for the name of a recording that was checked.
+const CHECK_NAME: usize = 28;
+/// Keys with their own probability that `--verbose` names; `--json` and the parameters file have
+/// all.
+const KEYS_SHOWN: usize = 20;
 
-pub(super) fn render(report: &Report<'_>) -> String {
+/// The recording in numbers.
+pub(super) struct Read {
+    traces: u64,
+    spans: u64,
+    bytes: u64,
+    keys: u64,
+    seconds: f64,
+}
+
+impl Read {
+    pub(super) fn new(workload: &Workload) -> Self {
+        let arrivals = workload.arrivals();
+        Self {
+            traces: arrivals.len() as u64,
+            spans: arrivals.iter().map(|arrival| u64::from(arrival.spans)).sum(),
+            bytes: arrivals.iter().map(|arrival| arrival.bytes).sum(),
+            keys: workload.keys().len() as u64,
+            seconds: arrivals.last().map_or(0.0, |last| last.at_ns as f64 / 1e9),
+        }
+    }
+}
+
+pub(super) fn render(report: &Report<'_>, verbose: bool) -> String {
+    let start = head(report) + &table(report);
+    let end = ending(report, verbose);
+    let warnings = |warnings: Vec<String>| warnings.into_iter().map(|warning| warning_line(&warning));
+    if verbose {
+        let all = report.tuning.warnings.iter().cloned().chain(report.input.warnings()).collect();
+        let sentences = results(report).into_iter().chain(warnings(all));
+        let text = start + &sentences.collect::<String>() + "\n" + &details(report);
+        return output::prose(&text) + &output::prose(&end);
+    }
+    let (mut text, end) = (output::prose(&start), output::prose(&end));
+    let lines = |text: &str| text.lines().count();
+    // The first warning is more important than details of the result.
+    let mut sentences = results(report);
+    let mut needed = warnings(needed(report));
+    let place =
+        sentences.iter().position(|sentence| sentence.ends_with("is better.\n")).map_or(0, |place| place + 1);
+    if let Some(first) = needed.next() {
+        sentences.insert(place, first);
+    }
+    sentences.extend(needed);
+    let mut left = sentences.len();
+    for sentence in sentences {
+        let sentence = output::prose(&sentence);
+        // One line is for the number of those that are not shown.
+        let after = usize::from(left > 1);
+        if lines(&text) + lines(&sentence) + after + lines(&end) > LINES_MAX {
+            continue;
+        }
+        text.push_str(&sentence);
+        left -= 1;
+    }
+    if left > 0 {
+        let _ = writeln!(text, "{}: see --verbose", output::plural(left as u64, "more note"));
+    }
+    text + &end
+}
+
+/// Warnings that ask for an action.
+fn needed(report: &Report<'_>) -> Vec<String> {
     let tuning = report.tuning;
-    let mut text = report.input.heading();
-    let ended = if tuning.interrupted { "; interrupted: this is the best so far" } else { "" };
-    let _ = writeln!(
-        text,
-        "{} tuned for {} by annealing: {}, {}, {:.1} s{ended}\n",
-        tuning.sampler.name(),
-        tuning.goal(),
-        output::plural(tuning.starts.len() as u64, "start"),
-        output::plural(tuning.evaluations, "evaluation"),
-        tuning.seconds,
+    let needed = tuning.warnings.iter().filter(|warning| !tuning.remarks.contains(warning)).cloned();
+    needed.chain(report.input.warnings()).collect()
+}
+
+fn warning_line(warning: &str) -> String {
+    format!("warning: {}\n", output::escaped(warning))
+}
+
+/// What was read.
+fn head(report: &Report<'_>) -> String {
+    let Read { traces, spans, bytes, keys, seconds, .. } = report.read;
+    let rate = if seconds > 0.0 {
+        format!(" ({} traces/s)", output::rounded(traces as f64 / seconds))
+    } else {
+        String::new()
+    };
+    format!(
+        "{}{}, {}, {} by {}, {} over {}{rate}\n\n",
+        report.input.heading(),
+        output::plural(traces, "trace"),
+        output::plural(spans, "span"),
+        output::plural(keys, "key"),
+        output::escaped(&report.key),
+        output::bytes(bytes),
+        output::span(seconds),
+    )
+}
+
+/// The chosen sampler beside what it is compared with: means of replays, or where there was no time
+/// for these what the search expects.
+fn table(report: &Report<'_>) -> String {
+    let tuning = report.tuning;
+    let chosen = format!("chosen ({})", tuning.sampler.name());
+    let rows = match &tuning.replayed {
+        None => vec![
+            expected_cells(chosen, &tuning.score),
+            expected_cells("equal share".to_owned(), &tuning.baseline),
+        ],
+        Some(replayed) => {
+            let best = report.best_baseline.as_ref();
+            let others = [
+                ("under the cap".to_owned(), tuning.replayed_capped.as_ref()),
+                ("equal share".to_owned(), tuning.replayed_share.as_ref()),
+                (
+                    best.map(|(name, _)| format!("best baseline: {name}")).unwrap_or_default(),
+                    best.map(|(_, replayed)| replayed),
+                ),
+            ];
+            let others = others.into_iter().filter_map(|(name, replayed)| Some(cells(name, replayed?)));
+            std::iter::once(cells(chosen, replayed)).chain(others).collect()
+        }
+    };
+    // Those of the part that was tuned on, where the time is split.
+    let all = (tuning.score.functions_all, tuning.score.call_trees_all);
+    let (functions, trees) = (
+        format!("functions\nof {}", output::whole(all.0)),
+        format!("call trees\nof {}", output::whole(all.1)),
     );
-    let found =
-        tuning.parameters.config().map_or_else(|error| error.to_string(), |config| config.to_string());
-    let share = tuning.baseline.tfcr;
-    // Four digits, as a search's own parameters.
-    let share = format!("{share:.3e}").parse().unwrap_or(share);
-    let baseline = format!("ratio:{share} (an equal share of everything)");
-    text.push_str(&output::sections(
-        &["traces", "bytes", "functions", "trees", "SS ms", "IEn", "dist/ent"],
-        &[(found, cells(&tuning.score)), (baseline, cells(&tuning.baseline))],
-    ));
-    text.push_str(&output::prose(&sentences(report)));
+    let header = [
+        "",
+        "traces\nkept",
+        "bytes\nkept",
+        &functions,
+        &trees,
+        "dist/entropy\n(95% interval)",
+        "count\nerror",
+    ];
+    output::table(&header, rows)
+}
+
+fn cells(name: String, replayed: &Replayed) -> Vec<String> {
+    let Replayed { dist_over_entropy: found, .. } = replayed;
+    vec![
+        name,
+        output::whole(replayed.traces.mean),
+        output::percent(replayed.tfcr.mean),
+        output::rounded(replayed.functions.mean),
+        output::rounded(replayed.call_trees.mean),
+        format!("{} ({})", three(found.mean), to(found.mean_interval)),
+        replayed.counts.map_or_else(|| "-".to_owned(), |counts| output::percent(counts.functions)),
+    ]
+}
+
+fn expected_cells(name: String, score: &Expected) -> Vec<String> {
+    vec![
+        name,
+        output::whole(score.traces),
+        output::percent(score.tfcr),
+        output::rounded(score.functions),
+        output::rounded(score.call_trees),
+        three(score.dist_over_entropy),
+        score.count_error.map_or_else(|| "-".to_owned(), output::percent),
+    ]
+}
+
+fn to([low, high]: [f64; 2]) -> String {
+    format!("{} to {}", three(low), three(high))
+}
+
+/// The sentences below the table, the most important ones first.
+fn results(report: &Report<'_>) -> Vec<String> {
+    let (tuning, mut all) = (report.tuning, Vec::new());
+    if tuning.interrupted {
+        all.push("Interrupted: this is the best found so far.\n".to_owned());
+    }
+    all.push(match &tuning.replayed {
+        Some(replayed) => format!(
+            "Means of {} replays that the search did not see. Less dist/entropy is better.\n",
+            output::count(replayed.replays)
+        ),
+        None => "Expected values: not checked by replay. Less dist/entropy is better.\n".to_owned(),
+    });
+    if report.out.is_none() {
+        // They are in no file.
+        let found = tuning.config().map_or_else(|error| error.to_string(), |config| config.to_string());
+        all.push(format!("Parameters: {}\n", output::brief(&found)));
+    }
+    if tuning.goal() != Objective::paper().to_string() {
+        all.push(format!("Tuned for {}: {} expected.\n", tuning.goal(), measure(tuning.value)));
+    }
+    if let Some(summary) = report.tail.and_then(|late| late.summary.as_ref()) {
+        all.push(tail::in_short(summary));
+    }
+    let checks: Vec<&HeldOut> = tuning.held_out.iter().chain(&report.validated).collect();
+    for check in checks.iter().take(CHECKS_SHOWN) {
+        let share = check.replayed_share.as_ref().map(|share| three(share.dist_over_entropy.mean));
+        let share = share.map_or_else(String::new, |share| format!(" (equal share {share})"));
+        let name =
+            output::escaped(check.name.rsplit('/').find(|part| !part.is_empty()).unwrap_or(&check.name));
+        all.push(format!(
+            "On {}: dist/entropy {}{share}, {} of bytes.\n",
+            output::shortened(&name, CHECK_NAME),
+            three(check.replayed.dist_over_entropy.mean),
+            output::percent(check.replayed.tfcr.mean)
+        ));
+    }
+    if checks.len() > CHECKS_SHOWN {
+        all.push(format!("{} more recordings were checked: see --verbose.\n", checks.len() - CHECKS_SHOWN));
+    }
+    if !tuning.compared.is_empty() {
+        let annealing = tuning.starts.iter().filter_map(|start| Some(start.best?.objective));
+        let annealing = std::iter::once(("annealing", annealing.reduce(f64::min)));
+        let others =
+            tuning.compared.iter().map(|search| (search.method, search.best.map(|best| best.objective)));
+        let found = annealing.chain(others).map(|(method, best)| {
+            let best = best.map_or_else(|| "nothing".to_owned(), three);
+            let used = if method == tuning.found_by { " (used)" } else { "" };
+            format!("{method} {best}{used}")
+        });
+        let found: Vec<String> = found.collect();
+        all.push(format!("Common parameters found by {}.\n", found.join(", ")));
+    }
+    if let Some(advised) = report.keys.as_ref().and_then(|keys| keys.keys.get(keys.advised?))
+        && advised.key != report.key
+    {
+        all.push(format!(
+            "hint: --key {} does better (dist/entropy {} in a short search).\n",
+            output::escaped(&advised.key),
+            three(advised.dist_over_entropy)
+        ));
+    }
+    all
+}
+
+/// The files written, and what to do with them.
+fn ending(report: &Report<'_>, verbose: bool) -> String {
+    let mut text = String::new();
     if let Some(out) = report.out {
-        let _ = writeln!(text, "wrote {}", output::shown(out));
+        let out = output::shown(out);
+        let _ = writeln!(text, "\nwrote {out}. To use it, start the service with");
+        let _ = writeln!(text, "  OTEL_TRACES_SAMPLER=astracer_file OTEL_TRACES_SAMPLER_ARG={out}");
     }
     if let Some(page) = report.report {
         let _ = writeln!(text, "wrote {}: open it in a browser", output::shown(page));
     }
-    text + &report.input.footing()
-}
-
-/// The sentences below the table.
-fn sentences(report: &Report<'_>) -> String {
-    let (tuning, mut text) = (report.tuning, String::new());
-    let _ = writeln!(
-        text,
-        "other measures: {}; of the equal share {}",
-        others(&tuning.score),
-        others(&tuning.baseline)
-    );
-    single_keys(report, &mut text);
-    if let Some(replayed) = &tuning.replayed {
-        draws(replayed, tuning, &mut text);
-    }
-    if let Some((late, summary)) = report.tail.and_then(|late| Some((late, late.summary.as_ref()?))) {
-        let tuned = tuning.parameters.config().map(|config| Candidate::from(config).brief());
-        text.push_str(&tail::render(summary, &late.tail, tuned.as_ref().unwrap_or(&summary.sampler)));
-    }
-    for held_out in tuning.held_out.iter().chain(&report.validated) {
-        checked(held_out, &mut text);
-    }
-    let common = if tuning.per_root.is_empty() { "" } else { "of common parameters, " };
-    for search in &tuning.compared {
-        let best = search
-            .best
-            .map_or_else(|| "nothing within the limits".to_owned(), |best| measure(best.objective));
-        let used = if search.method == tuning.found_by { ", which is used" } else { "" };
-        let _ = writeln!(text, "{common}with as many evaluations, {} finds {best}{used}", search.method);
-    }
-    if let Some(keys) = &report.keys {
-        key_advice(keys, &report.key, &mut text);
-    }
-    for warning in &tuning.warnings {
-        let _ = writeln!(text, "warning: {}", output::escaped(warning));
+    if !verbose {
+        let page = if report.report.is_some() { "" } else { " or a page (--report FILE)" };
+        let _ = writeln!(text, "More figures: --verbose{page}");
     }
     text
 }
 
-fn cells(score: &Expected) -> Vec<String> {
-    vec![
-        output::whole(score.traces),
-        format!("{:.2}%", score.tfcr * 100.0),
-        format!("{:.1}/{:.0}", score.functions, score.functions_all),
-        format!("{:.1}/{:.0}", score.call_trees, score.call_trees_all),
-        measure(score.ss_ms),
-        measure(score.entropy_bits),
-        measure(score.dist_over_entropy),
-    ]
+/// Everything else: the parameters, all measures, all replays, the searches, the keys.
+fn details(report: &Report<'_>) -> String {
+    let mut text = String::new();
+    parameters(report.tuning, &mut text);
+    measures(report.tuning, &mut text);
+    replays(report, &mut text);
+    searches(report.tuning, &mut text);
+    if let Some(keys) = &report.keys {
+        key_choice(keys, &mut text);
+    }
+    if let Some((late, summary)) = report.tail.and_then(|late| Some((late, late.summary.as_ref()?))) {
+        let tuned = report.tuning.parameters.config().map(|config| Candidate::from(config).brief());
+        text.push_str(&tail::render(summary, &late.tail, tuned.as_ref().unwrap_or(&summary.sampler)));
+        text.push('\n');
+    }
+    text + &report.input.footing()
 }
 
-/// The measures that could have been the objective, beside those in the table.
-fn others(score: &Expected) -> String {
-    let optional = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), measure);
-    let paths =
-        score.paths.map_or_else(|| "-".to_owned(), |found| format!("{found:.1}/{:.0}", score.paths_all));
-    format!(
-        "counts {}, latency {}, paths {paths}, path distance {}",
-        optional(score.count_error),
-        optional(score.latency),
-        optional(score.path_distance)
-    )
-}
-
-fn single_keys(report: &Report<'_>, text: &mut String) {
-    let tuning = report.tuning;
-    if let Some(trial) = tuning.per_key_trial {
+fn parameters(tuning: &Tuning, text: &mut String) {
+    let found =
+        tuning.parameters.config().map_or_else(|error| error.to_string(), |config| config.to_string());
+    let common = if tuning.per_root.is_empty() { "parameters" } else { "parameters of other keys" };
+    let _ = writeln!(text, "{common}: {found}");
+    if let Some(min_kept) = tuning.min_kept {
         let _ = writeln!(
             text,
-            "a probability for each key: dist/entropy {} on blocks of time not tuned on, where common parameters have {}{}",
-            both(trial.per_key.map(ratio)),
-            both(trial.common.map(ratio)),
-            if trial.better { "" } else { ", which are used" },
+            "{} with a probability of its own, for at least {} kept of each",
+            output::plural(tuning.per_root.len() as u64, "key"),
+            if min_kept == 1.0 { "1 trace".to_owned() } else { format!("{min_kept} traces") },
         );
+    }
+    text.push('\n');
+    let rows = tuning.per_root.iter().take(KEYS_SHOWN).map(|root| {
+        let own = match root.parameters {
+            Parameters::Constant { probability } => three(probability),
+            other => other.config().map_or_else(|error| error.to_string(), |config| config.to_string()),
+        };
+        vec![output::named(&root.key).to_owned(), own]
+    });
+    if !tuning.per_root.is_empty() {
+        text.push_str(&output::table(&["key", "probability"], rows));
+    }
+    if let Some(more) = tuning.per_root.len().checked_sub(KEYS_SHOWN).filter(|&more| more > 0) {
+        text.pop();
+        let _ = writeln!(text, "... {more} more in the parameters file\n");
+    }
+}
+
+/// All measures that could have been the objective.
+fn measures(tuning: &Tuning, text: &mut String) {
+    let optional = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), measure);
+    type Row = (&'static str, Box<dyn Fn(&Expected) -> String>);
+    let of = |found: f64, all: f64| format!("{} of {}", output::rounded(found), output::whole(all));
+    let rows: [Row; 11] = [
+        ("dist/entropy", Box::new(|score| measure(score.dist_over_entropy))),
+        ("distance of durations (SS), ms", Box::new(|score| measure(score.ss_ms))),
+        ("entropy (IEn), bits", Box::new(|score| measure(score.entropy_bits))),
+        ("traces", Box::new(|score| output::whole(score.traces))),
+        ("bytes", Box::new(|score| output::percent(score.tfcr))),
+        ("functions", Box::new(move |score| of(score.functions, score.functions_all))),
+        ("call trees", Box::new(move |score| of(score.call_trees, score.call_trees_all))),
+        (
+            "path kinds",
+            Box::new(move |score| {
+                score.paths.map_or_else(|| "-".to_owned(), |found| of(found, score.paths_all))
+            }),
+        ),
+        ("error of counts", Box::new(move |score| optional(score.count_error))),
+        ("distance of latencies", Box::new(move |score| optional(score.latency))),
+        ("distance of path kinds", Box::new(move |score| optional(score.path_distance))),
+    ];
+    let rows =
+        rows.into_iter().map(|(name, of)| vec![name.to_owned(), of(&tuning.score), of(&tuning.baseline)]);
+    text.push_str(&output::table(&["expected by the search", "chosen", "equal share"], rows));
+}
+
+/// All replays, and how far single runs lie from their means.
+fn replays(report: &Report<'_>, text: &mut String) {
+    let tuning = report.tuning;
+    let mut rows = Vec::new();
+    let mut add = |name: String, replayed: Option<&Replayed>| {
+        let Some(replayed) = replayed else { return };
+        let found = replayed.dist_over_entropy;
+        rows.push(vec![
+            name,
+            three(found.mean),
+            to(found.mean_interval),
+            to(found.run_interval),
+            output::percent(replayed.tfcr.mean),
+            output::rounded(replayed.call_trees.mean),
+            output::rounded(replayed.paths.mean),
+            measure(replayed.path_distance.mean),
+        ]);
+    };
+    add("chosen".to_owned(), tuning.replayed.as_ref());
+    add("under the cap".to_owned(), tuning.replayed_capped.as_ref());
+    add("equal share".to_owned(), tuning.replayed_share.as_ref());
+    if let Some((name, replayed)) = &report.best_baseline {
+        add(format!("best baseline: {name}"), Some(replayed));
+    }
+    for held_out in tuning.held_out.iter().chain(&report.validated) {
+        let name = output::brief(&held_out.name);
+        add(format!("chosen, on {name}"), Some(&held_out.replayed));
+        add(format!("tuned on {name}"), held_out.tuned_there.as_ref());
+        add(format!("equal share, on {name}"), held_out.replayed_share.as_ref());
+    }
+    if let Some(trial) = &tuning.per_key_trial {
+        for (place, half) in ["odd", "even"].into_iter().enumerate() {
+            add(format!("trial, {half} blocks: common"), Some(&trial.common[place]));
+            add(format!("trial, {half} blocks: per key"), Some(&trial.per_key[place]));
+        }
+    }
+    if !rows.is_empty() {
+        let header = [
+            "replayed",
+            "dist/\nentropy",
+            "95% interval\nof the mean",
+            "90% of\nsingle runs",
+            "bytes",
+            "call\ntrees",
+            "path\nkinds",
+            "path\ndistance",
+        ];
+        text.push_str(&output::table(&header, rows));
+    }
+    if let Some(trial) = tuning.per_key_trial {
+        let used = if trial.better { "one probability per key" } else { "common parameters" };
+        let _ = writeln!(text, "the trial decided for {used}");
         if tuning.goal() != Objective::paper().to_string() {
             let _ = writeln!(
                 text,
-                "  beside equal shares of the same sizes {} is {}, and {} with common parameters: that decides",
+                "  by {}, relative to equal shares: common {}, per key {}",
                 tuning.goal(),
-                both(trial.per_key_values),
                 both(trial.common_values),
+                both(trial.per_key_values),
             );
         }
     }
-    if let Some(min_kept) = tuning.min_kept {
-        let keys = output::plural(tuning.per_root.len() as u64, "key");
+    if let Some(replayed) = &tuning.replayed {
+        if let Some(weighted) = replayed.dist_over_entropy_weighted {
+            let _ = writeln!(text, "dist/entropy with weighted means: {}", three(weighted.mean));
+        }
+        if let Some(counts) = replayed.counts {
+            let _ = writeln!(
+                text,
+                "error of counts: functions {} ({} calibrated to the roots' counts), roots {}",
+                output::percent(counts.functions),
+                output::percent(counts.functions_calibrated),
+                output::percent(counts.roots),
+            );
+        }
+    }
+    if let Some(luck) = tuning.bootstrap {
         let _ = writeln!(
             text,
-            "{keys} with a probability, each for at least {min_kept} traces kept; others keep the curve:"
+            "with blocks of the recording's time drawn again, 90% of runs have dist/entropy {}",
+            to(luck.run_interval)
         );
     }
-    for root in tuning.per_root.iter().take(ROOTS_SHOWN) {
-        let own = match root.parameters {
-            Parameters::Constant { probability } => probability.to_string(),
-            other => other.config().map_or_else(|error| error.to_string(), |config| config.to_string()),
-        };
-        let _ = writeln!(text, "  {}: {own}", output::brief(&format!("{:?}", root.key)));
-    }
-    if tuning.per_root.len() > ROOTS_SHOWN {
-        let _ = writeln!(text, "  ... and {} more", tuning.per_root.len() - ROOTS_SHOWN);
-    }
-}
-
-fn ratio(replayed: Replayed) -> f64 {
-    replayed.dist_over_entropy.mean
+    text.push('\n');
 }
 
 fn both([one, other]: [f64; 2]) -> String {
-    format!("{} and {}", measure(one), measure(other))
+    format!("{} and {}", three(one), three(other))
 }
 
-/// The figure that holds: means over draws that no search saw, and how far single runs lie from
-/// them.
-fn draws(replayed: &Replayed, tuning: &Tuning, text: &mut String) {
-    let _ =
-        writeln!(text, "on {} other draws of phase, jitter and seed: {}", replayed.replays, line(replayed));
-    if let Some(share) = &tuning.replayed_share {
-        let _ = writeln!(text, "  an equal share of the same size: {}", line(share));
-    }
-    if let Some(capped) = &tuning.replayed_capped {
-        let _ = writeln!(text, "  under the cap {}: {}", tuning.cap, line(capped));
-    }
-    if let Some(weighted) = replayed.dist_over_entropy_weighted {
-        let _ = writeln!(text, "  by weights: dist/entropy {}", measure(weighted.mean));
-    }
-    if let Some(counts) = replayed.counts {
-        let _ = writeln!(
-            text,
-            "  error of counts: functions {}, calibrated to the roots' numbers {}, roots {}",
-            measure(counts.functions),
-            measure(counts.functions_calibrated),
-            measure(counts.roots),
-        );
-    }
-    if let Some(luck) = tuning.bootstrap {
-        let [low, high] = luck.run_interval;
-        let _ = writeln!(
-            text,
-            "  with this recording's blocks of time drawn again: {} to {} (nine of ten)",
-            measure(low),
-            measure(high),
-        );
-    }
-}
-
-fn line(replayed: &Replayed) -> String {
-    let found = replayed.dist_over_entropy;
-    let ([low, high], [least, most]) = (found.mean_interval, found.run_interval);
-    format!(
-        "dist/entropy {} (mean {} to {}, a single run {} to {}), {:.2}% of the bytes, {:.1} trees, \
-         {:.1} path kinds at distance {}",
-        measure(found.mean),
-        measure(low),
-        measure(high),
-        measure(least),
-        measure(most),
-        replayed.tfcr.mean * 100.0,
-        replayed.call_trees.mean,
-        replayed.paths.mean,
-        measure(replayed.path_distance.mean),
-    )
-}
-
-fn checked(held_out: &HeldOut, text: &mut String) {
+fn searches(tuning: &Tuning, text: &mut String) {
+    let starts = tuning.starts.iter().enumerate();
+    let starts = starts.map(|(place, start)| (format!("{} {}", start.method, place + 1), start));
+    let compared = tuning.compared.iter().map(|search| (search.method.to_owned(), search));
+    let rows = starts.chain(compared).map(|(name, search)| {
+        let best = search.best.map_or_else(|| "-".to_owned(), |best| measure(best.objective));
+        vec![name, output::count(search.evaluations), best]
+    });
+    let objective = format!("best {}", tuning.objective);
+    text.push_str(&output::table(&["search", "evaluations", &objective], rows));
     let _ = writeln!(
         text,
-        "on {} ({}):",
-        output::escaped(&held_out.name),
-        output::plural(held_out.traces, "trace")
+        "tuned for {} with seed {}: {} in {}\n",
+        tuning.goal(),
+        tuning.seed,
+        output::plural(tuning.evaluations, "evaluation"),
+        output::span(tuning.seconds),
     );
-    let _ = writeln!(text, "  {}", line(&held_out.replayed));
-    if let Some(there) = &held_out.tuned_there {
-        let _ = writeln!(text, "  tuned there: {}", line(there));
-    }
-    if let Some(share) = &held_out.replayed_share {
-        let _ = writeln!(text, "  an equal share of the same size: {}", line(share));
-    }
 }
 
-fn key_advice(keys: &KeyChoice, used: &str, text: &mut String) {
-    let _ = writeln!(text, "keys: {}", output::escaped(&keys.because));
-    match keys.advised.map(|advised| &keys.keys[advised]) {
-        Some(advised) if advised.key != used => {
-            let _ = writeln!(text, "  for that, tune with --key {}", output::escaped(&advised.key));
+fn key_choice(keys: &KeyChoice, text: &mut String) {
+    let rows = keys.keys.iter().map(|row| {
+        let known = if row.known_at_start { "yes" } else { "no" };
+        let mut cells = vec![row.key.clone(), output::count(row.keys)];
+        if row.feasible {
+            cells.extend([
+                three(row.dist_over_entropy),
+                output::rounded(row.call_trees),
+                output::percent(row.size),
+            ]);
+        } else {
+            cells.extend(["over limits", "-", "-"].map(str::to_owned));
         }
-        _ => {}
+        cells.push(known.to_owned());
+        cells
+    });
+    let header = ["key, in a short search", "keys", "dist/entropy", "call trees", "bytes", "known at start"];
+    text.push_str(&output::table(&header, rows));
+    // The first sentence repeats the table.
+    if let Some((_, advice)) = keys.because.split_once(". ") {
+        let _ = writeln!(text, "{}\n", output::escaped(advice));
     }
 }
