@@ -64,6 +64,11 @@ fn table_within(width: usize, header: &[&str], rows: &[Vec<String>]) -> String {
         let fits = |gap: usize, names: usize| names + taken(part, gap) <= width;
         let gap = if fits(2, names) || !fits(1, names) && fits(2, NAME_COMFORTABLE) { 2 } else { 1 };
         let names = names.min(width.saturating_sub(taken(part, gap)).max(NAME_LEAST));
+        // Broken names may need less than they may take.
+        let broken = rows.iter().filter_map(|row| row.first()).flat_map(|name| folded(name, names));
+        let heading = header.first().into_iter().flat_map(|cell| cell.lines()).map(measure_text_width);
+        let names = broken.map(|line| measure_text_width(&line)).chain(heading).max().unwrap_or(names);
+        let gap = if fits(2, names) { 2 } else { gap };
         let columns = Columns { names, numbers: part, gap };
         let picked = |cells: &[&str]| -> Vec<String> {
             let of_part = cells.iter().skip(1 + first).take(part.len());

@@ -503,34 +503,29 @@ fn columns(line: &str) -> usize {
 #[test]
 fn screens_fit_80_columns_and_tune_20_lines() {
     let out = Scratch::new("screens.toml", "");
-    let quick = ["--starts", "1", "--iterations", "20", "--one-key", "--replays", "24", "--out", out.path()];
+    let quick = ["--starts", "1", "--iterations", "12", "--one-key", "--replays", "24", "--per-key", "never"];
+    let tune = [&["tune"][..], &quick, &["--out", out.path()]].concat();
     let other = workload("hdfs_client_ops_seed2.tar.xz");
-    for name in ["hdfs_raw_roots", "hdfs_client_ops", "dfsioe_write"] {
-        let path = workload(&format!("{name}.tar.xz"));
-        let with = |command: &[&str], more: &[&str]| -> (Vec<String>, String) {
-            let args = [&command[..1], &[&path], &command[1..], more].concat();
-            (args.iter().map(|&arg| arg.to_owned()).collect(), success(&run(&args)))
-        };
-        let screens = [
-            with(&["inspect"], &["--top", "0"]),
-            with(&["critical-path"], &["--top", "0"]),
-            with(&["critical-path", "--by", "path"], &["--percentiles", "1,10,25,50,75,90,95,99,99.9,99.99"]),
-            with(&["critical-path", "--compare"], &[&other]),
-            with(&["evaluate", "--seeds", "2", "--verbose"], &["--baselines", "ratio", "--size", "5%"]),
-            with(&["tune", "--verbose"], &quick),
-        ];
-        for (args, text) in screens {
-            let wide: Vec<&str> = text.lines().filter(|line| columns(line) > 80).collect();
-            assert!(wide.is_empty(), "{args:?}: {wide:#?}");
-        }
-        for more in
-            [&[][..], &["--split", "60%", "--validate", &other, "--compare", "--tail", "error,slow:p99"]]
-        {
-            let (args, text) = with(&["tune"], &[&quick[..], more].concat());
-            let wide = text.lines().find(|line| columns(line) > 80);
-            assert!(wide.is_none() && text.lines().count() <= 20, "{args:?}: {wide:?}\n{text}");
-        }
+    let checks = ["--split", "60%", "--validate", &other, "--compare", "--tail", "error,slow:p99"];
+    let screen = |command: &[&str], name: &str| {
+        let text = success(&run(&[command, &[&workload(name)]].concat()));
+        let wide: Vec<&str> = text.lines().filter(|line| columns(line) > 80).collect();
+        assert!(wide.is_empty(), "{command:?} {name}: {wide:#?}");
+        text
+    };
+    let percentiles = "1,10,25,50,75,90,95,99,99.9,99.99";
+    for name in ["hdfs_raw_roots.tar.xz", "hdfs_client_ops.tar.xz", "dfsioe_write.tar.xz"] {
+        screen(&["inspect", "--top", "0"], name);
+        screen(&["critical-path", "--top", "0", "--by", "path", "--percentiles", percentiles], name);
+        screen(&["critical-path", "--compare", &other], name);
+        let text = screen(&tune, name);
+        assert!(text.lines().count() <= 20, "{name}: {text}");
     }
+    let name = "hdfs_client_ops.tar.xz";
+    screen(&["evaluate", "--seeds", "2", "--verbose", "--baselines", "ratio", "--size", "5%"], name);
+    screen(&[&tune[..], &["--verbose"]].concat(), name);
+    let text = screen(&[&tune[..], &checks].concat(), name);
+    assert!(text.lines().count() <= 20, "{text}");
 }
 
 #[test]
