@@ -1,4 +1,4 @@
-//! How a command fails, and the exit code and message for each way.
+//! Failures of commands: the kinds, with the exit code and message of each.
 
 use std::io;
 

@@ -217,7 +217,7 @@ pub(crate) fn shortened(text: &str, columns: usize) -> Cow<'_, str> {
 
 /// A name within a sentence.
 pub(crate) fn brief(name: &str) -> Cow<'_, str> {
-    // What escaping adds is not cut in half.
+    // An escape sequence is not cut in half.
     match escaped(name) {
         Cow::Borrowed(name) => shortened(name, BRIEF),
         Cow::Owned(name) => shortened(&name, BRIEF).into_owned().into(),

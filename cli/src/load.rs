@@ -22,9 +22,9 @@ use crate::probe;
 use crate::progress::Progress;
 use crate::source::{Names, Reading, Source, limit_hint};
 
-/// How many examples of each kind of problem are shown, also in JSON.
+/// The number of examples shown for each kind of problem, also in JSON.
 pub(crate) const EXAMPLES: usize = 3;
-/// How many skipped files are named.
+/// The number of skipped files that are named.
 const SKIPPED_SHOWN: usize = 3;
 /// The longest list of paths that is shown in full, in bytes.
 const PATHS_SHOWN: usize = 120;
@@ -67,7 +67,7 @@ struct ProblemCount {
     count: u64,
     loses_data: bool,
     examples: Vec<String>,
-    /// What to do about the problem, for messages.
+    /// Remedies for the problem, for messages.
     #[serde(skip)]
     hints: Vec<&'static str>,
 }

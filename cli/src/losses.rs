@@ -1,4 +1,4 @@
-//! What a conversion lost, for JSON output.
+//! The losses of a conversion, for JSON output.
 
 use astracer_formats::losses::Losses;
 use serde::Serialize;

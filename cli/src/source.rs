@@ -55,7 +55,7 @@ pub(crate) fn check_inputs<'p>(paths: impl IntoIterator<Item = &'p PathBuf> + Cl
     printed_apart(paths)
 }
 
-/// How to read recordings, for every command that reads any.
+/// Options for reading, shared by every command that reads recordings.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Reading {
     /// Format of the files: otlp-json, otlp-proto, jaeger-json, zipkin-json, htrace, nezha-csv or

@@ -38,7 +38,8 @@ impl Folder {
         for (name, offset) in [("w.jsonl", 0), ("other.jsonl", 3)] {
             let mut text = String::new();
             for trace in 1..=traces {
-                // The frequency of a root follows a power law.
+                // A few roots are frequent and most are rare: the root's number is the cube of a
+                // share.
                 let share = (trace * 7919 % traces) as f64 / traces as f64;
                 let (root, at) = ((share.powi(3) * roots as f64) as u64, 1_000 + 3 * trace + offset);
                 let id = |span: u64| format!("{trace:016x}{:016x}", 4 * trace + span);

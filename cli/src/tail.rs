@@ -33,8 +33,8 @@ pub(crate) struct TailArgs {
     #[arg(long, value_name = "SIZE", requires = "tail", value_parser = size)]
     pub(crate) ring: Option<u64>,
 
-    /// How long an ended trace that no policy kept stays in the ring: seconds, or with ms, s, m, h;
-    /// 0 frees it at once [default: 2s].
+    /// Time that an ended trace that no policy kept stays in the ring: seconds, or with ms, s, m,
+    /// h; 0 frees it at once [default: 2s].
     #[arg(long, value_name = "TIME", requires = "tail", value_parser = hold)]
     pub(crate) hold: Option<Duration>,
 }

@@ -310,8 +310,8 @@ impl Expectation {
         Some((share(size[2], self.size[2]), share(size[0], self.size[0])))
     }
 
-    /// The score of a sampler that decides each key's traces with its own probabilities. `length` is an index
-    /// into [`Design::lengths_ns`]. `None` if asked to stop.
+    /// The score of a sampler that decides each key's traces with its own probabilities. `length`
+    /// is an index into [`Design::lengths_ns`]. `None` if asked to stop.
     pub fn expected<'c>(
         &self,
         length: usize,

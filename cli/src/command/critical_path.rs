@@ -54,17 +54,17 @@ pub(crate) struct CriticalPath {
     #[arg(long, value_name = "NAME")]
     pub(crate) root: Option<String>,
 
-    /// What a row is: a function, a service, or a path of calls [default: function].
+    /// The rows: functions, services, or paths of calls [default: function].
     #[arg(long, value_enum)]
     pub(crate) by: Option<Grouped>,
 
-    /// How the critical path is found: last (the child that finishes last; event graphs by their
+    /// Rule for the critical path: last (the child that finishes last; event graphs by their
     /// edges), jaeger or crisp (as those tools), events (the latest parent, as X-Trace does).
     #[arg(long, value_name = "RULE", default_value = "last")]
     pub(crate) rule: Rule,
 
-    /// What to do with spans that another machine's clock puts outside their parent (rule last):
-    /// shift them inside, or clip them [default: shift].
+    /// Treatment of spans that another machine's clock puts outside their parent (rule last): shift
+    /// them inside, or clip them [default: shift].
     #[arg(long, value_enum)]
     pub(crate) skew: Option<Clocks>,
 
@@ -126,7 +126,7 @@ impl CriticalPath {
         self.by.unwrap_or(Grouped::Function)
     }
 
-    /// How many of `all` rows to show.
+    /// The number of rows to show of `all`.
     fn rows(&self, all: usize) -> usize {
         match self.top.unwrap_or(TOP_DEFAULT) {
             0 => all,

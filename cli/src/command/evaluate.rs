@@ -464,7 +464,8 @@ fn named<'n>(names: &'n BTreeMap<String, String>, sampler: &'n str) -> &'n str {
     names.get(sampler).map_or(sampler, String::as_str)
 }
 
-/// What was replayed, and a row for each sampler. `names` maps samplers to readable names.
+/// The table: a head about the workload, and a row for each sampler. `names` maps samplers to
+/// readable names.
 fn table(evaluation: &Evaluation, names: &BTreeMap<String, String>) -> String {
     let workload = &evaluation.workload;
     let seeds = evaluation.summary.first().map_or(0, |summary| summary.seeds);

@@ -35,7 +35,7 @@ pub(crate) struct Events {
     #[arg(long, value_name = "ID", value_parser = super::critical_path::trace_id)]
     pub(crate) trace: TraceId,
 
-    /// How the critical path is found: last (the longest path) or events (the latest parents).
+    /// Rule for the critical path: last (the longest path) or events (the latest parents).
     #[arg(long, value_name = "RULE", default_value = "last", value_parser = rule)]
     pub(crate) rule: Rule,
 
@@ -57,7 +57,7 @@ pub(crate) struct Events {
     pub(crate) html: Option<PathBuf>,
 }
 
-/// How many names distinguish a path from the longest one; the page has more.
+/// The number of names that distinguish a path from the longest one; the page has more.
 const APART_SHOWN: usize = 3;
 
 const TOP_DEFAULT: u8 = 5;

@@ -101,7 +101,7 @@ pub(crate) struct Receive {
     pub(crate) json: bool,
 }
 
-/// How long the end waits for spooled spans to be forwarded. The next run, or
+/// The time that the end waits for spooled spans to be forwarded. The next run, or
 /// `astracer spool drain`, sends the rest.
 const FORWARD_TIMEOUT: Duration = Duration::from_secs(2);
 

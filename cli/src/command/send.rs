@@ -84,7 +84,7 @@ pub(crate) struct Send {
     pub(crate) json: bool,
 }
 
-/// How long the end waits for requests in flight.
+/// The time that the end waits for requests in flight.
 const END_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Serialize)]
@@ -192,7 +192,7 @@ fn stopped_short(args: &Send, sent: Sent, reason: &str) -> Failure {
     Failure::Job(format!("{reason}\n{}", so_far(args, sent)))
 }
 
-/// What was sent before the end came early.
+/// A summary of the spans sent before the end came early.
 fn so_far(args: &Send, sent: Sent) -> String {
     let accepted = output::plural(sent.accepted, "span");
     let answered = sent.accepted + sent.rejected;

@@ -60,9 +60,9 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "SAMPLER", default_value = "bump", value_parser = tunable)]
     pub(crate) sampler: Tunable,
 
-    /// What to minimise: dist/entropy, call-trees (missed), counts (error of estimates), latency
-    /// (distance of histograms), paths (path kinds missed), path-distance (of their shares), or a
-    /// weighted sum.
+    /// The value to minimise: dist/entropy, call-trees (missed), counts (error of estimates),
+    /// latency (distance of histograms), paths (path kinds missed), path-distance (of their
+    /// shares), or a weighted sum.
     #[arg(long, value_name = "OBJECTIVE", default_value_t)]
     pub(crate) objective: Objective,
 
@@ -211,7 +211,7 @@ struct Report<'a> {
     key: String,
     #[serde(flatten)]
     tuning: &'a Tuning,
-    /// What other keys reach.
+    /// The results of other keys.
     keys: Option<KeyChoice>,
     /// Results on other recordings.
     validated: Vec<HeldOut>,

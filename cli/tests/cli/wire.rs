@@ -253,7 +253,7 @@ fn nohup_lets_a_recording_outlive_the_terminal() {
     plain.stop();
 
     let mut command = Command::new("nohup");
-    // Of an input that is a terminal it would say something.
+    // nohup prints a message if its input is a terminal.
     command.arg(env!("CARGO_BIN_EXE_astracer")).stdin(Stdio::null());
     let receiver = Receiver::start_by(command, "nohup", &[]);
     assert!(receiver.has_hang_up_in("SigIgn:") && !receiver.has_hang_up_in("SigCgt:"));

@@ -60,7 +60,7 @@ struct Row {
 struct Process {
     /// The number of the latest heartbeat.
     beat: i64,
-    /// How many spans the latest heartbeat has, and how many of them are in the recording.
+    /// The number of spans that the latest heartbeat has, and of those in the recording.
     parts: i64,
     found: i64,
     /// By key: the number of the latest heartbeat that has the key, and its count.
@@ -88,7 +88,7 @@ struct Sums<'s> {
     processes: HashMap<String, Process>,
     heartbeats: u64,
     problems: u64,
-    /// How many of the problems lose data.
+    /// The number of problems that lose data.
     losses: u64,
 }
 

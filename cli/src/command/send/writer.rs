@@ -18,12 +18,12 @@ use super::resume::Resume;
 /// Waits are cut into pieces of this length, so that Ctrl-C is noticed.
 const WAIT_STEP: Duration = Duration::from_millis(50);
 
-/// What the server answered so far.
+/// The server's answers so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sent {
     pub(super) accepted: u64,
     pub(super) rejected: u64,
-    /// How many of these the `--resume` file counts.
+    /// The number of these that the `--resume` file counts.
     pub(super) noted: u64,
     /// Spans that the `--resume` file counts as sent but the recording does not have.
     pub(super) missing: u64,

@@ -93,7 +93,7 @@ fn warning_line(warning: &str) -> String {
     format!("warning: {}\n", output::escaped(warning))
 }
 
-/// What was read.
+/// The lines about the recording.
 fn head(report: &Report<'_>) -> String {
     let Read { traces, spans, bytes, keys, seconds, .. } = report.read;
     let rate = if seconds > 0.0 {
@@ -137,7 +137,7 @@ fn table(report: &Report<'_>) -> String {
             std::iter::once(cells(chosen, replayed)).chain(others).collect()
         }
     };
-    // Those of the part that was tuned on, where the time is split.
+    // If the time is split, these are the numbers of the part that was tuned on.
     let all = (tuning.score.functions_all, tuning.score.call_trees_all);
     let (functions, trees) = (
         format!("functions\nof {}", output::whole(all.0)),
