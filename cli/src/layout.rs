@@ -7,9 +7,8 @@
 use std::borrow::Cow;
 use std::io::{self, IsTerminal};
 
+use astracer_model::text::escaped;
 use console::measure_text_width;
-
-use super::output::escaped;
 
 /// The width of a pipe, and of a terminal that does not report its size.
 const WIDTH_DEFAULT: usize = 80;
