@@ -153,7 +153,7 @@ mod tests {
             (lost(ErrorKind::Forbidden), "rejected", "the server denied access"),
             (lost(ErrorKind::Unavailable), "expired", "unavailable"),
             (lost(ErrorKind::TooLarge), "too_large", "exceeds the size limit"),
-            (lost(ErrorKind::Full), "spool_full", "the limit on the size"),
+            (lost(ErrorKind::Full), "spool_full", "the limit on the total size"),
             (lost(ErrorKind::File), "export_failed", "could not be written"),
         ];
         let builder = Astracer::builder().with_sampler("always".parse().unwrap());

@@ -327,7 +327,7 @@ fn an_option_without_effect_is_refused() {
             "forward all spans to itself forever",
         ),
         (&["inspect", "-", "-"], "standard input can be read only once"),
-        (&["inspect", "x", "--fold", "digits=1,digits=2"], "each once"),
+        (&["inspect", "x", "--fold", "digits=1,digits=2"], "each at most once"),
         (&["critical-path", "x", "--trace", "1", "--compare", "y"], "cannot be used with"),
         (&["critical-path", "x", "--trace", "1", "--by", "path"], "--by has no effect with --trace"),
         (&["critical-path", "x", "--trace", "1", "--top", "3"], "--top has no effect with --trace"),
