@@ -40,7 +40,7 @@ use astracer_sdk::Handle;
 ///     .with_duration_name("http.server.request.duration")
 ///     .with_key_attribute("http.route")
 ///     .start()?;
-/// At the end of the service, before the handle's shutdown: sends once more.
+/// // At the end of the service, before the handle's shutdown: sends once more.
 /// metrics.stop();
 /// # Ok(())
 /// # }
