@@ -101,8 +101,8 @@ impl ByteCapped {
         let mut meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.decider.now();
         meters.take_over(cap, now);
-        // If the total then refuses the trace, the key's meter has lost that credit in vain. Both
-        // bounds still hold.
+        // If the total then refuses the trace, the key's meter has lost that credit for nothing.
+        // Both bounds still hold.
         if let Some((allowance, key)) = of_key
             && let Some(meter) = meters.of(key)
             && !meter.admit(&allowance, bytes, now)

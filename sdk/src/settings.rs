@@ -169,7 +169,7 @@ impl SpanLimits {
 
 /// The reaction to ended traces when the queue to the exporter is full. Queued traces are never
 /// shed for a trace that would not fit even then. Lost spans are counted in
-/// [`Losses::queue_full`](crate::Losses::queue_full), and the calls that they stood for in
+/// [`Losses::queue_full`](crate::Losses::queue_full), and the calls that they represented in
 /// [`Stats::calls_lost`](crate::Stats::calls_lost).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -340,8 +340,8 @@ impl Ring {
         }
     }
 
-    /// Remembers that a trace was kept. Returns how often it was requested in vain while it was out
-    /// of the ring.
+    /// Remembers that a trace was kept. Returns the number of requests that did not find the trace
+    /// while it was out of the ring.
     pub(crate) fn note_kept(&self, kept: KeptTrace, now: Ticks) -> u64 {
         let mut shard = self.shard(kept.trace_id);
         // The requests stay, for parts of the trace that may still arrive.

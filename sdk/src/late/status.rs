@@ -12,8 +12,8 @@ use crate::stats::GivenUp;
 pub(super) struct GivenUpTrace {
     pub(super) trace_id: TraceId,
     pub(super) reason: GivenUp,
-    /// The answer of the policies; `None` if the trace was given up while it was open, before they
-    /// were asked.
+    /// The policies' result; `None` if the trace was given up while it was open, before it was
+    /// submitted to them.
     pub(super) answer: Option<Refusal>,
 }
 

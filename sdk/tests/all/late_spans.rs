@@ -115,7 +115,7 @@ fn traces_in_which_nothing_has_ended_leave_half_of_the_slots_to_others() {
     check_sums(&world.handle);
 }
 
-/// If the policies' answer is known, it is reported too.
+/// If the policies have examined the trace, their result is reported too.
 #[test]
 fn a_trace_that_ends_after_the_shutdown_says_so() {
     let world = crate::support::world(|builder| {
