@@ -86,7 +86,7 @@ pub struct Builder {
     sampler_limits: Limits,
     cap: Cap,
     budget: Option<Budget>,
-    /// The cap and the budget set in code. A parameters file replaces them, and they return if a
+    /// The cap and the budget set in code. A parameters file replaces them; they apply again if a
     /// later file has none.
     own_cap: Cap,
     own_budget: Option<Budget>,
@@ -149,7 +149,7 @@ impl Default for Builder {
     }
 }
 
-/// # What decides
+/// # Sampling
 impl Builder {
     /// Sets the sampler; `bump:lambda=10,min=0.01,window=1s` by default.
     pub fn with_sampler(mut self, sampler: Config) -> Self {
@@ -178,7 +178,7 @@ impl Builder {
     }
 }
 
-/// # Where spans go
+/// # Export
 impl Builder {
     /// Sets the exporter of kept traces: any `SpanExporter` of `opentelemetry_sdk`. It is called on
     /// a thread of its own, without an asynchronous runtime. Without an exporter the layer records
@@ -210,7 +210,7 @@ impl Builder {
     }
 }
 
-/// # How spans are seen by other code
+/// # Visibility to other code
 impl Builder {
     /// Sets whether other layers see spans below a dropped root; they do by default.
     pub fn with_dropped_spans(mut self, spans: DroppedSpans) -> Self {
@@ -233,7 +233,7 @@ impl Builder {
     }
 }
 
-/// # What a span records
+/// # Recorded data
 ///
 /// The switches have the names and defaults of tracing-opentelemetry's layer.
 impl Builder {
@@ -269,7 +269,7 @@ impl Builder {
 
     /// Adds the time for which a span was entered (`busy_ns`) and not entered (`idle_ns`), except
     /// to spans ended through the OpenTelemetry API; on by default. Switching it off saves two
-    /// atomic operations and a clock reading each time a kept span is entered and left.
+    /// atomic operations and a clock reading each time a kept span is entered and exited.
     pub fn with_tracked_inactivity(mut self, with: bool) -> Self {
         self.settings.extras.inactivity = with;
         self
@@ -282,7 +282,8 @@ impl Builder {
         self
     }
 
-    /// Adds the same attributes to the span when a field of an event holds an error; on by default.
+    /// Adds `exception.message` and `exception.stacktrace` to the span as well when a field of one
+    /// of its events holds an error; on by default.
     pub fn with_error_records_to_exceptions(mut self, with: bool) -> Self {
         self.settings.conventions.error_records_to_exceptions = with;
         self
@@ -294,7 +295,8 @@ impl Builder {
         self
     }
 
-    /// Sets the span's status to an error described by such an event; on by default.
+    /// Sets the span's status to an error if it gets an event with a field `error` and no message,
+    /// and describes the status by that field; on by default.
     pub fn with_error_events_to_status(mut self, with: bool) -> Self {
         self.settings.conventions.error_events_to_status = with;
         self
@@ -307,7 +309,7 @@ impl Builder {
     /// wait for the rest of their trace. The default is 128 MiB, enough for 100,000 open spans
     /// whatever their attributes.
     ///
-    /// The three users share this bound:
+    /// Three uses share this bound:
     ///
     /// - The table takes 192 bytes per span and may use all of the bytes. It doubles when it must
     ///   grow and never shrinks: like the registry's, its size follows the most spans that were
@@ -372,9 +374,9 @@ impl Builder {
     /// default is 1, because OpenTelemetry lets exporters rely on that. A [`CountingExporter`]
     /// states its own default, which is 4 for the network exporters of astracer-exporters.
     ///
-    /// A single export waits for each answer, so throughput stays low while the service produces
-    /// many traces. With several, batches may arrive in a different order than they were made;
-    /// after an outage the oldest is sent first.
+    /// With one export in flight, each waits for the response to the one before, so the round trip
+    /// limits throughput. With several, batches may arrive in a different order than they were
+    /// made; after an outage the oldest is sent first.
     pub fn with_exports_in_flight(mut self, exports: usize) -> Self {
         self.settings.bounds.in_flight = Some(exports);
         self
@@ -423,7 +425,7 @@ impl Builder {
     }
 }
 
-/// # Faults, and building
+/// # Faults and building
 impl Builder {
     /// Sets the reaction to unusable settings from the environment or a file; [`OnFault::Refuse`]
     /// by default.

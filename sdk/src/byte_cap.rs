@@ -101,8 +101,8 @@ impl ByteCapped {
         let mut meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.decider.now();
         meters.take_over(cap, now);
-        // If the total then refuses the trace, the key's meter has lost that credit in vain. Both
-        // bounds still hold.
+        // If the total then refuses the trace, the key's meter has lost that credit for nothing.
+        // Both bounds still hold.
         if let Some((allowance, key)) = of_key
             && let Some(meter) = meters.of(key)
             && !meter.admit(&allowance, bytes, now)
@@ -113,12 +113,12 @@ impl ByteCapped {
     }
 }
 
-/// The local roots in a trace's spans, and the calls that they stand for. A root below a span of
+/// The local roots in a trace's spans, and the calls that they represent. A root below a span of
 /// OpenTelemetry's API in this process cannot be told apart from a child.
 fn roots_of(trace: &[SpanData]) -> Refused {
     let is_root = |span: &&SpanData| span.parent_span_id == SpanId::INVALID || span.parent_span_is_remote;
     let calls = |span: &SpanData| {
-        // A trace that was kept late stands for no calls.
+        // A trace that was kept late represents no calls.
         let ids = &span.span_context;
         if ids.is_sampled() { (State::of(ids.trace_state()).calls() * 1e3) as u64 } else { 0 }
     };

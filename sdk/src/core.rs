@@ -1,17 +1,17 @@
 //! The layer's state and the lifecycle of a span, independent of the adapter that drives it.
 //!
-//! | file | question |
+//! | file | purpose |
 //! |---|---|
-//! | `place.rs` | Where does a new span belong? |
-//! | `begin.rs` | A span begins at its place. |
-//! | `decide.rs` | Is a local root's trace kept? |
-//! | `outcome.rs` | Did a local root succeed, and is its trace kept late? |
-//! | `root.rs` | A local root begins that is decided at once. |
-//! | `enter.rs` | A thread enters or leaves a span. |
-//! | `end.rs` | A span ends. |
-//! | `change.rs` | Data is recorded on an open span, or its parent is set. |
-//! | `context.rs` | OpenTelemetry's context of a span. |
-//! | `known.rs` | Which core does a context belong to? |
+//! | `place.rs` | finds the parent of a new span |
+//! | `begin.rs` | begins a span at its place |
+//! | `decide.rs` | decides whether a local root's trace is kept |
+//! | `outcome.rs` | counts a local root's outcome, and submits its trace to late keeping |
+//! | `root.rs` | begins a local root that is decided at once |
+//! | `enter.rs` | enters and exits a span |
+//! | `end.rs` | ends a span |
+//! | `change.rs` | records on an open span, or sets its parent |
+//! | `context.rs` | makes OpenTelemetry's context of a span |
+//! | `known.rs` | finds the core to which a context belongs |
 
 mod begin;
 mod change;
@@ -146,8 +146,8 @@ impl Shared {
         }
         if !self.queue.is_closed() {
             self.flush_traces(patience);
-            // Put provisional traces whose root is still open to the policies: what they recorded
-            // so far, such as an error, would otherwise be given up.
+            // Submit provisional traces whose root is still open to the policies. Otherwise what
+            // they recorded so far, such as an error, would be given up.
             self.end_old(Ticks::MAX, patience, || true);
             self.queue.close();
         }
@@ -160,8 +160,8 @@ impl Shared {
         }
     }
 
-    /// Puts provisional traces that began before `before` to the policies, although their root is
-    /// open.
+    /// Submits to the policies the provisional traces that began before `before`, although their
+    /// root is still open.
     fn end_old(&self, before: Ticks, patience: Patience, goes_on: impl Fn() -> bool) {
         let Some(late) = &self.late else { return };
         let ring = OpenRing { late, traces: &self.traces };
@@ -251,8 +251,8 @@ impl Core {
         if id == 0 { None } else { self.table.find(id) }
     }
 
-    /// Adds one handle to the span with this id of ours; 0 means no span. Returns false if the span
-    /// has ended.
+    /// Adds one handle to the span with this id, which our own table made; 0 means no span. Returns
+    /// false if the span has ended.
     #[inline]
     pub(crate) fn hold(&self, id: u64) -> bool {
         self.find_id(id).is_some_and(|entry| entry.handles().hold(id, 1))

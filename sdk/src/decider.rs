@@ -3,7 +3,7 @@
 //!
 //! A parent's decision is respected, whether it arrived over the wire or comes from code on the
 //! OpenTelemetry API. The flag and the trace state are passed on, without a threshold that
-//! contradicts the flag. Only a trace without a parent is put to the sampler, once.
+//! contradicts the flag. The sampler is asked only about traces without such a parent, once each.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -78,7 +78,7 @@ pub(crate) struct Extras {
 
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
-/// The number of deciders of whose rules a thread keeps a copy: those it asked last.
+/// The number of deciders whose rules a thread caches: those that it asked last.
 const COPIES: usize = 2;
 
 /// A thread's copy of a decider's rules, and the decider's number; 0: none.
@@ -299,7 +299,7 @@ impl Decider {
         RootDecision { keep: parent.is_sampled(), key: None, trace_state, attributes: None }
     }
 
-    /// Puts a local root to the sampler. `parent` is invalid if the root has none.
+    /// Asks the sampler about a local root. `parent` is invalid if the root has none.
     pub(crate) fn ask(
         &self,
         key: &str,
@@ -324,8 +324,8 @@ impl Decider {
         }
     }
 
-    /// Puts a local root without a parent to the sampler, with a key made of the callsite's name
-    /// only.
+    /// Asks the sampler about a local root without a parent, whose key is made of the callsite's
+    /// name only.
     pub(crate) fn ask_by_name(
         &self,
         metadata: &'static Metadata<'static>,
@@ -417,9 +417,9 @@ impl Decider {
         }
     }
 
-    /// The key of a root. A custom key function runs without a lock held. If it traces a root
-    /// itself, that root would need a key again, so its name is its key. So is the name of a root
-    /// for which the function panics.
+    /// The key of a root. A custom key function runs without a lock held. A root that the function
+    /// itself creates is counted by its name, because its key would call the function again. So is
+    /// a root for which the function panics.
     pub(crate) fn key_of<'a>(
         &self,
         root: &Root<'a>,

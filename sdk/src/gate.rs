@@ -1,9 +1,9 @@
 //! A gate around tracing-opentelemetry's layer, which hides spans below an unrecorded span from it.
 //!
 //! The stock layer builds every span, attributes included, before the sampler drops it. When a span
-//! is entered, the gate reads the sampler's decision from OpenTelemetry's current context. Until
-//! that span is left, the stock layer does not see spans that begin below it if it was dropped. The
-//! extension trait is the stock layer's own, and so is all handling of kept spans.
+//! is entered, the gate reads the sampler's decision from OpenTelemetry's current context. If the
+//! span was dropped, the stock layer sees none of the spans that begin below it until it is exited.
+//! The extension trait is the stock layer's own, and so is all handling of kept spans.
 //!
 //! Like [`AstracerLayer`](crate::AstracerLayer), the gate tracks the spans that a thread is inside
 //! in [`stack`]. It keeps the spans hidden from the stock layer in a [`Table`].
@@ -45,8 +45,8 @@ use crate::table::{Beginning, Entry, Table};
 ///
 /// Differences from the layer without a gate:
 ///
-/// - The sampler is not asked about spans below one that it dropped. A sampler without a parent
-///   rule, which would keep some of them, cannot.
+/// - The sampler is not asked about spans below one that it dropped, so a sampler without a parent
+///   rule cannot keep some of them.
 /// - Below such a span, only spans declared with a field `otel.kind`, as those of clients and
 ///   servers are, support the extension trait's `context` and `set_parent`. `Context::current()` is
 ///   right for all of them: it says that the trace is dropped.

@@ -120,8 +120,9 @@ impl Handle {
     /// Exports the spans that have ended, including those of open traces, and waits until they are
     /// exported. It does not wait for spans that end in the meantime.
     ///
-    /// Provisional traces ([`Builder::with_tail`](crate::Builder::with_tail)) are not put to their
-    /// policies by a flush. Their ended spans stay in [`Stats::spans_waiting`].
+    /// A flush does not submit provisional traces
+    /// ([`Builder::with_tail`](crate::Builder::with_tail)) to their policies. The ended spans of
+    /// such traces stay in [`Stats::spans_waiting`].
     ///
     /// # Errors
     ///
@@ -230,7 +231,7 @@ impl FlushError {
         !self.0.timed_out
     }
 
-    /// Returns the number of spans that were waited for and are neither exported nor lost.
+    /// Returns the number of spans that the call waited for and that are neither exported nor lost.
     pub fn spans_left(&self) -> u64 {
         self.0.left
     }

@@ -1,4 +1,4 @@
-//! Periodic work on its own thread: watching the parameters file, moving the factor of a budget,
+//! Periodic work on its own thread: watching the parameters file, adjusting a budget's factor,
 //! sending heartbeats, and saving snapshots of the record table.
 //!
 //! The thread starts only if one of these is enabled. It makes no spans. Subscribers see only its
@@ -70,7 +70,7 @@ struct Work {
 #[derive(Debug, Default)]
 struct Status {
     faults: Faults,
-    /// The thread shall end.
+    /// Asks the thread to stop.
     is_over: bool,
     /// The thread has ended.
     is_done: bool,
@@ -128,7 +128,7 @@ impl Housekeeping {
         }
     }
 
-    /// Waits for the next tick. Returns true if the thread shall end.
+    /// Waits for the next tick. Returns true if the thread must stop.
     fn sleep(&self) -> bool {
         let status = lock(&self.status);
         let woken = self.changed.wait_timeout_while(status, TICK, |status| !status.is_over);
@@ -275,7 +275,7 @@ pub(crate) fn warm_start(sampler: &Sampler, path: &std::path::Path) -> Nanos {
 mod tests {
     use super::*;
 
-    /// Heartbeats are not sent more often than requested.
+    /// Heartbeats are sent at most as often as requested.
     #[test]
     fn an_interval_with_a_fraction_lasts_to_the_next_whole_second() {
         let beats = |every: Duration| {

@@ -81,13 +81,13 @@ impl Key {
         Key { of_resource: self.rule.attributes().map(value).collect(), ..self }
     }
 
-    /// Whether this rule makes the key.
+    /// Whether the key is computed by this rule.
     #[cfg(feature = "parameters")]
     pub(crate) fn is_rule(&self, rule: &KeyRule) -> bool {
         self.custom.is_none() && self.rule == *rule
     }
 
-    /// Whether a function of the user's makes the key.
+    /// Whether the key is computed by a function of the user's.
     pub(crate) fn is_custom(&self) -> bool {
         self.custom.is_some()
     }

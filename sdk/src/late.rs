@@ -1,5 +1,5 @@
-//! Traces that are kept late: recorded although the head sampler dropped them, and put to policies
-//! when their root ends.
+//! Late keeping: traces that the head sampler dropped are recorded all the same, and submitted to
+//! policies when their root ends.
 //!
 //! ```text
 //! root ends -> LateTraces::end_trace -- a policy keeps it ---> queue, with the reason
@@ -52,7 +52,7 @@ use crate::thread;
 use crate::trace_state::State;
 use crate::traces::{ProvisionalTrace, RingCapacity, TraceRef, Traces};
 
-/// Puts provisional traces to the policies, and holds the unwanted ones in the ring. One per
+/// Submits provisional traces to the policies, and holds the unwanted ones in the ring. One per
 /// builder.
 #[derive(Debug)]
 pub(crate) struct LateTraces {
@@ -223,7 +223,7 @@ impl LateTraces {
             refused_by: None,
             came: 0,
         };
-        // An ended root has already armed its key when it was counted.
+        // If the root has ended, counting it has already armed its key.
         if severity == Severity::Error && held.root().is_none() {
             self.sampler.note_error(held.key, root.now);
         }
@@ -271,7 +271,7 @@ impl LateTraces {
         self.settle(admission, (queue, Patience::Full));
     }
 
-    /// Puts a trace to the policies. The service's own functions may take any time, so they run
+    /// Submits a trace to the policies. The service's own functions may take any time, so they run
     /// only if `has_time`.
     fn decide(&self, held: &HeldTrace, now: Nanos, has_time: bool) -> Decided {
         let own = if has_time { &*self.own } else { &[] };
@@ -387,8 +387,8 @@ impl LateTraces {
         if self.counters.roots_elsewhere() > 0 && self.warned_elsewhere.swap(1, Ordering::Relaxed) == 0 {
             warn(|| {
                 tracing::warn!(
-                    "astracer's sampler decides spans that another SDK records, behind the gate or on its own: \
-                     policies cannot keep their traces late"
+                    "astracer samples roots that another SDK records (behind `gate`, or by the sampler alone), so \
+                     late keeping does not cover their traces: record them with astracer's layer"
                 );
             });
         }
@@ -408,8 +408,8 @@ impl LateTraces {
         });
     }
 
-    /// Exports the recorded parts of a trace, including those that end later. Returns true if one
-    /// was recorded already.
+    /// Exports the recorded parts of a trace, including those that end later. Returns true if at
+    /// least one part was recorded already.
     pub(crate) fn keep(&self, trace_id: TraceId, by: KeepReason, queue: &Queue) -> bool {
         let mut found = false;
         loop {
@@ -435,7 +435,7 @@ impl LateTraces {
         self.announced.after(known, most)
     }
 
-    /// Counts traces that another process was not and will not be informed about.
+    /// Counts late-kept traces that were not announced to the calling process, and will not be.
     #[cfg(feature = "http")]
     pub(crate) fn count_unannounced(&self, traces: u64) {
         self.unannounced.fetch_add(traces, Ordering::Relaxed);
@@ -452,8 +452,8 @@ impl LateTraces {
         admits
     }
 
-    /// Counts traces that a caller requested in vain, because its list was too long or held
-    /// malformed ids.
+    /// Counts traces that a caller requested but that were ignored, because its list was too long
+    /// or held malformed ids.
     pub(crate) fn refuse_callers(&self, traces: u64) {
         self.refused_callers.fetch_add(traces, Ordering::Relaxed);
     }
@@ -462,8 +462,8 @@ impl LateTraces {
     pub(crate) fn keep_where(&self, wants: &Function, queue: &Queue) -> u64 {
         let mut kept = 0;
         // The user's code must run without a lock held, so traces are taken out and put back. It
-        // may create traces itself; only those held at the start are put to it, or each call could
-        // add more.
+        // may create traces itself; only those held at the start are submitted to it, or each call
+        // could add more.
         self.ring.take_all(self.ring.so_far(), |all| {
             for held in all {
                 if own_policy::ask(wants, &self.view(&held)).unwrap_or(false) {

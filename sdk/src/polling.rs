@@ -1,6 +1,6 @@
 //! Polls a URL for the parameters file.
 //!
-//! A thread requests the file periodically. It sends the tag of the previous response
+//! A thread requests the file periodically. It sends the ETag of the previous response
 //! (`If-None-Match`), so that an unchanged file costs both sides little. A response that cannot be
 //! used changes nothing: the last good parameters stay in effect, and the fault is reported once.
 //! Responses are bounded in size and time. The thread makes no spans.
@@ -245,7 +245,7 @@ impl Client {
             return Err(format!("the response is longer than {BYTES_MAX} bytes"));
         }
         let text = String::from_utf8(text).map_err(|_| "the response is not UTF-8".to_owned())?;
-        // Store the tag only with a complete response, so that a truncated one is requested again.
+        // Store the ETag only with a complete response, so that a truncated one is requested again.
         self.last.tag = tag;
         Ok(Some(text))
     }

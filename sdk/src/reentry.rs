@@ -1,5 +1,5 @@
-//! Guards against recursion through the user's code, which may trace and so be called again for a
-//! span that it makes. A thread-local mark detects that.
+//! Guards against recursion through the user's code: if that code creates a span, it may be called
+//! again for this span. A thread-local mark detects the second call.
 
 use std::cell::Cell;
 use std::thread::LocalKey;

@@ -12,8 +12,8 @@ pub enum DroppedSpans {
     /// Other layers see every span.
     #[default]
     Visible,
-    /// Spans below a dropped root are disabled for every layer. One thread-local read refuses a
-    /// span.
+    /// Spans below a dropped root are disabled for every layer. Refusing a span takes one
+    /// thread-local read.
     ///
     /// Events still reach other layers, but without the spans around them. A disabled span cannot
     /// carry its trace to another thread or task, so spans that begin there start traces of their
@@ -26,8 +26,8 @@ pub enum DroppedSpans {
     /// layer. A filter beside the layer does not. In a `Vec` of layers, another layer that wants
     /// all spans also makes them visible.
     ///
-    /// Spans declared with a field `otel.kind` still exist. Clients and servers have that field,
-    /// and the processes that they call must learn that the trace is dropped.
+    /// Spans declared with a field `otel.kind` still exist. Client and server spans have that
+    /// field, and called processes must learn that the trace is dropped.
     Disabled,
 }
 
@@ -47,8 +47,8 @@ pub(crate) fn faces_outward(metadata: &Metadata<'_>) -> bool {
     !fields.is_empty() && fields.iter().any(|field| field.name() == "otel.kind")
 }
 
-/// The moment at which a span starts. Its parent is final from then on, and a local root is
-/// decided.
+/// The moment at which a span starts. From then on its parent is fixed and, if it is a local root,
+/// its decision is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Start {
@@ -169,7 +169,7 @@ impl SpanLimits {
 
 /// The reaction to ended traces when the queue to the exporter is full. Queued traces are never
 /// shed for a trace that would not fit even then. Lost spans are counted in
-/// [`Losses::queue_full`](crate::Losses::queue_full), and the calls that they stood for in
+/// [`Losses::queue_full`](crate::Losses::queue_full), and the calls that they represented in
 /// [`Stats::calls_lost`](crate::Stats::calls_lost).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -162,13 +162,13 @@ fn with_core(span: &tracing::Span, f: impl FnOnce(&Core, &Id)) {
     });
 }
 
-/// The context of a span known only by its id, for layers that put trace ids on their logs. Such a
-/// layer gets the id in its callbacks, and keeps the [`Dispatch`] weakly from
+/// Returns the context of a span known only by its id, for layers that add trace ids to logs. Such
+/// a layer gets the id in its callbacks, and keeps the [`Dispatch`] weakly from
 /// `Layer::on_register_dispatch`.
 ///
-/// A local root that was not entered yet is decided by this call. Returns `None` if the subscriber
-/// has no active [`AstracerLayer`], or no `Registry` that knows the span. The caller must not hold
-/// the span's extensions.
+/// This call decides a local root that was not entered yet. Returns `None` if the subscriber has no
+/// active [`AstracerLayer`], or no `Registry` that knows the span. The caller must not hold the
+/// span's extensions.
 pub fn get_otel_context(id: &Id, dispatch: &Dispatch) -> Option<Context> {
     let core = dispatch.downcast_ref::<AstracerLayer>()?.core()?;
     let is_known = if core.makes_ids() {

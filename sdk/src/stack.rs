@@ -6,11 +6,11 @@
 //!
 //! # Handles for children
 //!
-//! A span whose id this crate makes is held by its children. A child nearly always begins and ends
-//! while its thread is inside the parent. So the parent's item keeps a stock of handles. The first
-//! child takes [`STOCK`] of them in one atomic step; children that begin and end there take and
-//! return one by plain moves. The rest is released when the thread leaves the parent, or ends. A
-//! thread that does neither, because a guard was leaked, keeps the span open.
+//! A span whose id this crate makes is held open by its children. A child nearly always begins and
+//! ends while its thread is inside the parent. So the parent's item keeps a stock of handles. The
+//! first child takes [`STOCK`] of them in one atomic step; children that begin and end there take
+//! and return one without atomic operations. The rest is released when the thread exits the parent,
+//! or terminates. A thread that does neither, because a guard was leaked, keeps the span open.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
@@ -40,7 +40,7 @@ pub(crate) struct Entered {
     pub(crate) guard: ManuallyDrop<Option<ContextGuard>>,
 }
 
-/// The effect of being inside a span on spans that begin there.
+/// Determines the place of spans that begin inside a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CurrentSpan {
     /// The entry that stands for the span: its own, or that of the nearest ancestor with one; 0:
@@ -94,7 +94,7 @@ impl Stack {
 
 impl Drop for Stack {
     /// Returns the stocked handles. `tracing` guards of these spans may live in thread-locals that
-    /// are dropped later. Those spans are then left without the stack, and end when their own
+    /// are dropped later. Those spans are then exited without the stack, and end when their own
     /// handles are dropped.
     fn drop(&mut self) {
         let innermost = here(|here| {
@@ -110,7 +110,7 @@ impl Drop for Stack {
     }
 }
 
-/// Takes back handles from a thread that ends: the owner, the entry, and the number of handles.
+/// Takes back handles from an exiting thread: the owner, the entry, and the number of handles.
 pub(crate) type ReleaseHandles = fn(u64, u64, u32);
 
 static RELEASE_HANDLES: OnceLock<ReleaseHandles> = OnceLock::new();
@@ -359,8 +359,9 @@ pub(crate) fn put_handle(owner: u64, entry: u64) -> bool {
 /// Enters a span on this thread.
 ///
 /// The item's fields move from registers straight to their cells. Writing the item to memory field
-/// by field and reading it back at once in wider pieces stalls the processor longer than everything
-/// else here takes. So the long part, [`set_aside`], is a function of its own without arguments.
+/// by field and reading it back at once in wider pieces would defeat store forwarding, and that
+/// stall takes longer than everything else here. So the long part, [`set_aside`], is a function of
+/// its own without arguments.
 #[inline(always)]
 pub(crate) fn push(entered: Entered) {
     if !has_contexts() {
@@ -380,7 +381,7 @@ fn set_aside() {
     });
 }
 
-/// A span that was left.
+/// A span that this thread has exited.
 #[derive(Debug)]
 pub(crate) struct Exited {
     /// As in [`CurrentSpan`].
@@ -391,7 +392,7 @@ pub(crate) struct Exited {
     pub(crate) guard: ManuallyDrop<Option<ContextGuard>>,
 }
 
-/// Leaves a span. It is nearly always the innermost, but spans may also be left out of order.
+/// Exits a span. It is nearly always the innermost, but spans may also be exited out of order.
 #[inline]
 #[must_use]
 pub(crate) fn pop(owner: u64, id: u64) -> Option<Exited> {
@@ -406,8 +407,8 @@ pub(crate) fn pop_alone(owner: u64, id: u64) -> Option<Exited> {
 }
 
 /// Takes out the innermost item that has a context attached, if its owner is gone. A layer or gate
-/// replaced through `reload` is not notified when its spans are left, so their contexts would stay
-/// current.
+/// replaced through `reload` is not notified when its spans are exited, so their contexts would
+/// stay current.
 ///
 /// Items without a context, such as those below a dropped root, are skipped. If one of them relies
 /// on the context of the item taken out, it takes over that context: see [`take_out`].
@@ -455,7 +456,7 @@ fn pop_by(owner: u64, id: u64, take_out: TakeOut) -> Option<Exited> {
     })
 }
 
-/// Leaves a span that is not the innermost, if this thread is inside it at all.
+/// Exits a span that is not the innermost, if this thread is inside it at all.
 #[cold]
 fn pop_outer(here: &Here, owner: u64, id: u64, take_out: TakeOut) -> Option<Exited> {
     let popped = STACK.try_with(|stack| {
@@ -469,12 +470,12 @@ fn pop_outer(here: &Here, owner: u64, id: u64, take_out: TakeOut) -> Option<Exit
     popped.ok().flatten()
 }
 
-/// Takes a span out from below others.
+/// Removes a span from below others.
 fn take_out(stack: &mut Vec<Entered>, at: usize) -> Entered {
     let mut entered = stack.remove(at);
     // A span further in, below the same dropped root, may rely on the context that this one has
-    // attached. That context must stay current until the inner span is left, so the guard moves to
-    // it. Spans above the next guard rely on that guard and not on this one.
+    // attached. That context must stay current until the inner span is exited, so the guard moves
+    // to the inner span. Spans above the next guard rely on that guard and not on this one.
     let relies =
         |above: &&mut Entered| above.owner == entered.owner && above.inside.context == entered.inside.context;
     let mut above = stack[at..].iter_mut().take_while(|above| above.guard.is_none());

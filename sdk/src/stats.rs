@@ -61,11 +61,11 @@ pub struct Stats {
     pub traces_exported: u64,
     /// Kept traces whose local root was lost, by reason.
     pub traces_lost: Losses,
-    /// The calls that lost local roots stood for: the sum of their adjusted counts, rounded. Add it
-    /// when you estimate calls from the traces that arrived.
+    /// The calls that lost local roots represented: the sum of their adjusted counts, rounded. Add
+    /// it when you estimate calls from the traces that arrived.
     pub calls_lost: u64,
     /// The number of times that the layer disabled a span below a dropped root
-    /// ([`DroppedSpans::Disabled`]), added when the thread leaves the root. It includes calls of
+    /// ([`DroppedSpans::Disabled`]), added when the thread exits the root. It includes calls of
     /// `span_enabled!` and spans that another filter would have disabled too: `tracing` does not
     /// tell them apart.
     ///
@@ -222,7 +222,7 @@ impl Loss {
 
 const LOSSES: usize = 11;
 
-/// Spans, the local roots among them, and the calls that these stand for.
+/// Spans, the local roots among them, and the calls that these represent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Counted {
     pub(crate) spans: u64,

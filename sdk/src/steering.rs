@@ -1,5 +1,5 @@
-//! Changes the rules while they are in use (parameters, cap, overrides, dry runs), and reports what
-//! they have done by key.
+//! Changes parameters, cap, overrides and dry runs while decisions are made, and reports the counts
+//! of each key.
 
 mod budget_control;
 mod counts;

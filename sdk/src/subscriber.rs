@@ -1,8 +1,8 @@
 //! The subscriber: adapts `tracing::Subscriber` to [`Core`] without a registry.
 //!
-//! The table of entries makes the span ids, and each entry counts the handles of its span. A span
-//! holds a handle of its parent, as in a registry: a parent ends after its children, and the trace
-//! is exported whole.
+//! The table of entries generates the span ids, and each entry counts the handles of its span. A
+//! span holds a handle of its parent, as in a registry: a parent ends after its children, and the
+//! trace is exported whole.
 
 use std::any::TypeId;
 use std::cell::{Cell, RefCell};
@@ -55,7 +55,7 @@ use crate::table::{Entry, LetGo};
 ///   panics.
 #[derive(Debug)]
 pub struct AstracerSubscriber {
-    /// Its core makes the ids. The extension traits find the layer by its type.
+    /// Its core generates the ids. The extension traits find the layer by its type.
     layer: AstracerLayer,
     /// This subscriber together with the filters on it.
     dispatch: OnceLock<WeakDispatch>,
@@ -104,15 +104,14 @@ impl AstracerSubscriber {
             && (metadata.is_event() || !faces_outward(metadata))
     }
 
-    /// Begins a span below the span of a kept trace that this thread is inside.
+    /// Begins a child of this thread's current span, which belongs to a kept trace.
     #[inline]
     fn begin_here(&self, core: &Core, attributes: &Attributes<'_>, parent: &Entry, base: u8) -> Id {
         let above = self.hold(core, Some(parent));
         above.pass_to(core.begin_child(attributes, NewId::Own, parent, base))
     }
 
-    /// Begins a span that has no parent, or whose parent is not simply the span this thread is
-    /// inside.
+    /// Begins a span that has no parent, or whose parent is not simply this thread's current span.
     fn begin_elsewhere(&self, core: &Core, attributes: &Attributes<'_>) -> Id {
         let placement = place_elsewhere(core, attributes, EntrylessId::stand_in_of);
         if matches!(placement, Placement::Nowhere) {
@@ -139,7 +138,7 @@ impl AstracerSubscriber {
     /// Takes a handle of the parent of a span that begins.
     ///
     /// It is taken before the span begins: formatting the span's fields runs the service's code,
-    /// which may leave and drop the parent.
+    /// which may exit and drop the parent.
     #[inline]
     fn hold<'a>(&'a self, core: &'a Core, above: Option<&Entry>) -> ParentHandle<'a> {
         let id = above.map_or(0, |above| {

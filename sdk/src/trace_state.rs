@@ -87,7 +87,7 @@ impl State {
         self.0.is_none()
     }
 
-    /// The number of calls that a trace with this state stands for: 1 without a threshold.
+    /// The number of calls that a trace with this state represents: 1 without a threshold.
     pub(crate) fn calls(&self) -> f64 {
         self.threshold().map_or(1.0, Threshold::adjusted_count)
     }
@@ -100,7 +100,7 @@ impl State {
         }
     }
 
-    /// The state without a weight, for a trace that was kept for its outcome and not by chance.
+    /// The state without a weight, for a trace that was kept for its outcome and not at random.
     pub(crate) fn without_threshold(&self) -> Self {
         match self.0.as_deref() {
             None => State::EMPTY,

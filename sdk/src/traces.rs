@@ -163,8 +163,8 @@ impl Traces {
         self.take_marked(now, |_, _| ())
     }
 
-    /// Like [`Traces::take`]. `mark` writes to the slot, for this turn, before other threads can
-    /// mistake it for the slot of an old trace.
+    /// Like [`Traces::take`]. `mark` writes the slot's marks for this turn before other threads can
+    /// see the slot as opened.
     #[inline]
     fn take_marked(&self, now: Ticks, mark: impl FnOnce(&Slot, u32)) -> TraceRef {
         let own = thread::number() as usize % LISTS;
@@ -178,9 +178,9 @@ impl Traces {
         // Relaxed: the turn changed before the slot went to the free list, whose lock orders both.
         let turn = slot.turn.load(Ordering::Relaxed);
         mark(slot, turn);
-        // Release, paired with the acquire loads of `opened`: a thread that sees the slot as opened
-        // also sees its marks. A root that is decided late may be old already and attract such a
-        // thread at once.
+        // Release, paired with the Acquire loads of `opened`: a thread that sees the slot as opened
+        // also sees its marks. A root that is decided late may already be old, so that
+        // [`Traces::take_old`] looks at its slot at once.
         slot.opened.store(now.max(1), Ordering::Release);
         TraceRef { slot: number, turn }
     }

@@ -1,8 +1,8 @@
 //! The last decisions, and their explanation in words.
 //!
-//! Off by default, because it records each decision: a few words and the key. Each group of threads
-//! has a ring of its last decisions. A thread that finds its ring locked, by a query or by another
-//! thread of the group, skips its decision and counts it as left out.
+//! Off by default, because recording a decision with its key takes time and memory. Each group of
+//! threads has a ring of its last decisions. A thread that finds its ring locked, by a query or by
+//! another thread of the group, does not record its decision and counts it as left out.
 
 use std::fmt;
 
@@ -121,10 +121,10 @@ pub struct Explanation {
     pub reason: Option<Reason>,
     /// The 56 bits that were compared with the threshold.
     pub randomness: u64,
-    /// The threshold, if the decision was made by chance: the trace is kept if the randomness is at
+    /// The threshold, if the decision was made at random: the trace is kept if the randomness is at
     /// least this.
     pub threshold: Option<u64>,
-    /// The probability that the threshold stands for.
+    /// The probability that corresponds to the threshold.
     pub probability: Option<f64>,
     /// The result of late keeping for a trace that was dropped but recorded: see
     /// [`Builder::with_tail`](crate::Builder::with_tail).

@@ -33,8 +33,8 @@ pub(super) fn parts(
 
 /// # Late keeping
 impl Builder {
-    /// Keeps traces late that the sampler dropped, because of their outcome: errors, slow roots and
-    /// others, as the policies say, each within its budget. No policies by default.
+    /// Keeps traces that the sampler dropped if their outcome matches a policy, such as an error or
+    /// a slow root. Each policy keeps traces within its budget. No policies by default.
     ///
     /// ```
     /// # use astracer_sdk::Astracer;
@@ -43,11 +43,11 @@ impl Builder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// Such a trace is recorded although it is dropped ([`Tail::provisional`] says which ones are),
-    /// and submitted to the policies when its local root ends. Nothing that is propagated changes:
-    /// other processes see a dropped trace. Its spans are exported with an attribute
-    /// `sampling.reason`, without a threshold, and with `sampler.adjusted_count` 0, so that sums of
-    /// weights stay correct.
+    /// A dropped trace is recorded all the same ([`Tail::provisional`] sets which ones are), and
+    /// submitted to the policies when its local root ends. Propagation does not change: other
+    /// processes see a dropped trace. If a policy keeps it, its spans are exported with an
+    /// attribute `sampling.reason`, without a threshold, and with `sampler.adjusted_count` 0, so
+    /// that sums of weights stay correct.
     ///
     /// Policies work for the layer and the subscriber. Behind the [`gate`](crate::gate()), and with
     /// the sampler in another SDK's provider, the spans of dropped traces are not recorded at all.
@@ -94,8 +94,8 @@ impl Builder {
         self
     }
 
-    /// Reports policies that cannot work: one without its function would silently keep nothing, and
-    /// those beyond the limit have no names.
+    /// Reports policies that cannot work. One without its function would silently keep nothing;
+    /// those beyond the limit would have no names.
     pub(super) fn check_policies(&mut self) {
         let (policies, max) = (self.tail.rules.len(), Tail::RULES_MAX);
         if policies > max {

@@ -50,7 +50,7 @@ impl Builder {
     /// none by default.
     ///
     /// The probabilities of `bump` and `ratio` samplers are scaled by one factor. It changes at
-    /// most twofold per interval and takes no key below its floor; see
+    /// most twofold per interval and lowers no key below its floor; see
     /// [`Handle::budget_factor`](crate::Handle::budget_factor). Samplers without probabilities are
     /// not scaled. A snapshot taken at another factor counts as one of another sampler, and is
     /// ignored. A budget in a parameters file replaces this one, which applies again with a file
@@ -114,8 +114,8 @@ impl Builder {
         builder
     }
 
-    /// Polls a URL for the parameters file, for the first time at once. New parameters take effect
-    /// while the service runs, and all counts are kept. Until there are any, the other settings
+    /// Polls a URL for the parameters file, starting at once. New parameters take effect while the
+    /// service runs, and all counts are kept. Until the first file arrives, the other settings
     /// apply. If a response cannot be used, that is reported once, in a warning and in
     /// `Handle::parameters_fault`. The last good parameters stay in effect.
     ///
@@ -136,8 +136,8 @@ impl Builder {
 
     /// Adds attributes to each kept root that say how it was decided; off by default. They are
     /// `sampler.type` (the reason) and `sampler.key`, and for a probabilistic decision also
-    /// `sampler.param` (the probability) and `sampler.adjusted_count` (the number of traces for
-    /// which this one stands). The trace state always has the weight, as `ot=th`.
+    /// `sampler.param` (the probability) and `sampler.adjusted_count` (the number of traces that
+    /// this one represents). The trace state always has the weight, as `ot=th`.
     pub fn with_sampling_attributes(mut self, with: bool) -> Self {
         self.sampling_attributes = with;
         self

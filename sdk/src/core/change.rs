@@ -144,8 +144,8 @@ impl Core {
         EventTime::Ticks(self.ticks())
     }
 
-    /// The context of a span, for propagation to the processes that it calls. A local root is
-    /// decided.
+    /// The context of a span, for propagation to the processes that it calls. Decides the span if
+    /// it is a local root.
     ///
     /// `stand_in_of` is called if the span has no entry: see [`entryless`](crate::entryless).
     pub(crate) fn context_to_call(&self, id: &Id, stand_in_of: impl FnOnce() -> Option<u64>) -> Context {
@@ -209,7 +209,7 @@ impl Core {
         self.context(self.find(id)?)
     }
 
-    /// Starts a span; a local root is decided.
+    /// Starts a span, and decides it if it is a local root.
     pub(crate) fn start(&self, id: &Id) {
         if let Some(entry) = self.find(id) {
             self.started(entry);

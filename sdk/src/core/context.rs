@@ -52,7 +52,7 @@ impl Core {
         let context = self.new_context(entry)?;
         if context.is_telemetry_suppressed() {
             // The calling code suppresses its own telemetry, not the span's. The context is not
-            // cached: where the span is entered, there may be values around it.
+            // cached: where the span is entered, other context values may be current.
             return self.context_from(&Context::new(), entry);
         }
         let old = entry.extra().context.replace(context.clone());

@@ -1,5 +1,5 @@
-//! Deciding a local root: once, by the first thread that needs the decision, and as late as
-//! possible, because its parent may still be set.
+//! Decides a local root, once. The first thread that needs the decision makes it; until then the
+//! root's parent may still be set.
 
 use std::borrow::Cow;
 
@@ -21,8 +21,8 @@ use crate::stats::{Counted, Loss};
 use crate::table::{BODY, Claim, Entry, HELD, KeptSpan, Pending, Phase};
 use crate::traces::TraceRef;
 
-/// Random parts of a local root's ids. They are drawn before the entry is claimed, because the
-/// generator may be the user's code.
+/// New ids for a local root. They are generated before the entry is claimed, because the generator
+/// may be the user's code.
 struct Drawn {
     trace_id: TraceId,
     span_id: SpanId,
@@ -47,7 +47,7 @@ impl Core {
         }
     }
 
-    /// Decides a local root, unless another thread is faster.
+    /// Decides a local root, unless another thread claims it first.
     fn decide(&self, entry: &Entry) {
         let Some(metadata) = entry.metadata() else { return };
         let key = self.shared.decider.key().is_custom().then(|| self.custom_key(entry, metadata));
@@ -100,7 +100,7 @@ impl Core {
         let decision = self.decision(|| {
             self.ask(extra.body.as_deref(), pending.as_deref(), metadata, entry.began(), trace_id, key)
         });
-        // Only a base with a parent, baggage or suppression has to be kept.
+        // Keep the base only if it has a parent, baggage or suppression.
         let base = pending
             .as_ref()
             .map(|pending| &pending.base)
@@ -123,8 +123,8 @@ impl Core {
         let body = extra.body.take();
         drop(extra);
         self.note_root(entry, decision.key);
-        // The body is dropped, including an error that was recorded before the root was known to be
-        // dropped.
+        // The body is dropped, and with it an error that was recorded before the decision. So note
+        // the error first.
         if self.counts_outcomes() && body.as_ref().is_some_and(|body| body.severity() == Severity::Error) {
             entry.set_failed();
             // An outward-facing span below a dropped root has no outcome of its own.
@@ -209,7 +209,7 @@ impl Core {
             }
         }
         let trace = slot.unwrap_or_else(|| self.shared.traces.take(entry.began()));
-        // Called processes learn the head sampler's decision, whether or not the trace is recorded.
+        // Called processes get the head sampler's decision, whether or not the trace is recorded.
         let flags = self.flags_below(parent).with_sampled(slot.is_none());
         let kept = KeptSpan {
             trace,

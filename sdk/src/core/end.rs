@@ -104,8 +104,8 @@ impl Core {
         });
     }
 
-    /// Gives up a recorded trace in which no span has ended, because its root will never end and
-    /// its slot would wait for that.
+    /// Gives up a recorded trace in which no span has ended: its root will never end, and the slot
+    /// would never be freed.
     fn give_up_empty(&self, root: &Entry) {
         if let Some(late) = &self.shared.late
             && self.shared.traces.free_if_empty(root.trace())

@@ -1,4 +1,4 @@
-//! Entering and leaving a span.
+//! Entering and exiting a span.
 
 use std::mem::ManuallyDrop;
 
@@ -14,8 +14,8 @@ use crate::stack::{self, CurrentSpan, Entered};
 use crate::table::{Entry, Phase};
 
 impl Core {
-    /// Enters a span; a local root is decided. `stand_in_of` is called only if the span has no
-    /// entry: see [`entryless`](crate::entryless).
+    /// Enters a span, and decides it if it is a local root. `stand_in_of` is called only if the
+    /// span has no entry: see [`entryless`](crate::entryless).
     #[inline]
     pub(crate) fn enter(&self, id: &Id, stand_in_of: impl FnOnce() -> Option<u64>) {
         let Some(entry) = self.find(id) else {
@@ -115,7 +115,7 @@ impl Core {
         stack::push(Entered { owner: self.number(), id: id.into_u64(), inside, stock: 0, guard });
     }
 
-    /// Leaves a span. `let_go` is called with the span whose handles the thread held for children,
+    /// Exits a span. `let_go` is called with the span whose handles the thread held for children,
     /// and with their number; see [`stack`](crate::stack).
     #[inline]
     pub(crate) fn exit(&self, id: &Id, let_go: impl FnOnce(u64, u32)) {

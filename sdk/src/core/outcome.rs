@@ -1,5 +1,5 @@
-//! The outcome of local roots. It is counted whichever sampler decided, and submitted to the
-//! policies if the trace is recorded.
+//! Outcomes of local roots. An outcome is counted whichever sampler decided the root, and submitted
+//! to the policies if the trace is recorded.
 //!
 //! Below a dropped root that is not recorded, an error is noticed only on a thread that is inside
 //! that root: in an event of level ERROR, in a field that sets the status or is an `error`, or as a
@@ -77,8 +77,8 @@ impl Core {
     /// Counts a root that ended, with whether it failed and whether it was recorded.
     fn count(&self, late: &LateTraces, key: KeyNumber, nanos: u64, (is_error, is_recorded): (bool, bool)) {
         let ended = Ended { now: Nanos::ZERO, duration: Nanos::new(nanos), is_error, is_recorded };
-        // The present time, not the time at which the root was left, which may be long ago: budgets
-        // and thresholds are shared by all traces.
+        // The present time, not the time at which the root was exited, which may be long ago:
+        // budgets and thresholds are shared by all traces.
         let now = || self.shared.decider.now();
         late.sampler().count_when(key, thread::number() as usize, &ended, now);
     }
@@ -168,8 +168,8 @@ impl Core {
         }
     }
 
-    /// Marks the trace of an open span on which an error was recorded. It is marked at once, so
-    /// that the trace is not the one that is given up.
+    /// Marks the trace of an open span on which an error was recorded. Marking it at once, before
+    /// the span ends, protects the trace from eviction.
     pub(super) fn mark_if_failed(&self, entry: &Entry, body: &Body) {
         self.mark_if(entry, || body.severity() == Severity::Error);
     }
@@ -185,8 +185,8 @@ impl Core {
         }
     }
 
-    /// As [`Core::mark_if_failed`], for a span whose trace has only now become known: looks at
-    /// everything recorded on it so far.
+    /// As [`Core::mark_if_failed`], for a span whose trace is known only now. Looks at everything
+    /// recorded on the span so far.
     #[inline]
     pub(super) fn mark_if_begun_failed(&self, entry: &Entry) {
         if self.counts_outcomes() && entry.has(BODY) {
@@ -207,7 +207,7 @@ impl Core {
         self.shared.late.is_some()
     }
 
-    /// Leaves a dropped span. Like a kept root, a dropped root ends when it is last exited.
+    /// Exits a dropped span. Like a kept root, a dropped root ends when it is last exited.
     pub(super) fn leave_dropped(&self, entry: Option<&Entry>) {
         let Some(entry) = entry else { return };
         if is_counted_root(entry) {
@@ -218,7 +218,7 @@ impl Core {
         }
     }
 
-    /// Notes a panic that unwinds through a span that this thread leaves.
+    /// Notes a panic that unwinds through a span that this thread exits.
     #[cold]
     pub(super) fn note_panic(&self, entry: &Entry) {
         match entry {
@@ -318,7 +318,7 @@ impl Visit for ErrorField {
         self.0 |= field.name() == ERROR;
     }
 
-    /// The default for all other values too.
+    /// All other kinds of values arrive here too, by `Visit`'s default methods.
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         // The value may be the service's, and expensive to format.
         if matches!(field.name(), ERROR | STATUS_CODE | STATUS_DESCRIPTION) {

@@ -1,4 +1,4 @@
-//! Beginning a local root that is decided at once, from what is known at its start: see
+//! Begins local roots that are decided at once, from the data known at their start: see
 //! [`Start::AtOnce`](crate::Start::AtOnce).
 //!
 //! Only the fields that the key needs are read, without copying them; the others are copied if the
@@ -33,7 +33,7 @@ struct Facts<'a> {
     trace_id: TraceId,
     /// Invalid if the root has no parent.
     parent: &'a SpanContext,
-    /// The context from which the root's is derived, if it says anything.
+    /// The captured context from which the root's is derived, if there is one.
     base: Option<&'a Context>,
     /// `BASE_CURRENT` or 0.
     flag: u8,
@@ -106,7 +106,7 @@ impl Core {
         })
     }
 
-    /// Begins a dropped root. It keeps its ids, and a context only if that says more than the ids.
+    /// Begins a dropped root. It keeps its ids, and a context only if that holds more than the ids.
     fn begin_dropped_root(
         &self,
         attributes: &Attributes<'_>,
@@ -159,7 +159,8 @@ impl Core {
         let span_id = self.shared.ids.new_span_id();
         let Some(entry) = self.take_entry(id) else {
             counters.ended();
-            // A trace that might have been kept late would have counted only for itself.
+            // A trace recorded for late keeping has no weight: it would have represented no other
+            // calls.
             let calls = if slot.is_some() { 0.0 } else { decision.trace_state.calls() };
             counters.lose(Loss::OpenSpans, Counted { spans: 1, roots: 1, calls });
             return None;

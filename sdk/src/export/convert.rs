@@ -228,7 +228,8 @@ impl Converter {
         if self.extras.target {
             add(KeyValue::new("target", metadata.target()));
         }
-        // The times continue after an end by hand, so they would not add up to the span's duration.
+        // Busy and idle times continue after an end by hand, so they would not add up to the span's
+        // duration.
         if self.extras.inactivity && !is_ended_by_hand {
             let clock = self.anchors.clock();
             let nanos = |ticks| i64::try_from(clock.nanos_between(0, ticks)).unwrap_or(i64::MAX);

@@ -51,7 +51,7 @@ pub struct Exported {
     pub(crate) refused: Refused,
 }
 
-/// Local roots that the cap on bytes refused, and the calls for which they stood, in thousandths.
+/// Local roots that the cap on bytes refused, and the calls that they represented, in thousandths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Refused {
     pub(crate) roots: u64,
@@ -59,8 +59,8 @@ pub(crate) struct Refused {
 }
 
 impl Exported {
-    /// Returns the outcome of a batch with `accepted` accepted spans, where the others were lost as
-    /// `lost` says.
+    /// Returns the outcome of a batch of which `accepted` spans were accepted and the others lost,
+    /// for the reasons in `lost`.
     pub fn new(accepted: u64, lost: Losses, error: Option<String>) -> Self {
         Exported { accepted, lost, error, refused: Refused::default() }
     }

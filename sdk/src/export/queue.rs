@@ -7,7 +7,8 @@
 //!
 //! Batches are numbered when they enter the lists. A worker takes the lowest numbers first, up to
 //! the number of spans for one export. The rest stays in the lists, where [`WhenQueueFull`] may
-//! shed it. A flush is done when every batch below its number has been exported or lost.
+//! shed it. A flush takes the next number, and is done when every batch with a lower one has been
+//! exported or lost.
 //!
 //! # Order
 //!
@@ -17,10 +18,11 @@
 //!
 //! - `close` sets `closed`; a worker then collects all groups once more. A thread that locks its
 //!   group after that collection sees `closed`, because both locked the same group, and sheds its
-//!   trace. A thread that locked it before left its trace where it is collected.
+//!   trace. A thread that locked the group earlier has left its trace there, so the worker collects
+//!   it.
 //! - A worker sets `eager`, collects all groups and sleeps. A thread that locks its group after
 //!   that collection sees `eager`, passes its batch on and wakes the worker. A thread that locked
-//!   it before left its trace where it is collected.
+//!   the group earlier has left its trace there, so the worker collects it.
 //!
 //! Several workers take turns to wait for work (`is_led`); only the export itself is concurrent.
 
@@ -52,7 +54,7 @@ pub(crate) struct Queue {
     /// bound the queue and guard no data.
     bytes: AtomicUsize,
     traces: AtomicUsize,
-    /// A worker sleeps until there is work: batches are passed on at once.
+    /// A worker sleeps until there is any work, so batches are passed on at once.
     eager: AtomicBool,
     /// The queue accepts no more traces.
     closed: AtomicBool,
@@ -84,8 +86,8 @@ struct State {
     is_led: bool,
     /// The number of the service's threads that wait for space.
     blocked: usize,
-    /// Requested flushes that no worker has taken, in order. Every batch below these numbers is to
-    /// be exported without waiting for more.
+    /// Requested flushes that no worker has taken, in order. The worker exports every batch below
+    /// these numbers without waiting for more spans.
     flushes_asked: VecDeque<u64>,
     /// The flushes up to this number are done.
     flush_done: u64,
@@ -109,7 +111,7 @@ struct InFlight {
     spans: usize,
 }
 
-/// The event for which the worker waits. It is woken for no other, because waking a thread takes as
+/// The event that wakes the worker. Other events let it sleep, because waking a thread takes as
 /// long as recording a few hundred spans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum WakeOn {
@@ -157,9 +159,9 @@ pub(crate) enum Work {
 pub(crate) enum Patience {
     /// As long as the service's threads may.
     Full,
-    /// At most until then.
+    /// At most until this time.
     Until(Instant),
-    /// Not at all: the caller may be a worker, which is the one that makes space.
+    /// Not at all: the caller may be a worker, and only workers free space.
     None,
 }
 
@@ -217,7 +219,7 @@ impl Queue {
     }
 
     /// Waits for space, if the queue blocks when full. The caller must hold no lock, because a
-    /// worker may need any lock to make space.
+    /// worker may need any lock to free space.
     #[inline]
     pub(crate) fn wait_for_space(&self) {
         self.wait_patiently(Patience::Full);
@@ -267,7 +269,7 @@ impl Queue {
     /// Whether a batch fits once `shed` has left.
     fn fits(&self, (bytes, traces): (usize, usize), shed: QueuedSize) -> bool {
         // Several threads may stop waiting at the same time and fill the queue again. The bound is
-        // doubled for them, so that a thread that has waited is not turned away.
+        // doubled for them, so that the trace of a thread that has waited is not shed.
         let factor = if matches!(self.bounds.when_full, WhenQueueFull::Block(_)) { 2 } else { 1 };
         let fits = |held: &AtomicUsize, more: usize, less: usize, max: usize| {
             (held.load(Ordering::Relaxed) + more).saturating_sub(less) <= max.saturating_mul(factor)
@@ -309,7 +311,6 @@ impl Queue {
     fn gather(&self, class: u8, add: impl FnOnce(&mut Batch)) -> bool {
         let mut group = lock(&self.groups[thread::number() as usize % GROUPS].0);
         let gathered = &mut group[usize::from(class) % CLASSES];
-        // A trace that is shed is added to a batch too: the batch counts its spans.
         let batch = gathered.get_or_insert_with(|| lock(&self.spare).pop().unwrap_or_else(fresh));
         let loss = if self.closed.load(Ordering::Relaxed) {
             Some(Loss::ShutDown)
@@ -317,6 +318,7 @@ impl Queue {
             (self.bounds.when_full == WhenQueueFull::ShedNewest && self.is_full()).then_some(Loss::QueueFull)
         };
         if let Some(loss) = loss {
+            // A shed trace goes into a batch too, because the batch counts its spans.
             let mut shed = Batch::default();
             add(&mut shed);
             drop(group);
@@ -354,7 +356,7 @@ impl Queue {
         if self.closed.load(Ordering::Relaxed) {
             return Err(Loss::ShutDown);
         }
-        // Shed nothing for a batch that would not fit even then.
+        // Shed nothing for a batch that would not fit even after shedding.
         if !self.fits(size, self.may_shed(&state, batch)) {
             return Err(Loss::QueueFull);
         }
@@ -457,8 +459,8 @@ impl Queue {
         if !matches!(work, Work::Idle) {
             return work;
         }
-        // Traces nearly always follow soon after the last batch. Only after a pause is the worker
-        // woken by the first one: see `eager` in the module documentation.
+        // More traces nearly always follow soon after a batch. So the first one wakes the worker
+        // only after a pause: see `eager` in the module documentation.
         self.set_wake_on(&mut lock(&self.state), WakeOn::AnySpan);
         self.collect();
         let nothing = |state: &State| state.lists.is_empty() && !self.hurries(state);

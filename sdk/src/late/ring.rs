@@ -1,5 +1,5 @@
-//! The ring: provisional traces whose root has ended and which no policy has kept. They are held
-//! for a while, for triggers that come late.
+//! The ring: holds provisional traces after their root has ended and no policy has kept them, in
+//! case a request for them comes late.
 //!
 //! Traces are distributed over shards by their ids, in the order in which they ended. A thread
 //! locks one shard at a time, and takes out the traces that have been held for long enough. All
@@ -96,8 +96,8 @@ impl DerefMut for HeldTrace {
     }
 }
 
-/// A request for a trace that has not arrived. A request by hand covers all parts of the trace, one
-/// by a caller covers one part.
+/// A request for a trace that has not arrived. One by hand ([`Handle::keep`](crate::Handle::keep))
+/// covers all parts of the trace; one from a caller covers a single part.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TraceRequest {
     trace_id: TraceId,
@@ -262,8 +262,8 @@ impl Ring {
         Some(TraceRequest { misses, ..request })
     }
 
-    /// Removes expired requests for this trace. Returns how often the others were made without
-    /// finding it, and resets that count; `None` if there was no request.
+    /// Removes expired requests for this trace. Returns how often the remaining ones were made
+    /// without finding it, and resets that count; `None` if there was no request.
     fn take_misses(&self, shard: &mut Shard, trace_id: TraceId, now: Ticks) -> Option<u64> {
         shard.requests.iter().find(|request| request.trace_id == trace_id)?;
         let is_in_time = |request: &TraceRequest| now.abs_diff(request.requested_at) <= self.request_age_max;
@@ -315,8 +315,8 @@ impl Ring {
         }
     }
 
-    /// Takes out the oldest trace of the lowest value among those worth no more than a trace of
-    /// this severity.
+    /// Takes out the oldest of the lowest-ranked traces, which rank no higher than a trace of this
+    /// severity.
     pub(crate) fn pop_lowest(&self, severity: Severity) -> Option<HeldTrace> {
         let mut rows = 0..=usize::from(severity > Severity::Fine);
         rows.find_map(|row| self.pop_oldest(row))
@@ -340,7 +340,7 @@ impl Ring {
         }
     }
 
-    /// Remembers that a trace was kept. Returns how often it was requested without being found
+    /// Remembers that a trace was kept. Returns the number of requests that did not find the trace
     /// while it was out of the ring.
     pub(crate) fn note_kept(&self, kept: KeptTrace, now: Ticks) -> u64 {
         let mut shard = self.shard(kept.trace_id);

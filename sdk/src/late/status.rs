@@ -12,8 +12,8 @@ use crate::stats::GivenUp;
 pub(super) struct GivenUpTrace {
     pub(super) trace_id: TraceId,
     pub(super) reason: GivenUp,
-    /// The answer of the policies; `None` if the trace was given up while it was open, before they
-    /// were asked.
+    /// The policies' result; `None` if the trace was given up while it was open, before it was
+    /// submitted to them.
     pub(super) answer: Option<Refusal>,
 }
 
@@ -41,7 +41,7 @@ impl LateTraces {
         self.note_given_up(GivenUpTrace { trace_id, reason, answer: None });
     }
 
-    /// Remembers a trace of which the ending root found no span, unless more is known about it:
+    /// Remembers a trace that had no span left when its root ended, unless more is known about it:
     /// another part may already have been submitted to the policies.
     pub(crate) fn note_root_given_up(&self, trace_id: TraceId, reason: GivenUp) {
         if self.explains && self.ring.status(trace_id).is_none() {

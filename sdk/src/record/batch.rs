@@ -37,7 +37,7 @@ struct Head {
     roots: u32,
 }
 
-/// The number of calls for which a trace stands, by the threshold in its tracestate; 1 without a
+/// The number of calls that a trace represents, by the threshold in its tracestate; 1 without a
 /// threshold. 0 if the trace was kept late, because estimates leave it out.
 fn weight(header: &Header) -> f64 {
     if header.kept_by.is_late() {
@@ -48,7 +48,7 @@ fn weight(header: &Header) -> f64 {
 
 /// The weight class of a trace, by powers of two: 0 is the lightest, `classes - 1` the heaviest.
 ///
-/// A trace that was kept late is in the heaviest class, because no other trace stands for it.
+/// A trace that was kept late is in the heaviest class, because no other trace represents it.
 pub(crate) fn weight_class(header: &Header, classes: usize) -> u8 {
     if header.kept_by.is_late() {
         return (classes - 1) as u8;
@@ -121,7 +121,7 @@ impl Batch {
         self.heads.len()
     }
 
-    /// The number of spans, of local roots, and of the calls for which the roots stand.
+    /// The number of spans, of local roots, and of the calls that the roots represent.
     pub(crate) fn counted(&self) -> Counted {
         let mut counted = Counted { spans: self.spans() as u64, ..Counted::default() };
         for head in self.heads.iter().filter(|head| head.roots > 0) {

@@ -222,8 +222,8 @@ impl Body {
         self.reclaim();
     }
 
-    /// Sets an attribute. A later value replaces an earlier one of the same name. If it is no
-    /// longer than the earlier one, it does so whatever the limits.
+    /// Sets an attribute. A later value replaces an earlier one of the same name. No limit prevents
+    /// that if the later value is not longer.
     fn set(&mut self, attribute: Attribute, from: &Memory, limits: &SpanLimits) {
         let known =
             self.attributes.iter().position(|known| known.has_name_of(&self.memory, &attribute, from));

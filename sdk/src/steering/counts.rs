@@ -72,8 +72,8 @@ impl CarriedCounts {
         if sampler.snapshot().is_none() {
             return;
         }
-        // At most as many stay here as threads hold copies of; the rest is folded at the next
-        // change or query.
+        // At most as many samplers stay here as threads hold copies of. The others are folded at
+        // the next change or query.
         self.retired.push(sampler);
     }
 

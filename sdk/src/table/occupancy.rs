@@ -57,7 +57,7 @@ mod tests {
         assert_eq!(left.enter(40).leave(35).enter(36).since(), 40);
     }
 
-    /// A span that stays open for weeks is entered and left when its age no longer fits.
+    /// A span that stays open for weeks is entered and exited when its age no longer fits.
     #[test]
     fn an_age_that_overflows_records_no_busy_time() {
         let (old, young) = (SINCE_MAX + 20, 10);

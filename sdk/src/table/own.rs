@@ -5,9 +5,9 @@
 //! twice.
 //!
 //! Each thread has its own list of free places, so that taking and freeing one costs a few plain
-//! moves. Places move between threads in batches, through a shared list behind a lock. A thread's
-//! list belongs to the table from which it last took a place. Its places go back to that table's
-//! shared list when the thread uses another table, or ends.
+//! moves. Places move between threads in batches, through a shared list behind a lock. A
+//! thread's list belongs to the table from which it last took a place. Its places go back to that
+//! table's shared list when the thread uses another table, or terminates.
 
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, OnceLock, Weak};

@@ -28,8 +28,8 @@ use crate::trace_state::State;
 const PROVISIONAL: u64 = 4;
 const SEVERITY: u64 = 3;
 
-/// The spans of a provisional trace, taken out of its slot. Until they are, it holds no
-/// reservation: an empty one is reused for another trace.
+/// The spans of a provisional trace, taken out of its slot. An empty one is kept for reuse and
+/// holds no reservation.
 #[derive(Debug)]
 pub(crate) struct ProvisionalTrace {
     pub(crate) header: Header,
@@ -196,9 +196,9 @@ impl Traces {
         }
     }
 
-    /// The highest severity seen in an open trace; [`Severity::Fine`] once the trace has left. The
-    /// old marks stay until another trace takes the slot, so reading them then would depend on
-    /// chance.
+    /// The highest severity seen in an open trace; [`Severity::Fine`] once the trace has left its
+    /// slot. The old marks stay there until another trace takes the slot, so reading them then
+    /// would give results that depend on timing.
     pub(crate) fn severity(&self, trace: TraceRef) -> Severity {
         let is_open = |slot: &&Slot| slot.turn.load(Ordering::Relaxed) == trace.turn;
         let slot = self.slot(trace.slot).filter(is_open);
@@ -264,7 +264,7 @@ impl Traces {
             Some((record.counted(), GivenUp::Cut))
         } else {
             gathered.header.get_or_insert_with(header);
-            // The root is never taken back: the trace leaves with it at once.
+            // The root is never removed again: the trace leaves with it at once.
             let end = (severity > Severity::Fine && !is_root).then(|| gathered.buffer.end());
             gathered.buffer.append(record, body);
             let outgrows = may_grow && gathered.outgrows();

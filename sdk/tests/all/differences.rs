@@ -340,9 +340,9 @@ pub(crate) const ROWS: &[DocumentRow] = &[
     ),
     ("a status that is Ok", "is final", "is final once the span was entered", ok_is_final),
     (
-        "the descriptions of two errors",
-        "the last counts, as the specification says",
-        "the greater one, compared as text, counts",
+        "two error statuses with different descriptions",
+        "the last description counts, as the specification says",
+        "the description that sorts last as text counts",
         the_last_of_two_errors_counts,
     ),
     (
@@ -358,21 +358,21 @@ pub(crate) const ROWS: &[DocumentRow] = &[
         limits_are_counted_on_span_and_event,
     ),
     (
-        "an event in a span that is entered again inside another",
-        "belongs to the span that was entered last",
-        "belongs to the other span",
+        "an event after entering `a`, `b` and `a` again on one thread",
+        "belongs to `a`, the span entered last",
+        "belongs to `b`",
         an_event_in_a_span_entered_again_belongs_to_it,
     ),
     (
-        "spans of two subscribers that have the same id and are left out of order",
+        "spans of two subscribers that have the same id and are exited out of order",
         "each detaches its own context",
         "the first detaches the other's context",
         spans_of_two_subscribers_with_one_id_keep_their_own_contexts,
     ),
     (
-        "a dropped span entered while its own context is attached by hand above another one, once that context is detached",
-        "the other context is current",
-        "its own context is current",
+        "inside a dropped span whose own context was attached by hand, over another one, before the span was entered: the current context once the attached one is detached",
+        "the other context",
+        "the span's own context",
         a_dropped_span_relies_on_its_context_where_that_is_current,
     ),
     (

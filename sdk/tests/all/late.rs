@@ -412,8 +412,8 @@ fn a_late_child_that_fails_brings_a_trace_that_is_held() {
     check_sums(&world.handle);
 }
 
-/// A root stays open for long. At its maximum age, the trace is put to the policies with the spans
-/// that have ended.
+/// A root stays open for long. At its maximum age, the trace is submitted to the policies with the
+/// spans that have ended.
 #[test]
 fn an_old_trace_does_not_wait_for_its_root() {
     let world = dropping(tail("error"));

@@ -333,8 +333,8 @@ fn a_shutdown_exports_what_is_marked() {
     check_sums(&world.handle);
 }
 
-/// The function's own trace is recorded and put to the policies too. If the function saw it, the
-/// recursion would never end.
+/// The function's own trace is recorded and submitted to the policies too. If the function saw it,
+/// the recursion would never end.
 #[test]
 fn a_function_that_traces_is_not_put_its_own_traces() {
     let calls = Arc::new(AtomicU64::new(0));

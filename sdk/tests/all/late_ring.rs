@@ -342,8 +342,8 @@ fn cut_late_children_are_reported() {
     check_sums(&world.handle);
 }
 
-/// A trace that a function has examined keeps its age, so a trace that ended in the meantime stays
-/// longer.
+/// A trace that a function has examined keeps its age, so it expires before a trace that ended in
+/// the meantime.
 #[test]
 fn a_trace_that_is_put_back_keeps_its_position() {
     let world = dropping(tail("error"));
@@ -513,7 +513,7 @@ fn traces_from_before_the_clock_was_set_back_leave() {
     check_sums(&world.handle);
 }
 
-/// The same for a request: its time is over.
+/// The same for a request, which expires.
 #[test]
 fn requests_from_before_the_clock_was_set_back_are_forgotten() {
     let world = dropping(tail("error"));

@@ -33,8 +33,8 @@ fn step(root: &Span) {
     root.in_scope(|| info_span!("step").in_scope(|| ()));
 }
 
-/// A root stays open for so long that its trace was put to the policies, held, and given up. Its
-/// error is seen, but none of the trace's spans is left.
+/// A root stays open for so long that its trace was submitted to the policies, held, and given up.
+/// Its error is seen, but none of the trace's spans is left.
 #[test]
 fn an_error_of_a_root_whose_trace_was_given_up_for_its_age_is_missed() {
     let world = dropping(tail("error()"));
@@ -115,7 +115,7 @@ fn traces_in_which_nothing_has_ended_leave_half_of_the_slots_to_others() {
     check_sums(&world.handle);
 }
 
-/// If the policies' answer is known, it is reported too.
+/// If the policies have examined the trace, their result is reported too.
 #[test]
 fn a_trace_that_ends_after_the_shutdown_says_so() {
     let world = crate::support::world(|builder| {
@@ -391,7 +391,7 @@ fn a_trace_given_up_at_once_evicts_no_other() {
     check_sums(&world.handle);
 }
 
-/// Traces that the shutdown puts to the policies are not held, so they do not evict the traces
+/// Traces that the shutdown submits to the policies are not held, so they do not evict the traces
 /// after them.
 #[test]
 fn the_shutdown_evicts_no_trace_for_another() {

@@ -315,7 +315,7 @@ pub(crate) const ROWS: &[Row] = &[
         drop(attached);
         info_span!("here").in_scope(|| ());
     }),
-    ("spans left out of order", || {
+    ("spans exited out of order", || {
         let a = info_span!("a");
         let b = info_span!("b");
         let enter_a = a.enter();
@@ -343,7 +343,7 @@ pub(crate) const ROWS: &[Row] = &[
         root.record("late", tracing::field::debug(Traces(2)));
         info!(v = ?Traces(2), "an event");
     }),
-    ("spans that nobody enters", || {
+    ("spans that are never entered", || {
         let a = info_span!("a", n = 1);
         drop(info_span!(parent: &a, "b"));
     }),

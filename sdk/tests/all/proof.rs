@@ -166,7 +166,7 @@ fn session(pair: Pair, seed: u64) -> Session {
         // `Pair::times`.
         leaks: random.one_in(3) && !is_cramped && !pair.is_subscriber(),
         parity,
-        // A shutdown puts open traces to the policies in the order of their slots, which the
+        // A shutdown submits open traces to the policies in the order of their slots, which the
         // reference does not have.
         shutdown: pair.is_ours() && random.one_in(6) && !is_cramped && !has_budgets,
         // A lost span cannot move to another trace, so layer and reference would disagree.

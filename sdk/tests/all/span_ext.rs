@@ -98,7 +98,7 @@ macro_rules! rows {
                         });
                     }
                 }),
-                ("set_parent: the last counts", || {
+                ("set_parent: the last call counts", || {
                     let root = info_span!("root");
                     root.set_parent(remote(false)).unwrap();
                     root.set_parent(remote(true)).unwrap();

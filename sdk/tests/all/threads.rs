@@ -318,8 +318,8 @@ fn a_panic_while_formatting_leaves_the_layer_in_order() {
     assert_eq!(draw(&spans), "root\n  * kept level=\"INFO\" target=\"tests::threads\"\n");
 }
 
-/// `set_parent` on one thread while another enters the span for the first time. The result is true
-/// to what happens, either way.
+/// `set_parent` on one thread while another enters the span for the first time. The returned result
+/// agrees with the exported parent, whichever thread is first.
 #[test]
 fn set_parent_reports_correctly_while_another_thread_enters() {
     use astracer_sdk::OpenTelemetrySpanExt as _;

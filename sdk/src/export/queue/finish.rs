@@ -45,7 +45,7 @@ impl Queue {
         self.collect();
         let mut state = lock(&self.state);
         if !state.ended && state.flushes_asked.back() != Some(&state.next_number) {
-            // A number of its own, so that the exporter is flushed even if no batch waits.
+            // Take a new number, so that the exporter is flushed even if no batch waits.
             state.next_number += 1;
             let number = state.next_number;
             if state.flushes_asked.len() == FLUSHES_ASKED_MAX {
@@ -87,8 +87,8 @@ impl Queue {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Gives up what waits in the closed queue, and counts it as lost at the shutdown's deadline.
-    /// An export in flight still ends by itself.
+    /// Drops the spans that wait in the closed queue, and counts them as lost at the shutdown's
+    /// deadline. An export in flight still ends by itself.
     pub(crate) fn abandon(&self) {
         self.collect();
         let mut state = lock(&self.state);
@@ -157,8 +157,8 @@ impl State {
         self.flushes_asked.drain(..reached).next_back()
     }
 
-    /// Whether a pending flush gives work to the waiting worker, and not only to workers that
-    /// export.
+    /// Whether the waiting worker has something to do for a pending flush. Otherwise the flush
+    /// waits only for exports in flight.
     pub(super) fn has_work_for_flush(&self) -> bool {
         let (Some(first), Some(last)) = (self.flushes_asked.front(), self.flushes_asked.back()) else {
             return false;

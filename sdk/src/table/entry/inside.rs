@@ -15,7 +15,7 @@ impl Entry {
         let _ = self.occupancy.fetch_update(Ordering::AcqRel, Ordering::Acquire, enter);
     }
 
-    /// Records that a thread leaves the span.
+    /// Records that a thread exits the span.
     #[inline]
     pub(crate) fn vacate(&self, now: Ticks) {
         let until = now.saturating_sub(self.began());

@@ -1,4 +1,4 @@
-//! The parts of an entry from which a local root's outcome is counted.
+//! The fields of an entry by which a local root's outcome is counted.
 
 use astracer_samplers::tail::KeyNumber;
 

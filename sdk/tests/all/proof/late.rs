@@ -361,7 +361,8 @@ impl Late {
         self.keys.values_mut().for_each(|key| key.is_armed = true);
     }
 
-    /// The shutdown puts the recorded spans of open traces to the policies, and gives up the rest.
+    /// The shutdown submits the recorded spans of open traces to the policies, and gives up the
+    /// rest.
     pub(crate) fn shut_down(&mut self, now: u64) -> Vec<Record> {
         let mut exported = Vec::new();
         for at in 0..self.parts.len() {

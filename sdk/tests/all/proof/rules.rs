@@ -1,4 +1,4 @@
-//! The layers that the reference can stand for, and their differences.
+//! The layers that the reference can imitate, and their differences.
 
 use astracer_sdk::ContextMode;
 
@@ -16,7 +16,7 @@ pub(crate) struct Rules {
     pub(crate) kind: Kind,
 }
 
-/// The layers that the reference can stand for. They differ in what the extension trait does with a
+/// The layers that the reference can imitate. They differ in what the extension trait does with a
 /// span bound to the dropped root above it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Kind {
