@@ -99,7 +99,7 @@ pub(crate) fn part(text: &str) -> Result<f64, String> {
     share(text)
         .ok()
         .filter(|&share| share < 1.0)
-        .ok_or_else(|| format!("'{text}' leaves no rest: use less than 100%"))
+        .ok_or_else(|| format!("'{text}' leaves nothing to check on: use less than 100%"))
 }
 
 /// Reads "64GB", "10 MB", "32 MiB", "4096": decimal or binary units, at least one byte.

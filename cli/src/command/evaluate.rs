@@ -100,7 +100,7 @@ pub(crate) struct Evaluate {
     pub(crate) baselines: Vec<String>,
 
     /// Shorten the periods of baselines (30 s or more) so that at least ten fit into this
-    /// recording; otherwise a short recording only shows how they start.
+    /// recording. A recording of few periods shows only how baselines start.
     #[arg(long, requires = "baselines")]
     pub(crate) quicken: bool,
 
@@ -422,7 +422,7 @@ fn asked(args: &Evaluate) -> Result<RequestedSamplers, Failure> {
     if let (None, Some(first)) = (&args.tail.tail, first) {
         for file in files.iter().filter(|file| file.tail != first.tail) {
             warnings.push(format!(
-                "the policies of {} are replayed with all samplers, although {} has others; evaluate it separately",
+                "the policies of {} are replayed with all samplers, although {} has others; evaluate that file alone",
                 first.name, file.name
             ));
         }

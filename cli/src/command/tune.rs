@@ -296,7 +296,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     tuning.warnings.extend(absent);
     if too_many && !args.one_key {
         tuning.warnings.push(format!(
-            "other keys: not tried, {} keys are too many already; fold ids in names (--fold)",
+            "no other keys were tried, because {} are too many already; fold ids in names (--fold)",
             workload.keys().len()
         ));
     }
@@ -446,7 +446,7 @@ fn refuse_contradictions(args: &Tune) -> Result<(), Failure> {
     }
     if let Some(size_min) = args.size_min.filter(|&size_min| size_min > args.size_max) {
         return Err(Failure::Usage(format!(
-            "--size-min {}% is above --size-max {}%: no sampler can meet both",
+            "--size-min {}% is above --size-max {}%; lower --size-min or raise --size-max",
             written_percent(size_min),
             written_percent(args.size_max)
         )));

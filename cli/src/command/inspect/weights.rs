@@ -282,8 +282,8 @@ fn render(weights: &Weights) -> String {
         }),
     );
     let heartbeats = match weights.heartbeats {
-        0 => "exact counts (seen) are unknown, because there is no heartbeat".to_owned(),
-        spans => format!("exact counts (seen) come from {} of heartbeats", output::plural(spans, "span")),
+        0 => "exact counts (seen) are unknown, because the recording has no heartbeat".to_owned(),
+        spans => format!("exact counts (seen) come from {}", output::plural(spans, "heartbeat span")),
     };
     let _ = writeln!(text, "estimate: sum of the weights (ot=th); sd: its standard deviation; {heartbeats}");
     let late = weights.keys.iter().map(|row| row.late).sum::<u64>();

@@ -23,7 +23,7 @@ pub(super) struct Late {
 }
 
 /// The warning if there was no time to replay the policies.
-const NOT_REPLAYED: &str = "the policies of --tail were not replayed with the sampler, because the time ran out: together they may exceed the limits";
+const NOT_REPLAYED: &str = "the search ended before the policies of --tail were replayed: sampler and policies together may exceed the limits";
 
 /// The result of the first of two searches.
 struct First {

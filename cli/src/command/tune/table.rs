@@ -293,7 +293,7 @@ fn parameters(tuning: &Tuning, text: &mut String) {
     if let Some(min_kept) = tuning.min_kept {
         let _ = writeln!(
             text,
-            "{} with a probability of its own, for at least {} kept of each",
+            "{} with their own probability, which keeps at least {} of each",
             output::plural(tuning.per_root.len() as u64, "key"),
             if min_kept == 1.0 { "1 trace".to_owned() } else { format!("{min_kept} traces") },
         );
@@ -422,7 +422,7 @@ fn replays(report: &Report<'_>, text: &mut String) {
     if let Some(luck) = tuning.bootstrap {
         let _ = writeln!(
             text,
-            "with blocks of the recording's time drawn again, 90% of runs have dist/entropy {}",
+            "on resampled blocks of the recording's time, 90% of runs have dist/entropy {}",
             to(luck.run_interval)
         );
     }
