@@ -296,7 +296,7 @@ fn resolve(path: &Path) -> io::Result<(PathBuf, Option<Metadata>)> {
     }
 }
 
-/// True for what is written directly: devices, pipes and sockets.
+/// True for outputs that are written directly: devices, pipes and sockets.
 fn is_special(metadata: &Metadata) -> bool {
     !metadata.is_file() && !metadata.is_dir()
 }

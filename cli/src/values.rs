@@ -25,7 +25,7 @@ pub(crate) fn time_limit(text: &str) -> Result<Duration, String> {
     duration(text, MILLISECOND..=YEAR)
 }
 
-/// Parses the time for which something is held; 0 releases it at once.
+/// Parses the time for which an ended trace is held; 0 releases it at once.
 pub(crate) fn hold(text: &str) -> Result<Duration, String> {
     if decimal(text.trim_end_matches(char::is_alphabetic)) == Some(0.0) {
         return duration(text, Duration::ZERO..=YEAR);

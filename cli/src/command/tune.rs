@@ -74,8 +74,8 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "QUANTILE", value_parser = quantile)]
     pub(crate) risk: Option<f64>,
 
-    /// Give each key its own probability (bump only): auto (if that does better on time it was not
-    /// tuned on), always or never.
+    /// Give each key its own probability (bump only): auto (if that does better on traces it was
+    /// not tuned on), always or never.
     #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = per_key)]
     pub(crate) per_key: PerKeyUse,
 
@@ -398,8 +398,8 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     Failure::after(printed, late)
 }
 
-/// The time for trying other keys. That is only advice, so half of the time stays for the
-/// parameters.
+/// The time for trying other keys: at most half of the time left, because their results are only
+/// advice.
 fn for_keys(left: Duration) -> Duration {
     left / 2
 }
