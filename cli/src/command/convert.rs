@@ -29,8 +29,8 @@ Examples:
   curl -s 'http://localhost:9411/api/v2/traces' | astracer convert - - > t.jsonl
 
 Data that the new format cannot hold is counted on standard error. Memory use
-does not grow with the input, except for Jaeger JSON as the output (all spans are
-held) and HTrace as the input (span ids are held).";
+does not grow with the input, except for Jaeger JSON as the output (all spans
+are held) and HTrace as the input (span ids are held).";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]
