@@ -74,7 +74,8 @@ fn summary(report: &Report<'_>) -> Markup {
         @if fitting.traces > 0 {
             p.note {
                 "In " (count(fitting.traces)) " traces a span lies outside its parent: "
-                (count(fitting.shifted_spans)) " spans of other services were shifted inside (their subtrees hold "
+                (count(fitting.shifted_spans))
+                " spans of other services were shifted into their parents (their subtrees hold "
                 (part(fitting.shifted_ms)) " of the critical time), " (count(fitting.clipped_spans)) " were clipped, and "
                 (count(fitting.dropped_spans)) " were left out."
             }

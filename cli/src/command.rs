@@ -43,7 +43,7 @@ enum Command {
     Evaluate(evaluate::Evaluate),
     /// Find sampling parameters for a recording, and write the file that services load.
     Tune(tune::Tune),
-    /// Show which functions the latency of requests consists of.
+    /// Show which functions make up the latency of requests.
     CriticalPath(critical_path::CriticalPath),
     /// Draw the event graph of one trace, with its critical path.
     Events(events::Events),

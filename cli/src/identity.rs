@@ -49,7 +49,7 @@ pub(crate) fn holds(input: &Path, file: &Identity) -> bool {
     if is_standard(input) || !input.is_dir() {
         return false;
     }
-    // The reader skips files that are no recordings, such as the parameters of an earlier run.
+    // The reader skips files that are not recordings, such as the parameters of an earlier run.
     entries(input)
         .find(|entry| identity_of(entry).as_ref() == Some(file))
         .is_some_and(|file| probe::is_recording(&file))
@@ -122,8 +122,8 @@ pub(crate) fn is_standard(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Refuses to print the result into a recording that is being read. Standard error may lead there
-/// too, but reporting that would write there as well.
+/// Refuses to print the result into a recording that is being read. Standard error is not checked,
+/// because the error message itself would be written there.
 pub(crate) fn printed_apart<'p>(inputs: impl IntoIterator<Item = &'p PathBuf>) -> Result<(), Failure> {
     let Some(output) = standard_output() else { return Ok(()) };
     match inputs.into_iter().find(|input| holds(input, &output)) {

@@ -1,9 +1,9 @@
 //! Signals: Ctrl-C, SIGTERM and SIGHUP (the terminal closed) ask the work to stop at its next
 //! check.
 //!
-//! A second Ctrl-C or SIGTERM ends the process at once and removes its unfinished files. The first
-//! one already does so while there is nothing to save: before anything was found, and after
-//! everything was written.
+//! A second Ctrl-C or SIGTERM ends the process at once and removes its unfinished files. While
+//! there is nothing to save, before anything was found and after everything was written, the first
+//! one already does.
 
 use std::ffi::c_int;
 use std::io;
@@ -20,17 +20,18 @@ use signal_hook::iterator::Signals;
 use crate::failure::Failure;
 use crate::{output, partial};
 
-/// True while already the first signal ends the process.
+/// True while the first signal ends the process at once.
 static AT_ONCE: AtomicBool = AtomicBool::new(false);
 
-/// From here on the first signal ends the process at once and removes unfinished files.
+/// Makes the next signal end the process at once and remove unfinished files, even if it is the
+/// first.
 ///
 /// Call it when only writing and printing of the result are left. Printing may block for as long as
 /// a person looks at a pager.
 ///
 /// # Errors
 ///
-/// If a signal arrived after the work's last check; nothing would check again.
+/// If a signal arrived after the work's last check, because nothing checks again.
 pub(crate) fn answer_at_once(stop: Stop<'_>) -> Result<(), Failure> {
     AT_ONCE.store(true, Ordering::SeqCst);
     // Checked after the store, so that each signal is seen either here or by the signal thread.
@@ -42,8 +43,8 @@ pub(crate) fn answer_at_once(stop: Stop<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs work that has nothing to save, during which the first signal ends the process. The work may
-/// block on input that never comes, or on a reader of its output.
+/// Runs work during which the first signal ends the process at once, because there is nothing to
+/// save. The work may block on input that never comes, or on a reader of its output.
 pub(crate) fn answer_at_once_while<T>(work: impl FnOnce() -> T) -> T {
     let before = AT_ONCE.swap(true, Ordering::SeqCst);
     let result = work();
@@ -51,7 +52,7 @@ pub(crate) fn answer_at_once_while<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Reads input while there is no result yet that a signal could lose.
+/// Reads input before there is a result that a signal could lose.
 pub(crate) fn answer_at_once_while_reading<T>(
     stop: Stop<'_>,
     read: impl FnOnce() -> Result<T, Failure>,
@@ -90,11 +91,11 @@ fn listen(stop: Arc<AtomicBool>) -> io::Result<()> {
     thread::Builder::new().name("signals".to_owned()).spawn(take).map(drop)
 }
 
-/// Says that the work was interrupted, if nobody has: the thread that works and the one that takes
-/// signals both end it.
+/// Reports the interruption, at most once, and returns whether this call did: both the working
+/// thread and the signal thread call it.
 pub(crate) fn report() -> bool {
     static REPORTED: Mutex<bool> = Mutex::new(false);
-    // Held while it is printed: whoever comes second ends the process.
+    // The lock is held while printing, because the thread that calls second ends the process.
     let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
     if *reported {
         return false;
@@ -104,8 +105,8 @@ pub(crate) fn report() -> bool {
     true
 }
 
-/// The same, but the thread that works may hold standard error while it waits for somebody to read
-/// it, so this does not wait for long.
+/// As `report`, but waits at most briefly: the working thread may hold standard error while it
+/// waits for its reader.
 fn report_soon() {
     let (reported, done) = mpsc::channel();
     let report = move || {
@@ -117,8 +118,8 @@ fn report_soon() {
     }
 }
 
-/// SIGHUP, unless it is ignored because `nohup` started this process. Only Linux tells whether it
-/// is ignored without changing the handler; elsewhere SIGHUP keeps its default effect.
+/// SIGHUP, unless this process ignores it because `nohup` started it. Only Linux shows whether it
+/// is ignored without a change of the handler; elsewhere SIGHUP keeps its default effect.
 fn hang_up() -> Option<c_int> {
     #[cfg(target_os = "linux")]
     {

@@ -1,7 +1,7 @@
 //! Lays out tables and sentences within the width of the screen.
 //!
-//! A line has at most 80 columns, through a pipe too, so that output reads the same in a bug report
-//! and in a terminal. A wider terminal is used in full. Long names are broken at their own
+//! A line has at most 80 columns, also in a pipe, so that output looks the same in a bug report and
+//! in a terminal. On a wider terminal, lines use its full width. Long names are broken at their own
 //! separators; very long ones lose their middle.
 
 use std::borrow::Cow;
@@ -12,13 +12,14 @@ use console::measure_text_width;
 
 /// The width of a pipe, and of a terminal that does not report its size.
 const WIDTH_DEFAULT: usize = 80;
-/// Below this, a table would be names only: wider lines are the lesser evil.
+/// Lines are laid out for at least this width, because narrower tables would have space for names
+/// only. A narrower terminal wraps them.
 const WIDTH_LEAST: usize = 40;
 /// The least width of the first column, which holds names.
 const NAME_LEAST: usize = 16;
-/// Columns stand two blanks apart if that leaves broken names this width.
+/// Columns are two spaces apart if that leaves broken names this width.
 const NAME_COMFORTABLE: usize = 28;
-/// Names of a table take at most this number of lines.
+/// The greatest number of lines of a name in a table.
 const NAME_LINES_MAX: usize = 4;
 /// Columns of a name within a sentence.
 const BRIEF: usize = 60;
@@ -54,7 +55,7 @@ fn table_within(width: usize, header: &[&str], rows: &[Vec<String>]) -> String {
     let mut text = String::new();
     let mut first = 0;
     loop {
-        // As many columns as leave the names their least width, but at least one.
+        // As many columns as fit while the names keep their least width, but at least one.
         let mut end = numbers.len();
         while end > first + 1 && NAME_LEAST.min(names) + taken(&numbers[first..end], 1) > width {
             end -= 1;
@@ -63,7 +64,7 @@ fn table_within(width: usize, header: &[&str], rows: &[Vec<String>]) -> String {
         let fits = |gap: usize, names: usize| names + taken(part, gap) <= width;
         let gap = if fits(2, names) || !fits(1, names) && fits(2, NAME_COMFORTABLE) { 2 } else { 1 };
         let names = names.min(width.saturating_sub(taken(part, gap)).max(NAME_LEAST));
-        // Broken names may need less than they may take.
+        // Broken names may need less than the width available to them.
         let broken = rows.iter().filter_map(|row| row.first()).flat_map(|name| folded(name, names));
         let heading = header.first().into_iter().flat_map(|cell| cell.lines()).map(measure_text_width);
         let names = broken.map(|line| measure_text_width(&line)).chain(heading).max().unwrap_or(names);
@@ -85,7 +86,7 @@ fn table_within(width: usize, header: &[&str], rows: &[Vec<String>]) -> String {
     }
 }
 
-/// The widths of a table's columns, and the blanks between them.
+/// The widths of a table's columns, and the spaces between them.
 struct Columns<'t> {
     names: usize,
     numbers: &'t [usize],
@@ -93,7 +94,7 @@ struct Columns<'t> {
 }
 
 impl Columns<'_> {
-    /// A heading, whose last lines stand directly above the numbers.
+    /// A heading, aligned at the bottom: its last line is directly above the numbers.
     fn heading(&self, cells: &[String], text: &mut String) {
         let height = cells.iter().map(|cell| cell.lines().count()).max().unwrap_or(0);
         for line in 0..height {
@@ -140,7 +141,7 @@ impl Columns<'_> {
     }
 }
 
-/// A name in lines of at most `width` columns, broken behind separators where there are some.
+/// A name in lines of at most `width` columns, broken after separators where there are any.
 fn folded(name: &str, width: usize) -> Vec<String> {
     let inner = width.saturating_sub(INDENT).max(1);
     let name = shortened(name, NAME_LINES_MAX * inner);
@@ -153,7 +154,7 @@ fn folded(name: &str, width: usize) -> Vec<String> {
         } else {
             &rest[..break_at(rest, room)]
         };
-        // The last line holds what is left, which separators may have made too long.
+        // The last line gets all the rest, which may be too long.
         lines.push(" ".repeat(indent) + shortened(line, room).trim_end());
         rest = rest[line.len()..].trim_start();
         if rest.is_empty() {
@@ -162,7 +163,8 @@ fn folded(name: &str, width: usize) -> Vec<String> {
     }
 }
 
-/// The number of bytes of a line's part that fits, up to the last separator in its second half.
+/// The number of bytes that fit into a line. If its second half has a separator, the line ends
+/// after the last one.
 fn break_at(text: &str, columns: usize) -> usize {
     let (mut used, mut end, mut separated) = (0, 0, None);
     let mut chars = text.char_indices().peekable();
@@ -185,10 +187,10 @@ fn break_at(text: &str, columns: usize) -> usize {
     separated.unwrap_or(end).max(text.chars().next().map_or(0, char::len_utf8))
 }
 
-/// A text without its middle if it has more than this number of columns.
+/// A text whose middle is replaced by `...` if it has more than this number of columns.
 pub(crate) fn shortened(text: &str, columns: usize) -> Cow<'_, str> {
     const MARK: &str = "...";
-    // A text of megabytes is not measured to its end.
+    // Texts of megabytes are not measured to their end.
     let is_short = text.len() <= 8 * columns;
     if is_short && measure_text_width(text) <= columns {
         return text.into();
@@ -228,8 +230,8 @@ pub(crate) fn prose(text: &str) -> String {
     broken(text, width())
 }
 
-/// Lines of at most `width` columns, as far as words allow it. What continues a line stands two
-/// columns further in.
+/// Breaks lines at spaces so that they have at most `width` columns, unless a word is longer.
+/// Continuation lines are indented by two more columns.
 fn broken(text: &str, width: usize) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.lines() {

@@ -138,7 +138,7 @@ pub(crate) fn is_read_once(path: &Path) -> bool {
 pub(crate) fn absent(key: &Grouping, recording: &Recording, outcomes: Option<&Outcomes>) -> Vec<String> {
     let of_key = key.absent(recording).into_iter().map(|name| {
         let name = output::escaped(&name);
-        format!("no root of this recording has the attribute {name}, nor has its resource: the key is the same without it")
+        format!("key attribute {name} is on no root span or resource in this recording; the key is the same without it")
     });
     let of_policies = outcomes.map(Outcomes::absent).unwrap_or_default().into_iter().map(|name| {
         let name = output::escaped(name);
@@ -147,7 +147,7 @@ pub(crate) fn absent(key: &Grouping, recording: &Recording, outcomes: Option<&Ou
     let added = outcomes.map(Outcomes::added).unwrap_or_default().into_iter().map(|name| {
         let name = output::escaped(name);
         format!(
-            "policy attribute {name} is added at export, so policies in a service do not see it unless its code sets it"
+            "policy attribute {name} is added at export, so policies in a service do not see it unless its own code sets it"
         )
     });
     of_key.chain(of_policies).chain(added).collect()
@@ -234,7 +234,7 @@ impl Input {
         };
         let losses: Vec<_> = self.problems.iter().filter(|problem| problem.loses_data).map(example).collect();
         if strict && !losses.is_empty() {
-            return Err(Failure::Job(format!("{}\nwithout --strict, the rest is used", losses.join("\n"))));
+            return Err(Failure::Job(format!("{}\nomit --strict to use the rest", losses.join("\n"))));
         }
         if no_spans {
             // Prefer a problem that an option solves: input cut at a limit also looks truncated.

@@ -1,8 +1,8 @@
 //! Prints everything: reports, JSON and notes.
 //!
-//! Nothing else in this crate prints. Text from recordings, paths and servers goes through
-//! [`escaped`] when it is put into a line, so that it stays on that line. Everything printed passes
-//! through here, so that no character that controls a terminal gets out.
+//! Nothing else in this crate prints, so no character that controls a terminal is printed
+//! unescaped. Text from recordings, paths and servers also goes through [`escaped`] when it is put
+//! into a line, so that it stays on that line.
 
 use std::borrow::Cow;
 use std::io;

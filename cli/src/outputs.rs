@@ -77,8 +77,8 @@ impl Outputs {
     pub(crate) fn plain_file(&mut self, option: &'static str, path: &Path) -> Result<Output, Failure> {
         if Packing::of(path).is_some() {
             return Err(Failure::Usage(format!(
-                "{option} {}: this file cannot be compressed, because it is read back as it is; choose a name without .gz \
-                 or .zst",
+                "{option} {}: this file cannot be compressed, because it is read back as plain text; choose a name without .gz or \
+                 .zst",
                 shown(path)
             )));
         }
@@ -130,14 +130,14 @@ impl Outputs {
         }
         if !is_special && packed::promises_more(path) {
             return Err(Failure::Usage(format!(
-                "{option} {}: only .gz and .zst can be written; choose a name with one of these, or without compression",
+                "{option} {}: only .gz and .zst can be written; choose a name with one of these, or with no such suffix",
                 shown(path)
             )));
         }
         let identity = metadata.as_ref().and_then(|metadata| identity(metadata, &target));
         let clash = |other: &str| {
             let why = if is_special {
-                "and a pipe can hold only one of them"
+                "and a pipe can take only one of them"
             } else {
                 "which would be overwritten"
             };
@@ -296,7 +296,7 @@ fn resolve(path: &Path) -> io::Result<(PathBuf, Option<Metadata>)> {
     }
 }
 
-/// True for what is written directly: devices, pipes and sockets.
+/// True for outputs that are written directly: devices, pipes and sockets.
 fn is_special(metadata: &Metadata) -> bool {
     !metadata.is_file() && !metadata.is_dir()
 }

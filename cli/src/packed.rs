@@ -28,8 +28,8 @@ impl Packing {
 const NOT_WRITTEN: [&str; 13] =
     ["xz", "txz", "lzma", "bz2", "tbz2", "zstd", "tzst", "lz4", "br", "zip", "7z", "tar", "tgz"];
 
-/// True if the name promises a compression or archive that cannot be written, so that whoever
-/// trusts the name could not unpack the file.
+/// True if the name ends like a compression or archive that cannot be written. Tools that go by the
+/// name could not unpack such a file.
 pub(crate) fn promises_more(path: &Path) -> bool {
     path.extension().is_some_and(|suffix| NOT_WRITTEN.iter().any(|name| suffix.eq_ignore_ascii_case(name)))
 }

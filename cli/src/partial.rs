@@ -59,8 +59,8 @@ impl Partial {
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt as _;
-            // The usual mode of a new file, restricted by the umask; the default would let nobody
-            // else read it.
+            // The usual mode of a new file, restricted by the umask. The default of `tempfile`
+            // would make it unreadable for other users.
             builder.permissions(fs::Permissions::from_mode(0o666));
         }
         // The lock is held until the path is registered, so that no file exists unregistered.

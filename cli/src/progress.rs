@@ -17,12 +17,12 @@ const EVERY: Duration = Duration::from_secs(10);
 pub(crate) struct Progress {
     bar: ProgressBar,
     is_bytes: bool,
-    /// The time of the last line, or of the beginning; `None` on a terminal.
+    /// The time of the last line, or of the start before the first line; `None` on a terminal.
     told: Option<Mutex<Instant>>,
 }
 
 impl Progress {
-    /// Counts the bytes read of these files; of a pipe the total is unknown.
+    /// Counts the bytes read from these files. The total is unknown if one of them is a pipe.
     pub(crate) fn reading(paths: &[PathBuf]) -> Self {
         let sizes: Option<Vec<u64>> = paths.iter().map(|path| source::stored_size(path)).collect();
         let total = sizes.map(|sizes| sizes.iter().sum());
@@ -38,8 +38,8 @@ impl Progress {
         Self::new(what, Some(steps), "{msg} {bar:30} {pos}/{len} {eta}", false)
     }
 
-    /// Shows a message only, and only on a terminal: work that goes on until it is stopped would
-    /// fill a log.
+    /// Shows only a message, and only on a terminal: work that runs until it is stopped would fill
+    /// a log.
     pub(crate) fn message() -> ProgressBar {
         if std::io::stderr().is_terminal() {
             styled(ProgressBar::new_spinner(), "{spinner} {msg}")
@@ -62,13 +62,13 @@ impl Progress {
         Self { bar: styled(bar, template).with_message(what), is_bytes, told }
     }
 
-    /// Counts some steps or bytes more.
+    /// Adds steps or bytes that are done.
     pub(crate) fn inc(&self, done: u64) {
         self.bar.inc(done);
         self.tell();
     }
 
-    /// Replaces what is done, the number of steps done, and that of all steps.
+    /// Replaces the message, the number of steps done, and the total.
     pub(crate) fn set(&self, message: String, done: u64, all: u64) {
         self.bar.set_length(all);
         self.bar.set_position(done);
@@ -82,7 +82,7 @@ impl Progress {
     }
 
     fn tell(&self) {
-        // Another thread that holds the lock is printing the line.
+        // Another thread that holds the lock is printing a line.
         let Some(Ok(mut told)) = self.told.as_ref().map(Mutex::try_lock) else { return };
         if told.elapsed() < EVERY {
             return;

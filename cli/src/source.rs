@@ -26,7 +26,7 @@ pub(crate) struct Source {
     #[arg(long, value_enum, default_value_t = Names::Template, help_heading = "Reading")]
     pub(crate) names: Names,
 
-    /// Which ids to fold: digits=N (N or more digits), hex=N (N or more hexadecimal digits, one of
+    /// Ids to fold: digits=N (N or more digits), hex=N (N or more hexadecimal digits, one of
     /// them 0 to 9), uuid [default: digits=3,hex=8,uuid].
     #[arg(long, value_name = "RULES", help_heading = "Reading")]
     pub(crate) fold: Option<Template>,
@@ -72,8 +72,8 @@ pub(crate) struct Reading {
     #[arg(long, value_name = "SIZE", default_value = "64GB", value_parser = size, help_heading = "Reading")]
     pub(crate) expanded_max: u64,
 
-    /// Skip single records above this size, because a record must fit in memory (a span, the spans
-    /// of one resource, or a trace): bytes, or with KB, MB, GB.
+    /// Skip records above this size, because each must fit in memory (a span, the spans of one
+    /// resource, or a trace): bytes, or with KB, MB, GB.
     #[arg(long, value_name = "SIZE", default_value = "256MB", value_parser = size, help_heading = "Reading")]
     pub(crate) record_max: u64,
 }

@@ -23,7 +23,7 @@ use crate::failure::Failure;
 /// The longest work between two checks. Tests are not optimised; a release does several times more
 /// in this time.
 const BETWEEN_MAX: Duration = Duration::from_millis(50);
-/// Questions at which each command is stopped, spread evenly.
+/// The number of checks at which each command is stopped, spread evenly.
 fn stops() -> u64 {
     size(3, 6)
 }
@@ -172,7 +172,7 @@ fn worked() -> Duration {
     Duration::from_nanos(text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0))
 }
 
-/// From here on a signal ends the process, so no more checks are needed.
+/// Called when the next signal ends the process, after which no more checks are needed.
 pub(crate) fn answers_at_once() {
     AT_ONCE_SINCE.set(Some(worked()));
 }

@@ -23,8 +23,8 @@ pub(crate) struct TailArgs {
     #[arg(long, value_name = "POLICIES", value_parser = policies)]
     pub(crate) tail: Option<Tail>,
 
-    /// Which dropped traces are recorded for the policies: never, armed (those of keys with recent
-    /// errors or slow traces) or always [default: armed].
+    /// Dropped traces to record for the policies: never, armed (those of keys with recent errors or
+    /// slow traces) or always [default: armed].
     #[arg(long, value_name = "WHEN", requires = "tail", value_parser = provisional)]
     pub(crate) provisional: Option<ProvisionalMode>,
 
@@ -33,8 +33,8 @@ pub(crate) struct TailArgs {
     #[arg(long, value_name = "SIZE", requires = "tail", value_parser = size)]
     pub(crate) ring: Option<u64>,
 
-    /// Time that an ended trace that no policy kept stays in the ring: seconds, or with ms, s, m,
-    /// h; 0 frees it at once [default: 2s].
+    /// Time for which an ended trace that no policy kept stays in the ring: seconds, or with ms, s,
+    /// m, h; 0 frees it at once [default: 2s].
     #[arg(long, value_name = "TIME", requires = "tail", value_parser = hold)]
     pub(crate) hold: Option<Duration>,
 }
@@ -103,7 +103,7 @@ pub(crate) fn in_short(summary: &TailSummary) -> String {
 /// The full report, with the sampler's name for people.
 pub(crate) fn render(summary: &TailSummary, tail: &Tail, sampler: &str) -> String {
     let mut text = format!(
-        "\nlate policies after {}: it keeps {} of the bytes, they another {}, together {}\n",
+        "\nlate policies after {}: the sampler keeps {} of the bytes, the policies another {}, together {}\n",
         output::brief(sampler),
         output::percent(summary.head.mean),
         output::percent(summary.tail.mean),

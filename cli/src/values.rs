@@ -25,7 +25,7 @@ pub(crate) fn time_limit(text: &str) -> Result<Duration, String> {
     duration(text, MILLISECOND..=YEAR)
 }
 
-/// Parses the time for which something is held; 0 releases it at once.
+/// Parses the time for which an ended trace is held; 0 releases it at once.
 pub(crate) fn hold(text: &str) -> Result<Duration, String> {
     if decimal(text.trim_end_matches(char::is_alphabetic)) == Some(0.0) {
         return duration(text, Duration::ZERO..=YEAR);
@@ -99,7 +99,7 @@ pub(crate) fn part(text: &str) -> Result<f64, String> {
     share(text)
         .ok()
         .filter(|&share| share < 1.0)
-        .ok_or_else(|| format!("'{text}' leaves no rest: use less than 100%"))
+        .ok_or_else(|| format!("'{text}' leaves nothing to check on: use less than 100%"))
 }
 
 /// Reads "64GB", "10 MB", "32 MiB", "4096": decimal or binary units, at least one byte.

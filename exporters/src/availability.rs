@@ -333,8 +333,8 @@ impl<T: Time> Availability<T> {
                 });
             }
             let now = self.time.now();
-            // Without waiting, a batch would be lost unsent whenever others fail. So it is sent
-            // anyway, except during a pause that the server asked for.
+            // Without retries no batch may wait, so it would be lost unsent whenever another batch
+            // had failed. So it is sent anyway, except during a pause that the server asked for.
             if self.retry.max_age().is_zero() && !state.backoff.is_wished(now) {
                 let permit = Permit { generation: state.backoff.generation };
                 state.waiting.remove(&call.number);

@@ -60,7 +60,7 @@ impl fmt::Debug for Console {
 }
 
 impl Console {
-    /// Makes a console without colours.
+    /// Creates a console without colours.
     pub fn plain(out: impl Write + Send + 'static) -> Self {
         Console {
             state: Mutex::new(State { out: Box::new(out), ended: false }),
@@ -69,7 +69,7 @@ impl Console {
         }
     }
 
-    /// Makes a console with colours if `out` is a terminal and the environment does not set
+    /// Creates a console with colours if `out` is a terminal and the environment does not set
     /// `NO_COLOR` (<https://no-color.org>).
     pub fn colored(out: impl Write + IsTerminal + Send + 'static) -> Self {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());

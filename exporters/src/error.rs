@@ -57,8 +57,8 @@ error_kinds! {
          certificate covers",
     /// The server asked for a client certificate, or rejected ours.
     ClientCertificate "client_certificate" "the server requires a client certificate that it trusts"
-        "set the files of a certificate that the server trusts and of its key (OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE \
-         and OTEL_EXPORTER_OTLP_CLIENT_KEY for OTLP)",
+        "set the files of a client certificate and its key (OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and \
+         OTEL_EXPORTER_OTLP_CLIENT_KEY for OTLP); the server must trust the certificate",
     /// The endpoint says https, but the port does not speak TLS.
     PlainServer "plain_server" "the server does not use TLS on this port"
         "use http:// instead of https:// in the endpoint, or use the server's TLS port",
@@ -77,7 +77,7 @@ error_kinds! {
          OTEL_EXPORTER_OTLP_TRACES_ENDPOINT; for Zipkin it is /api/v2/spans",
     /// 400 and other 4xx: the server rejected the request.
     BadRequest "bad_request" "the server rejected the request as invalid"
-        "check that it is a server for this protocol and version",
+        "check that the endpoint is a server for this protocol and version",
     /// 401.
     Unauthenticated "unauthenticated" "the server requires authentication"
         "set the header that it expects (OTEL_EXPORTER_OTLP_HEADERS for OTLP)",
@@ -91,7 +91,7 @@ error_kinds! {
     UnsupportedMedia "unsupported_media" "the server does not support this encoding"
         "use another protocol (http/protobuf, http/json), or turn compression off",
     /// 429, or gRPC's "resource exhausted", and retries did not help.
-    Throttled "throttled" "the server throttles requests"
+    Throttled "throttled" "the server is throttling requests"
         "keep fewer traces, or raise the server's limit",
     /// 502, 503 or 504, and retries did not help.
     Unavailable "unavailable" "the server, or one behind it, is unavailable"
@@ -113,10 +113,10 @@ error_kinds! {
         "find out why the destination did not accept them, or raise the limit",
     /// The spool's disk returned different bytes than were written.
     Damaged "damaged" "spooled data was damaged on disk"
-        "check the disk; `astracer spool verify` lists the damaged places",
+        "check the disk; `astracer spool verify` lists the damaged parts",
     /// The spans came after the shutdown, or it interrupted their export.
     ShutDown "shut_down" "the exporter has been shut down"
-        "shut the exporter down after the last span",
+        "shut the exporter down only after the last span has ended",
 }
 
 impl fmt::Display for ErrorKind {

@@ -219,7 +219,7 @@ struct State {
 }
 
 impl Files {
-    /// Makes a builder for files in this folder.
+    /// Returns a builder for files in this folder.
     pub fn builder(folder: impl AsRef<Path>) -> FilesBuilder {
         FilesBuilder {
             folder: folder.as_ref().to_owned(),
@@ -376,8 +376,8 @@ impl State {
                 *opened = now;
                 let created = OpenFile::create(folder, settings.compression)?;
                 if settings.fsync == Fsync::Each {
-                    // Sync the folder too: if the file's name were lost with the machine, so would
-                    // be its lines.
+                    // Sync the folder too: if a crash lost the file's name, its lines would be lost
+                    // with it.
                     folder.sync();
                 }
                 file.insert(created)
@@ -457,8 +457,8 @@ impl State {
         Ok(())
     }
 
-    /// Completes the current file, so that the next write begins a new one. A failure is no reason
-    /// to reject the new lines; the next flush reports it.
+    /// Completes the current file, so that the next write begins a new one. If this fails, the new
+    /// lines are still accepted, and the next flush reports the failure.
     fn give_way(&mut self, settings: &Settings) {
         if let Err(error) = self.close(settings) {
             self.unfinished.get_or_insert(error);
@@ -539,7 +539,7 @@ mod tests {
         }
     }
 
-    /// The next file takes the lines. The error is not about them, so flush reports it.
+    /// The lines go to the next file. The error concerns the file before it, so flush reports it.
     #[test]
     fn lines_are_not_refused_for_the_file_before_them() {
         let folder = tempfile::tempdir().unwrap();

@@ -56,7 +56,7 @@ impl Answer {
 }
 
 impl Client {
-    /// Makes a client of one endpoint. Nothing is sent yet.
+    /// Creates a client for one endpoint. Nothing is sent yet.
     ///
     /// # Errors
     ///
@@ -111,10 +111,10 @@ impl Client {
         }
     }
 
-    /// Sends a packed body once. A server that rejects a large request by its head may close the
+    /// Sends a packed body once. A server that rejects a large request by its headers may close the
     /// connection before it has read the body, and its response is then lost. If a large body fails
-    /// like this, the head is sent again alone (`Expect: 100-continue`), and the body only if the
-    /// server asks for it.
+    /// like this, the headers are sent again alone (`Expect: 100-continue`), and the body only if
+    /// the server asks for it.
     pub(crate) fn post(&self, body: &[u8], media: &str, timeout: Duration) -> Result<Answer, ExportError> {
         let begun = Instant::now();
         let left = || timeout.saturating_sub(begun.elapsed());
@@ -308,7 +308,7 @@ mod tests {
         client.unwrap().explain(error)
     }
 
-    /// A proxy that cannot reach the server responds instead of it. That is an outage, not a
+    /// A proxy that cannot reach the server responds in its place. That is an outage, not a
     /// response of the server.
     #[test]
     fn a_proxy_without_a_way_to_the_server_is_an_outage() {

@@ -67,7 +67,7 @@ enum Packed {
 }
 
 impl Otlp {
-    /// Makes a builder with default settings. [`OtlpBuilder::with_environment`] reads
+    /// Returns a builder with default settings. [`OtlpBuilder::with_environment`] reads
     /// `OTEL_EXPORTER_OTLP_*`.
     pub fn builder() -> OtlpBuilder {
         OtlpBuilder::default()

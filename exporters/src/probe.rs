@@ -1,10 +1,11 @@
-//! Diagnoses a port. Tools ask for it after a request failed for an unclear reason.
+//! Diagnoses a port. Tools use it after a request failed for an unclear reason.
 //!
 //! The probe connects, sends the beginning of HTTP/2 and reads the first bytes of the response. An
 //! HTTP/2 server without TLS (gRPC) responds with its settings, and an HTTP/1.1 server with an
-//! error. A TLS server responds with an alert or, if it is Go's, with a line of HTTP that says so.
-//! If the endpoint uses TLS, the handshake is tried first: a server that rejects our certificate
-//! reports this only after the handshake, and the failure of a concurrent request would hide it.
+//! error. A TLS server responds with an alert; Go's TLS servers respond with a line of HTTP that
+//! says so. If the endpoint uses TLS, the handshake is tried first: a server that rejects our
+//! certificate reports this only after the handshake, and the failure of a concurrent request would
+//! hide it.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -106,7 +107,7 @@ fn say_hello(address: SocketAddr) -> Speaks {
             Ok(0) | Err(_) => break,
             Ok(count) => answer.extend_from_slice(&part[..count]),
         }
-        // Only a text may need its following bytes to be classified.
+        // Only a response in text may need its following bytes to be classified.
         if speaks(&answer) != Speaks::Unknown && !answer.starts_with(b"HTTP/") {
             break;
         }

@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(error(&requests), "t: the exporter has been shut down");
         assert_eq!(
             error(&requests),
-            "t: the exporter has been shut down; shut the exporter down after the last span"
+            "t: the exporter has been shut down; shut the exporter down only after the last span has ended"
         );
     }
 

@@ -50,7 +50,7 @@ pub(crate) const IN_FLIGHT: usize = 4;
 /// The batch processor's limit on an export, which an exporter with retries must observe.
 pub(crate) const BATCH_TIMEOUT: &str = "OTEL_BSP_EXPORT_TIMEOUT";
 
-/// The duration used for "no limit", which is OpenTelemetry's own example: seven weeks.
+/// "No limit" in milliseconds: about seven weeks, the example in OpenTelemetry's specification.
 const NO_LIMIT: u64 = u32::MAX as u64;
 
 fn milliseconds(name: &str, value: &str) -> Result<Duration, ConfigError> {

@@ -1,10 +1,10 @@
-//! A destination behind a spool on disk. Spans that the destination cannot accept now survive the
-//! process.
+//! A destination behind a spool on disk. Spans that the destination does not accept at once are
+//! kept on disk, so that they survive the process.
 //!
 //! ```text
 //! send -- up, nothing waits --> destination
 //!     \-- down, or durable --> spool -- drain thread --> destination
-//!                                                   \--> dead letters, if they are refused for good
+//!                                                   \--> dead letters, if permanently rejected
 //! ```
 //!
 //! Spans are delivered at least once: after a crash, or if a response is lost, a record is sent
@@ -210,16 +210,16 @@ impl Destination for Spooled {
     }
 
     /// Drains as much as the destination accepts within `timeout`, and syncs the rest, which the
-    /// next process sends. A pause that ends within the timeout is waited for. If the destination
-    /// accepts nothing after it, the wait ends.
+    /// next process sends. If the drain thread is in a pause that ends within the timeout, this
+    /// waits for its end, but gives up if the destination then accepts nothing.
     fn shut_down(&self, timeout: Duration) -> Result<(), ExportError> {
         let begun = Instant::now();
         let shared = &self.shared;
         let mut state = shared.lock();
         state.is_closed = true;
         shared.changed.notify_all();
-        // The number of the last pause, and the spans that waited then. Between two pauses, a
-        // destination that is up accepts something.
+        // The number of the last pause, and the number of spans that waited then. If the
+        // destination is up, it accepts something between two pauses.
         let mut last_pause = None;
         loop {
             let (pending, left) = (state.counts().pending, timeout.saturating_sub(begun.elapsed()));
@@ -275,10 +275,10 @@ impl fmt::Debug for Shared {
 }
 
 struct State {
-    /// `None` after the drop of [`Spooled`] while a request is still in progress. The folder is
-    /// released then.
+    /// `None` if [`Spooled`] was dropped while a request is still in progress. This releases the
+    /// folder.
     spool: Option<Spool>,
-    /// The spool's counts at the time when its losses were last added to the counter.
+    /// The spool's counts when its losses were last added to the counter.
     seen: SpoolCounts,
     /// True if no more spans are accepted.
     is_closed: bool,
@@ -515,8 +515,8 @@ impl Shared {
         let (done, reason) = (record.settled + settled, error.map(|error| error.to_string()));
         let outcome = match &reason {
             Some(reason) => {
-                // The spans that were settled without being accepted or rejected, that is, lost.
-                // The error that ends an attempt loses none.
+                // Spans that were settled but neither accepted nor rejected were lost. The error
+                // that ended the attempt did not lose any.
                 let answered = u32::try_from(delivery.accepted + delivery.rejected).unwrap_or(u32::MAX);
                 let rejected = settled.saturating_sub(answered);
                 Settlement::PartlyRejected { settled: done, rejected, reason }

@@ -179,7 +179,8 @@ pub(crate) fn explain(target: &str, error: &rustls::Error) -> ExportError {
             | Alert::HandshakeFailure
             | Alert::DecryptError,
         ) => ErrorKind::ClientCertificate,
-        // Sent by a server that is starting or shutting down. Nothing was wrong with our request.
+        // A server sends these alerts while it starts or shuts down. Nothing was wrong with our
+        // request.
         Tls::AlertReceived(Alert::InternalError | Alert::UserCanceled) => ErrorKind::ConnectionLost,
         _ => ErrorKind::UnexpectedAnswer,
     };
@@ -223,7 +224,7 @@ mod tests {
     }
 
     /// The certificate may be renewed, or a clock that started in 1970 may be set. Without retries,
-    /// spooled spans became dead letters.
+    /// spooled spans became dead letters for this.
     #[test]
     fn a_certificate_out_of_its_time_may_be_good_later() {
         let now = UnixTime::since_unix_epoch(Duration::ZERO);

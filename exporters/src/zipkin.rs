@@ -66,7 +66,7 @@ impl ZipkinBuilder {
         self
     }
 
-    /// Makes the destination. Nothing is sent, and the server need not be running yet.
+    /// Builds the destination. Nothing is sent, and the server need not be running yet.
     ///
     /// # Errors
     ///
@@ -107,7 +107,7 @@ pub struct Zipkin {
 struct Json(Client);
 
 impl Zipkin {
-    /// Makes a builder with default settings.
+    /// Returns a builder with default settings.
     pub fn builder() -> ZipkinBuilder {
         ZipkinBuilder {
             endpoint: "http://localhost:9411/api/v2/spans".to_owned(),

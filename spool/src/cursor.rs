@@ -14,7 +14,7 @@ const CONTENT_BYTES: usize = 32;
 pub(crate) struct Position {
     pub(crate) segment: u64,
     pub(crate) offset: u64,
-    /// The number of spans of the log before this position, whose outcome is final.
+    /// The number of spans of the log before this position. Their outcomes are final.
     pub(crate) settled: u64,
 }
 

@@ -3,7 +3,7 @@
 //! A record is a payload of bytes, with its number of spans and the time when it was appended.
 //! [`Spool`] appends records at one end and returns them at the other, in order and at least once.
 //! It has limits on size and age, keeps rejected records in a dead-letter log, and counts every
-//! span whose record it had to give up.
+//! span of a record that it had to give up.
 //!
 //! This crate knows no trace format, and uses no network, clock or thread: times are arguments, and
 //! the caller drives it.
@@ -55,8 +55,8 @@
 //!
 //! A frame that was being written when the machine stopped fails its checksum; [`Spool::open`]
 //! truncates such a tail. Damage between good frames is skipped by searching for the next valid
-//! header. Every header states how many spans came before it, so the number of lost spans is known
-//! exactly. Only for a damaged tail is it unknown; then the number of bytes is reported.
+//! header. Every header has the number of spans before it, so the number of lost spans is known
+//! exactly. The exception is a damaged tail, for which only the number of bytes is known.
 //!
 //! The cursor is not synced. After a crash of the machine, some records may be returned again, but
 //! none is skipped.

@@ -25,10 +25,10 @@ impl FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        // The lock belongs to the open file, which stays open after this handle is dropped as long
-        // as a copy of the handle exists. A child that this process has forked holds a copy until
-        // it executes its own program, so without unlocking, the next user would find the folder
-        // locked. If unlocking fails, closing the file releases the lock.
+        // The lock belongs to the open file, which stays open as long as any copy of the handle
+        // exists. A child that this process has forked holds a copy until it executes its own
+        // program. Without this unlock, the next user would find the folder locked until then. If
+        // unlocking fails, closing the file releases the lock.
         let _ = fs4::FileExt::unlock(&self.0);
     }
 }

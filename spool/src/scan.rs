@@ -8,7 +8,7 @@ use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, HEADER_BYTES, MARKER};
 /// The number of bytes read at a time during the search for the next frame.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// The result of a look at one position of a segment.
+/// The result of [`look`] at one position of a segment.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// A frame with a valid header that lies within the segment. Its payload has not been checked.
@@ -21,7 +21,8 @@ pub(crate) enum Found {
     End,
 }
 
-/// Looks at the bytes at `offset` of a segment that is `bytes` long.
+/// Reads the frame header at `offset` of a segment that is `bytes` long. If there is none, searches
+/// for the next one.
 pub(crate) fn look(file: &mut dyn DiskFile, offset: u64, bytes: u64, salt: u32) -> io::Result<Found> {
     if offset >= bytes {
         return Ok(Found::End);

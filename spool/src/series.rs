@@ -96,7 +96,7 @@ impl Series {
             let mut file = disk.open(&file_name(prefix, number))?;
             let (bytes, header) = (file.bytes()?, read_header(&mut *file, number)?);
             series.next_number = number + 1;
-            // It is unknown what a former process has synced.
+            // Whether an earlier process synced the segment is unknown.
             series.segments.push_back(Segment { number, header, bytes, file, is_synced: false });
         }
         // The spans of the log are the spans before the last readable segment plus the spans in it.
@@ -132,14 +132,14 @@ impl Series {
         if is_appended { frame } else { SEGMENT_START + frame }
     }
 
-    /// Appends a frame. After an error, either nothing of it is left, or what is left cannot be
-    /// mistaken for a valid frame of later spans.
+    /// Appends a frame. After an error, either no part of the frame is left, or the part that is
+    /// left cannot be mistaken for a valid frame of later spans.
     pub(crate) fn append(&mut self, disk: &dyn Disk, entry: &Entry<'_>) -> io::Result<()> {
         let frame_bytes = FRAME_HEADER_BYTES + entry.payload.len() as u64;
         if self.is_open
             && let Some(last) = self.segments.back_mut()
         {
-            // Bytes written to a file that somebody removed would be lost.
+            // Bytes written to a file that was removed would be lost.
             if !disk.contains(&file_name(self.prefix, last.number)) {
                 (self.is_open, last.is_synced) = (false, true);
             } else if last.bytes > SEGMENT_START && last.bytes + frame_bytes > self.segment_bytes {
@@ -241,7 +241,7 @@ impl Series {
         later.find_map(|segment| segment.header).map(|header| header.spans_before)
     }
 
-    /// Looks at a position of a segment.
+    /// Reads the frame header at an offset of a segment, or finds the next one.
     pub(crate) fn look(&mut self, number: u64, offset: u64) -> io::Result<Found> {
         match self.segments.iter_mut().find(|segment| segment.number == number) {
             Some(Segment { header: Some(header), bytes, file, .. }) => {

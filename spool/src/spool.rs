@@ -14,7 +14,8 @@ use crate::series::{Durability, Entry, Series};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Sync {
-    /// Never. A crash of the machine may lose everything that the system has not written by itself.
+    /// Never. A crash of the machine may lose everything that the operating system has not written
+    /// on its own.
     Never,
     /// When a segment is full. A crash of the machine may lose the last segment.
     #[default]
@@ -140,7 +141,7 @@ pub enum Settlement<'r> {
     /// This many leading spans of the payload are settled, including those of earlier attempts. The
     /// record stays at the head until all of them are.
     Partly(u32),
-    /// Like [`Outcome::Partly`], but some of the spans that this attempt has settled were
+    /// Like [`Settlement::Partly`], but some of the spans that this attempt has settled were
     /// permanently rejected. If `rejected` is not 0, the record goes to the dead letters.
     PartlyRejected {
         /// The number of leading spans of the payload that are settled, including earlier attempts.
@@ -159,7 +160,7 @@ pub enum Settlement<'r> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Spans that a former process left.
+    /// Spans that an earlier process left.
     pub found: u64,
     /// Spans appended.
     pub appended: u64,
@@ -174,7 +175,7 @@ pub struct Counts {
     pub damaged: u64,
     /// Spans in segments that were removed to free space.
     pub dropped: u64,
-    /// Spans that wait.
+    /// Spans that are waiting.
     pub pending: u64,
     /// Rejected spans that could not be stored as dead letters, or whose dead letters were removed
     /// to free space.
@@ -260,7 +261,7 @@ impl fmt::Debug for Locked {
 }
 
 impl Spool {
-    /// Opens the spool in a folder, and truncates what a crash has left unfinished.
+    /// Opens the spool in a folder, and truncates a frame that a crash left unfinished.
     ///
     /// # Errors
     ///
@@ -274,7 +275,8 @@ impl Spool {
         let (cursor, position) = Cursor::open(&*disk)?;
         let is_known = position.is_some();
         let mut position = position.unwrap_or_default();
-        // Settled records may have been lost from the end of the log, and their count with them.
+        // The end of the log may have been lost, and with it records that are already settled.
+        // Their spans still count.
         live.spans_total = live.spans_total.max(position.settled);
         match live.at_or_after(position.segment) {
             Some(segment) if segment.number == position.segment => {}
@@ -285,7 +287,7 @@ impl Spool {
                 let before = match segment.header {
                     Some(header) => header.spans_before,
                     // Without cursor and header, the number of spans in the segment is unknown, so
-                    // none are claimed.
+                    // it counts as 0.
                     None if !is_known => live.spans_before_next(segment.number),
                     None => 0,
                 };
@@ -491,7 +493,7 @@ impl Spool {
         self.head = None;
     }
 
-    /// Counts the spans up to number `spans` of the log as lost.
+    /// Counts the spans of the log up to number `spans` as lost.
     fn give_up_until(&mut self, spans: u64, reason: impl FnOnce(&mut Counts) -> &mut u64) {
         let lost = spans.saturating_sub(self.position.settled);
         *reason(&mut self.counts) += lost;
@@ -575,7 +577,7 @@ impl Spool {
         letter.extend_from_slice(payload);
         let is_over =
             |dead: &Series| dead.bytes() + dead.bytes_for(letter.len()) > self.settings.dead_letter_bytes;
-        // A letter that does not fit even alone must not evict others.
+        // A dead letter larger than the whole limit must not evict others.
         let may_fit = Series::bytes_alone(letter.len()) <= self.settings.dead_letter_bytes;
         while may_fit && is_over(&self.dead) {
             let Some(first) = self.dead.segments.front() else { break };

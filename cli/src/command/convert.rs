@@ -28,9 +28,9 @@ Examples:
   astracer convert traces/ all.jsonl.zst         compressed, because of the name
   curl -s 'http://localhost:9411/api/v2/traces' | astracer convert - - > t.jsonl
 
-What the new format cannot hold is counted on standard error. Memory use does
-not grow with the input, except when writing Jaeger JSON (whole traces are held)
-and when reading HTrace (span ids are held).";
+Data that the new format cannot hold is counted on standard error. Memory use
+does not grow with the input, except for Jaeger JSON as the output (all spans
+are held) and HTrace as the input (span ids are held).";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]

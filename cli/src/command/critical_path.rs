@@ -1,4 +1,4 @@
-//! `astracer critical-path`: which functions the latency of requests consists of.
+//! `astracer critical-path`: which functions make up the latency of requests.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -64,16 +64,16 @@ pub(crate) struct CriticalPath {
     pub(crate) rule: Rule,
 
     /// Treatment of spans that another machine's clock puts outside their parent (rule last): shift
-    /// them inside, or clip them [default: shift].
+    /// them into it, or clip them [default: shift].
     #[arg(long, value_enum)]
     pub(crate) skew: Option<Clocks>,
 
-    /// Show the latency if this function took FACTOR times as long; repeatable.
+    /// Show the latency if this function took FACTOR times as long as it did; repeatable.
     #[arg(long, value_name = "NAME=FACTOR", value_parser = speedup)]
     pub(crate) speedup: Vec<(String, f64)>,
 
-    /// Compare with another recording: how the time of traces with the same roots changed, the
-    /// largest certain change first, and what the mix of roots changed.
+    /// Compare with another recording: changes within traces of the same root, the largest
+    /// significant change first, and changes because the mix of roots differs.
     #[arg(long, value_name = "RECORDING")]
     pub(crate) compare: Option<PathBuf>,
 
@@ -89,7 +89,7 @@ pub(crate) struct CriticalPath {
     #[arg(long, value_name = "N")]
     pub(crate) top: Option<usize>,
 
-    /// Count each trace as often as its threshold (`ot=th` in the tracestate) says it stands for.
+    /// Weight each trace by 1 / probability, from its threshold (`ot=th` in the tracestate).
     #[arg(long)]
     pub(crate) weights: bool,
 

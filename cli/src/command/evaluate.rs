@@ -100,7 +100,7 @@ pub(crate) struct Evaluate {
     pub(crate) baselines: Vec<String>,
 
     /// Shorten the periods of baselines (30 s or more) so that at least ten fit into this
-    /// recording; otherwise a short recording only shows how they start.
+    /// recording. A recording of few periods shows only how baselines start.
     #[arg(long, requires = "baselines")]
     pub(crate) quicken: bool,
 
@@ -139,7 +139,7 @@ pub(crate) struct Evaluate {
     pub(crate) json: bool,
 }
 
-/// A parameters file larger than this is refused, as its parser does.
+/// A larger parameters file is refused, as its parser would do.
 const PARAMETERS_MAX: u64 = parameters::BYTES_MAX as u64;
 /// Samplers that are always shown for comparison.
 const YARDSTICKS: [&str; 3] = ["always", "ratio:0.1", "ratio:0.01"];
@@ -422,7 +422,7 @@ fn asked(args: &Evaluate) -> Result<RequestedSamplers, Failure> {
     if let (None, Some(first)) = (&args.tail.tail, first) {
         for file in files.iter().filter(|file| file.tail != first.tail) {
             warnings.push(format!(
-                "the policies of {} are replayed with all samplers, although {} has others; evaluate it separately",
+                "the policies of {} are replayed with all samplers, although {} has others; evaluate that file alone",
                 first.name, file.name
             ));
         }
@@ -434,7 +434,7 @@ fn asked(args: &Evaluate) -> Result<RequestedSamplers, Failure> {
     Ok(RequestedSamplers { samplers, random, tail, warnings })
 }
 
-/// The samplers of the table; each capped one follows itself without the cap.
+/// The samplers of the table. Each capped sampler comes after the same sampler without the cap.
 fn samplers(args: &Evaluate, asked: &[Sampler]) -> Result<Vec<Candidate>, Failure> {
     let parse = |text: &&str| text.parse::<Config>().map_err(|error| Failure::Job(error.to_string()));
     let yardsticks = YARDSTICKS.iter().map(parse).collect::<Result<Vec<_>, _>>()?;

@@ -43,7 +43,7 @@ pub(crate) struct Receive {
     #[arg(long, value_name = "SIZE", default_value = "100MB", value_parser = size, help_heading = "Limits")]
     pub(crate) rotate: u64,
 
-    /// Begin a new file this many seconds after the last one was begun.
+    /// Begin a new file when the current one is this many seconds old.
     #[arg(long, value_name = "SECONDS", help_heading = "Limits")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rotate_age: Option<u32>,
@@ -61,13 +61,13 @@ pub(crate) struct Receive {
     #[arg(long, value_name = "SHARE", default_value = "50%", value_parser = share, help_heading = "Limits")]
     pub(crate) client_share: f64,
 
-    /// Most connections at a time, within the open-file limit. A new connection replaces the one
-    /// that has been idle longest.
+    /// Greatest number of open connections, within the open-file limit. A new connection replaces
+    /// the one that has been idle longest.
     #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Limits")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) connections: u32,
 
-    /// Close connections without a request for this many seconds.
+    /// Close connections that have been idle for this many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, help_heading = "Limits")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) idle_timeout: u32,
@@ -222,7 +222,7 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
 fn late(removed: u64, stopped: Option<String>) -> Result<(), Failure> {
     let gone = (removed > 0).then(|| {
         let spans = output::plural(removed, "span");
-        format!("{spans} were acknowledged and are lost: a file was removed while it was being written")
+        format!("{spans} acknowledged but lost, because a file was removed while it was being written")
     });
     // Errors quote file names.
     let stopped = stopped.map(|error| output::escaped(&error).into_owned());
@@ -327,7 +327,7 @@ impl Report {
             output::bytes(self.bytes)
         );
         if self.rejected > 0 {
-            let _ = writeln!(text, "unreadable: {}", output::plural(self.rejected, "span"));
+            let _ = writeln!(text, "rejected as invalid: {}", output::plural(self.rejected, "span"));
         }
         if let Some(Forwarded { accepted, rejected, lost, waiting, message }) = &self.forwarded {
             let _ = writeln!(
@@ -359,10 +359,7 @@ mod tests {
         };
         assert_eq!(text(0, Some("s: \u{1b}no")), "s: \\u{1b}no");
         let both = text(2, Some("s: no"));
-        assert!(
-            both.starts_with("2 spans were acknowledged and are lost") && both.ends_with("; s: no"),
-            "{both}"
-        );
+        assert!(both.starts_with("2 spans acknowledged but lost") && both.ends_with("; s: no"), "{both}");
     }
 
     #[test]

@@ -40,8 +40,8 @@ Schemes: otlp (gRPC), otlp+http, zipkin; with TLS: otlps, otlp+https,
 zipkin+https.
 
 OTLP reads OTEL_EXPORTER_OTLP_HEADERS, _CERTIFICATE, _CLIENT_CERTIFICATE,
-_CLIENT_KEY, _TIMEOUT and _COMPRESSION (or OTEL_EXPORTER_OTLP_TRACES_HEADERS and
-so on, which win), and http/json from _PROTOCOL.";
+_CLIENT_KEY, _TIMEOUT and _COMPRESSION, and http/json from _PROTOCOL. Variables
+for traces, such as OTEL_EXPORTER_OTLP_TRACES_HEADERS, take precedence.";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]
@@ -58,11 +58,11 @@ pub(crate) struct Send {
     #[arg(long, value_name = "N", value_parser = rate)]
     pub(crate) rate: Option<f64>,
 
-    /// Number of spans in a request.
+    /// Greatest number of spans in a request.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) batch: u16,
 
-    /// Move all times by the same amount so that the last span ends now. The recording is read
+    /// Shift all times by the same amount, so that the last span ends now. The recording is read
     /// twice.
     #[arg(long)]
     pub(crate) shift_to_now: bool,
@@ -152,7 +152,7 @@ pub(crate) fn run(args: &Send, stop: Stop<'_>) -> Result<(), Failure> {
     }
     if sent.missing > 0 {
         return Err(Failure::Job(format!(
-            "the recording has {} fewer than --resume counts as sent, so it is a different one; pass another --resume \
+            "the recording has {} fewer than --resume counts as sent, so it is a different recording; pass another --resume \
              file",
             output::plural(sent.missing, "span")
         )));
@@ -208,7 +208,7 @@ fn so_far(args: &Send, sent: Sent) -> String {
             format!("{accepted} accepted so far; repeat the command to continue (state: {file})")
         }
         None => {
-            format!("{accepted} accepted so far; with --resume FILE the next run could continue from there")
+            format!("{accepted} accepted so far; a run with --resume FILE can be continued after a failure")
         }
     }
 }
@@ -224,7 +224,8 @@ fn render(
     let mut text = input.heading();
     let _ = writeln!(text, "{} accepted by {}", output::plural(sent.accepted, "span"), args.to);
     if behind > 0 {
-        let _ = writeln!(text, "skipped, sent before: {}", output::plural(behind, "span"));
+        let _ =
+            writeln!(text, "skipped, because an earlier run sent them: {}", output::plural(behind, "span"));
     }
     if sent.rejected > 0 {
         let _ = writeln!(text, "rejected: {}", output::plural(sent.rejected, "span"));

@@ -255,7 +255,7 @@ fn drain(args: &Drain, stop: Stop<'_>) -> Result<(), Failure> {
     }
     let late = match gave_up {
         Some(why) => {
-            let why = why.unwrap_or_else(|| "the server accepts nothing".to_owned());
+            let why = why.unwrap_or_else(|| "the server accepts no spans".to_owned());
             Err(Failure::Job(format!("{why}\n{} still waiting in the spool", output::plural(left, "span"))))
         }
         None if left > 0 => Err(Failure::Interrupted),

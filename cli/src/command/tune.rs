@@ -74,8 +74,8 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "QUANTILE", value_parser = quantile)]
     pub(crate) risk: Option<f64>,
 
-    /// Give each key its own probability (bump only): auto (if that does better on time it was not
-    /// tuned on), always or never.
+    /// Give each key its own probability (bump only): auto (if that does better on traces it was
+    /// not tuned on), always or never.
     #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = per_key)]
     pub(crate) per_key: PerKeyUse,
 
@@ -296,7 +296,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     tuning.warnings.extend(absent);
     if too_many && !args.one_key {
         tuning.warnings.push(format!(
-            "other keys: not tried, {} keys are too many already; fold ids in names (--fold)",
+            "no other keys were tried, because {} are too many already; fold ids in names (--fold)",
             workload.keys().len()
         ));
     }
@@ -398,8 +398,8 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     Failure::after(printed, late)
 }
 
-/// The time for trying other keys. That is only advice, so half of the time stays for the
-/// parameters.
+/// The time for trying other keys: at most half of the time left, because their results are only
+/// advice.
 fn for_keys(left: Duration) -> Duration {
     left / 2
 }
@@ -446,7 +446,7 @@ fn refuse_contradictions(args: &Tune) -> Result<(), Failure> {
     }
     if let Some(size_min) = args.size_min.filter(|&size_min| size_min > args.size_max) {
         return Err(Failure::Usage(format!(
-            "--size-min {}% is above --size-max {}%: no sampler can meet both",
+            "--size-min {}% is above --size-max {}%; lower --size-min or raise --size-max",
             written_percent(size_min),
             written_percent(args.size_max)
         )));

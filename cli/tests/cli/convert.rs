@@ -68,7 +68,7 @@ fn a_conversion_that_fails_leaves_the_file_alone() {
     failure(&run_with_input(&["convert", "-", target.path()], "no traces"), 1, &["no traces in"]);
     let broken = format!("{TWO_TRACES}{{\"a\":7}}\n");
     let args = ["convert", "-", target.path(), "--strict"];
-    failure(&run_with_input(&args, &broken), 1, &["bad record", "without --strict, the rest is used"]);
+    failure(&run_with_input(&args, &broken), 1, &["bad record", "omit --strict to use the rest"]);
     assert_eq!(fs::read_to_string(target.path()).expect("still there"), "as it was");
     failure(&run(&["convert", target.path(), target.path()]), 2, &["is the input"]);
     failure(

@@ -444,7 +444,7 @@ fn attributes_missing_from_a_recording_are_reported() {
         let asked = ["--key", "name+http.rout", "--tail", "attr:cod>=500"];
         let text = unwrapped(&success(&run(&[args, &asked].concat())));
         for says in [
-            "warning: no root of this recording has the attribute http.rout, nor",
+            "warning: key attribute http.rout is on no root span or resource",
             "warning: policy attribute cod is on no span in this recording",
         ] {
             assert!(text.contains(says), "{says}: {text}");

@@ -170,12 +170,12 @@ fn a_pipe_takes_one_output_and_is_no_input() {
         &["tune", &recording, "--size-max", "100%", "--out", one, "--report", other][..],
         &["critical-path", &recording, "--segments", one, "--folded", other],
     ] {
-        failure(&run(args), 2, &["also the file of --", ", and a pipe can hold only one of them"]);
+        failure(&run(args), 2, &["also the file of --", ", and a pipe can take only one of them"]);
     }
     failure(
         &run(&["convert", one, other]),
         2,
-        &["is the input /dev/stdout, and a pipe can hold only one of them"],
+        &["is the input /dev/stdout, and a pipe can take only one of them"],
     );
     // Any number of outputs may go to a device.
     let args = ["critical-path", &recording, "--segments", "/dev/null", "--folded", "/dev/null"];

@@ -206,7 +206,7 @@ fn a_note_that_does_not_fit_is_refused() {
     assert!(!String::from_utf8_lossy(&output.stderr).contains("to continue"));
     assert_eq!(std::fs::read_to_string(file.path()).expect("it stays"), note(9));
     std::fs::write(file.path(), note(1)).expect("written");
-    assert!(success(&run(&args)).contains("skipped, sent before: 1 span"));
+    assert!(success(&run(&args)).contains("skipped, because an earlier run sent them: 1 span"));
 }
 
 /// The `--resume` file counts spans from the beginning, so it cannot count a request in which one

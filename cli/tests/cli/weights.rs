@@ -35,7 +35,7 @@ fn weights_are_summed_and_compared() {
         assert!(rows.contains(&vec!["GET", "/a", "3", "0", "12", "6", "16", "-25.0%"]), "{text}");
         assert!(rows.contains(&vec!["GET", "/b", "1", "1", "1", "0"]), "{text}");
         assert!(rows.contains(&vec!["GET", "/c", "0", "0", "0", "0", "7", "-100.0%"]), "{text}");
-        assert!(text.contains("come from 2 spans of heartbeats"), "{text}");
+        assert!(text.contains("come from 2 heartbeat spans"), "{text}");
     }
     let json = success(&run(&["inspect", path, "--weights", "--json", "--top", "1"]));
     assert!(json.contains("\"estimate\": 12.0") && !json.contains("GET /b"), "{json}");

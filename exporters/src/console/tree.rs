@@ -45,8 +45,8 @@ pub(super) fn rows(spans: &[&Span<'_>]) -> Vec<Row> {
 /// Draws everything below a root that is not drawn yet. It does not recurse, because traces may be
 /// deep.
 fn walk(root: usize, children: &[Vec<usize>], drawn: &mut [bool], rows: &mut Vec<Row>) {
-    // Each entry is a span, the lines that pass it, its depth, and whether it is its parent's last
-    // child.
+    // Each entry is a span, the vertical lines drawn beside it, its depth, and whether it is its
+    // parent's last child.
     let mut open = vec![(root, String::new(), 0, true)];
     while let Some((span, passing, depth, last)) = open.pop() {
         if std::mem::replace(&mut drawn[span], true) {

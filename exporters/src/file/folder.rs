@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{ErrorKind, ExportError};
 
-/// The file extensions. Files of each kind count, whatever is written now.
+/// The file extensions. Files with any of them count, whatever compression is set now.
 const EXTENSIONS: [&str; 3] = ["jsonl", "jsonl.gz", "jsonl.zst"];
 
 /// The number of names that are tried. Other processes may have created files since the folder was
@@ -21,7 +21,7 @@ struct Complete {
     bytes: u64,
 }
 
-/// The files of a folder that have our prefix.
+/// The files with our prefix in a folder.
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,

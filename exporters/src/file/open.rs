@@ -129,7 +129,7 @@ impl OpenFile {
         }
     }
 
-    /// False if nothing may be appended to the file any more.
+    /// False if nothing may be appended to the file.
     pub(super) fn is_sound(&self) -> bool {
         self.sound
     }

@@ -294,7 +294,7 @@ impl OtlpBuilder {
         Ok(())
     }
 
-    /// Makes the destination. Nothing is sent, and the server need not be running yet.
+    /// Builds the destination. Nothing is sent, and the server need not be running yet.
     ///
     /// # Errors
     ///

@@ -51,9 +51,9 @@ struct Job {
     answer: mpsc::SyncSender<Result<Bytes, Status>>,
 }
 
-/// The connection for calls. HTTP/2 keeps a silently dead connection until TCP gives up, which
-/// takes a quarter of an hour. So a new connection is made after a call got no response, if no
-/// other call got one meanwhile.
+/// The connection for calls. HTTP/2 keeps a connection whose peer has silently gone until TCP gives
+/// up, which takes a quarter of an hour. So after a call without a response a new connection is
+/// made, unless another call got a response meanwhile.
 struct Line {
     endpoint: Endpoint,
     compression: Option<CompressionEncoding>,
@@ -223,7 +223,7 @@ impl Client {
 }
 
 impl Line {
-    /// Makes a line that connects on the first call.
+    /// Creates a line that connects on the first call.
     fn new(endpoint: Endpoint, compression: Option<CompressionEncoding>) -> Self {
         let grpc = grpc(&endpoint, compression);
         let state = LineState { grpc, connections: 1, answers: 0 };
@@ -256,7 +256,7 @@ fn grpc(endpoint: &Endpoint, compression: Option<CompressionEncoding>) -> tonic:
 impl Job {
     async fn run(self, line: Arc<Line>, method: PathAndQuery, metadata: MetadataMap) {
         let Job { message, timeout, answer } = self;
-        let late = Status::deadline_exceeded("no answer in time");
+        let late = Status::deadline_exceeded("no response in time");
         let (grpc, connections, answers) = {
             let state = line.lock();
             (state.grpc.clone(), state.connections, state.answers)

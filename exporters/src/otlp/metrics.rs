@@ -31,7 +31,7 @@ pub struct OtlpMetrics {
 pub struct OtlpMetricsBuilder(OtlpBuilder);
 
 impl OtlpMetrics {
-    /// Makes a builder with default settings. [`OtlpMetricsBuilder::with_environment`] reads
+    /// Returns a builder with default settings. [`OtlpMetricsBuilder::with_environment`] reads
     /// `OTEL_EXPORTER_OTLP_*`.
     pub fn builder() -> OtlpMetricsBuilder {
         OtlpMetricsBuilder(OtlpBuilder::default().with_signal(Signal::Metrics))
@@ -104,7 +104,7 @@ impl OtlpMetricsBuilder {
         Self(self.0.with_variables(variable))
     }
 
-    /// Makes the sender. Nothing is sent, and the server need not be running yet.
+    /// Builds the sender. Nothing is sent, and the server need not be running yet.
     ///
     /// # Errors
     ///

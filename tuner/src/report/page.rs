@@ -460,7 +460,7 @@ fn draws(report: &Report<'_>, replayed: &Replayed) -> Markup {
         p.note {
             "From " (count(replayed.replays)) " replays with random phases, jitters and seeds that the search did not see."
             @if let Some(luck) = tuning.bootstrap {
-                " With blocks of this recording's time drawn again, nine of ten runs have a dist/entropy of "
+                " On resampled blocks of this recording's time, 90 % of runs have a dist/entropy of "
                 (interval(luck.run_interval)) ": that much depends on what happened to be recorded."
             }
         }

@@ -41,8 +41,8 @@ const TRIAL_REPLAYS: usize = 24;
 /// and their weighted counts have much smaller errors.
 const TRIAL_TOLERANCE: f64 = 1.1;
 const TRIAL_STARTS: u32 = 1;
-const ONE_KEY: &str = "single keys: not used, there is only one key, which has the common parameters; omit --per-key and \
-                       --min-kept, or use a key with more values";
+const ONE_KEY: &str = "--per-key has no effect, because there is only one key; omit --per-key and --min-kept, or use a key \
+                       with more values";
 
 impl Run<'_> {
     /// Searches for a probability for each key; common parameters remain for keys that come later.
@@ -92,8 +92,8 @@ impl Run<'_> {
             let keys = train.keys().len();
             if keys > KEYS_TRIED_MAX {
                 tuning.warnings.push(format!(
-                    "single keys: not tried, {keys} keys are too many for a probability each; fold ids in names (--fold), \
-                     or use a key with fewer values"
+                    "--per-key: not tried, because {keys} keys are too many; fold ids in names (--fold), or use a key with \
+                     fewer values"
                 ));
                 return;
             }
@@ -101,7 +101,7 @@ impl Run<'_> {
             if decides && loop_share.is_none() {
                 tuning.per_key_trial = self.try_single_keys(train, target);
                 if tuning.per_key_trial.is_none() {
-                    let half = ("on the half of the time used to try them ", 0.5);
+                    let half = ("in the half of the recording used for the trial, ", 0.5);
                     tuning.warnings.extend(self.nothing_found(train, half));
                 }
                 if !tuning.per_key_trial.is_some_and(|trial| trial.better) {
@@ -121,8 +121,8 @@ impl Run<'_> {
             let (Some((_, common)), Some((_, single))) = (trial(&[]), trial(&roots)) else { return };
             if !is_better(&[(common, single)]) {
                 tuning.warnings.push(format!(
-                    "single keys: not used, one key has {:.0} % of the bytes. In such a loop the first calls matter, and a \
-                     probability for each key is {:.2} times worse",
+                    "--per-key: not used, because one key has {:.0} % of the bytes. In such a loop the first calls matter, \
+                     and a probability for each key is {:.2} times worse",
                     share * 1e2,
                     single / common
                 ));
@@ -166,16 +166,16 @@ impl Run<'_> {
             return None;
         }
         if self.stop.is_asked() {
-            return Some("single keys: not used, the time ran out".to_owned());
+            return Some("--per-key: not used, because the time ran out".to_owned());
         }
         let too_many = |min_kept: &f64| per_key::is_too_much(train, (*min_kept, share), options.limits);
         Some(match options.min_kept.filter(too_many) {
             Some(min_kept) => format!(
-                "single keys: not used, {on}{min_kept} traces kept of each key exceed the limits; choose a smaller \
-                 --min-kept"
+                "--per-key: not used, because {on}{min_kept} traces kept of each key exceed the limits; choose a \
+                 smaller --min-kept"
             ),
             None => format!(
-                "single keys: not used, {on}no choice of probabilities is within the limits; allow a wider range of sizes"
+                "--per-key: not used, because {on}no probabilities meet the limits; allow a wider range of sizes"
             ),
         })
     }

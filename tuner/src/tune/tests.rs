@@ -127,8 +127,11 @@ fn a_limit_by_second_below_the_least_size_is_reported() {
 fn a_least_number_kept_that_does_not_fit_is_reported() {
     let workload = many_names(8, 1000, 2);
     for (per_key, says) in [
-        (PerKeyUse::Auto, "single keys: not used, on the half of the time used to try them 1000 traces"),
-        (PerKeyUse::Always, "single keys: not used, 1000 traces kept of each key exceed the limits"),
+        (
+            PerKeyUse::Auto,
+            "--per-key: not used, because in the half of the recording used for the trial, 1000 traces",
+        ),
+        (PerKeyUse::Always, "--per-key: not used, because 1000 traces kept of each key exceed the limits"),
     ] {
         let options = Options { per_key, min_kept: Some(1000.0), ..quick(Tunable::Bump) };
         let tuning = run(&workload, &options);
@@ -161,7 +164,7 @@ fn single_keys_that_were_asked_for_are_told_if_there_was_no_time() {
         assert!(tuning.feasible);
         at(Some(Duration::ZERO)).use_single_keys(&workload, &target, &mut tuning);
         assert!(tuning.per_root.is_empty());
-        let says = |warning: &String| warning == "single keys: not used, the time ran out";
+        let says = |warning: &String| warning == "--per-key: not used, because the time ran out";
         assert_eq!(tuning.warnings.iter().any(says), told, "{per_key:?}: {:?}", tuning.warnings);
     }
 }
@@ -176,9 +179,9 @@ fn single_keys_that_meet_no_limits_are_told_without_blame() {
         let options = Options { limits, min_kept, per_key: PerKeyUse::Always, ..quick(Tunable::Bump) };
         let tuning = run(&workload, &options);
         assert!(tuning.feasible && tuning.per_root.is_empty(), "{:?}", tuning.infeasible);
-        let about: Vec<&String> =
-            tuning.warnings.iter().filter(|text| text.contains("single keys")).collect();
-        let says = "single keys: not used, no choice of probabilities is within the limits; allow a wider range of sizes";
+        let about: Vec<&String> = tuning.warnings.iter().filter(|text| text.contains("--per-key")).collect();
+        let says =
+            "--per-key: not used, because no probabilities meet the limits; allow a wider range of sizes";
         assert_eq!(about, [says], "{min_kept:?}");
     }
 }

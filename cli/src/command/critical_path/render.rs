@@ -93,7 +93,7 @@ pub(super) fn comparison(args: &CriticalPath, other: &Input, comparison: &Compar
     let mut text = format!("compared with {}:\n", escaped(&other.paths().join(", ")));
     let _ = writeln!(
         text,
-        "a trace takes {} ms there and {} ms here: {} ms for the same roots, {} ms because their mix differs",
+        "a trace takes {} ms there and {} ms here: {} ms in traces of the same roots, {} ms because the mix of roots differs",
         measure(comparison.before_ms),
         measure(comparison.after_ms),
         signed(comparison.same_roots_ms),
@@ -184,7 +184,7 @@ pub(super) fn notes(args: &CriticalPath, profile: &Profile, weights_recorded: bo
     if fitting.shifted_spans > 0 {
         let _ = writeln!(
             text,
-            "  {} of other services shifted inside; their subtrees hold {:.2}% of the critical time",
+            "  {} of other services shifted into their parents; their subtrees hold {:.2}% of the critical time",
             output::plural(fitting.shifted_spans, "span"),
             part(fitting.shifted_ms)
         );
@@ -209,9 +209,7 @@ pub(super) fn notes(args: &CriticalPath, profile: &Profile, weights_recorded: bo
         );
     }
     if !args.weights && weights_recorded {
-        text.push_str(
-            "hint: these traces have weights (ot=th); --weights counts each as often as it stands for\n",
-        );
+        text.push_str("hint: these traces have weights (ot=th); --weights estimates all traffic from them\n");
     }
     if args.weights && profile.unweighted > 0 {
         let unweighted = output::plural(profile.unweighted, "trace");

@@ -60,7 +60,7 @@ struct Row {
 struct Process {
     /// The number of the latest heartbeat.
     beat: i64,
-    /// The number of spans that the latest heartbeat has, and of those in the recording.
+    /// The number of spans of the latest heartbeat, and how many of these the recording has.
     parts: i64,
     found: i64,
     /// By key: the number of the latest heartbeat that has the key, and its count.
@@ -68,8 +68,8 @@ struct Process {
 }
 
 impl Process {
-    /// The counts by key in the latest heartbeat. If some of its spans are missing, other keys have
-    /// their counts from earlier heartbeats.
+    /// The counts by key in the latest heartbeat. If some of its spans are missing, the keys in
+    /// those have their counts from earlier heartbeats.
     fn last(&self) -> impl Iterator<Item = (&String, u64)> {
         let is_whole = self.found >= self.parts;
         let last = self.keys.iter().filter(move |(_, (beat, _))| *beat == self.beat || !is_whole);
@@ -116,7 +116,7 @@ fn is_late(span: &Span<'_>) -> bool {
 }
 
 impl Sums<'_> {
-    /// False for a span that occurred before.
+    /// False for a span that was already counted.
     fn is_new(&mut self, span: &Span<'_>) -> bool {
         let TraceId(trace) = span.trace_id;
         self.known.insert([(trace >> 64) as u64, trace as u64, span.span_id.0])
@@ -154,7 +154,7 @@ impl Sums<'_> {
             None if self.template.fold(&span.name, &mut self.folded) => &self.folded,
             None => &span.name,
         };
-        // Shortened as in heartbeats.
+        // Shorten the key as heartbeats do.
         let key = &*shown_key(key);
         if !self.keys.contains_key(key) {
             self.keys.insert(key.to_owned(), Row { key: key.to_owned(), ..Row::default() });
@@ -282,8 +282,8 @@ fn render(weights: &Weights) -> String {
         }),
     );
     let heartbeats = match weights.heartbeats {
-        0 => "exact counts (seen) are unknown, because there is no heartbeat".to_owned(),
-        spans => format!("exact counts (seen) come from {} of heartbeats", output::plural(spans, "span")),
+        0 => "exact counts (seen) are unknown, because the recording has no heartbeat".to_owned(),
+        spans => format!("exact counts (seen) come from {}", output::plural(spans, "heartbeat span")),
     };
     let _ = writeln!(text, "estimate: sum of the weights (ot=th); sd: its standard deviation; {heartbeats}");
     let late = weights.keys.iter().map(|row| row.late).sum::<u64>();

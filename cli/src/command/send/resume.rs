@@ -51,15 +51,16 @@ struct NoteLock {
 }
 
 impl Drop for NoteLock {
-    /// Removes the file while it is locked, so that nobody gets the lock of a file that is about to
-    /// go.
+    /// Removes the file before it is unlocked. Otherwise another process could lock it just before
+    /// it is removed.
     fn drop(&mut self) {
         let _ = fs::remove_file(self.file.path());
     }
 }
 
 impl NoteLock {
-    /// Takes the right, if nobody has it. `note` is behind all symbolic links.
+    /// Takes the lock if no other process has it. `note` is the path of the `--resume` file with
+    /// all symbolic links resolved.
     fn take(note: &Path) -> io::Result<Self> {
         let mut name = OsString::from(".");
         name.push(note.file_name().unwrap_or_default());
@@ -80,7 +81,7 @@ impl NoteLock {
 
 impl Resume {
     /// Reads the file of an earlier run, if there is one. It must be for the same input and server,
-    /// and no other process may be using it. Checks that the file can be written.
+    /// and no other process may be using it. Also checks that the file can be written.
     pub(super) fn open(path: &Path, args: &Send) -> Result<Self, Failure> {
         let paths = args.paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
         let fresh = Note { to: args.to.to_string(), paths, spans: 0, shift_ns: 0 };

@@ -31,9 +31,10 @@ pub(super) struct Sent {
 
 pub(super) struct Writer<'w> {
     pub(super) destination: Arc<dyn Destination>,
-    /// Sending ends after this time without an accepted batch; `--resume` continues it later.
+    /// The time without an accepted batch after which sending ends. `--resume` can continue it
+    /// later.
     pub(super) patience: Duration,
-    /// True once the server has answered, even if it only refused.
+    /// True once the server has answered, even if only with rejections.
     pub(super) has_answered: bool,
     pub(super) shift_ns: i64,
     /// Spans that an earlier run sent.
@@ -44,7 +45,7 @@ pub(super) struct Writer<'w> {
     pub(super) stop: Stop<'w>,
     pub(super) resume: Option<Resume>,
     pub(super) sent: Rc<Cell<Sent>>,
-    /// The server's last message beside a success.
+    /// The last message of the server in a successful response.
     pub(super) message: Rc<RefCell<String>>,
 }
 
@@ -104,8 +105,8 @@ impl TraceWriter for Writer<'_> {
 }
 
 impl Writer<'_> {
-    /// Sends once on a separate thread, so that Ctrl-C does not wait for a server that hangs;
-    /// returns `None` then.
+    /// Sends once, on a separate thread so that Ctrl-C does not wait for a server that hangs.
+    /// Returns `None` after Ctrl-C.
     fn try_send(&self, spans: &Arc<[Span<'static>]>, begin: usize) -> io::Result<Option<Attempt>> {
         let (result, done) = mpsc::sync_channel(1);
         let (destination, spans) = (Arc::clone(&self.destination), Arc::clone(spans));
@@ -125,8 +126,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Counts spans that the server has answered for. Records them in the `--resume` file if it can
-    /// tell which they are.
+    /// Counts spans that the server accepted or rejected. If `is_noted`, also records them in the
+    /// `--resume` file.
     fn answered(&mut self, delivery: Delivery, is_noted: bool) -> io::Result<()> {
         let answered = delivery.accepted + delivery.rejected;
         let mut sent = self.sent.get();

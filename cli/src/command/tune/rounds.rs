@@ -1,5 +1,5 @@
-//! Searches within the limits that late policies leave: first by an estimate, then by what the
-//! policies keep beside the first result.
+//! Searches within the limits that late policies leave. The first search estimates what the
+//! policies keep; a second one uses what they kept beside the first result.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(super) struct Late {
 }
 
 /// The warning if there was no time to replay the policies.
-const NOT_REPLAYED: &str = "the policies of --tail were not replayed with the sampler, because the time ran out: together they may exceed the limits";
+const NOT_REPLAYED: &str = "the search ended before the policies of --tail were replayed: sampler and policies together may exceed the limits";
 
 /// The result of the first of two searches.
 struct First {
@@ -32,8 +32,8 @@ struct First {
     late: Late,
 }
 
-/// Searches with `options`, whose limits are replaced by those that the returned result was found
-/// with. `left` returns the remaining time.
+/// Searches with `options`, and replaces their limits by those with which the returned result was
+/// found. `left` returns the remaining time.
 pub(super) fn search<'w>(
     shared_limits: Option<(&SharedLimits<'_>, &Tail)>,
     mut sums: Option<Sums<'w>>,
@@ -47,8 +47,8 @@ pub(super) fn search<'w>(
         options.time_max = left();
         let mut tuning = search_with(sums.take(), workload, options, stop, progress);
         let Some((shared_limits, tail)) = shared_limits.filter(|_| tuning.feasible) else {
-            // Minutes of work stand, though the limits of both together do not hold with it, of
-            // which it warns.
+            // The second search found nothing. Return the first result rather than nothing: it took
+            // minutes, and has a warning that sampler and policies together exceed the limits.
             if let Some(First { limits, tuning: mut found, late }) = first {
                 options.limits = limits;
                 found.interrupted |= tuning.interrupted;

@@ -1,4 +1,4 @@
-//! The terminal's view of a tuning: one screen, and with `--verbose` everything else.
+//! The text output of `astracer tune`: one screen, and with `--verbose` everything else.
 
 use std::fmt::Write as _;
 
@@ -68,7 +68,7 @@ pub(super) fn render(report: &Report<'_>, verbose: bool) -> String {
     let mut left = sentences.len();
     for sentence in sentences {
         let sentence = output::prose(&sentence);
-        // One line is for the number of those that are not shown.
+        // Reserve one line for the number of notes that are not shown.
         let after = usize::from(left > 1);
         if lines(&text) + lines(&sentence) + after + lines(&end) > LINES_MAX {
             continue;
@@ -113,8 +113,8 @@ fn head(report: &Report<'_>) -> String {
     )
 }
 
-/// The chosen sampler beside what it is compared with: means of replays, or where there was no time
-/// for these what the search expects.
+/// The chosen sampler and the samplers it is compared with: means of replays, or the values that
+/// the search expects if there was no time for replays.
 fn table(report: &Report<'_>) -> String {
     let tuning = report.tuning;
     let chosen = format!("chosen ({})", tuning.sampler.name());
@@ -198,7 +198,7 @@ fn results(report: &Report<'_>) -> Vec<String> {
         None => "Expected values: not checked by replay. Less dist/entropy is better.\n".to_owned(),
     });
     if report.out.is_none() {
-        // They are in no file.
+        // No file has the parameters, so they are shown here.
         let found = tuning.config().map_or_else(|error| error.to_string(), |config| config.to_string());
         all.push(format!("Parameters: {}\n", output::brief(&found)));
     }
@@ -293,7 +293,7 @@ fn parameters(tuning: &Tuning, text: &mut String) {
     if let Some(min_kept) = tuning.min_kept {
         let _ = writeln!(
             text,
-            "{} with a probability of its own, for at least {} kept of each",
+            "{} with their own probability, which keeps at least {} of each",
             output::plural(tuning.per_root.len() as u64, "key"),
             if min_kept == 1.0 { "1 trace".to_owned() } else { format!("{min_kept} traces") },
         );
@@ -422,7 +422,7 @@ fn replays(report: &Report<'_>, text: &mut String) {
     if let Some(luck) = tuning.bootstrap {
         let _ = writeln!(
             text,
-            "with blocks of the recording's time drawn again, 90% of runs have dist/entropy {}",
+            "on resampled blocks of the recording's time, 90% of runs have dist/entropy {}",
             to(luck.run_interval)
         );
     }
