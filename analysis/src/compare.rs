@@ -29,7 +29,7 @@ pub struct Comparison {
     /// The weighted share, 0 to 1, of this recording's traces whose roots the other recording does
     /// not have. Their time counts as mix.
     pub new_roots: f64,
-    /// One entry for each function, service or path of calls.
+    /// One entry for each function, service or call path.
     pub differences: Vec<Difference>,
 }
 
@@ -68,7 +68,8 @@ fn rounded(difference: f64, size: f64) -> f64 {
 }
 
 impl Difference {
-    /// The least absolute change of the same roots within its 95 % interval, ms.
+    /// The end of the 95 % interval of the same-roots change that is closer to 0, as an absolute
+    /// value in ms; 0 if the interval contains 0.
     fn certain_ms(&self) -> f64 {
         (self.same_roots_ms.abs() - ERRORS * self.error_ms).max(0.0)
     }

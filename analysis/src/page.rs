@@ -49,7 +49,7 @@ pub fn page(report: &Report<'_>) -> String {
     let body = html! {
         h1 { "Critical path of " (report.title) }
         (summary(report))
-        h2 { "Critical time by path of calls" }
+        h2 { "Critical time by call path" }
         p.note { "Each box is a call. Its width is the critical time in the call and below it; where nothing is below, the time is its own. Point at a box for its numbers." }
         (flame::graph(report.by_path))
         (differences(report))
@@ -84,7 +84,7 @@ fn summary(report: &Report<'_>) -> Markup {
             p.warn { (whole(profile.unweighted as f64)) " traces have no weight and count as one." }
         }
         @if let Some(speedup) = report.speedup {
-            h2 { "Latency if the time of functions changes" }
+            h2 { "Latency if functions took a different time" }
             (table(&html! {
                 tr { th { "latency of traces" } th { "now, ms" } th { "then, ms" } }
                 tr { td { "mean" } td { (measure(speedup.before.mean_ms)) } td { (measure(speedup.after.mean_ms)) } }

@@ -8,10 +8,10 @@
 //! the remainder of the division. A second starts with the first arrival after the end of the
 //! previous one.
 //!
-//! Keys are ignored, and no weight is recorded: none would be true. The start of a burst is kept
-//! and the rest is not, so calls that usually follow another call are rarely seen. The original
-//! rounds down the number of tenths left. So, except in the first tenth and at the very start of
-//! the others, it is a tenth ahead of what it promises.
+//! Keys are ignored. No weight is recorded, because none would be unbiased. The start of a burst is
+//! kept and the rest is not, so calls that usually follow another call are rarely seen. The
+//! original rounds down the number of tenths left. So, except in the first tenth and at the very
+//! start of the others, it is one tenth ahead of its documented schedule.
 
 use super::kind::{Kind, Parameter, Unit};
 use super::{Baseline, Call};
@@ -23,7 +23,7 @@ pub(super) static KIND: Kind = Kind {
     name: "brave",
     about: "traces per second over all keys, spread over tenths of a second",
     source: "RateLimitingSampler, github.com/openzipkin/brave, commit 2f8fb1f",
-    bias: "keeps what comes first in each tenth; no weight is recorded, and none would be true",
+    bias: "keeps what comes first in each tenth; no weight is recorded, because none would be unbiased",
     parameters: &[Parameter {
         name: "rate",
         unit: Unit::Whole,

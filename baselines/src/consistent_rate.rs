@@ -7,11 +7,11 @@
 //! requires.
 //!
 //! With b = e^(-dt/adaptation), C = b C + 1 and W = b W + dt, a trace is kept with probability
-//! min(1, target W / C). The threshold is recorded, and the weight is true, because the probability
-//! depends only on arrival times. Keys are ignored, so rare ones are lost. At the first arrival no
-//! time has passed, and the probability is 0. After a change of the rate it is wrong for about
-//! `adaptation`. Traces within one clock tick have no time between them, so coarse clocks
-//! understate W.
+//! min(1, target W / C). The threshold is recorded, and the weight is unbiased, because the
+//! probability depends only on arrival times. Keys are ignored, so rare ones are lost. At the first
+//! arrival no time has passed, and the probability is 0. After a change of the traffic's rate, the
+//! probability is off for about `adaptation`. Traces within one clock tick have no time between
+//! them, so coarse clocks understate W.
 
 use super::kind::{Kind, Parameter};
 use super::ticks::nanos;
@@ -19,9 +19,9 @@ use super::{Baseline, Call};
 
 pub(super) static KIND: Kind = Kind {
     name: "otel-rate",
-    about: "traces per second over all keys, by chance, from a smoothed rate",
+    about: "traces per second over all keys, at random, from a smoothed rate",
     source: "ConsistentRateLimitingSampler, github.com/open-telemetry/opentelemetry-java-contrib, commit 04c83ba",
-    bias: "weights true; overshoots at the start of a burst; rare keys are lost",
+    bias: "unbiased weights; overshoots at the start of a burst; rare keys are lost",
     parameters: &[Parameter::positive("rate", 10.0), Parameter::seconds("adaptation", 5.0)],
     larger_keeps_more: true,
     build: |values, _| Box::new(ConsistentRate::new(values[0], values[1])),

@@ -2,8 +2,8 @@
 //! intervals.
 //!
 //! Source: github.com/honeycombio/dynsampler-go, 0.6.3 (commit 52d51aa, 2025-07). One trace in
-//! `rate` is kept, and the rate is recorded with it. Because past intervals fixed the rate, that
-//! weight is true in expectation. Common to all of these samplers:
+//! `rate` is kept, and the rate is recorded with it. That weight is unbiased, because past
+//! intervals fixed the rate. Common to all of these samplers:
 //!
 //! - Rates are whole numbers. For a rate of 1.9, the throughput samplers truncate to 1 and keep up
 //!   to twice the goal; the others round up to 2 and keep as little as half of it.

@@ -6,9 +6,9 @@
 //!
 //! A trace kept by the probability is tagged `sampler.type=probabilistic`; one kept only by the
 //! lower bound is tagged `lowerbound`. Both get the probability as `sampler.param`. The weight 1/p
-//! is true only for the first kind. Applying it to both overestimates rare operations by up to 1/p.
-//! Counting lower-bound traces once underestimates them: such a trace does not record how many it
-//! stands for.
+//! is unbiased only for the first kind. Applying it to both overestimates rare operations by up to
+//! 1/p. Counting lower-bound traces once underestimates them: such a trace does not record how many
+//! it stands for.
 
 mod adaptive;
 mod guaranteed;

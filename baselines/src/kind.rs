@@ -11,7 +11,7 @@ pub struct Kind {
     pub about: &'static str,
     /// The project, class or file, and version, in one line.
     pub source: &'static str,
-    /// The known bias, and whether the weight that the original records is true, in one line.
+    /// The known bias, and whether the weight that the original records is unbiased, in one line.
     pub bias: &'static str,
     /// The parameters. The first one controls the kept share.
     pub(super) parameters: &'static [Parameter],

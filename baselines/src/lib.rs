@@ -9,7 +9,7 @@
 //! baselines with slow feedback.
 //!
 //! There is one file per algorithm. It names the source, what is simplified, whether the weight
-//! that the original records is true, and the known biases. [`all`] lists the baselines;
+//! that the original records is unbiased, and the known biases. [`all`] lists the baselines;
 //! [`BaselineSpec`] is one with its parameters, as a value and as text.
 
 mod brave;

@@ -6,14 +6,15 @@
 //! `coresampler_test.go`.
 //!
 //! Traces are counted in six buckets (of 5 s in the original). The first arrival in a new bucket
-//! updates each key's rate to what its fullest bucket calls for, at most 1.2 times its previous
-//! rate. Clients receive the rates, and one for keys without a rate, with the response to that
-//! arrival, so this arrival is still decided by the old rates. The first bucket is therefore kept
-//! whole, unless the target is below 0.2 traces per second, which the very first arrival exceeds.
-//! The original aligns its buckets to the Unix epoch; here they are aligned to the first arrival.
+//! updates each key's rate to the one that its fullest bucket requires, at most 1.2 times its
+//! previous rate. Clients receive the rates, and one for keys without a rate, with the response to
+//! that arrival, so this arrival is still decided by the old rates. The first bucket is therefore
+//! kept whole, unless the target is below 0.2 traces per second, which the very first arrival
+//! exceeds. The original aligns its buckets to the Unix epoch; here they are aligned to the first
+//! arrival.
 //!
-//! The rate is recorded with the trace, and is true. It tends to be low: it suits the busiest 5 s
-//! of the last 30, and recovers slowly.
+//! The rate is recorded with the trace, and the weight from it is unbiased. The rate tends to be
+//! low: it suits the busiest 5 s of the last 30, and recovers slowly.
 
 use super::kind::{Kind, Parameter};
 use super::ticks::nanos;
@@ -27,7 +28,7 @@ pub(super) static KIND: Kind = Kind {
     name: "waterfill",
     about: "traces per second, shared so that rare keys are kept whole and the others equally",
     source: "Sampler, github.com/DataDog/datadog-agent, pkg/trace/sampler/coresampler.go, commit ff58345",
-    bias: "weights true; keeps less than the goal after a burst, and everything in the first bucket",
+    bias: "unbiased weights; keeps less than the goal after a burst, and everything in the first bucket",
     parameters: &[Parameter::positive("rate", 10.0), Parameter::seconds("bucket", 5.0)],
     larger_keeps_more: true,
     build: |values, keys| Box::new(WaterFill::new(values[0], values[1], keys)),

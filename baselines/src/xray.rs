@@ -16,7 +16,7 @@ pub(super) static KIND: Kind = Kind {
     name: "xray",
     about: "the first traces of each second, and a fixed share of the rest",
     source: "Rule.Sample, github.com/aws/aws-xray-sdk-go, strategy/sampling/sampling_rule.go, commit fe32e43",
-    bias: "keeps what comes first in a second; no weight is recorded, and none would be true",
+    bias: "keeps what comes first in a second; no weight is recorded, because none would be unbiased",
     parameters: &[
         Parameter { name: "rate", unit: Unit::Number, default: 0.05, min: 0.0, max: 1.0 },
         Parameter { name: "reservoir", unit: Unit::Whole, default: 1.0, min: 0.0, max: 1e12 },

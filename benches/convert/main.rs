@@ -127,10 +127,10 @@ fn write_alone(to: Format, spans: &[Span<'_>], out: &mut Vec<u8>) {
     let in_pieces = |a: &Span<'_>, b: &Span<'_>| to != Format::JaegerJson || a.trace_id == b.trace_id;
     for trace in spans.chunk_by(in_pieces) {
         for request in trace.chunks(REQUEST_SPANS) {
-            writer.trace(request).expect("memory takes everything");
+            writer.trace(request).expect("writes to memory succeed");
         }
     }
-    writer.finish().expect("memory takes everything");
+    writer.finish().expect("writes to memory succeed");
 }
 
 #[inline(never)]
@@ -140,7 +140,7 @@ fn convert_all(from: Format, to: Format, text: &[u8], out: &mut Vec<u8>) -> u64 
     let file = "f".into();
     converter.file(&file, from);
     astracer_formats::read(from, &mut &*text, &file, &Limits::default(), &mut converter);
-    converter.finish().expect("memory takes everything").spans
+    converter.finish().expect("writes to memory succeed").spans
 }
 
 fn timed(work: impl FnOnce()) -> f64 {

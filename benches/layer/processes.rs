@@ -1,5 +1,5 @@
-//! Each world in a process of its own, as the global subscriber: services have one, and `tracing`
-//! finds it faster than a thread's subscriber.
+//! Runs each world in a process of its own, as the global subscriber. Services install a global
+//! subscriber, and `tracing` finds it faster than a thread's.
 //!
 //! Traces come in bursts. After each, a flush outside the caller's time empties the queue, so that
 //! nothing is lost. Processes of all worlds run in turn, round after round, and the table has

@@ -1,14 +1,14 @@
 //! Loss and speed between a service and its backend, ours and stock in one run.
 //!
-//! Every world runs in a process of its own; the sink is another process, and counts the spans that
-//! arrive. Arguments choose scenarios (`flood`, `outage`, `spool`, `receive`); without any, all
-//! run. `--seconds N` sets the length of the long outage.
+//! Every world (an SDK with its exporter) runs in a process of its own. The sink is another
+//! process, and counts the spans that arrive. Arguments choose scenarios (`flood`, `outage`,
+//! `spool`, `receive`); without any, all run. `--seconds N` sets the length of the long outage.
 //!
 //! - `flood`: two threads end spans at full speed for 10 s.
-//! - `outage`: 2,000 spans a second with the sink away for 10 s, without a spool; 20,000 a second
-//!   with the sink away for 60 s, with a spool, and the same rate while it drains.
+//! - `outage`: 2,000 spans a second with the sink down for 10 s, without a spool; 20,000 a second
+//!   with the sink down for 60 s, with a spool, and the same rate while it drains.
 //! - `spool`: appends compared with plain sequential writes of the same bytes with as many syncs,
-//!   and the time to the first record of a gigabyte.
+//!   and the time until the first record of a gigabyte arrives.
 //! - `receive`: spans per second of the receiver's processor time, from requests with gzip, and the
 //!   memory of 1,000 idle connections.
 //!
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use process::Child;
 use service::World;
 
-/// Runs one world against a sink that is away from `down` to `up`, and prints a line of results.
+/// Runs one world against a sink that is down from `down` to `up`, and prints a line of results.
 fn run(world: World, rate: Option<u32>, total: Duration, away: Option<(Duration, Duration)>) {
     let mut sink = Child::start(&["--sink"]);
     let address = sink.line();

@@ -87,8 +87,8 @@ pub(crate) fn protobuf(first: u64) -> Vec<u8> {
 fn request(first: u64) -> Vec<u8> {
     let body = protobuf(first);
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    encoder.write_all(&body).expect("memory takes everything");
-    let body = encoder.finish().expect("memory takes everything");
+    encoder.write_all(&body).expect("writes to memory succeed");
+    let body = encoder.finish().expect("writes to memory succeed");
     let mut request = format!(
         "POST /v1/traces HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\n\
          content-encoding: gzip\r\ncontent-length: {}\r\n\r\n",

@@ -1,7 +1,7 @@
 //! Reading recordings: our readers and `serde_json` on the same bytes in memory, in one process.
 //!
 //! `serde_json, borrowed` fills plain structs that borrow from the text: ids and times stay text,
-//! and spans have neither record nor place. It is a lower bound for any reader built on
+//! and spans have no record and no byte position. It is a lower bound for any reader built on
 //! `serde_json`.
 //!
 //! `serde_json, same sink` delivers what our readers deliver, to the same sink: complete spans,

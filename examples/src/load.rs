@@ -16,9 +16,9 @@ use tokio::net::TcpStream;
 pub struct Load {
     /// Connections. Each sends one request after another.
     pub connections: u32,
-    /// Most requests over all connections, rounded up to the same number for each.
+    /// The maximum number of requests over all connections, rounded up to the same number for each.
     pub requests_max: u64,
-    /// The longest duration. The load ends then, even if requests are left.
+    /// The maximum duration. The load ends then, even if requests are left.
     pub duration_max: Duration,
     /// Orders per thousand requests, at most 970. One order in five fails.
     pub orders: u64,

@@ -333,7 +333,7 @@ impl Running {
             Self::Off => Ok("tracing is off".to_owned()),
             Self::Stock(provider) => {
                 provider.shutdown()?;
-                Ok("no counts: the stock layer has none".to_owned())
+                Ok("the stock layer keeps no counts".to_owned())
             }
             Self::Astracer(ours) => {
                 let Ours { handle, shutdown_timeout, live: _ } = *ours;

@@ -71,7 +71,7 @@ impl Affected {
             text.push_str(&format!("\nUnchanged since they passed: {}\n", names(&self.unchanged)));
         }
         if !self.postponed.is_empty() {
-            text.push_str(&format!("\nPostponed for want of time: {}\n", names(&self.postponed)));
+            text.push_str(&format!("\nPostponed for lack of time: {}\n", names(&self.postponed)));
         }
         text
     }
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(affected.postponed, [Step::E2e]);
         assert_eq!(
             affected.summary(),
-            "\nUnchanged since they passed: bounds\n\nPostponed for want of time: e2e\n"
+            "\nUnchanged since they passed: bounds\n\nPostponed for lack of time: e2e\n"
         );
     }
 

@@ -121,7 +121,7 @@ fn parse_servers(words: &[String]) -> Result<servers::Options, String> {
 pub(crate) fn help() -> String {
     let quick: Vec<&str> = Step::quick().map(Step::name).collect();
     let mut text = format!(
-        "cargo xtask: the one entry to every check\n\n\
+        "cargo xtask: runs every check of this repository\n\n\
          Usage: cargo xtask COMMAND... [--install]\n\n\
          Commands:\n  \
          test         {}\n  \
@@ -144,7 +144,7 @@ pub(crate) fn help() -> String {
          start real servers on free ports (all by default), stop them, or only fetch or build them\n\n\
          Options:\n  \
          --install    install what is missing: system packages (as root on Debian), Rust's toolchains and\n               \
-         libraries, cargo-fuzz; without it they are only named\n\n\
+         libraries, cargo-fuzz; without it, missing ones are only listed\n\n\
          Examples:\n  \
          cargo xtask test                         before a commit\n  \
          cargo xtask test affected --install      as CI does\n  \

@@ -1,6 +1,6 @@
-//! The features step: our crates without features and with each feature alone, and the exporters'
-//! transports with each of their options, because users choose. The step `clippy` sees only the
-//! combination that the workspace itself asks for.
+//! The features step builds our crates without features and with each feature alone, and the
+//! exporters' transports with each of their options, because users may choose any of these. The
+//! step `clippy` sees only the combination that the workspace itself asks for.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -14,7 +14,7 @@ pub(crate) fn run(root: &Path, options: Options) -> StepResult {
     }
     if !is_there() {
         return StepResult::Skipped(
-            "cargo-deny is not installed; `cargo install cargo-deny --locked`".to_owned(),
+            "cargo-deny is not installed: run `cargo install cargo-deny --locked`".to_owned(),
         );
     }
     cargo::run(root, "deny --locked --all-features check licenses sources bans").into()

@@ -88,7 +88,8 @@ fn write_copy(repo: &Repo, copy: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Takes the unpublished crates out of the workspace: nobody depends on their manifests' promises.
+/// Takes the unpublished crates out of the workspace: nobody relies on the versions in their
+/// manifests.
 fn keep_members(copy: &Path, folders: &[String]) -> Result<(), String> {
     let path = copy.join("Cargo.toml");
     let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;

@@ -36,7 +36,7 @@ fn summary(results: &[Ran], notes: &str) -> String {
         let result = match outcome {
             StepResult::Passed => "ok".to_owned(),
             StepResult::Failed => "FAILED".to_owned(),
-            StepResult::Skipped(_) => "left out".to_owned(),
+            StepResult::Skipped(_) => "skipped".to_owned(),
         };
         text.push_str(&format!("{:<12} {:>8.1}  {result}\n", step.name(), took.as_secs_f64()));
     }
@@ -50,7 +50,7 @@ fn summary(results: &[Ran], notes: &str) -> String {
         })
         .collect();
     if !left_out.is_empty() {
-        text.push_str(&format!("\nLeft out, at least in part:\n{left_out}"));
+        text.push_str(&format!("\nSkipped, at least in part:\n{left_out}"));
     }
     text.push_str(notes);
     let total: Duration = results.iter().map(|ran| ran.took).sum();
@@ -78,18 +78,18 @@ mod tests {
             ran(Step::Clippy, StepResult::Passed, 61_000),
             ran(Step::Test, StepResult::Failed, 1_000),
         ];
-        let text = summary(&results, "\nPostponed for want of time: e2e\n");
+        let text = summary(&results, "\nPostponed for lack of time: e2e\n");
         let expected = "\
 step          seconds  result
 fmt               0.2  FAILED
-loom              0.0  left out
+loom              0.0  skipped
 clippy           61.0  ok
 tests             1.0  FAILED
 
-Left out, at least in part:
+Skipped, at least in part:
   loom: no models
 
-Postponed for want of time: e2e
+Postponed for lack of time: e2e
 
 2 of 4 failed: fmt, tests
 ";

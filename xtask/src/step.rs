@@ -107,14 +107,14 @@ impl Step {
             Step::Fmt => "the sources are formatted",
             Step::Tidy => "the crate graph and the invariants of ARCHITECTURE.md hold",
             Step::Licences => "every dependency has an accepted licence (needs cargo-deny)",
-            Step::Clippy => "no warning of rustc or clippy",
+            Step::Clippy => "no warnings from rustc or clippy",
             Step::Features => "our crates build with each feature alone",
             Step::Doc => "the documentation builds without warnings, also as docs.rs builds it",
             Step::Package => "every published crate packages, and builds from its package",
             Step::Minimal => {
                 "the oldest allowed dependencies build with the oldest allowed Rust (needs nightly)"
             }
-            Step::Platforms => "the SDK compiles for Windows, macOS and 32 bits (needs their libraries)",
+            Step::Platforms => "the SDK compiles for Windows, macOS and 32-bit targets (needs their std)",
             Step::Semver => "no breaking change since the last release (needs cargo-semver-checks)",
             Step::Loom => "loom models of the lock-free parts, in every interleaving",
             Step::FuzzCheck => "the libFuzzer targets compile (needs cargo-fuzz and nightly)",

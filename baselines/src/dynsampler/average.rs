@@ -13,7 +13,7 @@ pub(crate) static AVERAGE_RATE: Kind = Kind {
     name: "dynsampler-avg",
     about: "an average sample rate, shared by the logarithm of each key's count in the last interval",
     source: "AvgSampleRate, github.com/honeycombio/dynsampler-go 0.6.3",
-    bias: "weights true; rates rounded up, so fewer are kept; keys unseen in the last interval are kept whole",
+    bias: "unbiased weights; rates rounded up, so fewer are kept; keys unseen in the last interval are kept whole",
     parameters: &[
         Parameter { min: 1.0, ..Parameter::positive("goal", 10.0) },
         Parameter::seconds("period", 30.0),

@@ -24,7 +24,7 @@ pub(crate) static MOVING_RATE: Kind = Kind {
     name: "dynsampler-ema",
     about: "an average sample rate, shared by the logarithm of each key's moving average, with burst detection",
     source: "EMASampleRate, github.com/honeycombio/dynsampler-go 0.6.3",
-    bias: "weights true; rates rounded up, so fewer are kept; keys without an average are kept whole",
+    bias: "unbiased weights; rates rounded up, so fewer are kept; keys without an average are kept whole",
     parameters: &[
         Parameter { min: 1.0, ..Parameter::positive("goal", 10.0) },
         Parameter::seconds("period", 15.0),
@@ -38,7 +38,7 @@ pub(crate) static MOVING_THROUGHPUT: Kind = Kind {
     name: "dynsampler-ema-throughput",
     about: "traces per second, shared by the logarithm of each key's moving average, with burst detection",
     source: "EMAThroughput, github.com/honeycombio/dynsampler-go 0.6.3",
-    bias: "weights true; lags by some intervals, starts at one in 10; keys without an average are kept whole",
+    bias: "unbiased weights; lags by some intervals, starts at one in 10; keys without an average are kept whole",
     parameters: &[Parameter::positive("goal", 100.0), Parameter::seconds("period", 15.0), WEIGHT],
     larger_keeps_more: true,
     build: |values, keys| {

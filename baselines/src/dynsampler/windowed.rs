@@ -18,7 +18,7 @@ pub(crate) static WINDOWED_THROUGHPUT: Kind = Kind {
     name: "dynsampler-windowed",
     about: "traces per second in equal shares of the keys of a rolling window",
     source: "WindowedThroughput, github.com/honeycombio/dynsampler-go 0.6.3",
-    bias: "weights true; until the window is full, rates come from too few counts, so too much is kept",
+    bias: "unbiased weights; until the window is full, rates come from too few counts, so too much is kept",
     parameters: &[
         Parameter::positive("goal", 100.0),
         Parameter::seconds("period", 1.0),

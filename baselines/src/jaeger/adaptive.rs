@@ -25,14 +25,14 @@ const TOLERANCE: f64 = 0.3;
 const PROBABILITY_MIN: f64 = 1e-5;
 /// The greatest factor by which a probability grows in a period.
 const GROWTH_MAX: f64 = 2.0;
-/// Probabilities that differ by less than this are equal.
+/// Probabilities that differ by less than this count as equal.
 const SAME: f64 = 1e-10;
 
 pub(crate) static KIND: Kind = Kind {
     name: "jaeger-adaptive",
     about: "traces per second of each key, by adjusting its probability once a minute",
     source: "PostAggregator, github.com/jaegertracing/jaeger, internal/sampling/samplingstrategy/adaptive",
-    bias: "slow: at most doubles per minute, from 0.001; what only the lower bound keeps has no true weight",
+    bias: "slow: at most doubles per minute, from 0.001; traces kept only by the lower bound have no unbiased weight",
     parameters: &[
         Parameter::positive("target", 1.0),
         Parameter::seconds("period", 60.0),
@@ -78,7 +78,7 @@ struct Operation {
     current: Option<u64>,
     /// The same for past periods, latest first. Empty if the collector remembers no trace.
     past: VecDeque<Option<u64>>,
-    /// The probability before the last calculation, and whether it was believed to be in use.
+    /// The probability before the last calculation, and whether the collector took it to be in use.
     last: Option<(f64, bool)>,
 }
 
@@ -112,7 +112,7 @@ impl Adaptive {
             let is_initial = |probability: f64| (probability - self.initial).abs() < SAME;
             // The collector checks whether clients use the probability that it sent. Ours always
             // do: the latest traces were kept with the probability of their time. But if no trace
-            // arrived, the collector relies on its last belief.
+            // arrived, the collector relies on the result of its last check.
             let in_use = is_initial(old)
                 || operation.past[0].is_some()
                 || operation.last.is_some_and(|(probability, in_use)| in_use && !is_initial(probability));

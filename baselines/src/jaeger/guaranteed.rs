@@ -12,7 +12,7 @@ pub(crate) static KIND: Kind = Kind {
     name: "jaeger-guaranteed",
     about: "one probability, and at least one trace of each key in an interval",
     source: "GuaranteedThroughputProbabilisticSampler, github.com/uber/jaeger-client-go 2.30.0",
-    bias: "what only the lower bound keeps has no true weight",
+    bias: "traces kept only by the lower bound have no unbiased weight",
     parameters: &[
         Parameter { name: "rate", unit: Unit::Number, default: 0.1, min: 1e-9, max: 1.0 },
         Parameter::seconds("lower", 60.0),

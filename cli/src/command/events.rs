@@ -39,8 +39,8 @@ pub(crate) struct Events {
     #[arg(long, value_name = "RULE", default_value = "last", value_parser = rule)]
     pub(crate) rule: Rule,
 
-    /// Show the N longest paths, and the gain and slack of up to N functions on the longest; at most
-    /// 100 [default: 5].
+    /// Show the N longest paths, and the gain and slack of up to N functions on the longest; at
+    /// most 100 [default: 5].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=TOP_MAX))]
     pub(crate) top: Option<u8>,
 

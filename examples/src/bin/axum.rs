@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Look at which traces are printed. Of 20,000 requests about 19,000 are for products and 20 for
-//! reports. The sampler keeps one in a thousand of the former, and still the first one of each
-//! route. The last line counts the roots that were kept and dropped. Then try:
+//! reports. The sampler keeps about one product request in a thousand, but also the first request
+//! of each route. The last line counts the roots that were kept and dropped. Then try:
 //!
 //! ```text
 //! cargo run --release -p astracer-examples --bin axum -- --sampler always --export file=recorded
@@ -47,7 +47,7 @@ struct Args {
     #[arg(long, value_name = "ADDRESS")]
     to: Option<SocketAddr>,
 
-    /// Most requests to send.
+    /// Maximum number of requests to send.
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     requests: u64,
 

@@ -5,9 +5,9 @@
 //! cargo run --release -p astracer-examples --bin batch
 //! ```
 //!
-//! Look at which traces are printed. The sampler keeps one in a thousand of the frequent
-//! `import record`, and still the first `import correction`, a rare kind with its own steps below
-//! `undo`. The last line counts the roots that were kept and dropped. With
+//! Look at which traces are printed. The sampler keeps about one in a thousand of the frequent
+//! `import record` traces, but also the first `import correction`, a rare kind with its own steps
+//! below `undo`. The last line counts the roots that were kept and dropped. With
 //! `--tail error --provisional always` broken records are kept too, within the budget of that
 //! policy.
 
@@ -55,7 +55,7 @@ fn import(number: u64) -> Result<u64, &'static str> {
         info_span!("import record", number)
     };
     root.in_scope(|| {
-        let value = parse(number).inspect_err(|reason| error!(reason, "record left out"))?;
+        let value = parse(number).inspect_err(|reason| error!(reason, "record skipped"))?;
         store(value);
         if number % 200 == 7 {
             info_span!("undo").in_scope(|| (0..5).for_each(store));

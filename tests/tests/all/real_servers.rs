@@ -93,8 +93,8 @@ fn in_order(mut spans: Vec<Span<'static>>) -> Vec<Span<'static>> {
 fn through(format: Format, spans: &[Span<'_>]) -> Vec<Span<'static>> {
     let mut text = Vec::new();
     let mut writer = astracer_formats::writer(format, Box::new(&mut text)).expect("the format is written");
-    writer.trace(spans).expect("memory takes everything");
-    writer.finish().expect("memory takes everything");
+    writer.trace(spans).expect("writes to memory succeed");
+    writer.finish().expect("writes to memory succeed");
     drop(writer);
     read(format, &text)
 }

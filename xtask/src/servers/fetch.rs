@@ -97,6 +97,6 @@ fn cache() -> Result<PathBuf, String> {
     let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
     let cache = own
         .or_else(home)
-        .ok_or("neither XDG_CACHE_HOME nor HOME is set: set one, for the cache of servers")?;
+        .ok_or("neither XDG_CACHE_HOME nor HOME is set: set one, so that servers can be cached")?;
     Ok(cache.join("astracer").join("servers"))
 }

@@ -82,7 +82,7 @@ pub(super) fn start(root: &Path, folder: &Path, kind: Kind, program: &Path) -> R
     if let Err(reason) = wait(&mut child, &running) {
         let _ = child.kill();
         let _ = child.wait();
-        return Err(format!("{reason}; its log is {}:\n{}", log_path.display(), tail(&log_path)));
+        return Err(format!("{reason}; see its log, {}:\n{}", log_path.display(), tail(&log_path)));
     }
     Ok(running)
 }

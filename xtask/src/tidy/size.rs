@@ -1,5 +1,5 @@
 //! Limits on what the repository holds: the lines of code in a source file, the bytes of recorded
-//! data. Comments do not count, so that nobody saves on them.
+//! data. Comment lines do not count, so that nobody cuts comments to meet the limit.
 
 use super::Problem;
 use crate::repo::Repo;
