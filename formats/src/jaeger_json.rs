@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `references` of type `CHILD_OF` in the same trace, in order; without any, `parentSpanID`; without that, the first `FOLLOWS_FROM` in the same trace | parents; the last case sets `follows` |
 //! | all other references | links; those of type `CHILD_OF` have the attribute `opentracing.ref_type` = `child_of` |
-//! | `startTime`, `duration` in microseconds | start, end |
+//! | `startTime`, `duration` in microseconds | start, end; a `duration` without a `startTime` is kept |
 //! | tag `span.kind` | kind |
 //! | tag `error` (true), else `otel.status_code`; `otel.status_description` | status |
 //! | tags `otel.scope.name`, `otel.scope.version`, or their older names `otel.library.*` | scope |

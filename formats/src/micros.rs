@@ -46,6 +46,11 @@ fn nanos(cursor: &mut Cursor<'_>) -> Result<Option<i128>, Fault> {
     }
 }
 
+/// A duration without a start; 0 and negative ones mean that there is none, as for Zipkin.
+pub(super) fn lone(nanos: i128) -> Option<u64> {
+    u64::try_from(nanos).ok().filter(|&nanos| nanos != 0)
+}
+
 /// The end of a span from its start and duration; `None` before 1970 and after 2554.
 pub(super) fn end(start: UnixNanos, nanos: i128) -> Option<UnixNanos> {
     u64::try_from(i128::from(start.0).saturating_add(nanos)).ok().map(UnixNanos)

@@ -27,11 +27,12 @@ pub(super) const PARENT_KEY: &str = "astracer.parent";
 /// Marks the server's half of a shared id.
 pub(super) const SHARED_KEY: &str = "astracer.shared";
 
-/// Records the losses of OTLP: the first instant of 1970, which means "unset" there, and the
-/// FOLLOWS_FROM mark.
+/// Records the losses of OTLP: the first instant of 1970, which means "unset" there, a duration
+/// without a start, and the FOLLOWS_FROM mark.
 pub(super) fn losses(span: &Span<'_>, found: &mut Found) {
     found.add_if(Loss::Start, span.start == Some(UnixNanos(0)));
     found.add_if(Loss::End, span.end == Some(UnixNanos(0)));
+    found.add_if(Loss::Duration, span.lone_duration.is_some());
     found.add_if(Loss::Follows, span.follows);
 }
 

@@ -165,6 +165,7 @@ impl Reader<'_> {
     /// Reads a request of a known length, or up to the end of the file.
     fn request(&mut self, len: Option<u64>) -> Result<(), Over> {
         let end = len.map(|len| self.window.place().0.saturating_add(len));
+        self.units.sink.document();
         loop {
             if self.units.sink.stopped() {
                 return Err(Over);

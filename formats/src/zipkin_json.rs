@@ -10,7 +10,7 @@
 //! | `traceId`, `id` | ids, of 64 or 128 bits |
 //! | `parentId` unless it is zero, then those in the tag `astracer.parents` | parents |
 //! | `kind`, else the tag `span.kind` | kind |
-//! | `timestamp`, `duration` in microseconds | start and end, unknown if missing; a `timestamp` of 0 counts as missing |
+//! | `timestamp`, `duration` in microseconds | start and end, unknown if missing; a `timestamp` of 0 counts as missing; a `duration` without it is kept |
 //! | `shared` | shared |
 //! | `debug` | attribute `zipkin.debug` |
 //! | `localEndpoint` | resource: `service.name`, `net.host.ip`, `net.host.port`; a second address, which is then the IPv6 one, as `zipkin.local.ipv6` |

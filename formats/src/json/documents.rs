@@ -190,6 +190,10 @@ impl Documents<'_, '_> {
             let mut line = Line { out, layout, counts, read_unit };
             while cursor.peek().is_some() && !line.out.stopped() {
                 let start = cursor.at();
+                // Single records, one after the other, are one list.
+                if !line.layout.unit_is_record || cursor.peek() == Some(b'[') {
+                    line.out.document();
+                }
                 let Err(fault) = line.document(&mut cursor) else { continue };
                 if let Fault { why: Why::End, at } = fault
                     && last
@@ -210,6 +214,9 @@ impl Documents<'_, '_> {
 
     /// Reads one document as a stream.
     fn document(&mut self, depth: usize) -> Result<(), Broken> {
+        if depth == 0 && (!self.layout.unit_is_record || self.token() == Some(b'[')) {
+            self.out.document();
+        }
         if depth >= self.limits.nesting_max.min(NESTING_HARD_MAX) {
             self.out.limit(Limit::Nesting, self.window.place(), TOO_DEEP);
             return Err(Broken);

@@ -32,6 +32,11 @@ impl<'s> Out<'s> {
         self.counted = (0, line);
     }
 
+    /// Announces that another document begins.
+    pub(super) fn document(&mut self) {
+        self.sink.document();
+    }
+
     /// The file offset of an offset in the cursor's text.
     pub(crate) fn byte(&self, at: usize) -> u64 {
         self.text_place.0 + at as u64

@@ -78,6 +78,7 @@ fn full() -> (Span<'static>, &'static str) {
         flags: 257,
         shared: true,
         follows: false,
+        lone_duration: None,
         wording: Default::default(),
         resource: Arc::new(Resource {
             attributes: vec![Attribute::new("service.name", "s")],

@@ -71,11 +71,15 @@ pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut 
     if span.trace_id == TraceId::ZERO || span.span_id == SpanId::ZERO {
         return cursor.fault_at(begin, "span without a traceId or an id");
     }
-    if let (Some(start), Some(duration)) = (span.start, duration) {
-        let Some(end) = micros::end(start, duration) else {
-            return cursor.fault_at(duration_at, "the span's end is outside the years 1970 to 2554");
-        };
-        span.end = Some(end);
+    match (span.start, duration) {
+        (Some(start), Some(duration)) => {
+            let Some(end) = micros::end(start, duration) else {
+                return cursor.fault_at(duration_at, "the span's end is outside the years 1970 to 2554");
+            };
+            span.end = Some(end);
+        }
+        (None, Some(duration)) => span.lone_duration = micros::lone(duration),
+        (_, None) => {}
     }
     if let Some(debug) = debug {
         span.attributes.push(Attribute { key: DEBUG.into(), value: Value::Bool(debug) });

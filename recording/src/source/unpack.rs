@@ -278,6 +278,10 @@ impl Sink for Tap<'_> {
         }
     }
 
+    fn document(&mut self) {
+        self.sink.document();
+    }
+
     fn problem(&mut self, problem: Problem) {
         self.sink.problem(problem);
     }

@@ -7,9 +7,7 @@ use crate::repo::Repo;
 const LINES_MAX: usize = 600;
 
 /// Longer files, each with the reason why it is still one concept.
-const LONG: &[(&str, &str)] = &[
-    ("recording/tests/it/source.rs", "one suite for one entry point"),
-];
+const LONG: &[(&str, &str)] = &[("recording/tests/it/source.rs", "one suite for one entry point")];
 
 const DATA_BYTES_MAX: usize = 12_000_000;
 
