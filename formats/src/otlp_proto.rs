@@ -16,6 +16,7 @@
 //! true. The server's half of an id that client and server share has the attribute
 //! `astracer.shared` = true.
 
+use std::cell::Cell;
 use std::io::{self, BufRead};
 use std::sync::Arc;
 
@@ -214,7 +215,9 @@ impl Reader<'_> {
         let bytes = self.window.bytes();
         let there = len.min(bytes.len());
         let cut = there < len;
-        let stopped = self.units.resource_spans(Bytes { bytes: &bytes[..there], at: 0, cut });
+        let notes = Cell::default();
+        let unit = Bytes { bytes: &bytes[..there], at: 0, cut, notes: &notes };
+        let stopped = self.units.resource_spans(unit);
         self.window.advance(there);
         if cut {
             return self.truncated();
@@ -335,7 +338,7 @@ impl Units<'_> {
                     Err(fault @ Fault { why: Why::Stopped, .. }) => return Err(fault),
                     Err(fault) => self.fault(fault),
                 },
-                3 => drop(field.text()?),
+                3 => drop(field.whole()?),
                 _ => {}
             }
         }
@@ -356,6 +359,10 @@ impl Units<'_> {
         }
         let span = message::span(message, resource, scope, self.limits.nesting_max)?;
         self.place.byte = self.unit_byte + message.at as u64;
+        for kind in message.notes.take().kinds() {
+            let detail = format!("span {}", span.span_id);
+            self.sink.problem(Problem::new(kind, self.place.clone(), detail));
+        }
         self.sink.span(span, Record { bytes: message.bytes, place: &self.place });
         Ok(())
     }

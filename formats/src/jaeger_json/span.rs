@@ -53,7 +53,7 @@ pub(super) fn read<'a>(
             })?,
             "startTime" => start = micros::instant(cursor)?,
             "duration" => duration = (cursor.at(), micros::duration(cursor)?),
-            "flags" => flags = cursor.u32()?,
+            "flags" => flags = cursor.count()?,
             "tags" => tag::tags(cursor, &mut span.attributes)?,
             "logs" => cursor.list(|cursor| {
                 span.events.push(log(cursor)?);

@@ -21,6 +21,7 @@ pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut 
         Ok(())
     });
     context.whole = outline.is_ok();
+    out.notes(cursor, "a process");
     if let Some(mut spans) = spans {
         out.records(&mut spans, |cursor, out| span::read(cursor, out, &context, shared))?;
     }

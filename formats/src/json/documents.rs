@@ -278,7 +278,9 @@ impl Documents<'_, '_> {
         loop {
             let bytes = self.window.bytes();
             let (seen, look) = (bytes.len(), bytes.len().min(LOOK_BYTES_MAX));
-            let role = with_text(&bytes[..look], |text| self.layout.first_role(Cursor::new(text, 0, 1)));
+            let role = with_text(&bytes[..look], |text| {
+                self.layout.first_role(Cursor::new(text, 0, 1).made_of(&bytes[..look]))
+            });
             if role != Role::Unknown || look < seen {
                 return role == Role::Unit;
             }

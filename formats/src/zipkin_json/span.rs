@@ -47,11 +47,13 @@ pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut 
                 span.parents.extend(id(cursor, SpanId::from_hex)?.filter(|&id| id != SpanId::ZERO));
             }
             "name" => span.name = cursor.text_or_null()?,
-            "kind" => span.kind = kind(cursor)?,
+            "kind" => span.kind = cursor.or_unset(kind)?,
             "timestamp" => span.start = micros::instant(cursor)?.filter(|&start| start != UnixNanos(0)),
             "duration" => (duration_at, duration) = (cursor.at(), micros::duration(cursor)?),
-            "shared" => span.shared = cursor.bool()?,
-            "debug" => debug = (!cursor.null()?).then(|| cursor.bool()).transpose()?,
+            "shared" => span.shared = cursor.or_unset(Cursor::bool)?,
+            "debug" => {
+                debug = cursor.or_unset(|cursor| (!cursor.null()?).then(|| cursor.bool()).transpose())?;
+            }
             "localEndpoint" => local = Endpoint::read(cursor)?,
             "remoteEndpoint" => remote = Endpoint::read(cursor)?,
             "annotations" => cursor.list(|cursor| {

@@ -3,7 +3,9 @@
 
 use std::path::Path;
 
-use astracer_model::ProblemKind;
+use astracer_model::span::lookup;
+use astracer_model::value::Value;
+use astracer_model::{ProblemKind, SpanKind, Status};
 use astracer_recording::recording::{Intake, Keep, Recording, SpanView};
 use astracer_recording::source::{self, Options};
 
@@ -117,5 +119,117 @@ fn the_longest_of_roots_that_start_together_stands_for_the_trace() {
         let recording = foreign(name);
         assert_eq!(spans(&recording), [("long", "", 10_000), ("short", "", 1_000)], "{name}");
         assert_eq!(recording.traces().next().map(|trace| trace.root().name()), Some("long"), "{name}");
+    }
+}
+
+/// The attribute `msg` of the root.
+fn message(recording: &Recording) -> Value<'static> {
+    let trace = recording.traces().next().expect("a trace");
+    lookup(&trace.root().full().expect("kept").attributes, "msg").cloned().unwrap_or_default()
+}
+
+#[test]
+fn text_that_is_not_unicode_costs_no_span() {
+    let recording = foreign("half-surrogate.json");
+    assert_eq!(spans(&recording), [("root", "", 10_000), ("child", "root", 1_000)]);
+    assert_eq!(message(&recording), "cut here \u{fffd}".into());
+    assert_eq!(problems(&recording), [(ProblemKind::BadText, 1)]);
+    let recording = foreign("otlp-json-bad-utf8.json");
+    let names: Vec<_> = spans(&recording).into_iter().map(|(name, ..)| name.to_owned()).collect();
+    assert_eq!(names, ["root", "caf\u{fffd} x", "after"]);
+    assert_eq!(problems(&recording), [(ProblemKind::BadText, 1)]);
+}
+
+#[test]
+fn numbers_beyond_a_format_stay_numbers() {
+    let recording = foreign("int-beyond-64-bits.json");
+    assert_eq!(recording.span_count(), 2);
+    assert_eq!(message(&recording), Value::Double(18_446_744_073_709_552_000.0));
+    let text = std::fs::read_to_string(sample("foreign").join("bare-nan.json")).expect("a file");
+    for (word, sign) in [("NaN", 0.0), ("Infinity", 1.0), ("-Infinity", -1.0)] {
+        let recording = written("words.json", text.replace("NaN", word));
+        assert_eq!(recording.span_count(), 2, "{word}");
+        let Value::Double(number) = message(&recording) else { panic!("{word}") };
+        assert!(if sign == 0.0 { number.is_nan() } else { number == sign * f64::INFINITY }, "{word}");
+        assert_eq!(problems(&recording), [], "{word}");
+    }
+}
+
+#[test]
+fn a_time_with_an_exponent_is_exact() {
+    let recording = foreign("time-with-exponent.json");
+    let root = recording.traces().next().expect("a trace").root();
+    assert_eq!((root.start().0, root.duration_ns()), (1_700_000_000_000_000_000, 1_000_000));
+}
+
+#[test]
+fn words_and_counts_without_meaning_are_unset() {
+    let recording = foreign("status-and-kind-words.json");
+    let trace = recording.traces().next().expect("a trace");
+    let mut found: Vec<_> = trace.spans().map(|span| (span.name(), span.kind(), span.status())).collect();
+    found.sort_unstable();
+    assert_eq!(
+        found,
+        [
+            ("a", SpanKind::Client, Status::Error),
+            ("b", SpanKind::Client, Status::Unset),
+            ("c", SpanKind::Unspecified, Status::Unset),
+            ("d", SpanKind::Unspecified, Status::Unset),
+            ("e", SpanKind::Internal, Status::Unset)
+        ]
+    );
+    assert_eq!(problems(&recording), [(ProblemKind::UnknownWord, 4)]);
+}
+
+/// A value that no parser understands, in the middle span of three, costs at most that span.
+#[test]
+fn one_bad_value_costs_nothing_that_follows() {
+    let otlp = |value: &str| {
+        let span = |id: u32, attributes: &str| {
+            format!(
+                r#"{{"traceId":"0af7651916cd43dd8448eb211c80319c","spanId":"000000000000000{id}","name":"n","startTimeUnixNano":"1","endTimeUnixNano":"2","attributes":[{attributes}]}}"#
+            )
+        };
+        let bad = format!(r#"{{"key":"k","value":{{"doubleValue":{value}}}}}"#);
+        let spans = [span(1, ""), span(2, &bad), span(3, "")].join(",\n");
+        format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{spans}]}}]}}]}}"#)
+    };
+    let zipkin = |value: &str| {
+        let span =
+            |id: u32, tags: &str| format!(r#"{{"traceId":"a","id":"{id}","timestamp":1,"tags":{{{tags}}}}}"#);
+        format!("[{}]", [span(1, ""), span(2, &format!(r#""k":{value}"#)), span(3, "")].join(","))
+    };
+    let jaeger = |value: &str| {
+        let span = |id: u32, tags: &str| {
+            format!(
+                r#"{{"traceID":"a","spanID":"{id}","operationName":"n","startTime":1,"duration":1,"tags":[{tags}]}}"#
+            )
+        };
+        let bad = format!(r#"{{"key":"k","type":"float64","value":{value}}}"#);
+        let spans = [span(1, ""), span(2, &bad), span(3, "")].join(",");
+        format!(r#"{{"data":[{{"traceID":"a","spans":[{spans}],"processes":{{}}}}]}}"#)
+    };
+    let htrace = |value: &str| {
+        let span = |id: u32, end: &str| {
+            format!(r#"{{"a":"0000000000000000000000000000000{id}","b":1,"e":{end},"d":"n","r":"p","p":[]}}"#)
+        };
+        [span(1, "2"), span(2, value), span(3, "2")].join("\n")
+    };
+    for value in
+        ["undefined", "None", "nan", "+1", ".5", "01", "0x10", "1e", "--", "'text'", "", "1,", "@#", "TRUE"]
+    {
+        for (format, text) in [
+            ("otlp", otlp(value)),
+            ("zipkin", zipkin(value)),
+            ("jaeger", jaeger(value)),
+            ("htrace", htrace(value)),
+        ] {
+            for text in [text.clone(), text.replace('\n', "")] {
+                let recording = written("bad.json", &text);
+                let spans = recording.span_count() as u64;
+                let bad = recording.problems().count(ProblemKind::BadRecord);
+                assert!(spans >= 2 && spans + bad >= 3, "{format} {value}: {spans} spans, {bad} bad\n{text}");
+            }
+        }
     }
 }
