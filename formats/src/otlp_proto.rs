@@ -27,6 +27,7 @@ use astracer_model::problem::{Limit, Place, Problem, ProblemKind};
 use astracer_model::sink::{Record, Sink};
 use astracer_model::span::{Resource, Scope};
 
+mod check;
 mod message;
 mod metrics;
 mod request;
@@ -36,6 +37,7 @@ mod tests;
 mod wire;
 mod write;
 
+pub use check::count_spans;
 use message::Head;
 pub use metrics::{HistogramPoint, Metric, MetricData, MetricExemplar, SumPoint, write_metrics_request};
 pub use request::Request;
