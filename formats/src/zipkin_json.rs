@@ -55,8 +55,15 @@ const MORE_PARENTS: &str = "astracer.parents";
 const DEBUG: &str = "zipkin.debug";
 
 /// Spans are units, in lists, in lists of lists, or on their own.
-const LAYOUT: Layout =
-    Layout { lists: &[], wrappers: &[], unit_keys: &[], bare_list: true, unit_is_record: true, others: &[] };
+const LAYOUT: Layout = Layout {
+    lists: &[],
+    wrappers: &[],
+    unit_keys: &[],
+    bare_list: true,
+    unit_is_record: true,
+    behind_text: false,
+    others: &[],
+};
 
 /// Reads one file of this format to its end.
 #[cfg(feature = "all-formats")]

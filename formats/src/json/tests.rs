@@ -49,10 +49,18 @@ const LISTS: Layout = Layout {
     unit_keys: &[],
     bare_list: false,
     unit_is_record: false,
+    behind_text: false,
     others: &["logs"],
 };
-const OBJECTS: Layout =
-    Layout { lists: &[], wrappers: &[], unit_keys: &[], bare_list: true, unit_is_record: false, others: &[] };
+const OBJECTS: Layout = Layout {
+    lists: &[],
+    wrappers: &[],
+    unit_keys: &[],
+    bare_list: true,
+    unit_is_record: false,
+    behind_text: false,
+    others: &[],
+};
 
 /// Reads a unit: a span `{"n": name}`, or an object with a list of `spans`.
 fn read_unit(cursor: &mut Cursor<'_>, out: &mut Out<'_>) -> Result<(), Fault> {

@@ -26,7 +26,8 @@ pub(super) struct Shared {
 }
 
 /// The fault of a span with members of the v1 format.
-const OLDER_FORMAT: &str = "span in Zipkin's v1 format, which is not supported";
+const OLDER_FORMAT: &str = "span in Zipkin's v1 format, which is not supported; Zipkin converts it: post it to \
+                            /api/v1/spans, and get it from /api/v2/trace";
 
 /// Namespaces of attributes that describe a resource.
 const RESOURCE_NAMESPACES: &[&str] =

@@ -220,7 +220,7 @@ fn bad_spans_are_problems_at_their_byte_and_their_neighbours_come() {
            f:9 (byte 394): a word or number without meaning, read as unset: span 0000000000000001
            9:394 a/1 ""
            f:10 (byte 490): bad record: expected an object
-           f:11 (byte 503): bad record: span in Zipkin's v1 format, which is not supported
+           f:11 (byte 503): bad record: span in Zipkin's v1 format, which is not supported; Zipkin converts it: post it to /api/v1/spans, and get it from /api/v2/trace
            f:12 (byte 560): bad record: expected an object or a list
            13:571 a/2 """#,
     );
@@ -233,7 +233,7 @@ fn spans_of_the_older_format_are_told_from_others() {
     let annotations = r#""annotations":[{"timestamp":1,"value":"cs","endpoint":{"serviceName":"a"}}]"#;
     check(
         format!(r#"[{{"traceId":"a","id":"1","name":"get","timestamp":1,"duration":5,{annotations}}}]"#),
-        "f:1 (byte 1): bad record: span in Zipkin's v1 format, which is not supported",
+        "f:1 (byte 1): bad record: span in Zipkin's v1 format, which is not supported; Zipkin converts it: post it to /api/v1/spans, and get it from /api/v2/trace",
     );
     // Members that only the newer format has take precedence, as for Zipkin itself.
     check_span(

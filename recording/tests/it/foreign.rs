@@ -233,3 +233,46 @@ fn one_bad_value_costs_nothing_that_follows() {
         }
     }
 }
+
+#[test]
+fn lines_of_javas_logging_exporter_are_read_behind_any_prefix() {
+    let lines = std::fs::read_to_string(sample("foreign").join("java-logging-otlp.jsonl")).expect("a file");
+    let heading = "Nov 26, 2026 1:00:00 PM io.opentelemetry.exporter.logging.otlp export\nINFO: ";
+    let logged: String = lines.lines().map(|line| format!("{heading}{line}\n")).collect();
+    for text in [lines.clone(), logged, lines.lines().map(|line| format!("[otel] {line}\n")).collect()] {
+        let recording = written("log.txt", &text);
+        assert_eq!(spans(&recording), [("root", "", 10_000), ("child", "root", 1_000)], "{text}");
+        assert_eq!(problems(&recording), [], "{text}");
+    }
+}
+
+#[test]
+fn spans_of_jaeger_without_a_trace_around_them_are_read() {
+    let recording = foreign("bare-jaeger-spans.json");
+    assert_eq!(spans(&recording), [("root", "", 100)]);
+    assert_eq!(recording.traces().next().map(|trace| trace.root().service()), Some("svc"));
+    let list = std::fs::read_to_string(sample("foreign").join("bare-jaeger-spans.json")).expect("a file");
+    let recording = written("lines.jsonl", list.trim().trim_start_matches('[').trim_end_matches(']'));
+    assert_eq!(spans(&recording), [("root", "", 100)]);
+}
+
+/// The first trace is larger than every prefix that is searched for a format at once.
+#[test]
+fn sorted_keys_and_a_large_first_trace_are_read() {
+    let large = "x".repeat(2 << 20);
+    let span =
+        r#"{"duration":1,"operationName":"a","processID":"p1","spanID":"1","startTime":1,"traceID":"a"}"#;
+    let tags = format!(r#"[{{"key":"k","type":"string","value":"{large}"}}]"#);
+    let jaeger = format!(
+        r#"{{"data":[{{"processes":{{"p1":{{"serviceName":"s","tags":{tags}}}}},"spans":[{span}],"traceID":"a"}}]}}"#
+    );
+    let bare = format!(r#"[{{"spans":[{{"tags":{tags},"spanID":"1"}}],"traceID":"a"}}]"#);
+    let zipkin = format!(r#"[{{"tags":{{"k":"{large}"}},"id":"1","traceId":"a"}}]"#);
+    let tempo = format!(
+        r#"{{"batches":[{{"resource":{{"attributes":[{{"key":"k","value":{{"stringValue":"{large}"}}}}]}},"scopeSpans":[{{"spans":[{{"spanId":"0000000000000001","traceId":"0af7651916cd43dd8448eb211c80319c"}}]}}]}}]}}"#
+    );
+    for text in [jaeger, bare, zipkin, tempo] {
+        let recording = written("large.json", &text);
+        assert_eq!(recording.span_count(), 1, "{}", &text[..60]);
+    }
+}
