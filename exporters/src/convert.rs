@@ -131,6 +131,7 @@ fn span<'a>(data: &'a SpanData, resource: &Arc<Resource>, scope: Arc<Scope>) -> 
         flags: flags(context, data.parent_span_is_remote),
         shared: false,
         follows: false,
+        lone_duration: None,
         wording: Default::default(),
         resource: Arc::clone(resource),
         scope,

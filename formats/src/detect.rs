@@ -9,6 +9,7 @@ use astracer_model::Format;
 use super::nezha_csv;
 
 mod json;
+mod others;
 mod proto;
 
 /// The result of detection.
@@ -32,7 +33,8 @@ const RESTARTS_MAX: usize = 16;
 /// Detects the format from the first bytes of a file. `complete` is true if these are all the bytes
 /// of the file.
 ///
-/// 64 KiB are enough for nearly every file, because the keys of a record come near its start.
+/// 64 KiB are enough for nearly every file, because the keys of a record come near its start. If a
+/// record has a large value before them, the result is open, and more bytes decide.
 pub fn detect(prefix: &[u8], complete: bool) -> Detection {
     if prefix.is_empty() {
         return Detection::Unusable("empty".to_owned());
@@ -48,7 +50,16 @@ pub fn detect(prefix: &[u8], complete: bool) -> Detection {
     if let b'{' | b'[' = text[0] {
         return match json::scan(text, complete) {
             found @ Detection::Format(_) => found,
-            other => restarted(text).unwrap_or(other),
+            other => {
+                // A logger's prefix, such as `[main]`, begins like a list.
+                let is_logged = text[0] == b'['
+                    && !matches!(
+                        text[1..].trim_ascii_start().first(),
+                        None | Some(b'{' | b'[' | b']' | b'"')
+                    );
+                let logged = if is_logged { prefixed(text) } else { None };
+                restarted(text).or(logged).unwrap_or(other)
+            }
         };
     }
     if proto::is_request(prefix) {
@@ -61,7 +72,7 @@ pub fn detect(prefix: &[u8], complete: bool) -> Detection {
     if nezha_csv::is_header(line) {
         return Detection::Format(Format::NezhaCsv);
     }
-    if let Some(found) = restarted(text) {
+    if let Some(found) = restarted(text).or_else(|| prefixed(text)) {
         return found;
     }
     let separators = line.iter().filter(|&&byte| matches!(byte, b',' | b'\t')).count();
@@ -81,6 +92,15 @@ fn restarted(text: &[u8]) -> Option<Detection> {
     records
         .take(RESTARTS_MAX)
         .map(|rest| json::scan(rest, false))
+        .find(|found| matches!(found, Detection::Format(_)))
+}
+
+/// Tries the requests that a logger wrote behind a prefix of its own.
+fn prefixed(text: &[u8]) -> Option<Detection> {
+    let starts = memchr::memmem::find_iter(text, b"{\"resource");
+    starts
+        .take(RESTARTS_MAX)
+        .map(|start| json::scan(&text[start..], false))
         .find(|found| matches!(found, Detection::Format(_)))
 }
 

@@ -41,8 +41,15 @@ pub use write::write_span;
 const ROOT_PARENT: u64 = 0x74ace;
 
 /// Each span is a unit, whether spans are consecutive or in a list.
-const LAYOUT: Layout =
-    Layout { lists: &[], wrappers: &[], unit_keys: &[], bare_list: true, unit_is_record: true, others: &[] };
+const LAYOUT: Layout = Layout {
+    lists: &[],
+    wrappers: &[],
+    unit_keys: &[],
+    bare_list: true,
+    unit_is_record: true,
+    behind_text: false,
+    others: &[],
+};
 
 /// Reads one file of this format to its end.
 pub fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mut dyn Sink) {

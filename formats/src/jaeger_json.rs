@@ -1,7 +1,8 @@
 //! Jaeger's JSON: the responses of its query API, the downloads of its UI, and the files that its
 //! UI accepts.
 //!
-//! The reader accepts `{"data": [...]}`, a bare list of traces, a single trace, and any sequence of
+//! The reader accepts `{"data": [...]}`, a bare list of traces, a single trace, spans without a trace
+//! around them (of Jaeger's anonymizer, or of its storage in Elasticsearch), and any sequence of
 //! these.
 //!
 //! # Mapping
@@ -10,7 +11,7 @@
 //! |---|---|
 //! | `references` of type `CHILD_OF` in the same trace, in order; without any, `parentSpanID`; without that, the first `FOLLOWS_FROM` in the same trace | parents; the last case sets `follows` |
 //! | all other references | links; those of type `CHILD_OF` have the attribute `opentracing.ref_type` = `child_of` |
-//! | `startTime`, `duration` in microseconds | start, end |
+//! | `startTime`, `duration` in microseconds | start, end; a `duration` without a `startTime` is kept |
 //! | tag `span.kind` | kind |
 //! | tag `error` (true), else `otel.status_code`; `otel.status_description` | status |
 //! | tags `otel.scope.name`, `otel.scope.version`, or their older names `otel.library.*` | scope |
@@ -75,9 +76,10 @@ const NO_END: &str = "astracer: no end was recorded";
 const LAYOUT: Layout = Layout {
     lists: &["data"],
     wrappers: &[],
-    unit_keys: &["traceID", "spans", "processes"],
+    unit_keys: &["traceID", "spanID", "spans", "processes"],
     bare_list: true,
     unit_is_record: false,
+    behind_text: false,
     others: &[],
 };
 

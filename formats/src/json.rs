@@ -25,6 +25,9 @@
 //! Skipped values are checked only for matching brackets and terminated strings: members that no
 //! reader knows are not checked for invalid escapes or invalid UTF-8. A span's record contains
 //! their bytes unchanged.
+//!
+//! Text that is not Unicode, and words or counts without meaning, cost nothing but themselves: the
+//! span stays, and each such span is one problem ([`Notes`]).
 
 use super::window;
 
@@ -37,7 +40,7 @@ mod scan;
 mod tests;
 pub(crate) mod write;
 
-pub(crate) use cursor::{Cursor, Fault, Scalar, Why, decode_base64};
+pub(crate) use cursor::{Cursor, Fault, Notes, Scalar, Why, decode_base64};
 pub(crate) use documents::read_units;
 #[cfg(test)]
 use layout::Counts;

@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use astracer_model::{Format, Sink, Span};
 
+mod decimal;
 #[cfg(feature = "all-formats")]
 pub mod detect;
 #[cfg(all(test, feature = "all-formats"))]

@@ -39,6 +39,8 @@ losses! {
     Start "start" "start omitted: the format cannot represent it",
     /// An end without a start, before the start, or too close after it.
     End "end" "end omitted or moved: the format cannot represent the duration",
+    /// The duration of a span without a start.
+    Duration "duration" "duration omitted: the format has none without a start",
     /// The type of an attribute: number, Boolean, list, map or bytes.
     AttributeType "attribute_type" "attribute converted to text: the format lacks its type",
     /// Repeated attributes after the first with the same name.
@@ -96,7 +98,8 @@ impl Found {
     /// Records times of the span and its events that are not a multiple of the format's unit.
     pub(super) fn precision(&mut self, span: &Span<'_>, unit_ns: u64) {
         let cut = |time: UnixNanos| !time.0.is_multiple_of(unit_ns);
-        let own = span.start.into_iter().chain(span.end).any(cut);
+        let lone = span.lone_duration.map(UnixNanos);
+        let own = span.start.into_iter().chain(span.end).chain(lone).any(cut);
         self.add_if(Loss::TimePrecision, own || span.events.iter().any(|event| cut(event.time)));
     }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::decimal;
 use super::json::{Cursor, Fault, Scalar};
 use astracer_model::time::UnixNanos;
 
@@ -36,14 +37,19 @@ fn nanos(cursor: &mut Cursor<'_>) -> Result<Option<i128>, Fault> {
         Scalar::String(text) => text,
         Scalar::Bool(_) => Cow::Borrowed(""),
     };
-    if let Ok(micros) = text.parse::<i64>() {
-        return Ok(Some(i128::from(micros) * 1_000));
+    match decimal::scaled(&text, 3) {
+        Some(nanos) => Ok(Some(nanos.signed())),
+        None => match text.parse::<f64>() {
+            // No time has more than 64 bits, so this one is outside every range.
+            Ok(micros) if micros.is_finite() => Ok(Some((micros * 1_000.0) as i128)),
+            _ => cursor.fault_at(at, "expected a number of microseconds"),
+        },
     }
-    match text.parse::<f64>() {
-        // The conversion saturates at the largest integer, which no time reaches.
-        Ok(micros) if micros.is_finite() => Ok(Some((micros * 1_000.0).round() as i128)),
-        _ => cursor.fault_at(at, "expected a number of microseconds"),
-    }
+}
+
+/// A duration without a start; 0 and negative ones mean that there is none, as for Zipkin.
+pub(super) fn lone(nanos: i128) -> Option<u64> {
+    u64::try_from(nanos).ok().filter(|&nanos| nanos != 0)
 }
 
 /// The end of a span from its start and duration; `None` before 1970 and after 2554.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::loss::{Found, Loss};
 use astracer_model::ids::{SpanId, TraceId};
-use astracer_model::span::{Link, Span};
+use astracer_model::span::{Link, Span, SpanKind, Status};
 use astracer_model::time::UnixNanos;
 use astracer_model::value::{Attribute, Value};
 
@@ -27,12 +27,23 @@ pub(super) const PARENT_KEY: &str = "astracer.parent";
 /// Marks the server's half of a shared id.
 pub(super) const SHARED_KEY: &str = "astracer.shared";
 
-/// Records the losses of OTLP: the first instant of 1970, which means "unset" there, and the
-/// FOLLOWS_FROM mark.
+/// Records the losses of OTLP: the first instant of 1970, which means "unset" there, a duration
+/// without a start, and the FOLLOWS_FROM mark.
 pub(super) fn losses(span: &Span<'_>, found: &mut Found) {
     found.add_if(Loss::Start, span.start == Some(UnixNanos(0)));
     found.add_if(Loss::End, span.end == Some(UnixNanos(0)));
+    found.add_if(Loss::Duration, span.lone_duration.is_some());
     found.add_if(Loss::Follows, span.follows);
+}
+
+/// The kind for OTLP's number; `None` if the number is not defined.
+pub(super) fn known_kind(number: i64) -> Option<SpanKind> {
+    Some(SpanKind::from_otlp(number)).filter(|&kind| kind != SpanKind::Unspecified || number == 0)
+}
+
+/// The status for OTLP's number; `None` if the number is not defined.
+pub(super) fn known_status(number: i64) -> Option<Status> {
+    Some(Status::from_otlp(number)).filter(|&status| status != Status::Unset || number == 0)
 }
 
 /// Restores the fields of a span as read: marked links become parents, and the attribute becomes

@@ -4,8 +4,9 @@
 //! numbers for enums, 64-bit integers in strings) and protobuf's own JSON mapping. It also accepts
 //! the variants that recorders wrote: ids in base64, snake case, names for enums, bare numbers,
 //! `null`, the `instrumentationLibrarySpans` of versions before 0.15, and the wrappers of the query
-//! APIs of Jaeger (`{"result": ...}`) and Tempo (`{"batches": ...}`, `{"trace": ...}`). Requests
-//! with logs, metrics or profiles are skipped.
+//! APIs of Jaeger (`{"result": ...}`) and Tempo (`{"batches": ...}`, `{"trace": ...}`). The spans of
+//! one resource may be a document of their own, as OpenTelemetry Java's logging exporter writes
+//! them, also behind a logger's prefix. Requests with logs, metrics or profiles are skipped.
 //!
 //! The writer writes one request per line. A span's further parents are links with the attribute
 //! `astracer.parent` = true. The server's half of an id that client and server share has the
@@ -37,9 +38,10 @@ pub use writer::write_request;
 const LAYOUT: Layout = Layout {
     lists: &["resourceSpans", "resource_spans", "batches"],
     wrappers: &["result", "trace"],
-    unit_keys: &[],
+    unit_keys: SCOPE_SPANS,
     bare_list: false,
     unit_is_record: false,
+    behind_text: true,
     others: &[
         "resourceLogs",
         "resource_logs",
@@ -47,6 +49,9 @@ const LAYOUT: Layout = Layout {
         "resource_metrics",
         "resourceProfiles",
         "resource_profiles",
+        "scopeLogs",
+        "scopeMetrics",
+        "scopeProfiles",
     ],
 };
 

@@ -16,6 +16,7 @@
 //! true. The server's half of an id that client and server share has the attribute
 //! `astracer.shared` = true.
 
+use std::cell::Cell;
 use std::io::{self, BufRead};
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ use astracer_model::problem::{Limit, Place, Problem, ProblemKind};
 use astracer_model::sink::{Record, Sink};
 use astracer_model::span::{Resource, Scope};
 
+mod check;
 mod message;
 mod metrics;
 mod request;
@@ -35,6 +37,7 @@ mod tests;
 mod wire;
 mod write;
 
+pub use check::count_spans;
 use message::Head;
 pub use metrics::{HistogramPoint, Metric, MetricData, MetricExemplar, SumPoint, write_metrics_request};
 pub use request::Request;
@@ -165,6 +168,7 @@ impl Reader<'_> {
     /// Reads a request of a known length, or up to the end of the file.
     fn request(&mut self, len: Option<u64>) -> Result<(), Over> {
         let end = len.map(|len| self.window.place().0.saturating_add(len));
+        self.units.sink.document();
         loop {
             if self.units.sink.stopped() {
                 return Err(Over);
@@ -213,7 +217,9 @@ impl Reader<'_> {
         let bytes = self.window.bytes();
         let there = len.min(bytes.len());
         let cut = there < len;
-        let stopped = self.units.resource_spans(Bytes { bytes: &bytes[..there], at: 0, cut });
+        let notes = Cell::default();
+        let unit = Bytes { bytes: &bytes[..there], at: 0, cut, notes: &notes };
+        let stopped = self.units.resource_spans(unit);
         self.window.advance(there);
         if cut {
             return self.truncated();
@@ -334,7 +340,7 @@ impl Units<'_> {
                     Err(fault @ Fault { why: Why::Stopped, .. }) => return Err(fault),
                     Err(fault) => self.fault(fault),
                 },
-                3 => drop(field.text()?),
+                3 => drop(field.whole()?),
                 _ => {}
             }
         }
@@ -355,6 +361,10 @@ impl Units<'_> {
         }
         let span = message::span(message, resource, scope, self.limits.nesting_max)?;
         self.place.byte = self.unit_byte + message.at as u64;
+        for kind in message.notes.take().kinds() {
+            let detail = format!("span {}", span.span_id);
+            self.sink.problem(Problem::new(kind, self.place.clone(), detail));
+        }
         self.sink.span(span, Record { bytes: message.bytes, place: &self.place });
         Ok(())
     }

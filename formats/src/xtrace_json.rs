@@ -33,8 +33,15 @@ use astracer_model::time::UnixNanos;
 use astracer_model::value::{Attribute, Value};
 
 /// Executions are units, in lists or on their own.
-const LAYOUT: Layout =
-    Layout { lists: &[], wrappers: &[], unit_keys: &[], bare_list: true, unit_is_record: false, others: &[] };
+const LAYOUT: Layout = Layout {
+    lists: &[],
+    wrappers: &[],
+    unit_keys: &[],
+    bare_list: true,
+    unit_is_record: false,
+    behind_text: false,
+    others: &[],
+};
 
 /// Timestamps from here on are milliseconds. As seconds they would be in the year 5138.
 const MILLISECONDS_FROM: u64 = 100_000_000_000;

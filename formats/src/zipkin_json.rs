@@ -10,7 +10,7 @@
 //! | `traceId`, `id` | ids, of 64 or 128 bits |
 //! | `parentId` unless it is zero, then those in the tag `astracer.parents` | parents |
 //! | `kind`, else the tag `span.kind` | kind |
-//! | `timestamp`, `duration` in microseconds | start and end, unknown if missing; a `timestamp` of 0 counts as missing |
+//! | `timestamp`, `duration` in microseconds | start and end, unknown if missing; a `timestamp` of 0 counts as missing; a `duration` without it is kept |
 //! | `shared` | shared |
 //! | `debug` | attribute `zipkin.debug` |
 //! | `localEndpoint` | resource: `service.name`, `net.host.ip`, `net.host.port`; a second address, which is then the IPv6 one, as `zipkin.local.ipv6` |
@@ -55,8 +55,15 @@ const MORE_PARENTS: &str = "astracer.parents";
 const DEBUG: &str = "zipkin.debug";
 
 /// Spans are units, in lists, in lists of lists, or on their own.
-const LAYOUT: Layout =
-    Layout { lists: &[], wrappers: &[], unit_keys: &[], bare_list: true, unit_is_record: true, others: &[] };
+const LAYOUT: Layout = Layout {
+    lists: &[],
+    wrappers: &[],
+    unit_keys: &[],
+    bare_list: true,
+    unit_is_record: true,
+    behind_text: false,
+    others: &[],
+};
 
 /// Reads one file of this format to its end.
 #[cfg(feature = "all-formats")]

@@ -133,14 +133,23 @@ problem_kinds! {
     BadRecord "bad_record" lost "bad record",
     /// An id is not a hexadecimal number of the right size; a hash of its text replaces it.
     ForeignId "foreign_id" kept "an id is not hexadecimal, a hash of it is used",
-    /// A span was written twice, byte for byte; it counts once.
+    /// A text is not Unicode; U+FFFD replaces what is not.
+    BadText "bad_text" kept "text that is not Unicode, U+FFFD replaces it",
+    /// A word, number or count has no meaning in the format; its field stays unset.
+    UnknownWord "unknown_word" kept "a word or number without meaning, read as unset",
+    /// A span was written twice, in the same or another spelling; it counts once.
     DuplicateSpan "duplicate_span" kept "span written twice, counted once",
+    /// A span was written in several pieces, which are merged as Zipkin merges them.
+    SpanPiece "span_piece" kept "piece of another span with its id, merged",
     /// Two different spans of a trace share one id; both are kept.
     DuplicateId "duplicate_id" kept "two different spans with one id",
     /// A span has no trace id, and its parent is not in the recording either.
     NoTraceId "no_trace_id" kept "no trace id, and the parent is not in the recording",
     /// None of a span's parents is in the recording.
     Orphan "orphan" kept "orphan: the parent is not in the recording",
+    /// The parent of an orphan is in a trace whose id has the same low 64 bits: a service on the
+    /// way shortened the id.
+    ShortTraceId "short_trace_id" kept "the parent is in a trace whose id ends in the same 64 bits",
     /// A trace has no root span.
     NoRoot "no_root" kept "trace without a root span",
     /// A trace has several root spans.

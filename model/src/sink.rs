@@ -17,6 +17,10 @@ pub trait Sink {
         let _ = (file, format);
     }
 
+    /// Announces that the spans after this call come from another document of the file: another
+    /// request, answer or list of traces. Single spans that follow each other are one document.
+    fn document(&mut self) {}
+
     /// Receives one problem; the reader continues after it.
     fn problem(&mut self, problem: Problem);
 
@@ -40,8 +44,7 @@ pub trait Sink {
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
     /// The span's own text or bytes, without separators: the JSON object, the CSV row without its
-    /// line end, or the protobuf message without tag and length. Two spans with the same ids and
-    /// the same bytes are one span written twice.
+    /// line end, or the protobuf message without tag and length.
     pub bytes: &'a [u8],
     /// The position of the first byte.
     pub place: &'a Place,

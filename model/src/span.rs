@@ -65,6 +65,9 @@ pub struct Span<'a> {
     pub start: Option<UnixNanos>,
     /// The end time.
     pub end: Option<UnixNanos>,
+    /// The duration in nanoseconds of a span without a start, as Jaeger and Zipkin allow it. `None`
+    /// if the start is known: the end then states the duration.
+    pub lone_duration: Option<u64>,
     /// The outcome.
     pub status: Status,
     /// The description of an error status.
@@ -336,6 +339,7 @@ impl<'a> Span<'a> {
             kind: SpanKind::Unspecified,
             start: None,
             end: None,
+            lone_duration: None,
             status: Status::Unset,
             status_message: Cow::Borrowed(""),
             attributes: Vec::new(),
@@ -367,6 +371,7 @@ impl<'a> Span<'a> {
             kind: self.kind,
             start: self.start,
             end: self.end,
+            lone_duration: self.lone_duration,
             status: self.status,
             status_message: Cow::Owned(self.status_message.into_owned()),
             attributes: own(self.attributes),

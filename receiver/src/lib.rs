@@ -48,6 +48,7 @@ mod record;
 mod recording;
 mod server;
 mod shared;
+mod whole;
 
 pub use counts::{Received, Refusal};
 pub use events::Event;

@@ -11,6 +11,7 @@ use astracer_model::{Format, Problem, Sink, Span};
 use crate::answer::{Partial, Refused};
 use crate::counts::Refusal;
 use crate::shared::Shared;
+use crate::whole;
 use astracer_exporters::ErrorKind;
 
 /// The maximum number of spans per line, so that no reader has to hold an enormous line.
@@ -20,11 +21,21 @@ const SPANS_PER_LINE_MAX: usize = 1 << 12;
 pub(crate) type Recorded = Result<Partial, Refused>;
 
 /// Writes the spans of a request to the files (and to the spool, if there is one) and counts them.
+/// A body that is not JSON or protobuf to its end is refused as a whole.
 pub(crate) fn record(shared: &Shared, bytes: &[u8], format: Format) -> Recorded {
+    let announced = match whole::spans(bytes, format) {
+        Ok(spans) => spans,
+        Err(reason) => return Err(Refused::new(Refusal::Bad, reason)),
+    };
     let mut lines = Lines::default();
     let limits = Limits { record_bytes_max: shared.limits.message_bytes, ..Limits::default() };
     astracer_formats::read(format, &mut &*bytes, &Arc::clone(&shared.file), &limits, &mut lines);
     lines.request.take_line(&mut lines.text);
+    // A broken group counts once, whatever the number of its spans.
+    lines.rejected = lines.rejected.max(announced.saturating_sub(lines.spans));
+    if lines.rejected > 0 && lines.message.is_empty() {
+        lines.message = "the body has spans where none is read".to_owned();
+    }
     if lines.spans == 0 && lines.rejected > 0 {
         return Err(Refused::new(Refusal::Bad, lines.message));
     }

@@ -4,6 +4,7 @@
 //! them into traces. A span takes [`Recording::BYTES_PER_SPAN`] bytes, plus its share of names and
 //! traces. Attributes, events and links are kept only on request ([`Keep::full`]).
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -13,14 +14,19 @@ use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::problem::{Place, Problems};
 use astracer_model::span::{Span, SpanKind, Status};
 
+mod content;
 mod intake;
 mod join;
 mod labels;
+mod nodes;
+mod one_id;
 #[cfg(test)]
 mod tests;
+mod trace_ids;
 mod view;
 
 use labels::Labels;
+use nodes::Nodes;
 
 pub use intake::{Intake, Keep, Skipped};
 pub use view::{SpanView, TraceView};
@@ -38,8 +44,8 @@ struct SpanRow {
     parent_id: SpanId,
     start: u64,
     end: u64,
-    /// A hash of the record's bytes, which detects spans that were written twice.
-    record_hash: u64,
+    /// A digest of the span's content, which detects spans that were written twice.
+    content: u64,
     byte: u64,
     trace: u32,
     name: Symbol,
@@ -50,10 +56,45 @@ struct SpanRow {
     /// The index of the resolved parent.
     parent: u32,
     file: u32,
+    /// The number of the node that emitted the span.
+    node: u32,
     kind: SpanKind,
     status: Status,
-    shared: bool,
-    follows: bool,
+    marks: Marks,
+}
+
+/// The properties of a span that are true or false.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Marks(u8);
+
+impl Marks {
+    /// The server's half of an id that client and server share.
+    const SHARED: Self = Self(1);
+    /// The parent did not wait for the span.
+    const FOLLOWS: Self = Self(2);
+    /// The span has no start, and its `end` is a duration.
+    const LONE: Self = Self(4);
+
+    fn set_if(self, mark: Self, is_set: bool) -> Self {
+        Self(if is_set { self.0 | mark.0 } else { self.0 & !mark.0 })
+    }
+
+    fn has(self, mark: Self) -> bool {
+        self.0 & mark.0 != 0
+    }
+}
+
+impl SpanRow {
+    /// The last known time; the start if the span has no end.
+    fn last(&self) -> u64 {
+        if self.end == NO_TIME { self.start } else { self.end }
+    }
+
+    /// Orders the spans of one trace by start, then from the longest to the shortest, then by id.
+    /// The content settles the rest, so that the order never depends on the file's.
+    fn rank(&self) -> impl Ord + use<> {
+        (self.start, Reverse(self.last()), self.span_id, self.content)
+    }
 }
 
 /// One trace: a range of [`Recording::order`].
@@ -71,6 +112,7 @@ struct TraceRow {
 pub struct Recording {
     names: Interner,
     services: Interner,
+    nodes: Nodes,
     labels: Labels,
     files: Vec<Arc<str>>,
     /// The format of each of `files`, if the reader reported it.
@@ -90,7 +132,7 @@ pub struct Recording {
     full: Vec<Span<'static>>,
     /// Span indices, grouped by trace and ordered by start within a trace.
     order: Vec<u32>,
-    /// Trace rows, ordered by the start of their root.
+    /// Trace rows, in the order of [`Recording::traces`].
     traces: Vec<TraceRow>,
     problems: Problems,
     skipped: Vec<Skipped>,
@@ -101,7 +143,8 @@ impl Recording {
     /// The size of a span in a recording, excluding names and traces.
     pub const BYTES_PER_SPAN: usize = size_of::<SpanRow>() + size_of::<u32>();
 
-    /// All traces, ordered by the start of their root; equal starts keep the order of the input.
+    /// All traces, ordered by the start of their root. Among equal starts the longest root comes
+    /// first, and among equal roots the smallest trace id.
     pub fn traces(&self) -> impl ExactSizeIterator<Item = TraceView<'_>> {
         self.traces.iter().map(|row| TraceView::new(self, row))
     }
@@ -116,7 +159,7 @@ impl Recording {
         SpanView::new(self, index)
     }
 
-    /// The number of spans. A span that was written twice counts once.
+    /// The number of spans. A span that was written twice, or in several pieces, counts once.
     pub fn span_count(&self) -> usize {
         self.order.len()
     }

@@ -177,6 +177,7 @@ pub(crate) fn full_in_the_model() -> Span<'static> {
         flags: 0x301,
         shared: false,
         follows: false,
+        lone_duration: None,
         wording: Default::default(),
         resource: Arc::new(ModelResource {
             attributes: vec![of("service.instance.id", Int(7)), text("service.name", "shop")],

@@ -4,6 +4,7 @@
 //! a prefix may begin or end in the middle of a record, and mismatched brackets must not hide the
 //! keys around them.
 
+use super::others::Marks;
 use super::{Detection, other_or_open};
 use astracer_model::Format;
 
@@ -12,6 +13,15 @@ pub(super) fn scan(text: &[u8], complete: bool) -> Detection {
     let mut scan = Scan::default();
     let found = scan.run(text);
     if let Some(format) = found {
+        return Detection::Format(format);
+    }
+    if let Some(reason) = scan.others.reason() {
+        return Detection::Unusable(reason.to_owned());
+    }
+    if let Some(message) = &scan.error {
+        return Detection::Unusable(format!("Jaeger's answer is an error: {message}"));
+    }
+    if let Some(format) = scan.empty.filter(|_| complete && !scan.has_other_key) {
         return Detection::Format(format);
     }
     if scan.seen.any(Keys::OTHER_SIGNAL) {
@@ -23,6 +33,12 @@ pub(super) fn scan(text: &[u8], complete: bool) -> Detection {
     };
     other_or_open(reason, complete || scan.a_record_ended)
 }
+
+/// The outermost keys of answers to queries of Jaeger, Tempo and Zipkin.
+const ANSWER_KEYS: &[&[u8]] = &[
+    b"data", b"total", b"limit", b"offset", b"errors", b"error", b"batches", b"trace", b"result", b"metrics",
+    b"status", b"message",
+];
 
 /// A set of distinguishing keys found in one object. A key counts only if its value has the
 /// expected form.
@@ -43,6 +59,9 @@ impl Keys {
     const XTRACE_ID: Self = Self(1 << 11);
     const XTRACE_REPORTS: Self = Self(1 << 12);
     const SCOPE_SPANS: Self = Self(1 << 13);
+    const JAEGER_SPAN_ID: Self = Self(1 << 14);
+    const JAEGER_DETAIL: Self = Self(1 << 15);
+    const SERVICE_NAME: Self = Self(1 << 16);
 
     fn any(self, other: Self) -> bool {
         self.0 & other.0 != 0
@@ -71,6 +90,10 @@ impl Keys {
             ) => Self::SCOPE_SPANS,
             (b"traceID", Value::Text(_)) => Self::TRACE_ID[0],
             (b"spans" | b"processes", Value::Open) => Self::JAEGER_TRACE,
+            (b"spanID", Value::Text(_)) => Self::JAEGER_SPAN_ID,
+            (b"operationName" | b"processID", Value::Text(_)) => Self::JAEGER_DETAIL,
+            (b"references", Value::Open) => Self::JAEGER_DETAIL,
+            (b"serviceName", Value::Text(_)) => Self::SERVICE_NAME,
             (b"TraceID", Value::Number) => Self::TRACE_ID[1],
             (b"SpanID", Value::Number) => Self::HTRACE_ID,
             (b"Start", Value::Number) => Self::HTRACE_BEGIN,
@@ -95,13 +118,17 @@ impl Keys {
         self.any(key).then_some(Format::OtlpJson)
     }
 
+    fn is_jaeger_span(self) -> bool {
+        self.all(&[Self::JAEGER_SPAN_ID, Self::JAEGER_DETAIL])
+    }
+
     /// The format whose records have these keys. `is_item` is true if the object is an element of a
     /// list.
     fn format(self, is_item: bool, ended: bool) -> Option<Format> {
         let [jaeger_trace_id, htrace_trace_id, zipkin_trace_id] = Self::TRACE_ID;
-        if self.any(Self::RESOURCE_SPANS) {
+        if self.any(Self::RESOURCE_SPANS) || self.any(Self::SCOPE_SPANS) {
             Some(Format::OtlpJson)
-        } else if self.all(&[jaeger_trace_id, Self::JAEGER_TRACE]) {
+        } else if self.all(&[jaeger_trace_id, Self::JAEGER_TRACE]) || self.is_jaeger_span() {
             Some(Format::JaegerJson)
         } else if self.all(&[zipkin_trace_id, Self::ZIPKIN_ID])
             && (self.any(Self::ZIPKIN_DETAIL) || is_item && ended)
@@ -147,6 +174,14 @@ enum Role {
     Batches,
     /// An element of that list.
     Batch,
+    /// The list of a Jaeger trace's spans, or the object of its processes.
+    JaegerParts,
+    /// An element of those.
+    JaegerPart,
+    /// The list in Jaeger's answer to a query that failed.
+    Errors,
+    /// An element of that list.
+    Error,
     /// A value inside a record.
     Inner,
 }
@@ -155,6 +190,7 @@ struct Frame {
     role: Role,
     is_object: bool,
     keys: Keys,
+    has_content: bool,
 }
 
 #[derive(Default)]
@@ -163,6 +199,13 @@ struct Scan {
     seen: Keys,
     first_keys: Vec<String>,
     a_record_ended: bool,
+    /// The format of an answer without traces.
+    empty: Option<Format>,
+    /// True if the outermost object has a key that no answer has.
+    has_other_key: bool,
+    /// The message of Jaeger's error answer.
+    error: Option<String>,
+    others: Marks,
 }
 
 impl Scan {
@@ -214,12 +257,35 @@ impl Scan {
     }
 
     fn value(&mut self, key: Option<&[u8]>, value: Value<'_>) -> Option<Format> {
-        let (key, frame) = (key?, self.open.last_mut()?);
+        let depth = self.open.len();
+        let frame = self.open.last_mut()?;
+        frame.has_content = true;
+        let key = key?;
+        self.others.saw(key);
+        if depth == 1 {
+            self.has_other_key |= !ANSWER_KEYS.contains(&key);
+            // Jaeger answers so if nothing was found.
+            if let (b"data", Value::Word) = (key, &value) {
+                self.empty = Some(Format::JaegerJson);
+            }
+        }
         let is_item = match frame.role {
             Role::Record { is_item } => is_item,
             Role::Answer => return Keys::of(key, &value).otlp(Keys::RESOURCE_SPANS),
             Role::Batch => return Keys::of(key, &value).otlp(Keys::SCOPE_SPANS),
-            Role::Records | Role::Batches | Role::Inner => return None,
+            Role::JaegerPart => {
+                frame.keys.add(Keys::of(key, &value));
+                let is_jaeger = frame.keys.is_jaeger_span() || frame.keys.any(Keys::SERVICE_NAME);
+                return is_jaeger.then_some(Format::JaegerJson);
+            }
+            Role::Error => {
+                if let (b"msg", Value::Text(text)) = (key, &value) {
+                    let text = &text[..text.len().min(200)];
+                    self.error = Some(String::from_utf8_lossy(text).replace(char::is_control, " "));
+                }
+                return None;
+            }
+            Role::Records | Role::Batches | Role::JaegerParts | Role::Errors | Role::Inner => return None,
         };
         if self.first_keys.len() < 3 {
             let shown = &key[..key.len().min(40)];
@@ -246,14 +312,30 @@ impl Scan {
             {
                 Role::Answer
             }
+            Some(Role::Record { is_item: false }) if !is_object && key == Some(b"errors") => Role::Errors,
+            Some(Role::Errors) if is_object => Role::Error,
+            Some(Role::Record { .. })
+                if (!is_object && key == Some(b"spans")) || (is_object && key == Some(b"processes")) =>
+            {
+                Role::JaegerParts
+            }
+            Some(Role::JaegerParts) if is_object => Role::JaegerPart,
             Some(Role::Batches) if is_object => Role::Batch,
             Some(_) => Role::Inner,
         };
-        self.open.push(Frame { role, is_object, keys: Keys::default() });
+        self.open.push(Frame { role, is_object, keys: Keys::default(), has_content: false });
     }
 
     fn leave(&mut self) -> Option<Format> {
         let frame = self.open.pop()?;
+        if !frame.has_content && self.open.len() <= 2 {
+            self.empty = self.empty.or(match (frame.role, self.open.last().map(|above| above.role)) {
+                (Role::Records, None | Some(Role::Records)) => Some(Format::ZipkinJson),
+                (Role::Records, Some(Role::Record { .. })) => Some(Format::JaegerJson),
+                (Role::Batches | Role::Answer, _) => Some(Format::OtlpJson),
+                _ => None,
+            });
+        }
         let Role::Record { is_item } = frame.role else { return None };
         self.a_record_ended = true;
         frame.keys.format(is_item, true)

@@ -83,6 +83,94 @@ fn a_telling_key_may_come_late() {
     assert!(matches!(detect(cut, true), Detection::Other(_)));
 }
 
+/// Sorted keys, as from Python, `jq -S` or Elasticsearch, and a first trace beyond every prefix.
+#[test]
+fn detection_does_not_depend_on_the_order_of_keys() {
+    let span = r#"{"duration":1,"logs":[],"operationName":"a","processID":"p1","references":[],"spanID":"1","startTime":1,"tags":[],"traceID":"a"}"#;
+    let spans = vec![span; 20_000].join(",");
+    for trace in [
+        format!(
+            r#"{{"processes":{{"p1":{{"serviceName":"s","tags":[]}}}},"spans":[{spans}],"traceID":"a"}}"#
+        ),
+        format!(r#"{{"spans":[{spans}],"traceID":"a"}}"#),
+        format!(r#"{{"spans":[{spans}]}}"#),
+    ] {
+        for text in [
+            trace.clone(),
+            format!("[{trace}]"),
+            format!(r#"{{"data":[{trace}],"errors":null,"limit":0}}"#),
+            format!(r#"{{"errors":null,"limit":0,"data":[{trace}]}}"#),
+        ] {
+            let prefix = &text.as_bytes()[..64 << 10];
+            assert_eq!(detect(prefix, false), Detection::Format(Format::JaegerJson), "{}", &text[..100]);
+        }
+    }
+}
+
+#[test]
+fn lines_of_javas_logging_exporter_are_known() {
+    let line = r#"{"resource":{"attributes":[]},"scopeSpans":[{"scope":{},"spans":[]}]}"#;
+    check(line.as_bytes(), Some(Format::OtlpJson));
+    let sorted = r#"{"resource":{"attributes":[]},"schemaUrl":"","scopeSpans":[]}"#;
+    check(format!("{sorted}\n{sorted}\n").as_bytes(), Some(Format::OtlpJson));
+    let logged = format!("Nov 26, 2026 1:00:00 PM io.opentelemetry.exporter export\nINFO: {line}\n");
+    check(logged.as_bytes(), Some(Format::OtlpJson));
+    check(format!("INFO: {}", r#"{"resource":{},"scopeLogs":[]}"#).as_bytes(), None);
+}
+
+#[test]
+fn empty_answers_are_empty_recordings_and_errors_are_told() {
+    for (text, format) in [
+        ("[]", Format::ZipkinJson),
+        ("[[]]", Format::ZipkinJson),
+        (r#"{"data":[],"total":0,"limit":0,"offset":0,"errors":null}"#, Format::JaegerJson),
+        (r#"{"data":null,"total":0,"errors":null}"#, Format::JaegerJson),
+        (r#"{"batches":[]}"#, Format::OtlpJson),
+        (r#"{"resourceSpans":[]}"#, Format::OtlpJson),
+        (r#"{"trace":{}}"#, Format::OtlpJson),
+        (r#"{"result":{}}"#, Format::OtlpJson),
+    ] {
+        check(text.as_bytes(), Some(format));
+    }
+    check(br#"{"data":[],"name":"x"}"#, None);
+    let error = br#"{"data":null,"total":0,"errors":[{"code":404,"msg":"trace not found"}]}"#;
+    let expected = "Jaeger's answer is an error: trace not found".to_owned();
+    assert_eq!(detect(error, true), Detection::Unusable(expected));
+}
+
+#[test]
+fn formats_that_are_not_read_are_named() {
+    for (text, name) in [
+        (r#"{"traceEvents":[{"name":"a","ph":"X","ts":1,"dur":2,"pid":1,"tid":1}]}"#, "Chrome"),
+        (r#"[{"name":"a","ph":"X","ts":1,"dur":2,"pid":1,"tid":1}]"#, "Chrome"),
+        (
+            r#"{"trace_id":"1-5759e988-bd862e3fe1be46a994272793","id":"53995c3f42cd8ad8","start_time":1.5,"end_time":2.5,"name":"a"}"#,
+            "X-Ray",
+        ),
+        (r#"{"Traces":[{"Id":"1-5","Duration":1,"Segments":[{"Id":"5","Document":"{}"}]}]}"#, "X-Ray"),
+        (
+            r#"[[{"trace_id":1,"span_id":2,"parent_id":0,"name":"a","resource":"/","service":"s","start":1,"duration":2,"error":0}]]"#,
+            "Datadog",
+        ),
+        (
+            r#"{"traceId":"a.1.2","traceSegmentId":"a.1.3","service":"s","spans":[{"spanId":0,"parentSpanId":-1}]}"#,
+            "SkyWalking",
+        ),
+        (
+            r#"[{"time":"2026-01-01T00:00:00Z","data":{"trace.trace_id":"a","trace.span_id":"b","name":"x"}}]"#,
+            "Honeycomb",
+        ),
+        (
+            r#"{"metadata":{"service":{"name":"s"}}}
+            {"transaction":{"id":"a","trace_id":"b","duration":1}}"#,
+            "Elastic",
+        ),
+    ] {
+        let found = detect(text.as_bytes(), true);
+        assert!(matches!(&found, Detection::Unusable(reason) if reason.contains(name)), "{text}: {found:?}");
+    }
+}
+
 #[test]
 fn keys_inside_records_tell_nothing() {
     check(format!(r#"{{"log":{OTLP},"list":[{JAEGER},{ZIPKIN},{HTRACE_4}]}}"#).as_bytes(), None);
@@ -94,7 +182,6 @@ fn other_files_get_a_reason() {
     for (text, reason) in [
         ("", "empty"),
         (" \r\n\n", "blank"),
-        ("[]", "text or JSON without spans"),
         (
             "{\"what\":\"x\",\n \"hadoop\":[1],\n\"n\":1,\"more\":2}",
             "JSON without traces (first keys: what, hadoop, n)",

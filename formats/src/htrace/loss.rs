@@ -19,6 +19,7 @@ pub(crate) fn losses(span: &Span<'_>, found: &mut Found) {
     let is_none = |time: Option<UnixNanos>| time.is_some_and(|time| time.0 < MILLI_NS);
     found.add_if(Loss::Start, is_none(span.start));
     found.add_if(Loss::End, is_none(span.end));
+    found.add_if(Loss::Duration, span.lone_duration.is_some());
     found.add_if(Loss::Flags, span.flags != 0);
     found.add_if(Loss::Shared, span.shared);
 

@@ -3,7 +3,7 @@
 use super::super::loss::{Found, Loss, has_details};
 use super::super::otel_tags;
 use super::super::otlp::SHARED_KEY;
-use super::write::{is_child_of, kept_flags, kept_warnings, names_nothing, only_follows};
+use super::write::{has_duration, is_child_of, kept_flags, kept_warnings, names_nothing, only_follows};
 use super::{EVENT, SAMPLED};
 use astracer_model::span::{Link, Span};
 use astracer_model::value::{Attribute, Value};
@@ -15,6 +15,7 @@ pub(crate) fn losses(span: &Span<'_>, found: &mut Found) {
     found.add_if(Loss::Follows, span.follows && !only_follows(span));
     found.precision(span, MICRO_NS);
     found.add_if(Loss::End, matches!((span.start, span.end), (Some(start), Some(end)) if end < start));
+    found.add_if(Loss::Duration, span.lone_duration.is_some() && !has_duration(span));
     let flags = kept_flags(span);
     found.add_if(
         Loss::Flags,

@@ -40,7 +40,7 @@ pub(super) fn process(
 ) -> Result<Arc<Resource>, Fault> {
     let mut start = cursor.clone();
     let text = cursor.skip()?;
-    resources.try_get_or_make(&[text], || {
+    let made = resources.try_get_or_make(&[text], || {
         let mut name = Cow::Borrowed("");
         let mut attributes = Vec::new();
         start.object(|cursor, key| match &*key {
@@ -56,5 +56,7 @@ pub(super) fn process(
         }
         let attributes = attributes.into_iter().map(Attribute::into_owned).collect();
         Ok(Resource { attributes, ..Resource::default() })
-    })
+    });
+    cursor.note(start.take_notes());
+    made
 }

@@ -53,7 +53,7 @@ pub(super) fn read<'a>(
             })?,
             "startTime" => start = micros::instant(cursor)?,
             "duration" => duration = (cursor.at(), micros::duration(cursor)?),
-            "flags" => flags = cursor.u32()?,
+            "flags" => flags = cursor.count()?,
             "tags" => tag::tags(cursor, &mut span.attributes)?,
             "logs" => cursor.list(|cursor| {
                 span.events.push(log(cursor)?);
@@ -76,6 +76,9 @@ pub(super) fn read<'a>(
     };
     (span.trace_id, span.span_id) = (trace_id.id, span_id.id);
     let foreign = trace_id.foreign | span_id.foreign | refer(&mut span, &references, parent_id);
+    if let (None, (_, Some(duration))) = (start, duration) {
+        span.lone_duration = micros::lone(duration);
+    }
     (span.start, span.end) = times(cursor, start, duration)?;
     keep_flags(&mut span, flags);
     keep_warnings(&mut span, warnings);
@@ -205,11 +208,17 @@ fn keep_flags(span: &mut Span<'_>, flags: u32) {
 fn keep_warnings<'a>(span: &mut Span<'a>, mut warnings: Vec<Cow<'a, str>>) {
     warnings.retain(|warning| match &**warning {
         NO_START => {
-            span.start = None;
+            // The writer starts such a span at its end, or else at a time that means nothing.
+            let (start, end) = (span.start.take(), span.end.unwrap_or_default());
+            span.lone_duration = start.map(|start| end.since(start)).filter(|&duration| duration > 0);
+            if span.lone_duration.is_some() {
+                span.end = None;
+            }
             false
         }
         NO_END => {
             span.end = None;
+            span.lone_duration = None;
             false
         }
         _ => true,

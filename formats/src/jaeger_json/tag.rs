@@ -30,7 +30,7 @@ fn tag<'a>(cursor: &mut Cursor<'a>) -> Result<Attribute<'a>, Fault> {
 /// Reads a value that should be a scalar; a list or an object is read as its text.
 fn simple<'a>(cursor: &mut Cursor<'a>) -> Result<Scalar<'a>, Fault> {
     if matches!(cursor.peek(), Some(b'{' | b'[')) {
-        return cursor.skip_clean().map(|text| Scalar::String(Cow::Borrowed(text)));
+        return cursor.skip_clean().map(Scalar::String);
     }
     cursor.scalar()
 }

@@ -319,7 +319,8 @@ fn bad_records_are_problems_at_their_byte_and_their_neighbours_come() {
            f:4 (byte 133): bad record: expected an object
            f:5 (byte 154): bad record: expected a string
            f:6 (byte 201): bad record: expected a simple value
-           f:7 (byte 247): bad record: unpaired surrogate in a string
+           f:7 (byte 216): text that is not Unicode, U+FFFD replaces it: span 0000000000000005
+           7:216 a/5 "�"
            8:265 a/6 ""
            f:10 (byte 346): bad record: expected an object
            f:10 (byte 368): bad record: expected a string
@@ -330,19 +331,23 @@ fn bad_records_are_problems_at_their_byte_and_their_neighbours_come() {
 }
 
 #[test]
-fn invalid_utf8_spoils_one_span() {
+fn invalid_utf8_costs_no_span() {
     let spoil =
         |text: &str| text.bytes().map(|byte| if byte == b'?' { 0xff } else { byte }).collect::<Vec<_>>();
     check(
         spoil(r#"{"traceID":"a","spans":[{"spanID":"1","operationName":"?"},{"spanID":"2"}]}"#),
-        "f:1 (byte 55): bad record: invalid UTF-8\n1:59 a/2 \"\"",
+        "f:1 (byte 24): text that is not Unicode, U+FFFD replaces it: span 0000000000000001
+         1:24 a/1 \"�\"
+         1:59 a/2 \"\"",
     );
-    // Invalid UTF-8 is harmless in skipped values, but a value kept as text must be text.
+    // Invalid UTF-8 is harmless in skipped values, and replaced in a value kept as text.
     check(
         spoil(
             r#"{"traceID":"a","spans":[{"spanID":"1","x":["?"]},{"spanID":"2","tags":[{"value":["?"]}]}]}"#,
         ),
-        "1:24 a/1 \"\"\nf:1 (byte 82): bad record: invalid UTF-8",
+        "1:24 a/1 \"\"
+         f:1 (byte 49): text that is not Unicode, U+FFFD replaces it: span 0000000000000002
+         1:49 a/2 \"\" {=\"[\\\"�\\\"]\"}",
     );
 }
 

@@ -1,4 +1,5 @@
-//! Reads one trace: its spans and the processes they refer to, which may follow them.
+//! Reads one trace: its spans and the processes they refer to, which may follow them. A span that
+//! stands where a trace could is read too.
 
 use super::super::json::{Cursor, Fault, Out};
 use super::process::{Context, Shared, process};
@@ -7,12 +8,16 @@ use super::{id, span};
 /// Reads the trace at the cursor. Spans are read last, when the processes are known.
 pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut Shared) -> Result<(), Fault> {
     let mut context = Context::default();
-    let mut spans = None;
+    let (start, mut spans, mut is_span) = (cursor.clone(), None, false);
     let outline = cursor.object(|cursor, key| {
         match &*key {
             "traceID" => context.trace_id = id::trace_id(cursor)?,
             "spans" => {
                 spans = Some(cursor.clone());
+                cursor.skip()?;
+            }
+            "spanID" => {
+                is_span = true;
                 cursor.skip()?;
             }
             "processes" => processes(cursor, out, shared, &mut context)?,
@@ -21,8 +26,17 @@ pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut 
         Ok(())
     });
     context.whole = outline.is_ok();
-    if let Some(mut spans) = spans {
-        out.records(&mut spans, |cursor, out| span::read(cursor, out, &context, shared))?;
+    out.notes(cursor, "a process");
+    match spans {
+        Some(mut spans) => {
+            out.records(&mut spans, |cursor, out| span::read(cursor, out, &context, shared))?
+        }
+        None if is_span => {
+            // A span by itself has its process inside.
+            *cursor = start;
+            return span::read(cursor, out, &Context::default(), shared);
+        }
+        None => {}
     }
     outline
 }

@@ -282,11 +282,17 @@ fn write_times(out: &mut Vec<u8>, span: &Span<'_>) {
     put(out, ",\"startTime\":");
     write_integer(out, micros(start));
     put(out, ",\"duration\":");
-    write_integer(out, span.end.unwrap_or(start).since(start) / 1_000);
+    let duration = span.lone_duration.unwrap_or_else(|| span.end.unwrap_or(start).since(start));
+    write_integer(out, duration / 1_000);
+}
+
+/// Returns true for a duration without a start that is long enough to be written.
+pub(super) fn has_duration(span: &Span<'_>) -> bool {
+    span.lone_duration.is_some_and(|duration| duration >= 1_000)
 }
 
 fn write_warnings(out: &mut Vec<u8>, span: &Span<'_>, kept: &[Value<'_>]) {
-    let made_up = [(span.start.is_none(), NO_START), (span.end.is_none(), NO_END)];
+    let made_up = [(span.start.is_none(), NO_START), (span.end.is_none() && !has_duration(span), NO_END)];
     let made_up = made_up.into_iter().filter(|(missing, _)| *missing).map(|(_, warning)| warning);
     let mut count = 0;
     for warning in made_up.chain(kept.iter().filter_map(Value::as_str)) {

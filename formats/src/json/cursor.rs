@@ -1,11 +1,15 @@
 //! A front-to-back parser over the text of one unit.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 use super::NESTING_HARD_MAX;
 use super::scan::{Scan, Scanner, string_stop};
+use crate::decimal;
+use astracer_model::problem::ProblemKind;
 
 mod bytes;
+mod lenient;
 
 pub(crate) use bytes::decode_base64;
 
@@ -34,17 +38,43 @@ pub(crate) enum Why {
 pub(crate) enum Scalar<'a> {
     Null,
     Bool(bool),
-    /// The digits as written, a valid JSON number.
+    /// The digits as written: a valid JSON number, or `NaN`, `Infinity` or `-Infinity`, which
+    /// Python writes.
     Number(&'a str),
     String(Cow<'a, str>),
 }
 
-/// Replaces each byte of invalid UTF-8. Inside a string the character is an error, so it never
-/// reaches a span, and invalid bytes do not affect neighbouring records.
+/// Replaces each byte of invalid UTF-8, so that text and file have the same length. A string that
+/// contains it gets U+FFFD instead.
 pub(super) const SUBSTITUTE: char = '\x1a';
 
+/// Irregularities of a record that was read all the same, as a set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Notes(u8);
+
+impl Notes {
+    /// A text is not Unicode.
+    pub(crate) const TEXT: Self = Self(1);
+    /// A word or a number has no meaning in its field.
+    pub(crate) const WORD: Self = Self(2);
+
+    fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    pub(crate) fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// The kinds of problem, one for each note.
+    pub(crate) fn kinds(self) -> impl Iterator<Item = ProblemKind> {
+        let kinds = [(Self::TEXT, ProblemKind::BadText), (Self::WORD, ProblemKind::UnknownWord)];
+        kinds.into_iter().filter(move |&(note, _)| self.has(note)).map(|(_, kind)| kind)
+    }
+}
+
 /// A position in a text.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Cursor<'a> {
     text: &'a str,
     at: usize,
@@ -52,12 +82,23 @@ pub(crate) struct Cursor<'a> {
     depth_max: usize,
     /// The bytes of the file, which differ from the text at each [`SUBSTITUTE`].
     raw: &'a [u8],
+    /// What was found since the last span. A cell, because text is also read through clones.
+    notes: Cell<Notes>,
+}
+
+/// A clone looks ahead, or returns to where a record began. It has no notes of its own yet.
+impl Clone for Cursor<'_> {
+    fn clone(&self) -> Self {
+        let Self { text, at, depth, depth_max, raw, .. } = *self;
+        Self { text, at, depth, depth_max, raw, notes: Cell::default() }
+    }
 }
 
 impl<'a> Cursor<'a> {
     /// Makes a cursor at the start of a text that is inside `depth` lists and objects.
     pub(crate) fn new(text: &'a str, depth: usize, nesting_max: usize) -> Self {
-        Self { text, at: 0, depth, depth_max: nesting_max.min(NESTING_HARD_MAX), raw: text.as_bytes() }
+        let (raw, notes) = (text.as_bytes(), Cell::default());
+        Self { text, at: 0, depth, depth_max: nesting_max.min(NESTING_HARD_MAX), raw, notes }
     }
 
     /// Attaches the original bytes of a text that contains substitutes. Both have the same length.
@@ -72,6 +113,17 @@ impl<'a> Cursor<'a> {
 
     pub(super) fn is_substitute(&self, at: usize) -> bool {
         self.text.as_bytes().get(at) != self.raw.get(at)
+    }
+
+    /// Adds notes to those of the record.
+    pub(crate) fn note(&self, notes: Notes) {
+        self.notes.set(self.notes.get().with(notes));
+    }
+
+    /// Takes the notes since the last call.
+    #[inline]
+    pub(crate) fn take_notes(&self) -> Notes {
+        self.notes.take()
     }
 
     /// The whole text.
@@ -233,15 +285,14 @@ impl<'a> Cursor<'a> {
         Ok(&self.text[start..self.at])
     }
 
-    /// Skips a value of any kind and returns its text, which is valid UTF-8.
-    pub(crate) fn skip_clean(&mut self) -> Result<&'a str, Fault> {
+    /// Skips a value of any kind and returns its text. U+FFFD replaces invalid UTF-8.
+    pub(crate) fn skip_clean(&mut self) -> Result<Cow<'a, str>, Fault> {
         let text = self.skip()?;
-        match text.bytes().position(|byte| byte == SUBSTITUTE as u8) {
-            // JSON requires this character to be escaped, so only a substitution can have produced
-            // it.
-            Some(index) => self.fault_at(self.at - text.len() + index, "control character in a string"),
-            None => Ok(text),
+        if !text.bytes().any(|byte| byte == SUBSTITUTE as u8) {
+            return Ok(Cow::Borrowed(text));
         }
+        self.note(Notes::TEXT);
+        Ok(String::from_utf8_lossy(&self.raw[self.at - text.len()..self.at]))
     }
 
     /// Reads a value that is neither a list nor an object.
@@ -251,7 +302,10 @@ impl<'a> Cursor<'a> {
             Some(b'n') => self.word("null").map(|()| Scalar::Null),
             Some(b't') => self.word("true").map(|()| Scalar::Bool(true)),
             Some(b'f') => self.word("false").map(|()| Scalar::Bool(false)),
-            Some(b'-' | b'0'..=b'9') => self.number().map(Scalar::Number),
+            Some(b'-' | b'0'..=b'9' | b'N' | b'I') => match self.not_finite() {
+                Some((word, _)) => Ok(Scalar::Number(word)),
+                None => self.number().map(Scalar::Number),
+            },
             Some(b'{' | b'[') => self.fault("expected a simple value"),
             _ => self.fault("expected a value"),
         }
@@ -319,6 +373,7 @@ impl<'a> Cursor<'a> {
                 }
                 Some(b'\\') => string.push(self.escape()?),
                 Some(b'\n') => return self.fault("the line ends inside a string"),
+                _ if self.is_substitute(stop) => string.push_str(&self.replaced()),
                 _ => return self.fault("control character in a string"),
             }
             from = self.at;
@@ -330,23 +385,23 @@ impl<'a> Cursor<'a> {
     fn escape(&mut self) -> Result<char, Fault> {
         let simple = match self.text.as_bytes().get(self.at + 1) {
             Some(b'u') => {
-                let start = self.at;
                 let first = self.hex_escape()?;
-                let code = match first {
-                    0xd800..=0xdbff if self.text.as_bytes()[self.at..].starts_with(b"\\u") => {
-                        match self.hex_escape()? {
-                            second @ 0xdc00..=0xdfff => {
-                                0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00)
-                            }
-                            _ => first,
+                let mut code = first;
+                if matches!(first, 0xd800..=0xdbff) && self.text.as_bytes()[self.at..].starts_with(b"\\u") {
+                    let after_first = self.at;
+                    match self.hex_escape()? {
+                        second @ 0xdc00..=0xdfff => {
+                            code = 0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00);
                         }
+                        // The second escape is a character of its own.
+                        _ => self.at = after_first,
                     }
-                    _ => first,
-                };
-                return match char::from_u32(code) {
-                    Some(char) => Ok(char),
-                    None => self.fault_at(start, "unpaired surrogate in a string"),
-                };
+                }
+                return Ok(char::from_u32(code).unwrap_or_else(|| {
+                    // Half of a pair, as text cut by its length has at its end.
+                    self.note(Notes::TEXT);
+                    char::REPLACEMENT_CHARACTER
+                }));
             }
             Some(b'"') => '"',
             Some(b'\\') => '\\',
@@ -481,18 +536,13 @@ impl<'a> Cursor<'a> {
         let (number, end) = self.number_or_quoted()?;
         let unsigned = number.strip_prefix('-').unwrap_or(number);
         let negative = unsigned.len() < number.len();
-        if let Ok(magnitude) = unsigned.parse::<u64>() {
-            self.at = end;
-            return Ok((negative, magnitude));
-        }
-        match unsigned.parse::<f64>() {
-            // 2^64, the smallest value that does not fit.
-            Ok(value) if value.fract() == 0.0 && value < 18_446_744_073_709_551_616.0 => {
+        match decimal::scaled(unsigned, 0) {
+            Some(scaled) if scaled.exact => {
                 self.at = end;
-                Ok((negative, value as u64))
+                Ok((negative, scaled.magnitude))
             }
-            Ok(value) if value.fract() != 0.0 => self.fault_at(start, "expected a whole number"),
-            _ => self.fault_at(start, "number out of range"),
+            Some(_) => self.fault_at(start, "expected a whole number"),
+            None => self.fault_at(start, "number out of range"),
         }
     }
 
@@ -518,7 +568,12 @@ impl<'a> Cursor<'a> {
     /// `"-Infinity"`. `null` is 0.
     pub(crate) fn f64(&mut self) -> Result<f64, Fault> {
         match self.peek() {
-            Some(b'"' | b'-' | b'0'..=b'9') => {}
+            Some(b'-' | b'N' | b'I') => {
+                if let Some((_, value)) = self.not_finite() {
+                    return Ok(value);
+                }
+            }
+            Some(b'"' | b'0'..=b'9') => {}
             Some(b'n') => return self.word("null").map(|()| 0.0),
             _ => return self.fault("expected a number"),
         }
@@ -548,23 +603,6 @@ impl<'a> Cursor<'a> {
             Scalar::String(word) if word == "true" => Ok(true),
             Scalar::String(word) if word == "false" => Ok(false),
             _ => self.fault_at(start, "expected true or false"),
-        }
-    }
-
-    /// Reads an enum value, written as its number or its name. `null` is number 0.
-    pub(crate) fn number_or_name<T>(
-        &mut self,
-        number: impl FnOnce(i64) -> T,
-        name: impl FnOnce(&str) -> Option<T>,
-    ) -> Result<T, Fault> {
-        if self.peek() != Some(b'"') {
-            return self.i64().map(number);
-        }
-        let start = self.at;
-        let word = self.string()?;
-        match word.parse() {
-            Ok(value) => Ok(number(value)),
-            Err(_) => name(&word).map_or_else(|| self.fault_at(start, "unknown enum name"), Ok),
         }
     }
 }

@@ -42,7 +42,10 @@ impl Default for Pieces {
 const NO_DOCUMENT: &str = "expected an object or a list";
 
 /// The prefix of an object that is searched for a member that determines its role.
-const LOOK_BYTES_MAX: usize = 1 << 20;
+const LOOK_BYTES_MAX: usize = 64 << 20;
+
+/// The beginning of a document behind a logger's text.
+const BEHIND_TEXT: &[u8] = b"{\"resource";
 
 /// Longer keys match no known member.
 const KEY_BYTES_MAX: usize = 1 << 10;
@@ -122,9 +125,8 @@ impl Documents<'_, '_> {
             {
                 let used = self.line(end, last);
                 self.window.advance(used);
-            } else if !matches!(first, b'{' | b'[') {
-                self.bad(NO_DOCUMENT);
-                self.skip_line();
+            } else if !matches!(first, b'{' | b'[') || first == b'[' && self.is_logged() {
+                self.text_line();
             } else if self.document(0).is_ok() {
                 self.one_a_line = self.window.place().1 == start.1;
             } else if !self.out.stopped() {
@@ -137,6 +139,54 @@ impl Documents<'_, '_> {
                 _ => ProblemKind::Unreadable,
             };
             self.out.problem(kind, self.window.place(), &error.to_string());
+        }
+    }
+
+    /// Returns true if the bracket here begins a logger's prefix, such as `[main]`.
+    fn is_logged(&mut self) -> bool {
+        if !self.layout.behind_text {
+            return false;
+        }
+        let mut at = 1;
+        while matches!(self.window.get(at), Some(b' ' | b'\n' | b'\r' | b'\t')) {
+            at += 1;
+        }
+        !matches!(self.window.get(at), None | Some(b'{' | b'[' | b']'))
+    }
+
+    /// Handles a line that begins with text: moves to a document behind it, or skips the line.
+    fn text_line(&mut self) {
+        if self.layout.behind_text {
+            let end = self.line_end(0);
+            if let Some(at) = memchr::memmem::find(&self.window.bytes()[..end], BEHIND_TEXT) {
+                return self.window.advance(at);
+            }
+            // Java's logger writes a line with the time before the line with the document.
+            let next = self.line_end(end + 1);
+            let is_heading = self.window.bytes().get(end + 1..next).is_some_and(|line| {
+                !line.starts_with(b"{") && memchr::memmem::find(line, BEHIND_TEXT).is_some()
+            });
+            if is_heading {
+                return self.window.advance(end + 1);
+            }
+        }
+        self.bad(NO_DOCUMENT);
+        self.skip_line();
+    }
+
+    /// The end of the line that is at this index of the window, or of the part of it that is
+    /// searched.
+    fn line_end(&mut self, start: usize) -> usize {
+        let mut from = start;
+        loop {
+            let bytes = self.window.bytes();
+            if let Some(found) = bytes.get(from..).and_then(|rest| memchr::memchr(b'\n', rest)) {
+                return from + found;
+            }
+            from = from.max(bytes.len());
+            if from - start.min(from) >= self.line_bytes_max || !self.window.more() {
+                return from.min(self.window.bytes().len());
+            }
         }
     }
 
@@ -190,6 +240,10 @@ impl Documents<'_, '_> {
             let mut line = Line { out, layout, counts, read_unit };
             while cursor.peek().is_some() && !line.out.stopped() {
                 let start = cursor.at();
+                // Single records, one after the other, are one list.
+                if !line.layout.unit_is_record || cursor.peek() == Some(b'[') {
+                    line.out.document();
+                }
                 let Err(fault) = line.document(&mut cursor) else { continue };
                 if let Fault { why: Why::End, at } = fault
                     && last
@@ -210,6 +264,9 @@ impl Documents<'_, '_> {
 
     /// Reads one document as a stream.
     fn document(&mut self, depth: usize) -> Result<(), Broken> {
+        if depth == 0 && (!self.layout.unit_is_record || self.token() == Some(b'[')) {
+            self.out.document();
+        }
         if depth >= self.limits.nesting_max.min(NESTING_HARD_MAX) {
             self.out.limit(Limit::Nesting, self.window.place(), TOO_DEEP);
             return Err(Broken);
@@ -271,7 +328,9 @@ impl Documents<'_, '_> {
         loop {
             let bytes = self.window.bytes();
             let (seen, look) = (bytes.len(), bytes.len().min(LOOK_BYTES_MAX));
-            let role = with_text(&bytes[..look], |text| self.layout.first_role(Cursor::new(text, 0, 1)));
+            let role = with_text(&bytes[..look], |text| {
+                self.layout.first_role(Cursor::new(text, 0, 1).made_of(&bytes[..look]))
+            });
             if role != Role::Unknown || look < seen {
                 return role == Role::Unit;
             }

@@ -20,6 +20,8 @@ pub(crate) struct Layout {
     /// True if a unit is one record, so that nothing is delivered before the unit has been read
     /// completely.
     pub(crate) unit_is_record: bool,
+    /// True if a logger may have written text before a document on its line.
+    pub(crate) behind_text: bool,
     /// Members of documents of another kind, which are skipped without a problem.
     pub(crate) others: &'static [&'static str],
 }

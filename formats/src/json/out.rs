@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::cursor::{Cursor, Fault, Why};
+use super::cursor::{Cursor, Fault, Notes, Why};
 use astracer_model::problem::{Limit, Place, Problem, ProblemKind};
 use astracer_model::sink::{Record, Sink};
 use astracer_model::span::Span;
@@ -32,6 +32,11 @@ impl<'s> Out<'s> {
         self.counted = (0, line);
     }
 
+    /// Announces that another document begins.
+    pub(super) fn document(&mut self) {
+        self.sink.document();
+    }
+
     /// The file offset of an offset in the cursor's text.
     pub(crate) fn byte(&self, at: usize) -> u64 {
         self.text_place.0 + at as u64
@@ -40,7 +45,27 @@ impl<'s> Out<'s> {
     /// Delivers a span whose record starts at `start` and ends at the cursor.
     pub(crate) fn span(&mut self, cursor: &Cursor<'_>, start: usize, span: Span<'_>) {
         self.locate(cursor.text(), start);
+        let notes = cursor.take_notes();
+        if notes != Notes::default() {
+            self.report(notes, &format!("span {}", span.span_id));
+        }
         self.sink.span(span, Record { bytes: cursor.raw_from(start), place: &self.place });
+    }
+
+    /// Reports the notes of a cursor that read something else than a span.
+    pub(crate) fn notes(&mut self, cursor: &Cursor<'_>, what: &str) {
+        let notes = cursor.take_notes();
+        if notes != Notes::default() {
+            self.locate(cursor.text(), cursor.at());
+            self.report(notes, what);
+        }
+    }
+
+    #[cold]
+    fn report(&mut self, notes: Notes, what: &str) {
+        for kind in notes.kinds() {
+            self.problem(kind, (self.place.byte, self.place.line), what);
+        }
     }
 
     /// Reports that the record could not be read.

@@ -3,7 +3,8 @@
 //! The scanner checks the structure that determines where values end: brackets match, commas and
 //! colons are in place, and no string contains a line end. It therefore stops at the byte where a
 //! truncated or mangled record breaks instead of consuming its neighbours. It does not check
-//! escapes, UTF-8 or the form of numbers.
+//! escapes, UTF-8 or the form of numbers, and it accepts that a value is missing: such a record is
+//! bad, but the next one begins where it seems to.
 
 /// The result of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,17 +94,6 @@ impl Scanner {
                     self.open(true);
                     at += 1;
                 }
-                (Expect::Value | Expect::ValueOrEnd, b'-' | b'0'..=b'9' | b'a'..=b'z') => {
-                    match scalar_end(bytes, at) {
-                        Scan::Done(end) => at = end,
-                        // At the top level, the end of the input may end the number; the caller
-                        // decides.
-                        other => return other,
-                    }
-                    if self.value_ended() {
-                        return Scan::Done(at);
-                    }
-                }
                 (Expect::ValueOrEnd | Expect::CommaOrEnd, b']') if self.in_list() => {
                     at += 1;
                     if self.close() {
@@ -113,6 +103,30 @@ impl Scanner {
                 (Expect::KeyOrEnd | Expect::CommaOrEnd, b'}') if !self.in_list() => {
                     at += 1;
                     if self.close() {
+                        return Scan::Done(at);
+                    }
+                }
+                // A value or a key is missing. The record is bad, but its end is certain.
+                (Expect::Value, b']') | (Expect::Value | Expect::Key, b'}')
+                    if self.depth > 0 && self.in_list() == (byte == b']') =>
+                {
+                    at += 1;
+                    if self.close() {
+                        return Scan::Done(at);
+                    }
+                }
+                (Expect::Value, b',') if self.depth > 0 => {
+                    self.expect = if self.in_list() { Expect::Value } else { Expect::Key };
+                    at += 1;
+                }
+                (Expect::Value | Expect::ValueOrEnd, _) if is_scalar(byte) => {
+                    match scalar_end(bytes, at) {
+                        Scan::Done(end) => at = end,
+                        // At the top level, the end of the input may end the number; the caller
+                        // decides.
+                        other => return other,
+                    }
+                    if self.value_ended() {
                         return Scan::Done(at);
                     }
                 }
@@ -216,10 +230,14 @@ fn string_end(bytes: &[u8], mut at: usize) -> Scan {
     }
 }
 
-/// Finds the end of a number or word.
+/// True for the bytes of a number or a word: all that do not separate values.
+fn is_scalar(byte: u8) -> bool {
+    !matches!(byte, 0..=b' ' | b',' | b':' | b'"' | b'{' | b'}' | b'[' | b']')
+}
+
+/// Finds the end of a number or word, such as `NaN` or `undefined`.
 fn scalar_end(bytes: &[u8], at: usize) -> Scan {
-    let part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'z' | b'+' | b'-' | b'.' | b'E');
-    match bytes[at..].iter().position(|byte| !part(byte)) {
+    match bytes[at..].iter().position(|&byte| !is_scalar(byte)) {
         Some(len) if len <= NUMBER_BYTES_MAX => Scan::Done(at + len),
         None if bytes.len() - at <= NUMBER_BYTES_MAX => Scan::More(at),
         _ => Scan::Bad(at, "a number longer than 4096 bytes"),

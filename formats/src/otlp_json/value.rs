@@ -35,7 +35,7 @@ fn any_value<'a>(cursor: &mut Cursor<'a>) -> Result<Value<'a>, Fault> {
         }
         match &*key {
             "stringValue" | "string_value" => value = Value::String(cursor.string()?),
-            "intValue" | "int_value" => value = Value::Int(cursor.i64()?),
+            "intValue" | "int_value" => value = cursor.int_value()?,
             "boolValue" | "bool_value" => value = Value::Bool(cursor.bool()?),
             "doubleValue" | "double_value" => value = Value::Double(cursor.f64()?),
             "bytesValue" | "bytes_value" => value = Value::Bytes(Cow::Owned(cursor.bytes()?)),
@@ -82,7 +82,7 @@ pub(super) fn resource(cursor: &mut Cursor<'_>, schema_url: &str) -> Result<Reso
         match &*key {
             "attributes" => resource.attributes = owned(attributes(cursor)?),
             "droppedAttributesCount" | "dropped_attributes_count" => {
-                resource.dropped_attributes = cursor.u32()?
+                resource.dropped_attributes = cursor.count()?
             }
             _ => drop(cursor.skip()?),
         }
@@ -100,7 +100,7 @@ pub(super) fn scope(cursor: &mut Cursor<'_>, schema_url: &str) -> Result<Scope, 
             "version" => scope.version = cursor.text_or_null()?.into_owned(),
             "attributes" => scope.attributes = owned(attributes(cursor)?),
             "droppedAttributesCount" | "dropped_attributes_count" => {
-                scope.dropped_attributes = cursor.u32()?
+                scope.dropped_attributes = cursor.count()?
             }
             _ => drop(cursor.skip()?),
         }

@@ -4,9 +4,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::wire::{Bytes, Fault, Field, Fields, Why};
+use crate::json::Notes;
 use crate::otlp;
 use astracer_model::ids::{SpanId, TraceId};
-use astracer_model::span::{Event, Link, Resource, Scope, Span, SpanKind, Status};
+use astracer_model::span::{Event, Link, Resource, Scope, Span};
 use astracer_model::time::UnixNanos;
 use astracer_model::value::{Attribute, Value};
 
@@ -23,18 +24,19 @@ const RESOURCE_LEVELS: usize = 3;
 /// and for a scope.
 pub(super) struct Head<'a> {
     pub(super) subject: Bytes<'a>,
-    pub(super) schema_url: &'a str,
+    pub(super) schema_url: Cow<'a, str>,
 }
 
 impl<'a> Head<'a> {
     /// Reads as much as possible; a fault in the rest is found again when the spans are read.
     pub(super) fn of(message: Bytes<'a>) -> Self {
-        let mut head = Self { subject: Bytes { bytes: &[], at: message.at, cut: false }, schema_url: "" };
+        let subject = Bytes { bytes: &[], cut: false, ..message };
+        let mut head = Self { subject, schema_url: Cow::Borrowed("") };
         let mut fields = Fields::of(message);
         while let Ok(Some(field)) = fields.next() {
             match field.number {
                 1 => head.subject = field.whole().unwrap_or(head.subject),
-                3 => head.schema_url = field.text().unwrap_or(head.schema_url),
+                3 => head.schema_url = field.text().unwrap_or_default(),
                 _ => {}
             }
         }
@@ -43,7 +45,7 @@ impl<'a> Head<'a> {
 }
 
 pub(super) fn resource(head: &Head<'_>, nesting_max: usize) -> Result<Resource, Fault> {
-    let mut resource = Resource { schema_url: head.schema_url.to_owned(), ..Resource::default() };
+    let mut resource = Resource { schema_url: head.schema_url.clone().into_owned(), ..Resource::default() };
     let mut fields = Fields::of(head.subject);
     while let Some(field) = fields.next()? {
         match field.number {
@@ -58,12 +60,12 @@ pub(super) fn resource(head: &Head<'_>, nesting_max: usize) -> Result<Resource, 
 }
 
 pub(super) fn scope(head: &Head<'_>, nesting_max: usize) -> Result<Scope, Fault> {
-    let mut scope = Scope { schema_url: head.schema_url.to_owned(), ..Scope::default() };
+    let mut scope = Scope { schema_url: head.schema_url.clone().into_owned(), ..Scope::default() };
     let mut fields = Fields::of(head.subject);
     while let Some(field) = fields.next()? {
         match field.number {
-            1 => field.text()?.clone_into(&mut scope.name),
-            2 => field.text()?.clone_into(&mut scope.version),
+            1 => scope.name = field.text()?.into_owned(),
+            2 => scope.version = field.text()?.into_owned(),
             3 => scope.attributes.push(attribute(&field, Depth::of(SPAN_LEVELS, nesting_max))?.into_owned()),
             4 => scope.dropped_attributes = field.varint()? as u32,
             _ => {}
@@ -86,10 +88,10 @@ pub(super) fn span<'a>(
         match field.number {
             1 => span.trace_id = trace_id(&field)?,
             2 => span.span_id = span_id(&field)?,
-            3 => span.trace_state = field.text()?.into(),
+            3 => span.trace_state = field.text()?,
             4 => parent = span_id(&field)?,
-            5 => span.name = field.text()?.into(),
-            6 => span.kind = SpanKind::from_otlp(field.varint()? as i64),
+            5 => span.name = field.text()?,
+            6 => span.kind = known(&field, message, otlp::known_kind)?,
             7 => span.start = time(&field)?,
             8 => span.end = time(&field)?,
             9 => span.attributes.push(attribute(&field, depth)?),
@@ -121,7 +123,7 @@ fn event<'a>(field: &Field<'a>, depth: Depth) -> Result<Event<'a>, Fault> {
     while let Some(field) = fields.next()? {
         match field.number {
             1 => event.time = UnixNanos(field.fixed64()?),
-            2 => event.name = field.text()?.into(),
+            2 => event.name = field.text()?,
             3 => event.attributes.push(attribute(&field, depth)?),
             4 => event.dropped_attributes = field.varint()? as u32,
             _ => {}
@@ -139,7 +141,7 @@ fn link<'a>(field: &Field<'a>, depth: Depth) -> Result<Link<'a>, Fault> {
         match field.number {
             1 => link.trace_id = trace_id(&field)?,
             2 => link.span_id = span_id(&field)?,
-            3 => link.trace_state = field.text()?.into(),
+            3 => link.trace_state = field.text()?,
             4 => link.attributes.push(attribute(&field, depth)?),
             5 => link.dropped_attributes = field.varint()? as u32,
             6 => link.flags = field.fixed32()?,
@@ -149,12 +151,26 @@ fn link<'a>(field: &Field<'a>, depth: Depth) -> Result<Link<'a>, Fault> {
     Ok(link)
 }
 
+/// Reads an enum value. A number without meaning is noted, and stands for unset.
+fn known<T: Default>(
+    field: &Field<'_>,
+    message: Bytes<'_>,
+    meaning: impl Fn(i64) -> Option<T>,
+) -> Result<T, Fault> {
+    let known = meaning(field.varint()? as i64);
+    if known.is_none() {
+        message.note(Notes::WORD);
+    }
+    Ok(known.unwrap_or_default())
+}
+
 fn status<'a>(field: &Field<'a>, span: &mut Span<'a>) -> Result<(), Fault> {
-    let mut fields = Fields::of(field.whole()?);
+    let message = field.whole()?;
+    let mut fields = Fields::of(message);
     while let Some(field) = fields.next()? {
         match field.number {
-            2 => span.status_message = field.text()?.into(),
-            3 => span.status = Status::from_otlp(field.varint()? as i64),
+            2 => span.status_message = field.text()?,
+            3 => span.status = known(&field, message, otlp::known_status)?,
             _ => {}
         }
     }
@@ -168,7 +184,7 @@ fn attribute<'a>(field: &Field<'a>, depth: Depth) -> Result<Attribute<'a>, Fault
     let mut fields = Fields::of(message);
     while let Some(field) = fields.next()? {
         match field.number {
-            1 => attribute.key = field.text()?.into(),
+            1 => attribute.key = field.text()?,
             2 => attribute.value = any_value(&field, depth)?,
             _ => {}
         }
@@ -183,7 +199,7 @@ fn any_value<'a>(field: &Field<'a>, depth: Depth) -> Result<Value<'a>, Fault> {
     let mut fields = Fields::of(message);
     while let Some(field) = fields.next()? {
         match field.number {
-            1 => value = Value::String(field.text()?.into()),
+            1 => value = Value::String(field.text()?),
             2 => value = Value::Bool(field.varint()? != 0),
             3 => value = Value::Int(field.varint()? as i64),
             4 => value = Value::Double(f64::from_bits(field.fixed64()?)),

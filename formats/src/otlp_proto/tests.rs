@@ -477,12 +477,30 @@ fn check_span(second: &[u8], at: usize, problem: &str) {
 }
 
 #[test]
+fn text_that_is_not_unicode_and_unknown_numbers_cost_no_span() {
+    let mut span = span_message(&small(1)).encode_to_vec();
+    // The name again, and kind 9; the last one of a repeated field counts.
+    span.extend([0x2a, 3, 0xc3, 0x28, b'x', 0x30, 9]);
+    let scope = [&[0x12, span.len() as u8], &span[..]].concat();
+    let unit = [&[0x12, scope.len() as u8], &scope[..]].concat();
+    let kept = read([&[0x0a, unit.len() as u8], &unit[..]].concat());
+    assert_eq!(kept.spans, [Span { name: "\u{fffd}(x".into(), ..small(1) }]);
+    let at = 6;
+    assert_eq!(
+        kept.problems,
+        [
+            format!("f (byte {at}): text that is not Unicode, U+FFFD replaces it: span 0000000000000001"),
+            format!("f (byte {at}): a word or number without meaning, read as unset: span 0000000000000001"),
+        ]
+    );
+}
+
+#[test]
 fn bad_spans_are_named_with_their_place() {
     check_span(&[], 0, "bad record: span without an id");
     check_span(&[0x0a, 8, 1, 2, 3, 4, 5, 6, 7, 8], 2, "bad record: invalid trace id: OTLP requires 16 bytes");
     check_span(&[0x22, 3, 1, 2, 3], 2, "bad record: invalid span id: OTLP requires 8 bytes");
     check_span(&[0x0a, 200, 1, 2], 0, "bad record: field longer than its message");
-    check_span(&[0x30, 1, 0x2a, 2, 0xc3, 0x28], 4, "bad record: invalid UTF-8");
     check_span(&[0x28, 1], 0, "bad record: field of an unexpected type");
     check_span(&[0x30, 1, 0x03], 2, "bad record: invalid field");
     check_span(&[0x39, 1, 2], 3, "bad record: the message ends inside a field");

@@ -1,5 +1,9 @@
 //! Protobuf's wire format: iterates over the fields of a message.
 
+use std::borrow::Cow;
+use std::cell::Cell;
+
+use crate::json::Notes;
 use crate::varint;
 
 /// The wire type of fields with a length: messages, text, bytes.
@@ -33,6 +37,14 @@ pub(super) struct Bytes<'a> {
     pub(super) at: usize,
     /// True if the input ended before the content did.
     pub(super) cut: bool,
+    /// Gets what was found in the unit since the last span.
+    pub(super) notes: &'a Cell<Notes>,
+}
+
+impl Bytes<'_> {
+    pub(super) fn note(&self, notes: Notes) {
+        self.notes.set(self.notes.get().with(notes));
+    }
 }
 
 /// A field and its content.
@@ -85,7 +97,12 @@ impl<'a> Fields<'a> {
                     return Err(Fault { at, why: Why::Bad("field longer than its message") });
                 }
                 self.at = if cut { bytes.len() } else { start + len };
-                Content::Len(Bytes { bytes: &bytes[start..self.at], at: self.message.at + start, cut })
+                Content::Len(Bytes {
+                    bytes: &bytes[start..self.at],
+                    at: self.message.at + start,
+                    cut,
+                    notes: self.message.notes,
+                })
             }
             5 => Content::Fixed32(u32::from_le_bytes(self.fixed()?)),
             _ => return Err(Fault { at, why: Why::Bad("invalid field") }),
@@ -156,10 +173,14 @@ impl<'a> Field<'a> {
         if bytes.cut { Err(Fault { at: self.at, why: Why::Cut }) } else { Ok(bytes) }
     }
 
-    pub(super) fn text(&self) -> Result<&'a str, Fault> {
-        let Bytes { bytes, at, .. } = self.whole()?;
-        str::from_utf8(bytes)
-            .map_err(|error| Fault { at: at + error.valid_up_to(), why: Why::Bad("invalid UTF-8") })
+    /// The content as text. U+FFFD replaces invalid UTF-8, as in the Collector.
+    pub(super) fn text(&self) -> Result<Cow<'a, str>, Fault> {
+        let content = self.whole()?;
+        let text = String::from_utf8_lossy(content.bytes);
+        if let Cow::Owned(_) = text {
+            content.note(Notes::TEXT);
+        }
+        Ok(text)
     }
 
     fn wrong_type<T>(&self) -> Result<T, Fault> {

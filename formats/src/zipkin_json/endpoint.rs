@@ -85,10 +85,10 @@ impl<'a> Endpoint<'a> {
                 "ipv4" => endpoint.ipv4 = cursor.text_or_null()?,
                 "ipv6" => endpoint.ipv6 = cursor.text_or_null()?,
                 "port" => {
-                    cursor.peek();
-                    let at = cursor.at();
-                    endpoint.port =
-                        u16::try_from(cursor.u64()?).or_else(|_| cursor.fault_at(at, "invalid port"))?;
+                    endpoint.port = cursor.or_unset(|cursor| {
+                        let at = cursor.at();
+                        u16::try_from(cursor.u64()?).or_else(|_| cursor.fault_at(at, "invalid port"))
+                    })?;
                 }
                 _ => drop(cursor.skip()?),
             }

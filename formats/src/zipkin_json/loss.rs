@@ -21,6 +21,7 @@ pub(crate) fn losses(span: &Span<'_>, found: &mut Found) {
         None => {
             found.add_if(Loss::Start, span.start.is_some());
             found.add_if(Loss::End, span.end.is_some());
+            found.add_if(Loss::Duration, span.lone_duration.is_some_and(|duration| duration < MICRO_NS));
         }
     }
     found.add_if(Loss::Flags, span.flags != 0);

@@ -26,7 +26,8 @@ pub(super) struct Shared {
 }
 
 /// The fault of a span with members of the v1 format.
-const OLDER_FORMAT: &str = "span in Zipkin's v1 format, which is not supported";
+const OLDER_FORMAT: &str = "span in Zipkin's v1 format, which is not supported; Zipkin converts it: post it to \
+                            /api/v1/spans, and get it from /api/v2/trace";
 
 /// Namespaces of attributes that describe a resource.
 const RESOURCE_NAMESPACES: &[&str] =
@@ -47,11 +48,13 @@ pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut 
                 span.parents.extend(id(cursor, SpanId::from_hex)?.filter(|&id| id != SpanId::ZERO));
             }
             "name" => span.name = cursor.text_or_null()?,
-            "kind" => span.kind = kind(cursor)?,
+            "kind" => span.kind = cursor.or_unset(kind)?,
             "timestamp" => span.start = micros::instant(cursor)?.filter(|&start| start != UnixNanos(0)),
             "duration" => (duration_at, duration) = (cursor.at(), micros::duration(cursor)?),
-            "shared" => span.shared = cursor.bool()?,
-            "debug" => debug = (!cursor.null()?).then(|| cursor.bool()).transpose()?,
+            "shared" => span.shared = cursor.or_unset(Cursor::bool)?,
+            "debug" => {
+                debug = cursor.or_unset(|cursor| (!cursor.null()?).then(|| cursor.bool()).transpose())?;
+            }
             "localEndpoint" => local = Endpoint::read(cursor)?,
             "remoteEndpoint" => remote = Endpoint::read(cursor)?,
             "annotations" => cursor.list(|cursor| {
@@ -71,11 +74,15 @@ pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut 
     if span.trace_id == TraceId::ZERO || span.span_id == SpanId::ZERO {
         return cursor.fault_at(begin, "span without a traceId or an id");
     }
-    if let (Some(start), Some(duration)) = (span.start, duration) {
-        let Some(end) = micros::end(start, duration) else {
-            return cursor.fault_at(duration_at, "the span's end is outside the years 1970 to 2554");
-        };
-        span.end = Some(end);
+    match (span.start, duration) {
+        (Some(start), Some(duration)) => {
+            let Some(end) = micros::end(start, duration) else {
+                return cursor.fault_at(duration_at, "the span's end is outside the years 1970 to 2554");
+            };
+            span.end = Some(end);
+        }
+        (None, Some(duration)) => span.lone_duration = micros::lone(duration),
+        (_, None) => {}
     }
     if let Some(debug) = debug {
         span.attributes.push(Attribute { key: DEBUG.into(), value: Value::Bool(debug) });

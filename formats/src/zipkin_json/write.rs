@@ -130,7 +130,13 @@ fn kind(kind: SpanKind) -> Option<&'static str> {
 }
 
 fn write_times(out: &mut Vec<u8>, span: &Span<'_>) {
-    let Some(start) = span.start.filter(|&start| micros(start) > 0) else { return };
+    let Some(start) = span.start.filter(|&start| micros(start) > 0) else {
+        if let Some(duration) = span.lone_duration.filter(|&duration| duration >= 1_000) {
+            put(out, ",\"duration\":");
+            write_integer(out, duration / 1_000);
+        }
+        return;
+    };
     put(out, ",\"timestamp\":");
     write_integer(out, micros(start));
     if let Some(end) = span.end {

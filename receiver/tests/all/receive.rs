@@ -583,3 +583,69 @@ fn the_end_leaves_nothing_behind() {
     assert_eq!(forwarding.total_bytes(), bytes.sum::<u64>());
     forwarding.stop().expect("the spool is synced");
 }
+
+/// The file is not JSON, although two of its three spans are.
+#[test]
+fn a_broken_body_is_refused_as_a_whole() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let receiver = receiver(folder.path(), Limits::default(), 1 << 30);
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../formats/tests/data/foreign/receive-broken-body.json");
+    let body = std::fs::read(path).expect("a file");
+    let (status, answer) = post(receiver.addresses()[0], "/v1/traces", JSON, &body);
+    assert_eq!(status, 400, "{answer}");
+    assert!(answer.contains("not JSON"), "{answer}");
+    let received = receiver.stop().expect("the files can be completed");
+    assert_eq!((received.requests, received.spans, received.refused(Refusal::Bad)), (0, 0, 1));
+}
+
+/// Any body, cut anywhere: no more is acknowledged than was stored.
+#[test]
+fn no_cut_body_is_acknowledged_beyond_what_is_stored() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let receiver = receiver(folder.path(), Limits::default(), 1 << 30);
+    let address = receiver.addresses()[0];
+    let mut json = Vec::new();
+    otlp_json::write_request(&mut json, &spans(3)).expect("writing to memory succeeds");
+    let json = String::from_utf8(json).expect("text");
+    // A bad id, a list that is none, and a scope without sense.
+    let bad_id = json.replacen("\"spanId\":\"0000000000000002\"", "\"spanId\":\"x\"", 1);
+    let bad_list = json.replacen("\"spans\":[", "\"spans\":7,\"spans\":[", 1);
+    let bad_scope = json.replacen("\"scopeSpans\":[{", "\"scopeSpans\":[8,{\"scope\":[],", 1);
+    let mut whole = vec![sample::full()];
+    whole.extend(spans(2));
+    let step = astracer_testing::size(2, 1) as usize;
+    for (headers, body) in [
+        (JSON, json.into_bytes()),
+        (JSON, bad_id.into_bytes()),
+        (JSON, bad_list.into_bytes()),
+        (JSON, bad_scope.into_bytes()),
+        (PROTOBUF, proto(&whole)),
+        (PROTOBUF, [proto(&spans(1)), proto(&spans(2))].concat()),
+    ] {
+        for len in (0..=body.len()).rev().step_by(step) {
+            let before = receiver.received().spans;
+            let (status, answer) = post(address, "/v1/traces", headers, &body[..len]);
+            let stored = receiver.received().spans - before;
+            // A cut body is a whole one only between two messages of protobuf.
+            let sent = if headers == PROTOBUF {
+                otlp_proto::count_spans(&body[..len]).unwrap_or(0)
+            } else if len < body.trim_ascii_end().len() {
+                0
+            } else {
+                3
+            };
+            if status != 200 {
+                assert_eq!((status, stored), (400, 0), "{len}: {answer}");
+                continue;
+            }
+            let rejected = match answer.split_once("rejectedSpans\":\"") {
+                Some((_, rest)) => {
+                    rest.split('"').next().and_then(|count| count.parse().ok()).expect("a count")
+                }
+                None => 0,
+            };
+            assert!(stored + rejected >= sent, "{len}: {stored} of {sent} stored, {rejected} rejected");
+        }
+    }
+}

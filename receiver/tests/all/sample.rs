@@ -69,6 +69,7 @@ pub(crate) fn full() -> Span<'static> {
         trace_state: "ot=th:8,a=b".into(),
         flags: 0x301,
         shared: false,
+        lone_duration: None,
         wording: Default::default(),
         follows: false,
         resource: Arc::new(Resource {

@@ -10,7 +10,8 @@ use hashbrown::HashTable;
 use rapidhash::fast::RandomState;
 
 use super::labels::Labels;
-use super::{NO_TIME, NONE, Recording, SpanRow};
+use super::trace_ids::Documents;
+use super::{Marks, NO_TIME, NONE, Recording, SpanRow, content};
 use crate::intern::Symbol;
 use astracer_formats::otlp_proto::otlp_size;
 use astracer_model::Format;
@@ -68,6 +69,7 @@ pub struct Intake<'c> {
     text: String,
     /// The current file and its format.
     file_format: Option<(Arc<str>, Format)>,
+    pub(super) documents: Documents,
     pub(super) trace_ids: Vec<TraceId>,
     pub(super) recording: Recording,
 }
@@ -96,6 +98,7 @@ impl<'c> Intake<'c> {
             hasher: RandomState::default(),
             text: String::new(),
             file_format: None,
+            documents: Documents::default(),
             trace_ids: Vec::new(),
             recording,
         }
@@ -244,26 +247,32 @@ impl Sink for Intake<'_> {
         }
         let trace = if span.trace_id == TraceId::ZERO { NONE } else { self.trace_number(span.trace_id) };
         let name = self.name(&span.name);
-        let service = self.recording.services.intern(span.resource.service_name());
+        let node = self.recording.nodes.of(&span.resource, &mut self.recording.services);
+        self.documents.span(span.trace_id);
+        let marks = Marks::default()
+            .set_if(Marks::SHARED, span.shared)
+            .set_if(Marks::FOLLOWS, span.follows)
+            .set_if(Marks::LONE, span.start.is_none() && span.lone_duration.is_some());
+        let end = if marks.has(Marks::LONE) { span.lone_duration } else { span.end.map(|end| end.0) };
         let row = SpanRow {
             span_id: span.span_id,
             parent_id: span.parents.first().copied().unwrap_or(SpanId::ZERO),
             start: span.start.map_or(NO_TIME, |start| start.0),
-            end: span.end.map_or(NO_TIME, |end| end.0),
-            record_hash: self.hasher.hash_one(record.bytes),
+            end: end.unwrap_or(NO_TIME),
+            content: content::digest(&span, self.recording.nodes.digest(node)),
             byte: record.place.byte,
             trace,
             name,
-            service,
+            service: self.recording.nodes.get(node).service,
             record_bytes: u32::try_from(record.bytes.len()).unwrap_or(u32::MAX),
             otlp_bytes: u32::try_from(otlp_size(&span)).unwrap_or(u32::MAX),
             line: u32::try_from(record.place.line).unwrap_or(u32::MAX),
             parent: NONE,
             file: self.file_number(record.place),
+            node,
             kind: span.kind,
             status: span.status,
-            shared: span.shared,
-            follows: span.follows,
+            marks,
         };
         if span.parents.len() > 1 {
             let index = self.recording.spans.len() as u32;
@@ -288,6 +297,11 @@ impl Sink for Intake<'_> {
 
     fn file(&mut self, file: &Arc<str>, format: Format) {
         self.file_format = Some((Arc::clone(file), format));
+        self.document();
+    }
+
+    fn document(&mut self) {
+        self.documents.next(self.recording.spans.len() as u32);
     }
 
     fn problem(&mut self, problem: Problem) {

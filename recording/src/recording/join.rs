@@ -1,21 +1,25 @@
 //! Joins spans in file order into traces.
 //!
-//! The steps are: spans without a trace id get their parent's; spans that were written twice are
-//! dropped; each span finds its parent; cycles are cut; missing starts are filled in; each trace
-//! gets its root. Every irregularity is counted. Every loop over spans polls whether the user wants
-//! to stop.
+//! The steps are: short trace ids are lengthened; spans without a trace id get their parent's; spans
+//! that were written twice are dropped, and pieces of a span merged; each span finds its parent;
+//! cycles are cut; missing starts are filled in; each trace gets its root. Every irregularity is
+//! counted. Every loop over spans polls whether the user wants to stop.
+//!
+//! Nothing depends on the order of spans in the input, so ties are settled by the spans' contents.
 
+use std::cmp::Reverse;
 use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
 use rapidhash::fast::RandomState;
 
 use super::intake::Intake;
-use super::{NO_TIME, NONE, Recording, TraceRow};
+use super::one_id::{OneId, SharedIds};
+use super::trace_ids::{count_parted, lengthen};
+use super::{Marks, NO_TIME, NONE, Recording, TraceRow};
 use crate::stop::Pulse;
 use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::problem::{Problem, ProblemKind};
-use astracer_model::span::SpanKind;
 
 impl Intake<'_> {
     /// Joins the spans into traces. If [`Self::stop_when`] stopped the work, during reading or
@@ -27,6 +31,7 @@ impl Intake<'_> {
 
 fn join(mut intake: Intake<'_>) -> Recording {
     let mut pulse = Pulse::of(intake.stop.take());
+    lengthen(&mut intake, &mut pulse);
     give_trace_ids(&mut intake, &mut pulse);
     let Intake { mut recording, trace_ids, .. } = intake;
     if pulse.stopped() {
@@ -36,6 +41,8 @@ fn join(mut intake: Intake<'_>) -> Recording {
     let mut joiner = Joiner {
         mark: vec![NONE; recording.spans.len()],
         by_id: Vec::new(),
+        shared: SharedIds::default(),
+        one_id: OneId::default(),
         order: Vec::with_capacity(recording.spans.len()),
         path: Vec::new(),
         pulse,
@@ -48,10 +55,14 @@ fn join(mut intake: Intake<'_>) -> Recording {
             return recording;
         }
     }
-    // Replays process traces in order of start; equal starts keep the order of the input.
-    traces.sort_by_key(|trace| (recording.spans[trace.root as usize].start, trace.root));
+    // Replays process traces in order of start.
+    traces.sort_by_key(|trace| {
+        let root = &recording.spans[trace.root as usize];
+        (root.start, Reverse(root.last()), trace.id)
+    });
     recording.order = joiner.order;
     recording.traces = traces;
+    count_parted(&mut recording, &mut joiner.pulse);
     recording
 }
 
@@ -75,8 +86,19 @@ fn give_trace_ids(intake: &mut Intake<'_>, pulse: &mut Pulse<'_>) {
             return;
         }
         let hash = hasher.hash_one(row.span_id.0);
-        if by_id.find(hash, |&(id, _)| id == row.span_id).is_none() {
-            by_id.insert_unique(hash, (row.span_id, index), |&(id, _): &(SpanId, u32)| hasher.hash_one(id.0));
+        let preferred = |index: u32| {
+            let row = &intake.recording.spans[index as usize];
+            (row.trace == NONE, intake.trace_ids.get(row.trace as usize), row.rank())
+        };
+        match by_id.find_mut(hash, |&(id, _)| id == row.span_id) {
+            // One id in several traces.
+            Some((_, known)) if preferred(index) < preferred(*known) => *known = index,
+            Some(_) => {}
+            None => {
+                by_id.insert_unique(hash, (row.span_id, index), |&(id, _): &(SpanId, u32)| {
+                    hasher.hash_one(id.0)
+                });
+            }
         }
     }
     let find = |id: SpanId| by_id.find(hasher.hash_one(id.0), |&(own, _)| own == id).map(|&(_, index)| index);
@@ -102,11 +124,16 @@ fn give_trace_ids(intake: &mut Intake<'_>, pulse: &mut Pulse<'_>) {
             match parent {
                 Some(parent) if mark[parent as usize] != index => at = parent,
                 _ => {
-                    let name = if parent.is_none() && row.parent_id != SpanId::ZERO {
-                        row.parent_id
-                    } else {
-                        row.span_id
+                    let name = match parent {
+                        // A cycle is named by its largest id, wherever the walk entered it.
+                        Some(parent) => {
+                            let entry = chain.iter().rposition(|&at| at == parent).unwrap_or(0);
+                            let ids = chain[entry..].iter();
+                            ids.map(|&at| intake.recording.spans[at as usize].span_id).max()
+                        }
+                        None => Some(row.parent_id).filter(|&id| id != SpanId::ZERO),
                     };
+                    let name = name.unwrap_or(row.span_id);
                     let place = intake.recording.place(at);
                     let problem =
                         Problem::new(ProblemKind::NoTraceId, place, format!("span {}", row.span_id));
@@ -154,19 +181,14 @@ fn group_by_trace(recording: &Recording, traces: usize) -> Groups {
 struct Joiner<'c> {
     /// For each span, the last walk that visited it during the search for cycles.
     mark: Vec<u32>,
-    /// The trace's spans, ordered by id, then by input order.
+    /// The trace's spans, ordered by id, then by rank.
     by_id: Vec<(SpanId, u32)>,
+    shared: SharedIds,
+    one_id: OneId,
     order: Vec<u32>,
     /// The path from a span without a start up to its nearest ancestor with one, exclusive.
     path: Vec<u32>,
     pulse: Pulse<'c>,
-}
-
-/// A client span and a server span that share one id.
-struct SharedPair {
-    id: SpanId,
-    client: u32,
-    server: u32,
 }
 
 impl Joiner<'_> {
@@ -180,12 +202,12 @@ impl Joiner<'_> {
         if !self.pulse.sort_by_key(&mut self.by_id, |&pair| pair) {
             return None;
         }
-        let shared = self.drop_duplicates(recording);
+        self.resolve_ids(recording);
         let first = self.order.len();
         self.order.extend(self.by_id.iter().map(|&(_, index)| index));
 
         for at in first..self.order.len() {
-            self.find_parent(recording, self.order[at], &shared);
+            self.find_parent(recording, self.order[at]);
             if self.pulse.stopped() {
                 return None;
             }
@@ -197,7 +219,11 @@ impl Joiner<'_> {
             }
         }
         self.fill_starts(recording, first);
-        let by_start = |&index: &u32| (recording.spans[index as usize].start, index);
+        // The sort is stable, so equal spans stay in the order of their ids.
+        let by_start = |&index: &u32| {
+            let row = &recording.spans[index as usize];
+            (row.start, Reverse(row.last()))
+        };
         if !self.pulse.sort_by_key(&mut self.order[first..], by_start) {
             return None;
         }
@@ -211,74 +237,42 @@ impl Joiner<'_> {
         Some(TraceRow { id, first: first as u32, len: (self.order.len() - first) as u32, root })
     }
 
-    /// Removes spans that were written twice from `by_id`. Returns the pairs that share an id by
-    /// design, ordered by id.
-    fn drop_duplicates(&mut self, recording: &mut Recording) -> Vec<SharedPair> {
-        let mut shared = Vec::new();
+    /// Resolves the records that have one id in `by_id`: copies, pieces, and the sides of a call.
+    fn resolve_ids(&mut self, recording: &mut Recording) {
+        self.shared.clear();
         if self.by_id.windows(2).all(|pair| pair[0].0 != pair[1].0) {
-            return shared;
+            return;
         }
         let mut kept: Vec<(SpanId, u32)> = Vec::with_capacity(self.by_id.len());
-        let (mut repeated, mut ambiguous) = (Vec::new(), Vec::new());
-        let mut run = Vec::new();
         for same_id in self.by_id.chunk_by(|a, b| a.0 == b.0) {
-            let id = same_id[0].0;
-            run.clear();
-            run.extend(same_id.iter().map(|&(_, index)| index));
-            let content = |&index: &u32| {
-                let row = &recording.spans[index as usize];
-                (row.record_hash, row.record_bytes)
-            };
-            run.sort_by_key(content);
-            let mut distinct: Vec<u32> = Vec::with_capacity(1);
-            for copies in run.chunk_by(|a, b| content(a) == content(b)) {
-                distinct.push(copies[0]);
-                repeated.extend_from_slice(&copies[1..]);
-            }
-            distinct.sort_unstable();
-            kept.extend(distinct.iter().map(|&index| (id, index)));
-            let pair = if let [a, b] = distinct[..] { shared_pair(recording, id, a, b) } else { None };
-            match pair {
-                Some(pair) => shared.push(pair),
-                None => ambiguous.extend_from_slice(&distinct[1..]),
+            match same_id {
+                [only] => kept.push(*only),
+                _ => self.one_id.resolve(recording, same_id, &mut kept, &mut self.shared),
             }
             if self.pulse.stopped_after(same_id.len()) {
-                return shared;
+                return;
             }
         }
-        repeated.into_iter().for_each(|index| count(recording, ProblemKind::DuplicateSpan, index));
-        ambiguous.into_iter().for_each(|index| count(recording, ProblemKind::DuplicateId, index));
+        self.one_id.report(recording);
+        self.shared.sort();
         self.by_id = kept;
-        shared
     }
 
-    /// Resolves a span's parent: the first of its parents that is in the trace.
-    fn find_parent(&self, recording: &mut Recording, index: u32, shared: &[SharedPair]) {
-        // The client's half of a shared id is the parent of the server's half.
-        let pair_of =
-            |id: SpanId| shared.binary_search_by_key(&id, |pair| pair.id).ok().map(|at| &shared[at]);
+    /// Resolves a span's parent: the first of its parents that is in the trace. The server's half
+    /// of a shared id already has its client.
+    fn find_parent(&self, recording: &mut Recording, index: u32) {
         let row = recording.spans[index as usize];
-        if let Some(pair) = pair_of(row.span_id).filter(|pair| pair.server == index) {
-            recording.spans[index as usize].parent = pair.client;
+        if row.parent != NONE {
             return;
         }
         let found = parents(recording, index).find_map(|id| {
             let at = self.by_id.partition_point(|&(own, _)| own < id);
             let &(_, parent) = self.by_id.get(at).filter(|&&(own, _)| own == id)?;
-            let Some(pair) = pair_of(id) else {
-                return Some(parent);
-            };
-            // The child of a shared id was called by the server, unless its service matches only
-            // the client's.
-            let service_of = |half: u32| recording.spans[half as usize].service;
-            let by_client = row.service == service_of(pair.client) && row.service != service_of(pair.server);
-            Some(if by_client { pair.client } else { pair.server })
+            Some(self.shared.parent(recording, index, id).unwrap_or(parent))
         });
         match found {
             Some(parent) => recording.spans[index as usize].parent = parent,
-            None if row.parent_id != SpanId::ZERO => {
-                count(recording, ProblemKind::Orphan, index);
-            }
+            None if row.parent_id != SpanId::ZERO => count_as(recording, ProblemKind::Orphan, index),
             None => {}
         }
     }
@@ -300,14 +294,14 @@ impl Joiner<'_> {
         let mut earliest = at;
         let mut member = recording.spans[at as usize].parent;
         while member != at {
-            let key = |index: u32| (recording.spans[index as usize].start, index);
+            let key = |index: u32| recording.spans[index as usize].rank();
             if key(member) < key(earliest) {
                 earliest = member;
             }
             member = recording.spans[member as usize].parent;
         }
         recording.spans[earliest as usize].parent = NONE;
-        count(recording, ProblemKind::Cycle, earliest);
+        count_as(recording, ProblemKind::Cycle, earliest);
     }
 
     /// Gives each span without a start, from position `first` of the order, the start of its
@@ -320,7 +314,7 @@ impl Joiner<'_> {
         let mut earliest = None;
         for &index in &self.order[first..] {
             if recording.spans[index as usize].start == NO_TIME {
-                count(recording, ProblemKind::NoStart, index);
+                count_as(recording, ProblemKind::NoStart, index);
             }
         }
         for &index in &self.order[first..] {
@@ -339,40 +333,34 @@ impl Joiner<'_> {
             let start = if above == NONE {
                 *earliest.get_or_insert_with(|| {
                     let rows = self.order[first..].iter().map(|&index| &recording.spans[index as usize]);
-                    let times = rows.flat_map(|row| [row.start, row.end]);
+                    let ends = rows.clone().filter(|row| !row.marks.has(Marks::LONE)).map(|row| row.end);
+                    let times = rows.map(|row| row.start).chain(ends);
                     times.filter(|&time| time != NO_TIME).min().unwrap_or(0)
                 })
             } else {
                 recording.spans[above as usize].start
             };
             for &on_path in &self.path {
-                recording.spans[on_path as usize].start = start;
+                let row = &mut recording.spans[on_path as usize];
+                row.start = start;
+                if row.marks.has(Marks::LONE) {
+                    row.end = start.saturating_add(row.end).min(NO_TIME - 1);
+                    row.marks = row.marks.set_if(Marks::LONE, false);
+                }
             }
         }
     }
 }
 
-/// Returns the two halves if two spans with one id are the two sides of a call.
-fn shared_pair(recording: &Recording, id: SpanId, a: u32, b: u32) -> Option<SharedPair> {
-    let row = |index: u32| &recording.spans[index as usize];
-    let serves = |index: u32| row(index).shared || row(index).kind == SpanKind::Server;
-    let calls = |index: u32| !row(index).shared && row(index).kind != SpanKind::Server;
-    let either = |client: u32, server: u32| {
-        let named = row(server).shared || row(client).kind == SpanKind::Client;
-        (calls(client) && serves(server) && named).then_some(SharedPair { id, client, server })
-    };
-    either(a, b).or_else(|| either(b, a))
-}
-
 fn check_times(recording: &mut Recording, index: u32) {
     let row = recording.spans[index as usize];
     if row.end == NO_TIME {
-        count(recording, ProblemKind::NoEnd, index);
+        count_as(recording, ProblemKind::NoEnd, index);
     } else if row.end < row.start {
-        count(recording, ProblemKind::EndBeforeStart, index);
+        count_as(recording, ProblemKind::EndBeforeStart, index);
     }
     if row.parent != NONE && row.start < recording.spans[row.parent as usize].start {
-        count(recording, ProblemKind::ClockSkew, index);
+        count_as(recording, ProblemKind::ClockSkew, index);
     }
 }
 
@@ -392,7 +380,7 @@ fn find_root(recording: &mut Recording, id: TraceId, members: &[u32]) -> Option<
     })
 }
 
-fn count(recording: &mut Recording, kind: ProblemKind, index: u32) {
+pub(super) fn count_as(recording: &mut Recording, kind: ProblemKind, index: u32) {
     let (place, span_id) = (recording.place(index), recording.spans[index as usize].span_id);
     recording.problems.push_with(kind, || Problem::new(kind, place, format!("span {span_id}")));
 }

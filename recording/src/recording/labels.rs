@@ -48,6 +48,11 @@ impl Labels {
             let value = write(key, at >= self.first_own, text).then(|| self.values.intern(text));
             self.sets.push(value);
         }
+        self.set_from(start)
+    }
+
+    /// The symbol of the set that `sets` has from `start`, which is removed again if it is known.
+    fn set_from(&mut self, start: usize) -> Symbol {
         let (known, new) = self.sets.split_at(start);
         let (width, hash) = (self.keys.len(), self.hasher.hash_one(new));
         let of = |set: u32| &known[set as usize * width..][..width];
@@ -58,6 +63,18 @@ impl Labels {
         let set = (start / width.max(1)) as u32;
         self.table.insert_unique(hash, set, |&set| self.hasher.hash_one(of(set)));
         Symbol(set)
+    }
+
+    /// Returns the symbol of the set that has the values of `own`, and those of `other` for keys
+    /// that `own` lacks.
+    pub(super) fn merge(&mut self, own: Symbol, other: Symbol) -> Symbol {
+        let width = self.keys.len();
+        let start = self.sets.len();
+        for at in 0..width {
+            let value = |set: Symbol| self.sets[set.index() * width + at];
+            self.sets.push(value(own).or(value(other)));
+        }
+        self.set_from(start)
     }
 
     /// The value of each key in a set.

@@ -319,7 +319,7 @@ fn odd_times_are_counted_and_never_negative() {
     let times: Vec<_> = trace.spans().map(|span| (span.name(), span.start().0, span.duration_ns())).collect();
     assert_eq!(
         times,
-        [("skewed", 9, 3), ("root", 10, 10), ("backwards", 12, 0), ("endless", 13, 0), ("startless", 13, 2)]
+        [("skewed", 9, 3), ("root", 10, 10), ("backwards", 12, 0), ("startless", 13, 2), ("endless", 13, 0)]
     );
     assert_eq!(trace.root().name(), "root");
     let counts: Vec<_> = recording.problems().counts().collect();

@@ -1,6 +1,6 @@
 //! Read access to the traces of a recording.
 
-use super::{NO_TIME, NONE, Recording, SpanRow, TraceRow};
+use super::{Marks, NO_TIME, NONE, Recording, SpanRow, TraceRow};
 use crate::intern::Symbol;
 use astracer_model::Format;
 use astracer_model::ids::{SpanId, TraceId};
@@ -26,7 +26,8 @@ impl<'r> TraceView<'r> {
     }
 
     /// The root: the earliest span without parents, or, if there is none, the earliest span whose
-    /// parents are not in the recording.
+    /// parents are not in the recording. Of several that start together, it is the longest, and of
+    /// equally long ones that with the smallest id.
     pub fn root(self) -> SpanView<'r> {
         SpanView { recording: self.recording, index: self.row.root }
     }
@@ -36,7 +37,7 @@ impl<'r> TraceView<'r> {
         self.row.len as usize
     }
 
-    /// The trace's spans, ordered by start.
+    /// The trace's spans, ordered by start, then from the longest to the shortest, then by id.
     pub fn spans(self) -> impl ExactSizeIterator<Item = SpanView<'r>> {
         let range = self.row.first as usize..(self.row.first + self.row.len) as usize;
         self.recording.order[range].iter().map(move |&index| SpanView { recording: self.recording, index })
@@ -71,7 +72,7 @@ impl<'r> SpanView<'r> {
 
     /// True if the span's parent did not wait for it (OpenTracing's FOLLOWS_FROM).
     pub fn follows(self) -> bool {
-        self.row().follows
+        self.row().marks.has(Marks::FOLLOWS)
     }
 
     /// The span's tracestate; `None` unless the intake kept it.

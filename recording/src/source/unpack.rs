@@ -19,8 +19,9 @@ use astracer_model::problem::{Limit, Place, Problem, ProblemKind};
 use astracer_model::sink::{Record, Sink};
 use astracer_model::span::Span;
 
-/// Prefix sizes for format detection: 64 KiB, then 1 MiB if the first is inconclusive.
-const PREFIX_BYTES: [usize; 2] = [64 << 10, 1 << 20];
+/// Prefix sizes for format detection. The larger ones are read only while the smaller ones are
+/// inconclusive: a record begins with a value of that size.
+const PREFIX_BYTES: [usize; 4] = [64 << 10, 1 << 20, 16 << 20, 256 << 20];
 
 /// The deepest nesting of archives that is opened.
 const DEPTH_MAX: usize = 8;
@@ -276,6 +277,10 @@ impl Sink for Tap<'_> {
         if self.stored.get() - self.passed_on >= PROGRESS_STEP_BYTES {
             self.pass_progress_on();
         }
+    }
+
+    fn document(&mut self) {
+        self.sink.document();
     }
 
     fn problem(&mut self, problem: Problem) {

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 #[path = "../../../formats/tests/it/collected.rs"]
 mod collected;
 mod convert;
+mod foreign;
 mod source;
 
 /// A file of the formats crate's `tests/data`.
