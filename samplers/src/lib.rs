@@ -106,6 +106,7 @@ mod every_nth;
 mod fixed;
 mod key;
 mod nanos;
+mod net;
 #[cfg(feature = "parameters")]
 pub mod parameters;
 mod per_key;
@@ -134,6 +135,7 @@ pub use config_error::ConfigError;
 pub use decision::{Decision, Reason};
 pub use key::{Attributes, KeyRule, KeyRuleError};
 pub use nanos::Nanos;
+pub use net::net;
 pub use per_key::PerKey;
 pub use probability::Probability;
 pub use randomness::Randomness;
