@@ -9,10 +9,12 @@
 mod common;
 mod curve;
 mod decaying;
+mod knee;
 mod policy;
 mod tumbling;
 
 pub(crate) use curve::Curves;
+pub use knee::knee_factor;
 pub(crate) use policy::BumpPolicy;
 pub(crate) use tumbling::Tumbling;
 
@@ -23,6 +25,9 @@ use crate::probability::Probability;
 /// The shortest window and half-life. A record numbers windows in 32 bits: for windows this short a
 /// number repeats after 49 days, for windows of a second after 136 years.
 const PERIOD_MIN: Nanos = Nanos::from_millis(1);
+/// Stands for no recorded share.
+const NO_SHARE: f64 = -1.0;
+
 /// Bump's parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bump {
@@ -30,6 +35,9 @@ pub struct Bump {
     exponent: f64,
     minimum: Probability,
     count: Count,
+    /// The key's recorded share of calls; below 0 if it has none. (An option takes twice the
+    /// memory, for each of 10,000 keys.)
+    share: f64,
 }
 
 /// The way to count x, the number of a key's earlier calls.
@@ -58,6 +66,7 @@ pub enum Count {
     },
     /// Nothing is counted: each call is kept with the minimum probability, also a key's first one.
     /// For keys whose probability is known from a recording. Lambda and exponent have no effect.
+    /// With [`Bump::with_share`], calls are counted after all.
     Uncounted,
 }
 
@@ -85,7 +94,7 @@ impl Bump {
         check_period("window", window)?;
         let count = Count::Tumbling { window, shifted: false };
         // `+ 0.0` turns -0.0 into 0.0, so that equal parameters print the same.
-        Ok(Bump { lambda: lambda + 0.0, exponent: Self::EXPONENT_DEFAULT, minimum, count })
+        Ok(Bump { lambda: lambda + 0.0, exponent: Self::EXPONENT_DEFAULT, minimum, count, share: NO_SHARE })
     }
 
     /// The same parameters with another way of counting calls.
@@ -123,6 +132,17 @@ impl Bump {
         Bump { minimum, ..self }
     }
 
+    /// The same parameters with the share of all recorded calls that the key had. It bounds an
+    /// uncounted key: above four times its share among the keys present, it keeps as many calls as
+    /// at four times its share. For x calls, whose weight halves with each 2,000 calls of all keys,
+    /// the probability is the minimum times min(1, lambda / x), where lambda is 10 plus 4 share
+    /// 2,000 / ln 2. In the long run, the key's kept calls are at most a share of minimum (4 share +
+    /// 0.0035) of all calls. No effect on other counts.
+    #[must_use]
+    pub fn with_share(self, share: Option<Probability>) -> Self {
+        Bump { share: share.map_or(NO_SHARE, Probability::get), ..self }
+    }
+
     /// Whether a count under these parameters means the same under the others: they differ in the
     /// minimum at most.
     fn counts_as(&self, other: &Self) -> bool {
@@ -157,6 +177,11 @@ impl Bump {
     /// The way in which calls are counted.
     pub fn count(&self) -> Count {
         self.count
+    }
+
+    /// The share of all recorded calls; see [`Bump::with_share`].
+    pub fn share(&self) -> Option<Probability> {
+        Probability::new(self.share)
     }
 
     /// The probability that a call is kept if `count` calls of its key were counted before it:

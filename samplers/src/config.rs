@@ -28,6 +28,7 @@ use crate::token_bucket::TokenBucket;
 /// bump:lambda=10,shift=on
 /// bump:lambda=3,count=decaying,tau=1s,exponent=0.7   a count that halves in tau; exponent (2) is optional
 /// bump:lambda=10;"GET /":min=0.5           with another minimum probability for one key
+/// bump:lambda=10;"GET /":min=0.5,count=none,share=0.01   a constant, up to 4 times its recorded share of calls
 /// bucket:capacity=50,rate=2                by key; tokens, and tokens per second
 /// bucket:capacity=50,rate=2;"GET /":rate=9 with other parameters for one key, which inherits the rest
 /// ```
@@ -114,6 +115,9 @@ impl fmt::Display for Bump {
             }
             Count::Decaying { half_life } => write!(f, ",count=decaying,tau={half_life}")?,
             Count::Uncounted => f.write_str(",count=none")?,
+        }
+        if let Some(share) = self.share() {
+            write!(f, ",share={share}")?;
         }
         if self.exponent() != Bump::EXPONENT_DEFAULT || f.alternate() {
             write!(f, ",exponent={}", self.exponent())?;

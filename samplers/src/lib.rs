@@ -107,6 +107,7 @@ mod fixed;
 mod key;
 mod nanos;
 mod net;
+mod pace;
 #[cfg(feature = "parameters")]
 pub mod parameters;
 mod per_key;
@@ -128,7 +129,7 @@ mod token_bucket;
 pub mod tracestate;
 
 pub use budget::{Budget, Controller};
-pub use bump::{Bump, Count};
+pub use bump::{Bump, Count, knee_factor};
 pub use cap::{Allowance, Cap, Meter};
 pub use config::Config;
 pub use config_error::ConfigError;

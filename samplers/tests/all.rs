@@ -8,6 +8,7 @@ mod cap;
 mod changes;
 mod common;
 mod image;
+mod knee;
 mod names;
 mod record_table;
 mod stateless;

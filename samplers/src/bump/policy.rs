@@ -1,13 +1,15 @@
 //! Bump's parameters, compiled into a policy.
 
 use super::common::REASONS;
-use super::curve::Curves;
+use super::curve::{Curves, TABLES};
 use super::decaying::Decaying;
+use super::knee::Knee;
 use super::tumbling::Tumbling;
 use super::{Bump, Count};
 use crate::decision::Reason;
 use crate::fixed::LastCall;
 use crate::nanos::Nanos;
+use crate::pace::Pace;
 use crate::policy::{Policy, Step};
 use crate::threshold::Threshold;
 
@@ -17,6 +19,7 @@ use crate::threshold::Threshold;
 pub(crate) enum BumpPolicy {
     Tumbling(Tumbling),
     Decaying(Decaying),
+    Knee(Knee),
     /// Every call has this threshold; the record's word is that of [`LastCall`].
     Uncounted(u64),
 }
@@ -24,14 +27,17 @@ pub(crate) enum BumpPolicy {
 impl BumpPolicy {
     /// `shards` is the number of parts in which calls are counted, a power of two.
     pub(crate) fn new(bump: &Bump, curves: &Curves, shards: u32) -> Self {
-        match bump.count() {
-            Count::Tumbling { window, .. } => {
+        match (bump.count(), bump.share()) {
+            (Count::Tumbling { window, .. }, _) => {
                 BumpPolicy::Tumbling(Tumbling::new(bump, window, curves, shards))
             }
-            Count::Decaying { half_life } => {
+            (Count::Decaying { half_life }, _) => {
                 BumpPolicy::Decaying(Decaying::new(bump, half_life, curves, shards))
             }
-            Count::Uncounted => BumpPolicy::Uncounted(Threshold::from_probability(bump.minimum()).get()),
+            (Count::Uncounted, Some(share)) => BumpPolicy::Knee(Knee::new(bump.minimum(), share, &TABLES)),
+            (Count::Uncounted, None) => {
+                BumpPolicy::Uncounted(Threshold::from_probability(bump.minimum()).get())
+            }
         }
     }
 
@@ -54,12 +60,32 @@ impl BumpPolicy {
 impl Policy for BumpPolicy {
     const REASONS: [Reason; 2] = REASONS;
     const BY_CHANCE: bool = true;
+    const PACED: bool = true;
+
+    #[inline]
+    fn reading(&self, now: Nanos, offset: Nanos, pace: &Pace) -> (Nanos, Nanos) {
+        match self {
+            BumpPolicy::Knee(_) => (pace.time(now), Nanos::new(pace.absent_log2())),
+            _ => (now, offset),
+        }
+    }
+
+    fn is_paced(&self) -> bool {
+        matches!(self, BumpPolicy::Knee(_))
+    }
+
+    fn share(&self) -> u64 {
+        match self {
+            BumpPolicy::Knee(knee) => (knee.share().get() * (1u64 << 40) as f64) as u64,
+            _ => 0,
+        }
+    }
 
     fn offset(&self, hash: u64) -> Nanos {
         match self {
             BumpPolicy::Tumbling(tumbling) => tumbling.offset(hash),
             BumpPolicy::Decaying(decaying) => decaying.offset(hash),
-            BumpPolicy::Uncounted(_) => Nanos::ZERO,
+            BumpPolicy::Knee(_) | BumpPolicy::Uncounted(_) => Nanos::ZERO,
         }
     }
 
@@ -67,6 +93,7 @@ impl Policy for BumpPolicy {
         match self {
             BumpPolicy::Tumbling(tumbling) => tumbling.fresh(now, offset),
             BumpPolicy::Decaying(decaying) => decaying.fresh(now, offset),
+            BumpPolicy::Knee(_) => Knee::fresh(now),
             BumpPolicy::Uncounted(_) => LastCall::fresh(now),
         }
     }
@@ -76,6 +103,7 @@ impl Policy for BumpPolicy {
         match self {
             BumpPolicy::Tumbling(tumbling) => tumbling.step(word, now, offset),
             BumpPolicy::Decaying(decaying) => decaying.step(word, now, offset),
+            BumpPolicy::Knee(knee) => knee.step(word, now, offset.get()),
             BumpPolicy::Uncounted(threshold) => {
                 Step { threshold: *threshold, slot: 1, write: LastCall::write(word, now) }
             }
@@ -86,7 +114,7 @@ impl Policy for BumpPolicy {
         match self {
             BumpPolicy::Tumbling(tumbling) => tumbling.batch(word, calls, now, offset),
             BumpPolicy::Decaying(decaying) => decaying.batch(word, calls, now, offset),
-            BumpPolicy::Uncounted(_) => word,
+            BumpPolicy::Knee(_) | BumpPolicy::Uncounted(_) => word,
         }
     }
 
@@ -96,7 +124,9 @@ impl Policy for BumpPolicy {
             (BumpPolicy::Decaying(decaying), BumpPolicy::Decaying(old)) => {
                 decaying.carried(old, word, now, offset)
             }
-            (BumpPolicy::Uncounted(_), BumpPolicy::Uncounted(_)) => word,
+            // A knee's word does not depend on its parameters.
+            (BumpPolicy::Knee(_), BumpPolicy::Knee(_))
+            | (BumpPolicy::Uncounted(_), BumpPolicy::Uncounted(_)) => word,
             // The word of another count has another meaning.
             _ => self.fresh(now, offset),
         }
@@ -106,7 +136,12 @@ impl Policy for BumpPolicy {
         match self {
             BumpPolicy::Tumbling(tumbling) => tumbling.idle(word, now, offset),
             BumpPolicy::Decaying(decaying) => decaying.idle(word, now, offset),
+            BumpPolicy::Knee(_) => Knee::idle(word, now),
             BumpPolicy::Uncounted(_) => LastCall::idle(word, now),
         }
+    }
+
+    fn idle_nanos(&self, idle: Nanos, pace: &Pace) -> Nanos {
+        if self.is_paced() { pace.nanos(idle) } else { idle }
     }
 }

@@ -167,10 +167,20 @@ fn bump(mut parameters: Parameters<'_>, inherited: Option<&Bump>) -> Result<Bump
         None => inherited.map_or(Probability::ZERO, Bump::minimum),
     };
     let count = count(&mut parameters, inherited.map(Bump::count))?;
+    // A share is one key's own, so it is never inherited.
+    let share = match parameters.take("share") {
+        Some((value, part)) if count == Count::Uncounted => Some(probability(value, part, "share=0.01")?),
+        Some((_, part)) => {
+            return Err(ConfigError::unknown_parameter(part, "a share bounds a constant: add count=none"));
+        }
+        None => None,
+    };
     let exponent = parameters.number("exponent", "exponent=2")?;
     let exponent = exponent.or(inherited.map(Bump::exponent)).unwrap_or(Bump::EXPONENT_DEFAULT);
-    parameters.finish("lambda, min, window, shift, count, tau, exponent")?;
-    Bump::new(lambda, minimum, Bump::WINDOW_DEFAULT)?.with_count(count)?.with_exponent(exponent)
+    parameters.finish("lambda, min, window, shift, count, tau, exponent, share")?;
+    let bump =
+        Bump::new(lambda, minimum, Bump::WINDOW_DEFAULT)?.with_count(count)?.with_exponent(exponent)?;
+    Ok(bump.with_share(share))
 }
 
 /// `window` and `shift` belong to a tumbling count, `tau` to a decaying one; each implies its
