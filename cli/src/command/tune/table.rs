@@ -146,6 +146,16 @@ fn single_keys(report: &Report<'_>, text: &mut String) {
     if tuning.per_root.len() > ROOTS_SHOWN {
         let _ = writeln!(text, "  ... and {} more", tuning.per_root.len() - ROOTS_SHOWN);
     }
+    if let Some(growth) = &tuning.growth {
+        let _ = writeln!(
+            text,
+            "if any one operation became {} times as frequent: kept bytes x {:.1} at most ({}; all bytes x {:.1})",
+            growth.calls,
+            growth.kept_bytes,
+            output::brief(&format!("{:?}", growth.key)),
+            growth.bytes,
+        );
+    }
 }
 
 fn ratio(replayed: Replayed) -> f64 {
