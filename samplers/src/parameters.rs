@@ -14,7 +14,7 @@
 //! [bump]                     # or [bucket], with capacity and rate; or [ratio], with probability
 //! lambda = 0.6437
 //! min = 0.00004095
-//! window = "259ms"           # or: count = "decaying", tau = "100ms" (the half-life); or: count = "none"
+//! window = "259ms"           # or: count = "decaying", tau = "2000calls" or "100ms"; or: count = "none"
 //! exponent = 2.0
 //!
 //! [bump.min_by_key]          # other minimum probabilities for single keys: p = max(f(x), min)
@@ -84,7 +84,8 @@ use crate::tail::Tail;
 /// The versions of the format that this crate reads. It writes the lowest version from 2 on that
 /// has everything in the file. Version 2 added `random`, `count`, `tau`, `exponent`, `min_by_key`
 /// and `probability_by_key`, and templates other than the default; version 3 added `cap`, version 4
-/// `tail` and `budget`, version 5 `share_by_key`.
+/// `tail` and `budget`, version 5 `share_by_key` and half-lives
+/// in calls.
 const VERSIONS: RangeInclusive<u32> = 1..=5;
 const VERSION_PLAIN: u32 = 2;
 const VERSION_CAP: u32 = 3;
@@ -145,7 +146,7 @@ impl fmt::Display for Parameters {
             writeln!(f, "{}", format!("# {line}").trim_end())?;
         }
         let version = match (self.tail == Tail::default() && self.budget.is_none(), self.cap.is_none()) {
-            _ if has_shares(&self.config) => *VERSIONS.end(),
+            _ if is_paced(&self.config) => *VERSIONS.end(),
             (false, _) => VERSION_TAIL,
             (true, false) => VERSION_CAP,
             (true, true) => VERSION_PLAIN,
@@ -230,6 +231,9 @@ fn write_bump(f: &mut fmt::Formatter<'_>, bump: &PerKey<Bump>) -> fmt::Result {
                 writeln!(f, "window = \"{window}\"\nshift = {shifted}")?;
             }
             Count::Decaying { half_life } => writeln!(f, "count = \"decaying\"\ntau = \"{half_life}\"")?,
+            Count::Paced { half_life } => {
+                writeln!(f, "count = \"decaying\"\ntau = \"{half_life}calls\"")?;
+            }
             Count::Uncounted => writeln!(f, "count = \"none\"")?,
         }
         writeln!(f, "exponent = {}", Number(bump.exponent()))?;
@@ -266,8 +270,10 @@ fn write_bump(f: &mut fmt::Formatter<'_>, bump: &PerKey<Bump>) -> fmt::Result {
 }
 
 /// The parameters of a key listed in `probability_by_key`.
-fn has_shares(config: &Config) -> bool {
-    matches!(config, Config::Bump(bump) if bump.all().any(|bump| bump.share().is_some()))
+/// Whether some parameters follow the pace of all calls, which version 5 added.
+fn is_paced(config: &Config) -> bool {
+    let is_paced = |bump: &Bump| bump.share().is_some() || matches!(bump.count(), Count::Paced { .. });
+    matches!(config, Config::Bump(bump) if bump.all().any(is_paced))
 }
 
 fn uncounted(probability: Probability) -> Result<Bump, ConfigError> {

@@ -10,6 +10,7 @@ mod common;
 mod image;
 mod knee;
 mod names;
+mod pace;
 mod record_table;
 mod stateless;
 mod tail;

@@ -215,7 +215,7 @@ impl Curves {
 fn exact_counts(bump: &Bump) -> u32 {
     match bump.count() {
         Count::Tumbling { .. } => saturation(bump, &looked_up(bump)).min(EXACT_COUNTS),
-        Count::Decaying { .. } | Count::Uncounted => 0,
+        Count::Decaying { .. } | Count::Paced { .. } | Count::Uncounted => 0,
     }
 }
 

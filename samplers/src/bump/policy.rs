@@ -9,7 +9,7 @@ use super::{Bump, Count};
 use crate::decision::Reason;
 use crate::fixed::LastCall;
 use crate::nanos::Nanos;
-use crate::pace::Pace;
+use crate::pace::{CALL, Pace};
 use crate::policy::{Policy, Step};
 use crate::threshold::Threshold;
 
@@ -19,6 +19,8 @@ use crate::threshold::Threshold;
 pub(crate) enum BumpPolicy {
     Tumbling(Tumbling),
     Decaying(Decaying),
+    /// A decaying count whose time is the table's pace.
+    Paced(Decaying),
     Knee(Knee),
     /// Every call has this threshold; the record's word is that of [`LastCall`].
     Uncounted(u64),
@@ -33,6 +35,9 @@ impl BumpPolicy {
             }
             (Count::Decaying { half_life }, _) => {
                 BumpPolicy::Decaying(Decaying::new(bump, half_life, curves, shards))
+            }
+            (Count::Paced { half_life }, _) => {
+                BumpPolicy::Paced(Decaying::new(bump, Nanos::new(half_life * CALL), curves, shards))
             }
             (Count::Uncounted, Some(share)) => BumpPolicy::Knee(Knee::new(bump.minimum(), share, &TABLES)),
             (Count::Uncounted, None) => {
@@ -66,12 +71,13 @@ impl Policy for BumpPolicy {
     fn reading(&self, now: Nanos, offset: Nanos, pace: &Pace) -> (Nanos, Nanos) {
         match self {
             BumpPolicy::Knee(_) => (pace.time(now), Nanos::new(pace.absent_log2())),
+            BumpPolicy::Paced(_) => (pace.time(now), offset),
             _ => (now, offset),
         }
     }
 
     fn is_paced(&self) -> bool {
-        matches!(self, BumpPolicy::Knee(_))
+        matches!(self, BumpPolicy::Knee(_) | BumpPolicy::Paced(_))
     }
 
     fn share(&self) -> u64 {
@@ -84,7 +90,7 @@ impl Policy for BumpPolicy {
     fn offset(&self, hash: u64) -> Nanos {
         match self {
             BumpPolicy::Tumbling(tumbling) => tumbling.offset(hash),
-            BumpPolicy::Decaying(decaying) => decaying.offset(hash),
+            BumpPolicy::Decaying(decaying) | BumpPolicy::Paced(decaying) => decaying.offset(hash),
             BumpPolicy::Knee(_) | BumpPolicy::Uncounted(_) => Nanos::ZERO,
         }
     }
@@ -92,7 +98,7 @@ impl Policy for BumpPolicy {
     fn fresh(&self, now: Nanos, offset: Nanos) -> u64 {
         match self {
             BumpPolicy::Tumbling(tumbling) => tumbling.fresh(now, offset),
-            BumpPolicy::Decaying(decaying) => decaying.fresh(now, offset),
+            BumpPolicy::Decaying(decaying) | BumpPolicy::Paced(decaying) => decaying.fresh(now, offset),
             BumpPolicy::Knee(_) => Knee::fresh(now),
             BumpPolicy::Uncounted(_) => LastCall::fresh(now),
         }
@@ -102,7 +108,7 @@ impl Policy for BumpPolicy {
     fn step(&self, word: u64, now: Nanos, offset: Nanos) -> Step {
         match self {
             BumpPolicy::Tumbling(tumbling) => tumbling.step(word, now, offset),
-            BumpPolicy::Decaying(decaying) => decaying.step(word, now, offset),
+            BumpPolicy::Decaying(decaying) | BumpPolicy::Paced(decaying) => decaying.step(word, now, offset),
             BumpPolicy::Knee(knee) => knee.step(word, now, offset.get()),
             BumpPolicy::Uncounted(threshold) => {
                 Step { threshold: *threshold, slot: 1, write: LastCall::write(word, now) }
@@ -113,7 +119,9 @@ impl Policy for BumpPolicy {
     fn batch(&self, word: u64, calls: u64, now: Nanos, offset: Nanos) -> u64 {
         match self {
             BumpPolicy::Tumbling(tumbling) => tumbling.batch(word, calls, now, offset),
-            BumpPolicy::Decaying(decaying) => decaying.batch(word, calls, now, offset),
+            BumpPolicy::Decaying(decaying) | BumpPolicy::Paced(decaying) => {
+                decaying.batch(word, calls, now, offset)
+            }
             BumpPolicy::Knee(_) | BumpPolicy::Uncounted(_) => word,
         }
     }
@@ -121,7 +129,8 @@ impl Policy for BumpPolicy {
     fn carried(&self, old: &Self, word: u64, now: Nanos, offset: Nanos) -> u64 {
         match (self, old) {
             (_, BumpPolicy::Tumbling(old)) => self.carried_from_tumbling(old, word, now, offset),
-            (BumpPolicy::Decaying(decaying), BumpPolicy::Decaying(old)) => {
+            (BumpPolicy::Decaying(decaying), BumpPolicy::Decaying(old))
+            | (BumpPolicy::Paced(decaying), BumpPolicy::Paced(old)) => {
                 decaying.carried(old, word, now, offset)
             }
             // A knee's word does not depend on its parameters.
@@ -135,7 +144,7 @@ impl Policy for BumpPolicy {
     fn idle(&self, word: u64, now: Nanos, offset: Nanos) -> Nanos {
         match self {
             BumpPolicy::Tumbling(tumbling) => tumbling.idle(word, now, offset),
-            BumpPolicy::Decaying(decaying) => decaying.idle(word, now, offset),
+            BumpPolicy::Decaying(decaying) | BumpPolicy::Paced(decaying) => decaying.idle(word, now, offset),
             BumpPolicy::Knee(_) => Knee::idle(word, now),
             BumpPolicy::Uncounted(_) => LastCall::idle(word, now),
         }

@@ -12,7 +12,7 @@ use super::{BYTES_MAX, Parameters, ParametersError, VERSIONS, uncounted};
 use crate::budget::Budget;
 use crate::bump::{Bump, Count};
 use crate::cap::Cap;
-use crate::config::{self, Config, choose_count};
+use crate::config::{self, Config, HalfLife, choose_count};
 use crate::config_error::ConfigError;
 use crate::key::KeyRule;
 use crate::nanos::Nanos;
@@ -364,7 +364,7 @@ fn bump_over(text: &str, table: BumpRoot, inherited: &Bump) -> Result<Bump> {
     let bump = Bump::new(lambda, minimum, Bump::WINDOW_DEFAULT)
         .map_err(at(table.lambda.as_ref().map(Spanned::span)))?;
     let bump = bump.with_exponent(exponent).map_err(at(table.exponent.as_ref().map(Spanned::span)))?;
-    let (window, tau) = (period(text, &table.window)?, period(text, &table.tau)?);
+    let (window, tau) = (period(text, &table.window)?, half_life(text, &table.tau)?);
     let spans = [
         table.window.map(|window| window.span()),
         table.tau.map(|tau| tau.span()),
@@ -394,9 +394,16 @@ fn bump_over(text: &str, table: BumpRoot, inherited: &Bump) -> Result<Bump> {
 
 fn period(text: &str, value: &Option<Spanned<String>>) -> Result<Option<Nanos>> {
     let Some(value) = value else { return Ok(None) };
-    let message = "a window or tau must be a number with a unit, such as \"1s\", \"250ms\" or \"5m\"";
+    let message = "a window must be a number with a unit, such as \"1s\", \"250ms\" or \"5m\"";
     let nanos = Nanos::parse(value.get_ref());
     nanos.map(Some).ok_or_else(|| ParametersError::at(text, Some(value.span()), message))
+}
+
+fn half_life(text: &str, value: &Option<Spanned<String>>) -> Result<Option<HalfLife>> {
+    let Some(value) = value else { return Ok(None) };
+    let message = "tau must be a number with a unit, such as \"1s\", \"250ms\" or \"2000calls\"";
+    let half_life = HalfLife::parse(value.get_ref());
+    half_life.map(Some).ok_or_else(|| ParametersError::at(text, Some(value.span()), message))
 }
 
 fn bucket(text: &str, table: Spanned<BucketTable>) -> Result<Config> {

@@ -173,6 +173,25 @@ fn recorded_shares_take_a_line_each() {
 }
 
 #[test]
+fn half_lives_may_be_calls() {
+    let text = "version = 5\n[bump]\nlambda = 3.0\ntau = \"2000calls\"\n[bump.min_by_key]\na = 0.5\n\
+                [bump.root.b]\ntau = \"1s\"\n";
+    let parameters: Parameters = text.parse().unwrap();
+    let Config::Bump(keyed) = &parameters.config else { panic!("{parameters}") };
+    let counts = ["", "a", "b"].map(|key| keyed.of(key).count());
+    let paced = crate::Count::Paced { half_life: 2_000 };
+    assert_eq!(counts, [paced, paced, crate::Count::Decaying { half_life: Nanos::from_secs(1) }]);
+    let written = parameters.to_string();
+    assert!(written.starts_with("version = 5\n") && written.contains("tau = \"2000calls\""), "{written}");
+    assert_eq!(written.parse::<Parameters>().as_ref(), Ok(&parameters), "{written}");
+    let printed = parameters.config.to_string();
+    assert_eq!(printed.parse::<Config>().as_ref(), Ok(&parameters.config), "{printed}");
+    refused(&text.replace("2000calls", "0calls"), Some(4), "a billion calls");
+    refused(&text.replace("2000calls", "2kcalls"), Some(4), "2000calls");
+    refused(&text.replace("= \"1s\"", "= \"1\""), Some(8), "with a unit");
+}
+
+#[test]
 fn comments_are_written_line_by_line_and_not_read() {
     let comments =
         vec!["tuned on a.tar.xz,\nseed 1".to_owned(), "a\u{1b}b\u{202e}c".to_owned(), String::new()];
