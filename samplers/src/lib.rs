@@ -137,6 +137,7 @@ pub use decision::{Decision, Reason};
 pub use key::{Attributes, KeyRule, KeyRuleError};
 pub use nanos::Nanos;
 pub use net::net;
+pub use pace::paced;
 pub use per_key::PerKey;
 pub use probability::Probability;
 pub use randomness::Randomness;

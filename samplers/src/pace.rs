@@ -82,6 +82,17 @@ impl Default for Calls {
     }
 }
 
+/// The time of a table's pace at each of these calls of one thread, in calls of all keys: the time
+/// in which [`Count::Paced`](crate::Count::Paced) counts halve.
+pub fn paced(calls: impl IntoIterator<Item = Nanos>) -> impl Iterator<Item = f64> {
+    let pace = Pace::default();
+    calls.into_iter().map(move |now| {
+        let time = pace.time(now).get() as f64 / CALL as f64;
+        pace.count(now);
+        time
+    })
+}
+
 impl Pace {
     /// The pace's time at `now`. A thread whose `now` is behind the last change reads the time of
     /// the change.
@@ -226,14 +237,12 @@ mod tests {
 
     /// Calls with these gaps in ns; the pace's time before each, in calls.
     fn times(gaps: &[u64]) -> Vec<f64> {
-        let (pace, mut now) = (Pace::default(), 1_000_000_000);
-        let time = |gap: &u64| {
+        let mut now = 1_000_000_000;
+        let moment = |gap: &u64| {
             now += gap;
-            let time = pace.time(Nanos::new(now)).get() as f64 / CALL as f64;
-            pace.count(Nanos::new(now));
-            time
+            Nanos::new(now)
         };
-        gaps.iter().map(time).collect()
+        paced(gaps.iter().map(moment)).collect()
     }
 
     fn regular(gap: u64, calls: usize) -> Vec<u64> {
