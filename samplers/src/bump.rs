@@ -9,10 +9,12 @@
 mod common;
 mod curve;
 mod decaying;
+mod knee;
 mod policy;
 mod tumbling;
 
 pub(crate) use curve::Curves;
+pub use knee::knee_factor;
 pub(crate) use policy::BumpPolicy;
 pub(crate) use tumbling::Tumbling;
 
@@ -23,6 +25,11 @@ use crate::probability::Probability;
 /// The shortest window and half-life. A record numbers windows in 32 bits: for windows this short a
 /// number repeats after 49 days, for windows of a second after 136 years.
 const PERIOD_MIN: Nanos = Nanos::from_millis(1);
+/// The half-lives in calls of all keys.
+const HALF_LIFE_CALLS: std::ops::RangeInclusive<u64> = 1..=1_000_000_000;
+/// Stands for no recorded share.
+const NO_SHARE: f64 = -1.0;
+
 /// Bump's parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bump {
@@ -30,6 +37,9 @@ pub struct Bump {
     exponent: f64,
     minimum: Probability,
     count: Count,
+    /// The key's recorded share of calls; below 0 if it has none. (An option takes twice the
+    /// memory, for each of 10,000 keys.)
+    share: f64,
 }
 
 /// The way to count x, the number of a key's earlier calls.
@@ -56,8 +66,17 @@ pub enum Count {
         /// The time in which a count halves.
         half_life: Nanos,
     },
+    /// As [`Count::Decaying`], but time runs with the slow rate of all calls: the half-life is a
+    /// number of calls of all keys. It lasts as many seconds as so many calls take at the mean rate
+    /// of some 200 earlier ones. So traffic that is ten times as fast is decided as before, and
+    /// bursts and pauses still count.
+    Paced {
+        /// The calls of all keys in which a count halves.
+        half_life: u64,
+    },
     /// Nothing is counted: each call is kept with the minimum probability, also a key's first one.
     /// For keys whose probability is known from a recording. Lambda and exponent have no effect.
+    /// With [`Bump::with_share`], calls are counted after all.
     Uncounted,
 }
 
@@ -85,7 +104,7 @@ impl Bump {
         check_period("window", window)?;
         let count = Count::Tumbling { window, shifted: false };
         // `+ 0.0` turns -0.0 into 0.0, so that equal parameters print the same.
-        Ok(Bump { lambda: lambda + 0.0, exponent: Self::EXPONENT_DEFAULT, minimum, count })
+        Ok(Bump { lambda: lambda + 0.0, exponent: Self::EXPONENT_DEFAULT, minimum, count, share: NO_SHARE })
     }
 
     /// The same parameters with another way of counting calls.
@@ -97,6 +116,13 @@ impl Bump {
         match count {
             Count::Tumbling { window, .. } => check_period("window", window)?,
             Count::Decaying { half_life } => check_period("tau", half_life)?,
+            Count::Paced { half_life } if !HALF_LIFE_CALLS.contains(&half_life) => {
+                return Err(ConfigError::out_of_range(
+                    format!("tau={half_life}calls"),
+                    "tau must be from 1 call to a billion calls, such as tau=2000calls",
+                ));
+            }
+            Count::Paced { .. } => {}
             Count::Uncounted => {}
         }
         Ok(Bump { count, ..self })
@@ -123,6 +149,17 @@ impl Bump {
         Bump { minimum, ..self }
     }
 
+    /// The same parameters with the share of all recorded calls that the key had. It bounds an
+    /// uncounted key: above four times its share among the keys present, it keeps as many calls as
+    /// at four times its share. For x calls, whose weight halves with each 2,000 calls of all keys,
+    /// the probability is the minimum times min(1, lambda / x), where lambda is 10 plus 4 share
+    /// 2,000 / ln 2. In the long run, the key's kept calls are at most a share of minimum (4 share +
+    /// 0.0035) of all calls. No effect on other counts.
+    #[must_use]
+    pub fn with_share(self, share: Option<Probability>) -> Self {
+        Bump { share: share.map_or(NO_SHARE, Probability::get), ..self }
+    }
+
     /// Whether a count under these parameters means the same under the others: they differ in the
     /// minimum at most.
     fn counts_as(&self, other: &Self) -> bool {
@@ -135,7 +172,7 @@ impl Bump {
     pub fn shifted(self, shifted: bool) -> Self {
         match self.count {
             Count::Tumbling { window, .. } => Bump { count: Count::Tumbling { window, shifted }, ..self },
-            Count::Decaying { .. } | Count::Uncounted => self,
+            Count::Decaying { .. } | Count::Paced { .. } | Count::Uncounted => self,
         }
     }
 
@@ -157,6 +194,11 @@ impl Bump {
     /// The way in which calls are counted.
     pub fn count(&self) -> Count {
         self.count
+    }
+
+    /// The share of all recorded calls; see [`Bump::with_share`].
+    pub fn share(&self) -> Option<Probability> {
+        Probability::new(self.share)
     }
 
     /// The probability that a call is kept if `count` calls of its key were counted before it:
@@ -182,7 +224,8 @@ impl Bump {
 
     /// The greatest number of a key's calls that are kept per second in the long run, not counting
     /// the share `minimum` of all its calls. `None` if there is no such bound: for a decaying count
-    /// with an exponent below 1, or a tumbling one with an exponent of 1 or less.
+    /// with an exponent below 1, a tumbling one with an exponent of 1 or less, or a paced one, whose
+    /// bound is per call of all keys.
     ///
     /// Proof for a tumbling window: the sum of f(x) over x >= 1 is at most the integral of f from
     /// 0, which is lambda * Gamma(1 - 1 / exponent). For a decaying count with half-life h, let
@@ -204,6 +247,7 @@ impl Bump {
                 let supremum = self.lambda * supremum(self.exponent)?;
                 Some((supremum + 1.0) * std::f64::consts::LN_2 / half_life.as_secs_f64())
             }
+            Count::Paced { .. } => None,
             Count::Uncounted => Some(0.0),
         }
     }
@@ -229,7 +273,7 @@ impl Bump {
     pub fn window_number(&self, key: &str, now: Nanos) -> Option<u64> {
         match self.count {
             Count::Tumbling { window, .. } => Some(now.saturating_add(self.shift(key)).get() / window.get()),
-            Count::Decaying { .. } | Count::Uncounted => None,
+            Count::Decaying { .. } | Count::Paced { .. } | Count::Uncounted => None,
         }
     }
 }

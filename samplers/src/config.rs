@@ -9,7 +9,7 @@ use std::fmt;
 use std::num::NonZeroU64;
 
 #[cfg(feature = "parameters")]
-pub(crate) use parse::{CountName, choose_count};
+pub(crate) use parse::{CountName, HalfLife, choose_count};
 
 use crate::bump::{Bump, Count};
 use crate::per_key::PerKey;
@@ -27,7 +27,9 @@ use crate::token_bucket::TokenBucket;
 /// bump:lambda=10,min=0.01,window=1s        by key; min (0), window (1s) and shift (off) are optional
 /// bump:lambda=10,shift=on
 /// bump:lambda=3,count=decaying,tau=1s,exponent=0.7   a count that halves in tau; exponent (2) is optional
+/// bump:lambda=3,count=decaying,tau=2000calls          the same for traffic of any speed: in calls of all keys
 /// bump:lambda=10;"GET /":min=0.5           with another minimum probability for one key
+/// bump:lambda=10;"GET /":min=0.5,count=none,share=0.01   a constant, up to 4 times its recorded share of calls
 /// bucket:capacity=50,rate=2                by key; tokens, and tokens per second
 /// bucket:capacity=50,rate=2;"GET /":rate=9 with other parameters for one key, which inherits the rest
 /// ```
@@ -113,7 +115,11 @@ impl fmt::Display for Bump {
                 }
             }
             Count::Decaying { half_life } => write!(f, ",count=decaying,tau={half_life}")?,
+            Count::Paced { half_life } => write!(f, ",count=decaying,tau={half_life}calls")?,
             Count::Uncounted => f.write_str(",count=none")?,
+        }
+        if let Some(share) = self.share() {
+            write!(f, ",share={share}")?;
         }
         if self.exponent() != Bump::EXPONENT_DEFAULT || f.alternate() {
             write!(f, ",exponent={}", self.exponent())?;

@@ -106,6 +106,8 @@ mod every_nth;
 mod fixed;
 mod key;
 mod nanos;
+mod net;
+mod pace;
 #[cfg(feature = "parameters")]
 pub mod parameters;
 mod per_key;
@@ -125,13 +127,15 @@ mod token_bucket;
 pub mod tracestate;
 
 pub use budget::{Budget, Controller};
-pub use bump::{Bump, Count};
+pub use bump::{Bump, Count, knee_factor};
 pub use cap::{Allowance, Cap, Meter};
 pub use config::Config;
 pub use config_error::ConfigError;
 pub use decision::{Decision, Reason};
 pub use key::{Attributes, KeyRule, KeyRuleError};
 pub use nanos::Nanos;
+pub use net::net;
+pub use pace::paced;
 pub use per_key::PerKey;
 pub use probability::Probability;
 pub use randomness::Randomness;

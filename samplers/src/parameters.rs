@@ -14,7 +14,7 @@
 //! [bump]                     # or [bucket], with capacity and rate; or [ratio], with probability
 //! lambda = 0.6437
 //! min = 0.00004095
-//! window = "259ms"           # or: count = "decaying", tau = "100ms" (the half-life); or: count = "none"
+//! window = "259ms"           # or: count = "decaying", tau = "2000calls" or "100ms"; or: count = "none"
 //! exponent = 2.0
 //!
 //! [bump.min_by_key]          # other minimum probabilities for single keys: p = max(f(x), min)
@@ -22,6 +22,9 @@
 //!
 //! [bump.probability_by_key]  # constant probabilities for single keys: nothing is counted (count = "none")
 //! "GET /stock" = 0.02
+//!
+//! [bump.share_by_key]        # of such keys: their recorded share of all calls. Above 4 times it, p falls as 1/x
+//! "GET /stock" = 0.3
 //!
 //! [bump.root."GET /orders"]  # other parameters for one key; missing ones are inherited
 //! lambda = 3.0
@@ -81,10 +84,12 @@ use crate::tail::Tail;
 /// The versions of the format that this crate reads. It writes the lowest version from 2 on that
 /// has everything in the file. Version 2 added `random`, `count`, `tau`, `exponent`, `min_by_key`
 /// and `probability_by_key`, and templates other than the default; version 3 added `cap`, version 4
-/// `tail` and `budget`.
-const VERSIONS: RangeInclusive<u32> = 1..=4;
+/// `tail` and `budget`, version 5 `share_by_key` and half-lives
+/// in calls.
+const VERSIONS: RangeInclusive<u32> = 1..=5;
 const VERSION_PLAIN: u32 = 2;
 const VERSION_CAP: u32 = 3;
+const VERSION_TAIL: u32 = 4;
 /// The greatest length of a file, in bytes. Reading TOML takes about 50 times the length of its
 /// text.
 pub const BYTES_MAX: usize = 2 << 20;
@@ -141,7 +146,8 @@ impl fmt::Display for Parameters {
             writeln!(f, "{}", format!("# {line}").trim_end())?;
         }
         let version = match (self.tail == Tail::default() && self.budget.is_none(), self.cap.is_none()) {
-            (false, _) => *VERSIONS.end(),
+            _ if is_paced(&self.config) => *VERSIONS.end(),
+            (false, _) => VERSION_TAIL,
             (true, false) => VERSION_CAP,
             (true, true) => VERSION_PLAIN,
         };
@@ -225,17 +231,23 @@ fn write_bump(f: &mut fmt::Formatter<'_>, bump: &PerKey<Bump>) -> fmt::Result {
                 writeln!(f, "window = \"{window}\"\nshift = {shifted}")?;
             }
             Count::Decaying { half_life } => writeln!(f, "count = \"decaying\"\ntau = \"{half_life}\"")?,
+            Count::Paced { half_life } => {
+                writeln!(f, "count = \"decaying\"\ntau = \"{half_life}calls\"")?;
+            }
             Count::Uncounted => writeln!(f, "count = \"none\"")?,
         }
-        writeln!(f, "exponent = {}", Number(bump.exponent()))
+        writeln!(f, "exponent = {}", Number(bump.exponent()))?;
+        bump.share().map_or(Ok(()), |share| writeln!(f, "share = {}", Number(share.get())))
     };
     writeln!(f, "[bump]")?;
     let default = bump.default();
     write(f, default)?;
     let inherits = |own: &Bump| default.clone().with_minimum(own.minimum()) == *own;
     let (minima, others): (Vec<_>, Vec<_>) = bump.overrides().partition(|(_, own)| inherits(own));
-    let (constants, others): (Vec<_>, Vec<_>) =
-        others.into_iter().partition(|(_, own)| uncounted(own.minimum()).as_ref() == Ok(*own));
+    let (constants, others): (Vec<_>, Vec<_>) = others
+        .into_iter()
+        .partition(|(_, own)| uncounted(own.minimum()) == Ok((*own).clone().with_share(None)));
+    let shares: Vec<_> = constants.iter().filter_map(|(key, own)| Some((*key, own.share()?))).collect();
     for (table, keys) in [("min_by_key", minima), ("probability_by_key", constants)] {
         if !keys.is_empty() {
             writeln!(f, "\n[bump.{table}]")?;
@@ -243,6 +255,12 @@ fn write_bump(f: &mut fmt::Formatter<'_>, bump: &PerKey<Bump>) -> fmt::Result {
         for (key, own) in keys {
             writeln!(f, "{} = {}", quoted(key), Number(own.minimum().get()))?;
         }
+    }
+    if !shares.is_empty() {
+        writeln!(f, "\n[bump.share_by_key]")?;
+    }
+    for (key, share) in shares {
+        writeln!(f, "{} = {}", quoted(key), Number(share.get()))?;
     }
     for (key, own) in others {
         writeln!(f, "\n[bump.root.{}]", quoted(key))?;
@@ -252,6 +270,12 @@ fn write_bump(f: &mut fmt::Formatter<'_>, bump: &PerKey<Bump>) -> fmt::Result {
 }
 
 /// The parameters of a key listed in `probability_by_key`.
+/// Whether some parameters follow the pace of all calls, which version 5 added.
+fn is_paced(config: &Config) -> bool {
+    let is_paced = |bump: &Bump| bump.share().is_some() || matches!(bump.count(), Count::Paced { .. });
+    matches!(config, Config::Bump(bump) if bump.all().any(is_paced))
+}
+
 fn uncounted(probability: Probability) -> Result<Bump, ConfigError> {
     Bump::new(0.0, probability, Bump::WINDOW_DEFAULT)?.with_count(Count::Uncounted)
 }

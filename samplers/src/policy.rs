@@ -7,6 +7,7 @@
 
 use crate::decision::Reason;
 use crate::nanos::Nanos;
+use crate::pace::Pace;
 use crate::threshold::Threshold;
 
 /// A caller whose `now` lies behind the latest one by at most this much is taken for a thread that
@@ -47,6 +48,25 @@ pub(crate) trait Policy {
     const REASONS: [Reason; 2];
     /// True if decisions are made by chance, so that the threshold gives a weight.
     const BY_CHANCE: bool;
+    /// True if some policies of this type read the table's pace.
+    const PACED: bool = false;
+
+    /// The time and the shift that this policy's other functions get for a call at `now`. A policy
+    /// that follows the table's pace replaces the time by the pace's.
+    #[inline]
+    fn reading(&self, now: Nanos, offset: Nanos, _pace: &Pace) -> (Nanos, Nanos) {
+        (now, offset)
+    }
+
+    /// Whether [`Policy::reading`] depends on the pace, so that calls must be counted for it.
+    fn is_paced(&self) -> bool {
+        false
+    }
+
+    /// The recorded share of calls of a key with this policy, in units of 2^-40; 0 if it has none.
+    fn share(&self) -> u64 {
+        0
+    }
 
     /// The shift of a key's windows, computed when the key gets its record or new parameters. It
     /// depends on the hash, because the record does not hold all of a long key.
@@ -75,4 +95,9 @@ pub(crate) trait Policy {
     /// key in use would otherwise lose its record, and be decided by the overflow record's
     /// parameters until it gets another.
     fn idle(&self, word: u64, now: Nanos, offset: Nanos) -> Nanos;
+
+    /// The result of [`Policy::idle`] in ns.
+    fn idle_nanos(&self, idle: Nanos, _pace: &Pace) -> Nanos {
+        idle
+    }
 }

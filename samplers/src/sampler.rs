@@ -76,7 +76,7 @@ fn tumbling(curves: &Curves, shards: u32) -> impl Fn(&Bump) -> Tumbling {
         Count::Tumbling { window, .. } => Tumbling::new(bump, window, curves, shards),
         // Not reached: the caller checks that all counts are tumbling.
         Count::Decaying { half_life } => Tumbling::new(bump, half_life, curves, shards),
-        Count::Uncounted => Tumbling::new(bump, Bump::WINDOW_DEFAULT, curves, shards),
+        Count::Paced { .. } | Count::Uncounted => Tumbling::new(bump, Bump::WINDOW_DEFAULT, curves, shards),
     }
 }
 

@@ -2,22 +2,20 @@
 //!
 //! A sampler keeps a trace if its randomness reaches a threshold. With independent randomness, the
 //! number of kept traces among n varies like a binomial. Here the randomness of a key's successive
-//! traces follows an additive recurrence with the golden ratio (Weyl's sequence; Knuth, The Art of
-//! Computer Programming, volume 3, section 6.4, theorem S), and the number of kept traces is off by
-//! about log n at most. Each single value is still uniform, because each sequence starts at a
-//! random place: thresholds stay true, and estimates unbiased.
+//! traces is a scrambled [`net`], and the number of kept traces is off by about the root of log n.
+//! Each single value is still uniform, because each sequence starts at a random place: thresholds
+//! stay true, and estimates unbiased.
 
 use crate::nanos::Nanos;
+use crate::net::net;
 use crate::randomness::Randomness;
 use crate::request::Request;
 use crate::sync::{AtomicU64, Ordering};
 use crate::table::{Limits, thread};
 
-/// 2^64 divided by the golden ratio.
-const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 /// The number of sequences, a power of two. Keys whose hashes collide share one.
 const SEQUENCES: usize = 1 << 10;
-/// The high bits of a value, which follow the recurrence; the bits below are random.
+/// The high bits of a value, which are those of the net; the bits below are random.
 const STRATIFIED_BITS: u32 = 32;
 const RANDOM_BITS: u32 = Randomness::BITS - STRATIFIED_BITS;
 
@@ -59,11 +57,11 @@ impl RandomSource {
 ///
 /// # Predictability
 ///
-/// Sequences start at a secret place, and the low 24 bits of a value are random. To predict the
-/// next value from one they have seen, an attacker must also know how many traces of the key the
-/// same process has begun in between. The only caller of a key knows that number, and can tell from
-/// a few values which of its next calls will be kept. Where that matters, use independent
-/// randomness.
+/// Sequences start at a secret place, and the low 24 bits of a value are random. But the scramble
+/// is no cipher. Of each pair of a key's calls, one has a value below a half and the other above:
+/// the only caller of a key, who knows how many of its traces the same process has begun, can tell
+/// half of that from the values it has seen. From more values it can compute the start. Where that
+/// matters, use independent randomness.
 #[derive(Debug)]
 pub struct Stratified {
     secret: u64,
@@ -103,8 +101,7 @@ impl Stratified {
             (shard, self.given[shard][sequence].fetch_add(1, Ordering::Relaxed))
         };
         let place = (shard * SEQUENCES + sequence) as u64;
-        let value = mix(self.secret ^ mix(place)).wrapping_add(given.wrapping_mul(STEP));
-        let high = value >> (u64::BITS - STRATIFIED_BITS);
+        let high = net(mix(self.secret ^ mix(place)), given) >> (u64::BITS - STRATIFIED_BITS);
         Randomness::from_low_bits(high << RANDOM_BITS | random & ((1 << RANDOM_BITS) - 1))
     }
 
@@ -117,7 +114,7 @@ impl Stratified {
 /// SplitMix64's finaliser (Steele, Lea, Flood 2014): each bit of the result depends on all bits of
 /// the argument.
 fn mix(value: u64) -> u64 {
-    let z = value.wrapping_add(STEP);
+    let z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ z >> 31
@@ -136,37 +133,32 @@ mod tests {
         randomness.get() as f64 / 2f64.powi(56)
     }
 
-    /// n times the star discrepancy of n multiples of the golden ratio is at most 3 + (1 / ln phi +
-    /// 1 / ln 2) ln n (Kuipers and Niederreiter, Uniform Distribution of Sequences, chapter 2,
-    /// theorem 3.4, with partial quotients of 1). Independent values would be off by more: at a
-    /// threshold of a half their standard deviation is 27 of 3,000.
+    /// The first n numbers of a net are one aligned block for each bit that is 1 in n, and each block
+    /// is off by less than 1. Independent values would be off by more: at a threshold of a half
+    /// their standard deviation is 27 of 3,000.
     #[test]
     fn any_share_of_a_keys_traces_is_kept_to_within_a_logarithm() {
         for secret in 1..=20 {
             let source = single(secret);
             let values: Vec<f64> = (0..3_000).map(|n| unit(source.next("a", n * 7_919))).collect();
             for n in [10usize, 100, 1_000, 3_000] {
-                let bound = 3.0 + (1.0 / 1.618_034_f64.ln() + 1.0 / 2f64.ln()) * (n as f64).ln();
                 for threshold in [0.001, 0.1, 0.5, 0.9, 0.99, 0.999] {
                     let kept = values[..n].iter().filter(|&&value| value >= threshold).count() as f64;
                     let off = (kept - n as f64 * (1.0 - threshold)).abs();
-                    assert!(off <= bound, "secret {secret}: {off} of {n} at {threshold}");
+                    assert!(off < f64::from(n.count_ones()), "secret {secret}: {off} of {n} at {threshold}");
                 }
             }
         }
     }
 
-    /// By hand: (sqrt(5) - 1) / 2 = 0.6180339887, modulo 1. This pins the step: other steps also
-    /// pass the bound above, which is general.
+    /// This pins the function: the tuner replays with the same one.
     #[test]
-    fn successive_values_are_the_golden_ratio_apart() {
+    fn values_are_those_of_the_net() {
         let source = single(3);
-        let values: Vec<f64> = (0..200).map(|n| unit(source.next("a", n * 7_919))).collect();
-        for pair in values.windows(2) {
-            let apart = (pair[1] - pair[0]).rem_euclid(1.0);
-            // The bits below those of the recurrence are random.
-            assert!((apart - 0.618_033_988_7).abs() < 1e-9, "{apart}");
-        }
+        // With one shard of its own and one shared, the key's place is below 2 * SEQUENCES.
+        let values: Vec<u64> = (0..200).map(|n| source.next("a", n * 7_919).get() >> RANDOM_BITS).collect();
+        let of = |place: u64| (0..200).map(move |n| net(mix(3 ^ mix(place)), n) >> STRATIFIED_BITS);
+        assert!((0..2 * SEQUENCES as u64).any(|place| of(place).eq(values.iter().copied())));
     }
 
     /// The n-th value over many secrets: 4,000 values in 16 cells, so a mean of 250 with a standard

@@ -33,6 +33,7 @@ pub use snapshot::{Counts, KeyCounts, KeyState, Snapshot};
 use crate::cap::{Caps, Meter};
 use crate::decision::{Decision, Reason};
 use crate::nanos::Nanos;
+use crate::pace::Pace;
 use crate::per_key::PerKey;
 use crate::policy::{Policy, Write};
 use crate::request::Request;
@@ -67,6 +68,7 @@ struct State {
     /// While the table is full: the time before which a new key need not try to get a record.
     /// Otherwise 0.
     next_try: AtomicU64,
+    pace: Pace,
     locked: Mutex<Locked>,
 }
 
@@ -77,6 +79,8 @@ struct Locked {
     names: Names,
     /// Decisions of caps and overrides about keys that have been evicted.
     overruled: Overruled,
+    /// The sum of [`Policy::share`] over the keys with a record.
+    present: u64,
 }
 
 /// A cap, and the meter for all traces.
@@ -173,8 +177,10 @@ impl<L: Policy> Table<L> {
             // The overflow record belongs to no key, so its windows have no shift.
             let offset =
                 if id as u32 == self.overflow() { Nanos::ZERO } else { policy.offset(record.hash()) };
-            record.reconfigure(slot, offset, |word| carried(policy, old, word, now, offset));
+            let (now, reading) = policy.reading(now, offset, &state.pace);
+            record.reconfigure(slot, offset, |word| carried(policy, old, word, now, reading));
         }
+        state.set_present(&mut locked, &policies);
         drop(locked);
         if let (Some(capped), Some(extras)) = (&capped, state.extras.get()) {
             let old = self.capped.as_ref().map(|capped| &capped.caps);
@@ -202,13 +208,16 @@ impl<L: Policy> Table<L> {
         };
         let record = &self.state.records[id as usize];
         let policy = self.policies.of(record.policy());
-        let step = record.step(policy, now);
+        let step = record.step(policy, now, &self.state.pace);
         let keep = randomness.get() >= step.threshold;
         let counted = self.state.tallies.add(id, step.slot, keep);
         if let Write::Batch(calls) = step.write
             && counted.is_multiple_of(calls)
         {
-            record.batch(policy, calls, now);
+            record.batch(policy, calls, now, &self.state.pace);
+        }
+        if L::PACED && self.policies.are_paced() {
+            self.state.pace.count(now);
         }
         let decision = Decision {
             keep,
@@ -280,13 +289,13 @@ impl<L: Policy> Table<L> {
     #[inline(never)]
     fn admit(&self, hash: u64, key: &str, now: Nanos) -> u32 {
         let mut locked = self.locked();
-        let Locked { free_list, names, overruled } = &mut *locked;
+        let Locked { free_list, names, overruled, present } = &mut *locked;
         // Another thread may have added the same key in the meantime.
         if let Some(id) = self.find(hash, key) {
             return id;
         }
         if !free_list.has_free() {
-            self.sweep(free_list, now);
+            self.sweep(free_list, present, now);
         }
         let id = free_list.take_free();
         // From here on, new keys know without the lock whether to try.
@@ -303,8 +312,13 @@ impl<L: Policy> Table<L> {
         if let Some(extras) = self.state.extras.get() {
             *overruled = overruled.plus(extras[id as usize].renew());
         }
-        record.open(hash, key, slot, offset, policy.fresh(now, offset));
+        let (now, reading) = policy.reading(now, offset, &self.state.pace);
+        record.open(hash, key, slot, offset, policy.fresh(now, reading));
         if self.state.index.insert(hash, id) {
+            if L::PACED {
+                *present += policy.share();
+                self.state.pace.set_absent_log2(absent_log2(*present));
+            }
             id
         } else {
             // Both buckets for the key's hash are full: this happens to one key in a million, or to
@@ -317,8 +331,8 @@ impl<L: Policy> Table<L> {
     /// Evicts the longest idle keys. Their records stay unused until the next sweep, for calls that
     /// have found a record and not yet stepped its word.
     #[cold]
-    fn sweep(&self, free_list: &mut FreeList, now: Nanos) {
-        let State { limits, index, records, tallies, extras, .. } = &*self.state;
+    fn sweep(&self, free_list: &mut FreeList, present: &mut u64, now: Nanos) {
+        let State { limits, index, records, tallies, extras, pace, .. } = &*self.state;
         if !free_list.begin_sweep(now, limits.sweep_interval()) {
             return;
         }
@@ -329,7 +343,7 @@ impl<L: Policy> Table<L> {
             .filter(|&id| free_list.is_taken(id) && is_full(id))
             .map(|id| {
                 let record = &records[id as usize];
-                (record.idle(self.policies.of(record.policy()), now), id)
+                (record.idle(self.policies.of(record.policy()), now, pace), id)
             })
             .filter(|(idle, _)| *idle >= limits.idle())
             .collect();
@@ -340,6 +354,8 @@ impl<L: Policy> Table<L> {
             index.remove(records[id as usize].hash(), id);
             free_list.evict_counts(id, tallies.read(id));
             free_list.retire(id);
+            // Another sampler of this state may have given the key its share.
+            *present = present.saturating_sub(self.policies.of(records[id as usize].policy()).share());
         }
     }
 
@@ -396,7 +412,8 @@ impl<L: Policy> Table<L> {
             .map(|id| {
                 let record = &self.state.records[id as usize];
                 let (policy, word) = (self.policies.of(record.policy()), record.word());
-                let threshold = Threshold::new(policy.step(word, now, record.offset()).threshold);
+                let (now, offset) = policy.reading(now, record.offset(), &self.state.pace);
+                let threshold = Threshold::new(policy.step(word, now, offset).threshold);
                 KeyState {
                     key: record.key(),
                     probability: threshold.filter(|_| L::BY_CHANCE).map(Threshold::probability),
@@ -412,7 +429,8 @@ impl<L: Policy> Table<L> {
 impl State {
     fn new(limits: Limits, names: Names) -> Self {
         let keys = limits.keys();
-        let locked = Locked { free_list: FreeList::new(keys), names, overruled: Overruled::default() };
+        let locked =
+            Locked { free_list: FreeList::new(keys), names, overruled: Overruled::default(), present: 0 };
         State {
             limits,
             index: Index::new(keys),
@@ -420,13 +438,27 @@ impl State {
             tallies: Tallies::new(limits.shards(), keys as usize + 1),
             extras: OnceLock::new(),
             next_try: AtomicU64::new(0),
+            pace: Pace::default(),
             locked: Mutex::new(locked),
         }
+    }
+
+    /// Sums the shares of the keys with a record anew.
+    fn set_present<L: Policy>(&self, locked: &mut Locked, policies: &Policies<L>) {
+        locked.present =
+            self.index.ids().map(|id| policies.of(self.records[id as usize].policy()).share()).sum();
+        self.pace.set_absent_log2(absent_log2(locked.present));
     }
 
     fn extras(&self) -> &[Extra] {
         self.extras.get_or_init(|| (0..self.records.len()).map(|_| Extra::default()).collect())
     }
+}
+
+/// log2 of 1 / present, as a fixed-point logarithm with 32 fraction bits. Without shares there is
+/// nothing to raise: 0.
+fn absent_log2(present: u64) -> u64 {
+    if present == 0 { 0 } else { ((40.0 - (present as f64).log2()).max(0.0) * 2f64.powi(32)) as u64 }
 }
 
 #[cfg(all(test, loom))]

@@ -91,7 +91,7 @@ impl Candidate {
             Self::Baseline(spec) => {
                 let mut baseline = spec.build(&Keys::new(workload.keys().names()));
                 replay_baseline(workload, baseline.as_mut(), draw, stop, |arrival| {
-                    each(Decided { arrival, at_ns: 0, keep: true, by_chance: None });
+                    each(Decided { arrival, at_ns: 0, keep: true, place: 0, by_chance: None });
                 })
             }
         }

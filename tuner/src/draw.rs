@@ -5,7 +5,7 @@
 //! figure is too optimistic by a factor of 1.5 to 2.2. So candidates are scored on several draws,
 //! and reported figures come from other draws.
 
-use astracer_samplers::RandomSource;
+use astracer_samplers::{Nanos, RandomSource, paced};
 use serde::Serialize;
 
 use crate::random::Random;
@@ -32,6 +32,8 @@ const JITTERS_MS: [f64; 3] = [0.0, 5.0, 50.0];
 /// The stream of a draw's seed that the jitter uses. The decisions use the seed itself.
 const JITTER_STREAM: u64 = 1;
 /// (sqrt(5) - 1) / 2.
+/// The pace's time that stands for one call, ns.
+pub(crate) const CALL_NS: f64 = 1e6;
 const GOLDEN: f64 = 0.618_033_988_749_894_9;
 /// This bit is set in the seeds of draws that a search sees, and clear in all others.
 const SEEN: u64 = 1 << 62;
@@ -91,6 +93,15 @@ impl Draw {
         let is_sorted = self.jitter_ms == 0.0 || pulse.sort_by_key(&mut order, |&(at_ns, _)| at_ns);
         is_sorted.then_some(order)
     }
+
+    /// As [`Draw::arrivals`], with the pace of a sampler's table as the time: [`CALL_NS`] for each
+    /// call of all keys.
+    pub(crate) fn paced_arrivals(&self, workload: &Workload, stop: Stop<'_>) -> Option<Vec<(u64, u32)>> {
+        let mut order = self.arrivals(workload, stop)?;
+        let times: Vec<f64> = paced(order.iter().map(|&(at_ns, _)| Nanos::new(at_ns))).collect();
+        order.iter_mut().zip(times).for_each(|((at_ns, _), time)| *at_ns = (time * CALL_NS) as u64);
+        Some(order)
+    }
 }
 
 #[cfg(test)]
@@ -145,5 +156,31 @@ mod tests {
         let sd_ms = (squares / 2000.0).sqrt() / 1e6;
         // Four standard errors of a standard deviation estimated from 2000 numbers are 6 %.
         assert!((sd_ms / 5.0 - 1.0).abs() < 0.07, "{sd_ms}");
+    }
+
+    /// Common bump and constants of a real recording at a fifth, twice and ten times its speed: the
+    /// same traces are kept, but for one in a thousand that a rounded time decides.
+    #[test]
+    fn the_same_traces_are_kept_at_any_speed() {
+        use crate::candidate::Candidate;
+        use crate::testing::{at_speed, recorded};
+        let workload = recorded("hdfs_client_ops");
+        let config: astracer_samplers::Config =
+            "bump:lambda=5,min=0.03,count=decaying,tau=400calls;\"client:stat\":min=0.05,count=none,share=0.2"
+                .parse()
+                .expect("a sampler");
+        let kept = |workload: &Workload| {
+            let mut kept = vec![false; workload.arrivals().len()];
+            let draw = Draw { stratified: true, ..Draw::recorded(1) };
+            let candidate = Candidate::from(config.clone());
+            candidate.decide_each(workload, &draw, Stop::never(), |one| kept[one.arrival] = one.keep);
+            kept
+        };
+        let recorded = kept(&workload);
+        for speed in [0.2, 2.0, 10.0] {
+            let there = kept(&at_speed(&workload, speed));
+            let others = there.iter().zip(&recorded).filter(|(a, b)| a != b).count();
+            assert!(others * 1000 <= recorded.len(), "speed {speed}: {others} others");
+        }
     }
 }

@@ -22,6 +22,7 @@ pub mod equal_size;
 pub mod evaluate;
 pub mod expect;
 mod family;
+pub mod growth;
 pub mod held_out;
 pub mod inspect;
 pub mod key;

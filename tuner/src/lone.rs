@@ -269,7 +269,7 @@ fn is_certain(sampler: &Candidate, key: &str, calls: u32) -> bool {
         Candidate::Ours(Config::Always) => true,
         Candidate::Ours(Config::Bump(bump)) => {
             let bump = bump.of(key);
-            let is_counted = matches!(bump.count(), Count::Tumbling { .. } | Count::Decaying { .. });
+            let is_counted = !matches!(bump.count(), Count::Uncounted);
             bump.minimum().get() == 1.0 || (is_counted && calls == 1)
         }
         Candidate::Ours(Config::TokenBucket(_)) => calls == 1,

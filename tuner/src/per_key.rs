@@ -17,7 +17,7 @@ use rayon::prelude::*;
 
 use crate::anneal::{Schedule, anneal};
 use crate::blocks;
-use crate::draw::Draw;
+use crate::draw::{CALL_NS, Draw};
 use crate::expect::{Expected, Extras};
 use crate::limits::{KeptSizes, Limits, Scale};
 use crate::objective::{Target, count_factor};
@@ -97,7 +97,7 @@ pub(crate) struct Found {
 struct DecayingCurve {
     lambda: f64,
     min: f64,
-    half_life_s: f64,
+    half_life_calls: f64,
     exponent: f64,
 }
 
@@ -105,8 +105,8 @@ impl DecayingCurve {
     /// The common curve with lambda multiplied by `share`; `None` for samplers without a decaying
     /// count.
     fn of(common: &Parameters, share: f64) -> Option<Self> {
-        let Parameters::Decaying { lambda, min, half_life_s, exponent } = *common else { return None };
-        Some(Self { lambda: crate::space::round_to_4_digits(lambda * share), min, half_life_s, exponent })
+        let Parameters::Decaying { lambda, min, half_life_calls, exponent } = *common else { return None };
+        Some(Self { lambda: crate::space::round_to_4_digits(lambda * share), min, half_life_calls, exponent })
     }
 
     fn probability(&self, count: f64) -> f64 {
@@ -115,9 +115,9 @@ impl DecayingCurve {
 
     /// A key's parameters with this minimum probability.
     fn with_least(&self, probability: f64) -> Parameters {
-        let Self { lambda, half_life_s, exponent, .. } = *self;
+        let Self { lambda, half_life_calls, exponent, .. } = *self;
         match lambda > 0.0 {
-            true => Parameters::Decaying { lambda, min: probability, half_life_s, exponent },
+            true => Parameters::Decaying { lambda, min: probability, half_life_calls, exponent },
             false => Parameters::Constant { probability },
         }
     }
@@ -132,9 +132,9 @@ struct Count {
 
 impl Count {
     /// Counts a call. Returns the decayed count before it, or `None` for the first call.
-    fn add(count: &mut Option<Self>, at_ns: u64, half_life_s: f64) -> Option<f64> {
+    fn add(count: &mut Option<Self>, at_ns: u64, half_life_calls: f64) -> Option<f64> {
         let before = count.map(|count| {
-            let half_lives = at_ns.saturating_sub(count.at_ns) as f64 / 1e9 / half_life_s;
+            let half_lives = at_ns.saturating_sub(count.at_ns) as f64 / CALL_NS / half_life_calls;
             count.calls * (-half_lives).exp2()
         });
         *count = Some(Self { at_ns, calls: before.unwrap_or(0.0) + 1.0 });
@@ -258,7 +258,7 @@ fn tables(
     stop: Stop<'_>,
 ) -> Option<Levels> {
     let workload = sample.workload;
-    let mut order = draw.arrivals(workload, stop)?;
+    let mut order = draw.paced_arrivals(workload, stop)?;
     retain(workload, sample.number, &mut order);
     let mut numbers = Numbers::new(workload, draw);
     let mut records = Records::new(workload);
@@ -279,7 +279,7 @@ fn tables(
         if found.is_new {
             *count = None;
         }
-        let count = Count::add(count, arrival.at_ns, curve.half_life_s);
+        let count = Count::add(count, arrival.at_ns, curve.half_life_calls);
         let by_curve = match curve.lambda > 0.0 {
             true => count.map_or(1.0, |count| curve.probability(count).max(least)),
             false => 0.0,

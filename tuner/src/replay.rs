@@ -1,7 +1,7 @@
 //! Replays a workload through a sampler, in recorded time.
 
 use astracer_baselines::{Baseline, Call};
-use astracer_samplers::{Cap, Meter, Nanos, Randomness, Request, Sampler, Threshold};
+use astracer_samplers::{Cap, Meter, Nanos, Randomness, Request, Sampler, Threshold, net};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
@@ -18,15 +18,17 @@ pub(crate) struct Decided {
     /// The arrival's time on this draw, ns.
     pub(crate) at_ns: u64,
     pub(crate) keep: bool,
-    /// The two numbers that the decision compared. `None` if it was not made by chance.
-    pub(crate) by_chance: Option<(Randomness, Threshold)>,
+    /// The number of earlier arrivals of the key on this draw; 0 with independent randomness.
+    pub(crate) place: u64,
+    /// The threshold of the decision. `None` if it was not made by chance.
+    pub(crate) by_chance: Option<Threshold>,
 }
 
 impl Decided {
     /// The number of traces that this one represents if it is kept. `None` if the decision was not
     /// made by chance.
     pub(crate) fn weight(&self) -> Option<f64> {
-        self.by_chance.map(|(_, threshold)| threshold.adjusted_count())
+        self.by_chance.map(|threshold| threshold.adjusted_count())
     }
 }
 
@@ -54,13 +56,15 @@ pub(crate) fn replay(
         }
         let arrival = &workload.arrivals()[index as usize];
         let now = Nanos::new(at_ns.saturating_add(ahead_ns));
+        let place_of_key = numbers.place(arrival.key);
         let randomness = numbers.next(arrival.key);
         let decision = sampler.decide(&Request::new(workload.key(arrival), randomness, now));
         each(Decided {
             arrival: index as usize,
             at_ns,
             keep: decision.keep && bytes.admit(arrival.key, arrival.otlp_bytes, now),
-            by_chance: decision.threshold.map(|threshold| (randomness, threshold)),
+            place: place_of_key,
+            by_chance: decision.threshold,
         });
     }
     true
@@ -114,13 +118,11 @@ pub(crate) fn replay_baseline(
 #[derive(Clone, Debug)]
 pub(crate) enum Numbers {
     Independent(Xoshiro256PlusPlus),
-    /// The next number of each key.
-    Stratified(Vec<u64>),
+    /// For each key, the start of its net and the number of numbers that it has given.
+    Stratified(Vec<(u64, u64)>),
 }
 
-/// 2^56 divided by the golden ratio, made odd. Its multiples spread evenly over 56 bits.
-const GOLDEN: u64 = 0x9e_3779_b97f_4a7d;
-/// The stream of a draw's seed that provides the first number of each key.
+/// The stream of a draw's seed that provides the start of each key's net.
 const KEYS_STREAM: u64 = 2;
 
 impl Numbers {
@@ -129,7 +131,7 @@ impl Numbers {
             return Self::independent(draw.seed);
         }
         let mut random = Random::new(draw.seed, KEYS_STREAM);
-        Self::Stratified((0..workload.keys().len()).map(|_| random.bits()).collect())
+        Self::Stratified((0..workload.keys().len()).map(|_| (random.bits(), 0)).collect())
     }
 
     fn independent(seed: u64) -> Self {
@@ -145,11 +147,20 @@ impl Numbers {
     pub(crate) fn next(&mut self, key: u32) -> Randomness {
         match self {
             Self::Independent(rng) => Randomness::from_low_bits(rng.next_u64()),
-            Self::Stratified(next) => {
-                let next = &mut next[key as usize];
-                *next = next.wrapping_add(GOLDEN);
-                Randomness::from_low_bits(*next)
+            Self::Stratified(nets) => {
+                let (start, given) = &mut nets[key as usize];
+                let number = net(*start, *given);
+                *given += 1;
+                Randomness::from_low_bits(number >> (u64::BITS - Randomness::BITS))
             }
+        }
+    }
+
+    /// The number of numbers that this key has been given; 0 with independent randomness.
+    fn place(&self, key: u32) -> u64 {
+        match self {
+            Self::Independent(_) => 0,
+            Self::Stratified(nets) => nets[key as usize].1,
         }
     }
 }
@@ -187,9 +198,8 @@ mod tests {
         }
     }
 
-    /// For any p, the number of values below p among n successive ones of a key differs from n p by
-    /// less than 3: the three-distance theorem bounds the discrepancy of multiples of the golden
-    /// ratio. With independent numbers the difference would be about sqrt(n).
+    /// The first n numbers are one aligned block for each bit that is 1 in n (6 in 1,000), and each
+    /// block is off by less than 1. With independent numbers the difference would be about sqrt(n).
     #[test]
     fn stratified_numbers_are_spread_evenly_within_each_key() {
         let workload = synthetic(10, 1);
@@ -197,12 +207,15 @@ mod tests {
             let draw = Draw { stratified: true, ..Draw::recorded(seed) };
             let mut numbers = Numbers::new(&workload, &draw);
             for p in [0.5, 0.1, 0.03] {
+                let mut numbers = numbers.clone();
                 let kept = (0..1000).filter(|_| uniform(numbers.next(0)) < p).count() as f64;
-                assert!((kept - 1000.0 * p).abs() <= 3.0, "seed {seed}: {kept} of 1000 by {p}");
+                assert!((kept - 1000.0 * p).abs() < 6.0, "seed {seed}: {kept} of 1000 by {p}");
+                assert_eq!((numbers.place(0), numbers.place(1)), (1000, 0));
             }
-            // By hand: (sqrt(5) - 1) / 2; `uniform` inverts the randomness.
-            let apart = (numbers.uniform(1) - numbers.uniform(1)).rem_euclid(1.0);
-            assert!((apart - 0.618_033_988_7).abs() < 1e-9, "{apart}");
+            // By hand: of the first two numbers one has the first bit and the other has not, and
+            // all later bits are the same.
+            let apart = (numbers.uniform(1) - numbers.uniform(1)).abs();
+            assert_eq!(apart, 0.5);
             // Other keys start from other numbers.
             let mut again = Numbers::new(&workload, &draw);
             let first = again.next(0);

@@ -60,8 +60,8 @@ pub enum Parameters {
         lambda: f64,
         /// The minimum probability.
         min: f64,
-        /// The half-life of a call's count, seconds.
-        half_life_s: f64,
+        /// The half-life of a call's count, in calls of all keys.
+        half_life_calls: f64,
         /// The steepness of the probability's fall around lambda.
         exponent: f64,
     },
@@ -92,8 +92,8 @@ impl Parameters {
         let probability = |min: f64| Probability::new(min).unwrap_or(Probability::ONE);
         match *self {
             Self::Bump { lambda, min, window_s } => Bump::new(lambda, probability(min), nanos(window_s)),
-            Self::Decaying { lambda, min, half_life_s, exponent } => {
-                let count = Count::Decaying { half_life: nanos(half_life_s) };
+            Self::Decaying { lambda, min, half_life_calls, exponent } => {
+                let count = Count::Paced { half_life: half_life_calls.round() as u64 };
                 let bump = Bump::new(lambda, probability(min), Bump::WINDOW_DEFAULT)?;
                 bump.with_count(count)?.with_exponent(exponent)
             }

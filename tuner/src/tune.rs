@@ -10,7 +10,7 @@ mod watch;
 
 use std::time::Instant;
 
-use astracer_samplers::{Cap, Config, ConfigError, PerKey as Keyed, RandomSource};
+use astracer_samplers::{Cap, Config, ConfigError, PerKey as Keyed, Probability, RandomSource};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -23,6 +23,7 @@ pub use sums::Sums;
 use crate::anneal::{Schedule, anneal};
 use crate::expect::Expected;
 use crate::family::Family;
+use crate::growth::Growth;
 use crate::held_out::{HeldOut, Replayed, equal_share};
 use crate::limits::{Limits, Scale};
 use crate::objective::Target;
@@ -128,6 +129,8 @@ pub struct Tuning {
     /// dist/entropy of the first of these replays, over recordings drawn from this one's blocks of
     /// time: the spread that is due to this particular recording.
     pub bootstrap: Option<Distribution>,
+    /// The worst growth of the kept bytes if one key becomes far more frequent.
+    pub growth: Option<Growth>,
     /// The expected score of an equal share of everything, as large as the limits allow.
     pub baseline: Expected,
     /// The objective that was minimised.
@@ -225,6 +228,8 @@ pub struct RootParameters {
     pub key: String,
     /// The key's parameters.
     pub parameters: Parameters,
+    /// The key's share of the recorded traces. Above four times it, a constant falls.
+    pub share: f64,
 }
 
 /// One search.
@@ -401,6 +406,9 @@ impl<'a> Run<'a> {
         {
             tuning.score = measured;
         }
+        if let Ok(config) = tuning.config() {
+            tuning.growth = Growth::worst(workload, &config, tuning.score.tfcr);
+        }
         (self.ended(tuning, began), kept)
     }
 
@@ -425,6 +433,7 @@ impl<'a> Run<'a> {
             cap: options.cap,
             replayed_capped: None,
             bootstrap: None,
+            growth: None,
             baseline: Expected::default(),
             objective: options.objective.to_string(),
             risk: options.risk,
@@ -583,7 +592,12 @@ fn config(common: &Parameters, roots: &[RootParameters]) -> Result<Config, Confi
         _ => {
             let mut keyed = Keyed::new(common.bump()?);
             for root in roots {
-                keyed = keyed.with_override(root.key.as_str(), root.parameters.bump()?);
+                let share = Probability::new(root.share);
+                let own = match root.parameters {
+                    Parameters::Constant { .. } => root.parameters.bump()?.with_share(share),
+                    _ => root.parameters.bump()?,
+                };
+                keyed = keyed.with_override(root.key.as_str(), own);
             }
             Ok(Config::Bump(keyed))
         }

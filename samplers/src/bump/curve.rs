@@ -47,9 +47,11 @@ pub(super) struct Tables {
     sums: Box<[u64]>,
     /// log2(1 + m), for m from 0 to 1.
     logs: Box<[u64]>,
+    /// 2^(32 - m), for m from 0 to 1.
+    powers: Box<[u64]>,
 }
 
-static TABLES: LazyLock<Tables> = LazyLock::new(Tables::new);
+pub(super) static TABLES: LazyLock<Tables> = LazyLock::new(Tables::new);
 
 impl Tables {
     fn new() -> Self {
@@ -65,6 +67,7 @@ impl Tables {
             sums: points(SUM_UNITS, STEP_BITS)
                 .map(|d| fixed((-d).exp2().ln_1p() / std::f64::consts::LN_2))
                 .collect(),
+            powers: points(1, STEP_BITS).map(|m| fixed((-m).exp2())).collect(),
             logs: points(1, LOG_STEP_BITS).map(|m| fixed(m.ln_1p() / std::f64::consts::LN_2)).collect(),
         }
     }
@@ -100,6 +103,14 @@ impl Tables {
         let difference = a.wrapping_sub(b) as i64;
         let larger = if difference >= 0 { a } else { b };
         larger.wrapping_add(Self::interpolate::<STEP_BITS>(&self.sums, difference.saturating_abs()))
+    }
+
+    /// `value` * 2^-by, for a `value` of at most 2^56.
+    #[inline]
+    pub(super) fn power(&self, value: u64, by: u64) -> u64 {
+        let part = Self::interpolate::<STEP_BITS>(&self.powers, (by & (LOG_ONE as u64 - 1)) as i64);
+        let value = (u128::from(value) * u128::from(part)) >> LOG_BITS;
+        (value >> (by >> LOG_BITS).min(127)) as u64
     }
 
     /// log2(count), for a count of at least 1.
@@ -204,7 +215,7 @@ impl Curves {
 fn exact_counts(bump: &Bump) -> u32 {
     match bump.count() {
         Count::Tumbling { .. } => saturation(bump, &looked_up(bump)).min(EXACT_COUNTS),
-        Count::Decaying { .. } | Count::Uncounted => 0,
+        Count::Decaying { .. } | Count::Paced { .. } | Count::Uncounted => 0,
     }
 }
 
@@ -338,6 +349,16 @@ mod tests {
             let error = TABLES.log2(count) as f64 / LOG_ONE as f64 - f64::from(count).log2();
             assert!(error.abs() < 3e-6, "{count}: {error}");
         }
+    }
+
+    #[test]
+    fn powers_are_those_of_real_arithmetic() {
+        for by in [0.0, 0.3, 0.999, 1.0, 7.7, 40.2, 90.0] {
+            let found = TABLES.power(1 << 56, (by * LOG_ONE as f64) as u64) as f64;
+            let expected = f64::exp2(56.0 - by);
+            assert!((found / expected - 1.0).abs() < 3e-5 || expected < 1e5, "{by}: {found}");
+        }
+        assert_eq!(TABLES.power(1 << 56, u64::MAX >> 1), 0);
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! Bump's parameters, compiled into a policy.
 
 use super::common::REASONS;
-use super::curve::Curves;
+use super::curve::{Curves, TABLES};
 use super::decaying::Decaying;
+use super::knee::Knee;
 use super::tumbling::Tumbling;
 use super::{Bump, Count};
 use crate::decision::Reason;
 use crate::fixed::LastCall;
 use crate::nanos::Nanos;
+use crate::pace::{CALL, Pace};
 use crate::policy::{Policy, Step};
 use crate::threshold::Threshold;
 
@@ -17,6 +19,9 @@ use crate::threshold::Threshold;
 pub(crate) enum BumpPolicy {
     Tumbling(Tumbling),
     Decaying(Decaying),
+    /// A decaying count whose time is the table's pace.
+    Paced(Decaying),
+    Knee(Knee),
     /// Every call has this threshold; the record's word is that of [`LastCall`].
     Uncounted(u64),
 }
@@ -24,14 +29,20 @@ pub(crate) enum BumpPolicy {
 impl BumpPolicy {
     /// `shards` is the number of parts in which calls are counted, a power of two.
     pub(crate) fn new(bump: &Bump, curves: &Curves, shards: u32) -> Self {
-        match bump.count() {
-            Count::Tumbling { window, .. } => {
+        match (bump.count(), bump.share()) {
+            (Count::Tumbling { window, .. }, _) => {
                 BumpPolicy::Tumbling(Tumbling::new(bump, window, curves, shards))
             }
-            Count::Decaying { half_life } => {
+            (Count::Decaying { half_life }, _) => {
                 BumpPolicy::Decaying(Decaying::new(bump, half_life, curves, shards))
             }
-            Count::Uncounted => BumpPolicy::Uncounted(Threshold::from_probability(bump.minimum()).get()),
+            (Count::Paced { half_life }, _) => {
+                BumpPolicy::Paced(Decaying::new(bump, Nanos::new(half_life * CALL), curves, shards))
+            }
+            (Count::Uncounted, Some(share)) => BumpPolicy::Knee(Knee::new(bump.minimum(), share, &TABLES)),
+            (Count::Uncounted, None) => {
+                BumpPolicy::Uncounted(Threshold::from_probability(bump.minimum()).get())
+            }
         }
     }
 
@@ -54,19 +65,41 @@ impl BumpPolicy {
 impl Policy for BumpPolicy {
     const REASONS: [Reason; 2] = REASONS;
     const BY_CHANCE: bool = true;
+    const PACED: bool = true;
+
+    #[inline]
+    fn reading(&self, now: Nanos, offset: Nanos, pace: &Pace) -> (Nanos, Nanos) {
+        match self {
+            BumpPolicy::Knee(_) => (pace.time(now), Nanos::new(pace.absent_log2())),
+            BumpPolicy::Paced(_) => (pace.time(now), offset),
+            _ => (now, offset),
+        }
+    }
+
+    fn is_paced(&self) -> bool {
+        matches!(self, BumpPolicy::Knee(_) | BumpPolicy::Paced(_))
+    }
+
+    fn share(&self) -> u64 {
+        match self {
+            BumpPolicy::Knee(knee) => (knee.share().get() * (1u64 << 40) as f64) as u64,
+            _ => 0,
+        }
+    }
 
     fn offset(&self, hash: u64) -> Nanos {
         match self {
             BumpPolicy::Tumbling(tumbling) => tumbling.offset(hash),
-            BumpPolicy::Decaying(decaying) => decaying.offset(hash),
-            BumpPolicy::Uncounted(_) => Nanos::ZERO,
+            BumpPolicy::Decaying(decaying) | BumpPolicy::Paced(decaying) => decaying.offset(hash),
+            BumpPolicy::Knee(_) | BumpPolicy::Uncounted(_) => Nanos::ZERO,
         }
     }
 
     fn fresh(&self, now: Nanos, offset: Nanos) -> u64 {
         match self {
             BumpPolicy::Tumbling(tumbling) => tumbling.fresh(now, offset),
-            BumpPolicy::Decaying(decaying) => decaying.fresh(now, offset),
+            BumpPolicy::Decaying(decaying) | BumpPolicy::Paced(decaying) => decaying.fresh(now, offset),
+            BumpPolicy::Knee(_) => Knee::fresh(now),
             BumpPolicy::Uncounted(_) => LastCall::fresh(now),
         }
     }
@@ -75,7 +108,8 @@ impl Policy for BumpPolicy {
     fn step(&self, word: u64, now: Nanos, offset: Nanos) -> Step {
         match self {
             BumpPolicy::Tumbling(tumbling) => tumbling.step(word, now, offset),
-            BumpPolicy::Decaying(decaying) => decaying.step(word, now, offset),
+            BumpPolicy::Decaying(decaying) | BumpPolicy::Paced(decaying) => decaying.step(word, now, offset),
+            BumpPolicy::Knee(knee) => knee.step(word, now, offset.get()),
             BumpPolicy::Uncounted(threshold) => {
                 Step { threshold: *threshold, slot: 1, write: LastCall::write(word, now) }
             }
@@ -85,18 +119,23 @@ impl Policy for BumpPolicy {
     fn batch(&self, word: u64, calls: u64, now: Nanos, offset: Nanos) -> u64 {
         match self {
             BumpPolicy::Tumbling(tumbling) => tumbling.batch(word, calls, now, offset),
-            BumpPolicy::Decaying(decaying) => decaying.batch(word, calls, now, offset),
-            BumpPolicy::Uncounted(_) => word,
+            BumpPolicy::Decaying(decaying) | BumpPolicy::Paced(decaying) => {
+                decaying.batch(word, calls, now, offset)
+            }
+            BumpPolicy::Knee(_) | BumpPolicy::Uncounted(_) => word,
         }
     }
 
     fn carried(&self, old: &Self, word: u64, now: Nanos, offset: Nanos) -> u64 {
         match (self, old) {
             (_, BumpPolicy::Tumbling(old)) => self.carried_from_tumbling(old, word, now, offset),
-            (BumpPolicy::Decaying(decaying), BumpPolicy::Decaying(old)) => {
+            (BumpPolicy::Decaying(decaying), BumpPolicy::Decaying(old))
+            | (BumpPolicy::Paced(decaying), BumpPolicy::Paced(old)) => {
                 decaying.carried(old, word, now, offset)
             }
-            (BumpPolicy::Uncounted(_), BumpPolicy::Uncounted(_)) => word,
+            // A knee's word does not depend on its parameters.
+            (BumpPolicy::Knee(_), BumpPolicy::Knee(_))
+            | (BumpPolicy::Uncounted(_), BumpPolicy::Uncounted(_)) => word,
             // The word of another count has another meaning.
             _ => self.fresh(now, offset),
         }
@@ -105,8 +144,13 @@ impl Policy for BumpPolicy {
     fn idle(&self, word: u64, now: Nanos, offset: Nanos) -> Nanos {
         match self {
             BumpPolicy::Tumbling(tumbling) => tumbling.idle(word, now, offset),
-            BumpPolicy::Decaying(decaying) => decaying.idle(word, now, offset),
+            BumpPolicy::Decaying(decaying) | BumpPolicy::Paced(decaying) => decaying.idle(word, now, offset),
+            BumpPolicy::Knee(_) => Knee::idle(word, now),
             BumpPolicy::Uncounted(_) => LastCall::idle(word, now),
         }
+    }
+
+    fn idle_nanos(&self, idle: Nanos, pace: &Pace) -> Nanos {
+        if self.is_paced() { pace.nanos(idle) } else { idle }
     }
 }

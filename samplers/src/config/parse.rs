@@ -167,10 +167,20 @@ fn bump(mut parameters: Parameters<'_>, inherited: Option<&Bump>) -> Result<Bump
         None => inherited.map_or(Probability::ZERO, Bump::minimum),
     };
     let count = count(&mut parameters, inherited.map(Bump::count))?;
+    // A share is one key's own, so it is never inherited.
+    let share = match parameters.take("share") {
+        Some((value, part)) if count == Count::Uncounted => Some(probability(value, part, "share=0.01")?),
+        Some((_, part)) => {
+            return Err(ConfigError::unknown_parameter(part, "a share bounds a constant: add count=none"));
+        }
+        None => None,
+    };
     let exponent = parameters.number("exponent", "exponent=2")?;
     let exponent = exponent.or(inherited.map(Bump::exponent)).unwrap_or(Bump::EXPONENT_DEFAULT);
-    parameters.finish("lambda, min, window, shift, count, tau, exponent")?;
-    Bump::new(lambda, minimum, Bump::WINDOW_DEFAULT)?.with_count(count)?.with_exponent(exponent)
+    parameters.finish("lambda, min, window, shift, count, tau, exponent, share")?;
+    let bump =
+        Bump::new(lambda, minimum, Bump::WINDOW_DEFAULT)?.with_count(count)?.with_exponent(exponent)?;
+    Ok(bump.with_share(share))
 }
 
 /// `window` and `shift` belong to a tumbling count, `tau` to a decaying one; each implies its
@@ -184,7 +194,14 @@ fn count(parameters: &mut Parameters<'_>, inherited: Option<Count>) -> Result<Co
         };
         Nanos::parse(value).ok_or_else(wrong).map(Some)
     };
-    let (window, half_life) = (period("window")?, period("tau")?);
+    let window = period("window")?;
+    let half_life = match parameters.take("tau") {
+        Some((value, part)) => Some(HalfLife::parse(value).ok_or_else(|| {
+            let remedy = "write a number with a unit (h, m, s, ms, us, ns or calls), such as tau=1s";
+            ConfigError::syntax(part, remedy)
+        })?),
+        None => None,
+    };
     let shifted = match parameters.take("shift") {
         Some(("on", _)) => Some(true),
         Some(("off", _)) => Some(false),
@@ -219,13 +236,29 @@ impl CountName {
     }
 }
 
+/// `tau` as it is given: a time, or a number of calls of all keys, such as `2000calls`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HalfLife {
+    Time(Nanos),
+    Calls(u64),
+}
+
+impl HalfLife {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        match text.trim().strip_suffix("calls") {
+            Some(calls) => calls.trim_end().parse().ok().map(HalfLife::Calls),
+            None => Nanos::parse(text).map(HalfLife::Time),
+        }
+    }
+}
+
 /// The count that the given name and parameters select; parameters that are not given are
 /// inherited.
 pub(crate) fn choose_count(
     named: Option<CountName>,
     window: Option<Nanos>,
     shifted: Option<bool>,
-    half_life: Option<Nanos>,
+    half_life: Option<HalfLife>,
     inherited: Option<Count>,
 ) -> Result<Count, ConfigError> {
     let tumbles = window.is_some() || shifted.is_some();
@@ -245,7 +278,10 @@ pub(crate) fn choose_count(
     }
     let is_decaying = match named {
         Some(name) => name == CountName::Decaying,
-        None => half_life.is_some() || (!tumbles && matches!(inherited, Some(Count::Decaying { .. }))),
+        None => {
+            half_life.is_some()
+                || (!tumbles && matches!(inherited, Some(Count::Decaying { .. } | Count::Paced { .. })))
+        }
     };
     if is_decaying && tumbles {
         let part = if window.is_some() { "window" } else { "shift" };
@@ -268,10 +304,12 @@ pub(crate) fn choose_count(
             window: window.unwrap_or(Bump::WINDOW_DEFAULT),
             shifted: shifted.unwrap_or(false),
         },
-        (true, Some(Count::Decaying { half_life: h })) => {
-            Count::Decaying { half_life: half_life.unwrap_or(h) }
-        }
-        (true, _) => Count::Decaying { half_life: half_life.unwrap_or(Bump::WINDOW_DEFAULT) },
+        (true, inherited) => match (half_life, inherited) {
+            (Some(HalfLife::Time(half_life)), _) => Count::Decaying { half_life },
+            (Some(HalfLife::Calls(half_life)), _) => Count::Paced { half_life },
+            (None, Some(count @ (Count::Decaying { .. } | Count::Paced { .. }))) => count,
+            (None, _) => Count::Decaying { half_life: Bump::WINDOW_DEFAULT },
+        },
     })
 }
 

@@ -10,9 +10,9 @@ use toml::Spanned;
 
 use super::{BYTES_MAX, Parameters, ParametersError, VERSIONS, uncounted};
 use crate::budget::Budget;
-use crate::bump::Bump;
+use crate::bump::{Bump, Count};
 use crate::cap::Cap;
-use crate::config::{self, Config, choose_count};
+use crate::config::{self, Config, HalfLife, choose_count};
 use crate::config_error::ConfigError;
 use crate::key::KeyRule;
 use crate::nanos::Nanos;
@@ -115,6 +115,9 @@ struct BumpTable {
     #[serde(default)]
     probability_by_key: BTreeMap<Spanned<String>, Spanned<f64>>,
     #[serde(default)]
+    share_by_key: BTreeMap<Spanned<String>, Spanned<f64>>,
+    share: Option<Spanned<f64>>,
+    #[serde(default)]
     root: BTreeMap<Spanned<String>, BumpRoot>,
 }
 
@@ -136,6 +139,7 @@ struct BumpRoot {
     count: Option<Spanned<CountName>>,
     tau: Option<Spanned<String>>,
     exponent: Option<Spanned<f64>>,
+    share: Option<Spanned<f64>>,
 }
 
 #[derive(Deserialize)]
@@ -286,6 +290,7 @@ fn bump(text: &str, all: BumpTable) -> Result<Config> {
         count: all.count,
         tau: all.tau,
         exponent: all.exponent,
+        share: all.share,
     };
     // Parameters missing from `[bump]` have the sampler's defaults; those missing from a key's
     // table are inherited from `[bump]`.
@@ -314,6 +319,19 @@ fn bump(text: &str, all: BumpTable) -> Result<Config> {
         let parameters =
             uncounted(constant).map_err(|error| ParametersError::at(text, None, error.to_string()))?;
         config = config.with_override(key.into_inner(), parameters);
+    }
+    for (key, share) in all.share_by_key {
+        let share = probability(text, &share)?;
+        let constant = config.has(key.get_ref()).then(|| config.of(key.get_ref()).clone());
+        match constant {
+            Some(bump) if bump.count() == Count::Uncounted => {
+                config = config.with_override(key.into_inner(), bump.with_share(Some(share)));
+            }
+            _ => {
+                let message = "a share bounds a constant; give this key one in [bump.probability_by_key]";
+                return Err(ParametersError::at(text, Some(key.span()), message));
+            }
+        }
     }
     Ok(Config::Bump(config))
 }
@@ -346,7 +364,7 @@ fn bump_over(text: &str, table: BumpRoot, inherited: &Bump) -> Result<Bump> {
     let bump = Bump::new(lambda, minimum, Bump::WINDOW_DEFAULT)
         .map_err(at(table.lambda.as_ref().map(Spanned::span)))?;
     let bump = bump.with_exponent(exponent).map_err(at(table.exponent.as_ref().map(Spanned::span)))?;
-    let (window, tau) = (period(text, &table.window)?, period(text, &table.tau)?);
+    let (window, tau) = (period(text, &table.window)?, half_life(text, &table.tau)?);
     let spans = [
         table.window.map(|window| window.span()),
         table.tau.map(|tau| tau.span()),
@@ -360,16 +378,32 @@ fn bump_over(text: &str, table: BumpRoot, inherited: &Bump) -> Result<Bump> {
         CountName::None => config::CountName::None,
     });
     let shift = table.shift.map(Spanned::into_inner);
-    choose_count(count, window, shift, tau, Some(inherited.count()))
+    let share = match &table.share {
+        Some(share) => Some(probability(text, share)?),
+        None => None,
+    };
+    let bump = choose_count(count, window, shift, tau, Some(inherited.count()))
         .and_then(|count| bump.with_count(count))
-        .map_err(at(cause))
+        .map_err(at(cause))?;
+    if let Some(share) = table.share.filter(|_| bump.count() != Count::Uncounted) {
+        let message = "a share bounds a constant; add count = \"none\"";
+        return Err(ParametersError::at(text, Some(share.span()), message));
+    }
+    Ok(bump.with_share(share))
 }
 
 fn period(text: &str, value: &Option<Spanned<String>>) -> Result<Option<Nanos>> {
     let Some(value) = value else { return Ok(None) };
-    let message = "a window or tau must be a number with a unit, such as \"1s\", \"250ms\" or \"5m\"";
+    let message = "a window must be a number with a unit, such as \"1s\", \"250ms\" or \"5m\"";
     let nanos = Nanos::parse(value.get_ref());
     nanos.map(Some).ok_or_else(|| ParametersError::at(text, Some(value.span()), message))
+}
+
+fn half_life(text: &str, value: &Option<Spanned<String>>) -> Result<Option<HalfLife>> {
+    let Some(value) = value else { return Ok(None) };
+    let message = "tau must be a number with a unit, such as \"1s\", \"250ms\" or \"2000calls\"";
+    let half_life = HalfLife::parse(value.get_ref());
+    half_life.map(Some).ok_or_else(|| ParametersError::at(text, Some(value.span()), message))
 }
 
 fn bucket(text: &str, table: Spanned<BucketTable>) -> Result<Config> {

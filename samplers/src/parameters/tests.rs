@@ -149,6 +149,49 @@ fn constant_probabilities_take_a_line_each() {
 }
 
 #[test]
+fn recorded_shares_take_a_line_each() {
+    let text = "version = 5\n[bump]\nlambda = 3.0\ntau = \"2s\"\n\
+                [bump.probability_by_key]\na = 0.25\nc = 1.0\n[bump.share_by_key]\na = 0.5\nc = 1e-6\n";
+    let parameters: Parameters = text.parse().unwrap();
+    let Config::Bump(keyed) = &parameters.config else { panic!("{parameters}") };
+    assert_eq!(keyed.of("c").share(), Probability::new(1e-6));
+    assert_eq!(keyed.default().share(), None);
+    let written = parameters.to_string();
+    assert!(written.starts_with("version = 5\n"), "{written}");
+    assert!(written.contains("[bump.share_by_key]\n\"a\" = 0.5\n\"c\" = 1e-6\n"), "{written}");
+    assert_eq!(written.parse::<Parameters>().as_ref(), Ok(&parameters), "{written}");
+    let printed = parameters.config.to_string();
+    assert_eq!(printed.parse::<Config>().as_ref(), Ok(&parameters.config), "{printed}");
+    refused(&text.replace("[bump.share_by_key]\na", "[bump.share_by_key]\nb"), Some(9), "probability_by_key");
+    refused(&text.replace("= 0.5", "= 1.5"), Some(9), "from 0 to 1");
+    refused("version = 5\n[bump]\nlambda = 1.0\nshare = 0.5\n", Some(4), "count = \"none\"");
+    let alone = "version = 5\n[bump]\nlambda = 1.0\ncount = \"none\"\nshare = 0.5\n";
+    let alone: Parameters = alone.parse().unwrap();
+    assert_eq!(alone.to_string().parse(), Ok(alone));
+    let error = "bump:lambda=1,share=0.1".parse::<Config>().unwrap_err().to_string();
+    assert!(error.contains("count=none"), "{error}");
+}
+
+#[test]
+fn half_lives_may_be_calls() {
+    let text = "version = 5\n[bump]\nlambda = 3.0\ntau = \"2000calls\"\n[bump.min_by_key]\na = 0.5\n\
+                [bump.root.b]\ntau = \"1s\"\n";
+    let parameters: Parameters = text.parse().unwrap();
+    let Config::Bump(keyed) = &parameters.config else { panic!("{parameters}") };
+    let counts = ["", "a", "b"].map(|key| keyed.of(key).count());
+    let paced = crate::Count::Paced { half_life: 2_000 };
+    assert_eq!(counts, [paced, paced, crate::Count::Decaying { half_life: Nanos::from_secs(1) }]);
+    let written = parameters.to_string();
+    assert!(written.starts_with("version = 5\n") && written.contains("tau = \"2000calls\""), "{written}");
+    assert_eq!(written.parse::<Parameters>().as_ref(), Ok(&parameters), "{written}");
+    let printed = parameters.config.to_string();
+    assert_eq!(printed.parse::<Config>().as_ref(), Ok(&parameters.config), "{printed}");
+    refused(&text.replace("2000calls", "0calls"), Some(4), "a billion calls");
+    refused(&text.replace("2000calls", "2kcalls"), Some(4), "2000calls");
+    refused(&text.replace("= \"1s\"", "= \"1\""), Some(8), "with a unit");
+}
+
+#[test]
 fn comments_are_written_line_by_line_and_not_read() {
     let comments =
         vec!["tuned on a.tar.xz,\nseed 1".to_owned(), "a\u{1b}b\u{202e}c".to_owned(), String::new()];
@@ -184,7 +227,7 @@ fn what_is_not_known_is_refused_with_its_line() {
     refused(&TUNED.replace("[key]", "[keys]"), Some(4), "keys");
     refused(&TUNED.replace("attributes", "attribute"), Some(6), "attribute");
     refused(&TUNED.replace("\"template\"", "\"folded\""), Some(5), "folded");
-    refused(&TUNED.replace("version = 1", "version = 5"), Some(2), "version 5");
+    refused(&TUNED.replace("version = 1", "version = 6"), Some(2), "version 6");
     refused(&TUNED.replace("version = 1", "version = 0"), Some(2), "version 0");
     refused(&TUNED.replace("version = 1", ""), Some(1), "version");
     refused(&TUNED.replace("lambda = 0.6437\n", ""), Some(8), "lambda");

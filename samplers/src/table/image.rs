@@ -2,7 +2,7 @@
 //! one process and are left out.
 //!
 //! ```text
-//! "ASTRTABL"  version  stamp  now  length of config  config  number of keys
+//! "ASTRTABL"  version  stamp  now  4 numbers of the pace  length of config  config  number of keys
 //! for each key: length, 11 words of text, hash, offset, word
 //! rapidhash of all before
 //! ```
@@ -19,7 +19,7 @@ use crate::policy::Policy;
 use crate::sync::Ordering;
 
 const MAGIC: &[u8; 8] = b"ASTRTABL";
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 /// The number of 64-bit numbers for each key.
 const WORDS: usize = Key::NUMBERS + 3;
 
@@ -59,7 +59,7 @@ impl<L: Policy> Table<L> {
     /// The table as bytes. Calls in progress may or may not be included.
     pub(crate) fn image(&self, config: &str, now: Nanos, stamp: u64) -> Vec<u8> {
         let _locked = self.locked();
-        let State { index, records, .. } = &*self.state;
+        let State { index, records, pace, .. } = &*self.state;
         let ids: Vec<u32> = index.ids().collect();
         let mut bytes = Vec::with_capacity(64 + config.len() + ids.len() * WORDS * 8);
         bytes.extend_from_slice(MAGIC);
@@ -67,6 +67,7 @@ impl<L: Policy> Table<L> {
         put(VERSION);
         put(stamp);
         put(now.get());
+        pace.state().into_iter().for_each(&mut put);
         put(config.len() as u64);
         bytes.extend_from_slice(config.as_bytes());
         let mut put = |number: u64| bytes.extend_from_slice(&number.to_le_bytes());
@@ -96,6 +97,10 @@ impl<L: Policy> Table<L> {
             return Err(ImageError("the snapshot was written by another version of this library"));
         }
         let (stamp, now) = (rest.next()?, Nanos::new(rest.next()?));
+        let mut pace = [0; 4];
+        for number in &mut pace {
+            *number = rest.next()?;
+        }
         let length = usize::try_from(rest.next()?).unwrap_or(usize::MAX);
         let text = rest.0.get(..length).ok_or(CUT)?;
         if text != config.as_bytes() {
@@ -106,6 +111,7 @@ impl<L: Policy> Table<L> {
         if keys.checked_mul(WORDS as u64 * 8) != Some(rest.0.len() as u64) {
             return Err(CUT);
         }
+        self.state.pace.restore(pace);
         let mut locked = self.locked();
         let mut taken = 0;
         for _ in 0..keys {
@@ -127,6 +133,7 @@ impl<L: Policy> Table<L> {
                 self.state.records[id as usize].set_policy(slot);
             }
         }
+        self.state.set_present(&mut locked, &self.policies);
         let next_try = if locked.free_list.has_free() { Nanos::ZERO } else { locked.free_list.next_sweep() };
         // Relaxed: only a hint, see `Table::unknown`.
         self.state.next_try.store(next_try.get(), Ordering::Relaxed);

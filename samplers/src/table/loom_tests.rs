@@ -59,7 +59,9 @@ fn loom_calls_of_a_window_get_different_counts() {
     let thresholds =
         [0, 1, 2].map(|count: u32| Threshold::from_probability(bump().probability(f64::from(count))).get());
     model(move || {
-        let step = |record: &Record, policy: &BumpPolicy| record.step(policy, Nanos::from_secs(7)).threshold;
+        let step = |record: &Record, policy: &BumpPolicy| {
+            record.step(policy, Nanos::from_secs(7), &Pace::default()).threshold
+        };
         let answers = both(Arc::new(bump_record(7)), step, step);
         assert_eq!(answers, thresholds[..2]);
     });
@@ -70,9 +72,12 @@ fn loom_a_window_begins_once() {
     let second = Threshold::from_probability(bump().probability(1.0)).get();
     model(move || {
         // Both find the word of a window that has ended, at different times in the new one.
-        let early = |record: &Record, policy: &BumpPolicy| record.step(policy, Nanos::from_secs(8)).threshold;
-        let later =
-            |record: &Record, policy: &BumpPolicy| record.step(policy, Nanos::from_millis(8_999)).threshold;
+        let early = |record: &Record, policy: &BumpPolicy| {
+            record.step(policy, Nanos::from_secs(8), &Pace::default()).threshold
+        };
+        let later = |record: &Record, policy: &BumpPolicy| {
+            record.step(policy, Nanos::from_millis(8_999), &Pace::default()).threshold
+        };
         assert_eq!(both(Arc::new(bump_record(7)), early, later), [0, second]);
     });
 }
@@ -81,9 +86,11 @@ fn loom_a_window_begins_once() {
 fn loom_batches_are_all_added() {
     model(|| {
         let shared = Arc::new(bump_record(7));
-        let batch = |record: &Record, policy: &BumpPolicy| record.batch(policy, 8, Nanos::from_secs(7));
+        let batch = |record: &Record, policy: &BumpPolicy| {
+            record.batch(policy, 8, Nanos::from_secs(7), &Pace::default())
+        };
         let _ = both(Arc::clone(&shared), batch, batch);
-        let word = shared.0.step(&shared.1, Nanos::from_secs(7)).write;
+        let word = shared.0.step(&shared.1, Nanos::from_secs(7), &Pace::default()).write;
         assert_eq!(word, Write::Word(7 << 32 | 17));
     });
 }
@@ -97,7 +104,9 @@ fn loom_calls_of_a_decaying_count_get_different_counts() {
     model(move || {
         let (record, policy) = (Record::new(), BumpPolicy::lone(&bump, 1));
         record.open(0, "a", 0, Nanos::ZERO, policy.fresh(Nanos::ZERO, Nanos::ZERO));
-        let step = |record: &Record, policy: &BumpPolicy| record.step(policy, Nanos::ZERO).threshold;
+        let step = |record: &Record, policy: &BumpPolicy| {
+            record.step(policy, Nanos::ZERO, &Pace::default()).threshold
+        };
         let [first, second] = both(Arc::new((record, policy)), step, step);
         assert!(first == 0 && second > 0, "{first} {second}");
     });
@@ -111,8 +120,8 @@ fn loom_a_token_is_given_once() {
         record.open(0, "a", 0, Nanos::ZERO, 0);
         let shared = Arc::new((record, bucket));
         let other = Arc::clone(&shared);
-        let handle = thread::spawn(move || other.0.step(&other.1, Nanos::ZERO).threshold);
-        let mine = shared.0.step(&shared.1, Nanos::ZERO).threshold;
+        let handle = thread::spawn(move || other.0.step(&other.1, Nanos::ZERO, &Pace::default()).threshold);
+        let mine = shared.0.step(&shared.1, Nanos::ZERO, &Pace::default()).threshold;
         let kept = [handle.join().unwrap(), mine].iter().filter(|&&threshold| threshold == 0).count();
         assert_eq!(kept, 1);
     });

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use crate::per_key::{KEYS_MAX, PerKey};
+use crate::policy::Policy;
 
 /// The number of slots in a table: twice as many as keys can have their own parameters at once.
 const NAMES_MAX: usize = 2 * KEYS_MAX;
@@ -46,9 +47,11 @@ pub(super) struct Policies<L> {
     texts: Box<[String]>,
     /// For each slot, its index in `policies`. Slots beyond the end use index 0, the defaults.
     by_slot: Box<[u32]>,
+    /// Whether some policy reads the table's pace.
+    are_paced: bool,
 }
 
-impl<L> Policies<L> {
+impl<L: Policy> Policies<L> {
     pub(super) fn new<P: fmt::Display>(
         per_key: &PerKey<P>,
         policy: impl Fn(&P) -> L,
@@ -76,7 +79,13 @@ impl<L> Policies<L> {
             }
             by_slot[slot] = number;
         }
-        Policies { policies: policies.into(), texts: texts.into(), by_slot: by_slot.into() }
+        let are_paced = policies.iter().any(Policy::is_paced);
+        Policies { policies: policies.into(), texts: texts.into(), by_slot: by_slot.into(), are_paced }
+    }
+
+    #[inline]
+    pub(super) fn are_paced(&self) -> bool {
+        self.are_paced
     }
 
     #[inline]
@@ -91,7 +100,7 @@ impl<L> Policies<L> {
     }
 
     /// Whether this slot's parameters equal those of the other's slot.
-    pub(super) fn same<M>(&self, slot: u32, other: &Policies<M>, other_slot: u32) -> bool {
+    pub(super) fn same<M: Policy>(&self, slot: u32, other: &Policies<M>, other_slot: u32) -> bool {
         self.texts[self.number(slot)] == other.texts[other.number(other_slot)]
     }
 }

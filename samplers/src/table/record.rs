@@ -2,6 +2,7 @@
 
 use super::key::Key;
 use crate::nanos::Nanos;
+use crate::pace::Pace;
 use crate::policy::{Policy, Step, Write};
 use crate::sync::{AtomicU64, Ordering};
 
@@ -97,8 +98,8 @@ impl Record {
     /// One call: the policy's step as one atomic change of the word. Relaxed, because the word is
     /// the key's whole state: no other memory is published through it.
     #[inline]
-    pub(super) fn step(&self, policy: &impl Policy, now: Nanos) -> Step {
-        let offset = self.offset();
+    pub(super) fn step(&self, policy: &impl Policy, now: Nanos, pace: &Pace) -> Step {
+        let (now, offset) = policy.reading(now, self.offset(), pace);
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             let step = policy.step(word, now, offset);
@@ -111,8 +112,8 @@ impl Record {
     }
 
     /// Counts a batch of calls, as one atomic change of the word. Relaxed, as in [`Record::step`].
-    pub(super) fn batch(&self, policy: &impl Policy, calls: u64, now: Nanos) {
-        let offset = self.offset();
+    pub(super) fn batch(&self, policy: &impl Policy, calls: u64, now: Nanos, pace: &Pace) {
+        let (now, offset) = policy.reading(now, self.offset(), pace);
         let mut word = self.word.load(Ordering::Relaxed);
         while let Err(seen) = self.word.compare_exchange_weak(
             word,
@@ -124,7 +125,8 @@ impl Record {
         }
     }
 
-    pub(super) fn idle(&self, policy: &impl Policy, now: Nanos) -> Nanos {
-        policy.idle(self.word.load(Ordering::Relaxed), now, self.offset())
+    pub(super) fn idle(&self, policy: &impl Policy, now: Nanos, pace: &Pace) -> Nanos {
+        let (now, offset) = policy.reading(now, self.offset(), pace);
+        policy.idle_nanos(policy.idle(self.word.load(Ordering::Relaxed), now, offset), pace)
     }
 }

@@ -344,12 +344,21 @@ fn replays_agree() {
         ("hdfs_client_ops", recorded("hdfs_client_ops"), few, Counting::Decaying),
     ];
     for (name, workload, points, counting) in workloads {
+        let paced = Draw::recorded(0).paced_arrivals(&workload, Stop::never()).expect("not stopped");
+        let paced = workload.arranged(&paced, Stop::never()).expect("not stopped");
+        let last_s = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
         for &(lambda, minimum, length_s) in points {
-            let parameters = match counting {
-                Counting::Tumbling => Parameters::Bump { lambda, min: minimum, window_s: length_s },
-                Counting::Decaying => {
-                    Parameters::Decaying { lambda, min: minimum, half_life_s: length_s, exponent: 2.0 }
-                }
+            // A half-life is in calls, of which each takes a millisecond of the pace's time.
+            let half_life_calls = (length_s / last_s * workload.arrivals().len() as f64).round();
+            let (parameters, expectation) = match counting {
+                Counting::Tumbling => (
+                    Parameters::Bump { lambda, min: minimum, window_s: length_s },
+                    expectation(&workload, counting, length_s),
+                ),
+                Counting::Decaying => (
+                    Parameters::Decaying { lambda, min: minimum, half_life_calls, exponent: 2.0 },
+                    expectation(&paced, counting, half_life_calls / 1e3),
+                ),
             };
             let config = Candidate::from(parameters.config().expect("a sampler"));
             let reference = Reference::new(&workload);
@@ -368,7 +377,6 @@ fn replays_agree() {
                     (tally.score(), histograms.distance(), paths.score())
                 })
                 .collect();
-            let expectation = expectation(&workload, counting, length_s);
             let (found, _) = bump(&expectation, counting, lambda, minimum);
             let check_values = |what: &str, values: Vec<f64>, expected: f64, share: f64| {
                 let MeanSd { mean, sd } = MeanSd::of(values.into_iter());

@@ -5,15 +5,17 @@ use std::num::NonZeroU64;
 use rayon::prelude::*;
 
 use super::{Family, most_calls};
-use crate::draw::Draw;
+use crate::draw::{CALL_NS, Draw};
 use crate::expect::{Counting, Curve, Design, Expectation, Expected, Extras, KeyLaw, Scratch};
 use crate::space::{Axis, DIMENSIONS_MAX, Parameters, Point};
 use crate::stop::Stop;
 use crate::workload::Workload;
 
-/// The shortest length with a table, ns.
+/// The shortest and the longest half-life with a table, in calls of all keys.
+const HALF_LIVES: (f64, f64) = (20.0, 50_000.0);
+/// The shortest window with a table, ns.
 const LENGTH_MIN_NS: f64 = 1e8;
-/// The longest length with a table, ns.
+/// The longest window with a table, ns.
 const LENGTH_MAX_NS: f64 = 6e10;
 /// The number of lengths per doubling. Windows have more, because their edges matter; the exact
 /// half-life hardly does.
@@ -58,6 +60,7 @@ pub(crate) struct BumpFamily {
     /// One expectation for each draw.
     expectations: Vec<Expectation>,
     counting: Counting,
+    /// Windows, or half-lives of the pace's time ([`CALL_NS`]).
     lengths_ns: Vec<NonZeroU64>,
     lambda: Axis,
     min: Axis,
@@ -101,7 +104,12 @@ impl BumpFamily {
                 lengths.dedup();
                 lengths
             }
-            None => lengths_of(counting, workload.arrivals().last().map_or(0, |arrival| arrival.at_ns)),
+            None => match counting {
+                Counting::Tumbling => {
+                    windows_of(workload.arrivals().last().map_or(0, |arrival| arrival.at_ns))
+                }
+                Counting::Decaying => half_lives_of(workload.arrivals().len()),
+            },
         };
         let design = |draw: &Draw, lengths_ns: &[NonZeroU64]| Design {
             counting,
@@ -112,11 +120,14 @@ impl BumpFamily {
         };
         let expectation = |draw: &Draw, lengths_ns: &[NonZeroU64]| {
             let design = design(draw, lengths_ns);
-            if draw.jitter_ms == 0.0 {
-                Expectation::new(workload, &design, stop)
-            } else {
-                Expectation::new(&workload.arranged(&draw.arrivals(workload, stop)?, stop)?, &design, stop)
-            }
+            let order = match counting {
+                Counting::Tumbling if draw.jitter_ms == 0.0 => {
+                    return Expectation::new(workload, &design, stop);
+                }
+                Counting::Tumbling => draw.arrivals(workload, stop)?,
+                Counting::Decaying => draw.paced_arrivals(workload, stop)?,
+            };
+            Expectation::new(&workload.arranged(&order, stop)?, &design, stop)
         };
         // The longest windows have the most bins, so their table is the largest.
         let longest = lengths_ns.last().copied().into_iter().collect::<Vec<_>>();
@@ -170,12 +181,13 @@ impl Family for BumpFamily {
 
     fn parameters(&self, point: &Point) -> Parameters {
         let (lambda, min) = (self.lambda.at(point[LAMBDA]), self.min.at(point[MIN]));
-        let length_s = self.lengths_ns[self.length(point)].get() as f64 / 1e9;
+        let length_ns = self.lengths_ns[self.length(point)].get() as f64;
         match self.counting {
-            Counting::Tumbling => Parameters::Bump { lambda, min, window_s: length_s },
+            Counting::Tumbling => Parameters::Bump { lambda, min, window_s: length_ns / 1e9 },
             Counting::Decaying => {
                 let exponent = self.exponent.at(point[EXPONENT_PLACE]);
-                Parameters::Decaying { lambda, min, half_life_s: length_s, exponent }
+                let half_life_calls = (length_ns / CALL_NS).round().max(1.0);
+                Parameters::Decaying { lambda, min, half_life_calls, exponent }
             }
         }
     }
@@ -245,22 +257,26 @@ impl Family for BumpFamily {
     }
 }
 
-/// Lengths on a geometric scale, in whole milliseconds, from 0.1 s to a minute or to the length of
+/// Windows on a geometric scale, in whole milliseconds, from 0.1 s to a minute or to the length of
 /// the recording if that is shorter.
-fn lengths_of(counting: Counting, recording_ns: u64) -> Vec<NonZeroU64> {
-    let per_doubling = match counting {
-        Counting::Tumbling => TUMBLING_PER_DOUBLING,
-        Counting::Decaying => DECAYING_PER_DOUBLING,
-    };
+fn windows_of(recording_ns: u64) -> Vec<NonZeroU64> {
     let longest = (recording_ns as f64).clamp(LENGTH_MIN_NS, LENGTH_MAX_NS);
     let length = |step: u32| {
-        let ns = LENGTH_MIN_NS * (f64::from(step) / per_doubling).exp2();
+        let ns = LENGTH_MIN_NS * (f64::from(step) / TUMBLING_PER_DOUBLING).exp2();
         // Rounded to three digits, which from 0.1 s on are whole milliseconds.
         let digit = 10f64.powf(ns.log10().floor() - 2.0);
         (ns / digit).round() * digit
     };
     let lengths = (0..).map(length).take_while(|&ns| ns <= longest);
-    lengths.filter_map(|ns| NonZeroU64::new(ns.round() as u64)).collect()
+    lengths.filter_map(|ns| NonZeroU64::new(ns as u64)).collect()
+}
+
+/// Half-lives on a geometric scale, in whole calls, up to the number of traces.
+fn half_lives_of(traces: usize) -> Vec<NonZeroU64> {
+    let longest = (traces as f64).clamp(HALF_LIVES.0, HALF_LIVES.1);
+    let calls = |step: u32| (HALF_LIVES.0 * (f64::from(step) / DECAYING_PER_DOUBLING).exp2()).round();
+    let lengths = (0..).map(calls).take_while(|&calls| calls <= longest);
+    lengths.filter_map(|calls| NonZeroU64::new((calls * CALL_NS) as u64)).collect()
 }
 
 #[cfg(test)]
@@ -346,15 +362,21 @@ mod tests {
 
     #[test]
     fn windows_are_whole_milliseconds_on_a_geometric_scale() {
-        let windows = lengths_of(Counting::Tumbling, 1_000_000_000_000);
+        let windows = windows_of(1_000_000_000_000);
         let seconds: Vec<f64> = windows.iter().map(|window| window.get() as f64 / 1e9).collect();
         assert_eq!(seconds[..6], [0.1, 0.119, 0.141, 0.168, 0.2, 0.238]);
         assert!(windows.iter().all(|window| window.get() % 1_000_000 == 0));
         assert!(seconds.last().is_some_and(|&last| last > 50.0 && last <= 60.0));
-        assert_eq!(lengths_of(Counting::Tumbling, 0).len(), 1);
-        assert_eq!(
-            lengths_of(Counting::Tumbling, 1_000_000_000).last().map(|last| last.get() / 1_000_000),
-            Some(951)
-        );
+        assert_eq!(windows_of(0).len(), 1);
+        assert_eq!(windows_of(1_000_000_000).last().map(|last| last.get() / 1_000_000), Some(951));
+    }
+
+    /// By hand: 20 * 2^(2/3) = 31.7 calls, 20 * 2^(4/3) = 50.4.
+    #[test]
+    fn half_lives_are_whole_calls_up_to_the_recording() {
+        let calls = |traces| half_lives_of(traces).iter().map(|ns| ns.get() / 1_000_000).collect::<Vec<_>>();
+        assert_eq!(calls(100), [20, 32, 50, 80]);
+        assert_eq!(calls(1), [20]);
+        assert!(calls(1_000_000).last().is_some_and(|&last| last > 30_000 && last <= 50_000));
     }
 }

@@ -6,6 +6,8 @@
 //! come, weighted by the probabilities of these times. This holds if moving past a single call
 //! makes no difference, that is, with many calls of the key around.
 
+use std::collections::BTreeMap;
+
 use astracer_samplers::{Randomness, Threshold};
 
 use crate::replay::Decided;
@@ -15,24 +17,24 @@ use crate::replay::Decided;
 const CELLS_PER_SD: usize = 32;
 const REACH: usize = 5;
 const CELLS: usize = 2 * REACH * CELLS_PER_SD;
-/// 2^56, the number of values of a randomness.
-const RANGE: u64 = Randomness::MAX.get() + 1;
+/// The number of values of a randomness.
+const RANGE: f64 = (Randomness::MAX.get() + 1) as f64;
 
 /// The chance of one trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Chance {
     /// Independent of other traces.
     Alone(f64),
-    /// With stratified randomness, the numbers of a key's traces depend on each other: the first
-    /// may have any value, and all others shift by the same amount.
-    Turning(Randomness, Threshold),
+    /// With stratified randomness, the numbers of a key's traces depend on each other by their
+    /// places among the key's traces: see [`joint`].
+    Placed(u64, Threshold),
 }
 
 impl Chance {
     /// The chance of this decision, without jitter.
     pub(super) fn of(decided: &Decided, is_stratified: bool) -> Self {
         match decided.by_chance {
-            Some((randomness, threshold)) if is_stratified => Self::Turning(randomness, threshold),
+            Some(threshold) if is_stratified => Self::Placed(decided.place, threshold),
             _ => Self::Alone(probability(decided)),
         }
     }
@@ -40,14 +42,14 @@ impl Chance {
     pub(super) fn probability(&self) -> f64 {
         match self {
             Self::Alone(probability) => *probability,
-            Self::Turning(_, threshold) => threshold.probability().get(),
+            Self::Placed(_, threshold) => threshold.probability().get(),
         }
     }
 }
 
 pub(super) fn probability(decided: &Decided) -> f64 {
     match decided.by_chance {
-        Some((_, threshold)) => threshold.probability().get(),
+        Some(threshold) => threshold.probability().get(),
         None => f64::from(u8::from(decided.keep)),
     }
 }
@@ -127,56 +129,161 @@ impl Nearby {
     }
 }
 
-/// The possible outcomes for traces of one key with shifting numbers, as bits of the kept traces,
-/// each with its probability.
-pub(super) fn turned(traces: &[(u32, Randomness, Threshold)]) -> Vec<(u32, f64)> {
-    // A trace's decision changes where its number passes 0 and where it passes the threshold.
-    let passes = |&(_, randomness, threshold): &(u32, Randomness, Threshold)| {
-        let to_zero = RANGE - randomness.get();
-        [to_zero % RANGE, (to_zero + threshold.get()) % RANGE]
-    };
-    let mut turns: Vec<u64> = traces.iter().flat_map(passes).chain([0, RANGE]).collect();
-    turns.sort_unstable();
-    turns.dedup();
-    let kept_at = |turn: u64| {
-        let keeps = |(_, randomness, threshold): &&(u32, Randomness, Threshold)| {
-            threshold.keeps(Randomness::from_low_bits(randomness.get() + turn))
-        };
-        traces.iter().filter(keeps).fold(0, |bits, (bit, ..)| bits | bit)
-    };
-    let mut combinations: Vec<(u32, f64)> =
-        turns.windows(2).map(|turn| (kept_at(turn[0]), (turn[1] - turn[0]) as f64 / RANGE as f64)).collect();
-    combinations.sort_unstable_by_key(|&(bits, _)| bits);
-    combinations.dedup_by(|next, before| {
-        let is_same = next.0 == before.0;
-        if is_same {
-            before.1 += next.1;
+/// One of a key's traces: its bit in an outcome, its place among the key's traces, and the threshold
+/// that its number must reach.
+pub(super) type Placed = (u32, u64, Threshold);
+
+/// The possible outcomes for traces of one key with stratified randomness, as bits of the kept
+/// traces, each with its probability.
+///
+/// Exact for an ideal scramble of the net (see [`astracer_samplers::net`]). There, bit b of a number
+/// (0 is the first) is bit b of the trace's place (0 is the last), flipped by a coin for each
+/// combination of the place's higher bits. So traces whose places agree in all bits from b on have
+/// the same bits from b on in their numbers, and the coins of different combinations are
+/// independent.
+pub(super) fn joint(traces: &[Placed]) -> Vec<(u32, f64)> {
+    let Some((split, _)) = split(traces) else { return Vec::new() };
+    let mut outcomes = Outcomes::new();
+    let pieces = Pieces::of(traces, split + 1);
+    for (index, (begin, piece)) in pieces.0.iter().enumerate() {
+        let end = pieces.0.get(index + 1).map_or(1.0, |next| next.0);
+        piece.iter().for_each(|(bits, p)| *outcomes.entry(*bits).or_default() += p * (end - begin));
+    }
+    outcomes.into_iter().collect()
+}
+
+/// The highest bit in which the places differ, and the bits that differ; bit 0 if there is one
+/// trace. `None` without traces.
+fn split(traces: &[Placed]) -> Option<(u32, u64)> {
+    let first = traces.first()?.1;
+    let differing = traces.iter().fold(0, |bits, trace| bits | (trace.1 ^ first));
+    Some((differing.checked_ilog2().unwrap_or(0), differing))
+}
+
+type Outcomes = BTreeMap<u32, f64>;
+
+/// The outcomes for traces whose places agree in all bits from a level on, as a function of the
+/// bits of their numbers from that level on: a number v from 0 to 1. It is constant in pieces; each
+/// has its beginning.
+struct Pieces(Vec<(f64, Outcomes)>);
+
+impl Pieces {
+    fn of(traces: &[Placed], level: u32) -> Self {
+        match split(traces) {
+            Some((split, differing)) if differing != 0 => {
+                let (ones, zeros): (Vec<Placed>, Vec<Placed>) =
+                    traces.iter().partition(|trace| trace.1 >> split & 1 == 1);
+                let (ones, zeros) = (Self::of(&ones, split), Self::of(&zeros, split));
+                let mut pieces = Self::average(&[&ones, &zeros], |v, flip| {
+                    product(ones.at((flip + v) / 2.0), zeros.at((1.0 - flip + v) / 2.0))
+                });
+                for _ in split + 1..level {
+                    pieces = Self::average(&[&pieces], |v, flip| pieces.at((flip + v) / 2.0).clone());
+                }
+                pieces
+            }
+            _ => Self::of_one(traces, level),
         }
-        is_same
-    });
-    combinations
+    }
+
+    /// The coins of the bits before `level` are this trace's own. (Two traces never have one place.)
+    fn of_one(traces: &[Placed], level: u32) -> Self {
+        let Some(&(bit, _, threshold)) = traces.first() else { return Self(vec![(0.0, Outcomes::new())]) };
+        let values = f64::from(level).exp2();
+        let reached = threshold.get() as f64 / RANGE * values;
+        let surely = (values - 1.0 - reached.floor()) / values;
+        let outcomes = |p: f64| Outcomes::from([(0, 1.0 - p), (bit, p)]);
+        match reached.fract() {
+            0.0 => Self(vec![(0.0, outcomes(surely + 1.0 / values))]),
+            fract => Self(vec![(0.0, outcomes(surely)), (fract, outcomes(surely + 1.0 / values))]),
+        }
+    }
+
+    fn at(&self, v: f64) -> &Outcomes {
+        // The first piece begins at 0.
+        let after = self.0.partition_point(|&(begin, _)| begin <= v);
+        &self.0[after.saturating_sub(1)].1
+    }
+
+    /// The mean of two functions of v, one for each side of a coin, whose pieces begin where v / 2
+    /// or (1 + v) / 2 is a beginning of one of `inner`.
+    fn average(inner: &[&Pieces], of: impl Fn(f64, f64) -> Outcomes) -> Self {
+        let begins = inner.iter().flat_map(|pieces| pieces.0.iter().map(|&(begin, _)| (2.0 * begin).fract()));
+        let mut begins: Vec<f64> = begins.chain([0.0]).collect();
+        begins.sort_by(f64::total_cmp);
+        begins.dedup();
+        let piece = |begin: f64| {
+            let mut outcomes = Outcomes::new();
+            for (bits, p) in of(begin, 0.0).into_iter().chain(of(begin, 1.0)) {
+                *outcomes.entry(bits).or_default() += p / 2.0;
+            }
+            (begin, outcomes)
+        };
+        Self(begins.into_iter().map(piece).collect())
+    }
+}
+
+fn product(one: &Outcomes, other: &Outcomes) -> Outcomes {
+    let pairs = one.iter().flat_map(|(bits, p)| other.iter().map(move |(more, q)| (bits | more, p * q)));
+    pairs.collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use astracer_samplers::{Probability, net};
 
-    /// By hand: two traces of a key whose numbers are half a turn apart, each kept with probability
-    /// 3/4. A quarter of the turns miss the first, another quarter the second, and none misses
-    /// both.
+    use super::*;
+    use crate::random::Random;
+
+    fn placed(places: &[(u64, f64)]) -> Vec<Placed> {
+        let of = |(index, &(place, p)): (usize, &(u64, f64))| {
+            (1 << index, place, Threshold::from_probability(Probability::new(p).expect("a probability")))
+        };
+        places.iter().enumerate().map(of).collect()
+    }
+
+    /// By hand: the numbers of a key's first two traces differ in their first bit alone. With
+    /// probability 3/4 each, a quarter of the starts misses the first trace (a number below 1/4),
+    /// another quarter the second, and none misses both. The first and the third differ in their
+    /// second bit, and a number below 1/4 needs a 0 there, so none misses both either. Their first
+    /// bits are independent.
     #[test]
-    fn traces_of_a_key_turn_together() {
-        let quarter = RANGE / 4;
-        let threshold = Threshold::new(quarter).expect("below 2^56");
-        let at = |randomness: u64| Randomness::from_low_bits(randomness);
-        for begin in [0, 1, quarter, 3 * quarter + 5] {
-            let combinations = turned(&[(1, at(begin), threshold), (2, at(begin + 2 * quarter), threshold)]);
-            assert_eq!(combinations, [(1, 0.25), (2, 0.25), (3, 0.5)], "{begin}");
-            // With the same number, they are kept or missed together.
-            let same = turned(&[(1, at(begin), threshold), (2, at(begin), threshold)]);
-            assert_eq!(same, [(0, 0.25), (3, 0.75)], "{begin}");
+    fn neighbouring_traces_are_not_missed_together() {
+        assert_eq!(joint(&placed(&[(0, 0.75), (1, 0.75)])), [(0, 0.0), (1, 0.25), (2, 0.25), (3, 0.5)]);
+        assert_eq!(joint(&placed(&[(0, 0.75), (2, 0.75)]))[0], (0, 0.0));
+        assert_eq!(joint(&placed(&[(5, 0.5), (7, 0.5)])), [(0, 0.25), (1, 0.25), (2, 0.25), (3, 0.25)]);
+        assert_eq!(joint(&placed(&[(7, 1.0)])), [(0, 0.0), (1, 1.0)]);
+        assert_eq!(joint(&placed(&[(9, 0.25)])), [(0, 0.75), (1, 0.25)]);
+        assert_eq!(joint(&[]), []);
+    }
+
+    /// The net itself, over 40,000 starts: within four standard errors of each outcome's
+    /// probability.
+    #[test]
+    fn outcomes_come_as_often_as_they_are_likely() {
+        for places in [
+            vec![(0, 0.9), (1, 0.9), (3, 0.7)],
+            vec![(5, 0.2), (6, 0.3), (8, 0.6), (12, 0.5)],
+            vec![(100, 0.05), (101, 0.1), (1_000, 0.5), (1_003, 0.8)],
+            vec![(4_096, 0.99), (70_000, 0.4), (70_001, 0.3)],
+        ] {
+            let (traces, mut counts) = (placed(&places), [0u32; 16]);
+            let mut random = Random::new(9, 1);
+            for _ in 0..40_000 {
+                let start = random.bits();
+                let keeps = |&&(_, place, threshold): &&Placed| {
+                    threshold.keeps(Randomness::from_low_bits(net(start, place) >> 8))
+                };
+                counts[traces.iter().filter(keeps).map(|trace| trace.0 as usize).sum::<usize>()] += 1;
+            }
+            let outcomes = joint(&traces);
+            assert!((outcomes.iter().map(|outcome| outcome.1).sum::<f64>() - 1.0).abs() < 1e-12);
+            for (bits, p) in outcomes {
+                let found = f64::from(counts[bits as usize]);
+                let error = (40_000.0 * p * (1.0 - p)).sqrt() + 1e-3;
+                assert!((found - 40_000.0 * p).abs() <= 4.0 * error, "{places:?} {bits}: {found}, {p}");
+            }
         }
-        assert_eq!(turned(&[(4, at(7), Threshold::ALWAYS)]), [(4, 1.0)]);
     }
 
     /// A loop begins at 3 s; calls before it are kept, and calls in it are dropped. A trace

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::chance::{Chance, turned};
+use super::chance::{Chance, joint};
 use super::{Lone, WatchedRun};
 use crate::score::Reference;
 use crate::statistics::{Distribution, Twentieths};
@@ -128,11 +128,11 @@ fn combinations(lone: &Lone, run: &WatchedRun, places: &[usize]) -> Vec<(u32, f6
     for &place in places {
         match run.chances[place] {
             Chance::Alone(chance) => add(&[(1 << place, chance), (0, 1.0 - chance)]),
-            Chance::Turning(randomness, threshold) => {
-                together.entry(lone.traces[place].key).or_default().push((1 << place, randomness, threshold));
+            Chance::Placed(number, threshold) => {
+                together.entry(lone.traces[place].key).or_default().push((1 << place, number, threshold));
             }
         }
     }
-    together.values().for_each(|traces| add(&turned(traces)));
+    together.values().for_each(|traces| add(&joint(traces)));
     combinations
 }

@@ -32,7 +32,7 @@ fn the_floor_is_the_most_that_costs_half() {
 fn tables_keep_what_a_replay_keeps() {
     let workload = synthetic(3000, 3);
     let stop = Stop::never();
-    let common = Parameters::Decaying { lambda: 2.0, min: 0.07, half_life_s: 0.5, exponent: 1.3 };
+    let common = Parameters::Decaying { lambda: 2.0, min: 0.07, half_life_calls: 20.0, exponent: 1.3 };
     let others = DecayingCurve::of(&common, 1.0).expect("decaying");
     let sizes = sizes(&workload);
     let key = |name: &str| workload.keys().names().position(|known| known == name).expect(name);
@@ -93,7 +93,8 @@ fn tables_keep_what_a_replay_keeps() {
     }
 }
 
-const COMMON: Parameters = Parameters::Decaying { lambda: 1.0, min: 0.05, half_life_s: 1.0, exponent: 2.0 };
+const COMMON: Parameters =
+    Parameters::Decaying { lambda: 1.0, min: 0.05, half_life_calls: 40.0, exponent: 2.0 };
 
 fn draws() -> Vec<Draw> {
     Draw::seen(8, 1, astracer_samplers::RandomSource::Stratified)

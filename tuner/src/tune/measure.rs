@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use astracer_samplers::RandomSource;
 
 use super::RootParameters;
-use crate::draw::Draw;
+use crate::draw::{CALL_NS, Draw};
 use crate::expect::{Counting, Curve, Design, Expectation, Expected, Extras, KeyLaw, Scratch};
 use crate::family::BucketFamily;
 use crate::space::Parameters;
@@ -30,12 +30,13 @@ pub(super) fn measure(
 ) -> Option<Expected> {
     let size = workload.arrivals().len() + workload.functions().len() + workload.keys().len();
     let draws = Draw::seen((MEASURED_MAX / size.max(1)).clamp(2, DRAWS), 0, random);
-    let (counting, length_s, curve, min) = match *common {
+    let (counting, length_ns, curve, min) = match *common {
         Parameters::Bump { lambda, min, window_s } => {
-            (Counting::Tumbling, window_s, Curve::new(Counting::Tumbling, lambda, 2.0), min)
+            (Counting::Tumbling, window_s * 1e9, Curve::new(Counting::Tumbling, lambda, 2.0), min)
         }
-        Parameters::Decaying { lambda, min, half_life_s, exponent } => {
-            (Counting::Decaying, half_life_s, Curve::new(Counting::Decaying, lambda, exponent), min)
+        Parameters::Decaying { lambda, min, half_life_calls, exponent } => {
+            let half_life_ns = half_life_calls * CALL_NS;
+            (Counting::Decaying, half_life_ns, Curve::new(Counting::Decaying, lambda, exponent), min)
         }
         Parameters::Bucket { .. } => {
             let family = BucketFamily::new(workload, &draws, Extras::ALL, stop)?;
@@ -48,7 +49,9 @@ pub(super) fn measure(
         .filter_map(|root| match root.parameters {
             Parameters::Constant { probability } => Some((root.key.as_str(), (None, probability))),
             // Only the common half-life is possible, because a table has one for all keys.
-            Parameters::Decaying { lambda, min, half_life_s, exponent } if half_life_s == length_s => {
+            Parameters::Decaying { lambda, min, half_life_calls, exponent }
+                if half_life_calls * CALL_NS == length_ns =>
+            {
                 Some((root.key.as_str(), (Some(Curve::new(counting, lambda, exponent)), min)))
             }
             _ => None,
@@ -60,7 +63,7 @@ pub(super) fn measure(
         Some((None, probability)) => KeyLaw::Constant(*probability),
         None => KeyLaw::Bump(&curve, min),
     };
-    let length_ns = NonZeroU64::new((length_s * 1e9).round() as u64)?;
+    let length_ns = NonZeroU64::new(length_ns.round() as u64)?;
     let mut scratch = Scratch::default();
     let score = |draw: &Draw| {
         let lengths_ns = vec![length_ns];
@@ -71,11 +74,11 @@ pub(super) fn measure(
             extras: Extras::ALL,
             stratified: draw.stratified,
         };
-        let expectation = if draw.jitter_ms == 0.0 {
-            Expectation::new(workload, &design, stop)?
-        } else {
-            Expectation::new(&workload.arranged(&draw.arrivals(workload, stop)?, stop)?, &design, stop)?
+        let order = match counting {
+            Counting::Tumbling => draw.arrivals(workload, stop)?,
+            Counting::Decaying => draw.paced_arrivals(workload, stop)?,
         };
+        let expectation = Expectation::new(&workload.arranged(&order, stop)?, &design, stop)?;
         expectation.expected(0, law, &mut scratch, stop)
     };
     let scores: Option<Vec<Expected>> = draws.iter().map(score).collect();

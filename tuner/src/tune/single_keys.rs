@@ -253,7 +253,12 @@ fn named<'w>(
     found: &'w per_key::Found,
 ) -> impl Iterator<Item = RootParameters> + use<'w> {
     let names: Vec<&str> = workload.keys().names().collect();
-    found.keys.iter().map(move |&(key, parameters)| RootParameters { key: names[key].to_owned(), parameters })
+    let (calls, all) = (workload.traces_by_key(), workload.arrivals().len() as f64);
+    found.keys.iter().map(move |&(key, parameters)| RootParameters {
+        key: names[key].to_owned(),
+        parameters,
+        share: f64::from(calls[key]) / all,
+    })
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use astracer_samplers::RandomSource;
 
 use super::Run;
-use crate::draw::Draw;
+use crate::draw::{CALL_NS, Draw};
 use crate::expect::Counting;
 use crate::family::{BucketFamily, BumpFamily, Settings};
 use crate::limits::Limits;
@@ -45,7 +45,17 @@ impl Run<'_> {
             }
         };
         let windows = options.windows.as_ref().map(|windows| {
-            let ns = |window: &Duration| u64::try_from(window.as_nanos()).ok().and_then(NonZeroU64::new);
+            // Half-lives are counted in calls: as many as come in that time on average.
+            let length_ns = workload.arrivals().last().map_or(1, |last| last.at_ns.max(1));
+            let calls_per_ns = workload.arrivals().len() as f64 / length_ns as f64;
+            let ns = |window: &Duration| {
+                let ns = window.as_nanos();
+                let calls = (ns as f64 * calls_per_ns).round().max(1.0);
+                match counting {
+                    Counting::Tumbling => u64::try_from(ns).ok().and_then(NonZeroU64::new),
+                    Counting::Decaying => NonZeroU64::new((calls * CALL_NS) as u64),
+                }
+            };
             windows.iter().filter_map(ns).collect::<Vec<_>>()
         });
         let stratified = options.random == RandomSource::Stratified;

@@ -490,7 +490,7 @@ fn the_file_says_what_was_found() {
         let mut tuning = run(&workload, &Options { replays: 3, ..quick(sampler) });
         if sampler == Tunable::Bump {
             let parameters = Parameters::Constant { probability: 0.25 };
-            tuning.per_root.push(RootParameters { key: "quiet".to_owned(), parameters });
+            tuning.per_root.push(RootParameters { key: "quiet".to_owned(), parameters, share: 0.01 });
         }
         let key = "name+http.route"
             .parse::<Grouping>()

@@ -197,6 +197,12 @@ fn results(report: &Report<'_>) -> Vec<String> {
         ),
         None => "Expected values: not checked by replay. Less dist/entropy is better.\n".to_owned(),
     });
+    if let Some(growth) = &tuning.growth {
+        all.push(format!(
+            "If any one operation became {} times as frequent: kept bytes x {:.1}.\n",
+            growth.calls, growth.kept_bytes
+        ));
+    }
     if report.out.is_none() {
         // No file has the parameters, so they are shown here.
         let found = tuning.config().map_or_else(|error| error.to_string(), |config| config.to_string());
@@ -296,6 +302,16 @@ fn parameters(tuning: &Tuning, text: &mut String) {
             "{} with their own probability, which keeps at least {} of each",
             output::plural(tuning.per_root.len() as u64, "key"),
             if min_kept == 1.0 { "1 trace".to_owned() } else { format!("{min_kept} traces") },
+        );
+    }
+    if let Some(growth) = &tuning.growth {
+        let _ = writeln!(
+            text,
+            "if {} became {} times as frequent: kept bytes x {:.1}, all bytes x {:.1}",
+            output::brief(&format!("{:?}", growth.key)),
+            growth.calls,
+            growth.kept_bytes,
+            growth.bytes
         );
     }
     text.push('\n');
