@@ -50,6 +50,15 @@ pub(super) fn render(report: &Report<'_>) -> String {
 /// The sentences below the table.
 fn sentences(report: &Report<'_>) -> String {
     let (tuning, mut text) = (report.tuning, String::new());
+    if let Some(later) = &tuning.later {
+        let [low, high] = later.interval;
+        let _ = writeln!(
+            text,
+            "tuned on the first half, judged on the later half: {:.2} of an equal share's dist/entropy by weights ({low:.2} \
+             to {high:.2} over draws; {:.2} as counted)",
+            later.ratio, later.ratio_as_counted,
+        );
+    }
     let _ = writeln!(
         text,
         "other measures: {}; of the equal share {}",
