@@ -1,5 +1,9 @@
 //! Decimal numbers as text, scaled to whole numbers without rounding through binary fractions.
 
+use std::borrow::Cow;
+
+use astracer_model::value::Value;
+
 /// A whole number, and whether it is exactly the text's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Scaled {
@@ -60,6 +64,20 @@ fn saturating(exponent: &str) -> Option<i64> {
     // Far enough from the limits of `i64` for sums with lengths.
     let size = digits.parse::<i64>().unwrap_or(i64::MAX).min(i64::MAX / 4);
     Some(if exponent.starts_with('-') { -size } else { size })
+}
+
+/// The value of a JSON number, or of `NaN`, `Infinity` or `-Infinity`; other text stays text.
+pub(crate) fn read_number(digits: &str) -> Value<'_> {
+    if let Ok(value) = digits.parse() {
+        return Value::Int(value);
+    }
+    match digits.parse::<f64>() {
+        // Python writes these words, while digits that are too large for a double stay text.
+        Ok(value) if value.is_finite() || matches!(digits, "NaN" | "Infinity" | "-Infinity") => {
+            Value::Double(value)
+        }
+        _ => Value::String(Cow::Borrowed(digits)),
+    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Jaeger's JSON: the responses of its query API, the downloads of its UI, and the files that its
 //! UI accepts.
 //!
-//! The reader accepts `{"data": [...]}`, a bare list of traces, a single trace, spans without a trace
-//! around them (of Jaeger's anonymizer, or of its storage in Elasticsearch), and any sequence of
-//! these.
+//! The reader accepts `{"data": [...]}`, a bare list of traces, a single trace, spans without a
+//! trace around them (of Jaeger's anonymizer, or of its storage in Elasticsearch), and any sequence
+//! of these.
 //!
 //! # Mapping
 //!

@@ -4,8 +4,8 @@
 //! numbers for enums, 64-bit integers in strings) and protobuf's own JSON mapping. It also accepts
 //! the variants that recorders wrote: ids in base64, snake case, names for enums, bare numbers,
 //! `null`, the `instrumentationLibrarySpans` of versions before 0.15, and the wrappers of the query
-//! APIs of Jaeger (`{"result": ...}`) and Tempo (`{"batches": ...}`, `{"trace": ...}`). The spans of
-//! one resource may be a document of their own, as OpenTelemetry Java's logging exporter writes
+//! APIs of Jaeger (`{"result": ...}`) and Tempo (`{"batches": ...}`, `{"trace": ...}`). The spans
+//! of one resource may be a document of their own, as OpenTelemetry Java's logging exporter writes
 //! them, also behind a logger's prefix. Requests with logs, metrics or profiles are skipped.
 //!
 //! The writer writes one request per line. A span's further parents are links with the attribute

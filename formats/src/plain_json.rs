@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::decimal::read_number;
 use super::json::{Cursor, Fault, Scalar, write};
 use astracer_model::value::{Attribute, Value};
 
@@ -35,20 +36,6 @@ pub(super) fn read_members<'a>(cursor: &mut Cursor<'a>) -> Result<Vec<Attribute<
         Ok(())
     })?;
     Ok(members)
-}
-
-/// The value of a JSON number, or of `NaN`, `Infinity` or `-Infinity`; other text stays text.
-pub(super) fn read_number(digits: &str) -> Value<'_> {
-    if let Ok(value) = digits.parse() {
-        return Value::Int(value);
-    }
-    match digits.parse::<f64>() {
-        // Python writes these words, while digits that are too large for a double stay text.
-        Ok(value) if value.is_finite() || matches!(digits, "NaN" | "Infinity" | "-Infinity") => {
-            Value::Double(value)
-        }
-        _ => Value::String(Cow::Borrowed(digits)),
-    }
 }
 
 /// Appends text as a JSON string.

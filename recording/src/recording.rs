@@ -15,6 +15,7 @@ use astracer_model::problem::{Place, Problems};
 use astracer_model::span::{Span, SpanKind, Status};
 
 mod content;
+mod documents;
 mod intake;
 mod join;
 mod labels;

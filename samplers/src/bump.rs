@@ -66,10 +66,10 @@ pub enum Count {
         /// The time in which a count halves.
         half_life: Nanos,
     },
-    /// As [`Count::Decaying`], but time runs with the slow rate of all calls: the half-life is a
-    /// number of calls of all keys. It lasts as many seconds as so many calls take at the mean rate
-    /// of some 200 earlier ones. So traffic that is ten times as fast is decided as before, and
-    /// bursts and pauses still count.
+    /// Like [`Count::Decaying`], but time runs with the slow rate of all calls: the half-life is a
+    /// number of calls of all keys. Its length in seconds is the time that this number of calls
+    /// takes at the mean rate of some 200 earlier calls. So the decisions for traffic that is ten
+    /// times as fast stay the same, and bursts and pauses still count.
     Paced {
         /// The calls of all keys in which a count halves.
         half_life: u64,
@@ -152,9 +152,9 @@ impl Bump {
     /// The same parameters with the share of all recorded calls that the key had. It bounds an
     /// uncounted key: above four times its share among the keys present, it keeps as many calls as
     /// at four times its share. For x calls, whose weight halves with each 2,000 calls of all keys,
-    /// the probability is the minimum times min(1, lambda / x), where lambda is 10 plus 4 share
-    /// 2,000 / ln 2. In the long run, the key's kept calls are at most a share of minimum (4 share +
-    /// 0.0035) of all calls. No effect on other counts.
+    /// the probability is the minimum times min(1, lambda / x), where lambda is 10 plus
+    /// `4 share 2,000 / ln 2`. In the long run, the key's kept calls are at most a share of
+    /// `minimum (4 share + 0.0035)` of all calls. No effect on other counts.
     #[must_use]
     pub fn with_share(self, share: Option<Probability>) -> Self {
         Bump { share: share.map_or(NO_SHARE, Probability::get), ..self }
@@ -224,8 +224,8 @@ impl Bump {
 
     /// The greatest number of a key's calls that are kept per second in the long run, not counting
     /// the share `minimum` of all its calls. `None` if there is no such bound: for a decaying count
-    /// with an exponent below 1, a tumbling one with an exponent of 1 or less, or a paced one, whose
-    /// bound is per call of all keys.
+    /// with an exponent below 1, a tumbling one with an exponent of 1 or less, or a paced one,
+    /// whose bound is per call of all keys.
     ///
     /// Proof for a tumbling window: the sum of f(x) over x >= 1 is at most the integral of f from
     /// 0, which is lambda * Gamma(1 - 1 / exponent). For a decaying count with half-life h, let

@@ -4,8 +4,9 @@
 use std::fmt;
 
 use crate::decision::Reason;
+use crate::nanos::LATE_MAX;
 use crate::nanos::Nanos;
-use crate::policy::{LATE_MAX, Policy, Step, Write};
+use crate::policy::{Policy, Step, Write};
 use crate::threshold::Threshold;
 
 /// The record's word is that of [`LastCall`].

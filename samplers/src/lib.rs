@@ -122,6 +122,7 @@ mod sync;
 mod table;
 pub mod tail;
 mod template;
+mod thread;
 mod threshold;
 mod token_bucket;
 pub mod tracestate;

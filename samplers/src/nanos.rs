@@ -95,6 +95,12 @@ impl fmt::Display for Nanos {
     }
 }
 
+/// A caller whose `now` lies behind the latest one by at most this much is taken for a thread that
+/// read its clock and was then suspended. Further back, the clock itself was set back, and records
+/// begin anew; otherwise a clock that once jumped ahead would hold them in the future until it got
+/// there again.
+pub(crate) const LATE_MAX: Nanos = Nanos::from_secs(60);
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -42,7 +42,7 @@ pub const fn net(start: u64, counter: u64) -> u64 {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::test_random::Random;
+    use astracer_testing::SplitMix;
 
     /// A number as a share of all numbers.
     fn unit(value: u64) -> f64 {
@@ -50,7 +50,7 @@ mod tests {
     }
 
     fn starts(seed: u64) -> impl Iterator<Item = u64> {
-        let mut random = Random(seed);
+        let mut random = SplitMix::new(seed);
         std::iter::repeat_with(move || random.next())
     }
 
@@ -108,8 +108,8 @@ mod tests {
     }
 
     /// Each period from 2 to 1,000, within four standard errors. On the scale of arcsines of roots
-    /// the standard error of a share of n is 1 / (2 sqrt(n)), and small shares are nearly normal. The
-    /// smaller p is, the more calls are needed, so there are fewer sequences.
+    /// the standard error of a share of n is 1 / (2 sqrt(n)), and small shares are nearly normal.
+    /// The smaller p is, the more calls are needed, so there are fewer sequences.
     #[test]
     fn no_period_is_missed_more_often_than_by_independent_numbers() {
         for (p, sequences) in [(0.5f64, 400), (0.3, 400), (0.1, 400), (0.0721, 400), (0.01, 200), (0.001, 50)]

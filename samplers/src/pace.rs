@@ -11,14 +11,14 @@
 //! other one (a sequence lock that no writer can hold up). Only one thread at a time changes the
 //! clock; calls that others bring meanwhile wait for the next change.
 
+use crate::nanos::LATE_MAX;
 use crate::nanos::Nanos;
-use crate::policy::LATE_MAX;
 use crate::sync::{AtomicU64, Ordering, fence};
-use crate::table::thread;
+use crate::thread;
 
 /// The calls after which a shard changes the clock.
 const BATCH: u64 = 32;
-/// The rate is a mean over calls whose weight halves with each so many calls.
+/// The half-life of a call's weight in the mean rate, in calls.
 const RATE_HALF_LIFE: f64 = 200.0;
 /// The units of the pace's time in one call: 2^48 calls fit in 64 bits.
 pub(crate) const CALL: u64 = 1 << 16;
@@ -263,7 +263,7 @@ mod tests {
     /// All times divided by 5, 2 and 10: the same pace.
     #[test]
     fn irregular_calls_have_the_same_times_at_any_speed() {
-        let mut random = crate::test_random::Random(3);
+        let mut random = astracer_testing::SplitMix::new(3);
         let gaps: Vec<u64> = (0..5_000).map(|_| 1_000 * (random.next() >> 44).pow(2) / 10_000_000).collect();
         let expected = times(&gaps);
         for (times_of, by) in [(5, 1), (1, 2), (1, 10)] {

@@ -10,12 +10,6 @@ use crate::nanos::Nanos;
 use crate::pace::Pace;
 use crate::threshold::Threshold;
 
-/// A caller whose `now` lies behind the latest one by at most this much is taken for a thread that
-/// read its clock and was then suspended. Further back, the clock itself was set back, and records
-/// begin anew; otherwise a clock that once jumped ahead would hold them in the future until it got
-/// there again.
-pub(crate) const LATE_MAX: Nanos = Nanos::from_secs(60);
-
 /// One more than the largest threshold: no randomness reaches it.
 pub(crate) const NEVER: u64 = Threshold::MAX.get() + 1;
 

@@ -11,7 +11,8 @@ use crate::net::net;
 use crate::randomness::Randomness;
 use crate::request::Request;
 use crate::sync::{AtomicU64, Ordering};
-use crate::table::{Limits, thread};
+use crate::table::Limits;
+use crate::thread;
 
 /// The number of sequences, a power of two. Keys whose hashes collide share one.
 const SEQUENCES: usize = 1 << 10;
@@ -133,9 +134,9 @@ mod tests {
         randomness.get() as f64 / 2f64.powi(56)
     }
 
-    /// The first n numbers of a net are one aligned block for each bit that is 1 in n, and each block
-    /// is off by less than 1. Independent values would be off by more: at a threshold of a half
-    /// their standard deviation is 27 of 3,000.
+    /// The first n numbers of a net are one aligned block for each bit that is 1 in n, and each
+    /// block is off by less than 1. Independent values would be off by more: at a threshold of a
+    /// half their standard deviation is 27 of 3,000.
     #[test]
     fn any_share_of_a_keys_traces_is_kept_to_within_a_logarithm() {
         for secret in 1..=20 {

@@ -21,7 +21,6 @@ mod policies;
 mod record;
 mod snapshot;
 mod tally;
-pub(crate) mod thread;
 
 use std::fmt;
 

@@ -7,8 +7,9 @@
 
 use crate::config_error::ConfigError;
 use crate::decision::Reason;
+use crate::nanos::LATE_MAX;
 use crate::nanos::Nanos;
-use crate::policy::{LATE_MAX, NEVER, Policy, Step, Write};
+use crate::policy::{NEVER, Policy, Step, Write};
 
 /// The longest time that a bucket may take to fill: 2^62 ns, 146 years. Beyond, adding times could
 /// overflow.

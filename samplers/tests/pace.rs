@@ -44,8 +44,8 @@ fn the_same_traffic_at_another_speed_is_decided_alike() {
     assert!((timed[0] / mean(&recorded) - 1.0).abs() < 0.1, "{timed:?}, {}", mean(&recorded));
 }
 
-/// A speed that jumps to five times in the middle: from some hundred calls later on, as much is kept
-/// as before.
+/// A speed that jumps to five times in the middle: from some hundred calls later on, as much is
+/// kept as before.
 #[test]
 fn a_speed_that_jumps_keeps_as_much_soon() {
     let (steady, jump) = (run(PACED, 40_000, 1.0, u64::MAX), run(PACED, 40_000, 1.0, 20_000));
@@ -65,7 +65,7 @@ fn a_burst_and_a_pause_are_seen_at_any_speed() {
             let request = Request::new("a", SplitMix::new(now).randomness(), Nanos::new(now));
             sampler.decide(&request).threshold.expect("by chance").probability().get()
         };
-        (0..2_000).for_each(|_| drop(call(gap_ns)));
+        (0..2_000).for_each(|_| _ = call(gap_ns));
         // x is 300 / ln 2 = 433, and 1 - exp(-(20 / 433)^2) = 0.0021 is below the minimum.
         assert!((call(gap_ns) - 0.01).abs() < 1e-6);
         // Ten half-lives later x is 0.42.

@@ -27,8 +27,8 @@ impl Growth {
     /// The worst case of a sampler that keeps `tfcr` of the workload's bytes. `None` for samplers
     /// other than bump, and without traffic.
     ///
-    /// A constant with a recorded share falls to the knee's factor. A minimum applies to all further
-    /// calls; the first calls that bump keeps do not become more.
+    /// A constant with a recorded share falls to the knee's factor. A minimum applies to all
+    /// further calls; the first calls that bump keeps do not become more.
     pub(crate) fn worst(workload: &Workload, config: &Config, tfcr: f64) -> Option<Self> {
         let Config::Bump(bump) = config else { return None };
         let mut sums = vec![(0.0, 0.0); workload.keys().len()];
@@ -75,9 +75,9 @@ mod tests {
     use crate::stop::Stop;
     use crate::testing::{grown, recorded};
 
-    /// By hand: `lambda` of a share of 0.01 is 4 * 0.01 * 2,000 / ln 2 + 10 = 125.4. At 100 times the
-    /// calls the key has 1 / 1.99 = 0.5025 of all calls, so x = 0.5025 * 2,000 / ln 2 = 1,450, and
-    /// keeps 100 * 125.4 / 1,450 = 8.65 times as much.
+    /// By hand: `lambda` of a share of 0.01 is 4 * 0.01 * 2,000 / ln 2 + 10 = 125.4. At 100 times
+    /// the calls the key has 1 / 1.99 = 0.5025 of all calls, so x = 0.5025 * 2,000 / ln 2 = 1,450,
+    /// and keeps 100 * 125.4 / 1,450 = 8.65 times as much.
     #[test]
     fn a_constant_grows_by_the_knee_and_a_minimum_by_all_calls() {
         let bounded = more(&bump("bump:lambda=0,min=0.5,count=none,share=0.01"), 0.01);
@@ -86,8 +86,8 @@ mod tests {
         assert_eq!(more(&bump("bump:lambda=3,min=0.01,count=decaying,tau=1s"), 0.01), 0.99);
     }
 
-    /// Constants that fall with the root of a key's bytes, as tuned ones do roughly, and keep a tenth
-    /// of all bytes; with or without shares.
+    /// Constants that fall with the root of a key's bytes, as tuned ones do roughly, and keep a
+    /// tenth of all bytes; with or without shares.
     fn constants(workload: &Workload, has_shares: bool) -> Config {
         let mut sums = vec![(0.0, 0.0); workload.keys().len()];
         for arrival in workload.arrivals() {

@@ -45,6 +45,8 @@ const FLOOR_MIN: f64 = 0.5;
 const FLOOR_LEAST: f64 = 0.01;
 /// Floors may use up this share of each limit.
 const FLOOR_COST_MAX: f64 = 0.5;
+/// A key of which fewer traces are kept in expectation is not lowered for other keys' sake.
+const KEPT_FEW: f64 = 40.0;
 /// A step changes at most this many keys.
 const KEYS_MOVED: u32 = 3;
 /// The cost of a function in a score, in units of a few ns: a square root and a logarithm.
@@ -68,6 +70,8 @@ pub(crate) struct PerKey<'t> {
     count_errors: CountErrors,
     /// For each own key, the logarithm of Neyman's probability.
     weights: Vec<f64>,
+    /// For each own key, the number of its traces.
+    traces: Vec<f64>,
     /// The curve that own keys have besides their probabilities.
     curve: DecayingCurve,
     limits: Limits,
@@ -378,6 +382,7 @@ impl<'t> PerKey<'t> {
         let weights = neyman(workload, &sizes);
         let mut per_key = Self {
             weights: keys.iter().map(|&key| weights[key]).collect(),
+            traces: keys.iter().map(|&key| sizes[key].0).collect(),
             kept: Vec::new(),
             kept_others: (0.0, 0.0),
             rows: Rows::gather(&mut levels, &own_keys),
@@ -427,14 +432,16 @@ impl<'t> PerKey<'t> {
     }
 
     /// Searches from the largest common probability and from Neyman's allocation, in turn; `None`
-    /// if neither is within the limits.
+    /// if neither is within the limits. Returns the best point with each of these shares mixed in;
+    /// see [`PerKey::mixed`].
     pub(crate) fn search(
         &self,
         (starts, schedule): (u64, Schedule),
+        mixes: &[f64],
         seed: u64,
         stop: Stop<'_>,
         done: &(dyn Fn() + Sync),
-    ) -> Option<Found> {
+    ) -> Option<Vec<Found>> {
         let (even, weighted) = (self.start(false), self.start(true));
         let starts_at = [weighted.clone().or_else(|| even.clone())?, even.or(weighted)?];
         let walk = |stream: u64| {
@@ -445,16 +452,52 @@ impl<'t> PerKey<'t> {
         let evaluations = archives.iter().map(|archive| archive.evaluations).sum();
         let bests = archives.into_iter().filter_map(|archive| archive.best);
         let best = bests.min_by(|a, b| a.value.total_cmp(&b.value))?;
-        let keys = self.keys.keys.iter().zip(&best.point);
-        Some(Found {
-            keys: keys
-                .map(|(own, &level)| (own.key, self.curve.with_least(own.probabilities[usize::from(level)])))
-                .collect(),
-            value: best.objective,
-            minimised: best.value,
-            min_kept: self.min_kept,
-            evaluations,
-        })
+        let found = |&mix: &f64| {
+            let mixed = match mix > 0.0 {
+                true => self.evaluate(&self.mixed(&best.point, mix), &mut Scratch::default())?,
+                false => best.clone(),
+            };
+            let keys = self.keys.keys.iter().zip(&mixed.point);
+            let own = |(own, &level): (&levels::OwnKey, &u8)| {
+                (own.key, self.curve.with_least(own.probabilities[usize::from(level)]))
+            };
+            Some(Found {
+                keys: keys.map(own).collect(),
+                value: mixed.objective,
+                minimised: mixed.value,
+                min_kept: self.min_kept,
+                evaluations,
+            })
+        };
+        mixes.iter().map(found).collect()
+    }
+
+    /// A point with the share `mix` of the budget at one probability for all keys: p becomes (1 -
+    /// mix) p + mix b, where b is the largest common probability, and all are then scaled to the
+    /// size of the limits. Keys of which fewer than [`KEPT_FEW`] traces are kept are not lowered:
+    /// a trace that is there once would be missed in `mix` of all runs.
+    fn mixed(&self, point: &[u8], mix: f64) -> Vec<u8> {
+        let Some(even) = self.start(false) else { return point.to_vec() };
+        let wanted = |(((own, &level), &even), traces): (((&levels::OwnKey, &u8), &u8), &f64)| {
+            let [p, b] = [level, even].map(|level| own.probabilities[usize::from(level)]);
+            let mixed = (1.0 - mix) * p + mix * b;
+            if traces * p < KEPT_FEW { mixed.max(p) } else { mixed }
+        };
+        let keys = self.keys.keys.iter().zip(point).zip(&even).zip(&self.traces);
+        let wanted: Vec<f64> = keys.map(wanted).collect();
+        let scaled = |logarithm: f64| -> Vec<u8> {
+            let level = |(own, wanted): (&levels::OwnKey, &f64)| {
+                let probability = (wanted * logarithm.exp()).min(1.0);
+                own.probabilities.partition_point(|&p| p <= probability).saturating_sub(1) as u8
+            };
+            self.keys.keys.iter().zip(&wanted).map(level).collect()
+        };
+        let (mut low, mut high) = (-20.0, 20.0);
+        for _ in 0..HALVINGS {
+            let middle = 0.5 * (low + high);
+            if self.limits.excess(&self.kept(&scaled(middle))) > 0.0 { high = middle } else { low = middle }
+        }
+        Some(scaled(low)).filter(|mixed| self.allows(mixed)).unwrap_or_else(|| point.to_vec())
     }
 
     /// The start of a walk: the same probability for all keys or, with `by_weight`, Neyman's

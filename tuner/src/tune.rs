@@ -2,8 +2,10 @@
 
 mod check;
 mod file;
+mod later;
 mod measure;
 mod options;
+mod roots;
 mod single_keys;
 mod sums;
 mod watch;
@@ -16,6 +18,7 @@ use serde::Serialize;
 
 pub use check::{check, validate};
 pub use file::NoParameters;
+pub use later::Later;
 pub use options::{Options, OptionsError, PerKeyUse};
 pub use single_keys::KEYS_TRIED_MAX;
 pub use sums::Sums;
@@ -129,6 +132,9 @@ pub struct Tuning {
     /// dist/entropy of the first of these replays, over recordings drawn from this one's blocks of
     /// time: the spread that is due to this particular recording.
     pub bootstrap: Option<Distribution>,
+    /// The same search on the first half of the time, judged on the later half: what to expect of
+    /// traffic to come. `None` for small recordings.
+    pub later: Option<Later>,
     /// The worst growth of the kept bytes if one key becomes far more frequent.
     pub growth: Option<Growth>,
     /// The expected score of an equal share of everything, as large as the limits allow.
@@ -390,6 +396,10 @@ impl<'a> Run<'a> {
                 if options.per_key != PerKeyUse::Never && options.sampler == Tunable::Bump {
                     self.use_single_keys(workload, &target, &mut tuning);
                 }
+                if tuning.later.is_none() && tuning.per_root.is_empty() && tuning.feasible {
+                    tuning.later = self.try_later(workload, false);
+                }
+                tuning.warnings.extend(tuning.later.as_ref().and_then(Later::warning));
             }
         }
         if matches!(tuning.parameters, Parameters::Decaying { exponent, .. } if exponent < 1.0) {
@@ -434,6 +444,7 @@ impl<'a> Run<'a> {
             replayed_capped: None,
             bootstrap: None,
             growth: None,
+            later: None,
             baseline: Expected::default(),
             objective: options.objective.to_string(),
             risk: options.risk,

@@ -82,7 +82,7 @@ pub(crate) struct Cursor<'a> {
     depth_max: usize,
     /// The bytes of the file, which differ from the text at each [`SUBSTITUTE`].
     raw: &'a [u8],
-    /// What was found since the last span. A cell, because text is also read through clones.
+    /// Notes since the last span. A cell, because text is also read through clones.
     notes: Cell<Notes>,
 }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 use rapidhash::fast::RandomState;
 
+use super::documents::Documents;
 use super::labels::Labels;
-use super::trace_ids::Documents;
 use super::{Marks, NO_TIME, NONE, Recording, SpanRow, content};
 use crate::intern::Symbol;
 use astracer_formats::otlp_proto::otlp_size;

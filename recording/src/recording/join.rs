@@ -1,9 +1,9 @@
 //! Joins spans in file order into traces.
 //!
-//! The steps are: short trace ids are lengthened; spans without a trace id get their parent's; spans
-//! that were written twice are dropped, and pieces of a span merged; each span finds its parent;
-//! cycles are cut; missing starts are filled in; each trace gets its root. Every irregularity is
-//! counted. Every loop over spans polls whether the user wants to stop.
+//! The steps are: short trace ids are lengthened; spans without a trace id get their parent's;
+//! spans that were written twice are dropped, and pieces of a span merged; each span finds its
+//! parent; cycles are cut; missing starts are filled in; each trace gets its root. Every
+//! irregularity is counted. Every loop over spans polls whether the user wants to stop.
 //!
 //! Nothing depends on the order of spans in the input, so ties are settled by the spans' contents.
 
@@ -14,7 +14,7 @@ use hashbrown::HashTable;
 use rapidhash::fast::RandomState;
 
 use super::intake::Intake;
-use super::one_id::{OneId, SharedIds};
+use super::one_id::{OneId, SharedIds, count_as};
 use super::trace_ids::{count_parted, lengthen};
 use super::{Marks, NO_TIME, NONE, Recording, TraceRow};
 use crate::stop::Pulse;
@@ -378,11 +378,6 @@ fn find_root(recording: &mut Recording, id: TraceId, members: &[u32]) -> Option<
         count_in(recording, ProblemKind::NoRoot, top, id);
         Some(top)
     })
-}
-
-pub(super) fn count_as(recording: &mut Recording, kind: ProblemKind, index: u32) {
-    let (place, span_id) = (recording.place(index), recording.spans[index as usize].span_id);
-    recording.problems.push_with(kind, || Problem::new(kind, place, format!("span {span_id}")));
 }
 
 fn count_in(recording: &mut Recording, kind: ProblemKind, index: u32, trace: TraceId) {

@@ -5,12 +5,11 @@
 //! Zipkin's own merge and tree, except that two complete records which contradict each other both
 //! stay.
 
-use super::join::count_as;
 use super::{Marks, NO_TIME, NONE, Recording};
 use crate::intern::Symbol;
 use astracer_model::Format;
 use astracer_model::ids::SpanId;
-use astracer_model::problem::ProblemKind;
+use astracer_model::problem::{Problem, ProblemKind};
 use astracer_model::span::{SpanKind, Status};
 
 /// The ids of one trace that several records share by design.
@@ -114,7 +113,7 @@ impl OneId {
     /// Moves one record of each content from `run` to `distinct`.
     fn drop_copies(&mut self, recording: &Recording) {
         let row = |index: &u32| &recording.spans[*index as usize];
-        // Of copies in different spellings, the shortest stays.
+        // The shortest of several spellings stays.
         self.run.sort_by_key(|index| (row(index).content, row(index).record_bytes, *index));
         self.distinct.clear();
         for copies in self.run.chunk_by(|a, b| row(a).content == row(b).content) {
@@ -314,4 +313,10 @@ fn merge(recording: &mut Recording, into: u32, piece: u32, node: u32) {
 
 fn pair_of(symbols: &[Symbol], into: usize, piece: usize) -> Option<[Symbol; 2]> {
     Some([*symbols.get(into)?, *symbols.get(piece)?])
+}
+
+/// Counts a problem of this kind at the span of this index.
+pub(super) fn count_as(recording: &mut Recording, kind: ProblemKind, index: u32) {
+    let (place, span_id) = (recording.place(index), recording.spans[index as usize].span_id);
+    recording.problems.push_with(kind, || Problem::new(kind, place, format!("span {span_id}")));
 }

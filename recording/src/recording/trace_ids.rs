@@ -8,43 +8,13 @@ use std::collections::{HashMap, HashSet};
 
 use rapidhash::fast::RandomState;
 
+use super::documents::is_long;
 use super::intake::Intake;
-use super::join::count_as;
+use super::one_id::count_as;
 use super::{NONE, Recording};
 use crate::stop::Pulse;
 use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::problem::ProblemKind;
-
-/// The documents of a recording that have ids of both lengths, as ranges of span indices.
-#[derive(Debug, Default)]
-pub(super) struct Documents {
-    start: u32,
-    has_short: bool,
-    has_long: bool,
-    mixed: Vec<(u32, u32)>,
-}
-
-impl Documents {
-    /// Adds a span to the current document.
-    #[inline]
-    pub(super) fn span(&mut self, id: TraceId) {
-        let is_long = is_long(id);
-        self.has_long |= is_long;
-        self.has_short |= !is_long;
-    }
-
-    /// Ends the current document at this span index.
-    pub(super) fn next(&mut self, end: u32) {
-        if self.has_short && self.has_long {
-            self.mixed.push((self.start, end));
-        }
-        (self.start, self.has_short, self.has_long) = (end, false, false);
-    }
-}
-
-fn is_long(id: TraceId) -> bool {
-    id.0 >> 64 != 0
-}
 
 /// The one long id of a document that ends in some 64 bits; `None` if there are several.
 type Longer = HashMap<u64, Option<u32>, RandomState>;

@@ -9,8 +9,9 @@ use super::Bump;
 use super::common::{REASONS, batch_bits};
 use super::curve::{Curve, Curves, LOG_BITS, LOG_ONE};
 use crate::decision::Reason;
+use crate::nanos::LATE_MAX;
 use crate::nanos::Nanos;
-use crate::policy::{LATE_MAX, Policy, Step, Write};
+use crate::policy::{Policy, Step, Write};
 
 /// The logarithm below which a count is 0: a key with such a count is treated as new.
 const FORGOTTEN: i64 = -24 * LOG_ONE;

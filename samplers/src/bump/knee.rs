@@ -137,8 +137,8 @@ mod tests {
         (0..calls).map(call).collect()
     }
 
-    /// By hand: at a share of 0.01 lambda is 4 * 0.01 * 2,000 / ln 2 + 10 = 125.4, and a key that is
-    /// every 100th call has x = 28.9, every 25th 115.4: both below.
+    /// By hand: at a share of 0.01 lambda is 4 * 0.01 * 2,000 / ln 2 + 10 = 125.4, and a key that
+    /// is every 100th call has x = 28.9, every 25th 115.4: both below.
     #[test]
     fn a_key_has_its_constant_up_to_four_times_its_share() {
         for gap in [10_000.0, 100.0, 25.0] {
@@ -162,8 +162,8 @@ mod tests {
         }
     }
 
-    /// Of n calls of all keys, a key keeps at most p (lambda + 1) (1 + ln(1 + x / lambda) + n ln 2 /
-    /// H): in the integral of p(x) from 0, a call is at least worth its probability, and decay
+    /// In n calls of all keys, a key keeps at most p (lambda + 1) (1 + ln(1 + x / lambda) + n ln 2
+    /// / H): in the integral of p(x) from 0, a call is at least worth its probability, and decay
     /// takes p lambda ln 2 / H per call of all keys.
     #[test]
     fn what_is_kept_is_bounded_however_often_the_key_is_called() {

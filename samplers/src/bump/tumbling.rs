@@ -5,8 +5,9 @@ use super::common::{REASONS, batch_bits};
 use super::curve::{Curve, Curves};
 use crate::decision::Reason;
 use crate::division::Divisor;
+use crate::nanos::LATE_MAX;
 use crate::nanos::Nanos;
-use crate::policy::{LATE_MAX, Policy, Step, Write};
+use crate::policy::{Policy, Step, Write};
 
 /// The word holds the low 32 bits of the window's number above the number of calls counted in that
 /// window.

@@ -4,8 +4,8 @@
 //! full. A caller whose `now` is behind sees an emptier bucket than the real one.
 
 use super::Allowance;
+use crate::nanos::LATE_MAX;
 use crate::nanos::Nanos;
-use crate::policy::LATE_MAX;
 use crate::randomness::Randomness;
 use crate::sync::{AtomicU64, Ordering};
 use crate::threshold::Threshold;

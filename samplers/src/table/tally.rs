@@ -1,8 +1,8 @@
 //! Tallies: the number of calls that each record kept and dropped, split by thread and summed when
 //! read.
 
-use super::thread;
 use crate::sync::{AtomicU64, Ordering};
+use crate::thread;
 
 /// The counts of one record: for each of the policy's two reasons, dropped and kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -129,17 +129,17 @@ impl Nearby {
     }
 }
 
-/// One of a key's traces: its bit in an outcome, its place among the key's traces, and the threshold
-/// that its number must reach.
+/// One of a key's traces: its bit in an outcome, its place among the key's traces, and the
+/// threshold that its number must reach.
 pub(super) type Placed = (u32, u64, Threshold);
 
 /// The possible outcomes for traces of one key with stratified randomness, as bits of the kept
 /// traces, each with its probability.
 ///
-/// Exact for an ideal scramble of the net (see [`astracer_samplers::net`]). There, bit b of a number
-/// (0 is the first) is bit b of the trace's place (0 is the last), flipped by a coin for each
-/// combination of the place's higher bits. So traces whose places agree in all bits from b on have
-/// the same bits from b on in their numbers, and the coins of different combinations are
+/// Exact for an ideal scramble of the net (see [`astracer_samplers::net`]). There, bit b of a
+/// number (0 is the first) is bit b of the trace's place (0 is the last), flipped by a coin for
+/// each combination of the place's higher bits. So traces whose places agree in all bits from b on
+/// have the same bits from b on in their numbers, and the coins of different combinations are
 /// independent.
 pub(super) fn joint(traces: &[Placed]) -> Vec<(u32, f64)> {
     let Some((split, _)) = split(traces) else { return Vec::new() };
@@ -186,7 +186,8 @@ impl Pieces {
         }
     }
 
-    /// The coins of the bits before `level` are this trace's own. (Two traces never have one place.)
+    /// The coins of the bits before `level` are this trace's own. (Two traces never have one
+    /// place.)
     fn of_one(traces: &[Placed], level: u32) -> Self {
         let Some(&(bit, _, threshold)) = traces.first() else { return Self(vec![(0.0, Outcomes::new())]) };
         let values = f64::from(level).exp2();

@@ -3,6 +3,8 @@
 use astracer_samplers::Config;
 
 use super::check::trial_replays;
+use super::later::Later;
+use super::roots::named;
 use super::{
     PerKeyTrial, PerKeyUse, RootParameters, Run, STARTS_COMPARED, Stage, Tuning, affordable, config, stream,
 };
@@ -46,13 +48,15 @@ const ONE_KEY: &str = "--per-key has no effect, because there is only one key; o
 
 impl Run<'_> {
     /// Searches for a probability for each key; common parameters remain for keys that come later.
-    fn single_keys(
+    /// Returns the result with each of these shares of the budget at one probability for all keys.
+    pub(super) fn single_keys(
         &self,
         workload: &Workload,
         common: &Parameters,
         target: &Target,
         (starts, curves): (u64, bool),
-    ) -> Option<per_key::Found> {
+        mixes: &[f64],
+    ) -> Option<Vec<per_key::Found>> {
         let options = self.options;
         let settings = (options.min_kept, options.objective.extras());
         let draws = Draw::seen(DRAWS_PER_KEY, options.seed, options.random);
@@ -65,16 +69,18 @@ impl Run<'_> {
             self.watch.begin(Stage::PerKey, starts * (iterations + 1));
             let done = || self.watch.evaluated(None);
             let seed = stream(options.seed, PER_KEY_STREAM);
-            per_key.search((starts, schedule), seed, self.stop, &done)
+            per_key.search((starts, schedule), mixes, seed, self.stop, &done)
         };
         let constants = with_curve(0.0);
         if !curves {
             return constants;
         }
         let beside = CURVE_SHARES.into_iter().filter_map(with_curve);
-        let beside = beside.min_by(|a, b| a.minimised.total_cmp(&b.minimised));
-        let most = constants.as_ref().map_or(f64::INFINITY, |constants| CURVE_GAIN * constants.minimised);
-        beside.filter(|beside| beside.minimised < most).or(constants)
+        let minimised =
+            |found: &Vec<per_key::Found>| found.first().map_or(f64::INFINITY, |one| one.minimised);
+        let beside = beside.min_by(|a, b| minimised(a).total_cmp(&minimised(b)));
+        let most = constants.as_ref().map_or(f64::INFINITY, |constants| CURVE_GAIN * minimised(constants));
+        beside.filter(|beside| minimised(beside) < most).or(constants)
     }
 
     /// Uses probabilities of single keys if they are better on blocks of time that they were not
@@ -110,7 +116,10 @@ impl Run<'_> {
             }
         }
         let starts = (STARTS_PER_KEY, loop_share.is_some());
-        let Some(found) = self.single_keys(train, &tuning.parameters, target, starts) else {
+        let later = self.try_later(train, true);
+        let mix = later.as_ref().map_or(0.0, |later: &Later| later.mix);
+        let found = self.single_keys(train, &tuning.parameters, target, starts, &[mix]);
+        let Some(found) = found.and_then(|mut found| found.pop()) else {
             tuning.warnings.extend(self.nothing_found(train, ("", 1.0)));
             return;
         };
@@ -139,6 +148,7 @@ impl Run<'_> {
         tuning.value = found.value;
         tuning.min_kept = Some(found.min_kept);
         tuning.per_root = roots;
+        tuning.later = later;
     }
 
     /// The sampler that tuning on another workload finds. It includes probabilities of single keys
@@ -151,8 +161,9 @@ impl Run<'_> {
         target: &Target,
     ) -> Option<Config> {
         let common = self.common(other, target, STARTS_COMPARED, false)?;
-        let single = has_single_keys.then(|| self.single_keys(other, &common.parameters, target, (1, false)));
-        let roots: Vec<_> = single.flatten().iter().flat_map(|found| named(other, found)).collect();
+        let single =
+            has_single_keys.then(|| self.single_keys(other, &common.parameters, target, (1, false), &[0.0]));
+        let roots: Vec<_> = single.flatten().iter().flatten().flat_map(|found| named(other, found)).collect();
         let is_feasible = common.infeasible.is_none() || !roots.is_empty();
         if is_feasible { config(&common.parameters, &roots).ok() } else { None }
     }
@@ -203,7 +214,7 @@ impl Run<'_> {
     fn try_single_keys_on(&self, first: &Workload, rest: &Workload, target: &Target) -> Option<Trial> {
         let of_first = self.target(first)?;
         let common = self.common(first, &of_first, TRIAL_STARTS, false)?;
-        let found = self.single_keys(first, &common.parameters, &of_first, (1, false))?;
+        let found = self.single_keys(first, &common.parameters, &of_first, (1, false), &[0.0])?.pop()?;
         let roots: Vec<_> = named(first, &found).collect();
         let draws = self.trial_draws(rest);
         let trial = |roots| self.trial((rest, target), (&common.parameters, roots), &draws);
@@ -246,19 +257,6 @@ fn is_better(trials: &[(f64, f64)]) -> bool {
     let tolerance = TRIAL_TOLERANCE.powi(trials.len() as i32);
     let single = product(|trial| trial.1);
     single.is_finite() && single <= tolerance * product(|trial| trial.0)
-}
-
-fn named<'w>(
-    workload: &'w Workload,
-    found: &'w per_key::Found,
-) -> impl Iterator<Item = RootParameters> + use<'w> {
-    let names: Vec<&str> = workload.keys().names().collect();
-    let (calls, all) = (workload.traces_by_key(), workload.arrivals().len() as f64);
-    found.keys.iter().map(move |&(key, parameters)| RootParameters {
-        key: names[key].to_owned(),
-        parameters,
-        share: f64::from(calls[key]) / all,
-    })
 }
 
 #[cfg(test)]

@@ -7,7 +7,12 @@ use crate::repo::Repo;
 const LINES_MAX: usize = 600;
 
 /// Longer files, each with the reason why it is still one concept.
-const LONG: &[(&str, &str)] = &[("recording/tests/it/source.rs", "one suite for one entry point")];
+const LONG: &[(&str, &str)] = &[
+    ("formats/src/json/tests.rs", "one suite, over one walker, with one way to draw what it reads"),
+    ("formats/src/otlp_proto/tests.rs", "one suite, over one reader and one writer"),
+    ("receiver/tests/all/receive.rs", "one suite, over the one server"),
+    ("recording/tests/it/source.rs", "one suite, over the one entry point"),
+];
 
 const DATA_BYTES_MAX: usize = 12_000_000;
 

@@ -197,6 +197,14 @@ fn results(report: &Report<'_>) -> Vec<String> {
         ),
         None => "Expected values: not checked by replay. Less dist/entropy is better.\n".to_owned(),
     });
+    if let Some(later) = &tuning.later {
+        let [low, high] = later.interval;
+        all.push(format!(
+            "Tuned on the first half, on the later half: {:.2} of an equal share's dist/entropy by weights ({low:.2} to \
+             {high:.2}).\n",
+            later.ratio,
+        ));
+    }
     if let Some(growth) = &tuning.growth {
         all.push(format!(
             "If any one operation became {} times as frequent: kept bytes x {:.1}.\n",

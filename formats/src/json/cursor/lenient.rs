@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 
 use super::{Cursor, Fault, Notes};
-use crate::decimal::scaled;
-use crate::plain_json::read_number;
+use crate::decimal::{read_number, scaled};
 use astracer_model::time::UnixNanos;
 use astracer_model::value::Value;
 
@@ -83,7 +82,7 @@ impl<'a> Cursor<'a> {
             Ok(value) => Ok(value),
             Err(fault) => {
                 (self.at, self.depth) = (at, depth);
-                // What cannot be skipped either is no value.
+                // If it cannot be skipped either, it is not a JSON value.
                 self.skip().map_err(|_| fault)?;
                 self.note(Notes::WORD);
                 Ok(T::default())

@@ -1,0 +1,165 @@
+//! Tries a result on time that it did not see: tuned on the first half, judged on the later one.
+//!
+//! A search's own figure is of the traffic that it was tuned on. If tomorrow's keys, or their
+//! durations, are others, probabilities by key may be no better than an equal share. So the same
+//! search runs on the first half of the time, with several shares of the budget at one probability
+//! for all keys, and each result is replayed on the later half beside an equal share.
+
+use serde::Serialize;
+
+use super::check::trial_replays;
+use super::roots::named;
+use super::{Run, Stage, config, stream};
+use crate::draw::Draw;
+use crate::held_out::HeldOut;
+use crate::statistics::Distribution;
+use crate::stop::Stop;
+use crate::workload::Workload;
+
+/// The shares of the budget at one probability for all keys that are tried.
+pub(super) const MIXES: [f64; 4] = [0.0, 0.125, 0.25, 0.5];
+/// The smallest share is used that is worse than the best one by at most this factor.
+const MIX_TOLERANCE: f64 = 1.1;
+/// A result is worth its file if its figure on the later half is at most this share of an equal
+/// share's.
+const WORTH: f64 = 0.9;
+/// With fewer traces, half of the time says nothing.
+const TRACES_MIN: usize = 400;
+/// If the first half of the time has a smaller or larger share of the traces, the traces are halved
+/// instead.
+const BALANCED: std::ops::RangeInclusive<f64> = 0.3..=0.7;
+const REPLAYS: u64 = 24;
+const LATER_STREAM: u64 = 1 << 35;
+
+/// The result of tuning on the first half, on the later half.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Later {
+    /// The share of the budget at one probability for all keys.
+    pub mix: f64,
+    /// dist/entropy as a share of that of an equal share of the same size, by weights: the value
+    /// that decides. As counted if decisions have no weights.
+    pub ratio: f64,
+    /// The interval of `ratio` (95 %) over draws. It does not cover the luck of these two halves.
+    pub interval: [f64; 2],
+    /// The same from plain means, as counted.
+    pub ratio_as_counted: f64,
+    /// The replays on the later half.
+    pub there: HeldOut,
+}
+
+impl Later {
+    fn new(mix: f64, there: HeldOut) -> Option<Self> {
+        let (found, share) = (there.replayed, there.replayed_share?.dist_over_entropy);
+        let by_weights = found.dist_over_entropy_weighted.unwrap_or(found.dist_over_entropy);
+        let ratio = by_weights.mean / share.mean;
+        let off = |of: &Distribution| (of.mean_interval[1] - of.mean) / of.mean;
+        let off = off(&by_weights).hypot(off(&share));
+        let ratio_as_counted = found.dist_over_entropy.mean / share.mean;
+        ratio.is_finite().then_some(Self {
+            mix,
+            ratio,
+            interval: [(ratio * (1.0 - off)).max(0.0), ratio * (1.0 + off)],
+            ratio_as_counted,
+            there,
+        })
+    }
+
+    /// Whether the parameters are at least 10 % better than an equal share.
+    pub fn is_worth_it(&self) -> bool {
+        self.ratio <= WORTH
+    }
+
+    /// A warning for people.
+    pub(super) fn warning(&self) -> Option<String> {
+        (!self.is_worth_it()).then(|| {
+            let share = self.there.replayed.tfcr.mean;
+            format!(
+                "tuned on the first half, dist/entropy by weights on the later half is {:.2} of an equal share's, not 10 % \
+                 better: use ratio:{share:.2}, or another --key",
+                self.ratio
+            )
+        })
+    }
+}
+
+/// The first half of the time and the rest; of the traces if they are too uneven. `None` if asked
+/// to stop.
+fn halves(workload: &Workload, stop: Stop<'_>) -> Option<(Workload, Workload)> {
+    let all = workload.arrivals().len();
+    let (first, rest) = workload.split(0.5, stop)?;
+    if BALANCED.contains(&(first.arrivals().len() as f64 / all as f64)) {
+        return Some((first, rest));
+    }
+    Some((workload.part(0..all / 2, stop)?, workload.part(all / 2..all, stop)?))
+}
+
+impl Run<'_> {
+    /// Tunes on the first half, with or without single keys, and replays the result on the later
+    /// half. `None` for small recordings, if nothing is within the limits, or if asked to stop.
+    pub(super) fn try_later(&self, train: &Workload, has_single_keys: bool) -> Option<Later> {
+        let options = self.options;
+        if options.replays == 0 || options.split.is_some() || train.arrivals().len() < TRACES_MIN {
+            return None;
+        }
+        let (first, rest) = halves(train, self.stop)?;
+        let target = self.target(&first)?;
+        let common = self.common(&first, &target, 1, false)?;
+        let parameters = &common.parameters;
+        let candidates = match has_single_keys {
+            true => {
+                let found = self.single_keys(&first, parameters, &target, (1, false), &MIXES)?;
+                let roots = found.iter().map(|found| named(&first, found).collect::<Vec<_>>());
+                MIXES.into_iter().zip(roots).collect()
+            }
+            false if common.infeasible.is_some() => return None,
+            false => vec![(0.0, Vec::new())],
+        };
+        let replays = trial_replays(&rest, REPLAYS.min(options.replays));
+        self.watch.begin(Stage::Replaying, candidates.len() as u64);
+        let draws = Draw::unseen(replays as usize, stream(options.seed, LATER_STREAM), options.random);
+        let mut tried = Vec::new();
+        for (mix, roots) in candidates {
+            let config = config(parameters, &roots).ok()?;
+            let there = HeldOut::new("the later half", &rest, &config, None, &draws, self.stop)?;
+            tried.extend(Later::new(mix, there));
+            self.watch.evaluated(None);
+        }
+        let best = tried.iter().map(|later| later.ratio).min_by(f64::total_cmp)?;
+        tried.into_iter().find(|later| later.ratio <= MIX_TOLERANCE * best)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::synthetic;
+
+    fn replayed(workload: &Workload, text: &str) -> HeldOut {
+        let config = text.parse().expect("a sampler");
+        let draws = Draw::unseen(24, 1, astracer_samplers::RandomSource::Stratified);
+        HeldOut::new("there", workload, &config, None, &draws, Stop::never()).expect("not stopped")
+    }
+
+    /// An equal share is as good as itself, so it is not worth a file.
+    #[test]
+    fn an_equal_share_has_the_ratio_one() {
+        let workload = synthetic(2000, 1);
+        let later = Later::new(0.0, replayed(&workload, "ratio:0.1")).expect("finite");
+        assert!((later.ratio_as_counted - 1.0).abs() < 0.1, "{later:?}");
+        assert!(later.interval[0] < 1.0 && later.interval[1] > 1.0, "{:?}", later.interval);
+        assert!(!later.is_worth_it() && later.warning().expect("a warning").contains("use ratio:0.10"));
+    }
+
+    #[test]
+    fn halves_are_of_time_or_of_traces() {
+        let workload = synthetic(2000, 1);
+        let (first, rest) = halves(&workload, Stop::never()).expect("not stopped");
+        assert_eq!(first.arrivals().len() + rest.arrivals().len(), 2000);
+        let middle = workload.arrivals()[1999].at_ns / 2;
+        assert_eq!(first.arrivals().len(), workload.arrivals().partition_point(|one| one.at_ns < middle));
+        let late: Vec<(u64, u32)> = (0..2000).map(|n| (u64::from(n).pow(4), n)).collect();
+        let late = workload.arranged(&late, Stop::never()).expect("not stopped");
+        assert_eq!(halves(&late, Stop::never()).expect("not stopped").0.arrivals().len(), 1000);
+    }
+}
