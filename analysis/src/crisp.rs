@@ -92,7 +92,7 @@ impl Crisp {
             match inner {
                 None => {
                     adjusted.dropped_spans += 1;
-                    adjusted.dropped_ns += u128::from(if outer.is_some() { node.length() } else { 0 });
+                    adjusted.dropped_ns += u128::from(node.length());
                 }
                 Some(inner) if inner.length < node.length() => {
                     adjusted.clipped_spans += 1;

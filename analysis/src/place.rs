@@ -53,8 +53,8 @@ pub struct Adjusted {
     pub clipped_ns: u128,
     /// The number of spans that were clipped.
     pub clipped_spans: u64,
-    /// The total length of spans that were left out because they lie entirely outside their
-    /// parents, ns. Spans below these are not added.
+    /// The total length of the spans that were left out because they lie entirely outside their
+    /// parents, including those below them, ns.
     pub dropped_ns: u128,
     /// The number of spans that were left out, including those below them.
     pub dropped_spans: u64,
@@ -179,8 +179,11 @@ impl Placed {
 
     fn clip_children(&mut self, tree: &Tree, parent: u32) {
         let Some(outer) = self.interval(tree, parent) else {
-            self.adjusted.dropped_spans += tree.children(parent).len() as u64;
-            tree.children(parent).for_each(|child| self.set(tree, child, LEFT_OUT));
+            for child in tree.children(parent) {
+                self.adjusted.dropped_spans += 1;
+                self.adjusted.dropped_ns += u128::from(tree.nodes()[child as usize].length());
+                self.set(tree, child, LEFT_OUT);
+            }
             return;
         };
         for child in tree.children(parent) {
@@ -214,6 +217,7 @@ impl Placed {
             let follows = tree.side(child).follows;
             let Some(outer) = self.interval(tree, node.parent).filter(|_| !follows) else {
                 self.adjusted.dropped_spans += 1;
+                self.adjusted.dropped_ns += u128::from(node.length());
                 self.set(tree, child, LEFT_OUT);
                 continue;
             };

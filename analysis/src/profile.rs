@@ -65,7 +65,7 @@ pub struct Fitting {
     /// The number of spans that were left out because they lie outside their parents, including
     /// those below them.
     pub dropped_spans: u64,
-    /// The time of the spans that were left out, not counting those below them, weighted, ms.
+    /// The time of all spans that were left out, weighted, ms.
     pub dropped_ms: f64,
     /// The number of spans outside the root's tree: further roots, and orphans.
     pub unreached_spans: u64,

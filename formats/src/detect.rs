@@ -12,6 +12,8 @@ mod json;
 mod others;
 mod proto;
 
+pub(super) use proto::is_answer;
+
 /// The result of detection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Detection {

@@ -3,7 +3,8 @@
 //!
 //! The reader accepts `{"data": [...]}`, a bare list of traces, a single trace, spans without a
 //! trace around them (of Jaeger's anonymizer, or of its storage in Elasticsearch), and any sequence
-//! of these.
+//! of these. Protobuf's JSON of the same model is read too: ids in base64, times in RFC 3339,
+//! durations in seconds, and `vStr` and its like for values.
 //!
 //! # Mapping
 //!
@@ -75,8 +76,8 @@ const NO_END: &str = "astracer: no end was recorded";
 /// Traces are units: elements of `data`, elements of a list, or single objects.
 const LAYOUT: Layout = Layout {
     lists: &["data"],
-    wrappers: &[],
-    unit_keys: &["traceID", "spanID", "spans", "processes"],
+    wrappers: &["result"],
+    unit_keys: &["traceID", "traceId", "spanID", "spanId", "spans", "processes"],
     bare_list: true,
     unit_is_record: false,
     behind_text: false,

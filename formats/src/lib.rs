@@ -47,6 +47,8 @@ pub mod otlp_json;
 pub mod otlp_proto;
 mod plain_json;
 mod reuse;
+#[cfg(feature = "all-formats")]
+mod rfc3339;
 mod varint;
 mod window;
 #[cfg(feature = "all-formats")]

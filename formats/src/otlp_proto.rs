@@ -5,6 +5,8 @@
 //! request is preceded by its length, as a varint or, as the Collector's file exporter writes it,
 //! as four bytes in big-endian order. The framing is determined from the first bytes of a file.
 //!
+//! Tempo's answer to a query for a trace, which holds a request in its first field, is read too.
+//!
 //! The reader proceeds by the spans of one resource, so memory is bounded by the largest of these.
 //! Every message has a known length, so a broken one can be skipped, whether it is a span, the
 //! spans of a scope, or those of a resource. Only if a bare request has broken fields of its own is
@@ -147,7 +149,15 @@ struct Over;
 impl Reader<'_> {
     fn run(&mut self) -> Result<(), Over> {
         self.window.reach(PREFIX_BYTES);
-        let framing = Framing::of(self.window.bytes());
+        let mut framing = Framing::of(self.window.bytes());
+        #[cfg(feature = "all-formats")]
+        if crate::detect::is_answer(self.window.bytes()) {
+            self.varint()?;
+            let len = self.varint()?;
+            self.request(Some(len))?;
+            // The fields behind the trace are skipped like unknown ones of a request.
+            framing = Framing::Bare;
+        }
         while self.window.get(0).is_some() {
             let len = match framing {
                 Framing::Bare => None,

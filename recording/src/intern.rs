@@ -52,6 +52,17 @@ impl Interner {
         &self.names[symbol.index()]
     }
 
+    /// Gives each symbol `n` the number `numbers[n]`; all of them are different and below
+    /// [`Self::len`].
+    pub(crate) fn renumber(&mut self, numbers: &[u32]) {
+        let mut names = vec![Box::default(); self.names.len()];
+        for (name, &number) in self.names.drain(..).zip(numbers) {
+            names[number as usize] = name;
+        }
+        self.names = names;
+        self.table.iter_mut().for_each(|index| *index = numbers[*index as usize]);
+    }
+
     /// The number of names.
     pub fn len(&self) -> usize {
         self.names.len()
@@ -71,6 +82,15 @@ impl Interner {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn renumbered_names_are_found_and_new_ones_follow() {
+        let mut interner = Interner::default();
+        assert_eq!(["a", "b", "c"].map(|name| interner.intern(name).0), [0, 1, 2]);
+        interner.renumber(&[2, 0, 1]);
+        assert_eq!(interner.names().collect::<Vec<_>>(), ["b", "c", "a"]);
+        assert_eq!(["a", "b", "c", "d"].map(|name| interner.intern(name).0), [2, 0, 1, 3]);
+    }
 
     #[test]
     fn a_name_keeps_its_symbol_while_the_table_grows() {

@@ -21,6 +21,7 @@ use astracer_model::Format;
 use astracer_model::sink::Sink;
 use astracer_model::text::escaped;
 
+mod framed;
 mod gzip;
 mod label;
 mod meter;

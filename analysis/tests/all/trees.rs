@@ -129,7 +129,7 @@ fn a_child_of_another_clock_is_moved_by_the_least_amount() {
     for (tree, skew) in [(&shifted, Skew::Clip), (&spans(0), Skew::Shift)] {
         let found = path_of(tree, skew);
         assert_eq!(segments(tree, &found), [(0, 100, 140)]);
-        assert_eq!((found.adjusted.dropped_spans, found.adjusted.dropped_ns), (3, 15));
+        assert_eq!((found.adjusted.dropped_spans, found.adjusted.dropped_ns), (3, 21));
     }
 }
 
@@ -177,7 +177,7 @@ fn spans_that_touch_their_parent_from_outside_are_left_out() {
     for rule in [Rule::Last, Rule::Jaeger] {
         let found = path(&tree, rule, Skew::Clip);
         assert_eq!(segments(&tree, &found), [(0, 100, 150), (3, 150, 200)], "{rule}");
-        assert_eq!((found.adjusted.dropped_spans, found.adjusted.dropped_ns), (3, 20), "{rule}");
+        assert_eq!((found.adjusted.dropped_spans, found.adjusted.dropped_ns), (3, 21), "{rule}");
         assert_eq!(found.adjusted.clipped_spans, 0, "{rule}");
     }
 }

@@ -90,7 +90,7 @@ impl Keys {
             ) => Self::SCOPE_SPANS,
             (b"traceID", Value::Text(_)) => Self::TRACE_ID[0],
             (b"spans" | b"processes", Value::Open) => Self::JAEGER_TRACE,
-            (b"spanID", Value::Text(_)) => Self::JAEGER_SPAN_ID,
+            (b"spanID" | b"spanId", Value::Text(_)) => Self::JAEGER_SPAN_ID,
             (b"operationName" | b"processID", Value::Text(_)) => Self::JAEGER_DETAIL,
             (b"references", Value::Open) => Self::JAEGER_DETAIL,
             (b"serviceName", Value::Text(_)) => Self::SERVICE_NAME,
@@ -314,7 +314,7 @@ impl Scan {
             }
             Some(Role::Record { is_item: false }) if !is_object && key == Some(b"errors") => Role::Errors,
             Some(Role::Errors) if is_object => Role::Error,
-            Some(Role::Record { .. })
+            Some(Role::Record { .. } | Role::Answer)
                 if (!is_object && key == Some(b"spans")) || (is_object && key == Some(b"processes")) =>
             {
                 Role::JaegerParts

@@ -9,13 +9,23 @@ const LEVELS: usize = 4;
 /// bare or preceded by its length (as a varint, or as four bytes as the Collector's file exporter
 /// writes it).
 pub(super) fn is_request(prefix: &[u8]) -> bool {
-    if holds_span(prefix, 0) {
+    if holds_span(prefix, 0) || is_answer(prefix) {
         return true;
     }
     let behind_varint = varint(prefix);
     let behind_word =
         prefix.split_first_chunk::<4>().map(|(word, rest)| (u64::from(u32::from_be_bytes(*word)), rest));
     [behind_varint, behind_word].into_iter().flatten().any(|(len, rest)| {
+        let len = usize::try_from(len).unwrap_or(usize::MAX).min(rest.len());
+        holds_span(&rest[..len], 0)
+    })
+}
+
+/// Returns true if the bytes begin with Tempo's answer: a trace, which holds what a request holds,
+/// in its first field.
+pub(crate) fn is_answer(prefix: &[u8]) -> bool {
+    let Some(rest) = prefix.strip_prefix(&[1 << 3 | 2]) else { return false };
+    varint(rest).is_some_and(|(len, rest)| {
         let len = usize::try_from(len).unwrap_or(usize::MAX).min(rest.len());
         holds_span(&rest[..len], 0)
     })

@@ -1,8 +1,8 @@
-//! Jaeger's ids: hexadecimal of any length, or any other text found in the field.
+//! Jaeger's ids: hexadecimal of any length, base64, or any other text found in the field.
 
 use std::borrow::Cow;
 
-use super::super::json::{Cursor, Fault};
+use super::super::json::{Cursor, Fault, decode_base64};
 use astracer_model::ids::{SpanId, TraceId};
 
 /// An id as read.
@@ -15,25 +15,34 @@ pub(super) struct Id<T> {
 
 /// Reads a trace id; `null` and the empty string mean no id.
 pub(super) fn trace_id(cursor: &mut Cursor<'_>) -> Result<Option<Id<TraceId>>, Fault> {
-    read(cursor, TraceId::from_hex, TraceId)
+    let from_bytes = |bytes: &[u8]| match bytes.len() {
+        16 => bytes.try_into().ok().map(u128::from_be_bytes).map(TraceId),
+        _ => bytes.try_into().ok().map(u64::from_be_bytes).map(|id| TraceId(id.into())),
+    };
+    read(cursor, TraceId::from_hex, from_bytes, TraceId)
 }
 
 /// Reads a span id; `null`, the empty string and zero mean no id.
 pub(super) fn span_id(cursor: &mut Cursor<'_>) -> Result<Option<Id<SpanId>>, Fault> {
-    let id = read(cursor, SpanId::from_hex, |hash| SpanId((hash ^ hash >> 64) as u64))?;
+    let from_bytes = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_be_bytes).map(SpanId);
+    let id = read(cursor, SpanId::from_hex, from_bytes, |hash| SpanId((hash ^ hash >> 64) as u64))?;
     Ok(id.filter(|id| id.id != SpanId::ZERO))
 }
 
 fn read<T>(
     cursor: &mut Cursor<'_>,
     hex: impl FnOnce(&str) -> Option<T>,
+    from_bytes: impl FnOnce(&[u8]) -> Option<T>,
     from_hash: impl FnOnce(u128) -> T,
 ) -> Result<Option<Id<T>>, Fault> {
     let text: Cow<'_, str> = cursor.text_or_null()?;
     if text.is_empty() {
         return Ok(None);
     }
-    Ok(Some(match hex(&text) {
+    // Protobuf's JSON has ids of 8 or 16 bytes in base64, which are padded.
+    let in_base64 = || decode_base64(&text).and_then(|bytes| from_bytes(&bytes));
+    let id = hex(&text).or_else(|| if text.ends_with('=') { in_base64() } else { None });
+    Ok(Some(match id {
         Some(id) => Id { id, foreign: false },
         None => Id { id: from_hash(fnv1a(&text)), foreign: true },
     }))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::super::json::{Cursor, Fault, Out};
 use super::super::otlp::SHARED_KEY;
-use super::super::{micros, otel_tags};
+use super::super::{micros, otel_tags, rfc3339};
 use super::id::{self, Id};
 use super::process::{Context, Shared, process};
 use super::{
@@ -40,26 +40,26 @@ pub(super) fn read<'a>(
     let (mut process_id, mut resource) = (Cow::Borrowed(""), None);
     cursor.object(|cursor, key| {
         match &*key {
-            "traceID" => {
+            "traceID" | "traceId" => {
                 let own = id::trace_id(cursor)?;
                 trace_id = own.filter(|own| own.id != TraceId::ZERO).or(context.trace_id).or(own);
             }
-            "spanID" => span_id = id::span_id(cursor)?,
+            "spanID" | "spanId" => span_id = id::span_id(cursor)?,
             "parentSpanID" => parent_id = id::span_id(cursor)?,
             "operationName" => span.name = cursor.text_or_null()?,
             "references" => cursor.list(|cursor| {
                 references.push(reference(cursor)?);
                 Ok(())
             })?,
-            "startTime" => start = micros::instant(cursor)?,
-            "duration" => duration = (cursor.at(), micros::duration(cursor)?),
+            "startTime" => start = instant(cursor)?,
+            "duration" => duration = (cursor.at(), length(cursor)?),
             "flags" => flags = cursor.count()?,
             "tags" => tag::tags(cursor, &mut span.attributes)?,
             "logs" => cursor.list(|cursor| {
                 span.events.push(log(cursor)?);
                 Ok(())
             })?,
-            "processID" => process_id = cursor.text_or_null()?,
+            "processID" | "processId" => process_id = cursor.text_or_null()?,
             "process" if cursor.peek() == Some(b'{') => {
                 resource = Some(process(cursor, &mut shared.resources)?);
             }
@@ -113,10 +113,10 @@ fn reference(cursor: &mut Cursor<'_>) -> Result<Reference, Fault> {
     cursor.object(|cursor, key| {
         match &*key {
             "refType" => reference.follows_from = cursor.text_or_null()?.eq_ignore_ascii_case(FOLLOWS_FROM),
-            "traceID" => {
+            "traceID" | "traceId" => {
                 reference.trace_id = id::trace_id(cursor)?.filter(|id| id.id != TraceId::ZERO);
             }
-            "spanID" => reference.span_id = id::span_id(cursor)?,
+            "spanID" | "spanId" => reference.span_id = id::span_id(cursor)?,
             // Some recordings repeat the whole referenced span here, recursively with its own
             // references.
             _ => drop(cursor.skip()?),
@@ -164,6 +164,33 @@ fn refer(span: &mut Span<'_>, references: &[Reference], parent_id: Option<Id<Spa
     foreign
 }
 
+/// Reads an instant in microseconds, or as protobuf's JSON writes it.
+fn instant(cursor: &mut Cursor<'_>) -> Result<Option<UnixNanos>, Fault> {
+    match written(cursor, rfc3339::instant) {
+        Some(instant) => Ok(Some(instant)),
+        None => micros::instant(cursor),
+    }
+}
+
+/// Reads a duration in microseconds, or as protobuf's JSON writes it. Returns nanoseconds.
+fn length(cursor: &mut Cursor<'_>) -> Result<Option<i128>, Fault> {
+    match written(cursor, rfc3339::duration) {
+        Some(nanos) => Ok(Some(nanos)),
+        None => micros::duration(cursor),
+    }
+}
+
+/// Reads a text that `parse` understands. The cursor stays before any other value.
+fn written<T>(cursor: &mut Cursor<'_>, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+    if cursor.peek() != Some(b'"') {
+        return None;
+    }
+    let mut ahead = cursor.clone();
+    let found = parse(&ahead.string().ok()?)?;
+    *cursor = ahead;
+    Some(found)
+}
+
 /// Reads start and end.
 fn times(
     cursor: &Cursor<'_>,
@@ -181,7 +208,7 @@ fn log<'a>(cursor: &mut Cursor<'a>) -> Result<Event<'a>, Fault> {
     let mut event = Event::default();
     cursor.object(|cursor, key| {
         match &*key {
-            "timestamp" => event.time = micros::instant(cursor)?.unwrap_or_default(),
+            "timestamp" => event.time = instant(cursor)?.unwrap_or_default(),
             "fields" => tag::tags(cursor, &mut event.attributes)?,
             _ => drop(cursor.skip()?),
         }

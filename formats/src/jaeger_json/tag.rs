@@ -1,4 +1,4 @@
-//! Jaeger's typed key-value pairs, read as attributes.
+//! Jaeger's typed key-value pairs, read as attributes. Protobuf's JSON has a member for each type.
 
 use std::borrow::Cow;
 
@@ -18,8 +18,8 @@ fn tag<'a>(cursor: &mut Cursor<'a>) -> Result<Attribute<'a>, Fault> {
     cursor.object(|cursor, member| {
         match &*member {
             "key" => key = cursor.text_or_null()?,
-            "type" => kind = cursor.text_or_null()?,
-            "value" => written = simple(cursor)?,
+            "type" | "vType" => kind = cursor.text_or_null()?,
+            "value" | "vStr" | "vBool" | "vInt64" | "vFloat64" | "vBinary" => written = simple(cursor)?,
             _ => drop(cursor.skip()?),
         }
         Ok(())

@@ -11,12 +11,12 @@ pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut 
     let (start, mut spans, mut is_span) = (cursor.clone(), None, false);
     let outline = cursor.object(|cursor, key| {
         match &*key {
-            "traceID" => context.trace_id = id::trace_id(cursor)?,
+            "traceID" | "traceId" => context.trace_id = id::trace_id(cursor)?,
             "spans" => {
                 spans = Some(cursor.clone());
                 cursor.skip()?;
             }
-            "spanID" => {
+            "spanID" | "spanId" => {
                 is_span = true;
                 cursor.skip()?;
             }

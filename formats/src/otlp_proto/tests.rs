@@ -495,6 +495,19 @@ fn text_that_is_not_unicode_and_unknown_numbers_cost_no_span() {
     );
 }
 
+/// Tempo's `TraceByIDResponse`: the trace, then metrics of the query.
+#[cfg(feature = "all-formats")]
+#[test]
+fn an_answer_of_tempo_is_read() {
+    let trace = request(&[small(1), small(2)]).encode_to_vec();
+    let answer = [&[0x0a, trace.len() as u8], &trace[..], &[0x12, 2, 0x08, 5]].concat();
+    let complete = crate::detect::detect(&answer, true);
+    assert_eq!(complete, crate::detect::Detection::Format(Format::OtlpProto));
+    let kept = read(answer);
+    assert_eq!(kept.problems, [""; 0]);
+    assert_eq!(kept.spans, [small(1), small(2)]);
+}
+
 #[test]
 fn bad_spans_are_named_with_their_place() {
     check_span(&[], 0, "bad record: span without an id");

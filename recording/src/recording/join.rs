@@ -17,6 +17,7 @@ use super::intake::Intake;
 use super::one_id::{OneId, SharedIds, count_as};
 use super::trace_ids::{count_parted, lengthen};
 use super::{Marks, NO_TIME, NONE, Recording, TraceRow};
+use crate::intern::{Interner, Symbol};
 use crate::stop::Pulse;
 use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::problem::{Problem, ProblemKind};
@@ -63,7 +64,64 @@ fn join(mut intake: Intake<'_>) -> Recording {
     recording.order = joiner.order;
     recording.traces = traces;
     count_parted(&mut recording, &mut joiner.pulse);
+    number_names(&mut recording, &mut joiner.pulse);
     recording
+}
+
+/// Numbers names and services in the order of the traces. Sums over names are otherwise made in the
+/// order of the file, and their last digits depend on it.
+fn number_names(recording: &mut Recording, pulse: &mut Pulse<'_>) {
+    let mut names = Numbers::new(recording.names.len());
+    let mut services = Numbers::new(recording.services.len());
+    for trace in &recording.traces {
+        let members = &recording.order[trace.first as usize..][..trace.len as usize];
+        for &index in members {
+            let row = &recording.spans[index as usize];
+            names.see(row.name);
+            services.see(row.service);
+        }
+        if pulse.stopped_after(members.len()) {
+            return;
+        }
+    }
+    if names.is_changed(&recording.names) {
+        recording.names.renumber(&names.of);
+        recording.spans.iter_mut().for_each(|row| row.name = Symbol(names.of[row.name.index()]));
+    }
+    if services.is_changed(&recording.services) {
+        recording.services.renumber(&services.of);
+        recording.spans.iter_mut().for_each(|row| row.service = Symbol(services.of[row.service.index()]));
+    }
+}
+
+/// New numbers of symbols, in the order in which they are seen.
+struct Numbers {
+    of: Vec<u32>,
+    next: u32,
+}
+
+impl Numbers {
+    fn new(count: usize) -> Self {
+        Self { of: vec![NONE; count], next: 0 }
+    }
+
+    fn see(&mut self, symbol: Symbol) {
+        let number = &mut self.of[symbol.index()];
+        if *number == NONE {
+            *number = self.next;
+            self.next += 1;
+        }
+    }
+
+    /// Numbers the symbols that no span has by their names. Returns true if any number is new.
+    fn is_changed(&mut self, names: &Interner) -> bool {
+        let mut unseen: Vec<usize> = (0..self.of.len()).filter(|&symbol| self.of[symbol] == NONE).collect();
+        unseen.sort_by_key(|&symbol| names.name(Symbol(symbol as u32)));
+        for symbol in unseen {
+            self.see(Symbol(symbol as u32));
+        }
+        !self.of.iter().copied().eq(0..self.of.len() as u32)
+    }
 }
 
 /// Puts spans that were written without a trace id into the trace of their parent. HTrace 3's

@@ -34,7 +34,8 @@ struct Call {
 #[derive(Clone, Copy, Debug)]
 struct Server {
     id: SpanId,
-    node: u32,
+    /// The digest of its node, whose order does not depend on the file's.
+    node: u64,
     start: u64,
     index: u32,
 }
@@ -54,9 +55,10 @@ impl SharedIds {
     pub(super) fn parent(&self, recording: &Recording, child: u32, id: SpanId) -> Option<u32> {
         let call = self.calls[self.calls.binary_search_by_key(&id, |call| call.id).ok()?];
         let row = &recording.spans[child as usize];
-        let first = self.servers.partition_point(|server| (server.id, server.node) < (id, row.node));
+        let node = recording.nodes.digest(row.node);
+        let first = self.servers.partition_point(|server| (server.id, server.node) < (id, node));
         let here = &self.servers[first..];
-        let here = &here[..here.partition_point(|server| (server.id, server.node) <= (id, row.node))];
+        let here = &here[..here.partition_point(|server| (server.id, server.node) <= (id, node))];
         if let Some(only) = here.first() {
             // A server that was called again: the child belongs to the last attempt before it.
             let attempt = here.partition_point(|server| server.start <= row.start).saturating_sub(1);
@@ -194,7 +196,8 @@ impl OneId {
             let mut servers: Vec<Server> = Vec::new();
             for &index in self.distinct.iter().filter(|&&index| serves(index)) {
                 let row = row(index);
-                servers.push(Server { id, node: row.node, start: row.start, index });
+                let node = recording.nodes.digest(row.node);
+                servers.push(Server { id, node, start: row.start, index });
             }
             servers.sort_by_key(|server| server.node);
             counted.extend(self.distinct.iter().filter(|&&index| !serves(index) && Some(index) != client));

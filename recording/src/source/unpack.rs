@@ -9,6 +9,7 @@ use std::sync::Arc;
 use liblzma::bufread::XzDecoder;
 use zstd::stream::read::Decoder as ZstdDecoder;
 
+use super::framed::{self, Frames};
 use super::gzip::GzipMembers;
 use super::meter::{Expanded, OverLimit, Stored};
 use super::peek::{Peek, Quiet};
@@ -92,6 +93,9 @@ impl<'a> Unpack<'a> {
             Container::Tar => return tarball::read(self, input, name, depth),
             Container::Gzip => Ok(Box::new(GzipMembers::new(&mut *input))),
             Container::Xz => xz_decoder(&mut *input),
+            Container::FramedZstd => {
+                ZstdDecoder::new(Frames::new(&mut *input)).map(|decoder| Box::new(decoder) as Box<dyn Read>)
+            }
             Container::Zstd => {
                 ZstdDecoder::with_buffer(&mut *input).map(|decoder| Box::new(decoder) as Box<dyn Read>)
             }
@@ -225,6 +229,8 @@ enum Container {
     Gzip,
     Xz,
     Zstd,
+    /// The Collector's file exporter with compression.
+    FramedZstd,
     Tar,
 }
 
@@ -236,6 +242,7 @@ impl Container {
             // A frame, or a skippable frame before one.
             [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Some(Self::Zstd),
             _ if tarball::is_header(prefix) => Some(Self::Tar),
+            _ if framed::is_framed(prefix) => Some(Self::FramedZstd),
             _ => None,
         }
     }

@@ -276,3 +276,37 @@ fn sorted_keys_and_a_large_first_trace_are_read() {
         assert_eq!(recording.span_count(), 1, "{}", &text[..60]);
     }
 }
+
+#[test]
+fn compressed_files_of_the_collector_are_read() {
+    let recording = foreign("collector-file-zstd.bin");
+    assert_eq!(recording.span_count(), 3);
+    assert_eq!(problems(&recording).iter().filter(|(kind, _)| kind.loses_data()).count(), 0);
+    // A cut file gives the messages before the cut.
+    let bytes = std::fs::read(sample("foreign").join("collector-file-zstd.bin")).expect("a file");
+    let recording = written("cut.bin", &bytes[..bytes.len() - 20]);
+    assert!((1..3).contains(&recording.span_count()));
+    assert_eq!(recording.problems().count(ProblemKind::Truncated), 1);
+}
+
+/// The JSON that Jaeger's gRPC gateway writes.
+#[test]
+fn protobuf_json_of_jaeger_is_read() {
+    let text = r#"{"result":{"spans":[
+        {"traceId":"AAAAAAAAAAAAAAAAAAAAoQ==","spanId":"AAAAAAAAAAE=","operationName":"root","flags":1,
+         "startTime":"2023-11-14T22:13:20Z","duration":"0.010s",
+         "tags":[{"key":"msg","vType":"INT64","vInt64":"5"},{"key":"s","vStr":"x"}],
+         "process":{"serviceName":"svc"}},
+        {"traceId":"AAAAAAAAAAAAAAAAAAAAoQ==","spanId":"AAAAAAAAAAI=","operationName":"child",
+         "references":[{"traceId":"AAAAAAAAAAAAAAAAAAAAoQ==","spanId":"AAAAAAAAAAE="}],
+         "startTime":"2023-11-14T22:13:20.001Z","duration":"0.002s","process":{"serviceName":"svc"}}]}}"#;
+    for text in [text.to_owned(), text.replacen("{\"result\":", "", 1).trim_end_matches('}').to_owned() + "}"]
+    {
+        let recording = written("gateway.json", &text);
+        assert_eq!(spans(&recording), [("root", "", 10_000), ("child", "root", 2_000)], "{text}");
+        assert_eq!(message(&recording), Value::Int(5));
+        assert_eq!(problems(&recording), [], "{text}");
+        let root = recording.traces().next().expect("a trace").root();
+        assert_eq!((root.start().0, root.service()), (1_700_000_000_000_000_000, "svc"));
+    }
+}
