@@ -1,7 +1,6 @@
 //! Replays a result on draws that its search did not use, on the rest of the time, and on other
 //! recordings.
 
-use astracer_report::numbers::is_above;
 use astracer_samplers::{Config, Probability, Ratio};
 
 use super::watch::Watch;
@@ -9,7 +8,7 @@ use super::{Options, Progress, Run, Stage, Tuning};
 use crate::bootstrap::bootstrap;
 use crate::candidate::Candidate;
 use crate::draw::Draw;
-use crate::held_out::{Deciding, HeldOut, Replayed, Replays};
+use crate::held_out::{Deciding, HeldOut, Replayed, Replays, is_worse};
 use crate::lone::Hidden;
 use crate::objective::Objective;
 use crate::statistics::Distribution;
@@ -164,7 +163,7 @@ impl Run<'_> {
         }
         if let Some(share) = tuning.replayed_share.filter(|_| self.options.objective == Objective::paper()) {
             let (found, equal) = (replayed.dist_over_entropy.mean, share.dist_over_entropy.mean);
-            if is_above(found, equal, 3) {
+            if is_worse(&replayed.dist_over_entropy, &share.dist_over_entropy) {
                 tuning.warnings.push(format!(
                     "replayed, dist/entropy is {found:.3}, and an equal share of the same size has {equal:.3}: use \
                      `ratio`, or allow a larger size"
@@ -173,7 +172,7 @@ impl Run<'_> {
         }
         if let (Some(of), Some(share)) = (replayed.dist_over_entropy_weighted, tuning.replayed_share) {
             let equal = share.dist_over_entropy.mean;
-            if is_above(of.mean, equal, 3) {
+            if is_worse(&of, &share.dist_over_entropy) {
                 tuning.warnings.push(format!(
                     "by weights dist/entropy is {:.3}, worse than an equal share's {equal:.3}: weights of 1/p from \
                      very small probabilities are noise",
