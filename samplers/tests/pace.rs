@@ -63,7 +63,7 @@ fn a_burst_and_a_pause_are_seen_at_any_speed() {
             let request = Request::new("a", Random::new(now).randomness(), Nanos::new(now));
             sampler.decide(&request).threshold.expect("by chance").probability().get()
         };
-        (0..2_000).for_each(|_| drop(call(gap_ns)));
+        (0..2_000).for_each(|_| _ = call(gap_ns));
         // x is 300 / ln 2 = 433, and 1 - exp(-(20 / 433)^2) = 0.0021 is below the minimum.
         assert!((call(gap_ns) - 0.01).abs() < 1e-6);
         // Ten half-lives later x is 0.42.

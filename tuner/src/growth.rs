@@ -1,6 +1,6 @@
 //! By how much the kept bytes grow if a single operation becomes far more frequent than recorded.
 
-use astracer_samplers::{Bump, Config, Count, PerKey, knee_factor};
+use astracer_samplers::{Bump, Config, Count, knee_factor};
 use serde::Serialize;
 
 use crate::workload::Workload;
@@ -64,7 +64,7 @@ fn more(bump: &Bump, share: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use astracer_samplers::Probability;
+    use astracer_samplers::{PerKey, Probability};
 
     use super::*;
     use crate::candidate::Candidate;
