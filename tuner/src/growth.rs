@@ -64,9 +64,7 @@ fn more(bump: &Bump, share: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use astracer_samplers::Probability;
-
-    use astracer_samplers::PerKey;
+    use astracer_samplers::{PerKey, Probability};
 
     use super::*;
     use crate::candidate::Candidate;

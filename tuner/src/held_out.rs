@@ -362,7 +362,7 @@ impl HeldOut {
         }
         if let Some(share) = &self.replayed_share {
             let equal = share.dist_over_entropy;
-            if is_above(here, equal.mean, 3) && !is_by_chance(&self.replayed.dist_over_entropy, &equal) {
+            if is_worse(&self.replayed.dist_over_entropy, &equal) {
                 warnings.push(format!(
                     "on {} these parameters are no better than an equal share (dist/entropy {here:.3} and {:.3}): record \
                      longer, or use the sampler `ratio`",
@@ -381,6 +381,11 @@ impl HeldOut {
         }
         warnings
     }
+}
+
+/// Whether a figure is worse than another by more than chance explains.
+pub(crate) fn is_worse(one: &Distribution, other: &Distribution) -> bool {
+    is_above(one.mean, other.mean, 3) && !is_by_chance(one, other)
 }
 
 /// Whether chance explains the difference of two means, at 95 % confidence. An infinite mean always
@@ -469,5 +474,14 @@ mod tests {
             let warnings = held_out.expect("not stopped").warnings(1.0);
             assert_eq!(warnings, Vec::<String>::new(), "{random:?}");
         }
+    }
+
+    /// 78.331 is no worse than 78.326 if both are known to within a tenth.
+    #[test]
+    fn figures_are_compared_by_their_errors() {
+        let around = |mean: f64| Distribution::of((0..96).map(|n| mean + f64::from(n % 5 - 2)).collect());
+        let (one, other) = (around(78.331), around(78.326));
+        assert!(is_above(one.mean, other.mean, 3) && !is_worse(&one, &other));
+        assert!(is_worse(&around(79.331), &other) && !is_worse(&other, &around(79.331)));
     }
 }

@@ -146,6 +146,34 @@ fn each_key_begins_at_its_floor() {
     assert!(floors(0.0).iter().all(|(floor, _)| (floor / 0.5 - 1.0).abs() < 1e-3));
 }
 
+/// Mixing brings probabilities closer to one of all keys, is as large as the limits allow, and
+/// lowers no key of which few traces are kept.
+#[test]
+fn a_mixed_point_is_closer_to_an_equal_share_and_as_large() {
+    let (workload, target) = (synthetic(2000, 1), target());
+    let per_key = constants(&workload, &target, 3.0);
+    let point = per_key.start(true).expect("within the limits");
+    let at = |point: &[u8]| -> Vec<f64> {
+        let keys = per_key.keys.keys.iter().zip(point);
+        keys.map(|(own, &level)| own.probabilities[usize::from(level)]).collect()
+    };
+    let spread = |point: &[u8]| {
+        let p = at(point);
+        p.iter().copied().fold(0.0, f64::max) / p.iter().copied().fold(1.0, f64::min)
+    };
+    let mut before = spread(&point);
+    for mix in [0.125, 0.25, 0.5] {
+        let mixed = per_key.mixed(&point, mix);
+        assert!(per_key.allows(&mixed) && per_key.kept(&mixed).size > 0.08, "{mix}");
+        assert!(spread(&mixed) <= before, "{mix}: {:?} of {:?}", at(&mixed), at(&point));
+        before = spread(&mixed);
+        for ((p, q), traces) in at(&mixed).iter().zip(at(&point)).zip(&per_key.traces) {
+            // A level is at most a fifth below the next; the size may take one.
+            assert!(traces * q >= KEPT_FEW || *p > 0.75 * q, "{mix}: {p} for {q}");
+        }
+    }
+}
+
 /// Recalculated from single draws: each function's root mean square over the draws in which it has
 /// calls, averaged over the functions. In `late_loop`, the last block has the calls of all but one
 /// function, and the first block has only that one.

@@ -1,7 +1,6 @@
 //! Replays a result on draws that its search did not use, on the rest of the time, and on other
 //! recordings.
 
-use astracer_report::numbers::is_above;
 use astracer_samplers::{Config, Probability, Ratio};
 
 use super::watch::Watch;
@@ -9,7 +8,7 @@ use super::{Options, Progress, Run, Stage, Tuning};
 use crate::bootstrap::bootstrap;
 use crate::candidate::Candidate;
 use crate::draw::Draw;
-use crate::held_out::{Deciding, HeldOut, Replayed, Replays};
+use crate::held_out::{Deciding, HeldOut, Replayed, Replays, is_worse};
 use crate::lone::Hidden;
 use crate::objective::Objective;
 use crate::statistics::Distribution;
@@ -165,7 +164,7 @@ impl Run<'_> {
         }
         if let Some(share) = tuning.replayed_share.filter(|_| self.options.objective == Objective::paper()) {
             let (found, equal) = (replayed.dist_over_entropy.mean, share.dist_over_entropy.mean);
-            if is_above(found, equal, 3) {
+            if is_worse(&replayed.dist_over_entropy, &share.dist_over_entropy) {
                 tuning.warnings.push(format!(
                     "replays have dist/entropy {found:.3}, worse than the {equal:.3} of an equal share of the same size: \
                      use the sampler `ratio`, or allow a larger size"
@@ -174,7 +173,7 @@ impl Run<'_> {
         }
         if let (Some(of), Some(share)) = (replayed.dist_over_entropy_weighted, tuning.replayed_share) {
             let equal = share.dist_over_entropy.mean;
-            if is_above(of.mean, equal, 3) {
+            if is_worse(&of, &share.dist_over_entropy) {
                 remarks.push(format!(
                     "with weighted means, dist/entropy is {:.3}, worse than an equal share's {equal:.3}: the weights of \
                      very small probabilities are mostly noise",
