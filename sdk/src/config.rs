@@ -17,6 +17,8 @@ use opentelemetry_sdk::resource::TelemetryResourceDetector;
 use crate::builder::{Builder, default_sampler};
 use crate::decider::ParentDecision;
 use crate::fault::{Fault, Origin};
+#[cfg(feature = "parameters")]
+use crate::parameters;
 use crate::propagation::Propagator;
 use crate::settings::SpanLimits;
 
@@ -248,37 +250,15 @@ impl Builder {
                 return (self.with_fault(Origin::File(path.to_owned(), None), error.to_string()), None);
             }
         };
-        match self.parameters_text(path, &text) {
-            Ok(builder) => (builder, Some(text)),
-            Err(builder) => (*builder, None),
-        }
-    }
-
-    /// The error is the builder with the fault added.
-    #[cfg(feature = "parameters")]
-    fn parameters_text(self, path: &Path, text: &str) -> Result<Self, Box<Self>> {
-        use astracer_samplers::parameters::Parameters;
-        let parameters: Parameters = match text.parse::<Parameters>() {
-            Ok(parameters) => parameters,
-            Err(error) => {
-                // The error's text starts with the line, which the fault already prints after the
-                // file.
-                let message = error.to_string();
-                let message = message
-                    .split_once(": ")
-                    .filter(|_| error.line().is_some())
-                    .map_or(&*message, |parts| parts.1);
-                let fault = Origin::File(path.to_owned(), error.line());
-                return Err(Box::new(self.with_fault(fault, message.to_owned())));
+        let mut builder = self;
+        match parameters::apply(&text, &mut builder) {
+            Ok(()) => (builder, Some(text)),
+            Err(refusal) => {
+                // The fault prints the line after the file.
+                let fault = Origin::File(path.to_owned(), refusal.line);
+                (builder.with_fault(fault, refusal.reason().to_owned()), None)
             }
-        };
-        Ok(self
-            .with_sampler(parameters.config)
-            .with_cap_of(parameters.cap)
-            .with_budget_of(parameters.budget)
-            .with_tail_of(parameters.tail)
-            .with_key(parameters.key)
-            .with_random(parameters.random))
+        }
     }
 
     pub(crate) fn with_fault(mut self, origin: Origin, message: String) -> Self {

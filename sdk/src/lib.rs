@@ -150,6 +150,8 @@ mod memory_budget;
 mod metrics;
 mod otlp_size;
 mod panics;
+#[cfg(feature = "parameters")]
+mod parameters;
 #[cfg(feature = "polling")]
 mod polling;
 mod propagation;

@@ -8,12 +8,18 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+#[cfg(feature = "parameters")]
+use astracer_samplers::tail::Tail;
+#[cfg(feature = "parameters")]
+use astracer_samplers::{Budget, KeyRule, RandomSource};
 use astracer_samplers::{Cap, Config, Nanos};
 
 pub(crate) use self::budget_control::{BudgetControl, ExportedBytes, QueueProgress};
 pub(crate) use self::counts::CarriedCounts;
 pub use self::counts::KeyStats;
 use crate::decider::Decider;
+#[cfg(feature = "parameters")]
+use crate::parameters;
 use crate::rules::Rules;
 
 /// The state that changes need. Decisions do not read it.
@@ -133,36 +139,8 @@ impl Steering {
     /// cap or budget, the one set in code applies.
     #[cfg(feature = "parameters")]
     pub(crate) fn set_parameters(&self, decider: &Decider, text: &str) -> Result<(), SteerError> {
-        use astracer_samplers::parameters::Parameters;
-        let parameters =
-            text.parse::<Parameters>().map_err(|error| SteerError::new(error.line(), error.to_string()))?;
-        if !decider.key().is_rule(&parameters.key) {
-            let message =
-                "the key rule differs from the one at the service's start; restart it to change keys";
-            return Err(SteerError::new(None, message));
-        }
-        if decider.random() != parameters.random {
-            let message =
-                "`random` differs from its value at the service's start; restart it to change randomness";
-            return Err(SteerError::new(None, message));
-        }
-        if !decider.is_tail(&parameters.tail) {
-            let message =
-                "`[tail]` differs from its value at the service's start; restart it to change policies";
-            return Err(SteerError::new(None, message));
-        }
-        let own = self.own_cap();
-        match (self.budget_control(), parameters.budget) {
-            (Some(mut budget_control), budget) => budget_control.set_budget(budget),
-            (None, None) => {}
-            (None, Some(_)) => {
-                let message = "the service was started without a budget; restart it with one";
-                return Err(SteerError::new(None, message));
-            }
-        }
-        let cap = if parameters.cap.is_none() { &*own } else { &parameters.cap };
-        self.tune(decider, &parameters.config, Some(cap));
-        Ok(())
+        parameters::apply(text, &mut Running { steering: self, decider, own_cap: self.own_cap() })
+            .map_err(|refusal| SteerError::new(refusal.line, refusal.message))
     }
 
     /// Removes expired overrides, so that decisions no longer look them up.
@@ -181,6 +159,48 @@ impl Steering {
         let mut carried = self.lock();
         carried.fold();
         counts::by_key(&carried, &decider.sampler(), decider.now())
+    }
+}
+
+/// A service that runs: what its start has fixed is refused.
+#[cfg(feature = "parameters")]
+struct Running<'s> {
+    steering: &'s Steering,
+    decider: &'s Decider,
+    /// Held until the whole file is applied, so that changes come one at a time.
+    own_cap: MutexGuard<'s, Cap>,
+}
+
+#[cfg(feature = "parameters")]
+impl parameters::Target for Running<'_> {
+    fn set_key(&mut self, key: KeyRule) -> Result<(), &'static str> {
+        let differs = "the key rule differs from the one at the service's start; restart it to change keys";
+        if self.decider.key().is_rule(&key) { Ok(()) } else { Err(differs) }
+    }
+
+    fn set_random(&mut self, random: RandomSource) -> Result<(), &'static str> {
+        let differs =
+            "`random` differs from its value at the service's start; restart it to change randomness";
+        if self.decider.random() == random { Ok(()) } else { Err(differs) }
+    }
+
+    fn set_tail(&mut self, tail: Tail) -> Result<(), &'static str> {
+        let differs = "`[tail]` differs from its value at the service's start; restart it to change policies";
+        if self.decider.is_tail(&tail) { Ok(()) } else { Err(differs) }
+    }
+
+    fn set_budget(&mut self, budget: Option<Budget>) -> Result<(), &'static str> {
+        match (self.steering.budget_control(), budget) {
+            (Some(mut control), budget) => control.set_budget(budget),
+            (None, None) => {}
+            (None, Some(_)) => return Err("the service was started without a budget; restart it with one"),
+        }
+        Ok(())
+    }
+
+    fn set_sampler(&mut self, sampler: &Config, cap: &Cap) {
+        let cap = if cap.is_none() { &*self.own_cap } else { cap };
+        self.steering.tune(self.decider, sampler, Some(cap));
     }
 }
 

@@ -57,13 +57,6 @@ impl Builder {
         self
     }
 
-    /// The policies of a parameters file, if it has any; otherwise the present ones stay.
-    #[cfg(feature = "parameters")]
-    pub(crate) fn with_tail_of(mut self, tail: Tail) -> Self {
-        self.file_tail = tail.clone();
-        if tail == Tail::default() { self } else { self.with_tail(tail) }
-    }
-
     /// Sets the function behind the policy `own:NAME` of [`Builder::with_tail`].
     ///
     /// It is called without any lock when the root of a recorded trace ends, on the thread that

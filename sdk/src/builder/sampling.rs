@@ -4,9 +4,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+#[cfg(feature = "parameters")]
+use astracer_samplers::KeyRule;
+#[cfg(feature = "parameters")]
+use astracer_samplers::tail::Tail;
 use astracer_samplers::{Budget, Cap, Config, Limits, RandomSource};
 
 use super::Builder;
+#[cfg(feature = "parameters")]
+use crate::parameters::Target;
 
 /// The default sampler, as text.
 const DEFAULT_SAMPLER: &str = "bump:lambda=10,min=0.01,window=1s";
@@ -39,13 +45,6 @@ impl Builder {
         self
     }
 
-    /// The cap of a parameters file, if it has one; otherwise the one set in code.
-    #[cfg(feature = "parameters")]
-    pub(crate) fn with_cap_of(mut self, cap: Cap) -> Self {
-        self.cap = if cap.is_none() { self.own_cap } else { cap };
-        self
-    }
-
     /// Sets a target for exported bytes per second, measured as OTLP protobuf before compression;
     /// none by default.
     ///
@@ -57,13 +56,6 @@ impl Builder {
     /// without a budget.
     pub fn with_budget(mut self, budget: Budget) -> Self {
         (self.budget, self.own_budget) = (Some(budget.clone()), Some(budget));
-        self
-    }
-
-    /// The budget of a parameters file, if it has one; otherwise the one set in code.
-    #[cfg(feature = "parameters")]
-    pub(crate) fn with_budget_of(mut self, budget: Option<Budget>) -> Self {
-        self.budget = budget.or_else(|| self.own_budget.clone());
         self
     }
 
@@ -141,5 +133,37 @@ impl Builder {
     pub fn with_sampling_attributes(mut self, with: bool) -> Self {
         self.sampling_attributes = with;
         self
+    }
+}
+
+/// A builder takes every part of a parameters file.
+#[cfg(feature = "parameters")]
+impl Target for Builder {
+    fn set_key(&mut self, key: KeyRule) -> Result<(), &'static str> {
+        self.key = key.into();
+        Ok(())
+    }
+
+    fn set_random(&mut self, random: RandomSource) -> Result<(), &'static str> {
+        self.random = random;
+        Ok(())
+    }
+
+    fn set_tail(&mut self, tail: Tail) -> Result<(), &'static str> {
+        self.file_tail = tail.clone();
+        if tail != Tail::default() {
+            self.tail = tail;
+        }
+        Ok(())
+    }
+
+    fn set_budget(&mut self, budget: Option<Budget>) -> Result<(), &'static str> {
+        self.budget = budget.or_else(|| self.own_budget.clone());
+        Ok(())
+    }
+
+    fn set_sampler(&mut self, sampler: &Config, cap: &Cap) {
+        self.sampler = sampler.clone();
+        self.cap = if cap.is_none() { self.own_cap } else { *cap };
     }
 }
