@@ -1,8 +1,8 @@
 //! The simplest baselines: a fixed share at random, and every n-th trace.
 //!
-//! - `ratio`: OpenTelemetry's probability sampling ("TraceState: Probability Sampling": keep if R
-//!   >= T), without rounding the threshold to few digits. Its weight, 1/p, is unbiased. It does not
-//!   adapt, so rare keys are lost.
+//! - `ratio`: OpenTelemetry's probability sampling ("TraceState: Probability Sampling": keep if
+//!   `R >= T`), without rounding the threshold to few digits. Its weight, 1/p, is unbiased. It does
+//!   not adapt, so rare keys are lost.
 //! - `every`: HTrace 4.0.1, `CountSampler` (and Zipkin Brave's `CountingSampler` without its
 //!   shuffling). The original starts counting at a random number; here, as in our own `every`, the
 //!   first trace is kept. A weight of n is unbiased only if the order of traces is unrelated to
