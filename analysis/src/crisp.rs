@@ -145,7 +145,8 @@ impl Crisp {
     }
 
     /// Sorts the children that were not left out by end, latest first; among equal ends, the last
-    /// in the input comes first.
+    /// in the order of the trace comes first. CRISP takes the last in the file, which is the same
+    /// unless siblings end together.
     fn sort_children(&mut self, tree: &Tree, node: u32) {
         let fitted = &self.fitted;
         let left = || tree.children(node).filter_map(|child| fitted[child as usize]);
@@ -157,9 +158,7 @@ impl Crisp {
         self.ends.sort_unstable();
         self.sorted.clear();
         self.sorted.extend(tree.children(node).filter(|&child| fitted[child as usize].is_some()));
-        let key = |&child: &u32| {
-            (fitted[child as usize].map(|fitted| fitted.end), tree.nodes()[child as usize].order)
-        };
+        let key = |&child: &u32| (fitted[child as usize].map(|fitted| fitted.end), child);
         self.sorted.sort_unstable_by_key(|child| std::cmp::Reverse(key(child)));
     }
 

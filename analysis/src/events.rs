@@ -99,9 +99,10 @@ impl EventGraph {
         self.missing
     }
 
-    /// The event at which the execution ended: the latest, and among equals the last in the input.
+    /// The event at which the execution ended: the latest, and among equals the last in the order of
+    /// the trace.
     pub fn last_event(&self) -> u32 {
-        let latest = (0u32..).zip(&self.events).max_by_key(|(_, event)| (event.time, event.index));
+        let latest = (0u32..).zip(&self.events).max_by_key(|&(at, event)| (event.time, at));
         latest.map_or(0, |(at, _)| at)
     }
 

@@ -265,7 +265,7 @@ impl Tree {
         self.unreached
     }
 
-    /// The children of a node, in the order of the trace: by start, then by position in the input.
+    /// The children of a node, in the order of the trace.
     pub fn children(&self, node: u32) -> Range<u32> {
         self.first[node as usize]..self.first[node as usize + 1]
     }

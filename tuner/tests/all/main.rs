@@ -1,0 +1,3 @@
+//! Tests of whole analyses on recordings.
+
+mod shuffled;
