@@ -99,8 +99,8 @@ impl EventGraph {
         self.missing
     }
 
-    /// The event at which the execution ended: the latest, and among equals the last in the order of
-    /// the trace.
+    /// The event at which the execution ended: the latest, and among equals the last in the order
+    /// of the trace.
     pub fn last_event(&self) -> u32 {
         let latest = (0u32..).zip(&self.events).max_by_key(|&(at, event)| (event.time, at));
         latest.map_or(0, |(at, _)| at)
