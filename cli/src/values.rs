@@ -212,7 +212,7 @@ mod tests {
         for wrong in ["", "%", "0", "101%", "1.5", "nan", "-1%", "five", "1e-300", "1e300", "inf"] {
             assert!(share(wrong).is_err(), "{wrong}");
         }
-        assert!(part("100%").is_err_and(|error| error.contains("no rest")));
+        assert!(part("100%").is_err_and(|error| error.contains("leaves nothing")));
     }
 
     #[test]

@@ -320,7 +320,7 @@ fn an_option_without_effect_is_refused() {
         (&["tune", "x", "--key", "name:raw"], "--names raw"),
         (&["evaluate", "x", "--key", "name:digits=4+a"], "--fold"),
         (&["tune", "x", "--size-min", "50%"], "--size-min 50% is above --size-max 10%"),
-        (&["tune", "x", "--size-min", "14%", "--size-max", "7%"], "--size-min 14% is above --size-max 7%:"),
+        (&["tune", "x", "--size-min", "14%", "--size-max", "7%"], "--size-min 14% is above --size-max 7%;"),
         (&["inspect", "x", "--weights", "--sort", "max"], "--weights"),
         (
             &["receive", "--out", "x", "--forward", "otlp://127.0.0.1:4318"],

@@ -128,7 +128,7 @@ fn a_comparison_separates_the_mix_of_roots() {
     let differences = |found: &Value| found["comparison"]["differences"].as_array().map(Vec::len);
     assert_eq!((differences(&found), differences(&first)), (Some(2), Some(1)));
     let text = crate::unwrapped(&success(&run(&["critical-path", &here, "--compare", &there])));
-    assert!(text.contains("8.000 ms here: 0 ms for the same roots, +4.000 ms"), "{text}");
+    assert!(text.contains("8.000 ms here: 0 ms in traces of the same roots, +4.000 ms"), "{text}");
 }
 
 #[test]

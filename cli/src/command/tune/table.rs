@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use astracer_report::numbers::three;
 use astracer_tuner::expect::Expected;
+use astracer_tuner::growth::Growth;
 use astracer_tuner::held_out::{HeldOut, Replayed};
 use astracer_tuner::key_choice::KeyChoice;
 use astracer_tuner::{Candidate, Objective, Parameters, Tuning, Workload};
@@ -65,6 +66,7 @@ pub(super) fn render(report: &Report<'_>, verbose: bool) -> String {
         sentences.insert(place, first);
     }
     sentences.extend(needed);
+    sentences.extend(report.tuning.growth.as_ref().map(growth));
     let mut left = sentences.len();
     for sentence in sentences {
         let sentence = output::prose(&sentence);
@@ -80,6 +82,14 @@ pub(super) fn render(report: &Report<'_>, verbose: bool) -> String {
         let _ = writeln!(text, "{}: see --verbose", output::plural(left as u64, "more note"));
     }
     text + &end
+}
+
+/// The worst case if traffic changes.
+fn growth(growth: &Growth) -> String {
+    format!(
+        "If any one operation became {} times as frequent: kept bytes x {:.1}.\n",
+        growth.calls, growth.kept_bytes
+    )
 }
 
 /// Warnings that ask for an action.
@@ -203,12 +213,6 @@ fn results(report: &Report<'_>) -> Vec<String> {
             "Tuned on the first half, on the later half: {:.2} of an equal share's dist/entropy by weights ({low:.2} to \
              {high:.2}).\n",
             later.ratio,
-        ));
-    }
-    if let Some(growth) = &tuning.growth {
-        all.push(format!(
-            "If any one operation became {} times as frequent: kept bytes x {:.1}.\n",
-            growth.calls, growth.kept_bytes
         ));
     }
     if report.out.is_none() {
