@@ -296,9 +296,9 @@ mod tests {
         let text = table_within(42, &["name", "count"], &rows);
         let expected = format!(
             "name{}count\n{}{}1\n  ClientProtocol.getBlockLocations\n\n",
-            " ".repeat(33),
+            " ".repeat(32),
             "org.apache.hadoop.hdfs.protocol.",
-            " ".repeat(9)
+            " ".repeat(8)
         );
         assert_eq!(text, expected);
         assert_eq!(folded("ab", 4), ["ab"]);
