@@ -66,7 +66,6 @@ pub(super) fn render(report: &Report<'_>, verbose: bool) -> String {
         sentences.insert(place, first);
     }
     sentences.extend(needed);
-    sentences.extend(report.tuning.growth.as_ref().map(growth));
     let mut left = sentences.len();
     for sentence in sentences {
         let sentence = output::prose(&sentence);
@@ -80,6 +79,10 @@ pub(super) fn render(report: &Report<'_>, verbose: bool) -> String {
     }
     if left > 0 {
         let _ = writeln!(text, "{}: see --verbose", output::plural(left as u64, "more note"));
+    } else if let Some(growth) = report.tuning.growth.as_ref().map(growth)
+        && lines(&text) + lines(&output::prose(&growth)) + lines(&end) <= LINES_MAX
+    {
+        text.push_str(&output::prose(&growth));
     }
     text + &end
 }
