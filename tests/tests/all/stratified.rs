@@ -84,7 +84,9 @@ fn root_counts_are_more_exact_and_not_biased() {
         }
         let mean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
         println!("{path}: {mean:.3} {ratios:.3?}");
-        assert!(mean <= 0.6, "{path}: {mean} {ratios:?}");
+        // The net gives up some of the golden ratio's exactness (0.6) so that no period resonates:
+        // see docs/design/stratified-randomness.md.
+        assert!(mean <= 0.7, "{path}: {mean} {ratios:?}");
     }
 }
 

@@ -213,8 +213,8 @@ fn results(report: &Report<'_>) -> Vec<String> {
     if let Some(later) = &tuning.later {
         let [low, high] = later.interval;
         all.push(format!(
-            "Tuned on the first half, on the later half: {:.2} of an equal share's dist/entropy by weights ({low:.2} to \
-             {high:.2}).\n",
+            "On the later half, tuned on the first: {:.2} of an equal share ({low:.2} to {high:.2}).
+",
             later.ratio,
         ));
     }
