@@ -12,9 +12,12 @@ use astracer_tuner::{Grouping, Workload};
 use tracing_subscriber::layer::SubscriberExt as _;
 
 const SEEDS: u64 = 24;
+/// Roots with fewer calls are left out: at 10 % they keep at most two, so that chance decides and
+/// 24 seeds say nothing.
+const CALLS_MIN: f64 = 20.0;
 
 struct Errors {
-    /// Mean over roots of the relative root mean square error of their counts.
+    /// Mean over frequent roots of the relative root mean square error of their counts.
     rmse: f64,
     /// Relative error of the mean total count, in standard deviations of that mean.
     bias: f64,
@@ -47,8 +50,9 @@ fn errors(workload: &Workload, sampler: &Sampler, stratified: bool) -> Errors {
         }
         totals.push(counts.iter().sum::<f64>() / exact.iter().sum::<f64>() - 1.0);
     }
-    let present = exact.iter().filter(|&&exact| exact > 0.0).count() as f64;
-    let rmse = squares.iter().zip(&exact).filter(|(_, exact)| **exact > 0.0).map(|(square, _)| square.sqrt());
+    let present = exact.iter().filter(|&&exact| exact >= CALLS_MIN).count() as f64;
+    let rmse =
+        squares.iter().zip(&exact).filter(|(_, exact)| **exact >= CALLS_MIN).map(|(square, _)| square.sqrt());
     let mean = totals.iter().sum::<f64>() / SEEDS as f64;
     let variance = totals.iter().map(|total| (total - mean).powi(2)).sum::<f64>() / (SEEDS - 1) as f64;
     Errors { rmse: rmse.sum::<f64>() / present, bias: mean / (variance / SEEDS as f64).sqrt().max(1e-9) }
@@ -84,9 +88,7 @@ fn root_counts_are_more_exact_and_not_biased() {
         }
         let mean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
         println!("{path}: {mean:.3} {ratios:.3?}");
-        // The net gives up some of the golden ratio's exactness (0.6) so that no period resonates:
-        // see docs/design/stratified-randomness.md.
-        assert!(mean <= 0.7, "{path}: {mean} {ratios:?}");
+        assert!(mean <= 0.6, "{path}: {mean} {ratios:?}");
     }
 }
 

@@ -213,8 +213,7 @@ fn results(report: &Report<'_>) -> Vec<String> {
     if let Some(later) = &tuning.later {
         let [low, high] = later.interval;
         all.push(format!(
-            "On the later half, tuned on the first: {:.2} of an equal share ({low:.2} to {high:.2}).
-",
+            "On the later half, tuned on the first: {:.2} of an equal share ({low:.2} to {high:.2}).\n",
             later.ratio,
         ));
     }
