@@ -17,7 +17,7 @@
 //! record in memory, not the file.
 
 // Without the readers, parts of the modules that they share with the encoders have no use.
-#![cfg_attr(not(feature = "all-formats"), allow(dead_code, unused_imports, unreachable_pub))]
+#![cfg_attr(not(feature = "all-formats"), allow(dead_code, unused_imports, unused_mut, unreachable_pub))]
 
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;

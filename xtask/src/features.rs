@@ -27,8 +27,9 @@ fn check(root: &Path, metadata: &Metadata) -> StepResult {
         for features in combinations(&package.features, pairs) {
             let features =
                 if features.is_empty() { String::new() } else { format!(" --features {features}") };
-            let line = format!("check -p {} --locked --no-default-features{features}", package.name);
-            passed &= cargo::run_with(root, &line, [("RUSTFLAGS", "-D warnings".to_owned())]);
+            let line =
+                format!("clippy -p {} --locked --no-default-features{features} -- -D warnings", package.name);
+            passed &= cargo::run(root, &line);
         }
     }
     passed.into()
