@@ -135,10 +135,10 @@ impl Step {
             Step::Doc => (&[MANIFESTS, ":(glob)*/src/**", ":(glob)*/README.md", "docs"], 2.0),
             Step::Package => (&[MANIFESTS, ":(glob)*/README.md"], 4.0),
             Step::Minimal => (&[MANIFESTS], 3.0),
-            Step::Platforms => (&[MANIFESTS, "sdk/src/table", "sdk/src/record"], 3.0),
+            Step::Platforms => (&[MANIFESTS, "sdk/src/table", "sdk/src/record"], 2.5),
             Step::Semver => (&[MANIFESTS], 1.0),
-            Step::Loom => (&["sdk/src", "samplers/src"], 5.0),
-            Step::FuzzCheck => (&["fuzz/Cargo.toml", "fuzz/src"], 3.0),
+            Step::Loom => (&["sdk/src", "samplers/src"], 2.5),
+            Step::FuzzCheck => (&["fuzz/Cargo.toml", "fuzz/src"], 2.0),
             Step::Instructions => {
                 (&["sdk/src", "sdk/benches", "samplers/src", "benches/results/instructions.txt"], 6.0)
             }
