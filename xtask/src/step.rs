@@ -143,12 +143,12 @@ impl Step {
                 (&["sdk/src", "sdk/benches", "samplers/src", "benches/results/instructions.txt"], 6.0)
             }
             Step::Bounds => {
-                (&["formats/src", "recording/src", "tuner/src", "analysis/src", "model/src", "cli/src"], 5.0)
+                (&["formats/src", "recording/src", "tuner/src", "analysis/src", "model/src", "cli/src"], 2.5)
             }
             Step::FuzzWork => {
                 (&["fuzz", "formats/src", "recording/src", "samplers/src", "baselines/src"], 3.5)
             }
-            Step::E2e => (&["exporters", "receiver", "spool", "tests", "xtask/servers"], 6.5),
+            Step::E2e => (&["exporters", "receiver", "spool", "tests", "xtask/servers"], 14.5),
             Step::Programs => (&["sdk", "samplers/src"], 4.0),
         };
         Some(Slow { reads, minutes })
