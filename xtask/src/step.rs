@@ -146,7 +146,7 @@ impl Step {
                 (&["formats/src", "recording/src", "tuner/src", "analysis/src", "model/src", "cli/src"], 2.5)
             }
             Step::FuzzWork => {
-                (&["fuzz", "formats/src", "recording/src", "samplers/src", "baselines/src"], 3.5)
+                (&["fuzz", "formats/src", "recording/src", "samplers/src", "baselines/src"], 4.0)
             }
             Step::E2e => (&["exporters", "receiver", "spool", "tests", "xtask/servers"], 14.5),
             Step::Programs => (&["sdk", "samplers/src"], 4.0),
