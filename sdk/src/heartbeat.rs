@@ -14,7 +14,6 @@
 //! | `astracer.seen`, `astracer.kept` | event | the key's roots since the process began |
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::SystemTime;
 
@@ -25,6 +24,7 @@ use opentelemetry_sdk::trace::{IdGenerator as _, SpanData, SpanEvents, SpanLinks
 use crate::export::own_scope;
 use crate::ids::RandomIds;
 use crate::steering::KeyStats;
+use crate::totals::Totals;
 
 /// Keys per span: fewer than the 128 events that a span may have by default.
 const KEYS_PER_SPAN: usize = 100;
@@ -38,52 +38,14 @@ pub(crate) const NAME: &str = "astracer.heartbeat";
 pub(crate) struct Heart {
     process: String,
     beats: i64,
-    keys: HashMap<String, Key>,
+    totals: Totals<2>,
 }
 
-/// Numbers of roots.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counts {
-    seen: u64,
-    kept: u64,
-}
+/// A key's roots: seen and kept.
+type Counts = [u64; 2];
 
-impl Counts {
-    fn of(stats: &KeyStats) -> Self {
-        Counts { seen: stats.seen, kept: stats.kept }
-    }
-
-    fn plus(self, other: Self) -> Self {
-        Counts { seen: self.seen + other.seen, kept: self.kept + other.kept }
-    }
-
-    /// Saturates: other threads count meanwhile, so a part may briefly exceed the whole.
-    fn less(self, other: Self) -> Self {
-        Counts { seen: self.seen.saturating_sub(other.seen), kept: self.kept.saturating_sub(other.kept) }
-    }
-}
-
-/// A key's totals, which continue when its record is evicted and it later gets a new one.
-#[derive(Debug, Default)]
-struct Key {
-    /// The sum over its evicted records.
-    before: Counts,
-    now: Counts,
-    /// The number of the last heartbeat in which the key had a record.
-    beat: i64,
-}
-
-impl Key {
-    fn note(&mut self, counts: Counts, beat: i64) {
-        if counts.seen < self.now.seen {
-            self.before = self.all();
-        }
-        (self.now, self.beat) = (counts, beat);
-    }
-
-    fn all(&self) -> Counts {
-        self.before.plus(self.now)
-    }
+fn counts(stats: &KeyStats) -> Counts {
+    [stats.seen, stats.kept]
 }
 
 impl Default for Heart {
@@ -91,7 +53,7 @@ impl Default for Heart {
         Heart {
             process: format!("{:016x}", RandomState::new().hash_one(std::process::id())),
             beats: 0,
-            keys: HashMap::new(),
+            totals: Totals::new(counts),
         }
     }
 }
@@ -104,7 +66,7 @@ impl Heart {
     /// The spans of a heartbeat at `now`. Keys beyond 10,000 are added to those without a record.
     pub(crate) fn beat(&mut self, keys: Vec<KeyStats>, now: SystemTime) -> Vec<SpanData> {
         self.beats += 1;
-        let keys = self.note(keys);
+        let keys = self.note(&keys);
         let trace_id = RandomIds.new_trace_id();
         let parts = keys.len().div_ceil(KEYS_PER_SPAN).max(1);
         let part = |at: usize| {
@@ -118,35 +80,18 @@ impl Heart {
 
     /// Updates the totals of all keys, and returns them since the process began: the keys with the
     /// most calls first, and all others together last.
-    fn note(&mut self, all: Vec<KeyStats>) -> Vec<(Option<String>, Counts)> {
-        let mut others = Counts::default();
-        for stats in all {
-            let counts = Counts::of(&stats);
-            others = others.plus(counts);
-            if let Some(key) = stats.key {
-                self.keys.entry(key).or_default().note(counts, self.beats);
-            }
-        }
-        // The counts of evicted records are now part of `others`; they are subtracted again below.
-        for gone in self.keys.values_mut().filter(|key| key.beat < self.beats) {
-            gone.note(Counts::default(), gone.beat);
-        }
-        let mut reported: Vec<_> =
-            self.keys.iter().map(|(key, own)| (Some(key.clone()), own.all())).collect();
-        reported.sort_by(|(a_key, a), (b_key, b)| (Reverse(a.seen), a_key).cmp(&(Reverse(b.seen), b_key)));
-        let sum = |reported: &[(_, Counts)]| {
-            reported.iter().fold(Counts::default(), |sum, (_, own)| sum.plus(*own))
-        };
-        if reported.len() > KEYS_MAX
-            || (reported.len() == KEYS_MAX && others.less(sum(&reported)) != Counts::default())
-        {
+    fn note(&mut self, all: &[KeyStats]) -> Vec<(Option<String>, Counts)> {
+        self.totals.note(all, usize::MAX);
+        let mut reported: Vec<(Option<String>, Counts)> =
+            self.totals.each().map(|(key, counts)| (Some(key.to_owned()), counts)).collect();
+        reported.sort_by_key(|(_, [seen, _])| Reverse(*seen));
+        let are_others = self.totals.others(all) != Counts::default();
+        if reported.len() > KEYS_MAX || (reported.len() == KEYS_MAX && are_others) {
             for (key, _) in reported.drain(KEYS_MAX - 1..) {
-                if let Some(key) = key {
-                    self.keys.remove(&key);
-                }
+                self.totals.remove(&key.unwrap_or_default());
             }
         }
-        others = others.less(sum(&reported));
+        let others = self.totals.others(all);
         if others != Counts::default() {
             reported.push((None, others));
         }
@@ -186,13 +131,13 @@ impl Heart {
     }
 }
 
-fn event(key: Option<&str>, counts: Counts, now: SystemTime) -> Event {
+fn event(key: Option<&str>, [seen, kept]: Counts, now: SystemTime) -> Event {
     let mut attributes = Vec::with_capacity(3);
     if let Some(key) = key {
         attributes.push(KeyValue::new("astracer.key", key.to_owned()));
     }
-    attributes.push(KeyValue::new("astracer.seen", number(counts.seen)));
-    attributes.push(KeyValue::new("astracer.kept", number(counts.kept)));
+    attributes.push(KeyValue::new("astracer.seen", number(seen)));
+    attributes.push(KeyValue::new("astracer.kept", number(kept)));
     Event::new("astracer.key", now, attributes, 0)
 }
 

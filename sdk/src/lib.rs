@@ -172,6 +172,7 @@ mod table;
 #[cfg(test)]
 mod test_callsite;
 mod thread;
+mod totals;
 mod trace_state;
 mod traces;
 mod weight;

@@ -1,19 +1,17 @@
 //! Counts and states as OpenTelemetry metrics, collected when a metrics reader asks for them. This
 //! code makes no spans.
 
-mod reported;
-
 use std::cmp::Reverse;
 use std::sync::Weak;
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Meter};
 
-use self::reported::{DECISIONS, KEYS_MAX, ReportedCounts, Roots, Sum};
 use crate::core::Shared;
 use crate::handle::Handle;
 use crate::steering::KeyStats;
 use crate::sync::{Mutex, lock};
+use crate::totals::Totals;
 
 impl Handle {
     /// Registers counts and states with a meter:
@@ -35,14 +33,19 @@ impl Handle {
         let Some(shared) = self.shared_weak() else { return };
         let with = move |shared: &Weak<Shared>| shared.upgrade();
         let weak = shared.clone();
-        let reported = Mutex::new(ReportedCounts::default());
+        let reported = Mutex::new(ReportedRoots::new());
         let roots = meter.u64_observable_counter("astracer.roots").with_unit("{root}");
         roots
             .with_callback(move |observer| {
                 let Some(shared) = with(&weak) else { return };
                 let mut reported = lock(&reported);
                 reported.note(&shared.steering().keys(shared.decider()));
-                reported.each(|key, counts| observe_roots(observer, key, counts));
+                for (key, counts) in reported.totals.each() {
+                    observe_roots(observer, Some(key), counts);
+                }
+                if reported.others != Roots::default() {
+                    observe_roots(observer, None, reported.others);
+                }
             })
             .build();
         let weak = shared.clone();
@@ -100,6 +103,77 @@ impl Handle {
     }
 }
 
+/// The maximum number of keys with their own series. OpenTelemetry's readers accept 2,000 attribute
+/// sets per instrument by default, and a key has up to six.
+const KEYS_MAX: usize = 300;
+
+/// Decisions and their reasons, in the order of [`Roots`].
+const DECISIONS: [(&str, &str); 6] = [
+    ("kept", "sampler"),
+    ("kept", "override"),
+    ("dropped", "sampler"),
+    ("dropped", "cap"),
+    ("dropped", "cap_empty"),
+    ("dropped", "override"),
+];
+
+/// Counts by decision.
+type Roots = [u64; DECISIONS.len()];
+
+fn roots(stats: &KeyStats) -> Roots {
+    let by_override = stats.kept_by_override.min(stats.kept);
+    [
+        stats.kept - by_override,
+        by_override,
+        stats.dropped_by_sampler(),
+        stats.dropped_by_cap,
+        stats.dropped_by_empty_cap,
+        stats.dropped_by_override,
+    ]
+}
+
+/// Counts as they were reported to readers, none of which ever decreases: OpenTelemetry's SDK
+/// computes differences between reports, and they would wrap around below 0. So a key with its own
+/// series keeps it.
+#[derive(Debug)]
+struct ReportedRoots {
+    totals: Totals<{ DECISIONS.len() }>,
+    others: Roots,
+}
+
+impl ReportedRoots {
+    fn new() -> Self {
+        ReportedRoots { totals: Totals::new(roots), others: Roots::default() }
+    }
+
+    fn note(&mut self, all: &[KeyStats]) {
+        self.totals.note(all, KEYS_MAX);
+        let left = self.totals.others(all);
+        self.others.iter_mut().zip(left).for_each(|(others, left)| *others = (*others).max(left));
+    }
+}
+
+/// A running sum over a counter that may restart.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    /// The total before the last restart.
+    before: u64,
+    now: u64,
+}
+
+impl Sum {
+    fn note(&mut self, count: u64) {
+        if count < self.now {
+            self.before += self.now;
+        }
+        self.now = count;
+    }
+
+    fn all(self) -> u64 {
+        self.before + self.now
+    }
+}
+
 /// The name under which all other keys are added up.
 const OTHERS: &str = "_OTHER";
 
@@ -107,8 +181,8 @@ fn named(key: Option<&str>) -> KeyValue {
     KeyValue::new("key", key.unwrap_or(OTHERS).to_owned())
 }
 
-fn observe_roots(observer: &dyn AsyncInstrument<u64>, key: Option<&str>, counts: &Roots) {
-    for ((decision, reason), count) in DECISIONS.into_iter().zip(*counts) {
+fn observe_roots(observer: &dyn AsyncInstrument<u64>, key: Option<&str>, counts: Roots) {
+    for ((decision, reason), count) in DECISIONS.into_iter().zip(counts) {
         // The two series of the sampler are always reported, so that a rate can be computed from
         // the first call on.
         if count > 0 || reason == "sampler" {
