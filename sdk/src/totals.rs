@@ -1,9 +1,9 @@
 //! Exact counts of each key that continue when its record is evicted.
 //!
-//! A key's counts start again at 0 when its record is evicted and later recreated, and the counts of
-//! the keys without a record decrease when one of them gets a record. Metrics and heartbeats report
-//! totals since the process began, so both keep a running sum for each key they report, and give
-//! the rest of the sum over all keys to the others.
+//! A key's counts start again at 0 when its record is evicted and later recreated, and the counts
+//! of the keys without a record decrease when one of them gets a record. Metrics and heartbeats
+//! report totals since the process began, so both keep a running sum for each key they report, and
+//! give the rest of the sum over all keys to the others.
 
 use std::collections::BTreeMap;
 
