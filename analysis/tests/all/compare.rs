@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use astracer_analysis::{Analyser, By, Comparison, Method, Profile, Profiler, compare};
+use astracer_analysis::critical_path::{Analyser, By, Comparison, Method, Profile, Profiler, compare};
 use astracer_model::problem::Problem;
 use astracer_model::sink::{Record, Sink};
 use astracer_model::{Format, Span, SpanId, UnixNanos};

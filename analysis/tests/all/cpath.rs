@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use astracer_analysis::graph::{Edge, Graph};
+use astracer_analysis::critical_path::graph::{Edge, Graph};
 use serde_json::Value;
 
 use crate::goldens;

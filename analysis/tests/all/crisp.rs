@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use astracer_analysis::{Analyser, Method, Rule, Skew};
+use astracer_analysis::critical_path::{Analyser, Method, Rule, Skew};
 use astracer_recording::recording::Keep;
 use serde_json::Value;
 

@@ -1,10 +1,10 @@
 //! Event graphs: the slack of paths, events and functions, compared with a brute-force search.
 
-use astracer_analysis::CriticalPath;
-use astracer_analysis::drawing::Drawing;
-use astracer_analysis::events::{Event, EventGraph};
-use astracer_analysis::graph::{Edge, Graph};
-use astracer_analysis::{Amount, Analyser, Method, Rule, Skew};
+use astracer_analysis::critical_path::CriticalPath;
+use astracer_analysis::critical_path::drawing::Drawing;
+use astracer_analysis::critical_path::events::{Event, EventGraph};
+use astracer_analysis::critical_path::graph::{Edge, Graph};
+use astracer_analysis::critical_path::{Amount, Analyser, Method, Rule, Skew};
 use astracer_formats::Limits;
 use astracer_model::{Format, Sink as _};
 use astracer_recording::intern::Symbol;

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use astracer_analysis::page::{Report, page};
-use astracer_analysis::{
+use astracer_analysis::critical_path::page::{Report, page};
+use astracer_analysis::critical_path::{
     Analyser, By, Lanes, Method, Profile, Profiler, Rule, Shape, Skew, folded, segments,
 };
 use astracer_model::problem::{Place, ProblemKind};

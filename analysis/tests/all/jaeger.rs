@@ -1,6 +1,6 @@
 //! The rule `jaeger` compared with the cases of Jaeger's user interface.
 
-use astracer_analysis::{Analyser, Method, Rule, Skew};
+use astracer_analysis::critical_path::{Analyser, Method, Rule, Skew};
 use astracer_recording::recording::Keep;
 use serde_json::Value;
 

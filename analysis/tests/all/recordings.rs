@@ -4,11 +4,12 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use astracer_analysis::drawing::Drawing;
-use astracer_analysis::events::EventGraph;
-use astracer_analysis::{
-    Analyser, By, Method, PathKinds, Profiler, Retiming, Rule, Segment, Shape, Skew, compare, weight,
+use astracer_analysis::critical_path::drawing::Drawing;
+use astracer_analysis::critical_path::events::EventGraph;
+use astracer_analysis::critical_path::{
+    Analyser, By, Method, PathKinds, Profiler, Retiming, Rule, Segment, Shape, Skew, compare,
 };
+use astracer_analysis::weight;
 use astracer_formats::Limits;
 use astracer_model::Format;
 use astracer_recording::recording::{Intake, Keep, Recording};
@@ -368,7 +369,7 @@ fn a_slower_function_is_the_first_difference() {
                 segment
             };
             path.segments = traced.path.segments.iter().map(slower).collect();
-            profiler.add(&astracer_analysis::Traced { path: &path, ..traced }, Some(1.0));
+            profiler.add(&astracer_analysis::critical_path::Traced { path: &path, ..traced }, Some(1.0));
         }
         profiler.finish(&[])
     };

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use astracer_analysis::place::Placed;
-use astracer_analysis::retime::Retimer;
-use astracer_analysis::tree::{NO_HOST, NONE, Node, Side};
-use astracer_analysis::{Amounts, CriticalPath, Rule, Skew, SpanPaths, Tree};
+use astracer_analysis::critical_path::place::Placed;
+use astracer_analysis::critical_path::retime::Retimer;
+use astracer_analysis::critical_path::tree::{NO_HOST, NONE, Node, Side};
+use astracer_analysis::critical_path::{Amounts, CriticalPath, Rule, Skew, SpanPaths, Tree};
 use astracer_model::SpanKind;
 use astracer_recording::intern::Symbol;
 use astracer_recording::stop::Pulse;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use astracer_analysis::{Analyser, Method, Rule, Skew};
+use astracer_analysis::critical_path::{Analyser, Method, Rule, Skew};
 use astracer_formats::Limits;
 use astracer_model::Format;
 use astracer_model::Sink as _;

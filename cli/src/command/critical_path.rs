@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
-use astracer_analysis::{
+use astracer_analysis::critical_path::{
     Analyser, By, Comparison, Lanes, Method, PathKinds, Profile, Profiler, Retiming, Rule, Skew, Speedup,
-    compare, folded, page, segments, weight,
+    compare, folded, page, segments,
 };
+use astracer_analysis::weight;
 use astracer_model::TraceId;
 use astracer_recording::intern::Symbol;
 use astracer_recording::recording::{Keep, Recording, TraceView};

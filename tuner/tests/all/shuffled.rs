@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use astracer_analysis::{Analyser, By, Method, PathKinds, Profiler, Rule, Skew};
+use astracer_analysis::critical_path::{Analyser, By, Method, PathKinds, Profiler, Rule, Skew};
 use astracer_model::sink::{Record, Sink};
 use astracer_model::{Format, Place, Problem, Span};
 use astracer_recording::recording::{Intake, Keep};

@@ -5,10 +5,10 @@ use astracer_report::numbers::{count, measure, optional, percent, signed, span, 
 use astracer_report::page::{Page, sortable, table};
 use maud::{Markup, html};
 
-use crate::compare::Comparison;
-use crate::lanes::{Lane, Lanes};
-use crate::profile::{Profile, Row};
-use crate::speedup::Speedup;
+use crate::critical_path::compare::Comparison;
+use crate::critical_path::lanes::{Lane, Lanes};
+use crate::critical_path::profile::{Profile, Row};
+use crate::critical_path::speedup::Speedup;
 
 mod flame;
 
@@ -27,7 +27,7 @@ pub struct Report<'a> {
     pub title: &'a str,
     /// The rule by which paths were found.
     pub rule: &'a str,
-    /// The percentiles of [`crate::Summary`], 0 to 100.
+    /// The percentiles of [`crate::critical_path::Summary`], 0 to 100.
     pub percentiles: &'a [f64],
     /// The table.
     pub profile: &'a Profile,

@@ -12,9 +12,9 @@
 use astracer_model::SpanKind;
 use astracer_recording::stop::Pulse;
 
-use crate::path::{Amount, CriticalPath, Segment};
-use crate::place::Adjusted;
-use crate::tree::{NONE, Tree, release};
+use crate::critical_path::path::{Amount, CriticalPath, Segment};
+use crate::critical_path::place::Adjusted;
+use crate::critical_path::tree::{NONE, Tree, release};
 
 /// The share of the parent's length by which siblings may overlap.
 const OVERLAP_ALLOWED: f64 = 0.01;

@@ -9,7 +9,7 @@ use astracer_recording::intern::Symbol;
 use astracer_recording::recording::Recording;
 use astracer_recording::stop::Pulse;
 
-use crate::traced::{Analyser, Method, Traced};
+use crate::critical_path::traced::{Analyser, Method, Traced};
 
 /// A function belongs to a trace's kind if it has at least one part in this many of the critical
 /// time.

@@ -6,11 +6,11 @@ use std::str::FromStr;
 
 use astracer_recording::stop::Pulse;
 
-use crate::crisp::Crisp;
-use crate::path::CriticalPath;
-use crate::place::{Interval, Placed, Skew};
-use crate::tree::Tree;
-use crate::walk::{Order, Walk};
+use crate::critical_path::crisp::Crisp;
+use crate::critical_path::path::CriticalPath;
+use crate::critical_path::place::{Interval, Placed, Skew};
+use crate::critical_path::tree::Tree;
+use crate::critical_path::walk::{Order, Walk};
 
 /// The rule that decides which activity a span was waiting for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -11,7 +11,7 @@
 use astracer_model::SpanKind;
 use astracer_recording::stop::Pulse;
 
-use crate::tree::{Node, Tree, release};
+use crate::critical_path::tree::{Node, Tree, release};
 
 /// The treatment of a child from another machine that reaches outside its parent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

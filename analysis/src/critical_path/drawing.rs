@@ -13,11 +13,11 @@ use astracer_report::page::{Page, sortable};
 use maud::{Markup, html};
 use serde::Serialize;
 
-use crate::events::EventGraph;
-use crate::graph::{GraphPath, ProcedureSlack};
-use crate::path::CriticalPath;
-use crate::rule::Rule;
-use crate::segments::trace_id;
+use crate::critical_path::events::EventGraph;
+use crate::critical_path::graph::{GraphPath, ProcedureSlack};
+use crate::critical_path::path::CriticalPath;
+use crate::critical_path::rule::Rule;
+use crate::critical_path::segments::trace_id;
 
 /// The greatest number of events on a page; those on the path are drawn first, then the earliest.
 const DRAWN_MAX: usize = 4000;

@@ -9,10 +9,10 @@ use std::collections::HashMap;
 use astracer_recording::intern::Symbol;
 use astracer_recording::recording::TraceView;
 
-use crate::graph::{Edge, Graph, GraphPath, ProcedureSlack};
-use crate::path::{Amount, CriticalPath, Segment};
-use crate::rule::Rule;
-use crate::tree::NONE;
+use crate::critical_path::graph::{Edge, Graph, GraphPath, ProcedureSlack};
+use crate::critical_path::path::{Amount, CriticalPath, Segment};
+use crate::critical_path::rule::Rule;
+use crate::critical_path::tree::NONE;
 
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

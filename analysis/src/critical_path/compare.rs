@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
-use crate::by_root::{ByRoot, OfRoot};
-use crate::profile::{Profile, Row};
+use crate::critical_path::by_root::{ByRoot, OfRoot};
+use crate::critical_path::profile::{Profile, Row};
 
 /// The differences between a recording and another one.
 #[derive(Clone, Debug, Serialize)]
@@ -75,9 +75,10 @@ impl Difference {
     }
 }
 
-/// The differences of two profiles with times by root ([`crate::Profiler::with_roots`]). Without
-/// those, the mix is taken to be the same. Sorted by the change of the same roots, largest first:
-/// by its least absolute value within the 95 % interval, then by its absolute value.
+/// The differences of two profiles with times by root
+/// ([`crate::critical_path::Profiler::with_roots`]). Without those, the mix is taken to be the
+/// same. Sorted by the change of the same roots, largest first: by its least absolute value within
+/// the 95 % interval, then by its absolute value.
 pub fn compare(before: &Profile, after: &Profile) -> Comparison {
     let mut rows: BTreeMap<&[String], (Option<&Row>, Option<&Row>)> = BTreeMap::new();
     before.rows.iter().for_each(|row| rows.entry(&row.name).or_default().0 = Some(row));

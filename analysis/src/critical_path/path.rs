@@ -1,7 +1,7 @@
 //! A critical path: which span delayed a request, and from when to when.
 
-use crate::place::Adjusted;
-use crate::tree::release;
+use crate::critical_path::place::Adjusted;
+use crate::critical_path::tree::release;
 
 /// A stretch of time in which one span delayed the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use astracer_recording::recording::Recording;
 use astracer_recording::stop::Pulse;
 use serde::{Serialize, Serializer};
 
-use crate::path::Segment;
-use crate::traced::{Shape, Traced};
+use crate::critical_path::path::Segment;
+use crate::critical_path::traced::{Shape, Traced};
 
 /// One line, serialised straight from the path: its text would take several times the path's
 /// memory.

@@ -9,8 +9,8 @@
 
 use astracer_recording::intern::Symbol;
 
-use crate::place::Placed;
-use crate::tree::Tree;
+use crate::critical_path::place::Placed;
+use crate::critical_path::tree::Tree;
 
 /// Working space, reused from trace to trace.
 #[derive(Clone, Debug, Default)]

@@ -5,12 +5,12 @@ use astracer_recording::intern::Symbol;
 use astracer_recording::recording::{Recording, TraceView};
 use astracer_recording::stop::Pulse;
 
-use crate::events::EventGraph;
-use crate::path::CriticalPath;
-use crate::place::Skew;
-use crate::retime::Retimer;
-use crate::rule::{Rule, SpanPaths};
-use crate::tree::{NO_HOST, Tree};
+use crate::critical_path::events::EventGraph;
+use crate::critical_path::path::CriticalPath;
+use crate::critical_path::place::Skew;
+use crate::critical_path::retime::Retimer;
+use crate::critical_path::rule::{Rule, SpanPaths};
+use crate::critical_path::tree::{NO_HOST, Tree};
 
 /// Options for finding paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,9 +69,8 @@ impl Traced<'_> {
     /// The parent of a node in its call path. `None` for roots and for events.
     pub fn parent(&self, node: u32) -> Option<u32> {
         match self.shape {
-            Shape::Tree(tree) => {
-                Some(tree.nodes()[node as usize].parent).filter(|&parent| parent != crate::tree::NONE)
-            }
+            Shape::Tree(tree) => Some(tree.nodes()[node as usize].parent)
+                .filter(|&parent| parent != crate::critical_path::tree::NONE),
             Shape::Events(_) => None,
         }
     }

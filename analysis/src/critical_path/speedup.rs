@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use astracer_recording::intern::Symbol;
 use serde::Serialize;
 
-use crate::statistics::{Summary, Times};
-use crate::traced::Analyser;
+use crate::critical_path::statistics::{Summary, Times};
+use crate::critical_path::traced::Analyser;
 
 /// The lengths of traces before and after a change of speed.
 #[derive(Clone, Debug, Serialize)]

@@ -6,7 +6,7 @@ use astracer_report::names::line;
 use astracer_report::numbers::{measure, percent};
 use maud::{Markup, html};
 
-use crate::profile::Profile;
+use crate::critical_path::profile::Profile;
 
 /// Boxes narrower than this share of the graph are not drawn; their time is part of their callers'
 /// boxes.

@@ -4,9 +4,9 @@
 use astracer_recording::recording::Recording;
 use serde::Serialize;
 
-use crate::segments::trace_id;
-use crate::traced::{Shape, Traced};
-use crate::tree::Tree;
+use crate::critical_path::segments::trace_id;
+use crate::critical_path::traced::{Shape, Traced};
+use crate::critical_path::tree::Tree;
 
 /// A trace as rows.
 #[derive(Clone, Debug, Serialize)]

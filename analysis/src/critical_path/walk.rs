@@ -9,9 +9,9 @@ use std::cmp::Reverse;
 
 use astracer_recording::stop::Pulse;
 
-use crate::path::{Amount, CriticalPath, Segment};
-use crate::place::{Interval, Placed};
-use crate::tree::{NONE, Tree, release};
+use crate::critical_path::path::{Amount, CriticalPath, Segment};
+use crate::critical_path::place::{Interval, Placed};
+use crate::critical_path::tree::{NONE, Tree, release};
 
 /// The differences between the two rules.
 pub(crate) struct Order<'a> {

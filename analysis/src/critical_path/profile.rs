@@ -6,9 +6,9 @@ use astracer_recording::intern::Symbol;
 use astracer_recording::recording::Recording;
 use serde::Serialize;
 
-use crate::by_root::{ByRoot, RootSums};
-use crate::statistics::{Mean, Summary, Times};
-use crate::traced::{Shape, Traced};
+use crate::critical_path::by_root::{ByRoot, RootSums};
+use crate::critical_path::statistics::{Mean, Summary, Times};
+use crate::critical_path::traced::{Shape, Traced};
 
 /// The grouping of critical time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -159,7 +159,7 @@ impl<'r> Profiler<'r> {
         }
     }
 
-    /// Also sums up the traces of each root, for [`crate::compare()`].
+    /// Also sums up the traces of each root, for [`crate::critical_path::compare()`].
     pub fn with_roots(mut self) -> Self {
         self.roots = Some(RootSums::default());
         self

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use astracer_model::text::escaped;
 
-use crate::profile::Profile;
+use crate::critical_path::profile::Profile;
 
 /// One line for each call path with critical time. A `;` in a name becomes `:`, and unsafe
 /// characters become escapes, so that each path is one line.
