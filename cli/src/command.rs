@@ -5,6 +5,7 @@ use clap::{Parser, Subcommand};
 
 use crate::failure::Failure;
 
+mod compare;
 mod convert;
 mod critical_path;
 mod evaluate;
@@ -45,6 +46,8 @@ enum Command {
     Tune(tune::Tune),
     /// Show which functions make up the latency of requests.
     CriticalPath(critical_path::CriticalPath),
+    /// Show what differs between good and bad traces.
+    Compare(compare::Compare),
     /// Draw the event graph of one trace, with its critical path.
     Events(events::Events),
     /// Write a recording in another format.
@@ -65,6 +68,7 @@ impl Args {
             Command::Evaluate(args) => evaluate::run(args, stop),
             Command::Tune(args) => tune::run(args, stop),
             Command::CriticalPath(args) => critical_path::run(args, stop),
+            Command::Compare(args) => compare::run(args, stop),
             Command::Events(args) => events::run(args, stop),
             Command::Convert(args) => convert::run(args, stop),
             Command::Receive(args) => receive::run(args, stop),

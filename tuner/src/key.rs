@@ -1,14 +1,14 @@
 //! Keys of recorded traces, made as a service makes them.
 
-use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
+use astracer_analysis::root_attributes::RootAttributes;
 use astracer_recording::intern::{Interner, Symbol};
 use astracer_recording::recording::{Recording, TraceView};
 use astracer_recording::shape::{ShapeId, Shapes};
-use astracer_samplers::{Attributes, KeyRule, KeyRuleError, Template};
+use astracer_samplers::{KeyRule, KeyRuleError, Template};
 
 /// The rule that gives a recording's traces their keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ impl<'r> Keys<'r> {
         }
         let key = match self.grouping {
             Grouping::Key(rule) => {
-                let values = Values { recording: self.recording, set: root.label_symbol() };
+                let values = RootAttributes::new(self.recording, trace);
                 self.interner.intern(rule.key(root.name(), &values, &mut self.memory))
             }
             // The number distinguishes trees of one root; the name is for people.
@@ -149,19 +149,6 @@ fn present(recording: &Recording) -> impl Iterator<Item = &String> {
         present.iter_mut().zip(values).for_each(|(present, value)| *present |= value.is_some());
     }
     labels.iter().zip(present).filter(|(_, present)| *present).map(|(label, _)| label)
-}
-
-/// The recorded values of a root's attributes and of its resource's attributes.
-struct Values<'r> {
-    recording: &'r Recording,
-    set: Option<Symbol>,
-}
-
-impl Attributes for Values<'_> {
-    fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
-        let position = self.recording.label_keys().iter().position(|key| key == name)?;
-        self.recording.label_values(self.set?).nth(position)?.map(Cow::Borrowed)
-    }
 }
 
 impl fmt::Display for Grouping {

@@ -3,6 +3,7 @@
 mod compare;
 mod cpath;
 mod crisp;
+mod distalyzer;
 #[allow(clippy::print_stdout, reason = "a test says how many cases agreed")]
 mod goldens;
 mod graphs;

@@ -70,6 +70,11 @@ impl<'r> SpanView<'r> {
         self.recording.formats[self.row().file as usize]
     }
 
+    /// The file that the span was read from.
+    pub fn file(self) -> &'r str {
+        &self.recording.files[self.row().file as usize]
+    }
+
     /// True if the span's parent did not wait for it (OpenTracing's FOLLOWS_FROM).
     pub fn follows(self) -> bool {
         self.row().marks.has(Marks::FOLLOWS)

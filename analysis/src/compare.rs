@@ -1,0 +1,31 @@
+//! Comparison of good and bad traces: which events and values differ between the two classes.
+//!
+//! The method is that of K. Nagaraj, C. Killian and J. Neville, "Structured Comparative Analysis of
+//! Systems Logs to Diagnose Performance Problems" (NSDI 2012), called DISTALYZER. An [instance] is
+//! one run of a request. Its log lines and spans are *events*, which have times, and *states*,
+//! which have times and values. Each variable is summarised by a few [features], and each feature
+//! is compared between the classes by Welch's t-test.
+//!
+//! ```text
+//! recording, instances file -> Instances -> Sample (features of all instances) -> paper or typed test -> Ranked
+//! ```
+//!
+//! [instance]: instances::Instances
+//! [features]: features::Feature
+
+pub mod chance;
+pub mod comparison;
+pub mod features;
+pub mod file;
+pub mod instances;
+pub mod mix;
+pub mod moments;
+pub mod paper;
+pub mod ranking;
+pub mod runs;
+pub mod sample;
+pub mod student;
+pub mod tails;
+pub mod traces;
+pub mod typed;
+pub mod welch;

@@ -1,0 +1,335 @@
+//! The comparison of two classes, from instances to ranked variables.
+
+use std::collections::BTreeMap;
+
+use astracer_recording::stop::Pulse;
+use serde::{Serialize, Serializer, ser::SerializeTuple as _};
+
+use super::chance::{self, Chance};
+use super::features::{Feature, Kind};
+use super::instances::{Class, Head, Source};
+use super::mix::{Mix, mix};
+use super::moments::Moments;
+use super::ranking::{LEVEL, Ranked, Score, Tested, is_significant, rank};
+use super::runs::Runs;
+use super::sample::{Sample, column_feature};
+use super::typed::Sums;
+use super::welch::{Test, welch};
+use super::{paper, student, tails};
+
+/// Settings of a comparison.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The paper's test: all types of requests together, and the sum of |t| as the rank.
+    pub paper: bool,
+    /// The most variables that are looked at.
+    pub variables_max: usize,
+    /// The seed of the permuted labels.
+    pub seed: u64,
+}
+
+/// The differences between good and bad instances.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Comparison {
+    /// The number of good and bad instances.
+    pub instances: [u64; 2],
+    /// The median length of all runs, ms.
+    pub median_length_ms: f64,
+    /// The weights of instances.
+    pub weights: Weights,
+    /// The metric in both classes.
+    pub metric: MetricRow,
+    /// The number of tested features.
+    pub tested: usize,
+    /// With the paper's test, the number of significant features. Else the number of ranked
+    /// variables whose difference chance explains in at most 5 % of draws; without draws, all.
+    pub significant: usize,
+    /// Whether labels were permuted, so that chances are known.
+    pub has_chances: bool,
+    /// The certainty of the result.
+    pub verdict: Verdict,
+    /// The number of ranked variables that several runs confirm.
+    pub confirmed: usize,
+    /// The variables that differ, the strongest first.
+    pub ranked: Vec<Row>,
+    /// The services of ranked variables, the strongest first.
+    pub services: Vec<ServiceRow>,
+    /// The types of requests and their shares.
+    pub mix: Mix,
+    /// The parts that were left out.
+    pub left_out: LeftOut,
+    /// All tests.
+    pub tests: Vec<TestRow>,
+}
+
+/// The certainty of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// There are fewer than two good runs, so a change cannot be told from the difference between
+    /// two runs.
+    Unconfirmed,
+    /// Some variable differs more between good and bad runs than between good runs.
+    Confirmed,
+    /// Good runs differ from each other about as much.
+    WithinRuns,
+}
+
+/// The weights of instances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Weights {
+    /// Each counts once: everything was kept, or all with one probability.
+    Equal,
+    /// By the thresholds of their sampler.
+    Thresholds,
+    /// Each counts once, because the weights of some are unknown or 0. The result is about the
+    /// traces that were kept.
+    Unknown,
+}
+
+/// The metric P in both classes.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct MetricRow {
+    /// The means of good and bad instances.
+    pub means: [f64; 2],
+    /// The mean of bad instances less that of good ones.
+    pub difference: f64,
+    /// Half of the 95 % interval of the difference; `None` if it cannot be estimated.
+    pub error_95: Option<f64>,
+    /// The test of the difference.
+    pub test: Option<Test>,
+    /// The share of each class outside its mean ± 3 standard deviations.
+    pub heavy_tail: [f64; 2],
+    /// True if such a share is above 1.1 %: means then say little.
+    pub is_heavy: bool,
+}
+
+/// A ranked variable.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Row {
+    /// The variable, and the test of its strongest feature.
+    #[serde(flatten)]
+    pub ranked: Ranked,
+    /// The mean of bad instances less that of good ones, within types unless with the paper's test.
+    pub difference: f64,
+    /// Half of the 95 % interval of the difference.
+    pub error_95: f64,
+    /// The share of permuted labels under which some feature differs as much.
+    pub chance: Option<f64>,
+    /// The least |t| against a good run by the largest between good runs; `None` without several
+    /// good runs.
+    pub null_ratio: Option<f64>,
+    /// True if several runs confirm the difference.
+    pub confirmed: bool,
+}
+
+/// A service, by its strongest variable.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct ServiceRow {
+    /// The service's name.
+    pub service: String,
+    /// The number of its ranked variables.
+    pub variables: u64,
+    /// The largest |t| among them.
+    pub t: f64,
+    /// The least chance among them.
+    pub chance: Option<f64>,
+}
+
+/// The parts that were left out, by reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct LeftOut {
+    /// Observations of variables beyond the limit.
+    pub variables: u64,
+    /// Values and times that are no finite numbers.
+    pub not_finite: u64,
+}
+
+/// A test as a row of JSON: kind, variable, feature, n, n, mean, mean, t, df, p, significant.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct TestRow {
+    pub kind: Kind,
+    pub variable: String,
+    pub feature: Feature,
+    pub test: Test,
+    pub significant: bool,
+}
+
+impl Serialize for TestRow {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut row = serializer.serialize_tuple(11)?;
+        row.serialize_element(&self.kind)?;
+        row.serialize_element(&self.variable)?;
+        row.serialize_element(&self.feature)?;
+        self.test.n.iter().try_for_each(|n| row.serialize_element(n))?;
+        self.test.means.iter().try_for_each(|mean| row.serialize_element(mean))?;
+        row.serialize_element(&self.test.t)?;
+        row.serialize_element(&self.test.df)?;
+        row.serialize_element(&self.test.p)?;
+        row.serialize_element(&self.significant)?;
+        row.end()
+    }
+}
+
+/// Compares the classes of a source. `None` if `pulse` stopped the work.
+pub fn compare(source: &impl Source, options: &Options, pulse: &mut Pulse<'_>) -> Option<Comparison> {
+    let heads = source.heads();
+    let sample = Sample::new(source, options.variables_max, pulse)?;
+    let (weights, values) = weights(heads);
+    let values = values.filter(|_| !options.paper);
+    let types = source.types().len();
+    let tests = match options.paper {
+        true => paper::tests(&sample, heads, None),
+        false => Sums::new(&sample, heads, types, values.as_deref()).tests(),
+    };
+    let score = if options.paper { Score::Sum } else { Score::Largest };
+    let ranked = rank(&tests, &sample.variables, score);
+    let is_permuted = !options.paper && values.is_none() && heads.len() <= chance::INSTANCES_MAX;
+    let chance = match is_permuted {
+        true => Some(Chance::new(&sample, heads, types, options.seed, pulse)?),
+        false => None,
+    };
+    let runs = match options.paper {
+        true => None,
+        false => Runs::new(&sample, heads, types, values.as_deref()),
+    };
+    let row = |ranked| Row::new(ranked, chance.as_ref(), runs.as_ref(), tests.len());
+    let rows: Vec<Row> = ranked.into_iter().map(row).collect();
+    let confirmed = rows.iter().filter(|row| row.confirmed).count();
+    let in_rows = || rows.iter().filter(|row| row.chance.is_none_or(|chance| chance <= LEVEL)).count();
+    let significant = match options.paper {
+        true => tests.iter().filter(|tested| is_significant(&tested.test, tests.len())).count(),
+        false => in_rows(),
+    };
+    let count = |class| heads.iter().filter(|head| head.class == class).count() as u64;
+    Some(Comparison {
+        instances: [count(Class::Good), count(Class::Bad)],
+        median_length_ms: sample.median_length,
+        weights,
+        metric: MetricRow::new(heads, values.as_deref()),
+        tested: tests.len(),
+        significant,
+        has_chances: chance.is_some(),
+        verdict: match (&runs, confirmed) {
+            (None, _) => Verdict::Unconfirmed,
+            (Some(_), 0) => Verdict::WithinRuns,
+            (Some(_), _) => Verdict::Confirmed,
+        },
+        confirmed,
+        services: services(&rows),
+        ranked: rows,
+        mix: mix(heads, source.types(), values.as_deref()),
+        left_out: LeftOut { variables: sample.variables.left_out(), not_finite: sample.not_finite },
+        tests: rows_of(&tests, &sample),
+    })
+}
+
+/// The weights of all instances, the largest of which is 1. `None` if each counts once.
+fn weights(heads: &[Head]) -> (Weights, Option<Vec<f64>>) {
+    let is_known = |class| {
+        let of = || heads.iter().filter(move |head| head.class == class);
+        let positive = |head: &Head| head.weight.is_some_and(|weight| weight > 0.0 && weight.is_finite());
+        of().all(|head| head.weight.is_none()) || of().all(positive)
+    };
+    if !is_known(Class::Good) || !is_known(Class::Bad) {
+        return (Weights::Unknown, None);
+    }
+    let all: Vec<f64> = heads.iter().map(|head| head.weight.unwrap_or(1.0)).collect();
+    let most = all.iter().copied().fold(0.0, f64::max);
+    // Each class has its own mean, so only weights that differ within a class matter.
+    let is_equal = |class| {
+        let mut of = heads.iter().zip(&all).filter(|(head, _)| head.class == class).map(|(_, weight)| weight);
+        of.next().is_none_or(|first| of.all(|weight| weight == first))
+    };
+    if is_equal(Class::Good) && is_equal(Class::Bad) {
+        return (Weights::Equal, None);
+    }
+    (Weights::Thresholds, Some(all.into_iter().map(|weight| weight / most).collect()))
+}
+
+/// Half of the 95 % interval of a test's difference.
+fn error_95(test: &Test) -> f64 {
+    let difference = test.means[0] - test.means[1];
+    let error = if test.t == 0.0 { 0.0 } else { difference / test.t };
+    student::quantile(0.05, test.df) * error.abs()
+}
+
+impl Row {
+    fn new(ranked: Ranked, chance: Option<&Chance>, runs: Option<&Runs>, tested: usize) -> Self {
+        let of_runs = runs.map(|runs| runs.of(ranked.column, tested));
+        Row {
+            difference: ranked.test.means[1] - ranked.test.means[0],
+            error_95: error_95(&ranked.test),
+            chance: chance.and_then(|chance| chance.of(ranked.column)),
+            null_ratio: of_runs.map(|of| of.null_ratio),
+            confirmed: of_runs.is_some_and(|of| of.is_confirmed),
+            ranked,
+        }
+    }
+}
+
+impl MetricRow {
+    fn new(heads: &[Head], weights: Option<&[f64]>) -> Self {
+        let mut of = [Moments::default(); 2];
+        for (at, head) in heads.iter().enumerate() {
+            of[head.class.index()].add(head.metric, weights.map_or(1.0, |weights| weights[at]));
+        }
+        let [good, bad] = of;
+        let test = welch(&good, &bad);
+        let heavy_tail = tails::shares(heads);
+        MetricRow {
+            means: [good.mean(), bad.mean()],
+            difference: bad.mean() - good.mean(),
+            error_95: test.as_ref().map(error_95),
+            test,
+            heavy_tail,
+            is_heavy: heavy_tail.iter().any(|&share| share > tails::HEAVY),
+        }
+    }
+}
+
+/// The service in a variable's name: its first word, or the one called in a gap.
+pub fn service_of(variable: &str) -> &str {
+    let of_gap = variable.strip_prefix("gap ").and_then(|gap| gap.split_once("->"));
+    let name = of_gap.map_or(variable, |(_, called)| called);
+    name.split(' ').next().unwrap_or(name)
+}
+
+fn services(rows: &[Row]) -> Vec<ServiceRow> {
+    let mut services: BTreeMap<&str, ServiceRow> = BTreeMap::new();
+    for row in rows {
+        let name = service_of(&row.ranked.variable);
+        let own = services.entry(name).or_insert_with(|| ServiceRow {
+            service: name.to_owned(),
+            variables: 0,
+            t: 0.0,
+            chance: None,
+        });
+        own.variables += 1;
+        own.t = own.t.max(row.ranked.test.t.abs());
+        own.chance = [own.chance, row.chance].into_iter().flatten().reduce(f64::min);
+    }
+    let mut services: Vec<ServiceRow> = services.into_values().collect();
+    services.sort_by(|a, b| b.t.total_cmp(&a.t).then_with(|| a.service.cmp(&b.service)));
+    services
+}
+
+/// All tests, by kind, variable and feature.
+fn rows_of(tests: &[Tested], sample: &Sample) -> Vec<TestRow> {
+    let row = |tested: &Tested| {
+        let (variable, feature) = column_feature(&sample.variables, tested.column);
+        let (kind, name) = sample.variables.get(variable);
+        let significant = is_significant(&tested.test, tests.len());
+        TestRow { kind, variable: name.to_owned(), feature, test: tested.test, significant }
+    };
+    let mut rows: Vec<TestRow> = tests.iter().map(row).collect();
+    rows.sort_by(|a, b| (a.kind, &a.variable, a.feature).cmp(&(b.kind, &b.variable, b.feature)));
+    rows
+}

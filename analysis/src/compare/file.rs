@@ -1,0 +1,235 @@
+//! Reads files of instances: DISTALYZER's middle form, into which a short script can turn any log.
+//!
+//! Each line is a JSON object:
+//!
+//! | member | meaning |
+//! |---|---|
+//! | `id` | the instance's name; its place in the file if missing |
+//! | `cls` | 0 for good and 1 for bad |
+//! | `dur` | the length of the run, ms |
+//! | `us` | the metric P that is to be explained; `dur` if missing |
+//! | `type` | the type of request; all are of one type if missing |
+//! | `weight` | the number of runs it stands for; 1 if missing |
+//! | `ev` | an object of events: name, list of times (ms since the start) |
+//! | `st` | an object of states: name, list of (time, value) pairs |
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::{self, BufRead};
+use std::marker::PhantomData;
+
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use super::features::Kind;
+use super::instances::{Class, Head, Observed, Source, Variables};
+
+/// The longest line that is read.
+const LINE_MAX: u64 = 256 << 20;
+
+/// Instances read from files.
+#[derive(Debug, Default)]
+pub struct InstancesFile {
+    heads: Vec<Head>,
+    types: Vec<String>,
+    numbers: HashMap<String, u32>,
+    rows: Vec<Row>,
+}
+
+#[derive(Debug)]
+struct Row {
+    events: Pairs<Vec<f64>>,
+    states: Pairs<Vec<(f64, f64)>>,
+}
+
+/// A line of a file of instances that could not be read.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct FileError {
+    /// The line's number, from 1.
+    pub line: u64,
+    /// The fault in it.
+    pub reason: String,
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.reason)
+    }
+}
+
+impl std::error::Error for FileError {}
+
+#[derive(Deserialize)]
+struct Line {
+    id: Option<String>,
+    cls: u8,
+    dur: f64,
+    us: Option<f64>,
+    r#type: Option<String>,
+    weight: Option<f64>,
+    #[serde(default)]
+    ev: Pairs<Vec<f64>>,
+    #[serde(default)]
+    st: Pairs<Vec<(f64, f64)>>,
+}
+
+/// The members of an object, in order. A repeated name stays twice.
+#[derive(Debug)]
+struct Pairs<T>(Vec<(Box<str>, T)>);
+
+impl<T> Default for Pairs<T> {
+    fn default() -> Self {
+        Pairs(Vec::new())
+    }
+}
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Pairs<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members<T>(PhantomData<T>);
+        impl<'de, T: DeserializeOwned> Visitor<'de> for Members<T> {
+            type Value = Pairs<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of lists")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some((name, value)) = map.next_entry::<String, T>()? {
+                    members.push((name.into_boxed_str(), value));
+                }
+                Ok(Pairs(members))
+            }
+        }
+        deserializer.deserialize_map(Members(PhantomData))
+    }
+}
+
+impl InstancesFile {
+    /// True if a text begins like a file of instances.
+    pub fn is_one(beginning: &[u8]) -> bool {
+        let line = beginning.split(|&byte| byte == b'\n').next().unwrap_or_default();
+        line.trim_ascii_start().starts_with(b"{") && memchr::memmem::find(line, b"\"cls\"").is_some()
+    }
+
+    /// Adds the instances of a file, all of which belong to run number `run`. Empty lines are
+    /// skipped.
+    ///
+    /// # Errors
+    ///
+    /// If the input cannot be read, or if a line is no instance.
+    pub fn read(&mut self, mut input: impl BufRead, run: u32) -> Result<(), FileError> {
+        let mut text = Vec::new();
+        for line in 1.. {
+            text.clear();
+            let wrong = |reason: String| FileError { line, reason };
+            let read = io::Read::take(&mut input, LINE_MAX + 1).read_until(b'\n', &mut text);
+            if read.map_err(|error| wrong(error.to_string()))? == 0 {
+                break;
+            }
+            if text.len() as u64 > LINE_MAX {
+                return Err(wrong(format!("the line is longer than {LINE_MAX} bytes")));
+            }
+            if text.trim_ascii().is_empty() {
+                continue;
+            }
+            let row: Line = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
+            self.add(row, run, line).map_err(wrong)?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, line: Line, run: u32, number: u64) -> Result<(), String> {
+        let class = match line.cls {
+            0 => Class::Good,
+            1 => Class::Bad,
+            other => return Err(format!("cls is {other}; use 0 for good and 1 for bad")),
+        };
+        if line.dur < 0.0 {
+            return Err(format!("dur is {}; a run lasts 0 ms or more", line.dur));
+        }
+        let of = line.r#type.unwrap_or_default();
+        let types = &mut self.types;
+        let stratum = *self.numbers.entry(of).or_insert_with_key(|of| {
+            types.push(of.clone());
+            types.len() as u32 - 1
+        });
+        self.heads.push(Head {
+            id: line.id.unwrap_or_else(|| format!("line {number}")),
+            class,
+            run,
+            stratum,
+            weight: Some(line.weight.unwrap_or(1.0)),
+            length_ms: line.dur,
+            metric: line.us.unwrap_or(line.dur),
+            start_ns: 0,
+        });
+        self.rows.push(Row { events: line.ev, states: line.st });
+        Ok(())
+    }
+}
+
+impl Source for InstancesFile {
+    fn heads(&self) -> &[Head] {
+        &self.heads
+    }
+
+    fn types(&self) -> &[String] {
+        &self.types
+    }
+
+    fn observe(&self, at: usize, variables: &mut Variables, observed: &mut Observed) {
+        let Row { events, states } = &self.rows[at];
+        for (name, times) in &events.0 {
+            if let Some(variable) = variables.number(Kind::Event, name) {
+                observed.events.extend(times.iter().map(|&time| (variable, time)));
+            }
+        }
+        for (name, points) in &states.0 {
+            if let Some(variable) = variables.number(Kind::State, name) {
+                observed.states.extend(points.iter().map(|&(time, value)| (variable, time, value)));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<InstancesFile, FileError> {
+        let mut file = InstancesFile::default();
+        file.read(text.as_bytes(), 0).map(|()| file)
+    }
+
+    #[test]
+    fn a_line_is_an_instance() {
+        let line = r#"{"id":"a","cls":1,"dur":7.5,"us":9,"ev":{"x":[1,2]},"st":{"y":[[3,4]]}}"#;
+        let file = read(&format!("{line}\n\n{{\"cls\":0,\"dur\":1,\"type\":\"t\"}}\n")).expect("instances");
+        let [a, b] = file.heads() else { panic!("{file:?}") };
+        assert_eq!(
+            (a.id.as_str(), a.class, a.length_ms, a.metric, a.stratum),
+            ("a", Class::Bad, 7.5, 9.0, 0)
+        );
+        assert_eq!((b.id.as_str(), b.class, b.metric, b.stratum), ("line 3", Class::Good, 1.0, 1));
+        let (mut variables, mut observed) = (Variables::new(10), Observed::default());
+        file.observe(0, &mut variables, &mut observed);
+        assert_eq!(observed, Observed { events: vec![(0, 1.0), (0, 2.0)], states: vec![(1, 3.0, 4.0)] });
+        assert_eq!((variables.get(0), variables.get(1)), ((Kind::Event, "x"), (Kind::State, "y")));
+    }
+
+    #[test]
+    fn the_line_of_a_fault_is_named() {
+        for (text, reason) in [
+            ("{\"cls\":0,\"dur\":1}\n{\"cls\":2,\"dur\":1}", "cls is 2"),
+            ("{\"cls\":0,\"dur\":1}\n{\"cls\":0}", "missing field `dur`"),
+            ("{\"cls\":0,\"dur\":1}\nx", "expected value"),
+            ("{\"cls\":0,\"dur\":1}\n{\"cls\":0,\"dur\":-1}", "dur is -1"),
+            ("\n{\"cls\":0,\"dur\":1,\"ev\":{\"a\":3}}", "invalid type"),
+        ] {
+            let error = read(text).expect_err(text);
+            assert!(error.line == 2 && error.reason.contains(reason), "{text}: {error}");
+        }
+    }
+}

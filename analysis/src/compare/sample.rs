@@ -1,0 +1,141 @@
+//! The features of all instances.
+//!
+//! Rows are sparse: an instance has a few of all variables. Only counts are there for each
+//! variable, and 0 where it did not happen, so zeros are not stored.
+
+use astracer_recording::stop::Pulse;
+
+use super::features::{self, FEATURES_MAX, Feature, Kind};
+use super::instances::{Observed, Source, VariableId, Variables};
+
+/// The number of a feature of a variable: the variable's number times [`FEATURES_MAX`], plus the
+/// feature's place in [`Kind::features`].
+pub type Column = u32;
+
+/// The column of a feature.
+pub fn column(variable: VariableId, place: usize) -> Column {
+    variable * FEATURES_MAX as u32 + place as u32
+}
+
+/// The variable and the feature of a column.
+pub fn column_feature(variables: &Variables, column: Column) -> (VariableId, Feature) {
+    let (variable, place) = (column / FEATURES_MAX as u32, column as usize % FEATURES_MAX);
+    let (kind, _) = variables.get(variable);
+    let features = kind.features();
+    (variable, features[place.min(features.len() - 1)])
+}
+
+/// The features of every instance.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// The variables.
+    pub variables: Variables,
+    /// The median length of all runs, ms.
+    pub median_length: f64,
+    /// The end of each instance's row.
+    ends: Vec<usize>,
+    cells: Vec<(Column, f64)>,
+    /// Values that were not finite numbers.
+    pub not_finite: u64,
+}
+
+/// The place of the count among an event's features.
+pub const COUNT: usize = 6;
+
+impl Sample {
+    /// Computes the features of all instances of a source, of at most `variables_max` variables.
+    /// `None` if `pulse` stopped the work.
+    pub fn new(source: &impl Source, variables_max: usize, pulse: &mut Pulse<'_>) -> Option<Self> {
+        let median_length = median(source.heads().iter().map(|head| head.length_ms).collect());
+        let mut sample = Sample {
+            variables: Variables::new(variables_max),
+            median_length,
+            ends: Vec::with_capacity(source.heads().len()),
+            cells: Vec::new(),
+            not_finite: 0,
+        };
+        let (mut observed, mut scratch) = (Observed::default(), Scratch::default());
+        for (at, head) in source.heads().iter().enumerate() {
+            observed.clear();
+            source.observe(at, &mut sample.variables, &mut observed);
+            sample.add(&mut observed, head.length_ms, &mut scratch);
+            if pulse.stopped_after(1 + observed.events.len() + observed.states.len()) {
+                return None;
+            }
+        }
+        Some(sample)
+    }
+
+    fn add(&mut self, observed: &mut Observed, length: f64, scratch: &mut Scratch) {
+        // Stable sorts: values of one variable at the same time stay in the order of the log.
+        observed.events.sort_by_key(|&(variable, _)| variable);
+        observed.states.sort_by_key(|&(variable, ..)| variable);
+        for of_one in observed.events.chunk_by(|(a, _), (b, _)| a == b) {
+            scratch.times.clear();
+            scratch.times.extend(of_one.iter().map(|&(_, time)| time).filter(|time| time.is_finite()));
+            self.not_finite += (of_one.len() - scratch.times.len()) as u64;
+            let values = features::event(&mut scratch.times, length);
+            self.push(of_one[0].0, Kind::Event, &values);
+        }
+        for of_one in observed.states.chunk_by(|(a, ..), (b, ..)| a == b) {
+            scratch.points.clear();
+            let points = of_one.iter().map(|&(_, time, value)| (time, value));
+            scratch.points.extend(points.filter(|(time, value)| time.is_finite() && value.is_finite()));
+            self.not_finite += (of_one.len() - scratch.points.len()) as u64;
+            let values = features::state(&mut scratch.points, length, self.median_length);
+            self.push(of_one[0].0, Kind::State, &values);
+        }
+        self.ends.push(self.cells.len());
+    }
+
+    fn push(&mut self, variable: VariableId, kind: Kind, values: &features::Values) {
+        for (place, &value) in values.iter().enumerate().take(kind.features().len()) {
+            if value.is_finite() {
+                self.cells.push((column(variable, place), value));
+            }
+        }
+    }
+
+    /// The features of an instance, without counts of 0.
+    pub fn row(&self, at: usize) -> &[(Column, f64)] {
+        let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.cells[start..self.ends[at]]
+    }
+
+    /// The number of instances.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// True without instances.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The number of columns, including those that no variable's kind has.
+    pub fn columns(&self) -> usize {
+        self.variables.len() * FEATURES_MAX
+    }
+
+    /// True if a column is a count, which is 0 where it is not stored.
+    pub fn is_count(&self, column: Column) -> bool {
+        let (variable, place) = (column / FEATURES_MAX as u32, column as usize % FEATURES_MAX);
+        place == COUNT && self.variables.get(variable).0 == Kind::Event
+    }
+}
+
+#[derive(Debug, Default)]
+struct Scratch {
+    times: Vec<f64>,
+    points: Vec<(f64, f64)>,
+}
+
+/// The median of these values; NaN without values.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => values[n / 2],
+        n => (values[n / 2 - 1] + values[n / 2]) / 2.0,
+    }
+}

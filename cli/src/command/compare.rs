@@ -1,0 +1,207 @@
+//! `astracer compare`: what differs between good and bad runs.
+
+use std::path::PathBuf;
+
+use astracer_analysis::compare::comparison::{self, Comparison};
+use astracer_analysis::compare::instances::{Class, Source as _};
+use astracer_analysis::compare::traces::{Method, Traces};
+use astracer_recording::stop::Pulse;
+use astracer_samplers::{KeyRule, Template};
+use astracer_tuner::Stop;
+use clap::{Args as ClapArgs, ValueEnum};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::load::Input;
+use crate::output;
+use crate::source::{Names, Reading, check_inputs};
+
+mod classes;
+mod instances;
+mod limits;
+mod render;
+mod when;
+
+use classes::Classes;
+use limits::Least;
+
+const EXAMPLES: &str = "\
+Examples:
+  astracer compare good/ bad/                        two recordings
+  astracer compare --good a/ --good b/ --bad c/      several good runs confirm
+  astracer compare day/ --bad-time 2026-11-27T10:05:00Z+180s --near 20m
+  astracer compare day/ --bad-slowest 1%             what slow traces have
+  astracer compare day/ --bad-where version=2 --root 'GET /cart'
+  astracer compare runs.instances.jsonl.gz --paper   DISTALYZER's own test
+  astracer compare --good a/ --good b/ --bad new/ --fail-on confirmed
+
+docs/compare.md has the definitions, with an example worked by hand.";
+
+/// Ranked variables on the screen.
+const TOP_DEFAULT: usize = 10;
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Compare {
+    /// GOOD and BAD recordings; or any number of recordings with a --bad-... option, which splits
+    /// their traces; or files of instances (see docs/compare.md).
+    #[arg(value_name = "RECORDING", required_unless_present = "good")]
+    paths: Vec<PathBuf>,
+
+    /// A good run; repeatable. With several, the difference between good runs is known.
+    #[arg(long, value_name = "RECORDING", requires = "bad", conflicts_with = "paths")]
+    good: Vec<PathBuf>,
+
+    /// A bad run; repeatable.
+    #[arg(long, value_name = "RECORDING", requires = "good", conflicts_with = "paths")]
+    bad: Vec<PathBuf>,
+
+    #[command(flatten)]
+    classes: Classes,
+
+    #[command(flatten)]
+    reading: Reading,
+
+    /// Fold ids in names (`read(1073742055)` becomes `read(*)`), or keep the names raw.
+    #[arg(long, value_enum, default_value_t = Names::Template, help_heading = "Reading")]
+    names: Names,
+
+    /// Ids to fold: digits=N (N or more digits), hex=N (N or more hexadecimal digits, one of
+    /// them 0 to 9), uuid [default: digits=3,hex=8,uuid].
+    #[arg(long, value_name = "RULES", help_heading = "Reading")]
+    fold: Option<Template>,
+
+    /// The metric to explain: duration (of the root), errors, attribute:KEY (of the root) or
+    /// operation:NAME (the time in its spans).
+    #[arg(long, value_name = "METRIC", default_value = "duration", value_parser = limits::metric)]
+    metric: astracer_analysis::compare::traces::Metric,
+
+    /// The type of a request, such as name+http.route: traces are compared within types [default:
+    /// the root's name, or the first span of another service if all roots have one name].
+    #[arg(long, value_name = "KEY", conflicts_with = "paper")]
+    key: Option<KeyRule>,
+
+    /// Leave out variables whose name contains this; repeatable.
+    #[arg(long, value_name = "TEXT")]
+    ignore: Vec<String>,
+
+    /// The test of the DISTALYZER paper: Welch's t-test over all requests together.
+    #[arg(long)]
+    paper: bool,
+
+    /// Take recordings for runs of their own even if their times touch.
+    #[arg(long)]
+    assume_runs: bool,
+
+    /// The most variables that are looked at.
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    variables_max: u32,
+
+    /// The seed of the permuted labels.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Show only the first N variables; 0 shows all [default: 10, with --json all].
+    #[arg(long, value_name = "N")]
+    top: Option<usize>,
+
+    /// Exit with 1 if a variable is significant, or confirmed by several runs.
+    #[arg(long, value_enum, value_name = "WHICH")]
+    fail_on: Option<FailOn>,
+
+    /// Count only differences of at least this much for --fail-on: a time, a share of the good
+    /// mean, or both, such as 5ms,10%.
+    #[arg(long, value_name = "LEAST", value_parser = limits::least, requires = "fail_on")]
+    at_least: Option<Least>,
+
+    /// Print one JSON object instead of tables.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The values of `--fail-on`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FailOn {
+    /// Significant and more than the difference between good runs.
+    Confirmed,
+    /// Significant in these recordings.
+    Significant,
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    inputs: &'a [Input],
+    #[serde(flatten)]
+    comparison: &'a Comparison,
+}
+
+pub(crate) fn run(args: &Compare, stop: Stop<'_>) -> Result<(), Failure> {
+    let all: Vec<&PathBuf> = args.paths.iter().chain(&args.good).chain(&args.bad).collect();
+    check_inputs(all.iter().copied())?;
+    if args.names == Names::Raw && args.fold.is_some() {
+        return Err(Failure::Usage("--fold has no effect with --names raw; omit one of them".into()));
+    }
+    args.classes.check(!args.good.is_empty(), args.paths.len())?;
+    let options = comparison::Options {
+        paper: args.paper,
+        variables_max: args.variables_max as usize,
+        seed: args.seed,
+    };
+    let method = Method {
+        metric: args.metric.clone(),
+        key: args.key.clone(),
+        paper: args.paper,
+        ignore: args.ignore.clone(),
+    };
+    let mut pulse = stop.pulse();
+    let (inputs, mut comparison) = if let Some(file) = instances::read(&all, stop)? {
+        if args.classes.is_given() || !args.good.is_empty() {
+            return Err(Failure::Usage(
+                "files of instances state their classes (cls); give them alone, without --good, --bad or --bad-..."
+                    .into(),
+            ));
+        }
+        check_counts(file.heads().iter().map(|head| head.class))?;
+        (Vec::new(), compare(&file, &options, &mut pulse)?)
+    } else {
+        let loaded = classes::load(args, stop)?;
+        let chosen = classes::choose(args, &loaded)?;
+        check_counts(chosen.iter().map(|one| one.class))?;
+        let traces = Traces::new(chosen, &method, &mut pulse).ok_or(Failure::Interrupted)?;
+        let comparison = compare(&traces, &options, &mut pulse)?;
+        drop(traces);
+        (loaded.into_iter().map(|one| one.loaded.input).collect(), comparison)
+    };
+    let failed = args.fail_on.map_or(Ok(()), |on| limits::verdict(on, args.at_least.as_ref(), &comparison));
+    if args.json {
+        if let Some(top) = args.top.filter(|&top| top > 0) {
+            comparison.ranked.truncate(top);
+        }
+        let printed = output::print_json(&Report { inputs: &inputs, comparison: &comparison });
+        return Failure::after(printed, failed);
+    }
+    let text = render::screen(args, &inputs, &comparison);
+    Failure::after(output::report(&text), failed)
+}
+
+fn compare(
+    source: &impl astracer_analysis::compare::instances::Source,
+    options: &comparison::Options,
+    pulse: &mut Pulse<'_>,
+) -> Result<Comparison, Failure> {
+    comparison::compare(source, options, pulse).ok_or(Failure::Interrupted)
+}
+
+/// Refuses a class without two instances.
+fn check_counts(classes: impl Iterator<Item = Class> + Clone) -> Result<(), Failure> {
+    for (class, name) in [(Class::Good, "good"), (Class::Bad, "bad")] {
+        let count = classes.clone().filter(|&own| own == class).count();
+        if count < 2 {
+            return Err(Failure::Job(format!(
+                "{} in the {name} class; a comparison needs two in each: widen the class, or read more recordings",
+                output::plural(count as u64, "trace"),
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,296 @@
+//! Which traces are good, and which are bad.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use astracer_analysis::compare::instances::Class;
+use astracer_analysis::compare::traces::Chosen;
+use astracer_analysis::weight;
+use astracer_model::TraceId;
+use astracer_model::span::Status;
+use astracer_model::value::Value;
+use astracer_recording::recording::{Keep, SpanView, TraceView};
+use astracer_tuner::Stop;
+use clap::Args as ClapArgs;
+
+use super::Compare;
+use super::when::{self, Window};
+use crate::failure::Failure;
+use crate::load::{self, Loaded};
+use crate::output::{self, escaped, shown};
+use crate::source::Source;
+
+/// Options that say which traces are bad.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(next_help_heading = "Classes")]
+pub(super) struct Classes {
+    /// Bad are traces whose root starts within this stretch of time (UTC).
+    #[arg(long, value_name = "FROM+LENGTH", value_parser = when::window, group = "split")]
+    bad_time: Option<Window>,
+
+    /// Bad are the slowest traces: this share of all.
+    #[arg(long, value_name = "SHARE", value_parser = when::share, group = "split")]
+    bad_slowest: Option<f64>,
+
+    /// Bad are traces whose root takes longer.
+    #[arg(long, value_name = "TIME", value_parser = when::length, group = "split")]
+    bad_above: Option<u64>,
+
+    /// Bad are traces with an error in any span.
+    #[arg(long, group = "split")]
+    bad_errors: bool,
+
+    /// Bad are traces with this attribute on any span or its resource.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = when::attribute, group = "split")]
+    bad_where: Option<(String, String)>,
+
+    /// Bad are the traces listed in this file, one id a line.
+    #[arg(long, value_name = "FILE", group = "split")]
+    bad_ids: Option<PathBuf>,
+
+    /// Good are only the traces listed in this file [default: all that are not bad].
+    #[arg(long, value_name = "FILE", requires = "split")]
+    good_ids: Option<PathBuf>,
+
+    /// Good are only traces that start within this time of a bad one's start, or of --bad-time.
+    #[arg(long, value_name = "TIME", value_parser = when::length)]
+    near: Option<u64>,
+
+    /// Only traces whose root span has this name (with ids folded, as tables show it).
+    #[arg(long, value_name = "NAME")]
+    root: Option<String>,
+
+    /// Only traces with this attribute on any span or its resource.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = when::attribute)]
+    r#where: Option<(String, String)>,
+}
+
+impl Classes {
+    fn splits(&self) -> bool {
+        self.bad_time.is_some()
+            || self.bad_slowest.is_some()
+            || self.bad_above.is_some()
+            || self.bad_errors
+            || self.bad_where.is_some()
+            || self.bad_ids.is_some()
+    }
+
+    /// True if any option chooses traces.
+    pub(super) fn is_given(&self) -> bool {
+        self.splits() || self.near.is_some() || self.root.is_some() || self.r#where.is_some()
+    }
+
+    /// Refuses options that contradict each other.
+    pub(super) fn check(&self, by_run: bool, paths: usize) -> Result<(), Failure> {
+        let wrong = if by_run && self.splits() {
+            "--good and --bad name the classes already; omit them, or the --bad-... option"
+        } else if !by_run && !self.splits() && paths > 2 {
+            "more than two recordings: name them with --good and --bad, or split their traces with a --bad-... option"
+        } else {
+            return Ok(());
+        };
+        Err(Failure::Usage(wrong.to_owned()))
+    }
+}
+
+/// A recording and the class of all its traces, if it has one.
+pub(super) struct Run {
+    pub(super) loaded: Loaded,
+    class: Option<Class>,
+    path: PathBuf,
+}
+
+/// Reads the recordings: each its own run, or all together if their traces are split.
+pub(super) fn load(args: &Compare, stop: Stop<'_>) -> Result<Vec<Run>, Failure> {
+    let by_class: Vec<(Vec<PathBuf>, Option<Class>)> = if !args.good.is_empty() {
+        let of = |paths: &[PathBuf], class| -> Vec<_> {
+            paths.iter().map(|path| (vec![path.clone()], Some(class))).collect()
+        };
+        [of(&args.good, Class::Good), of(&args.bad, Class::Bad)].concat()
+    } else if args.classes.splits() {
+        vec![(args.paths.clone(), None)]
+    } else if let [good, bad] = &args.paths[..] {
+        vec![(vec![good.clone()], Some(Class::Good)), (vec![bad.clone()], Some(Class::Bad))]
+    } else {
+        return Err(Failure::Usage(
+            "one recording: give a GOOD and a BAD one, or split its traces with a --bad-... option such as --bad-slowest 1%"
+                .to_owned(),
+        ));
+    };
+    let keep = Keep {
+        full: !args.paper || args.classes.bad_where.is_some() || args.classes.r#where.is_some(),
+        labels: args.key.iter().flat_map(|key| key.attributes().map(str::to_owned)).collect(),
+        own_labels: vec![weight::ADJUSTED_COUNT.to_owned()],
+        trace_states: true,
+    };
+    let read = |(paths, class): (Vec<PathBuf>, Option<Class>)| {
+        let path = paths[0].clone();
+        let source = Source { paths, reading: args.reading.clone(), names: args.names, fold: args.fold };
+        Ok(Run { loaded: load::load_keeping(&source, keep.clone(), stop)?, class, path })
+    };
+    by_class.into_iter().map(read).collect()
+}
+
+/// The traces of both classes.
+pub(super) fn choose<'r>(args: &Compare, runs: &'r [Run]) -> Result<Vec<Chosen<'r>>, Failure> {
+    let options = &args.classes;
+    let mut chosen: Vec<Chosen<'r>> = Vec::new();
+    let wanted = |trace: &TraceView<'_>| {
+        options.root.as_ref().is_none_or(|root| trace.root().name() == root)
+            && options.r#where.as_ref().is_none_or(|pair| has(*trace, pair))
+    };
+    for (number, run) in (0..).zip(runs) {
+        let recording = &run.loaded.recording;
+        let traces = recording.traces().filter(wanted);
+        let one = |(trace, class)| Chosen { recording, trace, class, run: number };
+        match run.class {
+            Some(class) => chosen.extend(traces.map(|trace| (trace, class)).map(one)),
+            None => chosen.extend(split(options, traces.collect())?.into_iter().map(one)),
+        }
+    }
+    if chosen.is_empty()
+        && let Some(root) = &options.root
+    {
+        return Err(Failure::Job(format!(
+            "no trace has a root named '{}'; `astracer inspect` lists the roots",
+            escaped(root)
+        )));
+    }
+    refuse_both(&chosen)?;
+    if let Some(near) = options.near {
+        let mut bad: Vec<u64> = of_class(&chosen, Class::Bad).map(|one| one.trace.root().start().0).collect();
+        bad.sort_unstable();
+        let distance = |time: u64| match options.bad_time {
+            Some(window) => window.distance(time),
+            None => {
+                let after = bad.partition_point(|&bad| bad < time);
+                let near = [after.checked_sub(1), Some(after)].into_iter().flatten();
+                near.filter_map(|at| bad.get(at)).map(|bad| bad.abs_diff(time)).min().unwrap_or(u64::MAX)
+            }
+        };
+        chosen.retain(|one| one.class == Class::Bad || distance(one.trace.root().start().0) <= near);
+    }
+    if !args.assume_runs {
+        refuse_touching(&chosen, runs)?;
+    }
+    Ok(chosen)
+}
+
+fn of_class<'c, 'r>(chosen: &'c [Chosen<'r>], class: Class) -> impl Iterator<Item = &'c Chosen<'r>> {
+    chosen.iter().filter(move |one| one.class == class)
+}
+
+fn split<'r>(options: &Classes, traces: Vec<TraceView<'r>>) -> Result<Vec<(TraceView<'r>, Class)>, Failure> {
+    let listed = options.bad_ids.as_deref().map(ids).transpose()?;
+    let good = options.good_ids.as_deref().map(ids).transpose()?;
+    if let (Some(bad), Some(good)) = (&listed, &good)
+        && let Some(both) = good.iter().filter(|id| bad.contains(id)).min()
+    {
+        return Err(in_both(*both, "list it in one of --good-ids and --bad-ids"));
+    }
+    let slowest = options.bad_slowest.map(|share| {
+        let mut durations: Vec<u64> = traces.iter().map(|trace| trace.root().duration_ns()).collect();
+        durations.sort_unstable();
+        let bad = ((durations.len() as f64 * share).round() as usize).clamp(1, durations.len().max(1));
+        durations.len().checked_sub(bad).and_then(|at| durations.get(at).copied()).unwrap_or(u64::MAX)
+    });
+    let is_bad = |trace: TraceView<'_>| {
+        let root = trace.root();
+        options.bad_time.is_some_and(|window| window.contains(root.start().0))
+            || slowest.is_some_and(|least| root.duration_ns() >= least)
+            || options.bad_above.is_some_and(|limit| root.duration_ns() > limit)
+            || options.bad_errors && trace.spans().any(|span| span.status() == Status::Error)
+            || options.bad_where.as_ref().is_some_and(|pair| has(trace, pair))
+            || listed.as_ref().is_some_and(|ids| ids.contains(&trace.id()))
+    };
+    let mut classes = Vec::new();
+    for trace in traces {
+        let is_good = good.as_ref().map(|ids| ids.contains(&trace.id()));
+        match (is_bad(trace), is_good) {
+            (true, Some(true)) => {
+                return Err(in_both(trace.id(), "remove it from --good-ids, or narrow the bad class"));
+            }
+            (true, _) => classes.push((trace, Class::Bad)),
+            (false, None | Some(true)) => classes.push((trace, Class::Good)),
+            (false, Some(false)) => {}
+        }
+    }
+    Ok(classes)
+}
+
+fn in_both(id: TraceId, remedy: &str) -> Failure {
+    Failure::Job(format!("the trace {} is in both classes; {remedy}", load::trace_id(id)))
+}
+
+/// Refuses a trace that is in recordings of both classes.
+fn refuse_both(chosen: &[Chosen<'_>]) -> Result<(), Failure> {
+    let good: HashSet<TraceId> = of_class(chosen, Class::Good).map(|one| one.trace.id()).collect();
+    let both = of_class(chosen, Class::Bad).map(|one| one.trace.id()).filter(|id| good.contains(id)).min();
+    both.map_or(Ok(()), |id| Err(in_both(id, "are the recordings copies of each other?")))
+}
+
+/// Refuses good runs whose times touch: halves of one run differ less than two runs do, so they
+/// would confirm differences falsely.
+fn refuse_touching(chosen: &[Chosen<'_>], runs: &[Run]) -> Result<(), Failure> {
+    let mut starts: HashMap<u32, Vec<u64>> = HashMap::new();
+    for one in of_class(chosen, Class::Good) {
+        starts.entry(one.run).or_default().push(one.trace.root().start().0);
+    }
+    let mut extents: Vec<(u64, u64, u64, u32)> = Vec::new();
+    for (run, mut starts) in starts {
+        starts.sort_unstable();
+        let pause = starts.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
+        if let (Some(&first), Some(&last)) = (starts.first(), starts.last()) {
+            extents.push((first, last, pause, run));
+        }
+    }
+    extents.sort_unstable();
+    for pair in extents.windows(2) {
+        let [(_, end, before, one), (start, _, after, other)] = pair else { continue };
+        // Two parts of one run are as far apart as its requests.
+        if start.saturating_sub(*end) <= 2 * before.max(after) {
+            let path = |run: u32| runs.get(run as usize).map_or_else(String::new, |run| shown(&run.path));
+            return Err(Failure::Job(format!(
+                "the good recordings {} and {} touch in time, so they may be parts of one run, which confirm \
+                 differences falsely; record separate runs, or say --assume-runs",
+                path(*one),
+                path(*other)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Reads a list of ids: the first word of each line.
+fn ids(path: &Path) -> Result<HashSet<TraceId>, Failure> {
+    let text = fs::read_to_string(path).map_err(|error| Failure::Job(format!("{}: {error}", shown(path))))?;
+    let mut ids = HashSet::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let Some(word) = line.split_whitespace().next() else { continue };
+        let id = TraceId::from_hex(word).ok_or_else(|| {
+            let word = output::brief(word);
+            Failure::Job(format!("{}:{number}: '{word}' is no trace id; write one id a line", shown(path)))
+        })?;
+        ids.insert(id);
+    }
+    Ok(ids)
+}
+
+/// True if any span of the trace, or its resource, has this attribute.
+fn has(trace: TraceView<'_>, (key, wanted): &(String, String)) -> bool {
+    let equal = |value: &Value<'_>| match value {
+        Value::String(text) => text == wanted,
+        Value::Bool(value) => wanted.parse() == Ok(*value),
+        Value::Int(value) => wanted.parse() == Ok(*value),
+        Value::Double(value) => wanted.parse() == Ok(*value),
+        _ => false,
+    };
+    let has = |span: SpanView<'_>| {
+        span.full().is_some_and(|full| {
+            let mut all = full.attributes.iter().chain(&full.resource.attributes);
+            all.any(|attribute| attribute.key == key.as_str() && equal(&attribute.value))
+        })
+    };
+    trace.spans().any(has)
+}

@@ -1,0 +1,107 @@
+//! Bounds that make the command fail, and the metric.
+
+use astracer_analysis::compare::comparison::{Comparison, Row};
+use astracer_analysis::compare::features::{Feature, Kind};
+use astracer_analysis::compare::ranking::LEVEL;
+use astracer_analysis::compare::traces::Metric;
+
+use super::{FailOn, when};
+use crate::failure::Failure;
+use crate::output::{self, escaped};
+
+/// The least difference that counts.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Least {
+    ms: f64,
+    /// A share of the good class's mean.
+    share: f64,
+}
+
+/// Parses "5ms,10%", in any order; both must be exceeded.
+pub(super) fn least(text: &str) -> Result<Least, String> {
+    let mut least = Least { ms: 0.0, share: 0.0 };
+    for part in text.split(',').map(str::trim) {
+        if part.ends_with('%') {
+            least.share = when::share(part)?;
+        } else {
+            least.ms = when::length(part)? as f64 / 1e6;
+        }
+    }
+    Ok(least)
+}
+
+/// Parses `--metric`.
+pub(super) fn metric(text: &str) -> Result<Metric, String> {
+    match text.split_once(':') {
+        Some(("attribute", key)) if !key.is_empty() => Ok(Metric::Attribute(key.to_owned())),
+        Some(("operation", name)) if !name.is_empty() => Ok(Metric::Operation(name.to_owned())),
+        None if text == "duration" => Ok(Metric::Duration),
+        None if text == "errors" => Ok(Metric::Errors),
+        _ => Err(format!(
+            "invalid metric '{}': use duration, errors, attribute:KEY or operation:NAME",
+            escaped(text)
+        )),
+    }
+}
+
+impl Least {
+    /// True if a difference exceeds both bounds. The bound in ms is one for times only.
+    fn is_exceeded(&self, row: &Row) -> bool {
+        let ranked = &row.ranked;
+        let is_time = match ranked.kind {
+            Kind::State => ranked.variable.ends_with(" ms"),
+            Kind::Event => matches!(
+                ranked.feature,
+                Feature::FirstAbsolute | Feature::MedianAbsolute | Feature::LastAbsolute
+            ),
+        };
+        let difference = row.difference.abs();
+        (!is_time || difference > self.ms) && difference > self.share * ranked.test.means[0].abs()
+    }
+}
+
+/// Fails if a variable differs in the way that `--fail-on` asks for.
+pub(super) fn verdict(on: FailOn, least: Option<&Least>, comparison: &Comparison) -> Result<(), Failure> {
+    let counts = |row: &&Row| {
+        let is_found = match on {
+            FailOn::Confirmed => row.confirmed,
+            FailOn::Significant => row.chance.is_none_or(|chance| chance <= LEVEL),
+        };
+        is_found && least.is_none_or(|least| least.is_exceeded(row))
+    };
+    let found: Vec<&Row> = comparison.ranked.iter().filter(counts).collect();
+    let Some(first) = found.first() else { return Ok(()) };
+    let adjective = if on == FailOn::Confirmed { "confirmed" } else { "significant" };
+    Err(Failure::Job(format!(
+        "{} {adjective}; the first is {}",
+        match found.len() {
+            1 => "1 difference is".to_owned(),
+            n => format!("{} differences are", output::count(n as u64)),
+        },
+        output::brief(&first.ranked.variable)
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_a_time_and_a_share() {
+        assert_eq!(least("5ms,10%"), Ok(Least { ms: 5.0, share: 0.1 }));
+        assert_eq!(least("10%"), Ok(Least { ms: 0.0, share: 0.1 }));
+        assert_eq!(least("1s"), Ok(Least { ms: 1_000.0, share: 0.0 }));
+        for wrong in ["", "5", "5ms,", "x%"] {
+            assert!(least(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn metrics_are_named() {
+        assert_eq!(metric("operation:GET /?a:b"), Ok(Metric::Operation("GET /?a:b".to_owned())));
+        assert_eq!(metric("errors"), Ok(Metric::Errors));
+        for wrong in ["", "latency", "attribute:", "errors:x"] {
+            assert!(metric(wrong).is_err(), "{wrong}");
+        }
+    }
+}

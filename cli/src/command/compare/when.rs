@@ -1,0 +1,99 @@
+//! Values of options: stretches of time, and attributes.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use crate::output::escaped;
+
+/// A stretch of time, nanoseconds since the epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Window {
+    pub(super) from: u64,
+    /// Exclusive.
+    pub(super) to: u64,
+}
+
+impl Window {
+    pub(super) fn contains(self, time: u64) -> bool {
+        (self.from..self.to).contains(&time)
+    }
+
+    /// The distance of a time from this stretch; 0 inside.
+    pub(super) fn distance(self, time: u64) -> u64 {
+        self.from.saturating_sub(time).max(time.saturating_sub(self.to))
+    }
+}
+
+/// Parses "2026-11-27T10:05:00Z+180s".
+pub(super) fn window(text: &str) -> Result<Window, String> {
+    let wrong = || {
+        format!(
+            "invalid stretch of time '{}': use a start in UTC and a length, as in 2026-11-27T10:05:00Z+180s",
+            escaped(text)
+        )
+    };
+    let (start, length) = text.rsplit_once('+').ok_or_else(wrong)?;
+    let start = humantime::parse_rfc3339_weak(start.trim()).map_err(|_| wrong())?;
+    let length = humantime::parse_duration(length.trim()).map_err(|_| wrong())?;
+    let from = start.duration_since(UNIX_EPOCH).map_err(|_| wrong())?;
+    let nanos = |time: Duration| u64::try_from(time.as_nanos()).map_err(|_| wrong());
+    let from = nanos(from)?;
+    Ok(Window { from, to: from.saturating_add(nanos(length)?) })
+}
+
+/// Parses a length of time such as "150ms", in nanoseconds.
+pub(super) fn length(text: &str) -> Result<u64, String> {
+    let length = humantime::parse_duration(text.trim());
+    let nanos = length.ok().and_then(|length| u64::try_from(length.as_nanos()).ok());
+    nanos.ok_or_else(|| {
+        format!("invalid length of time '{}': use for example 150ms, 2s or 20m", escaped(text))
+    })
+}
+
+/// Parses "KEY=VALUE"; the value may contain "=".
+pub(super) fn attribute(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('=').filter(|(key, _)| !key.is_empty());
+    let (key, value) =
+        parts.ok_or_else(|| format!("invalid attribute '{}': use KEY=VALUE", escaped(text)))?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// Parses "1%" or "0.01" as a share between 0 and 1.
+pub(super) fn share(text: &str) -> Result<f64, String> {
+    let text = text.trim();
+    let number = match text.strip_suffix('%') {
+        Some(percent) => percent.parse::<f64>().map(|percent| percent / 100.0),
+        None => text.parse(),
+    };
+    number
+        .ok()
+        .filter(|share| *share > 0.0 && *share < 1.0)
+        .ok_or_else(|| format!("invalid share '{}': use a part of all traces, as in 1%", escaped(text)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stretch_of_time_has_a_start_and_a_length() {
+        let want = Window { from: 1_661_142_423_000_000_000, to: 1_661_142_603_000_000_000 };
+        assert_eq!(window("2022-08-22T04:27:03Z+180s"), Ok(want));
+        assert_eq!(window("2022-08-22 04:27:03+3min"), Ok(want));
+        assert_eq!(
+            (want.distance(want.from - 5), want.distance(want.from), want.distance(want.to + 7)),
+            (5, 0, 7)
+        );
+        for wrong in ["", "2022-08-22T04:27:03Z", "180s", "2022-08-22T04:27:03Z+", "1960-01-01T00:00:00Z+1s"]
+        {
+            assert!(window(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn shares_are_parts() {
+        assert_eq!((share("1%"), share("0.25")), (Ok(0.01), Ok(0.25)));
+        for wrong in ["0", "100%", "x", "-1%", "nan"] {
+            assert!(share(wrong).is_err(), "{wrong}");
+        }
+    }
+}
