@@ -20,6 +20,7 @@ pub mod file;
 pub mod instances;
 pub mod mix;
 pub mod moments;
+pub mod network;
 pub mod paper;
 pub mod ranking;
 pub mod runs;

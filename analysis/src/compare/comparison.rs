@@ -10,6 +10,7 @@ use super::features::{Feature, Kind};
 use super::instances::{Class, Head, Source};
 use super::mix::{Mix, mix};
 use super::moments::Moments;
+use super::network::{self, Network, networks};
 use super::ranking::{LEVEL, Ranked, Score, Tested, is_significant, rank};
 use super::runs::Runs;
 use super::sample::{Sample, column_feature};
@@ -26,6 +27,8 @@ pub struct Options {
     pub variables_max: usize,
     /// The seed of the permuted labels.
     pub seed: u64,
+    /// Settings of dependency networks; `None` makes none.
+    pub networks: Option<network::Options>,
 }
 
 /// The differences between good and bad instances.
@@ -61,6 +64,8 @@ pub struct Comparison {
     pub left_out: LeftOut,
     /// All tests.
     pub tests: Vec<TestRow>,
+    /// Dependency networks, the best of each class and kind first.
+    pub networks: Vec<Network>,
 }
 
 /// The certainty of a comparison.
@@ -208,6 +213,10 @@ pub fn compare(source: &impl Source, options: &Options, pulse: &mut Pulse<'_>) -
         true => tests.iter().filter(|tested| is_significant(&tested.test, tests.len())).count(),
         false => in_rows(),
     };
+    let made = match &options.networks {
+        Some(options) => network::ordered(networks(&sample, heads, &tests, options, pulse)?),
+        None => Vec::new(),
+    };
     let count = |class| heads.iter().filter(|head| head.class == class).count() as u64;
     Some(Comparison {
         instances: [count(Class::Good), count(Class::Bad)],
@@ -228,6 +237,7 @@ pub fn compare(source: &impl Source, options: &Options, pulse: &mut Pulse<'_>) -
         mix: mix(heads, source.types(), values.as_deref()),
         left_out: LeftOut { variables: sample.variables.left_out(), not_finite: sample.not_finite },
         tests: rows_of(&tests, &sample),
+        networks: made,
     })
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use astracer_analysis::compare::comparison::{self, Comparison};
 use astracer_analysis::compare::instances::{Class, Source as _};
+use astracer_analysis::compare::network::{self, attention::Focus};
 use astracer_analysis::compare::traces::{Method, Traces};
 use astracer_recording::stop::Pulse;
 use astracer_samplers::{KeyRule, Template};
@@ -101,6 +102,15 @@ pub(crate) struct Compare {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
+    /// The smallest node of a network's tree that is split, as a share of its class [default: 1/3].
+    #[arg(long, value_name = "SHARE", default_value = "0.33333333333333331", hide_default_value = true, value_parser = when::share)]
+    split_min: f64,
+
+    /// The balance of scores in networks, from 0 (how much variables differ) to 1 (how closely they
+    /// are connected) [default: 0.5].
+    #[arg(long, value_name = "SHARE", default_value = "0.5", hide_default_value = true, value_parser = limits::focus)]
+    focus: Focus,
+
     /// Show only the first N variables; 0 shows all [default: 10, with --json all].
     #[arg(long, value_name = "N")]
     top: Option<usize>,
@@ -146,6 +156,12 @@ pub(crate) fn run(args: &Compare, stop: Stop<'_>) -> Result<(), Failure> {
         paper: args.paper,
         variables_max: args.variables_max as usize,
         seed: args.seed,
+        // The screen shows none.
+        networks: args.json.then_some(network::Options {
+            split_min: args.split_min,
+            focus: args.focus,
+            ..network::Options::default()
+        }),
     };
     let method = Method {
         metric: args.metric.clone(),

@@ -2,6 +2,7 @@
 
 use astracer_analysis::compare::comparison::{Comparison, Row};
 use astracer_analysis::compare::features::{Feature, Kind};
+use astracer_analysis::compare::network::attention::Focus;
 use astracer_analysis::compare::ranking::LEVEL;
 use astracer_analysis::compare::traces::Metric;
 
@@ -28,6 +29,12 @@ pub(super) fn least(text: &str) -> Result<Least, String> {
         }
     }
     Ok(least)
+}
+
+/// Parses `--focus`.
+pub(super) fn focus(text: &str) -> Result<Focus, String> {
+    let focus = text.trim().parse().ok().and_then(Focus::new);
+    focus.ok_or_else(|| format!("invalid focus '{}': use a number from 0 to 1", escaped(text)))
 }
 
 /// Parses `--metric`.
