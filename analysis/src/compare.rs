@@ -7,7 +7,7 @@
 //! is compared between the classes by Welch's t-test.
 //!
 //! ```text
-//! recording, instances file -> Instances -> Sample (features of all instances) -> paper or typed test -> Ranked
+//! recording, instances file -> Instances -> Sample (features of all instances) -> Sums, tests -> Ranked
 //! ```
 //!
 //! [instance]: instances::Instances
@@ -21,7 +21,7 @@ pub mod instances;
 pub mod mix;
 pub mod moments;
 pub mod network;
-pub mod paper;
+pub mod placebos;
 pub mod ranking;
 pub mod runs;
 pub mod sample;

@@ -10,10 +10,9 @@
 
 use astracer_recording::stop::Pulse;
 
-use super::instances::{Class, Head};
-use super::paper::sums;
+use super::instances::Class;
 use super::sample::{Column, Sample};
-use super::typed::{DF_MIN, ERROR_MIN, VALUES_MIN};
+use super::typed::{self, DF_MIN, ERROR_MIN, Part, VALUES_MIN};
 
 /// The number of draws.
 pub const DRAWS: usize = 200;
@@ -28,19 +27,23 @@ pub struct Chance {
 }
 
 impl Chance {
-    /// Permutes labels [`DRAWS`] times. `None` if `pulse` stopped the work.
+    /// Permutes the groups of these instances, 0 (good) and 1 (bad), [`DRAWS`] times. `None` if
+    /// `pulse` stopped the work.
     pub fn new(
         sample: &Sample,
-        heads: &[Head],
+        parts: &[Part],
         types: usize,
         seed: u64,
         pulse: &mut Pulse<'_>,
     ) -> Option<Self> {
-        let mut instances = vec![Vec::new(); types];
-        heads.iter().enumerate().for_each(|(at, head)| instances[head.stratum as usize].push(at));
+        let mut of_types = vec![Vec::new(); types];
+        parts.iter().enumerate().for_each(|(at, part)| of_types[part.stratum as usize].push(at));
+        let mut numbers = vec![u32::MAX; sample.columns()];
+        let types = of_types.into_iter().filter(|instances| !instances.is_empty());
         let mut types: Vec<OfType> =
-            instances.into_iter().map(|instances| OfType::new(sample, heads, instances)).collect();
-        let mut labels: Vec<Class> = heads.iter().map(|head| head.class).collect();
+            types.map(|instances| OfType::new(sample, parts, instances, &mut numbers)).collect();
+        let class = |part: &Part| if part.group == 0 { Class::Good } else { Class::Bad };
+        let mut labels: Vec<Class> = parts.iter().map(class).collect();
         let mut all = vec![Sum::default(); sample.columns()];
         let mut test = |types: &mut [OfType], labels: &[Class]| -> Vec<f64> {
             all.fill(Sum::default());
@@ -58,7 +61,7 @@ impl Chance {
                 }
             }
             largest.push(test(&mut types, &labels).into_iter().fold(0.0, f64::max));
-            if pulse.stopped_after(sample.columns() + heads.len()) {
+            if pulse.stopped_after(sample.columns() + parts.len()) {
                 return None;
             }
         }
@@ -93,7 +96,7 @@ impl Random {
 
 /// The values of one type of request. Columns are numbered anew: those with enough values.
 struct OfType {
-    /// The places of its instances in the sample.
+    /// The places of its instances among the parts.
     instances: Vec<usize>,
     columns: Vec<Total>,
     /// One row for each of `instances`: (place in `columns`, value less the column's mean). Values
@@ -116,13 +119,15 @@ struct Total {
 }
 
 impl OfType {
-    fn new(sample: &Sample, heads: &[Head], instances: Vec<usize>) -> Self {
-        let bad = instances.iter().filter(|&&at| heads[at].class == Class::Bad).count();
+    /// `numbers` is memory for the place of each column: `u32::MAX` before and after.
+    fn new(sample: &Sample, parts: &[Part], instances: Vec<usize>, numbers: &mut [u32]) -> Self {
+        let bad = instances.iter().filter(|&&at| parts[at].group != 0).count();
         let smaller = if bad * 2 <= instances.len() { Class::Bad } else { Class::Good };
-        let totals = sums(sample, instances.iter().map(|&at| (at, 1.0)));
-        let mut numbers = vec![u32::MAX; totals.len()];
+        let together: Vec<Part> =
+            instances.iter().map(|&at| Part { group: 0, weight: 1.0, ..parts[at] }).collect();
+        let all = typed::OfType::new(sample, &together, 1, numbers);
         let mut columns = Vec::new();
-        for (column, moments) in (0..).zip(&totals) {
+        for (&column, moments) in all.columns.iter().zip(all.sums.iter().flatten()) {
             if moments.n() >= 2 * VALUES_MIN && moments.deviation() > 0.0 {
                 numbers[column as usize] = columns.len() as u32;
                 let n = moments.n() as f64;
@@ -136,15 +141,16 @@ impl OfType {
             }
         }
         let row = |&at: &usize| {
-            let cells = sample.row(at).iter().filter(|(column, _)| numbers[*column as usize] != u32::MAX);
+            let cells = sample.row(parts[at].at).iter();
             let cell = |&(column, value): &(Column, f64)| {
                 let number = numbers[column as usize];
-                let total = &columns[number as usize];
-                (number, if total.is_count { value } else { value - total.mean })
+                let total = columns.get(number as usize)?;
+                Some((number, if total.is_count { value } else { value - total.mean }))
             };
-            cells.map(cell).collect()
+            cells.filter_map(cell).collect()
         };
         let rows = instances.iter().map(row).collect();
+        all.columns.iter().for_each(|&column| numbers[column as usize] = u32::MAX);
         let part = vec![(0, 0.0); columns.len()];
         OfType { instances, columns, rows, smaller, part }
     }
@@ -216,7 +222,7 @@ impl Sum {
 #[cfg(test)]
 mod tests {
     use super::super::file::InstancesFile;
-    use super::super::instances::Source as _;
+    use super::super::instances::{Head, Source as _};
     use super::*;
 
     /// One type, two classes of 6: by hand, the pooled t of 1..6 against 4..9 is
@@ -233,7 +239,14 @@ mod tests {
         file.read(lines.as_bytes(), 0).expect("instances");
         let mut pulse = Pulse::never();
         let sample = Sample::new(&file, 10, &mut pulse).expect("a sample");
-        let chance = Chance::new(&sample, file.heads(), 1, 7, &mut pulse).expect("draws");
+        let part = |(at, head): (usize, &Head)| Part {
+            at,
+            stratum: 0,
+            group: head.class.index() as u32,
+            weight: 1.0,
+        };
+        let parts: Vec<Part> = file.heads().iter().enumerate().map(part).collect();
+        let chance = Chance::new(&sample, &parts, 1, 7, &mut pulse).expect("draws");
         let want = 3.0 / (3.5f64 / 3.0).sqrt();
         assert!((chance.own[0] - want).abs() < 1e-12, "{} {want}", chance.own[0]);
         // All 10 features of the state are equal or missing, so the chance is that of one test:

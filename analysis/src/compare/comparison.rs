@@ -1,6 +1,7 @@
 //! The comparison of two classes, from instances to ranked variables.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use astracer_recording::stop::Pulse;
 use serde::{Serialize, Serializer, ser::SerializeTuple as _};
@@ -11,12 +12,13 @@ use super::instances::{Class, Head, Source};
 use super::mix::{Mix, mix};
 use super::moments::Moments;
 use super::network::{self, Network, networks};
+use super::placebos::Placebos;
 use super::ranking::{LEVEL, Ranked, Score, Tested, is_significant, rank};
 use super::runs::Runs;
 use super::sample::{Sample, column_feature};
-use super::typed::Sums;
+use super::typed::{Conditions, Part, Sums};
 use super::welch::{Test, welch};
-use super::{paper, student, tails};
+use super::{placebos, student, tails};
 
 /// Settings of a comparison.
 #[derive(Clone, Debug)]
@@ -29,6 +31,10 @@ pub struct Options {
     pub seed: u64,
     /// Settings of dependency networks; `None` makes none.
     pub networks: Option<network::Options>,
+    /// If given, each instance also has the weight 2^floor(P / tail), at most 1,024.
+    pub tail: Option<f64>,
+    /// If given, the time of the bad class, nanoseconds since the epoch: placebos are made for it.
+    pub window: Option<Range<u64>>,
 }
 
 /// The differences between good and bad instances.
@@ -41,6 +47,8 @@ pub struct Comparison {
     pub median_length_ms: f64,
     /// The weights of instances.
     pub weights: Weights,
+    /// The step of the metric that doubles an instance's weight, if asked for.
+    pub tail: Option<f64>,
     /// The metric in both classes.
     pub metric: MetricRow,
     /// The number of tested features.
@@ -56,6 +64,8 @@ pub struct Comparison {
     pub confirmed: usize,
     /// The variables that differ, the strongest first.
     pub ranked: Vec<Row>,
+    /// Stretches of good time in the place of the bad one; `None` if time does not tell bad traces.
+    pub placebos: Option<Placebos>,
     /// The services of ranked variables, the strongest first.
     pub services: Vec<ServiceRow>,
     /// The types of requests and their shares.
@@ -130,6 +140,8 @@ pub struct Row {
     pub null_ratio: Option<f64>,
     /// True if several runs confirm the difference.
     pub confirmed: bool,
+    /// The largest |t| of the variable in a placebo.
+    pub placebo_t: Option<f64>,
 }
 
 /// A service, by its strongest variable.
@@ -189,23 +201,44 @@ pub fn compare(source: &impl Source, options: &Options, pulse: &mut Pulse<'_>) -
     let sample = Sample::new(source, options.variables_max, pulse)?;
     let (weights, values) = weights(heads);
     let values = values.filter(|_| !options.paper);
-    let types = source.types().len();
-    let tests = match options.paper {
-        true => paper::tests(&sample, heads, None),
-        false => Sums::new(&sample, heads, types, values.as_deref()).tests(),
+    let values = match options.tail {
+        Some(step) => Some(tail_weights(heads, values, step)),
+        None => values,
     };
+    // The paper's test knows no types.
+    let types = if options.paper { 1 } else { source.types().len() };
+    let conditions = if options.paper { Conditions::PAPER } else { Conditions::TYPED };
+    let part = |(at, head): (usize, &Head)| Part {
+        at,
+        stratum: if options.paper { 0 } else { head.stratum },
+        group: head.class.index() as u32,
+        weight: values.as_ref().map_or(1.0, |values| values[at]),
+    };
+    let parts: Vec<Part> = heads.iter().enumerate().map(part).collect();
+    let tests = Sums::new(&sample, &parts, types, 2).tested(0, 1, &conditions);
     let score = if options.paper { Score::Sum } else { Score::Largest };
     let ranked = rank(&tests, &sample.variables, score);
     let is_permuted = !options.paper && values.is_none() && heads.len() <= chance::INSTANCES_MAX;
     let chance = match is_permuted {
-        true => Some(Chance::new(&sample, heads, types, options.seed, pulse)?),
+        true => Some(Chance::new(&sample, &parts, types, options.seed, pulse)?),
         false => None,
     };
     let runs = match options.paper {
         true => None,
         false => Runs::new(&sample, heads, types, values.as_deref()),
     };
-    let row = |ranked| Row::new(ranked, chance.as_ref(), runs.as_ref(), tests.len());
+    let placebos = match &options.window {
+        Some(window) => {
+            let seed = is_permuted.then_some(options.seed);
+            let settings = placebos::Settings { types, conditions: &conditions, score, seed };
+            Some(Placebos::new(&sample, heads, &parts, window, &settings, pulse)?)
+        }
+        None => None,
+    };
+    let row = |ranked: Ranked| {
+        let placebo_t = placebos.as_ref().and_then(|placebos| placebos.largest(ranked.column, &sample));
+        Row { placebo_t, ..Row::new(ranked, chance.as_ref(), runs.as_ref(), tests.len()) }
+    };
     let rows: Vec<Row> = ranked.into_iter().map(row).collect();
     let confirmed = rows.iter().filter(|row| row.confirmed).count();
     let in_rows = || rows.iter().filter(|row| row.chance.is_none_or(|chance| chance <= LEVEL)).count();
@@ -222,6 +255,7 @@ pub fn compare(source: &impl Source, options: &Options, pulse: &mut Pulse<'_>) -
         instances: [count(Class::Good), count(Class::Bad)],
         median_length_ms: sample.median_length,
         weights,
+        tail: options.tail,
         metric: MetricRow::new(heads, values.as_deref()),
         tested: tests.len(),
         significant,
@@ -232,6 +266,7 @@ pub fn compare(source: &impl Source, options: &Options, pulse: &mut Pulse<'_>) -
             (Some(_), _) => Verdict::Confirmed,
         },
         confirmed,
+        placebos,
         services: services(&rows),
         ranked: rows,
         mix: mix(heads, source.types(), values.as_deref()),
@@ -264,6 +299,17 @@ fn weights(heads: &[Head]) -> (Weights, Option<Vec<f64>>) {
     (Weights::Thresholds, Some(all.into_iter().map(|weight| weight / most).collect()))
 }
 
+/// Weights that also count large metrics more, the largest of which is 1.
+fn tail_weights(heads: &[Head], weights: Option<Vec<f64>>, step: f64) -> Vec<f64> {
+    let weight = |(at, head): (usize, &Head)| {
+        weights.as_ref().map_or(1.0, |weights| weights[at]) * tails::weight(head.metric, step)
+    };
+    let mut all: Vec<f64> = heads.iter().enumerate().map(weight).collect();
+    let most = all.iter().copied().fold(0.0, f64::max);
+    all.iter_mut().for_each(|weight| *weight /= most);
+    all
+}
+
 /// Half of the 95 % interval of a test's difference.
 fn error_95(test: &Test) -> f64 {
     let difference = test.means[0] - test.means[1];
@@ -278,8 +324,9 @@ impl Row {
             difference: ranked.test.means[1] - ranked.test.means[0],
             error_95: error_95(&ranked.test),
             chance: chance.and_then(|chance| chance.of(ranked.column)),
-            null_ratio: of_runs.map(|of| of.null_ratio),
+            null_ratio: of_runs.and_then(|of| of.null_ratio),
             confirmed: of_runs.is_some_and(|of| of.is_confirmed),
+            placebo_t: None,
             ranked,
         }
     }

@@ -1,75 +1,82 @@
 //! Runs: what differs more between good and bad runs than between good runs.
 //!
 //! Two recordings of one workload always differ: caches, neighbours and clocks do. So with several
-//! good runs, each feature has a *null ratio*: the least |t| of the bad runs against a good one, by
+//! good runs, each feature has a *null ratio*: the least |t| of a bad run against a good one, by
 //! the largest |t| between two good ones. A feature is *confirmed* if it is significant against
 //! each good run, in the same direction, and its ratio is 3 or more.
 
 use super::instances::{Class, Head};
 use super::ranking::LEVEL;
 use super::sample::{Column, Sample};
-use super::typed::Sums;
+use super::typed::{Conditions, Outcome, Part, Sums};
 
 /// The null ratio of a confirmed feature.
 pub const RATIO_MIN: f64 = 3.0;
+/// The largest null ratio. Good runs that do not differ at all would have an infinite one.
+pub const RATIO_MAX: f64 = 1_000.0;
 
-/// Tests of single runs.
+/// Comparisons of single runs.
 #[derive(Debug)]
 pub struct Runs {
-    /// All bad runs against each good one.
-    against: Vec<Sums>,
+    /// Each bad run against each good one.
+    against: Vec<Vec<Outcome>>,
     /// Each pair of good runs.
-    between: Vec<Sums>,
+    between: Vec<Vec<Outcome>>,
 }
 
 /// A feature in several runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OfRuns {
-    /// The null ratio; infinite if no two good runs differ at all.
-    pub null_ratio: f64,
+    /// The null ratio, at most [`RATIO_MAX`]; `None` if too few values of some run are known.
+    pub null_ratio: Option<f64>,
     /// True if the feature is confirmed.
     pub is_confirmed: bool,
 }
 
 impl Runs {
-    /// Tests the runs of a sample. `None` with fewer than two good runs.
+    /// Compares the runs of a sample. `None` with fewer than two good runs.
     pub fn new(sample: &Sample, heads: &[Head], types: usize, weights: Option<&[f64]>) -> Option<Self> {
-        let mut good: Vec<u32> =
-            heads.iter().filter(|head| head.class == Class::Good).map(|head| head.run).collect();
-        good.sort_unstable();
-        good.dedup();
+        let numbers = |class| {
+            let of = heads.iter().filter(|head| head.class == class);
+            let mut numbers: Vec<u32> = of.map(|head| head.run).collect();
+            numbers.sort_unstable();
+            numbers.dedup();
+            numbers
+        };
+        let (good, bad) = (numbers(Class::Good), numbers(Class::Bad));
         if good.len() < 2 {
             return None;
         }
-        let against = |&run: &u32| {
-            let label = |head: &Head| (head.class == Class::Bad || head.run == run).then_some(head.class);
-            Sums::labelled(sample, heads, types, weights, label)
-        };
-        let between = |one: u32, other: u32| {
-            let label = |head: &Head| match head.class {
-                Class::Good if head.run == one => Some(Class::Good),
-                Class::Good if head.run == other => Some(Class::Bad),
-                _ => None,
+        let part = |(at, head): (usize, &Head)| {
+            let (runs, before) = match head.class {
+                Class::Good => (&good, 0),
+                Class::Bad => (&bad, good.len()),
             };
-            Sums::labelled(sample, heads, types, weights, label)
+            let group = (before + runs.partition_point(|&run| run < head.run)) as u32;
+            Part { at, stratum: head.stratum, group, weight: weights.map_or(1.0, |weights| weights[at]) }
         };
-        let pairs = good
-            .iter()
-            .enumerate()
-            .flat_map(|(at, &one)| good[at + 1..].iter().map(move |&other| (one, other)));
+        let parts: Vec<Part> = heads.iter().enumerate().map(part).collect();
+        let sums = Sums::new(sample, &parts, types, good.len() + bad.len());
+        let between = |(one, other)| sums.between(one, other, &Conditions::TYPED);
+        let pairs = |others: std::ops::Range<usize>| {
+            let of = move |one: usize| others.clone().map(move |other| (one, other));
+            (0..good.len()).flat_map(of).filter(|(one, other)| one < other)
+        };
         Some(Runs {
-            against: good.iter().map(against).collect(),
-            between: pairs.map(|(one, other)| between(one, other)).collect(),
+            against: pairs(good.len()..good.len() + bad.len()).map(between).collect(),
+            between: pairs(0..good.len()).map(between).collect(),
         })
     }
 
     /// The result for a column, which is one of `tested` tests.
     pub fn of(&self, column: Column, tested: usize) -> OfRuns {
+        let unknown = OfRuns { null_ratio: None, is_confirmed: false };
+        let column = column as usize;
         let mut least = f64::INFINITY;
         let (mut positive, mut negative, mut is_significant) = (false, false, true);
-        for sums in &self.against {
-            let Some(test) = sums.test(column) else {
-                return OfRuns { null_ratio: 0.0, is_confirmed: false };
+        for outcomes in &self.against {
+            let Some(test) = outcomes.get(column).and_then(|outcome| outcome.test()) else {
+                return unknown;
             };
             least = least.min(test.t.abs());
             (positive, negative) = (positive || test.t > 0.0, negative || test.t < 0.0);
@@ -78,9 +85,17 @@ impl Runs {
         if positive && negative {
             least = 0.0;
         }
-        let null = self.between.iter().filter_map(|sums| sums.test(column));
-        let null = null.map(|test| test.t.abs()).fold(0.0, f64::max);
-        let null_ratio = if least == 0.0 { 0.0 } else { least / null };
-        OfRuns { null_ratio, is_confirmed: is_significant && null_ratio >= RATIO_MIN }
+        let mut largest = 0.0f64;
+        for outcomes in &self.between {
+            let t = match outcomes.get(column) {
+                Some(Outcome::Tested(test)) => test.t.abs(),
+                Some(Outcome::Constant { differs: false }) => 0.0,
+                Some(Outcome::Constant { differs: true }) => f64::INFINITY,
+                Some(Outcome::TooFew) | None => return unknown,
+            };
+            largest = largest.max(t);
+        }
+        let null_ratio = if least > 0.0 { (least / largest).min(RATIO_MAX) } else { 0.0 };
+        OfRuns { null_ratio: Some(null_ratio), is_confirmed: is_significant && null_ratio >= RATIO_MIN }
     }
 }

@@ -18,3 +18,25 @@ pub fn shares(heads: &[Head]) -> [f64; 2] {
         outside as f64 / values().count().max(1) as f64
     })
 }
+
+/// The largest weight of [`weight`].
+const WEIGHT_MAX_LOG2: f64 = 10.0;
+
+/// The weight of an instance by which those with a large metric count more: 2^floor(P / `step`),
+/// at most 1,024.
+pub fn weight(metric: f64, step: f64) -> f64 {
+    let doublings = (metric / step).floor();
+    if doublings > 0.0 { doublings.min(WEIGHT_MAX_LOG2).exp2() } else { 1.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_step_doubles_the_weight() {
+        let of = [0.0, 4.9, 5.0, 14.9, 15.0, 49.9, 50.0, 1e300, f64::INFINITY, f64::NAN, -7.0];
+        let want = [1.0, 1.0, 2.0, 4.0, 8.0, 512.0, 1_024.0, 1_024.0, 1_024.0, 1.0, 1.0];
+        assert_eq!(of.map(|metric| weight(metric, 5.0)), want);
+    }
+}

@@ -1,17 +1,18 @@
-//! The default test: differences within types of requests.
+//! Tests of two groups of instances: within types of requests, or of all together as in the paper.
 //!
 //! Plain Welch tests on mixed requests raise false alarms when the mix changes, and lose power when
 //! it does not. So each feature is compared within each type (stratum), and the differences are
-//! added with the bad class's shares: D = Σ p (m0 - m1), Var D = Σ p² (Var m0 + Var m1), with the
-//! degrees of freedom by Satterthwaite.
+//! added with the bad group's shares: D = Σ p (m0 - m1), Var D = Σ p² (Var m0 + Var m1), with the
+//! degrees of freedom by Satterthwaite. With a single type these are Welch's formulas.
+//!
+//! Groups are classes, runs or windows of time, so one pass over the sample serves several
+//! comparisons.
 
-use super::instances::{Class, Head};
 use super::moments::Moments;
-use super::paper::sums;
 use super::ranking::Tested;
 use super::sample::{Column, Sample};
 use super::student;
-use super::welch::{Part, Test, satterthwaite};
+use super::welch::Test;
 
 /// A type counts for a feature if each class has this many values of it.
 pub const VALUES_MIN: u64 = 5;
@@ -21,72 +22,207 @@ pub const DF_MIN: f64 = 5.0;
 /// A feature is tested if the error of its difference is above this share of its spread.
 pub const ERROR_MIN: f64 = 1e-4;
 
-/// The sums of all columns, by type and class.
-#[derive(Debug)]
-pub struct Sums {
-    /// `[type][class][column]`.
-    by_type: Vec<[Vec<Moments>; 2]>,
+/// The conditions under which a feature is tested.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Conditions {
+    /// The values that each group needs of a type.
+    pub values_min: u64,
+    /// The least degrees of freedom.
+    pub df_min: f64,
+    /// The least error of the difference, as a share of the feature's spread.
+    pub error_min: f64,
 }
 
-impl Sums {
-    /// The sums of a sample. `weights` of `None` are all 1.
-    pub fn new(sample: &Sample, heads: &[Head], types: usize, weights: Option<&[f64]>) -> Self {
-        Self::labelled(sample, heads, types, weights, |head| Some(head.class))
+impl Conditions {
+    /// The conditions of the default test.
+    pub const TYPED: Self = Conditions { values_min: VALUES_MIN, df_min: DF_MIN, error_min: ERROR_MIN };
+    /// The conditions of the paper: two values, and not both variances 0.
+    pub const PAPER: Self = Conditions { values_min: 2, df_min: 0.0, error_min: 0.0 };
+}
+
+/// The comparison of a column between two groups.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Outcome {
+    /// The test.
+    Tested(Test),
+    /// The values do not vary within the groups, or hardly, so there is no error to compare with.
+    Constant {
+        /// True if the groups' means differ.
+        differs: bool,
+    },
+    /// Too few values.
+    TooFew,
+}
+
+impl Outcome {
+    /// The test, if there is one.
+    pub fn test(self) -> Option<Test> {
+        match self {
+            Self::Tested(test) => Some(test),
+            Self::Constant { .. } | Self::TooFew => None,
+        }
+    }
+}
+
+/// An instance that takes part in comparisons.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Part {
+    /// Its place in the sample.
+    pub at: usize,
+    /// Its type.
+    pub stratum: u32,
+    /// Its group.
+    pub group: u32,
+    /// Its weight.
+    pub weight: f64,
+}
+
+/// The sums of all columns, by type and group.
+#[derive(Debug)]
+pub struct Sums<'s> {
+    sample: &'s Sample,
+    types: Vec<OfType>,
+}
+
+/// The sums of one type. Only its own columns are there: there may be many types.
+#[derive(Debug)]
+pub(super) struct OfType {
+    pub(super) columns: Vec<Column>,
+    /// `[group][place in columns]`.
+    pub(super) sums: Vec<Vec<Moments>>,
+    /// The instances of each group, as sums of zeros.
+    instances: Vec<Moments>,
+}
+
+impl<'s> Sums<'s> {
+    /// The sums of these instances, of which `groups` groups and `types` types exist.
+    pub fn new(sample: &'s Sample, parts: &[Part], types: usize, groups: usize) -> Self {
+        let mut of_types = vec![Vec::new(); types];
+        for part in parts {
+            of_types[part.stratum as usize].push(*part);
+        }
+        let mut numbers = vec![u32::MAX; sample.columns()];
+        let types = of_types.iter().filter(|parts| !parts.is_empty());
+        Sums { sample, types: types.map(|parts| OfType::new(sample, parts, groups, &mut numbers)).collect() }
     }
 
-    /// The same with other classes, which leave out the instances without a label.
-    pub fn labelled(
-        sample: &Sample,
-        heads: &[Head],
-        types: usize,
-        weights: Option<&[f64]>,
-        label: impl Fn(&Head) -> Option<Class>,
-    ) -> Self {
-        let weight = |at: usize| weights.map_or(1.0, |weights| weights[at]);
-        let mut rows = vec![[Vec::new(), Vec::new()]; types];
-        for (at, head) in heads.iter().enumerate() {
-            if let Some(class) = label(head) {
-                rows[head.stratum as usize][class.index()].push((at, weight(at)));
+    /// Compares two groups: the outcome for each column.
+    pub fn between(&self, good: usize, bad: usize, conditions: &Conditions) -> Vec<Outcome> {
+        let mut columns = vec![Sum::default(); self.sample.columns()];
+        let mut zeros = Sum::default();
+        for of_type in &self.types {
+            let (good_sums, bad_sums) = (&of_type.sums[good], &of_type.sums[bad]);
+            for ((&column, good), bad) in of_type.columns.iter().zip(good_sums).zip(bad_sums) {
+                columns[column as usize].add(good, bad, conditions);
+            }
+            zeros.add(&of_type.instances[good], &of_type.instances[bad], conditions);
+        }
+        for (column, sum) in (0..).zip(&mut columns) {
+            if self.sample.is_count(column) {
+                sum.add_zeros(&zeros);
             }
         }
-        let by_type = rows.into_iter().map(|of| of.map(|rows| sums(sample, rows.into_iter())));
-        Sums { by_type: by_type.collect() }
+        columns.iter().map(|sum| sum.outcome(conditions)).collect()
     }
 
-    /// The types that count for a column, as sums of good and bad instances.
-    fn counted(&self, column: usize) -> impl Iterator<Item = [&Moments; 2]> {
-        self.by_type
-            .iter()
-            .map(move |[good, bad]| [&good[column], &bad[column]])
-            .filter(|both| both.iter().all(|moments| moments.n() >= VALUES_MIN))
+    /// Those columns of [`Self::between`] that can be tested.
+    pub fn tested(&self, good: usize, bad: usize, conditions: &Conditions) -> Vec<Tested> {
+        let outcomes = (0..).zip(self.between(good, bad, conditions));
+        outcomes.filter_map(|(column, outcome)| Some(Tested { column, test: outcome.test()? })).collect()
     }
+}
 
-    /// The test of a column. `None` if no type counts, or if too little is known of the error.
-    pub fn test(&self, column: Column) -> Option<Test> {
-        let column = column as usize;
-        let weight: f64 = self.counted(column).map(|[_, bad]| bad.weight()).sum();
-        let (mut parts, mut n, mut means, mut all) = (Vec::new(), [0; 2], [0.0; 2], Moments::default());
-        for both in self.counted(column) {
-            let share = both[Class::Bad.index()].weight() / weight;
-            for (class, moments) in both.into_iter().enumerate() {
-                parts.push(Part::new(share, moments));
-                n[class] += moments.n();
-                means[class] += share * moments.mean();
-                all.merge(moments);
+impl OfType {
+    /// `numbers` is memory for the place of each column: `u32::MAX` before and after.
+    pub(super) fn new(sample: &Sample, parts: &[Part], groups: usize, numbers: &mut [u32]) -> Self {
+        let mut columns: Vec<Column> = Vec::new();
+        for part in parts {
+            for &(column, _) in sample.row(part.at) {
+                let number = &mut numbers[column as usize];
+                if *number == u32::MAX {
+                    *number = columns.len() as u32;
+                    columns.push(column);
+                }
             }
         }
-        let (variance, df) = satterthwaite(&parts)?;
-        let error = variance.sqrt();
-        if df < DF_MIN || error <= ERROR_MIN * all.deviation() {
-            return None;
+        let mut sums = vec![vec![Moments::default(); columns.len()]; groups];
+        let mut instances = vec![Moments::default(); groups];
+        for part in parts {
+            let own = &mut sums[part.group as usize];
+            instances[part.group as usize].add(0.0, part.weight);
+            for &(column, value) in sample.row(part.at) {
+                own[numbers[column as usize] as usize].add(value, part.weight);
+            }
+        }
+        for (place, &column) in columns.iter().enumerate() {
+            numbers[column as usize] = u32::MAX;
+            if sample.is_count(column) {
+                sums.iter_mut().zip(&instances).for_each(|(own, all)| own[place].add_zeros(all));
+            }
+        }
+        OfType { columns, sums, instances }
+    }
+}
+
+/// The sums of a column over all types that count.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    n: [u64; 2],
+    /// Σ of the bad group's weights, by which the sums below are divided in the end.
+    weight: f64,
+    means: [f64; 2],
+    variance: f64,
+    /// Σ variance² / df.
+    below: f64,
+    all: Moments,
+}
+
+impl Sum {
+    fn add(&mut self, good: &Moments, bad: &Moments, conditions: &Conditions) {
+        let both = [good, bad];
+        if both.iter().any(|moments| moments.n() < conditions.values_min) {
+            return;
+        }
+        let share = bad.weight();
+        self.weight += share;
+        for (class, moments) in both.into_iter().enumerate() {
+            self.n[class] += moments.n();
+            self.means[class] += share * moments.mean();
+            let variance = share * share * moments.variance_of_mean();
+            self.variance += variance;
+            if variance > 0.0 {
+                let df = (moments.effective() - 1.0).max(f64::MIN_POSITIVE);
+                self.below += variance * (variance / df);
+            }
+            self.all.merge(moments);
+        }
+    }
+
+    /// Adds the types in which the event never happened: counts of 0. `zeros` has all types.
+    fn add_zeros(&mut self, zeros: &Sum) {
+        let missing = [0, 1].map(|class| zeros.n[class].saturating_sub(self.n[class]));
+        if missing != [0, 0] {
+            self.n = zeros.n;
+            self.weight = self.weight.max(zeros.weight);
+            self.all.add_zeros(&zeros.all);
+        }
+    }
+
+    fn outcome(&self, conditions: &Conditions) -> Outcome {
+        let means = self.means.map(|mean| mean / self.weight);
+        if means.iter().any(|mean| !mean.is_finite()) {
+            return Outcome::TooFew;
+        }
+        let error = self.variance.sqrt() / self.weight;
+        let is_constant = error <= conditions.error_min * self.all.deviation();
+        if is_constant {
+            return Outcome::Constant { differs: means[0] != means[1] };
+        }
+        let df = self.variance * (self.variance / self.below);
+        if !error.is_finite() || df.is_nan() || df < conditions.df_min {
+            return Outcome::TooFew;
         }
         let t = (means[0] - means[1]) / error;
-        Some(Test { n, means, t, df, p: student::two_sided(t, df) })
-    }
-
-    /// The tests of all columns that can be tested.
-    pub fn tests(&self) -> Vec<Tested> {
-        let columns = self.by_type.first().map_or(0, |[good, _]| good.len()) as Column;
-        (0..columns).filter_map(|column| Some(Tested { column, test: self.test(column)? })).collect()
+        Outcome::Tested(Test { n: self.n, means, t, df, p: student::two_sided(t, df) })
     }
 }

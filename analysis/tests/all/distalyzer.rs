@@ -27,7 +27,8 @@ fn instances(text: &str) -> InstancesFile {
 }
 
 fn compared(text: &str, paper: bool) -> Comparison {
-    let options = Options { paper, variables_max: 20_000, seed: 1, networks: paper.then(Default::default) };
+    let networks = paper.then(Default::default);
+    let options = Options { paper, variables_max: 20_000, seed: 1, networks, tail: None, window: None };
     compare(&instances(text), &options, &mut Pulse::never()).expect("not stopped")
 }
 

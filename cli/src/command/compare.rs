@@ -24,7 +24,7 @@ mod render;
 mod when;
 
 use classes::Classes;
-use limits::Least;
+use limits::{Least, Step};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -89,6 +89,11 @@ pub(crate) struct Compare {
     /// The test of the DISTALYZER paper: Welch's t-test over all requests together.
     #[arg(long)]
     paper: bool,
+
+    /// Count traces with a large metric more: the weight doubles with each H of the metric, up to
+    /// 1,024 (a time if the metric is one, otherwise a number).
+    #[arg(long, value_name = "H", value_parser = limits::step)]
+    tail: Option<Step>,
 
     /// Take recordings for runs of their own even if their times touch.
     #[arg(long)]
@@ -156,6 +161,8 @@ pub(crate) fn run(args: &Compare, stop: Stop<'_>) -> Result<(), Failure> {
         paper: args.paper,
         variables_max: args.variables_max as usize,
         seed: args.seed,
+        tail: args.tail.map(|step| step.of(&args.metric)).transpose()?,
+        window: args.classes.window(),
         // The screen shows none.
         networks: args.json.then_some(network::Options {
             split_min: args.split_min,

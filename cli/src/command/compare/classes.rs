@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use astracer_analysis::compare::instances::Class;
@@ -74,6 +75,11 @@ impl Classes {
             || self.bad_errors
             || self.bad_where.is_some()
             || self.bad_ids.is_some()
+    }
+
+    /// The time of bad traces, nanoseconds since the epoch, if time tells them.
+    pub(super) fn window(&self) -> Option<Range<u64>> {
+        self.bad_time.map(|window| window.from..window.to)
     }
 
     /// True if any option chooses traces.

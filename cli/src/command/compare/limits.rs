@@ -51,6 +51,41 @@ pub(super) fn metric(text: &str) -> Result<Metric, String> {
     }
 }
 
+/// The value of `--tail`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Step {
+    Ms(f64),
+    Number(f64),
+}
+
+/// Parses "500ms" or "3".
+pub(super) fn step(text: &str) -> Result<Step, String> {
+    let positive = |number: &f64| number.is_finite() && *number > 0.0;
+    if let Some(number) = text.parse().ok().filter(positive) {
+        return Ok(Step::Number(number));
+    }
+    let ms = when::length(text).ok().map(|nanos| nanos as f64 / 1e6).filter(positive);
+    ms.map(Step::Ms).ok_or_else(|| {
+        format!("invalid step of the metric '{}': use a time such as 500ms, or a number", escaped(text))
+    })
+}
+
+impl Step {
+    /// The step in the metric's unit.
+    pub(super) fn of(self, metric: &Metric) -> Result<f64, Failure> {
+        match (self, metric) {
+            (Self::Ms(ms), Metric::Duration | Metric::Operation(_)) => Ok(ms),
+            (Self::Number(number), Metric::Errors | Metric::Attribute(_)) => Ok(number),
+            (Self::Number(number), _) => Err(Failure::Usage(format!(
+                "--tail {number} has no unit, and the metric is a time: write {number}ms or {number}s"
+            ))),
+            (Self::Ms(_), _) => Err(Failure::Usage(
+                "--tail is a time, and the metric is none: give a plain number".to_owned(),
+            )),
+        }
+    }
+}
+
 impl Least {
     /// True if a difference exceeds both bounds. The bound in ms is one for times only.
     fn is_exceeded(&self, row: &Row) -> bool {
@@ -100,6 +135,22 @@ mod tests {
         assert_eq!(least("1s"), Ok(Least { ms: 1_000.0, share: 0.0 }));
         for wrong in ["", "5", "5ms,", "x%"] {
             assert!(least(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_step_has_the_unit_of_the_metric() {
+        assert_eq!(step("500us"), Ok(Step::Ms(0.5)));
+        assert_eq!(
+            (step("500us").unwrap().of(&Metric::Duration).ok(), step("3").unwrap().of(&Metric::Errors).ok()),
+            (Some(0.5), Some(3.0))
+        );
+        assert!(
+            step("3").unwrap().of(&Metric::Duration).is_err()
+                && step("3s").unwrap().of(&Metric::Errors).is_err()
+        );
+        for wrong in ["", "0", "-1", "nan", "inf", "0ms", "x"] {
+            assert!(step(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -37,6 +37,13 @@ fn head(args: &Compare, comparison: &Comparison) -> String {
         ),
     }
     text.push('\n');
+    if let Some(step) = comparison.tail {
+        let _ = writeln!(
+            text,
+            "--tail: the weight of a trace doubles with each {} of the metric, up to 1,024",
+            measure(step)
+        );
+    }
     let metric = &comparison.metric;
     let error = metric.error_95.map_or_else(String::new, |error| format!(" ± {}", measure(error)));
     let _ = writeln!(
@@ -52,6 +59,10 @@ fn head(args: &Compare, comparison: &Comparison) -> String {
             text,
             "heavy tail: {good} of good and {bad} of bad are outside mean ± 3 sd (normal: 0.27%)"
         );
+        if comparison.tail.is_none() {
+            let _ =
+                writeln!(text, "            means say little then; --tail H lets large values count more");
+        }
     }
     let found = count(comparison.significant as u64);
     let _ = match (comparison.verdict, args.paper) {
@@ -90,8 +101,25 @@ fn head(args: &Compare, comparison: &Comparison) -> String {
             ),
         };
     }
+    if let Some(placebos) = &comparison.placebos {
+        let length = args.classes.window().map_or(0, |window| window.end - window.start);
+        let _ = match placebos.windows.len() {
+            0 => writeln!(text, "no placebo: no other stretch of {} has good traces", seconds(length)),
+            all => writeln!(
+                text,
+                "placebos: {} of {} good stretches of {} in its place differ, too",
+                count(placebos.significant as u64),
+                count(all as u64),
+                seconds(length)
+            ),
+        };
+    }
     text.push('\n');
     text
+}
+
+fn seconds(nanos: u64) -> String {
+    format!("{} s", measure(nanos as f64 / 1e9))
 }
 
 fn plural(n: usize, one: &str, more: &str) -> String {
@@ -115,6 +143,11 @@ fn variables(args: &Compare, comparison: &Comparison) -> String {
     if has_runs {
         header.push("null\nratio");
     }
+    // Placebos are made with --bad-time, which has no runs.
+    let has_placebos = comparison.ranked.iter().any(|row| row.placebo_t.is_some());
+    if has_placebos {
+        header.extend(["|t|", "placebo\n|t|"]);
+    }
     let row = |row: &Row| {
         let test = &row.ranked.test;
         let mut cells = vec![
@@ -130,6 +163,10 @@ fn variables(args: &Compare, comparison: &Comparison) -> String {
         if has_runs {
             let ratio = row.null_ratio.map_or_else(|| "-".to_owned(), measure);
             cells.push(format!("{ratio}{}", if row.confirmed { "*" } else { "" }));
+        }
+        if has_placebos {
+            cells.push(measure(test.t.abs()));
+            cells.push(row.placebo_t.map_or_else(|| "-".to_owned(), measure));
         }
         cells
     };

@@ -104,10 +104,7 @@ pub(super) fn comparison(args: &CriticalPath, other: &Input, comparison: &Compar
         let _ =
             writeln!(text, "{new} of the traces here have roots that do not occur there; they count as mix");
     }
-    text.push_str(
-        "two recordings cannot tell a change from the difference between two runs; \
-         compare --good A --good B --bad C can\n\n",
-    );
+    text.push('\n');
     let cells = rows[..shown].iter().map(|row| {
         vec![
             joined(&row.name),
