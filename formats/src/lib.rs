@@ -24,6 +24,8 @@ use std::sync::Arc;
 
 use astracer_model::{Format, Sink, Span};
 
+#[cfg(feature = "all-formats")]
+mod cells;
 mod decimal;
 #[cfg(feature = "all-formats")]
 pub mod detect;
@@ -35,6 +37,10 @@ pub mod htrace;
 pub mod jaeger_json;
 mod json;
 mod keys;
+#[cfg(feature = "all-formats")]
+mod lines;
+#[cfg(feature = "all-formats")]
+pub mod logs;
 mod loss;
 #[cfg(feature = "all-formats")]
 pub mod losses;

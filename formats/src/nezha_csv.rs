@@ -12,8 +12,8 @@ use std::borrow::Cow;
 use std::io::BufRead;
 use std::sync::Arc;
 
-use csv_core::ReadRecordResult;
-
+use super::cells::Cells;
+use super::lines::{Line, line, to_line_end, without_end};
 use super::reuse::Reuse;
 use super::window::Window;
 use crate::Limits;
@@ -25,7 +25,7 @@ use astracer_model::time::UnixNanos;
 use astracer_model::value::Attribute;
 
 /// Read size.
-const STEP_BYTES: usize = 64 << 10;
+pub(super) const STEP_BYTES: usize = 64 << 10;
 
 /// Reads one file of this format to its end.
 pub fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mut dyn Sink) {
@@ -64,51 +64,6 @@ pub(super) fn is_header(line: &[u8]) -> bool {
     // detection of small files in other formats.
     let has_columns = memchr::memchr_iter(b',', line).nth(Columns::NEEDED - 2).is_some();
     has_columns && Columns::of_header(without_end(line), &mut Cells::default()).is_some()
-}
-
-fn without_end(line: &[u8]) -> &[u8] {
-    let line = line.strip_suffix(b"\n").unwrap_or(line);
-    line.strip_suffix(b"\r").unwrap_or(line)
-}
-
-enum Line<'w> {
-    /// A line including its end, which the last line of a file may lack.
-    Whole(&'w [u8]),
-    TooLong,
-    End,
-}
-
-fn line<'w>(window: &'w mut Window<'_>, bytes_max: usize) -> Line<'w> {
-    let mut searched = 0;
-    let len = loop {
-        let bytes = window.bytes();
-        let end = memchr::memchr(b'\n', &bytes[searched..]).map(|found| searched + found + 1);
-        searched = bytes.len();
-        if let Some(len) = end {
-            break len;
-        }
-        if searched > bytes_max || !window.more() {
-            break searched;
-        }
-    };
-    match len {
-        0 => Line::End,
-        _ if len > bytes_max => Line::TooLong,
-        _ => Line::Whole(&window.bytes()[..len]),
-    }
-}
-
-fn to_line_end(window: &mut Window<'_>) {
-    loop {
-        let bytes = window.bytes();
-        match memchr::memchr(b'\n', bytes) {
-            Some(end) => return window.advance(end + 1),
-            None => window.advance(bytes.len()),
-        }
-        if !window.more() {
-            return;
-        }
-    }
 }
 
 #[derive(Default)]
@@ -167,12 +122,12 @@ impl Rows {
     }
 }
 
-fn bad(column: &str, text: &str) -> String {
+pub(super) fn bad(column: &str, text: &str) -> String {
     let shown: String = text.chars().take(40).collect();
     format!("invalid {column} '{shown}'")
 }
 
-fn time(text: &str) -> Option<UnixNanos> {
+pub(super) fn time(text: &str) -> Option<UnixNanos> {
     text.trim().parse().ok().map(UnixNanos)
 }
 
@@ -181,7 +136,7 @@ fn end(start: UnixNanos, duration_us: &str) -> Option<UnixNanos> {
     start.0.checked_add(duration.0).map(UnixNanos)
 }
 
-fn resource_of_pod(pod: &str) -> Resource {
+pub(super) fn resource_of_pod(pod: &str) -> Resource {
     if pod.is_empty() {
         return Resource::default();
     }
@@ -236,59 +191,5 @@ impl Columns {
         });
         let first = line.split(|&byte| byte == b',').next().unwrap_or(line).into();
         index_of[..Self::NEEDED].iter().all(|&index| index < usize::MAX).then_some(Self { index_of, first })
-    }
-}
-
-/// The cells of one row, unquoted.
-struct Cells {
-    reader: csv_core::Reader,
-    text: Vec<u8>,
-    ends: Vec<usize>,
-    count: usize,
-}
-
-impl Default for Cells {
-    fn default() -> Self {
-        // `csv_core::Reader::default()` lacks the transition tables.
-        Self { reader: csv_core::Reader::new(), text: Vec::new(), ends: Vec::new(), count: 0 }
-    }
-}
-
-impl Cells {
-    fn split(&mut self, line: &[u8]) -> Result<(), String> {
-        self.count = 0;
-        if std::str::from_utf8(line).is_err() {
-            return Err("invalid UTF-8".to_owned());
-        }
-        // A row has at most as much text as its line, and at most one more cell than commas.
-        self.text.resize(self.text.len().max(line.len()), 0);
-        let cells = memchr::memchr_iter(b',', line).count() + 2;
-        self.ends.resize(self.ends.len().max(cells), 0);
-        self.reader.reset();
-        let (first, consumed, written, ended) = self.reader.read_record(line, &mut self.text, &mut self.ends);
-        if first != ReadRecordResult::InputEmpty || consumed < line.len() {
-            return Err("line break inside a row".to_owned());
-        }
-        // Empty input tells the parser that the row is complete.
-        let (last, _, _, ended_last) =
-            self.reader.read_record(&[], &mut self.text[written..], &mut self.ends[ended..]);
-        if last != ReadRecordResult::Record {
-            return Err("unclosed quote".to_owned());
-        }
-        self.count = ended + ended_last;
-        Ok(())
-    }
-
-    fn len(&self) -> usize {
-        self.count
-    }
-
-    /// The text of a cell; empty if the row has no such cell.
-    fn get(&self, index: usize) -> &str {
-        if index >= self.count {
-            return "";
-        }
-        let start = if index == 0 { 0 } else { self.ends[index - 1] };
-        std::str::from_utf8(&self.text[start..self.ends[index]]).unwrap_or("")
     }
 }

@@ -1,5 +1,5 @@
-//! The data model of traces: ids, times, values, spans, problems, and the sink that readers write
-//! to.
+//! The data model of traces: ids, times, values, spans, log records, problems, and the sink that
+//! readers write to.
 //!
 //! This crate contains no parser, no decompressor, no clock and no file access, and it prints
 //! nothing. It defines the names of the trace [formats](Format); `astracer-formats` reads and
@@ -7,6 +7,7 @@
 
 pub mod format;
 pub mod ids;
+pub mod log;
 pub mod problem;
 pub mod sink;
 pub mod span;
@@ -16,6 +17,7 @@ pub mod value;
 
 pub use format::Format;
 pub use ids::{SpanId, TraceId};
+pub use log::{LogFormat, LogRecord, Severity};
 pub use problem::{Limit, Place, Problem, ProblemKind, Problems};
 pub use sink::Sink;
 pub use span::{Span, SpanKind, Status};

@@ -76,6 +76,8 @@ pub enum Limit {
     HeaderBytes,
     /// The number of spans in a recording.
     Spans,
+    /// The number of log records in a recording.
+    LogRecords,
 }
 
 impl fmt::Display for Problem {

@@ -1,8 +1,9 @@
-//! The interface between readers and the code that consumes spans.
+//! The interface between readers and the code that consumes spans and log records.
 
 use std::sync::Arc;
 
 use crate::format::Format;
+use crate::log::{LogFormat, LogRecord};
 use crate::problem::{Place, Problem};
 use crate::span::Span;
 
@@ -14,6 +15,23 @@ pub trait Sink {
     /// Announces that the spans and problems after this call come from `file`, which has this
     /// format.
     fn file(&mut self, file: &Arc<str>, format: Format) {
+        let _ = (file, format);
+    }
+
+    /// Returns true if log records are wanted. Files of logs are skipped otherwise.
+    fn wants_logs(&self) -> bool {
+        false
+    }
+
+    /// Receives one log record and the text it was read from. Called only if
+    /// [`wants_logs`](Self::wants_logs) returns true.
+    fn log(&mut self, log: LogRecord<'_>, record: Record<'_>) {
+        let _ = (log, record);
+    }
+
+    /// Announces that the log records and problems after this call come from `file`, which has this
+    /// format.
+    fn log_file(&mut self, file: &Arc<str>, format: LogFormat) {
         let _ = (file, format);
     }
 
@@ -40,11 +58,11 @@ pub trait Sink {
     }
 }
 
-/// The piece of input that one span was read from.
+/// The piece of input that one span or log record was read from.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// The span's own text or bytes, without separators: the JSON object, the CSV row without its
-    /// line end, or the protobuf message without tag and length.
+    /// Its own text or bytes, without separators: the JSON object, the CSV row or the lines without
+    /// the last line end, or the protobuf message without tag and length.
     pub bytes: &'a [u8],
     /// The position of the first byte.
     pub place: &'a Place,

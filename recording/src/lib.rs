@@ -10,6 +10,7 @@
 
 pub mod convert;
 pub mod intern;
+pub mod log_event;
 pub mod recording;
 pub mod shape;
 pub mod source;

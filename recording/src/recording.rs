@@ -19,6 +19,7 @@ mod documents;
 mod intake;
 mod join;
 mod labels;
+mod logs;
 mod nodes;
 mod one_id;
 #[cfg(test)]
@@ -27,9 +28,11 @@ mod trace_ids;
 mod view;
 
 use labels::Labels;
+use logs::Logs;
 use nodes::Nodes;
 
 pub use intake::{Intake, Keep, Skipped};
+pub use logs::LogView;
 pub use view::{SpanView, TraceView};
 
 /// Marks "no span" in tables of span indices.
@@ -131,6 +134,8 @@ pub struct Recording {
     span_trace_states: Vec<Symbol>,
     /// Complete spans, parallel to `spans`; empty unless [`Keep::full`] is set.
     full: Vec<Span<'static>>,
+    /// Empty unless [`Keep::logs`] is set.
+    logs: Logs,
     /// Span indices, grouped by trace and ordered by start within a trace.
     order: Vec<u32>,
     /// Trace rows, in the order of [`Recording::traces`].
@@ -147,7 +152,7 @@ impl Recording {
     /// All traces, ordered by the start of their root. Among equal starts the longest root comes
     /// first, and among equal roots the smallest trace id.
     pub fn traces(&self) -> impl ExactSizeIterator<Item = TraceView<'_>> {
-        self.traces.iter().map(|row| TraceView::new(self, row))
+        (0..self.traces.len()).map(|position| TraceView::new(self, position))
     }
 
     /// The span with this [index](SpanView::index).

@@ -17,9 +17,9 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use astracer_model::Format;
 use astracer_model::sink::Sink;
 use astracer_model::text::escaped;
+use astracer_model::{Format, LogFormat};
 
 mod framed;
 mod gzip;
@@ -69,8 +69,25 @@ pub struct Options {
 pub struct Summary {
     /// The files with traces, in the order read.
     pub files: Vec<FileSummary>,
+    /// The files with log records, in the order read; empty unless the sink
+    /// [wants them](Sink::wants_logs).
+    pub log_files: Vec<LogFileSummary>,
     /// Bytes read, before decompression.
     pub stored_bytes: u64,
+}
+
+/// One file with log records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LogFileSummary {
+    /// The file's name, including the archives that contain it.
+    pub name: Arc<str>,
+    /// The format, detected or given.
+    pub format: LogFormat,
+    /// Bytes read, after decompression.
+    pub expanded_bytes: u64,
+    /// The number of records read from the file.
+    pub records: u64,
 }
 
 /// One file with traces.
@@ -83,7 +100,7 @@ pub struct FileSummary {
     pub format: Format,
     /// Bytes read, after decompression.
     pub expanded_bytes: u64,
-    /// The number of spans read from the file.
+    /// The number of spans read from the file. A file of OTLP requests may hold log records too.
     pub spans: u64,
 }
 
@@ -172,7 +189,7 @@ fn read_unless(
 fn finish(unpack: Unpack<'_>, path: &Path) -> Result<Summary, SourceError> {
     let interrupted = unpack.is_interrupted();
     let (summary, first_refusal) = unpack.finish();
-    if summary.files.is_empty() && !interrupted {
+    if summary.files.is_empty() && summary.log_files.is_empty() && !interrupted {
         return Err(SourceError(Kind::Unrecognised { path: label::of_path(path), first_refusal }));
     }
     Ok(summary)

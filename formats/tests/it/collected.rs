@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use astracer_formats::Limits;
 use astracer_model::sink::Record;
-use astracer_model::{Format, Place, Problem, ProblemKind, Sink, Span};
+use astracer_model::{Format, LogFormat, LogRecord, Place, Problem, ProblemKind, Sink, Span};
 
 #[derive(Debug, Default)]
 pub(crate) struct Collected {
     pub(crate) spans: Vec<Span<'static>>,
+    pub(crate) logs: Vec<LogRecord<'static>>,
+    /// Whether log records are wanted.
+    pub(crate) wants_logs: bool,
     pub(crate) records: Vec<(Place, Vec<u8>)>,
     pub(crate) problems: Vec<Problem>,
     pub(crate) skipped: Vec<(String, String)>,
@@ -20,6 +23,15 @@ pub(crate) struct Collected {
 impl Sink for Collected {
     fn span(&mut self, span: Span<'_>, record: Record<'_>) {
         self.spans.push(span.into_owned());
+        self.records.push((record.place.clone(), record.bytes.to_vec()));
+    }
+
+    fn wants_logs(&self) -> bool {
+        self.wants_logs
+    }
+
+    fn log(&mut self, log: LogRecord<'_>, record: Record<'_>) {
+        self.logs.push(log.into_owned());
         self.records.push((record.place.clone(), record.bytes.to_vec()));
     }
 
@@ -49,6 +61,14 @@ impl Collected {
     pub(crate) fn from_text_within(format: Format, text: impl AsRef<[u8]>, limits: &Limits) -> Self {
         let mut collected = Self::default();
         astracer_formats::read(format, &mut text.as_ref(), &"f".into(), limits, &mut collected);
+        collected
+    }
+
+    /// Reads a text of a format of logs as one file named `f`.
+    pub(crate) fn from_logs(format: LogFormat, text: impl AsRef<[u8]>) -> Self {
+        let mut collected = Self { wants_logs: true, ..Self::default() };
+        let (limits, file) = (Limits::default(), "f".into());
+        astracer_formats::logs::read(format, &mut text.as_ref(), &file, &limits, &mut collected);
         collected
     }
 

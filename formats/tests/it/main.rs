@@ -6,6 +6,7 @@ mod collected;
 mod htrace;
 mod jaeger_json;
 mod nezha_csv;
+mod nezha_logs;
 mod zipkin_json;
 
 /// A file of `tests/data`.

@@ -16,6 +16,7 @@ use crate::intern::Symbol;
 use astracer_formats::otlp_proto::otlp_size;
 use astracer_model::Format;
 use astracer_model::ids::{SpanId, TraceId};
+use astracer_model::log::{LogFormat, LogRecord};
 use astracer_model::problem::{Limit, Place, Problem, Problems};
 use astracer_model::sink::{Record, Sink};
 use astracer_model::span::Span;
@@ -40,6 +41,8 @@ pub struct Keep {
     pub own_labels: Vec<String>,
     /// Keep tracestates, which contain samplers' thresholds.
     pub trace_states: bool,
+    /// Keep log records, joined to their traces and spans. Files of logs are skipped otherwise.
+    pub logs: bool,
 }
 
 /// A file that was skipped because it contains no traces.
@@ -298,6 +301,21 @@ impl Sink for Intake<'_> {
     fn file(&mut self, file: &Arc<str>, format: Format) {
         self.file_format = Some((Arc::clone(file), format));
         self.document();
+    }
+
+    fn wants_logs(&self) -> bool {
+        self.keep.logs
+    }
+
+    fn log(&mut self, log: LogRecord<'_>, record: Record<'_>) {
+        let recording = &mut self.recording;
+        if let Err(problem) = recording.logs.add(&log, record, &mut recording.services) {
+            self.problem(problem);
+        }
+    }
+
+    fn log_file(&mut self, _: &Arc<str>, format: LogFormat) {
+        self.recording.logs.file(format);
     }
 
     fn document(&mut self) {

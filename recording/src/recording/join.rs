@@ -14,6 +14,7 @@ use hashbrown::HashTable;
 use rapidhash::fast::RandomState;
 
 use super::intake::Intake;
+use super::logs;
 use super::one_id::{OneId, SharedIds, count_as};
 use super::trace_ids::{count_parted, lengthen};
 use super::{Marks, NO_TIME, NONE, Recording, TraceRow};
@@ -64,6 +65,7 @@ fn join(mut intake: Intake<'_>) -> Recording {
     recording.order = joiner.order;
     recording.traces = traces;
     count_parted(&mut recording, &mut joiner.pulse);
+    logs::join(&mut recording, &mut joiner.pulse);
     number_names(&mut recording, &mut joiner.pulse);
     recording
 }
@@ -90,22 +92,24 @@ fn number_names(recording: &mut Recording, pulse: &mut Pulse<'_>) {
     }
     if services.is_changed(&recording.services) {
         recording.services.renumber(&services.of);
-        recording.spans.iter_mut().for_each(|row| row.service = Symbol(services.of[row.service.index()]));
+        let renumbered = |service: Symbol| Symbol(services.of[service.index()]);
+        recording.spans.iter_mut().for_each(|row| row.service = renumbered(row.service));
+        recording.logs.rows.iter_mut().for_each(|row| row.service = renumbered(row.service));
     }
 }
 
 /// New numbers of symbols, in the order in which they are seen.
-struct Numbers {
-    of: Vec<u32>,
+pub(super) struct Numbers {
+    pub(super) of: Vec<u32>,
     next: u32,
 }
 
 impl Numbers {
-    fn new(count: usize) -> Self {
+    pub(super) fn new(count: usize) -> Self {
         Self { of: vec![NONE; count], next: 0 }
     }
 
-    fn see(&mut self, symbol: Symbol) {
+    pub(super) fn see(&mut self, symbol: Symbol) {
         let number = &mut self.of[symbol.index()];
         if *number == NONE {
             *number = self.next;
@@ -114,7 +118,7 @@ impl Numbers {
     }
 
     /// Numbers the symbols that no span has by their names. Returns true if any number is new.
-    fn is_changed(&mut self, names: &Interner) -> bool {
+    pub(super) fn is_changed(&mut self, names: &Interner) -> bool {
         let mut unseen: Vec<usize> = (0..self.of.len()).filter(|&symbol| self.of[symbol] == NONE).collect();
         unseen.sort_by_key(|&symbol| names.name(Symbol(symbol as u32)));
         for symbol in unseen {

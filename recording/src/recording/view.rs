@@ -1,5 +1,6 @@
 //! Read access to the traces of a recording.
 
+use super::logs::LogView;
 use super::{Marks, NO_TIME, NONE, Recording, SpanRow, TraceRow};
 use crate::intern::Symbol;
 use astracer_model::Format;
@@ -12,11 +13,13 @@ use astracer_model::time::UnixNanos;
 pub struct TraceView<'r> {
     recording: &'r Recording,
     row: &'r TraceRow,
+    /// The position in [`Recording::traces`].
+    position: usize,
 }
 
 impl<'r> TraceView<'r> {
-    pub(super) fn new(recording: &'r Recording, row: &'r TraceRow) -> Self {
-        Self { recording, row }
+    pub(super) fn new(recording: &'r Recording, position: usize) -> Self {
+        Self { recording, row: &recording.traces[position], position }
     }
 
     /// The trace's id. A trace that was written without an id has the id of the span above all its
@@ -35,6 +38,11 @@ impl<'r> TraceView<'r> {
     /// The number of spans; never zero.
     pub fn span_count(self) -> usize {
         self.row.len as usize
+    }
+
+    /// The log records of the trace, by time; empty unless the intake kept them.
+    pub fn logs(self) -> impl ExactSizeIterator<Item = LogView<'r>> {
+        self.recording.logs_of(self.position)
     }
 
     /// The trace's spans, ordered by start, then from the longest to the shortest, then by id.

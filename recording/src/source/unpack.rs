@@ -13,9 +13,11 @@ use super::framed::{self, Frames};
 use super::gzip::GzipMembers;
 use super::meter::{Expanded, OverLimit, Stored};
 use super::peek::{Peek, Quiet};
-use super::{FileSummary, Options, Summary};
+use super::{FileSummary, LogFileSummary, Options, Summary};
 use astracer_formats::detect::{self, Detection};
+use astracer_formats::logs;
 use astracer_model::Format;
+use astracer_model::log::{LogFormat, LogRecord};
 use astracer_model::problem::{Limit, Place, Problem, ProblemKind};
 use astracer_model::sink::{Record, Sink};
 use astracer_model::span::Span;
@@ -41,6 +43,7 @@ pub(super) struct Unpack<'a> {
     stored: &'a Cell<u64>,
     expanded: &'a Cell<u64>,
     files: Vec<FileSummary>,
+    log_files: Vec<LogFileSummary>,
     first_refusal: Option<Refusal>,
     over_limit: bool,
 }
@@ -53,8 +56,17 @@ impl<'a> Unpack<'a> {
         stored: &'a Cell<u64>,
         expanded: &'a Cell<u64>,
     ) -> Self {
-        let tap = Tap { sink, stored, passed_on: 0, spans: 0 };
-        Self { options, tap, stored, expanded, files: Vec::new(), first_refusal: None, over_limit: false }
+        let tap = Tap { sink, stored, passed_on: 0, spans: 0, records: 0 };
+        Self {
+            options,
+            tap,
+            stored,
+            expanded,
+            files: Vec::new(),
+            log_files: Vec::new(),
+            first_refusal: None,
+            over_limit: false,
+        }
     }
 
     /// Reads a file as stored, or the standard input.
@@ -76,7 +88,8 @@ impl<'a> Unpack<'a> {
     /// The summary, and the first file that was not read.
     pub(super) fn finish(mut self) -> (Summary, Option<Refusal>) {
         self.tap.pass_progress_on();
-        (Summary { files: self.files, stored_bytes: self.stored.get() }, self.first_refusal)
+        let Self { files, log_files, .. } = self;
+        (Summary { files, log_files, stored_bytes: self.stored.get() }, self.first_refusal)
     }
 
     /// Reads one layer: opens a container, or passes a trace file to its format's reader.
@@ -130,6 +143,11 @@ impl<'a> Unpack<'a> {
                 }
             }
             Err((reason, format_may_help)) => {
+                if self.tap.sink.wants_logs()
+                    && let Some(format) = logs::detect(input.peek(PREFIX_BYTES[0]))
+                {
+                    return self.log_file(input, name, format);
+                }
                 let bytes = input.peek(PREFIX_BYTES[0]).len() as u64;
                 let error = input.take_error();
                 // A stream that fails before its first byte is broken, not empty.
@@ -142,6 +160,24 @@ impl<'a> Unpack<'a> {
                     self.unreadable(name, bytes, &error);
                 }
             }
+        }
+    }
+
+    /// Reads one plain file of logs.
+    fn log_file(&mut self, input: &mut Peek<'_>, name: &Arc<str>, format: LogFormat) {
+        let mut quiet = Quiet::new(input);
+        self.tap.records = 0;
+        self.tap.sink.log_file(name, format);
+        logs::read(format, &mut quiet, name, &self.options.limits.records, &mut self.tap);
+        let error = quiet.into_error();
+        self.log_files.push(LogFileSummary {
+            name: Arc::clone(name),
+            format,
+            expanded_bytes: input.position(),
+            records: self.tap.records,
+        });
+        if let Some(error) = error {
+            self.unreadable(name, input.position(), &error);
         }
     }
 
@@ -265,9 +301,16 @@ struct Tap<'a> {
     stored: &'a Cell<u64>,
     passed_on: u64,
     spans: u64,
+    records: u64,
 }
 
 impl Tap<'_> {
+    fn pass_large_progress_on(&mut self) {
+        if self.stored.get() - self.passed_on >= PROGRESS_STEP_BYTES {
+            self.pass_progress_on();
+        }
+    }
+
     fn pass_progress_on(&mut self) {
         let grown = self.stored.get() - self.passed_on;
         if grown > 0 {
@@ -281,9 +324,17 @@ impl Sink for Tap<'_> {
     fn span(&mut self, span: Span<'_>, record: Record<'_>) {
         self.spans += 1;
         self.sink.span(span, record);
-        if self.stored.get() - self.passed_on >= PROGRESS_STEP_BYTES {
-            self.pass_progress_on();
-        }
+        self.pass_large_progress_on();
+    }
+
+    fn wants_logs(&self) -> bool {
+        self.sink.wants_logs()
+    }
+
+    fn log(&mut self, log: LogRecord<'_>, record: Record<'_>) {
+        self.records += 1;
+        self.sink.log(log, record);
+        self.pass_large_progress_on();
     }
 
     fn document(&mut self) {

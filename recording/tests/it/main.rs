@@ -8,6 +8,7 @@ use std::path::PathBuf;
 mod collected;
 mod convert;
 mod foreign;
+mod logs;
 mod source;
 
 /// A file of the formats crate's `tests/data`.

@@ -1,0 +1,358 @@
+//! The log records of a recording, joined to their traces and spans.
+//!
+//! A record is kept as its time, its event and the numbers it states; of each event one message is
+//! kept as an example.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rapidhash::fast::RandomState;
+
+use super::join::Numbers;
+use super::view::SpanView;
+use super::{NO_TIME, NONE, Recording};
+use crate::intern::{Interner, Symbol};
+use crate::log_event;
+use crate::stop::Pulse;
+use astracer_model::ids::{SpanId, TraceId};
+use astracer_model::log::{LogFormat, LogRecord, Severity};
+use astracer_model::problem::{Limit, Place, Problem};
+use astracer_model::sink::Record;
+use astracer_model::time::UnixNanos;
+
+/// The fixed part of one log record.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LogRow {
+    pub(super) time: u64,
+    first_value: u64,
+    values: u32,
+    pub(super) event: Symbol,
+    pub(super) service: Symbol,
+    /// The position of the trace in [`Recording::traces`]; `NONE` if it is not in the recording.
+    pub(super) trace: u32,
+    /// The index of the span; `NONE` if it is not in the trace.
+    pub(super) span: u32,
+    file: u32,
+    line: u32,
+    byte: u64,
+    pub(super) severity: Severity,
+}
+
+/// The log records of a recording; empty unless [`super::Keep::logs`] is set.
+#[derive(Debug, Default)]
+pub(super) struct Logs {
+    pub(super) rows: Vec<LogRow>,
+    /// The ids of each row, until the rows are joined.
+    ids: Vec<(TraceId, SpanId)>,
+    /// Events, and the numbers of events.
+    pub(super) names: Interner,
+    values: Vec<(Symbol, f64)>,
+    /// The least of the messages of each event, for people.
+    examples: Vec<Box<str>>,
+    files: Vec<(Arc<str>, Option<LogFormat>)>,
+    /// The format of the current file.
+    format: Option<LogFormat>,
+    /// Trace `n` has the rows from `first[n]` to `first[n + 1]`. Rows without a trace follow.
+    first: Vec<u32>,
+    text: String,
+}
+
+impl Logs {
+    /// Announces that the next records are of this format.
+    pub(super) fn file(&mut self, format: LogFormat) {
+        self.format = Some(format);
+    }
+
+    /// Adds a record. The problem says why it can't be added.
+    pub(super) fn add(
+        &mut self,
+        log: &LogRecord<'_>,
+        record: Record<'_>,
+        services: &mut Interner,
+    ) -> Result<(), Problem> {
+        if self.rows.len() >= NONE as usize {
+            let detail = format!("a recording holds at most {NONE} log records");
+            return Err(Problem::over(Limit::LogRecords, record.place.clone(), detail));
+        }
+        let file = match self.files.last() {
+            Some((last, _)) if Arc::ptr_eq(last, &record.place.file) => self.files.len() - 1,
+            _ => {
+                self.files.push((Arc::clone(&record.place.file), self.format));
+                self.files.len() - 1
+            }
+        };
+        let mut text = std::mem::take(&mut self.text);
+        text.clear();
+        let first_value = self.values.len();
+        let (names, values) = (&mut self.names, &mut self.values);
+        // The numbers are named after the event is known.
+        let mut numbers: Vec<(String, f64)> = Vec::new();
+        log_event::event(log, &mut text, |name, value| {
+            let mut suffix = String::new();
+            name.write(&mut suffix);
+            numbers.push((suffix, value));
+        });
+        let event = names.intern(&text);
+        let event_bytes = text.len();
+        for (suffix, value) in numbers {
+            text.truncate(event_bytes);
+            text.push_str(&suffix);
+            values.push((names.intern(&text), value));
+        }
+        self.text = text;
+        self.keep_example(event, log_event::message(log));
+        self.rows.push(LogRow {
+            time: log.when().map_or(NO_TIME, |time| time.0),
+            first_value: first_value as u64,
+            values: (self.values.len() - first_value) as u32,
+            event,
+            service: services.intern(log.resource.service_name()),
+            trace: NONE,
+            span: NONE,
+            file: file as u32,
+            line: u32::try_from(record.place.line).unwrap_or(u32::MAX),
+            byte: record.place.byte,
+            severity: log.severity,
+        });
+        self.ids.push((log.trace_id, log.span_id));
+        Ok(())
+    }
+
+    fn keep_example(&mut self, event: Symbol, message: &str) {
+        if self.examples.len() <= event.index() {
+            self.examples.resize(event.index() + 1, Box::default());
+        }
+        let example = &mut self.examples[event.index()];
+        if example.is_empty() || message < &**example && !message.is_empty() {
+            *example = message.into();
+        }
+    }
+}
+
+/// Joins the records to the traces and spans that their ids name, and puts them in an order that
+/// does not depend on the files'.
+pub(super) fn join(recording: &mut Recording, pulse: &mut Pulse<'_>) {
+    if recording.logs.rows.is_empty() {
+        recording.logs.first = vec![0; recording.traces.len() + 1];
+        return;
+    }
+    find_traces(recording, pulse);
+    if pulse.stopped() {
+        return;
+    }
+    let mut order: Vec<u32> = (0..recording.logs.rows.len() as u32).collect();
+    {
+        let logs = &recording.logs;
+        let rank = |&index: &u32| {
+            let row = &logs.rows[index as usize];
+            let file = &*logs.files[row.file as usize].0;
+            ((row.trace, row.time), (logs.names.name(row.event), file, row.byte))
+        };
+        if !pulse.sort_by_key(&mut order, rank) {
+            return;
+        }
+    }
+    let logs = &mut recording.logs;
+    logs.rows = order.iter().map(|&index| logs.rows[index as usize]).collect();
+    let ids = std::mem::take(&mut logs.ids);
+    number(logs);
+    find_spans(recording, pulse, |at| ids[order[at] as usize].1);
+    name_services(recording);
+    let logs = &mut recording.logs;
+    let ends =
+        (0..=recording.traces.len() as u32).map(|trace| logs.rows.partition_point(|row| row.trace < trace));
+    logs.first = ends.map(|end| end as u32).collect();
+}
+
+/// Numbers events in the order of the rows, so that nothing depends on the order of files.
+fn number(logs: &mut Logs) {
+    let mut numbers = Numbers::new(logs.names.len());
+    for row in &logs.rows {
+        numbers.see(row.event);
+        let range = row.first_value as usize..row.first_value as usize + row.values as usize;
+        logs.values[range].iter().for_each(|&(name, _)| numbers.see(name));
+    }
+    if !numbers.is_changed(&logs.names) {
+        return;
+    }
+    logs.names.renumber(&numbers.of);
+    let renumbered = |symbol: Symbol| Symbol(numbers.of[symbol.index()]);
+    logs.rows.iter_mut().for_each(|row| row.event = renumbered(row.event));
+    logs.values.iter_mut().for_each(|(name, _)| *name = renumbered(*name));
+    let mut examples = vec![Box::default(); logs.names.len()];
+    for (event, example) in (0u32..).zip(std::mem::take(&mut logs.examples)) {
+        examples[renumbered(Symbol(event)).index()] = example;
+    }
+    logs.examples = examples;
+}
+
+/// Finds the span of each row, whose trace is known.
+fn find_spans(recording: &mut Recording, pulse: &mut Pulse<'_>, span_id: impl Fn(usize) -> SpanId) {
+    let mut by_id: Vec<(SpanId, u32)> = Vec::new();
+    let mut current = NONE;
+    for at in 0..recording.logs.rows.len() {
+        let trace = recording.logs.rows[at].trace;
+        if trace == NONE {
+            return;
+        }
+        if trace != current {
+            current = trace;
+            let row = &recording.traces[trace as usize];
+            let members = &recording.order[row.first as usize..][..row.len as usize];
+            by_id.clear();
+            by_id.extend(members.iter().map(|&index| (recording.spans[index as usize].span_id, index)));
+            by_id.sort_unstable();
+            pulse.stopped_after(members.len());
+        }
+        let id = span_id(at);
+        let found = by_id.partition_point(|&(known, _)| known < id);
+        if let Some(&(known, index)) = by_id.get(found)
+            && known == id
+        {
+            recording.logs.rows[at].span = index;
+        }
+        if pulse.stopped() {
+            return;
+        }
+    }
+}
+
+/// A record whose resource names no service belongs to that of its span, or else to the service
+/// named like its file.
+fn name_services(recording: &mut Recording) {
+    let mut stems: Vec<Option<Symbol>> = vec![None; recording.logs.files.len()];
+    for row in &mut recording.logs.rows {
+        if !recording.services.name(row.service).is_empty() {
+            continue;
+        }
+        if row.span != NONE {
+            row.service = recording.spans[row.span as usize].service;
+        }
+        if recording.services.name(row.service).is_empty() {
+            let file = &recording.logs.files[row.file as usize].0;
+            let services = &mut recording.services;
+            row.service = *stems[row.file as usize].get_or_insert_with(|| services.intern(stem(file)));
+        }
+    }
+}
+
+/// A file's name without its folders and endings.
+fn stem(file: &str) -> &str {
+    let name = file.rsplit(['/', '\\']).next().unwrap_or(file);
+    let stem = name.split('.').next().unwrap_or(name);
+    if stem.is_empty() { name } else { stem }
+}
+
+/// One log record of a [`Recording`].
+#[derive(Clone, Copy, Debug)]
+pub struct LogView<'r> {
+    recording: &'r Recording,
+    row: &'r LogRow,
+}
+
+impl<'r> LogView<'r> {
+    /// The time of the event; `None` if the record states none.
+    pub fn time(self) -> Option<UnixNanos> {
+        Some(self.row.time).filter(|&time| time != NO_TIME).map(UnixNanos)
+    }
+
+    /// The event, as [`log_event::event`] names it: without the service.
+    pub fn event(self) -> &'r str {
+        self.recording.logs.names.name(self.row.event)
+    }
+
+    /// The symbol of [`Self::event`] in [`Recording::log_names`].
+    pub fn event_symbol(self) -> Symbol {
+        self.row.event
+    }
+
+    /// The service that wrote the record: that of its resource, or else of its span, or else the
+    /// name of its file.
+    pub fn service(self) -> &'r str {
+        self.recording.services.name(self.row.service)
+    }
+
+    /// The symbol of [`Self::service`] in [`Recording::services`].
+    pub fn service_symbol(self) -> Symbol {
+        self.row.service
+    }
+
+    /// The severity.
+    pub fn severity(self) -> Severity {
+        self.row.severity
+    }
+
+    /// The numbers that the record states, each with the symbol of its name in
+    /// [`Recording::log_names`]: the event's name, and behind it the number's.
+    pub fn values(self) -> &'r [(Symbol, f64)] {
+        let first = self.row.first_value as usize;
+        &self.recording.logs.values[first..first + self.row.values as usize]
+    }
+
+    /// The span that the record names; `None` if it names none, or one that its trace lacks.
+    pub fn span(self) -> Option<SpanView<'r>> {
+        (self.row.span != NONE).then(|| self.recording.span(self.row.span))
+    }
+
+    /// The file and line of the record.
+    pub fn place(self) -> Place {
+        let (file, _) = &self.recording.logs.files[self.row.file as usize];
+        Place { file: Arc::clone(file), line: u64::from(self.row.line), byte: self.row.byte }
+    }
+}
+
+impl Recording {
+    /// All log records: those of each trace, in the order of [`Recording::traces`] and by time, and
+    /// then those without a trace in the recording, by time. Records that are equal all count.
+    pub fn logs(&self) -> impl ExactSizeIterator<Item = LogView<'_>> {
+        self.logs.rows.iter().map(|row| LogView { recording: self, row })
+    }
+
+    /// The log records whose trace is not in the recording, by time.
+    pub fn logs_without_trace(&self) -> impl ExactSizeIterator<Item = LogView<'_>> {
+        let first = self.logs.first.last().map_or(0, |&first| first as usize);
+        self.logs.rows[first.min(self.logs.rows.len())..].iter().map(|row| LogView { recording: self, row })
+    }
+
+    /// The log records of the trace at this position in [`Recording::traces`], by time.
+    pub(super) fn logs_of(&self, trace: usize) -> impl ExactSizeIterator<Item = LogView<'_>> {
+        let at = |trace: usize| self.logs.first.get(trace).map_or(0, |&first| first as usize);
+        self.logs.rows[at(trace)..at(trace + 1)].iter().map(|row| LogView { recording: self, row })
+    }
+
+    /// The names of the records' events, and of the numbers that they state.
+    pub fn log_names(&self) -> &Interner {
+        &self.logs.names
+    }
+
+    /// The message of one record of this event; the least of all in byte order.
+    pub fn log_example(&self, event: Symbol) -> &str {
+        self.logs.examples.get(event.index()).map_or("", |example| example)
+    }
+
+    /// The files with log records, in the order read, with their formats if the
+    /// reader reported them.
+    pub fn log_files(&self) -> &[(Arc<str>, Option<LogFormat>)] {
+        &self.logs.files
+    }
+}
+
+/// Finds the trace of each record; a record whose id has 64 bits belongs to the trace whose id ends
+/// in them, if that is only one.
+fn find_traces(recording: &mut Recording, pulse: &mut Pulse<'_>) {
+    let mut by_id: HashMap<TraceId, u32, RandomState> = HashMap::default();
+    let mut by_half: HashMap<u64, u32, RandomState> = HashMap::default();
+    for (position, trace) in (0u32..).zip(&recording.traces) {
+        by_id.insert(trace.id, position);
+        by_half.entry(trace.id.0 as u64).and_modify(|found| *found = NONE).or_insert(position);
+    }
+    let logs = &mut recording.logs;
+    for (row, (trace, _)) in logs.rows.iter_mut().zip(&logs.ids) {
+        let half = u64::try_from(trace.0).ok().filter(|&half| half != 0);
+        let found = by_id.get(trace).or_else(|| by_half.get(&half?));
+        row.trace = found.copied().unwrap_or(NONE);
+        if pulse.stopped() {
+            return;
+        }
+    }
+}

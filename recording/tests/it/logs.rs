@@ -1,0 +1,88 @@
+use std::fs;
+
+use astracer_model::SpanId;
+use astracer_recording::recording::{Intake, Keep, LogView, Recording};
+use astracer_recording::source;
+use tempfile::TempDir;
+
+use crate::sample;
+
+/// Reads files of a folder, in the order of their names.
+fn read(files: &[(&str, &str)], keep: Keep) -> Recording {
+    let folder = TempDir::new().unwrap();
+    for (name, text) in files {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    let mut intake = Intake::new(keep);
+    source::read(folder.path(), &source::Options::default(), &mut intake).unwrap();
+    intake.finish()
+}
+
+fn logs() -> Keep {
+    Keep { logs: true, ..Keep::default() }
+}
+
+const SPANS: &str = "TraceID,SpanID,ParentID,PodName,OperationName,StartTimeUnixNano,EndTimeUnixNano,Duration\n\
+                     a1,1,root,front-x-y,GET,100,900,\n\
+                     a1,2,1,seat-x-y,seat,200,800,\n\
+                     b2,3,root,front-x-y,GET,1000,1900,\n";
+
+const LOGS: &str = "TimeUnixNano,PodName,TraceID,SpanID,Log\n\
+                    1500,front-x-y,b2,3,1:1 INFO a.B#7 got 5 seats\n\
+                    300,seat-x-y,a1,2,1:1 INFO a.C#9 got 6 seats\n\
+                    300,seat-x-y,a1,2,1:1 INFO a.C#9 got 6 seats\n\
+                    250,,a1,1,1:1 INFO a.C#9 got 7 seats\n\
+                    400,front-x-y,a1,77,no place 12\n\
+                    10,other-x-y,ff,1,no trace\n";
+
+fn line(log: LogView<'_>) -> String {
+    let span = log.span().map_or(SpanId::ZERO, |span| span.id()).0;
+    let values: Vec<_> = log.values().iter().map(|&(_, value)| value).collect();
+    format!("{} {} {}: {span} {values:?}", log.time().unwrap().0, log.service(), log.event())
+}
+
+#[test]
+fn records_are_joined_to_their_traces_and_spans() {
+    let recording = read(&[("log.csv", LOGS), ("trace.csv", SPANS)], logs());
+    let traces: Vec<Vec<_>> = recording.traces().map(|trace| trace.logs().map(line).collect()).collect();
+    let first = [
+        "250 front log a.C#9: 1 [7.0]",
+        "300 seat log a.C#9: 2 [6.0]",
+        "300 seat log a.C#9: 2 [6.0]",
+        "400 front log no place #: 0 [12.0]",
+    ];
+    assert_eq!(traces, [&first[..], &["1500 front log a.B#7: 3 [5.0]"]]);
+    let rest: Vec<_> = recording.logs_without_trace().map(line).collect();
+    assert_eq!(rest, ["10 other log no trace: 0 []"]);
+    let seats = recording.log_names().find("log a.C#9").unwrap();
+    assert_eq!(recording.log_example(seats), "got 6 seats");
+}
+
+#[test]
+fn the_order_of_files_changes_nothing() {
+    let lines = |recording: &Recording| -> Vec<_> {
+        recording.logs().map(|log| (log.event_symbol(), log.service_symbol(), line(log))).collect()
+    };
+    let one = read(&[("a.csv", LOGS), ("b.csv", SPANS)], logs());
+    let mut reversed: Vec<_> = LOGS.lines().collect();
+    reversed[1..].reverse();
+    let other = read(&[("a.csv", SPANS), ("b.csv", &reversed.join("\n"))], logs());
+    assert_eq!(lines(&one), lines(&other));
+}
+
+#[test]
+fn files_of_logs_are_skipped_unless_asked_for() {
+    let recording = read(&[("log.csv", LOGS), ("trace.csv", SPANS)], Keep::default());
+    assert_eq!(recording.logs().len(), 0);
+    assert!(recording.traces().all(|trace| trace.logs().len() == 0));
+    assert_eq!(recording.skipped().0[0].reason, "a table without span columns");
+}
+
+#[test]
+fn a_real_minute_is_joined() {
+    let mut intake = Intake::new(logs());
+    source::read(&sample("trainticket"), &source::Options::default(), &mut intake).unwrap();
+    let recording = intake.finish();
+    assert_eq!(recording.logs().len(), 5, "rows of the sample");
+    assert!(recording.logs().all(|log| log.service().starts_with("ts-")));
+}
