@@ -9,6 +9,8 @@
 //! | `service operation: event` | event | the span's event |
 //! | `service key=value` | event | start of a span with this attribute |
 //! | `service key` | state | end of a span, its numeric attribute |
+//! | `service log logger#line` | event | a log record |
+//! | `service log logger#line [1]` | state | a log record, a number that it states |
 //!
 //! The root is the metric, so it is no variable itself. Times are ms since the root's start.
 
@@ -66,7 +68,7 @@ pub struct Method {
     /// The type of a request. By default the root's name, or if all roots have one name, the first
     /// span of another service.
     pub key: Option<KeyRule>,
-    /// Only the variables of the paper: starts, durations and gaps.
+    /// Only the variables of the paper: starts, log records, durations and gaps.
     pub paper: bool,
     /// Variables whose names contain one of these are left out.
     pub ignore: Vec<String>,
@@ -197,7 +199,8 @@ impl Source for Traces<'_> {
     }
 
     fn observe(&self, at: usize, variables: &mut Variables, observed: &mut Observed) {
-        let trace = self.chosen[at].trace;
+        let one = &self.chosen[at];
+        let trace = one.trace;
         let root = trace.root();
         let mut writer = Writer { ignore: &self.method.ignore, zero: root.start(), variables, observed };
         let mut resources: HashSet<usize> = HashSet::new();
@@ -229,10 +232,25 @@ impl Source for Traces<'_> {
                 self.observe_content(span, full, &service, &name, &mut resources, &mut writer);
             }
         }
+        self.observe_logs(one, &mut writer);
     }
 }
 
 impl Traces<'_> {
+    fn observe_logs(&self, one: &Chosen<'_>, writer: &mut Writer<'_>) {
+        for log in one.trace.logs() {
+            let Some(time) = log.time() else { continue };
+            let service = log.span().map_or_else(|| log.service().to_owned(), |span| self.service(span));
+            writer.event(&labelled(&service, log.event()), time);
+            if self.method.paper {
+                continue;
+            }
+            for &(name, value) in log.values() {
+                writer.state(&labelled(&service, one.recording.log_names().name(name)), time, value);
+            }
+        }
+    }
+
     fn observe_content(
         &self,
         span: SpanView<'_>,

@@ -94,8 +94,13 @@ fn assert_same(whole: &Collected, cut: &Collected, piece: usize) {
 
 fn join(collected: &Collected) {
     let label = || vec!["http.method".to_owned()];
-    let mut intake =
-        Intake::new(Keep { full: true, labels: label(), own_labels: label(), trace_states: true, logs: true });
+    let mut intake = Intake::new(Keep {
+        full: true,
+        labels: label(),
+        own_labels: label(),
+        trace_states: true,
+        logs: true,
+    });
     for item in &collected.spans {
         intake.span(item.span.clone(), Record { bytes: &item.record, place: &item.place });
     }

@@ -129,6 +129,7 @@ pub(super) fn load(args: &Compare, stop: Stop<'_>) -> Result<Vec<Run>, Failure> 
         labels: args.key.iter().flat_map(|key| key.attributes().map(str::to_owned)).collect(),
         own_labels: vec![weight::ADJUSTED_COUNT.to_owned()],
         trace_states: true,
+        logs: true,
     };
     let read = |(paths, class): (Vec<PathBuf>, Option<Class>)| {
         let path = paths[0].clone();
