@@ -1,7 +1,7 @@
 //! Readers of logs. The format is detected from a file's first bytes.
 //!
-//! A reader passes log records to [`Sink::log`], in the order of the input. The guarantees are those
-//! of the readers of spans: a bad record becomes a problem with its place, and never ends the
+//! A reader passes log records to [`Sink::log`], in the order of the input. The guarantees are
+//! those of the readers of spans: a bad record becomes a problem with its place, and never ends the
 //! reading.
 
 use std::io::BufRead;

@@ -52,8 +52,8 @@ impl NumberName<'_> {
     }
 }
 
-/// Appends the name of a record's event to `name`, without the service, and calls `number` with each
-/// number that the record states.
+/// Appends the name of a record's event to `name`, without the service, and calls `number` with
+/// each number that the record states.
 pub fn event(log: &LogRecord<'_>, name: &mut String, mut number: impl FnMut(NumberName<'_>, f64)) {
     name.push_str("log ");
     let has_place = log.code.line > 0;

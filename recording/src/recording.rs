@@ -21,6 +21,7 @@ mod join;
 mod labels;
 mod logs;
 mod nodes;
+mod numbers;
 mod one_id;
 #[cfg(test)]
 mod tests;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use rapidhash::fast::RandomState;
 
-use super::join::Numbers;
-use super::view::SpanView;
+use super::numbers::Numbers;
+use super::view::{SpanView, TraceView};
 use super::{NO_TIME, NONE, Recording};
 use crate::intern::{Interner, Symbol};
 use crate::log_event;
@@ -298,6 +298,13 @@ impl<'r> LogView<'r> {
     pub fn place(self) -> Place {
         let (file, _) = &self.recording.logs.files[self.row.file as usize];
         Place { file: Arc::clone(file), line: u64::from(self.row.line), byte: self.row.byte }
+    }
+}
+
+impl<'r> TraceView<'r> {
+    /// The log records of the trace, by time; empty unless the intake kept them.
+    pub fn logs(self) -> impl ExactSizeIterator<Item = LogView<'r>> {
+        self.recording.logs_of(self.position)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Read access to the traces of a recording.
 
-use super::logs::LogView;
 use super::{Marks, NO_TIME, NONE, Recording, SpanRow, TraceRow};
 use crate::intern::Symbol;
 use astracer_model::Format;
@@ -11,10 +10,10 @@ use astracer_model::time::UnixNanos;
 /// One trace of a [`Recording`].
 #[derive(Clone, Copy, Debug)]
 pub struct TraceView<'r> {
-    recording: &'r Recording,
+    pub(super) recording: &'r Recording,
     row: &'r TraceRow,
     /// The position in [`Recording::traces`].
-    position: usize,
+    pub(super) position: usize,
 }
 
 impl<'r> TraceView<'r> {
@@ -38,11 +37,6 @@ impl<'r> TraceView<'r> {
     /// The number of spans; never zero.
     pub fn span_count(self) -> usize {
         self.row.len as usize
-    }
-
-    /// The log records of the trace, by time; empty unless the intake kept them.
-    pub fn logs(self) -> impl ExactSizeIterator<Item = LogView<'r>> {
-        self.recording.logs_of(self.position)
     }
 
     /// The trace's spans, ordered by start, then from the longest to the shortest, then by id.
