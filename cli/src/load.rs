@@ -6,10 +6,11 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
+use astracer_formats::logs;
 use astracer_model::{ProblemKind, Problems, TraceId};
 use astracer_recording::convert::Converted;
 use astracer_recording::recording::{self, Intake, Keep, Recording};
-use astracer_recording::source::{self, FileSummary};
+use astracer_recording::source::{self, FileSummary, LogFileSummary};
 use astracer_tuner::names::{Folded, NameFolding};
 use astracer_tuner::tail::Outcomes;
 use astracer_tuner::{Grouping, Stop, Workload};
@@ -20,7 +21,7 @@ use crate::interrupt;
 use crate::output;
 use crate::probe;
 use crate::progress::Progress;
-use crate::source::{Names, Reading, Source, limit_hint};
+use crate::source::{LogReading, Names, Reading, Source, limit_hint};
 
 /// The number of examples shown for each kind of problem, also in JSON.
 pub(crate) const EXAMPLES: usize = 3;
@@ -52,6 +53,8 @@ struct File {
     format: &'static str,
     expanded_bytes: u64,
     spans: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_records: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -80,15 +83,25 @@ pub(crate) fn load(args: &Source, stop: Stop<'_>) -> Result<Loaded, Failure> {
 /// Reads a workload with the parts of spans that `keep` asks for, beside their times and names. A
 /// signal ends the process.
 pub(crate) fn load_keeping(args: &Source, keep: Keep, stop: Stop<'_>) -> Result<Loaded, Failure> {
-    interrupt::answer_at_once_while_reading(stop, || read(args, keep, stop))
+    interrupt::answer_at_once_while_reading(stop, || read(args, keep, logs::Options::default(), stop))
+}
+
+/// As [`load_keeping`], for commands that read logs too.
+pub(crate) fn load_with_logs(
+    args: &Source,
+    keep: Keep,
+    logs: &LogReading,
+    stop: Stop<'_>,
+) -> Result<Loaded, Failure> {
+    interrupt::answer_at_once_while_reading(stop, || read(args, keep, logs.options(), stop))
 }
 
 /// Reads another workload after something was found, so a signal must not end the process.
 pub(crate) fn load_beside(args: &Source, labels: &[String], stop: Stop<'_>) -> Result<Loaded, Failure> {
-    read(args, Keep { labels: labels.to_vec(), ..Keep::default() }, stop)
+    read(args, Keep { labels: labels.to_vec(), ..Keep::default() }, logs::Options::default(), stop)
 }
 
-fn read(args: &Source, keep: Keep, stop: Stop<'_>) -> Result<Loaded, Failure> {
+fn read(args: &Source, keep: Keep, logs: logs::Options, stop: Stop<'_>) -> Result<Loaded, Failure> {
     args.check()?;
     let folding = RefCell::new(NameFolding::new(args.template()));
     let progress = Progress::reading(&args.paths);
@@ -99,13 +112,14 @@ fn read(args: &Source, keep: Keep, stop: Stop<'_>) -> Result<Loaded, Failure> {
     if args.names == Names::Template {
         intake = intake.rename_with(|raw, out| folding.borrow_mut().fold(raw, out));
     }
-    let options = args.reading.options();
+    let options = source::Options { logs, ..args.reading.options() };
     let mut files = Vec::new();
     for path in &args.paths {
         let asked = || stop.is_asked();
         let summary = source::read_waiting(path, &options, &asked, &mut intake)
             .map_err(|error| Failure::Job(error.to_string()))?;
         files.extend(summary.files.iter().map(File::new));
+        files.extend(summary.log_files.iter().map(File::of_logs));
     }
     progress.finish();
     let recording = intake.finish();
@@ -171,6 +185,17 @@ impl File {
             format: summary.format.name(),
             expanded_bytes: summary.expanded_bytes,
             spans: summary.spans,
+            log_records: None,
+        }
+    }
+
+    fn of_logs(summary: &LogFileSummary) -> Self {
+        Self {
+            name: summary.name.to_string(),
+            format: summary.format.name(),
+            expanded_bytes: summary.expanded_bytes,
+            spans: 0,
+            log_records: Some(summary.records),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use astracer_formats as records;
+use astracer_formats::logs::{self, Layout, Zone};
 use astracer_model::{Format, Limit};
 use astracer_recording::source::{Limits, Options};
 use astracer_samplers::Template;
@@ -95,7 +96,27 @@ impl Reading {
             expanded_bytes_max: self.expanded_max,
             records: records::Limits { record_bytes_max, ..records::Limits::default() },
         };
-        Options { format: self.format, limits }
+        Options { format: self.format, limits, ..Options::default() }
+    }
+}
+
+/// Options for reading logs, shared by the commands that do.
+#[derive(Clone, Debug, Default, ClapArgs)]
+pub(crate) struct LogReading {
+    /// Layout of lines of text, as log4j's patterns: '%d [%t] %p %c: %m' [default: the usual
+    /// layouts are recognised].
+    #[arg(long, value_name = "PATTERN", help_heading = "Reading")]
+    pub(crate) layout: Option<Layout>,
+
+    /// Zone of log times that state none: UTC, or an offset such as +08:00 [default: UTC].
+    #[arg(long, value_name = "ZONE", allow_hyphen_values = true, help_heading = "Reading")]
+    pub(crate) log_zone: Option<Zone>,
+}
+
+impl LogReading {
+    /// As the options of the reader.
+    pub(crate) fn options(&self) -> logs::Options {
+        logs::Options { layout: self.layout.clone(), zone: self.log_zone.unwrap_or_default() }
     }
 }
 

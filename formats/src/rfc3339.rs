@@ -36,7 +36,7 @@ pub(super) fn duration(text: &str) -> Option<i128> {
 
 /// Days since 1970 in the Gregorian calendar: each year begins in March, so that the leap day is
 /// its last (Hinnant, "chrono-Compatible Low-Level Date Algorithms").
-fn days(year: i64, month: i64, day: i64) -> i64 {
+pub(super) fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
     let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;

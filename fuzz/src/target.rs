@@ -1,5 +1,6 @@
 //! The targets by name.
 
+mod logs;
 mod reader;
 mod recording;
 mod samplers;
@@ -25,6 +26,8 @@ pub const ALL: &[Target] = &[
     Target { name: "htrace", run: |data| reader::check(Format::HTrace, data) },
     Target { name: "nezha_csv", run: |data| reader::check(Format::NezhaCsv, data) },
     Target { name: "xtrace_json", run: |data| reader::check(Format::XTraceJson, data) },
+    Target { name: "log_lines", run: logs::check_lines },
+    Target { name: "log_csv", run: logs::check_csv },
     Target { name: "source", run: source::check },
     Target { name: "joining", run: recording::check },
     Target { name: "parameters", run: samplers::check_parameters },

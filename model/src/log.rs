@@ -191,6 +191,12 @@ impl Severity {
 pub enum LogFormat {
     /// Nezha's log CSV.
     NezhaCsv,
+    /// One JSON object per line.
+    JsonLines,
+    /// The text of `tracing_subscriber`.
+    TracingText,
+    /// Lines in a layout of log4j, recognised or given.
+    Layout,
 }
 
 impl LogFormat {
@@ -198,6 +204,9 @@ impl LogFormat {
     pub fn name(self) -> &'static str {
         match self {
             Self::NezhaCsv => "nezha-log-csv",
+            Self::JsonLines => "json-lines",
+            Self::TracingText => "tracing-text",
+            Self::Layout => "layout",
         }
     }
 }

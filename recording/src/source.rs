@@ -59,6 +59,8 @@ pub struct Options {
     /// The format of every contained file; if `None`, it is detected from each file's content.
     /// Archives are opened in either case.
     pub format: Option<Format>,
+    /// The forms of logs that their content does not state.
+    pub logs: astracer_formats::logs::Options,
     /// Bounds on resources.
     pub limits: Limits,
 }

@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::load::Input;
 use crate::output;
-use crate::source::{Names, Reading, check_inputs};
+use crate::source::{LogReading, Names, Reading, check_inputs};
 
 mod classes;
 mod instances;
@@ -62,6 +62,9 @@ pub(crate) struct Compare {
 
     #[command(flatten)]
     reading: Reading,
+
+    #[command(flatten)]
+    logs: LogReading,
 
     /// Fold ids in names (`read(1073742055)` becomes `read(*)`), or keep the names raw.
     #[arg(long, value_enum, default_value_t = Names::Template, help_heading = "Reading")]

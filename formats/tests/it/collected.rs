@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use astracer_formats::Limits;
+use astracer_formats::{Limits, logs};
 use astracer_model::sink::Record;
 use astracer_model::{Format, LogFormat, LogRecord, Place, Problem, ProblemKind, Sink, Span};
 
@@ -67,8 +67,8 @@ impl Collected {
     /// Reads a text of a format of logs as one file named `f`.
     pub(crate) fn from_logs(format: LogFormat, text: impl AsRef<[u8]>) -> Self {
         let mut collected = Self { wants_logs: true, ..Self::default() };
-        let (limits, file) = (Limits::default(), "f".into());
-        astracer_formats::logs::read(format, &mut text.as_ref(), &file, &limits, &mut collected);
+        let (limits, file, options) = (Limits::default(), "f".into(), logs::Options::default());
+        logs::read(format, &mut text.as_ref(), &file, &limits, &options, &mut collected);
         collected
     }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 mod collected;
 mod htrace;
 mod jaeger_json;
+mod log_lines;
 mod nezha_csv;
 mod nezha_logs;
 mod zipkin_json;

@@ -56,8 +56,8 @@ fn bad_rows_are_problems() {
 #[test]
 fn the_first_logs_of_a_minute_are_read() {
     let text = std::fs::read(sample("trainticket/log/08_50_log.csv")).expect("a sample");
-    assert_eq!(logs::detect(&text), Some(LogFormat::NezhaCsv));
-    assert_eq!(logs::detect(b"TraceID,SpanID,StartTimeUnixNano\n"), None);
+    assert_eq!(logs::detect(&text, &logs::Options::default()), Some(LogFormat::NezhaCsv));
+    assert_eq!(logs::detect(b"TraceID,SpanID,StartTimeUnixNano\n", &logs::Options::default()), None);
     let collected = read(&text);
     let rows = text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).count() - 1;
     assert_eq!((collected.logs.len(), collected.problems.len()), (rows, 0));

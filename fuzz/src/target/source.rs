@@ -19,7 +19,7 @@ const LIMITS: Limits = Limits {
 };
 
 pub(super) fn check(data: &[u8]) {
-    let options = Options { format: None, limits: LIMITS };
+    let options = Options { limits: LIMITS, ..Options::default() };
     let first = with_file(data, |path| read(path, &options));
     // Unpacking is slow, so only some inputs are read a second time.
     if data.len().is_multiple_of(4) {

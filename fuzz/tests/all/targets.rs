@@ -43,6 +43,8 @@ replays! {
     zipkin_json,
     htrace,
     nezha_csv,
+    log_lines,
+    log_csv,
     xtrace_json,
     source,
     joining,

@@ -144,7 +144,7 @@ impl<'a> Unpack<'a> {
             }
             Err((reason, format_may_help)) => {
                 if self.tap.sink.wants_logs()
-                    && let Some(format) = logs::detect(input.peek(PREFIX_BYTES[0]))
+                    && let Some(format) = logs::detect(input.peek(PREFIX_BYTES[0]), &self.options.logs)
                 {
                     return self.log_file(input, name, format);
                 }
@@ -168,7 +168,8 @@ impl<'a> Unpack<'a> {
         let mut quiet = Quiet::new(input);
         self.tap.records = 0;
         self.tap.sink.log_file(name, format);
-        logs::read(format, &mut quiet, name, &self.options.limits.records, &mut self.tap);
+        let options = self.options;
+        logs::read(format, &mut quiet, name, &options.limits.records, &options.logs, &mut self.tap);
         let error = quiet.into_error();
         self.log_files.push(LogFileSummary {
             name: Arc::clone(name),

@@ -1,0 +1,14 @@
+//! The forms of logs that a file's content does not state.
+
+use super::layout::Layout;
+use super::time::Zone;
+
+/// The forms that a file's content does not state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// The layout of lines of text; if `None`, the usual layouts are recognised. Files of other
+    /// formats are read all the same.
+    pub layout: Option<Layout>,
+    /// The zone of times that state none.
+    pub zone: Zone,
+}

@@ -1,0 +1,229 @@
+//! The text of `tracing_subscriber`: its full and its compact form.
+//!
+//! A record is `time LEVEL thread ThreadId(1) span{field=1}:inner: target: file.rs:12: message`,
+//! where everything between level and message can be missing. Fields stay in the message; ids among
+//! the fields of spans or of the record are taken.
+
+use std::borrow::Cow;
+
+use super::ids::{is_span_id, is_trace_id};
+use super::time::{self, Zone};
+use astracer_model::ids::{SpanId, TraceId};
+use astracer_model::log::{LogRecord, Severity};
+use astracer_model::value::Value;
+
+/// True if a line begins a record: a time in UTC with a fraction, and a level.
+pub(super) fn is_head(line: &str) -> bool {
+    head(line).is_some()
+}
+
+/// The time, the level and the text behind them.
+fn head(line: &str) -> Option<(astracer_model::UnixNanos, &str, &str)> {
+    let line = line.trim_start_matches(' ');
+    let (time, len) = time::leading(line, Zone::default())?;
+    let stamp = &line[..len];
+    if !stamp.contains('T') || !stamp.contains('.') || !stamp.ends_with('Z') {
+        return None;
+    }
+    let rest = line[len..].strip_prefix(' ')?.trim_start_matches(' ');
+    let (level, rest) = rest.split_once(' ')?;
+    matches!(level, "TRACE" | "DEBUG" | "INFO" | "WARN" | "ERROR").then_some((time, level, rest))
+}
+
+/// The record of a text without colours, whose first line begins it. `None` if it does not.
+pub(super) fn read(text: &str) -> Option<LogRecord<'_>> {
+    let (time, level, rest) = head(text)?;
+    let mut log = LogRecord {
+        time: Some(time),
+        severity: Severity::from_word(level).unwrap_or_default(),
+        severity_text: Cow::Borrowed(level),
+        ..LogRecord::default()
+    };
+    take_ids(&mut log, rest);
+    let mut rest = thread(&mut log, rest.trim_start_matches(' '));
+    // The spans, and then the target: each ends with a colon and a blank.
+    let mut found: Vec<(&str, bool)> = Vec::new();
+    while found.len() < 2
+        && let Some((part, is_span, behind)) = path(rest)
+    {
+        // A word of the message can look like a target, unless a span precedes it.
+        if let Some((first, was_span)) = found.last()
+            && (!was_span && (first.contains("::") || !part.contains("::")))
+        {
+            break;
+        }
+        found.push((part, is_span));
+        rest = behind;
+    }
+    if let Some(&(target, false)) = found.last() {
+        log.logger = Cow::Borrowed(target);
+    }
+    if let Some((file, line, behind)) = place(rest) {
+        (log.code.file, log.code.line, rest) = (Cow::Borrowed(file), line, behind);
+    }
+    log.body = Value::String(Cow::Borrowed(rest.trim_end()));
+    Some(log)
+}
+
+/// Takes a thread's name and id off the text.
+fn thread<'t>(log: &mut LogRecord<'t>, text: &'t str) -> &'t str {
+    let Some(start) = text.find("ThreadId(") else { return text };
+    let Some(end) = text[start..].find(") ").map(|end| start + end + 1) else { return text };
+    let name = text[..start].trim_end();
+    // A message may mention a thread, behind a target.
+    if name.contains([':', '{']) {
+        return text;
+    }
+    log.thread = Cow::Borrowed(if name.is_empty() { &text[start..end] } else { name });
+    text[end..].trim_start_matches(' ')
+}
+
+/// The names up to a colon and a blank, true if one of them has fields or several stand there, and
+/// the text behind them.
+fn path(text: &str) -> Option<(&str, bool, &str)> {
+    let bytes = text.as_bytes();
+    let (mut at, mut is_span) = (0, false);
+    loop {
+        match bytes.get(at)? {
+            b'{' => {
+                at = fields_end(text, at)?;
+                is_span = true;
+                if bytes.get(at) != Some(&b':') {
+                    return None;
+                }
+            }
+            b':' if at == 0 => return None,
+            b':' => match bytes.get(at + 1)? {
+                b' ' => return Some((&text[..at], is_span, &text[at + 2..])),
+                b':' => at += 2,
+                _ => {
+                    is_span = true;
+                    at += 1;
+                }
+            },
+            byte if byte.is_ascii_alphanumeric() || b"_-./".contains(byte) => at += 1,
+            _ => return None,
+        }
+    }
+}
+
+/// The end of the fields in braces at `at`. Braces in quotes don't count.
+fn fields_end(text: &str, at: usize) -> Option<usize> {
+    let line = text.split('\n').next()?;
+    let (mut depth, mut quoted, mut escaped) = (0usize, false, false);
+    for (index, byte) in line.bytes().enumerate().skip(at) {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'{' if !quoted => depth += 1,
+            b'}' if !quoted => {
+                depth = depth.saturating_sub(1);
+                if depth == 0 {
+                    return Some(index + 1);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// `src/main.rs:12: ` at the start of a text.
+fn place(text: &str) -> Option<(&str, u32, &str)> {
+    let (place, rest) = text.split_once(": ")?;
+    let (file, line) = place.rsplit_once(':')?;
+    let is_file = file.ends_with(".rs") && !file.contains(' ');
+    line.parse().ok().filter(|_| is_file).map(|line| (file, line, rest))
+}
+
+/// Takes the ids among the fields of a record's first line; those of the innermost span count.
+fn take_ids(log: &mut LogRecord<'_>, text: &str) {
+    let line = text.lines().next().unwrap_or("");
+    for (at, _) in line.match_indices('=') {
+        let start = line[..at].rfind(|next: char| !next.is_alphanumeric() && !"_.".contains(next));
+        let key = &line[start.map_or(0, |start| start + 1)..at];
+        let value = line[at + 1..].trim_start_matches('"');
+        let value = &value[..value.bytes().take_while(u8::is_ascii_hexdigit).count()];
+        if is_trace_id(key) {
+            log.trace_id = TraceId::from_hex(value).unwrap_or(log.trace_id);
+        } else if is_span_id(key) {
+            log.span_id = SpanId::from_hex(value).unwrap_or(log.span_id);
+        }
+    }
+}
+
+/// Removes ANSI's sequences for colours.
+pub(super) fn without_colours(text: &str) -> Cow<'_, str> {
+    if !text.contains('\u{1b}') {
+        return Cow::Borrowed(text);
+    }
+    let mut plain = String::with_capacity(text.len());
+    let mut parts = text.split('\u{1b}');
+    plain.push_str(parts.next().unwrap_or(""));
+    for part in parts {
+        let end = part.strip_prefix('[').and_then(|codes| {
+            let end = codes.find(|next: char| !next.is_ascii_digit() && next != ';')?;
+            codes[end..].starts_with(|last: char| last.is_ascii_alphabetic()).then_some(end + 2)
+        });
+        plain.push_str(end.map_or(part, |end| &part[end..]));
+    }
+    Cow::Owned(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_forms_of_the_subscriber_are_read() {
+        for (line, logger, body) in [
+            (
+                "2022-02-15T18:40:14.289898Z  INFO fmt: preparing to shave yaks number_of_yaks=3",
+                "fmt",
+                "preparing to shave yaks number_of_yaks=3",
+            ),
+            (
+                "2022-02-15T18:40:14.289974Z  INFO shaving_yaks{yaks=3}: fmt::yak_shave: shaving yaks",
+                "fmt::yak_shave",
+                "shaving yaks",
+            ),
+            (
+                "2022-02-15T18:40:14.290011Z TRACE shaving_yaks{yaks=3}:shave{yak=1 name=\"a } b\"}: fmt::yak_shave: hello! excitement: x",
+                "fmt::yak_shave",
+                "hello! excitement: x",
+            ),
+            (
+                "2022-02-15T18:40:14.290011Z TRACE shaving_yaks:shave: fmt::yak_shave: hello! yaks=3 yak=1",
+                "fmt::yak_shave",
+                "hello! yaks=3 yak=1",
+            ),
+            ("2022-02-15T18:40:14.290011Z ERROR hello there", "", "hello there"),
+            ("2022-02-15T18:40:14.290011Z  WARN a::b: c: d", "a::b", "c: d"),
+        ] {
+            let log = read(line).expect("a record");
+            assert_eq!((&*log.logger, log.text()), (logger, body), "{line}");
+        }
+        let full = "2022-02-15T18:40:14.290011Z  WARN tokio-runtime-worker ThreadId(02) buy{trace_id=0a span_id=\"0b\"}: shop: src/a.rs:12: late\n  more";
+        let log = read(full).expect("a record");
+        assert_eq!((&*log.thread, &*log.code.file, log.code.line), ("tokio-runtime-worker", "src/a.rs", 12));
+        assert_eq!((log.trace_id, log.span_id, log.text()), (TraceId(10), SpanId(11), "late\n  more"));
+        for other in [
+            "",
+            "INFO x: y",
+            "2022-02-15 18:40:14.290011 INFO x: y",
+            "2022-02-15T18:40:14.290011Z [main] INFO x",
+        ] {
+            assert!(!is_head(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn colours_are_removed() {
+        let coloured = "\u{1b}[2m2022-02-15T18:40:14.289898Z\u{1b}[0m \u{1b}[32m INFO\u{1b}[0m \u{1b}[2mfmt\u{1b}[0m\u{1b}[2m:\u{1b}[0m hi \u{1b}[3mn\u{1b}[0m\u{1b}[2m=\u{1b}[0m3";
+        let plain = without_colours(coloured);
+        assert_eq!(plain, "2022-02-15T18:40:14.289898Z  INFO fmt: hi n=3");
+        assert_eq!(read(&plain).unwrap().text(), "hi n=3");
+        assert_eq!(without_colours("a\u{1b}b\u{1b}[é\u{1b}"), "ab[é");
+    }
+}
