@@ -1,5 +1,6 @@
 //! The targets by name.
 
+mod instances;
 mod logs;
 mod reader;
 mod recording;
@@ -35,6 +36,7 @@ pub const ALL: &[Target] = &[
     Target { name: "sampler_config", run: samplers::check_config },
     Target { name: "tracestate", run: samplers::check_tracestate },
     Target { name: "name_template", run: samplers::check_name },
+    Target { name: "instances", run: instances::check },
 ];
 
 /// The target of this name.

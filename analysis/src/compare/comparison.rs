@@ -72,6 +72,8 @@ pub struct Comparison {
     pub mix: Mix,
     /// The parts that were left out.
     pub left_out: LeftOut,
+    /// Gaps below 0, which are kept: the child took longer than its parent.
+    pub negative_gaps: u64,
     /// All tests.
     pub tests: Vec<TestRow>,
     /// Dependency networks, the best of each class and kind first.
@@ -164,7 +166,7 @@ pub struct ServiceRow {
 pub struct LeftOut {
     /// Observations of variables beyond the limit.
     pub variables: u64,
-    /// Values and times that are no finite numbers.
+    /// Values and times that are no finite numbers, or beyond 1e70.
     pub not_finite: u64,
 }
 
@@ -271,6 +273,7 @@ pub fn compare(source: &impl Source, options: &Options, pulse: &mut Pulse<'_>) -
         ranked: rows,
         mix: mix(heads, source.types(), values.as_deref()),
         left_out: LeftOut { variables: sample.variables.left_out(), not_finite: sample.not_finite },
+        negative_gaps: sample.negative_gaps,
         tests: rows_of(&tests, &sample),
         networks: made,
     })

@@ -13,6 +13,7 @@
 //! | `ev` | an object of events: name, list of times (ms since the start) |
 //! | `st` | an object of states: name, list of (time, value) pairs |
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, BufRead};
@@ -27,7 +28,8 @@ use super::instances::{Class, Head, Observed, Source, Variables};
 /// The longest line that is read.
 const LINE_MAX: u64 = 256 << 20;
 
-/// Instances read from files.
+/// Instances read from files. After the last file, [`InstancesFile::sort`] makes their order
+/// independent of the order of files.
 #[derive(Debug, Default)]
 pub struct InstancesFile {
     heads: Vec<Head>,
@@ -36,7 +38,7 @@ pub struct InstancesFile {
     rows: Vec<Row>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq, PartialOrd)]
 struct Row {
     events: Pairs<Vec<f64>>,
     states: Pairs<Vec<(f64, f64)>>,
@@ -75,7 +77,7 @@ struct Line {
 }
 
 /// The members of an object, in order. A repeated name stays twice.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, PartialOrd)]
 struct Pairs<T>(Vec<(Box<str>, T)>);
 
 impl<T> Default for Pairs<T> {
@@ -138,6 +140,31 @@ impl InstancesFile {
             self.add(row, run, line).map_err(wrong)?;
         }
         Ok(())
+    }
+
+    /// Sorts all instances by their content, and types by name.
+    pub fn sort(&mut self) {
+        let mut types: Vec<(String, u32)> = std::mem::take(&mut self.types).into_iter().zip(0..).collect();
+        types.sort();
+        let mut numbers = vec![0; types.len()];
+        for (new, (name, old)) in (0..).zip(types) {
+            numbers[old as usize] = new;
+            self.numbers.insert(name.clone(), new);
+            self.types.push(name);
+        }
+        let heads = std::mem::take(&mut self.heads).into_iter();
+        let mut all: Vec<(Head, Row)> = heads.zip(std::mem::take(&mut self.rows)).collect();
+        all.iter_mut().for_each(|(head, _)| head.stratum = numbers[head.stratum as usize]);
+        all.sort_by(|(a, of_a), (b, of_b)| {
+            let key = |head: &Head| (head.class, head.stratum);
+            a.id.cmp(&b.id)
+                .then_with(|| key(a).cmp(&key(b)))
+                .then_with(|| a.length_ms.total_cmp(&b.length_ms))
+                .then_with(|| a.metric.total_cmp(&b.metric))
+                .then_with(|| a.weight.partial_cmp(&b.weight).unwrap_or(Ordering::Equal))
+                .then_with(|| of_a.partial_cmp(of_b).unwrap_or(Ordering::Equal))
+        });
+        (self.heads, self.rows) = all.into_iter().unzip();
     }
 
     fn add(&mut self, line: Line, run: u32, number: u64) -> Result<(), String> {

@@ -5,6 +5,14 @@
 //! Survey Sampling", 1992, ch. 5, for a ratio with replacement). With equal weights these are the
 //! usual mean and s²/n.
 
+/// The largest value that is summed: fourth powers of larger ones, in degrees of freedom, overflow.
+pub const VALUE_MAX: f64 = 1e70;
+
+/// True for numbers that can be summed.
+pub fn is_usable(value: f64) -> bool {
+    value.abs() <= VALUE_MAX
+}
+
 /// Sums over values, added one by one without cancellation: the mean by Neumaier's summation, and
 /// squares by Welford's update.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -23,9 +31,9 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// Adds a value. Weights of 0 and less are ignored, and so are values that are not finite.
+    /// Adds a value. Weights of 0 and less are ignored, and so are values beyond [`VALUE_MAX`].
     pub fn add(&mut self, value: f64, weight: f64) {
-        if !value.is_finite() || !weight.is_finite() || weight <= 0.0 {
+        if !is_usable(value) || !weight.is_finite() || weight <= 0.0 {
             return;
         }
         self.n += 1;

@@ -36,11 +36,15 @@ pub struct OfRuns {
 impl Runs {
     /// Compares the runs of a sample. `None` with fewer than two good runs.
     pub fn new(sample: &Sample, heads: &[Head], types: usize, weights: Option<&[f64]>) -> Option<Self> {
+        // In the order of instances, which does not depend on the order of files: the test of two
+        // runs takes its mix of types from the second.
         let numbers = |class| {
-            let of = heads.iter().filter(|head| head.class == class);
-            let mut numbers: Vec<u32> = of.map(|head| head.run).collect();
-            numbers.sort_unstable();
-            numbers.dedup();
+            let mut numbers: Vec<u32> = Vec::new();
+            for head in heads.iter().filter(|head| head.class == class) {
+                if !numbers.contains(&head.run) {
+                    numbers.push(head.run);
+                }
+            }
             numbers
         };
         let (good, bad) = (numbers(Class::Good), numbers(Class::Bad));
@@ -52,7 +56,7 @@ impl Runs {
                 Class::Good => (&good, 0),
                 Class::Bad => (&bad, good.len()),
             };
-            let group = (before + runs.partition_point(|&run| run < head.run)) as u32;
+            let group = (before + runs.iter().position(|&run| run == head.run).unwrap_or(0)) as u32;
             Part { at, stratum: head.stratum, group, weight: weights.map_or(1.0, |weights| weights[at]) }
         };
         let parts: Vec<Part> = heads.iter().enumerate().map(part).collect();

@@ -7,6 +7,7 @@ use astracer_recording::stop::Pulse;
 
 use super::features::{self, FEATURES_MAX, Feature, Kind};
 use super::instances::{Observed, Source, VariableId, Variables};
+use super::moments::is_usable;
 
 /// The number of a feature of a variable: the variable's number times [`FEATURES_MAX`], plus the
 /// feature's place in [`Kind::features`].
@@ -35,8 +36,10 @@ pub struct Sample {
     /// The end of each instance's row.
     ends: Vec<usize>,
     cells: Vec<(Column, f64)>,
-    /// Values that were not finite numbers.
+    /// Values that were no numbers below 1e70, beyond which sums overflow.
     pub not_finite: u64,
+    /// Gaps below 0: the child took longer than its parent. They count like others.
+    pub negative_gaps: u64,
 }
 
 /// The place of the count among an event's features.
@@ -53,6 +56,7 @@ impl Sample {
             ends: Vec::with_capacity(source.heads().len()),
             cells: Vec::new(),
             not_finite: 0,
+            negative_gaps: 0,
         };
         let (mut observed, mut scratch) = (Observed::default(), Scratch::default());
         for (at, head) in source.heads().iter().enumerate() {
@@ -72,7 +76,7 @@ impl Sample {
         observed.states.sort_by_key(|&(variable, ..)| variable);
         for of_one in observed.events.chunk_by(|(a, _), (b, _)| a == b) {
             scratch.times.clear();
-            scratch.times.extend(of_one.iter().map(|&(_, time)| time).filter(|time| time.is_finite()));
+            scratch.times.extend(of_one.iter().map(|&(_, time)| time).filter(|&time| is_usable(time)));
             self.not_finite += (of_one.len() - scratch.times.len()) as u64;
             let values = features::event(&mut scratch.times, length);
             self.push(of_one[0].0, Kind::Event, &values);
@@ -80,8 +84,12 @@ impl Sample {
         for of_one in observed.states.chunk_by(|(a, ..), (b, ..)| a == b) {
             scratch.points.clear();
             let points = of_one.iter().map(|&(_, time, value)| (time, value));
-            scratch.points.extend(points.filter(|(time, value)| time.is_finite() && value.is_finite()));
+            scratch.points.extend(points.filter(|&(time, value)| is_usable(time) && is_usable(value)));
             self.not_finite += (of_one.len() - scratch.points.len()) as u64;
+            if self.variables.get(of_one[0].0).1.starts_with("gap ") {
+                let negative = scratch.points.iter().filter(|(_, value)| *value < 0.0).count();
+                self.negative_gaps += negative as u64;
+            }
             let values = features::state(&mut scratch.points, length, self.median_length);
             self.push(of_one[0].0, Kind::State, &values);
         }
@@ -90,7 +98,7 @@ impl Sample {
 
     fn push(&mut self, variable: VariableId, kind: Kind, values: &features::Values) {
         for (place, &value) in values.iter().enumerate().take(kind.features().len()) {
-            if value.is_finite() {
+            if is_usable(value) {
                 self.cells.push((column(variable, place), value));
             }
         }

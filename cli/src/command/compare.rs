@@ -198,6 +198,7 @@ pub(crate) fn run(args: &Compare, stop: Stop<'_>) -> Result<(), Failure> {
         drop(traces);
         (loaded.into_iter().map(|one| one.loaded.input).collect(), comparison)
     };
+    check_metric(&comparison)?;
     let failed = args.fail_on.map_or(Ok(()), |on| limits::verdict(on, args.at_least.as_ref(), &comparison));
     if args.json {
         if let Some(top) = args.top.filter(|&top| top > 0) {
@@ -216,6 +217,18 @@ fn compare(
     pulse: &mut Pulse<'_>,
 ) -> Result<Comparison, Failure> {
     comparison::compare(source, options, pulse).ok_or(Failure::Interrupted)
+}
+
+/// Refuses a metric that a class does not have.
+fn check_metric(comparison: &Comparison) -> Result<(), Failure> {
+    for (mean, name) in comparison.metric.means.into_iter().zip(["good", "bad"]) {
+        if !mean.is_finite() {
+            return Err(Failure::Job(format!(
+                "no {name} trace has the metric; give --metric an attribute whose values are numbers on roots"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses a class without two instances.

@@ -53,6 +53,7 @@ replays! {
     sampler_config,
     tracestate,
     name_template,
+    instances,
 }
 
 fn names_in(folder: &Path) -> Vec<String> {

@@ -30,6 +30,7 @@ pub(super) fn read(paths: &[&PathBuf], stop: Stop<'_>) -> Result<Option<Instance
             let input = open(path).map_err(|error| failed(error.to_string()))?;
             all.read(input, run).map_err(|error| failed(error.to_string()))?;
         }
+        all.sort();
         Ok(Some(all))
     };
     interrupt::answer_at_once_while_reading(stop, read)

@@ -228,6 +228,14 @@ fn notes(comparison: &Comparison) -> String {
             count(left_out.variables)
         );
     }
+    if comparison.negative_gaps > 0 {
+        let gaps = comparison.negative_gaps as usize;
+        let _ = writeln!(
+            text,
+            "{} below 0 ms, because children took longer than their parents",
+            plural(gaps, "gap is", "gaps are")
+        );
+    }
     if left_out.not_finite > 0 {
         let _ = writeln!(text, "left out: {} values that are no finite numbers", count(left_out.not_finite));
     }
