@@ -13,8 +13,8 @@ use std::time::Duration;
 use astracer::exporters::{Console, Files, Otlp, Protocol, WithDestination as _, Zipkin};
 use astracer::samplers::Nanos;
 use astracer::{
-    Astracer, Cap, ContextMode, DroppedSpans, Endpoint, Handle, ProvisionalMode, SamplerConfig, Start, Stats,
-    Tail,
+    Astracer, Boost, Cap, ContextMode, DroppedSpans, Endpoint, Handle, ProvisionalMode, SamplerConfig, Start,
+    Stats, Tail,
 };
 use clap::{Args, ValueEnum};
 use opentelemetry::trace::TracerProvider as _;
@@ -56,6 +56,11 @@ pub struct Options {
     /// error or slow request of the same key) or always.
     #[arg(long, value_name = "WHICH", default_value = "armed")]
     pub provisional: ProvisionalMode,
+
+    /// After an error or a slow request, raise the key's head probability for at most a minute: on,
+    /// or parts such as probability=0.5,lasting=30s,rest=5m,traces=100.
+    #[arg(long, value_name = "BOOST")]
+    pub boost: Option<Boost>,
 
     /// Seconds for which an ended trace that no policy kept can still be kept, for example by a
     /// caller; 0 discards it at once.
@@ -230,11 +235,17 @@ impl Options {
             .with_cap(self.cap.unwrap_or_default())
             // The live page answers "why was it dropped?" from these.
             .with_explanations(if self.live.is_some() { EXPLAINED } else { 0 })
-            .with_tail(if self.tail.is_none() {
-                self.tail.clone()
-            } else {
-                let hold = Nanos::new(u64::try_from(self.hold.as_nanos())?);
-                self.tail.clone().with_provisional(self.provisional).with_hold(hold)
+            .with_tail({
+                let tail = match self.boost {
+                    Some(boost) => self.tail.clone().with_boost(boost),
+                    None => self.tail.clone(),
+                };
+                if tail == Tail::default() {
+                    tail
+                } else {
+                    let hold = Nanos::new(u64::try_from(self.hold.as_nanos())?);
+                    tail.with_provisional(self.provisional).with_hold(hold)
+                }
             })
             // With `Disabled`, spans below a dropped root are not created at all. Use
             // `DroppedSpans::Visible`, the default, if log lines should name the spans that they

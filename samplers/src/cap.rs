@@ -50,6 +50,9 @@ const RATE_MAX: f64 = 1e12;
 const FILL_MAX: f64 = (1u64 << 61) as f64;
 
 impl Allowance {
+    /// A hundred per second, and a hundred at once.
+    pub(crate) const HUNDRED: Allowance = Allowance { rate: 100.0, burst: 100.0 };
+
     /// At most `rate` per second in the long run, and `burst` at once.
     ///
     /// # Errors

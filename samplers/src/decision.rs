@@ -55,6 +55,8 @@ pub enum Reason {
     CapEmpty,
     /// An operator's override replaced the sampler's decision.
     Override,
+    /// A boost raised the key's probability: see [`tail::Boost`](crate::tail::Boost).
+    Boost,
 }
 
 impl Reason {
@@ -72,6 +74,7 @@ impl Reason {
             Reason::Cap => "cap",
             Reason::CapEmpty => "cap_empty",
             Reason::Override => "override",
+            Reason::Boost => "boost",
         }
     }
 }

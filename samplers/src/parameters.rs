@@ -41,6 +41,7 @@
 //! provisional = "armed"      # or "never", "always": the dropped traces that are recorded provisionally
 //! ring_bytes = 33554432      # memory for recorded traces that no policy has kept
 //! hold = "2s"                # how long such a trace stays after its end
+//! boost = "on"               # raises a key's head probability after an error (see Boost)
 //!
 //! [tail.provisional_by_key]  # the same for single keys
 //! "GET /health" = "never"
@@ -84,8 +85,7 @@ use crate::tail::Tail;
 /// The versions of the format that this crate reads. It writes the lowest version from 2 on that
 /// has everything in the file. Version 2 added `random`, `count`, `tau`, `exponent`, `min_by_key`
 /// and `probability_by_key`, and templates other than the default; version 3 added `cap`, version 4
-/// `tail` and `budget`, version 5 `share_by_key` and half-lives
-/// in calls.
+/// `tail` and `budget`, version 5 `share_by_key`, `boost` and half-lives in calls.
 const VERSIONS: RangeInclusive<u32> = 1..=5;
 const VERSION_PLAIN: u32 = 2;
 const VERSION_CAP: u32 = 3;
@@ -146,7 +146,7 @@ impl fmt::Display for Parameters {
             writeln!(f, "{}", format!("# {line}").trim_end())?;
         }
         let version = match (self.tail == Tail::default() && self.budget.is_none(), self.cap.is_none()) {
-            _ if is_paced(&self.config) => *VERSIONS.end(),
+            _ if is_paced(&self.config) || self.tail.boost.is_some() => *VERSIONS.end(),
             (false, _) => VERSION_TAIL,
             (true, false) => VERSION_CAP,
             (true, true) => VERSION_PLAIN,
@@ -170,10 +170,13 @@ impl fmt::Display for Parameters {
 }
 
 fn write_tail(f: &mut fmt::Formatter<'_>, tail: &Tail) -> fmt::Result {
-    let Tail { rules, provisional, provisional_by_key, ring_bytes, hold } = tail;
+    let Tail { rules, provisional, provisional_by_key, ring_bytes, hold, boost } = tail;
     let policies: Vec<_> = rules.iter().map(|rule| quoted(&rule.to_string())).collect();
     writeln!(f, "\n[tail]\npolicies = [{}]\nprovisional = \"{provisional}\"", policies.join(", "))?;
     writeln!(f, "ring_bytes = {ring_bytes}\nhold = \"{hold}\"")?;
+    if let Some(boost) = boost {
+        writeln!(f, "boost = \"{boost}\"")?;
+    }
     if !provisional_by_key.is_empty() {
         writeln!(f, "\n[tail.provisional_by_key]")?;
     }

@@ -13,6 +13,7 @@ use crate::probability::Probability;
 use crate::request::Request;
 use crate::sync::Arc;
 use crate::table::{Capped, ImageError, KeyState, Limits, Restored, Snapshot, Table};
+use crate::tail::Boosting;
 use crate::threshold::Threshold;
 use crate::token_bucket::TokenBucket;
 
@@ -345,6 +346,24 @@ impl Sampler {
             Kind::Ratio(_) | Kind::Always | Kind::Never | Kind::EveryNth(_) => {
                 self.admit(Decision::by_override(threshold, request.randomness), request)
             }
+        }
+    }
+
+    /// Decides with the raised probability of a boost. The cap still applies, and the call is
+    /// counted as usual. Samplers that do not decide by chance (always, never, every n-th, token
+    /// bucket) decide as without a boost.
+    pub fn decide_boosted(&self, boosting: &Boosting<'_>, request: &Request<'_>) -> Decision {
+        match &self.kind {
+            Kind::Bump(table) => table.decide_boosted(boosting, request),
+            Kind::AnyBump(table) => table.decide_boosted(boosting, request),
+            Kind::Fixed(table) => table.decide_boosted(boosting, request),
+            Kind::Ratio(threshold) => {
+                let Request { randomness, now, .. } = *request;
+                let keep = threshold.keeps(randomness);
+                let own = Decision { keep, threshold: Some(*threshold), reason: Reason::Ratio };
+                self.admit(boosting.raise(own, randomness, now), request)
+            }
+            Kind::Always | Kind::Never | Kind::EveryNth(_) | Kind::TokenBucket(_) => self.decide(request),
         }
     }
 

@@ -37,6 +37,7 @@ use crate::per_key::PerKey;
 use crate::policy::{Policy, Write};
 use crate::request::Request;
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, OnceLock, Ordering};
+use crate::tail::Boosting;
 use crate::threshold::Threshold;
 use extras::{Cause, Extra, Overruled};
 use free_list::FreeList;
@@ -238,7 +239,17 @@ impl<L: Policy> Table<L> {
     /// Decides by this threshold in place of the sampler's. The call is counted as usual.
     pub(crate) fn decide_by(&self, threshold: u64, request: &Request<'_>) -> Decision {
         let (id, own) = self.decide_alone(request);
-        let decision = Decision::by_override(threshold, request.randomness);
+        self.replaced(id, own, Decision::by_override(threshold, request.randomness), request)
+    }
+
+    /// Decides with the raised probability of a boost. The call is counted as usual.
+    pub(crate) fn decide_boosted(&self, boosting: &Boosting<'_>, request: &Request<'_>) -> Decision {
+        let (id, own) = self.decide_alone(request);
+        self.replaced(id, own, boosting.raise(own, request.randomness, request.now), request)
+    }
+
+    /// Counts a decision in place of the sampler's own, and applies the cap to it.
+    fn replaced(&self, id: u32, own: Decision, decision: Decision, request: &Request<'_>) -> Decision {
         if own.keep != decision.keep {
             let cause = if decision.keep { Cause::ForcedKept } else { Cause::ForcedDropped };
             self.state.extras()[id as usize].count(cause);

@@ -25,6 +25,7 @@
 //! ([`Rule::BUDGET_DEFAULT`]), each policy keeps at most 100 + 100 W traces and 8 MB + 1 MB/s * W.
 
 mod arming;
+mod boost;
 mod budget;
 mod exemplars;
 mod histogram;
@@ -37,6 +38,7 @@ mod shapes;
 mod text;
 
 pub use arming::ProvisionalMode;
+pub use boost::{Boost, Boosting};
 pub use exemplars::Exemplar;
 pub use histogram::Histogram;
 pub use keys::{KeyNumber, KeyOutcomes};
@@ -62,6 +64,8 @@ pub struct Tail {
     /// The time for which an ended trace that no policy kept stays in the ring, for late triggers.
     /// With zero it is dropped at once.
     pub hold: Nanos,
+    /// The boost of a key's head probability after an error or a slow root; none by default.
+    pub boost: Option<Boost>,
 }
 
 impl Default for Tail {
@@ -73,6 +77,7 @@ impl Default for Tail {
             provisional_by_key: Vec::new(),
             ring_bytes: 32 << 20,
             hold: Nanos::from_secs(2),
+            boost: None,
         }
     }
 }
@@ -117,6 +122,12 @@ impl Tail {
     #[must_use]
     pub fn with_ring_bytes(self, ring_bytes: usize) -> Self {
         Tail { ring_bytes, ..self }
+    }
+
+    /// Raises a key's head probability for a while after an error or a slow root.
+    #[must_use]
+    pub fn with_boost(self, boost: Boost) -> Self {
+        Tail { boost: Some(boost), ..self }
     }
 
     /// Sets how long an ended trace that no policy kept stays in the ring; two seconds by default.

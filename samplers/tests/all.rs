@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests start threads")]
 
 mod allocation;
+mod boost;
 mod bump;
 mod cap;
 mod changes;

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 #[cfg(feature = "parameters")]
 use astracer_samplers::tail::Tail;
-use astracer_samplers::tail::{KeyNumber, TailSampler};
+use astracer_samplers::tail::{Boosting, KeyNumber, TailSampler};
 use astracer_samplers::tracestate::OtMember;
 use astracer_samplers::{Decision, Nanos, Randomness, Request, Sampler, Stratified};
 use opentelemetry::trace::{SpanContext, TraceState};
@@ -315,10 +315,11 @@ impl Decider {
             member.randomness = self.stratified_for(key, trace_id);
         }
         let randomness = member.randomness.unwrap_or_else(|| weight::of_trace_id(trace_id));
-        let decision = self.decide(key, trace_id, randomness, began, counters);
+        let number = self.key_number(key);
+        let decision = self.decide((key, number), trace_id, randomness, began, counters);
         RootDecision {
             keep: decision.keep,
-            key: self.key_number(key),
+            key: number,
             trace_state: weight::decided(state, member, &decision),
             attributes: self.attributes(key, &decision),
         }
@@ -336,8 +337,8 @@ impl Decider {
         self.key.with_static(metadata, |key| {
             let drawn = self.stratified_for(key, trace_id);
             let randomness = drawn.unwrap_or_else(|| weight::of_trace_id(trace_id));
-            let decision = self.decide(key, trace_id, randomness, began, counters);
             let number = self.key_number_of(metadata, key);
+            let decision = self.decide((key, number), trace_id, randomness, began, counters);
             // The randomness of a dropped trace is propagated too, so that other processes that
             // decide parts of it compare the same value.
             if !decision.keep && drawn.is_none() {
@@ -369,7 +370,7 @@ impl Decider {
     #[inline]
     fn decide(
         &self,
-        key: &str,
+        (key, number): (&str, Option<KeyNumber>),
         trace_id: TraceId,
         randomness: Randomness,
         began: Ticks,
@@ -377,13 +378,23 @@ impl Decider {
     ) -> Decision {
         let decision = self.with_rules(|rules| {
             let now = if rules.is_capped() { self.now() } else { self.decision_time(began) };
-            rules.decide(&Request::new(key, randomness, now))
+            let request = Request::new(key, randomness, now);
+            match self.boosting(number, now) {
+                None => rules.decide(&request),
+                Some(boosting) => rules.decide_boosted(&boosting, &request),
+            }
         });
         counters.decided(decision.keep);
         if self.notes.load(Ordering::Relaxed) {
             self.note(trace_id, key, randomness, &decision);
         }
         decision
+    }
+
+    /// The boost that is in progress for the key with this number.
+    #[inline]
+    fn boosting(&self, number: Option<KeyNumber>, now: Nanos) -> Option<Boosting<'_>> {
+        self.tail.as_ref()?.boosting(number?, now)
     }
 
     #[cold]

@@ -3,6 +3,9 @@
 mod late;
 mod steer;
 
+#[cfg(feature = "http")]
+pub(crate) use self::late::trace_id_of;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};

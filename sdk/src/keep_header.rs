@@ -3,7 +3,11 @@
 //!
 //! A server adds the header to its response if it kept the request's trace late. A client adds it
 //! to its next request to a server, with the traces that it kept since the last one. The receiver
-//! keeps its own recorded parts of these traces, and announces them in turn. Both sides are off
+//! keeps its own recorded parts of these traces, and announces them in turn.
+//!
+//! If keys are boosted ([`Boost`](crate::Boost)), the response also names the request's trace if it
+//! went wrong in this process or in one that it called: an id followed by `;boost`, whether or not
+//! the trace was kept. The caller boosts the key of its local root. Both sides are off
 //! until their layer is installed, and a client announces traces only to the peers that it is
 //! given.
 
@@ -20,12 +24,34 @@ use opentelemetry::trace::TraceContextExt as _;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::handle::Handle;
+use crate::handle::{Handle, trace_id_of};
 use crate::late::Announcement;
 use crate::remote_parent::RemoteParentLayer;
+use crate::span_ext::note_callee_trouble;
 
 /// The header's name.
 pub const KEEP_HEADER: HeaderName = HeaderName::from_static("astracer-keep");
+
+/// Follows the id of a trace that went wrong.
+const BOOST: &str = ";boost";
+
+/// Keeps the traces that a response lists, and notes those that went wrong in the called process.
+fn keep_answered(handle: &Handle, headers: &HeaderMap) {
+    for line in headers.get_all(KEEP_HEADER) {
+        let line = line.to_str().unwrap_or_default();
+        // A request has one trace, so a response names one.
+        let troubled = line.split(',').find_map(|item| trace_id_of(item.trim().strip_suffix(BOOST)?));
+        let Some(trace_id) = troubled else {
+            handle.keep_for_caller(line);
+            continue;
+        };
+        note_callee_trouble(trace_id);
+        let kept: Vec<&str> = line.split(',').filter(|item| !item.trim().ends_with(BOOST)).collect();
+        if !kept.is_empty() {
+            handle.keep_for_caller(&kept.join(","));
+        }
+    }
+}
 
 /// Keeps the traces that the headers list; returns the number of ids.
 fn keep_announced(handle: &Handle, headers: &HeaderMap) -> usize {
@@ -72,11 +98,17 @@ impl KeepLayer {
         (trace_id != TraceId::INVALID).then_some(trace_id)
     }
 
-    /// Adds the header to a response if the request's trace was kept late.
+    /// Adds the header to a response if the request's trace was kept late, or went wrong and the
+    /// caller's key is to be boosted.
     pub fn on_response(&self, trace_id: Option<TraceId>, headers: &mut HeaderMap) {
-        if let Some(trace_id) = trace_id.filter(|trace_id| self.handle.was_kept_late(*trace_id))
-            && let Ok(value) = HeaderValue::from_str(&trace_id.to_string())
-        {
+        let Some(trace_id) = trace_id else { return };
+        let text = match (self.handle.was_kept_late(trace_id), self.handle.reports_trouble(trace_id)) {
+            (false, false) => return,
+            (true, false) => trace_id.to_string(),
+            (false, true) => format!("{trace_id}{BOOST}"),
+            (true, true) => format!("{trace_id},{trace_id}{BOOST}"),
+        };
+        if let Ok(value) = HeaderValue::from_str(&text) {
             headers.insert(KEEP_HEADER, value);
         }
     }
@@ -309,7 +341,7 @@ where
                 if let Some(announcement) = announcement.take() {
                     announcement.confirm();
                 }
-                keep_announced(handle, response.headers());
+                keep_answered(handle, response.headers());
             }
             (Exchange::Client(_, announcement), Err(_)) => *announcement = None,
             _ => {}

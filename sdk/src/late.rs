@@ -21,6 +21,8 @@ mod policy_view;
 mod ring;
 mod shape;
 mod status;
+#[cfg(feature = "http")]
+mod troubled;
 mod view;
 
 use std::cell::{Cell, RefCell};
@@ -39,6 +41,8 @@ pub(crate) use self::own_policy::{Function, OwnPolicy};
 use self::policy_view::PolicyView;
 use self::ring::{Admission, Arrivals, HELD_BYTES, HeldTrace, KeptTrace, RequestResult, Ring};
 use self::status::{GivenUpTrace, TraceStatus};
+#[cfg(feature = "http")]
+use self::troubled::Troubled;
 pub use self::view::{TailSpan, TailTrace};
 use crate::clock::{Clock, Ticks};
 use crate::decider::Decider;
@@ -70,6 +74,8 @@ pub(crate) struct LateTraces {
     spans_max: usize,
     bytes_max: usize,
     announced: Announcements,
+    #[cfg(feature = "http")]
+    troubled: Troubled,
     callers: Meter,
     callers_rate: Option<Allowance>,
     kept_by_hand: AtomicU64,
@@ -159,6 +165,8 @@ impl LateTraces {
             spans_max,
             bytes_max: bytes_max.min(ring_bytes / Tail::TRACE_PART),
             announced: Announcements::default(),
+            #[cfg(feature = "http")]
+            troubled: Troubled::default(),
             callers: Meter::default(),
             callers_rate: Allowance::new(CALLERS_RATE, CALLERS_RATE).ok(),
             kept_by_hand: AtomicU64::new(0),
@@ -429,6 +437,18 @@ impl LateTraces {
         }
     }
 
+    /// Notes that a trace went wrong here or in a called process, so that this process's caller
+    /// hears of it.
+    #[cfg(feature = "http")]
+    pub(crate) fn note_trouble(&self, trace_id: TraceId) {
+        self.troubled.note(trace_id);
+    }
+
+    #[cfg(feature = "http")]
+    pub(crate) fn is_troubled(&self, trace_id: TraceId) -> bool {
+        self.troubled.has(trace_id)
+    }
+
     /// The traces that were kept late after the first `known` of them: see
     /// [`Announcements::after`].
     pub(crate) fn announcement_after(&self, known: u64, most: usize) -> Announcement {
@@ -498,6 +518,7 @@ impl LateTraces {
             without_slot: read(&self.without_slot),
             own_faults: self.own.iter().map(OwnPolicy::stats).collect(),
             shapes_forgotten: self.sampler.shapes_forgotten(),
+            boosts: self.sampler.boosts_begun(),
             ..counted
         }
     }

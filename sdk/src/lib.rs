@@ -178,7 +178,7 @@ mod traces;
 mod weight;
 mod why;
 
-pub use astracer_samplers::tail::{Histogram, KeyOutcomes, PolicyCounts, ProvisionalMode, Tail};
+pub use astracer_samplers::tail::{Boost, Histogram, KeyOutcomes, PolicyCounts, ProvisionalMode, Tail};
 pub use astracer_samplers::{
     Allowance, Budget, Cap, Config as SamplerConfig, KeyRule, Limits as SamplerLimits, Override,
     RandomSource, Reason, Snapshot,

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use astracer_samplers::tail::Boosting;
 use astracer_samplers::{Config, Decision, Nanos, Override, Request, Sampler};
 
 use crate::sync::statics::{AtomicU64, Ordering};
@@ -106,14 +107,23 @@ impl Rules {
 
     #[inline]
     pub(crate) fn decide(&self, request: &Request<'_>) -> Decision {
-        if self.is_plain { self.sampler.decide(request) } else { self.decide_specially(request) }
+        if self.is_plain { self.sampler.decide(request) } else { self.decide_specially(request, None) }
+    }
+
+    /// Decides while a boost of the key is in progress. An operator's override goes before it.
+    #[cold]
+    pub(crate) fn decide_boosted(&self, boosting: &Boosting<'_>, request: &Request<'_>) -> Decision {
+        self.decide_specially(request, Some(boosting))
     }
 
     #[cold]
-    fn decide_specially(&self, request: &Request<'_>) -> Decision {
+    fn decide_specially(&self, request: &Request<'_>, boosting: Option<&Boosting<'_>>) -> Decision {
         let decision = match self.overrides.get(request.key) {
             Some(forced) if request.now < forced.until => self.sampler.decide_by(forced.by, request),
-            _ => self.sampler.decide(request),
+            _ => match boosting {
+                Some(boosting) => self.sampler.decide_boosted(boosting, request),
+                None => self.sampler.decide(request),
+            },
         };
         if let Some(dry_run) = &self.dry_run {
             let other = dry_run.sampler.decide(request);

@@ -162,6 +162,13 @@ fn with_core(span: &tracing::Span, f: impl FnOnce(&Core, &Id)) {
     });
 }
 
+/// Notes that a called process reports that this trace went wrong there, for the local root that
+/// this thread is inside.
+#[cfg(feature = "http")]
+pub(crate) fn note_callee_trouble(trace_id: opentelemetry::TraceId) {
+    with_core(&tracing::Span::current(), |core, _| core.note_callee_trouble(trace_id));
+}
+
 /// Returns the context of a span known only by its id, for layers that add trace ids to logs. Such
 /// a layer gets the id in its callbacks, and keeps the [`Dispatch`] weakly from
 /// `Layer::on_register_dispatch`.

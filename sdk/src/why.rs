@@ -166,6 +166,7 @@ fn words(reason: Reason) -> &'static str {
         Reason::Cap => "the cap on kept traces was half used up and raised the threshold",
         Reason::CapEmpty => "the cap on kept traces was used up",
         Reason::Override => "an operator's override applied to the key",
+        Reason::Boost => "an error or a slow root had raised the key's probability",
         _ => reason.name(),
     }
 }

@@ -6,6 +6,9 @@
 //!     --sampler ratio:0.01 --tail error --provisional always
 //! ```
 //!
+//! With `--boost on` in place of the policies, an error keeps the *next* traces of its key: the
+//! bank's response tells the stock, and the stock's tells the shop, which decides.
+//!
 //! Look at the traces with `kept late`: the sampler dropped them in every process. Each failed
 //! payment appears under `bank` with the reason `error`, and under `stock` and `shop` with the
 //! reason `caller`, with the same trace id.
@@ -62,6 +65,10 @@ struct Args {
     /// Number of orders. The bank declines every fifth; the shop fails at the third of every seven.
     #[arg(long, value_name = "N", default_value_t = 20, conflicts_with = "service")]
     orders: u64,
+
+    /// The id of the first order.
+    #[arg(long, value_name = "ID", default_value_t = 1, conflicts_with = "service")]
+    first: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -85,7 +92,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
     match args.service {
         Some(service) => serve(service, args),
-        None => all_three(args.orders),
+        None => all_three(args.first, args.orders),
     }
 }
 
@@ -174,26 +181,27 @@ impl Process {
     }
 }
 
-/// The options for the services: all but `--orders`, which only this process takes.
+/// The options for the services: all but `--orders` and `--first`, which only this process takes.
 fn of_services(mut options: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut others = Vec::new();
     while let Some(option) = options.next() {
-        if option == "--orders" {
+        let text = option.to_string_lossy();
+        if text == "--orders" || text == "--first" {
             options.next();
-        } else if !option.to_string_lossy().starts_with("--orders=") {
+        } else if !text.starts_with("--orders=") && !text.starts_with("--first=") {
             others.push(option);
         }
     }
     others
 }
 
-fn all_three(orders: u64) -> Result<(), Box<dyn Error>> {
+fn all_three(first: u64, orders: u64) -> Result<(), Box<dyn Error>> {
     let bank = Process::start(Service::Bank, None)?;
     let stock = Process::start(Service::Stock, Some(bank.address))?;
     let shop = Process::start(Service::Shop, Some(stock.address))?;
     let runtime = tokio::runtime::Runtime::new()?;
     let mut failed = 0;
-    for id in 1..=orders {
+    for id in first..first.saturating_add(orders) {
         let status = runtime.block_on(answer(shop.address, &format!("/orders/{id}")));
         failed += u64::from(status.map_err(|error| error.to_string())?.is_server_error());
     }
@@ -211,7 +219,8 @@ mod tests {
 
     #[test]
     fn services_are_not_told_of_orders_however_they_are_written() {
-        let options = ["--tail", "error", "--orders", "7", "--orders=8", "--provisional", "always"];
+        let options =
+            ["--tail", "error", "--orders", "7", "--orders=8", "--first=3", "--provisional", "always"];
         let others = of_services(options.into_iter().map(OsString::from));
         assert_eq!(others, ["--tail", "error", "--provisional", "always"]);
     }

@@ -108,6 +108,7 @@ fn options(name: &str) -> Fallible<Options> {
         .find(|(known, ..)| *known == name)
         .ok_or_else(|| format!("unknown case '{name}': see CASES in et.rs"))?;
     Ok(Options {
+        boost: None,
         export: Export::None,
         sampler: sampler.parse()?,
         parameters: None,

@@ -134,6 +134,23 @@ fn what_came_too_late_is_counted() {
     );
 }
 
+/// Order 5 is the first that the bank declines, and the shop fails at none before order 10. No
+/// policy keeps anything. The head sampler alone would keep one of the 64 traces with a chance of
+/// 6 %; after the bank's first error, 61 follow.
+#[test]
+fn after_an_error_downstream_the_traces_of_its_key_are_whole() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let export = format!("file={}", folder.path().display());
+    let options = ["--sampler", "ratio:0.001", "--boost", "on", "--first", "4", "--orders", "63"];
+    let text = run(env!("CARGO_BIN_EXE_chain"), &[&options[..], &["--export", &export]].concat());
+    let services = ["shop", "stock", "bank"].map(|service| kept(folder.path(), service));
+    let [shop, stock, bank] = services.each_ref().map(|kept| ids(kept));
+    let whole = shop.iter().filter(|id| stock.contains(id) && bank.contains(id)).count();
+    assert!(whole * 100 >= 61 * 95, "{whole} of 61 are whole: {text}");
+    assert!(whole <= 63 && shop == stock && shop == bank, "{text}");
+    assert!(services.iter().flatten().all(|(reason, _)| reason.is_empty()), "none was kept late: {text}");
+}
+
 fn recording(folder: &Path) -> Recording {
     let mut intake = Intake::new(Keep::default());
     source::read(folder, &source::Options::default(), &mut intake).expect("a recording");

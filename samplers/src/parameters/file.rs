@@ -49,6 +49,7 @@ struct TailTable {
     provisional: Option<Spanned<String>>,
     ring_bytes: Option<usize>,
     hold: Option<Spanned<String>>,
+    boost: Option<Spanned<String>>,
     #[serde(default)]
     provisional_by_key: BTreeMap<Spanned<String>, Spanned<String>>,
 }
@@ -242,6 +243,9 @@ fn tail(text: &str, table: TailTable) -> Result<Tail> {
         let message = "hold must be a time such as \"2s\"";
         let read = read.ok_or_else(|| ParametersError::at(text, Some(hold.span()), message))?;
         tail = tail.with_hold(read);
+    }
+    if let Some(boost) = &table.boost {
+        tail = tail.with_boost(from_text(text, boost)?);
     }
     for (key, provisional) in table.provisional_by_key {
         tail.provisional_by_key.push((key.into_inner(), from_text(text, &provisional)?));

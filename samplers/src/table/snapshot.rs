@@ -92,8 +92,8 @@ impl Counts {
         self.overruled.raised + self.overruled.empty
     }
 
-    /// Calls that the sampler would have dropped and an override kept. The cap may have dropped
-    /// some of them after all.
+    /// Calls that the sampler would have dropped and an override or a boost kept. The cap may have
+    /// dropped some of them after all.
     pub fn kept_by_override(&self) -> u64 {
         self.overruled.forced_kept
     }

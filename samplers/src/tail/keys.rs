@@ -6,6 +6,7 @@
 //! lock that is held for some ten nanoseconds.
 
 use super::arming::ProvisionalMode;
+use super::boost::Boost;
 use super::budget::Meters;
 use super::exemplars::{Exemplar, Exemplars};
 use super::histogram::Histogram;
@@ -144,6 +145,9 @@ pub(super) struct Record {
     slow_of: AtomicU64,
     /// The time until which dropped roots are recorded, in ns.
     armed_until: AtomicU64,
+    /// The time at which the key's latest boost ends, in ns; 0 if there was none. Changed only when
+    /// a boost begins, so every decision may read it.
+    boosted_until: AtomicU64,
     /// The number of roots that have begun, counted up to the number of first roots that are
     /// recorded.
     begun: AtomicU64,
@@ -174,6 +178,7 @@ impl Record {
             slow_from: shape.quantiles.iter().map(|_| AtomicU64::new(u64::MAX)).collect(),
             slow_of: AtomicU64::new(0),
             armed_until: AtomicU64::new(0),
+            boosted_until: AtomicU64::new(0),
             begun: AtomicU64::new(0),
             mode: AtomicU64::new(0),
             meters: (0..shape.rules).map(|_| Meters::default()).collect(),
@@ -223,6 +228,28 @@ impl Record {
     pub(super) fn arm_by_hand(&self, until: Nanos) {
         let later = |known| (known < until.get() || is_from_before(known, until)).then_some(until.get());
         let _ = self.armed_until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
+    }
+
+    /// Whether a boost of the key is in progress. A time further ahead than a boost lasts is from
+    /// before the clock was set back.
+    #[inline]
+    pub(super) fn is_boosted(&self, now: Nanos) -> bool {
+        let until = self.boosted_until.load(Ordering::Relaxed);
+        until != 0 && now.get() < until && until - now.get() <= Boost::LASTING_MAX.get()
+    }
+
+    /// Begins a boost unless one is in progress or the key still rests from the last one; returns
+    /// whether it began. Of threads that try at once, one succeeds. Relaxed, as for the other
+    /// times.
+    pub(super) fn boost(&self, boost: &Boost, now: Nanos) -> bool {
+        let known = self.boosted_until.load(Ordering::Relaxed);
+        let until = now.get().saturating_add(boost.lasting.get());
+        let is_from_before = known > until;
+        if known != 0 && !is_from_before && now.get() < known.saturating_add(boost.rest.get()) {
+            return false;
+        }
+        let begun = self.boosted_until.compare_exchange(known, until, Ordering::Relaxed, Ordering::Relaxed);
+        begun.is_ok()
     }
 
     /// Whether this is one of the key's first roots. The load avoids writes once they are over.

@@ -6,7 +6,7 @@ use loom::thread;
 
 use super::keys::{KeyNumber, Keys, Shape};
 use super::shapes::Shapes;
-use super::{Ended, ProvisionalMode};
+use super::{Boost, Ended, ProvisionalMode};
 use crate::nanos::Nanos;
 
 fn keys(keys_max: usize) -> Arc<Keys> {
@@ -35,6 +35,24 @@ fn loom_a_new_key_gets_one_record_and_all_counts() {
         assert_eq!(number, elsewhere);
         assert_ne!(keys.number("second"), KeyNumber::OTHERS, "one key must take only one of the two records");
         assert_eq!(keys.number("third"), KeyNumber::OTHERS);
+    });
+}
+
+/// Two roots of a key fail at once: one boost begins, and each thread sees it afterwards.
+#[test]
+fn loom_one_boost_begins() {
+    loom::model(|| {
+        let keys = keys(1);
+        let number = keys.number("GET /");
+        let other = keys.clone();
+        let begin = move |keys: &Keys| {
+            let (record, now) = (keys.record(number), Nanos::from_secs(1));
+            let begun = record.boost(&Boost::default(), now);
+            assert!(record.is_boosted(now));
+            u32::from(begun)
+        };
+        let thread = thread::spawn(move || begin(&other));
+        assert_eq!(begin(&keys) + thread.join().unwrap(), 1);
     });
 }
 

@@ -2,12 +2,13 @@
 
 use super::Tail;
 use super::arming::ProvisionalMode;
+use super::boost::{Boost, Boosting};
 use super::budget::{self, Meters};
 use super::exemplars::Exemplar;
-use super::keys::{ARMED_MAX, KeyNumber, KeyOutcomes, Keys, Shape};
+use super::keys::{ARMED_MAX, KeyNumber, KeyOutcomes, Keys, Record, Shape};
 use super::policy::{Policy, Rule, Severity, Slow, Value};
 use super::shapes::Shapes;
-use crate::cap::Cap;
+use crate::cap::{Cap, Meter};
 use crate::nanos::Nanos;
 use crate::randomness::Randomness;
 use crate::sync::{AtomicU64, Ordering};
@@ -165,6 +166,23 @@ pub struct TailSampler {
     shapes: Option<Shapes>,
     /// The shortest duration above which a policy without a quantile calls a root slow.
     slow_than: Nanos,
+    boosts: Option<Boosts>,
+}
+
+/// The boosts of all keys.
+#[derive(Debug)]
+struct Boosts {
+    boost: Boost,
+    meter: Meter,
+    begun: AtomicU64,
+}
+
+impl Boosts {
+    fn begin(&self, record: &Record, now: Nanos) {
+        if record.boost(&self.boost, now) {
+            self.begun.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl TailSampler {
@@ -200,6 +218,11 @@ impl TailSampler {
             policies,
             keys: Keys::new(limits.keys, shape, tail.provisional, &tail.provisional_by_key),
             shapes: is_odd.then(|| Shapes::new(limits.shapes)),
+            boosts: tail.boost.map(|boost| Boosts {
+                boost,
+                meter: Meter::default(),
+                begun: AtomicU64::new(0),
+            }),
         }
     }
 
@@ -234,16 +257,44 @@ impl TailSampler {
         }
     }
 
-    /// Counts the end of a root, and arms its key if something went wrong. `shard` should differ
-    /// between threads, so that they do not contend.
+    /// The boost that is in progress for this key, for
+    /// [`Sampler::decide_boosted`](crate::Sampler::decide_boosted).
+    #[inline]
+    pub fn boosting(&self, key: KeyNumber, now: Nanos) -> Option<Boosting<'_>> {
+        let boosts = self.boosts.as_ref()?;
+        let is_boosted = self.keys.record(key).is_boosted(now);
+        is_boosted.then_some(Boosting { boost: &boosts.boost, meter: &boosts.meter })
+    }
+
+    /// Begins a boost of this key, because a part of one of its traces went wrong elsewhere. Does
+    /// nothing without boosts in the settings, or while the key rests from an earlier boost.
+    pub fn boost(&self, key: KeyNumber, now: Nanos) {
+        if let Some(boosts) = &self.boosts {
+            boosts.begin(self.keys.record(key), now);
+        }
+    }
+
+    /// Whether the settings have boosts.
+    pub fn boosts_keys(&self) -> bool {
+        self.boosts.is_some()
+    }
+
+    /// The number of boosts that have begun.
+    pub fn boosts_begun(&self) -> u64 {
+        self.boosts.as_ref().map_or(0, |boosts| boosts.begun.load(Ordering::Relaxed))
+    }
+
+    /// Counts the end of a root. If something went wrong, arms the key, and begins a boost of it.
+    /// `shard` should differ between threads, so that they do not contend.
     pub fn count(&self, key: KeyNumber, shard: usize, ended: &Ended) {
         self.count_when(key, shard, ended, || ended.now);
     }
 
     /// As [`TailSampler::count`], with a function in place of [`Ended::now`]. The clock is read
-    /// only if the root went wrong, and for some of the other calls.
+    /// only if the root went wrong, and for some of the other calls. Returns whether the root is a
+    /// reason for a boost.
     #[inline]
-    pub fn count_when(&self, key: KeyNumber, shard: usize, ended: &Ended, now: impl Fn() -> Nanos) {
+    pub fn count_when(&self, key: KeyNumber, shard: usize, ended: &Ended, now: impl Fn() -> Nanos) -> bool {
         let record = self.keys.record(key);
         let shape = self.keys.shape();
         let is_slow = || {
@@ -260,13 +311,30 @@ impl TailSampler {
         if let Some(now) = known.filter(|_| ended.is_error || seems_slow) {
             record.arm(now.saturating_add(ARMED));
         }
+        let is_reason = known.is_some() && self.is_reason_to_boost(record, ended);
+        if let (Some(now), Some(boosts), true) = (known, &self.boosts, is_reason) {
+            boosts.begin(record, now);
+        }
         let now = || known.unwrap_or_else(&now);
         record.count(shard, ended, seems_slow, shape, now);
+        is_reason
     }
 
-    /// Arms a key because of an error in a trace whose root is open or has already ended.
+    /// One healthy root in a hundred is above its key's p99. That alone would begin a boost
+    /// whenever the key may have one, so a root must take twice as long.
+    #[cold]
+    fn is_reason_to_boost(&self, record: &Record, ended: &Ended) -> bool {
+        let is_far_above = |at| ended.duration.get() / 2 >= record.slow_from(at).get();
+        ended.is_error
+            || ended.duration > self.slow_than
+            || (0..self.keys.shape().quantiles.len()).any(is_far_above)
+    }
+
+    /// Arms a key, and begins a boost of it, because of an error in a trace whose root is open or
+    /// has already ended.
     pub fn note_error(&self, key: KeyNumber, now: Nanos) {
         self.keys.record(key).arm(now.saturating_add(ARMED));
+        self.boost(key, now);
     }
 
     /// Notes a trace that has just been kept, for any reason, as an exemplar of its key's

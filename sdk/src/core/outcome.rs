@@ -71,16 +71,28 @@ impl Core {
             last_exit => last_exit,
         };
         let nanos = self.shared.decider.clock().nanos_between(entry.began(), at);
-        self.count(late, key, nanos, (is_error, false));
+        self.count(late, (key, entry.trace_id()), nanos, (is_error, false));
     }
 
     /// Counts a root that ended, with whether it failed and whether it was recorded.
-    fn count(&self, late: &LateTraces, key: KeyNumber, nanos: u64, (is_error, is_recorded): (bool, bool)) {
+    fn count(
+        &self,
+        late: &LateTraces,
+        (key, trace_id): (KeyNumber, TraceId),
+        nanos: u64,
+        (is_error, is_recorded): (bool, bool),
+    ) {
         let ended = Ended { now: Nanos::ZERO, duration: Nanos::new(nanos), is_error, is_recorded };
         // The present time, not the time at which the root was exited, which may be long ago:
         // budgets and thresholds are shared by all traces.
         let now = || self.shared.decider.now();
-        late.sampler().count_when(key, thread::number() as usize, &ended, now);
+        let is_troubled = late.sampler().count_when(key, thread::number() as usize, &ended, now);
+        #[cfg(feature = "http")]
+        if is_troubled {
+            late.note_trouble(trace_id);
+        }
+        #[cfg(not(feature = "http"))]
+        let _ = (is_troubled, trace_id);
     }
 
     /// Ends a span of a kept or recorded trace when late keeping is on. Not inlined, to keep it off
@@ -127,7 +139,7 @@ impl Core {
             let bounds = (&*shared.queue, &shared.settings.bounds);
             let is_taken = shared.traces.end_span(trace, header, record, body, bounds);
             if let (Some(root), Some(key)) = (root, entry.root_key()) {
-                self.count(late, key, nanos(), (worst == Severity::Error, true));
+                self.count(late, (key, root.0), nanos(), (worst == Severity::Error, true));
                 if is_taken {
                     late.note_kept(key, root, (entry.began(), nanos()));
                 }
@@ -139,7 +151,7 @@ impl Core {
             shared.traces.end_provisional(trace, header, record, body.as_deref_mut(), (&shared.queue, &ring));
         let count = |is_recorded| {
             if let Some(key) = entry.root_key().filter(|_| is_root) {
-                self.count(late, key, nanos(), (worst == Severity::Error, is_recorded));
+                self.count(late, (key, entry.trace_id()), nanos(), (worst == Severity::Error, is_recorded));
             }
         };
         match ended {
@@ -165,6 +177,23 @@ impl Core {
                     late.note_open_given_up(entry.trace_id(), reason);
                 }
             }
+        }
+    }
+
+    /// A called process reports that this trace went wrong there. Begins a boost of the key of the
+    /// local root that this thread is inside, and tells this process's caller in turn.
+    #[cfg(feature = "http")]
+    pub(crate) fn note_callee_trouble(&self, trace_id: TraceId) {
+        let Some(late) = self.shared.late.as_ref().filter(|late| late.sampler().boosts_keys()) else {
+            return;
+        };
+        late.note_trouble(trace_id);
+        let key = stack::find_entry(self.number(), |inside| {
+            let entry = self.find_id(inside.entry)?;
+            entry.root_key().filter(|_| entry.trace_id() == trace_id)
+        });
+        if let Some(key) = key {
+            late.sampler().boost(key, self.shared.decider.now());
         }
     }
 

@@ -58,9 +58,7 @@ impl Handle {
         let mut accepted = 0;
         let mut ids = ids.split(',');
         for id in ids.by_ref().take(IDS_MAX) {
-            let is_id = |id: &&str| id.len() == 32 && id.bytes().all(|digit| digit.is_ascii_hexdigit());
-            let trace_id = Some(id.trim()).filter(is_id).and_then(|id| TraceId::from_hex(id).ok());
-            match trace_id.filter(|id| *id != TraceId::INVALID) {
+            match trace_id_of(id) {
                 Some(trace_id) if late.admits_caller(shared.decider().now()) => {
                     late.keep(trace_id, KeepReason::CALLER, shared.queue());
                     accepted += 1;
@@ -100,6 +98,12 @@ impl Handle {
         self.late().is_some_and(|(_, late)| late.was_kept(trace_id))
     }
 
+    /// Whether a trace went wrong here or in a called process a moment ago, and callers are told.
+    #[cfg(feature = "http")]
+    pub(crate) fn reports_trouble(&self, trace_id: TraceId) -> bool {
+        self.late().is_some_and(|(_, late)| late.sampler().boosts_keys() && late.is_troubled(trace_id))
+    }
+
     /// Records the dropped traces of a key for this time, at most an hour, so that its next error
     /// is recorded with its whole trace. Returns whether the key is known.
     pub fn arm(&self, key: &str, time: Duration) -> bool {
@@ -127,4 +131,11 @@ impl Handle {
     pub fn outcomes(&self) -> Vec<KeyOutcomes> {
         self.late().map(|(_, late)| late.outcomes()).unwrap_or_default()
     }
+}
+
+/// The trace id of 32 hexadecimal digits.
+pub(crate) fn trace_id_of(text: &str) -> Option<TraceId> {
+    let is_id = |id: &&str| id.len() == 32 && id.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let trace_id = Some(text.trim()).filter(is_id).and_then(|id| TraceId::from_hex(id).ok());
+    trace_id.filter(|id| *id != TraceId::INVALID)
 }

@@ -90,6 +90,8 @@ pub struct TailStats {
     pub own_faults: Vec<OwnPolicyFaults>,
     /// Shapes that were evicted within an hour: if they occur again, they count as odd.
     pub shapes_forgotten: u64,
+    /// Boosts that have begun: see [`Boost`](crate::Boost).
+    pub boosts: u64,
 }
 
 /// Recorded traces or spans that were given up, by reason.
@@ -155,6 +157,7 @@ impl fmt::Display for TailStats {
             sign = ", ";
         }
         let end = if sign == ", " { ")" } else { "" };
-        write!(f, "{end}; ring {} of {} bytes", self.ring_bytes, self.ring_bytes_max)
+        write!(f, "{end}; ring {} of {} bytes", self.ring_bytes, self.ring_bytes_max)?;
+        if self.boosts > 0 { write!(f, "; {} boosts", self.boosts) } else { Ok(()) }
     }
 }
