@@ -231,7 +231,7 @@ impl Tracer for RecordTracer {
         }
         match core.live_span(&id) {
             Some(span) => {
-                BridgedSpan::Live { span, after_call: core.settings().context == ContextMode::Recording }
+                BridgedSpan::Live { span, after_call: core.context_mode() == ContextMode::Recording }
             }
             // Where contexts are off, a dropped span has no ids to show. For a span that did not
             // fit the budget, the parent is the entry that stands in for it.

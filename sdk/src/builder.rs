@@ -487,7 +487,7 @@ impl Builder {
         let clock = self.clock.unwrap_or_default();
         let counters = Arc::new(Counters::default());
         let sampler = Sampler::with_cap(&self.sampler, self.sampler_limits, &self.cap);
-        let resource = self.resource.unwrap_or_else(|| Resource::builder().build());
+        let resource = with_own_name(self.resource.unwrap_or_else(|| Resource::builder().build()));
         let key = self.key.with_resource(&resource);
         let stratified = (self.random == RandomSource::Stratified).then(|| {
             // `RandomState` is seeded by the operating system: a secret without another dependency.
@@ -584,6 +584,29 @@ impl Builder {
             handle,
             propagators: self.propagators,
         })
+    }
+}
+
+/// The resource with `telemetry.sdk.*` of this SDK in place of the values that
+/// `Resource::builder()` detects: "`opentelemetry`" is reserved for the SDK of OpenTelemetry
+/// (semantic conventions, "Telemetry SDK"). Other names are the service's own.
+fn with_own_name(resource: Resource) -> Resource {
+    const NAME: opentelemetry::Key = opentelemetry::Key::from_static_str("telemetry.sdk.name");
+    if resource.get(&NAME).is_some_and(|name| name.as_str() != "opentelemetry") {
+        return resource;
+    }
+    let own = [
+        opentelemetry::KeyValue::new(NAME, "astracer"),
+        opentelemetry::KeyValue::new("telemetry.sdk.language", "rust"),
+        opentelemetry::KeyValue::new("telemetry.sdk.version", env!("CARGO_PKG_VERSION")),
+    ];
+    let pairs = resource
+        .iter()
+        .map(|(key, value)| opentelemetry::KeyValue::new(key.clone(), value.clone()))
+        .chain(own);
+    match resource.schema_url() {
+        Some(url) => Resource::builder_empty().with_schema_url(pairs, url.to_owned()).build(),
+        None => Resource::builder_empty().with_attributes(pairs).build(),
     }
 }
 

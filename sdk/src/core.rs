@@ -26,7 +26,9 @@ mod root;
 
 use std::sync::Arc;
 
+use tracing_core::Dispatch;
 use tracing_core::span::Id;
+use tracing_subscriber::Registry;
 
 pub(crate) use self::begin::NewId;
 #[cfg(feature = "bridge")]
@@ -41,7 +43,7 @@ use crate::ids::Ids;
 use crate::late::{LateTraces, OpenRing, RootEnd};
 use crate::memory_budget::MemoryBudget;
 use crate::record::{Body, Fields};
-use crate::settings::Settings;
+use crate::settings::{ContextMode, Settings};
 use crate::stack::{self, Owner};
 use crate::stats::{Counters, Stats, TailStats};
 use crate::steering::Steering;
@@ -73,6 +75,8 @@ pub(crate) struct Core {
     shared: Arc<Shared>,
     /// The spans of this subscriber, by their ids there.
     table: Table,
+    /// The mode of the settings; `Off` if another layer keeps the contexts.
+    context: ContextMode,
 }
 
 impl Shared {
@@ -197,7 +201,15 @@ impl Drop for Shared {
 
 impl Core {
     pub(crate) fn new(shared: Arc<Shared>) -> Arc<Self> {
-        Self::with_table(Table::new(shared.budget.clone()), shared)
+        let context = shared.settings.context;
+        Self::with_table(Table::new(shared.budget.clone()), shared, context)
+    }
+
+    /// Makes the layer's state for a subscriber on which another layer keeps OpenTelemetry's
+    /// context.
+    pub(crate) fn without_contexts(&self) -> Arc<Self> {
+        let shared = self.shared.clone();
+        Self::with_table(Table::new(shared.budget.clone()), shared, ContextMode::Off)
     }
 
     /// Makes the layer's state for another registry. It needs a table of its own, because
@@ -209,14 +221,31 @@ impl Core {
     /// Makes the state of a subscriber that makes the span ids itself.
     pub(crate) fn with_own_ids(&self) -> Arc<Self> {
         let shared = self.shared.clone();
-        Self::with_table(Table::with_own_ids(shared.budget.clone()), shared)
+        let context = shared.settings.context;
+        Self::with_table(Table::with_own_ids(shared.budget.clone()), shared, context)
     }
 
-    fn with_table(table: Table, shared: Arc<Shared>) -> Arc<Self> {
-        let core = Arc::new(Core { owner: Owner::new(), table, shared });
+    fn with_table(table: Table, shared: Arc<Shared>, context: ContextMode) -> Arc<Self> {
+        let core = Arc::new(Core { owner: Owner::new(), table, shared, context });
         known::add(&core);
         stack::set_release(known::let_go_on);
         core
+    }
+
+    /// The content of OpenTelemetry's current context inside this layer's spans.
+    #[inline]
+    pub(crate) fn context_mode(&self) -> ContextMode {
+        self.context
+    }
+
+    /// Stores the subscriber on which the layer is installed, so that layers on the same one tell
+    /// their contexts from those that code attaches.
+    pub(crate) fn note_subscriber(&self, dispatch: &Dispatch) {
+        let registry =
+            dispatch.downcast_ref::<Registry>().map(|registry| std::ptr::from_ref(registry).addr());
+        // Our subscriber answers with its core.
+        let own = || dispatch.downcast_ref::<Core>().map(|own| std::ptr::from_ref(own).addr());
+        self.owner.set_base(registry.or_else(own).unwrap_or(0));
     }
 
     /// Whether this table makes the span ids, and not a registry.

@@ -3,11 +3,9 @@
 use std::any::TypeId;
 use std::sync::Arc;
 
-#[cfg(feature = "bridge")]
-use tracing_core::Dispatch;
 use tracing_core::span::{Attributes, Id, Record};
 use tracing_core::subscriber::Interest;
-use tracing_core::{Event, LevelFilter, Metadata, Subscriber};
+use tracing_core::{Dispatch, Event, LevelFilter, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, Identity};
 use tracing_subscriber::registry::LookupSpan;
@@ -16,7 +14,7 @@ use tracing_subscriber::registry::LookupSpan;
 use crate::bridge::Bridge;
 use crate::core::{Core, NewId, place};
 use crate::entryless::{mark_entryless, stand_in_of};
-use crate::settings::DroppedSpans;
+use crate::settings::{ContextMode, DroppedSpans};
 use crate::stack;
 
 /// The layer for `tracing_subscriber`. Put it on a `Registry`, with any other layers.
@@ -48,6 +46,9 @@ impl Clone for AstracerLayer {
         AstracerLayer::new(core).with_max_level(self.max_level)
     }
 }
+
+/// A part of the type's name of a subscriber that has tracing-opentelemetry's layer.
+const STOCK_LAYER: &str = "tracing_opentelemetry::layer::OpenTelemetryLayer<";
 
 impl AstracerLayer {
     pub(crate) fn new(core: Option<Arc<Core>>) -> Self {
@@ -168,8 +169,21 @@ where
         }
     }
 
-    #[cfg(feature = "bridge")]
+    fn on_layer(&mut self, _: &mut S) {
+        // Spans of the stock layer have its contexts as parents, so ours must not cover them.
+        if let Some(core) = self.core()
+            && core.context_mode() != ContextMode::Off
+            && std::any::type_name::<S>().contains(STOCK_LAYER)
+        {
+            *self = AstracerLayer::new(Some(core.without_contexts())).with_max_level(self.max_level);
+        }
+    }
+
     fn on_register_dispatch(&self, dispatch: &Dispatch) {
+        if let Some(core) = self.core() {
+            core.note_subscriber(dispatch);
+        }
+        #[cfg(feature = "bridge")]
         if let Some(bridge) = &self.bridge {
             bridge.register(dispatch);
         }

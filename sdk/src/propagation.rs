@@ -61,7 +61,7 @@ impl Propagator {
         let make = |propagator: &Propagator| -> Box<dyn TextMapPropagator + Send + Sync> {
             match propagator {
                 Propagator::TraceContext => Box::new(TraceContext::default()),
-                Propagator::Baggage => Box::new(baggage::Baggage::default()),
+                Propagator::Baggage => Box::new(baggage::Baggage),
                 Propagator::B3 => Box::new(B3::new(Encoding::Single)),
                 Propagator::B3Multi => Box::new(B3::new(Encoding::Multi)),
             }

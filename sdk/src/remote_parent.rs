@@ -10,7 +10,8 @@ use std::task::{self, Poll};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use opentelemetry::propagation::{Extractor, TextMapPropagator};
-use opentelemetry::{Context, global};
+use opentelemetry::trace::TraceContextExt as _;
+use opentelemetry::{Context, ContextGuard, global};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -92,6 +93,24 @@ impl Extractor for Headers<'_> {
 /// A tower layer that attaches the caller's context around each request, so that spans inside are
 /// the caller's children. Put it outside the layer that makes the request's span.
 ///
+/// Inside a span of this process that already belongs to the caller's trace, nothing is attached:
+/// a second layer further in changes nothing. tonic's `Server::trace_fn` makes its span outside all
+/// layers, so that span needs its parent itself:
+///
+/// ```
+/// use astracer_sdk::{OpenTelemetrySpanExt as _, remote_parent};
+///
+/// let trace = |request: &http::Request<()>| {
+///     let span = tracing::info_span!("grpc", otel.kind = "server");
+///     if let Some(parent) = remote_parent(request.headers()) {
+///         let _ = span.set_parent(parent); // an error: the span has already begun
+///     }
+///     span
+/// };
+/// // Server::builder().trace_fn(trace).add_service(..)
+/// # let _ = trace;
+/// ```
+///
 /// ```
 /// use astracer_sdk::{Astracer, RemoteParentLayer};
 ///
@@ -126,6 +145,21 @@ impl RemoteParentLayer {
             None => remote_parent(headers),
         }
     }
+}
+
+/// Attaches the caller's context, unless a span of this process that belongs to the caller's trace
+/// is current: a layer or span further out has read the same headers, and spans inside belong below
+/// that span. The caller's own span may also be current, when a process calls itself.
+fn attach(parent: &Context) -> Option<ContextGuard> {
+    let span = parent.span();
+    let caller = span.span_context();
+    let is_inside = caller.is_valid()
+        && Context::map_current(|current| {
+            let span = current.span();
+            let here = span.span_context();
+            here.trace_id() == caller.trace_id() && here.span_id() != caller.span_id() && !here.is_remote()
+        });
+    (!is_inside).then(|| parent.clone().attach())
 }
 
 impl fmt::Debug for RemoteParentLayer {
@@ -164,7 +198,7 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let parent = self.layer.extract(request.headers());
         // A service may begin its span in `call` or in the future, so attach the context in both.
-        let guard = parent.clone().map(Context::attach);
+        let guard = parent.as_ref().and_then(attach);
         let future = self.inner.call(request);
         drop(guard);
         RemoteParentFuture { future, parent }
@@ -205,7 +239,7 @@ impl<F: Future> Future for RemoteParentFuture<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        let _guard = this.parent.clone().map(Context::attach);
+        let _guard = this.parent.as_ref().and_then(attach);
         this.future.poll(cx)
     }
 }

@@ -321,6 +321,33 @@ fn find_item<T>(owner: u64, f: impl Fn(u64, CurrentSpan) -> Option<T>) -> Option
     STACK.try_with(find).ok().flatten()
 }
 
+/// Finds the current context among those that other owners on the same subscriber attached for
+/// their spans, and translates it: `Some(Some(..))` is the owner's own item for that span, or the
+/// nearest around it; `Some(None)`: the owner has none there. `None`: code attached the context.
+#[cold]
+#[inline(never)]
+pub(crate) fn beside(owner: u64, context: SpanId) -> Option<Option<CurrentSpan>> {
+    if context == SpanId::INVALID {
+        return None;
+    }
+    let innermost = here(|here| Some((here.owner.get(), here.id.get(), here.inside())))?;
+    let find = |stack: &Stack| {
+        let stack = stack.0.borrow();
+        let others = stack.iter().rev().map(|entered| (entered.owner, entered.id, entered.inside));
+        let items = std::iter::once(innermost).chain(others);
+        let is_of_other = |(number, _, inside): &(u64, u64, CurrentSpan)| {
+            *number != owner && inside.context == context && owner::are_beside(*number, owner)
+        };
+        let (at, (_, id, _)) = items.clone().enumerate().find(|(_, item)| is_of_other(item))?;
+        let mut own =
+            items.enumerate().filter(|(_, (number, _, inside))| *number == owner && !inside.is_nowhere());
+        let same = own.clone().find(|(_, (_, own_id, _))| *own_id == id);
+        let around = || own.find(|(own_at, _)| *own_at > at);
+        Some(same.or_else(around).map(|(_, (_, _, inside))| inside))
+    };
+    STACK.try_with(find).ok().flatten()
+}
+
 /// The number of handles taken for children at once.
 const STOCK: u32 = 64;
 

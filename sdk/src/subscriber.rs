@@ -437,11 +437,16 @@ impl Subscriber for AstracerSubscriber {
     }
 
     // The trait's method is unsafe because callers read through the returned pointer. Ours points
-    // into `self` and has the requested type.
+    // into `self`, or to its core, and has the requested type.
     #[allow(unsafe_code)]
     unsafe fn downcast_raw(&self, id: TypeId) -> Option<*const ()> {
         if id == TypeId::of::<Self>() {
             return Some((&raw const *self).cast());
+        }
+        if id == TypeId::of::<Core>()
+            && let Some(core) = self.core()
+        {
+            return Some((&raw const *core).cast());
         }
         unsafe { Layer::<Registry>::downcast_raw(&self.layer, id) }
     }

@@ -1,5 +1,6 @@
 //! The settings of OTLP, from code and from `OTEL_EXPORTER_OTLP_*`.
 
+use std::ffi::OsString;
 use std::str::FromStr;
 use std::{fmt, fs};
 
@@ -122,6 +123,17 @@ impl Signal {
     }
 }
 
+/// Headers that describe a request's body and destination. A second value would make the request
+/// invalid.
+const FRAMING: [HeaderName; 6] = [
+    http::header::CONTENT_LENGTH,
+    http::header::TRANSFER_ENCODING,
+    http::header::CONTENT_ENCODING,
+    http::header::CONTENT_TYPE,
+    http::header::HOST,
+    http::header::CONNECTION,
+];
+
 impl OtlpBuilder {
     /// Sets the protocol. Defaults to `http/protobuf` if the feature `otlp-http` is enabled, else
     /// `grpc`.
@@ -175,7 +187,17 @@ impl OtlpBuilder {
     }
 
     /// Reads the environment: see [`with_variables`](OtlpBuilder::with_variables).
-    pub fn with_environment(self) -> Self {
+    pub fn with_environment(mut self) -> Self {
+        let of_otlp = |name: &OsString| {
+            name.to_str().map(str::to_owned).filter(|name| name.starts_with("OTEL_EXPORTER_OTLP_"))
+        };
+        let faulty = std::env::vars_os()
+            .find_map(|(name, value)| if value.to_str().is_none() { of_otlp(&name) } else { None });
+        if let Some(name) = faulty {
+            // The value may be a secret.
+            let fault = ConfigError::new(&name, "the value is not valid UTF-8: percent-encode it");
+            self.fault.get_or_insert(fault);
+        }
         self.with_variables(|name| std::env::var(name).ok())
     }
 
@@ -320,6 +342,9 @@ impl OtlpBuilder {
     fn headers(&self) -> Result<Headers, String> {
         let header = |(name, value): &(String, String)| {
             let parsed = HeaderName::from_str(name).map_err(|_| format!("invalid header name `{name}`"))?;
+            if FRAMING.contains(&parsed) {
+                return Err(format!("the exporter itself sets the header `{parsed}`: remove it"));
+            }
             // The value may be a secret, so errors do not show it.
             let value = HeaderValue::from_str(value)
                 .map_err(|_| format!("the value of header `{name}` has characters that are not allowed"))?;

@@ -44,7 +44,7 @@ impl Core {
             Placement::Child { parent, base } => {
                 let entry = self.begin_child(attributes, id, parent, base.flag());
                 if let (Some(entry), Some(base)) = (entry, base.captured())
-                    && self.settings().context != ContextMode::Off
+                    && self.context_mode() != ContextMode::Off
                 {
                     self.keep_context_from(entry, &base);
                 }

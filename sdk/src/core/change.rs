@@ -156,7 +156,7 @@ impl Core {
                 None => return Context::new(),
                 Some(above) => match self.find_id(above) {
                     Some(entry) => entry,
-                    None if self.settings().context == ContextMode::Off => return Context::new(),
+                    None if self.context_mode() == ContextMode::Off => return Context::new(),
                     None => return self.context_of_lost_root(),
                 },
             },
@@ -186,7 +186,7 @@ impl Core {
     pub(crate) fn base_of_unstarted(&self, id: &Id) -> Option<Context> {
         let entry = self.find(id)?;
         match entry.settled_phase() {
-            Phase::Undecided | Phase::Waiting if self.settings().context == ContextMode::Off => {
+            Phase::Undecided | Phase::Waiting if self.context_mode() == ContextMode::Off => {
                 Some(Context::new())
             }
             Phase::Undecided => {

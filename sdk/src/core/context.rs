@@ -23,7 +23,7 @@ impl Core {
     /// entered again when the future is dropped.
     #[inline]
     pub(super) fn context_to_enter(&self, entry: &Entry) -> Option<Context> {
-        if self.settings().context == ContextMode::Off {
+        if self.context_mode() == ContextMode::Off {
             return None;
         }
         let is_often = entry.mark_entered();
@@ -43,7 +43,7 @@ impl Core {
 
     /// The context of a started span, for code that keeps it. `None` if contexts are off.
     pub(crate) fn context(&self, entry: &Entry) -> Option<Context> {
-        if self.settings().context == ContextMode::Off {
+        if self.context_mode() == ContextMode::Off {
             return None;
         }
         if let Some(kept) = self.kept_context(entry) {
@@ -84,7 +84,8 @@ impl Core {
         // span's. Baggage is cleared, because the span would have captured any that was there when
         // it began.
         Context::map_current(|current| {
-            if current.span().span_context().span_id() != entry.parent() {
+            let span = current.span().span_context().span_id();
+            if span != entry.parent() && !self.is_beside(span, entry.parent()) {
                 self.context_from(&Context::new(), entry)
             } else if current.baggage().is_empty() {
                 self.context_from(current, entry)
@@ -92,6 +93,13 @@ impl Core {
                 self.context_from(&current.with_cleared_baggage(), entry)
             }
         })
+    }
+
+    /// Whether another layer on this subscriber made the context of `span`, inside the same span
+    /// as ours with the id `parent`.
+    fn is_beside(&self, span: SpanId, parent: SpanId) -> bool {
+        let own = stack::beside(self.number(), span);
+        own.is_some_and(|own| own.map_or(SpanId::INVALID, |own| own.context) == parent)
     }
 
     fn context_from(&self, base: &Context, entry: &Entry) -> Option<Context> {
@@ -105,7 +113,7 @@ impl Core {
 
     pub(super) fn make_context(&self, base: &Context, entry: &Entry, kept: &KeptSpan) -> Option<Context> {
         let ids = self.span_context(entry, kept);
-        match self.settings().context {
+        match self.context_mode() {
             ContextMode::Off => None,
             ContextMode::Ids => Some(base.with_remote_span_context(ids)),
             ContextMode::Recording => Some(base.with_span(self.live(entry, ids))),
@@ -138,7 +146,7 @@ impl Core {
     /// The ids of a started span as they are propagated to other processes. If contexts are off, a
     /// dropped trace is not propagated, even if it is recorded.
     pub(crate) fn ids_to_call(&self, entry: &Entry) -> Option<SpanContext> {
-        let is_told = self.settings().context != ContextMode::Off || entry.trace_flags().is_sampled();
+        let is_told = self.context_mode() != ContextMode::Off || entry.trace_flags().is_sampled();
         if is_told { self.ids(entry) } else { None }
     }
 

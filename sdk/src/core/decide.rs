@@ -114,8 +114,7 @@ impl Core {
         }
         let flags = self.flags_below(parent).with_sampled(false);
         let mut old = None;
-        if self.settings().context != ContextMode::Off && (base.is_some() || !decision.trace_state.is_empty())
-        {
+        if self.context_mode() != ContextMode::Off && (base.is_some() || !decision.trace_state.is_empty()) {
             let base = base.cloned().unwrap_or_default();
             let ids = SpanContext::new(trace_id, drawn.span_id, flags, false, decision.trace_state.to_api());
             old = extra.context.replace(of_dropped(&base, ids));

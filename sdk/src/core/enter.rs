@@ -33,7 +33,7 @@ impl Core {
 
     #[inline]
     fn enter_kept(&self, id: &Id, entry: &Entry) {
-        let guard = match self.settings().context {
+        let guard = match self.context_mode() {
             ContextMode::Off => None,
             ContextMode::Ids | ContextMode::Recording => self.attach(entry),
         };
@@ -53,7 +53,7 @@ impl Core {
     /// one.
     #[inline(never)]
     fn enter_dropped(&self, id: &Id, entry: &Entry) {
-        if self.settings().context == ContextMode::Off {
+        if self.context_mode() == ContextMode::Off {
             return self.push(id, CurrentSpan::dropped(entry.id(), SpanId::INVALID), None);
         }
         let context = entry.span_id();
@@ -84,7 +84,7 @@ impl Core {
             }
             return;
         };
-        let off = self.settings().context == ContextMode::Off;
+        let off = self.context_mode() == ContextMode::Off;
         let Some(above) = self.find_id(above) else {
             let cx = self.context_of_lost_root();
             let context = if off { SpanId::INVALID } else { cx.span().span_context().span_id() };
@@ -131,7 +131,7 @@ impl Core {
                 self.leave_dropped(self.find(id).or_else(|| self.find_id(left.entry)));
             }
         } else if let Some(entry) = self.find(id) {
-            if self.counts_outcomes() && std::thread::panicking() {
+            if std::thread::panicking() {
                 self.note_panic(entry);
             }
             let now = self.ticks();

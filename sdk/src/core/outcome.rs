@@ -252,7 +252,13 @@ impl Core {
     pub(super) fn note_panic(&self, entry: &Entry) {
         match entry {
             entry if entry.phase() == Phase::Kept => {
-                self.shared.traces.mark(entry.trace(), Severity::Error);
+                let mut extra = entry.extra();
+                let body = extra.body.get_or_insert_with(|| self.new_body());
+                body.panicked(&self.settings().limits);
+                drop(extra);
+                if self.counts_outcomes() {
+                    self.shared.traces.mark(entry.trace(), Severity::Error);
+                }
             }
             entry if is_counted_root(entry) => entry.set_failed(),
             entry => self.fail_dropped_root(entry.trace_id()),

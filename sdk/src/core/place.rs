@@ -7,7 +7,7 @@
 use std::mem::ManuallyDrop;
 
 use opentelemetry::baggage::BaggageExt as _;
-use opentelemetry::trace::TraceContextExt as _;
+use opentelemetry::trace::{SpanContext, TraceContextExt as _};
 use opentelemetry::{Context, SpanId};
 use tracing_core::span::{Attributes, Id};
 
@@ -94,6 +94,19 @@ impl Here {
         let base = if is_plain { Base::Current } else { Base::Captured(Context::current()) };
         Placement::LocalRoot { base, below_dropped: false }
     }
+
+    /// A root inside a span that only another layer on this subscriber records.
+    #[cold]
+    fn root_beside(self) -> Placement<'static> {
+        let base =
+            if self.has_values { Base::Captured(current_as(SpanContext::NONE)) } else { Base::Current };
+        Placement::LocalRoot { base, below_dropped: false }
+    }
+}
+
+/// The current context with another span.
+fn current_as(span: SpanContext) -> Context {
+    Context::current().with_remote_span_context(span)
 }
 
 impl Placement<'_> {
@@ -116,7 +129,7 @@ pub(crate) fn parent_here<'a>(core: &'a Core, attributes: &Attributes<'_>) -> Op
         return None;
     }
     let (above, context) = stack::kept_here(core.number())?;
-    let base = if core.settings().context == ContextMode::Off {
+    let base = if core.context_mode() == ContextMode::Off {
         // Contexts do not identify our spans here.
         0
     } else {
@@ -157,13 +170,19 @@ pub(crate) fn place_elsewhere<'a>(
         return explicit(core, attributes, stand_in_of);
     }
     let inside = stack::innermost_place(core.number());
-    let is_off = core.settings().context == ContextMode::Off;
+    let is_off = core.context_mode() == ContextMode::Off;
     let Some(inside) = inside else {
         if stack::is_inside() {
             forget_gone();
         }
         let here = Here::now();
-        return if here.is_suppressed { Placement::Nowhere } else { here.local_root() };
+        return match here {
+            here if here.is_suppressed => Placement::Nowhere,
+            here if stack::is_inside() && stack::beside(core.number(), here.span_id).is_some() => {
+                here.root_beside()
+            }
+            here => here.local_root(),
+        };
     };
     let here = if is_off {
         // Contexts do not identify our spans here.
@@ -174,12 +193,23 @@ pub(crate) fn place_elsewhere<'a>(
     if here.is_suppressed {
         return Placement::Nowhere;
     }
-    // Code may have attached a context in between, with a remote parent or with none.
-    if here.span_id != inside.context {
-        return here.local_root();
-    }
+    let is_beside = here.span_id != inside.context;
+    let inside = match is_beside.then(|| stack::beside(core.number(), here.span_id)) {
+        None => inside,
+        // Code attached a context in between, with a remote parent or with none.
+        Some(None) => return here.local_root(),
+        // The context is another layer's, of a span that both layers have or of one around it.
+        Some(Some(own)) => match own {
+            Some(own) => own,
+            None => return here.root_beside(),
+        },
+    };
     let Some(above) = core.find_id(inside.entry) else {
-        return if inside.is_dropped { Placement::BelowUnknown } else { here.local_root() };
+        return match inside.is_dropped {
+            true => Placement::BelowUnknown,
+            false if is_beside => here.root_beside(),
+            false => here.local_root(),
+        };
     };
     if !inside.is_dropped {
         return Placement::Child { parent: above, base: if is_off { Base::Empty } else { here.base() } };
@@ -187,7 +217,11 @@ pub(crate) fn place_elsewhere<'a>(
     if !is_off && faces_outward(attributes.metadata()) {
         // The span may get another parent, and the processes that it calls have to learn that the
         // trace is dropped.
-        return Placement::LocalRoot { base: Base::Captured(Context::current()), below_dropped: true };
+        let base = match is_beside {
+            true => current_as(core.ids(above).unwrap_or(SpanContext::NONE)),
+            false => Context::current(),
+        };
+        return Placement::LocalRoot { base: Base::Captured(base), below_dropped: true };
     }
     Placement::BelowDropped { above }
 }

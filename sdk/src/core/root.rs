@@ -127,7 +127,7 @@ impl Core {
             ..Beginning::below_dropped(attributes.metadata(), span_id)
         });
         self.note_root(entry, decision.key);
-        if self.settings().context != ContextMode::Off && (base.is_some() || !trace_state.is_empty()) {
+        if self.context_mode() != ContextMode::Off && (base.is_some() || !trace_state.is_empty()) {
             let ids = SpanContext::new(trace_id, span_id, trace_flags, false, trace_state.to_api());
             let context = match base {
                 Some(base) => of_dropped(base, ids),
@@ -190,7 +190,7 @@ impl Core {
             self.mark_if_begun_failed(entry);
         }
         if let Some(base) = base
-            && self.settings().context != ContextMode::Off
+            && self.context_mode() != ContextMode::Off
         {
             self.keep_context_from(entry, base);
         }

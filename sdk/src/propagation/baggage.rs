@@ -1,39 +1,136 @@
 //! W3C Baggage, including several headers.
 //!
-//! The propagator of `opentelemetry_sdk` reads only the first header. By "Header Content", there
-//! may be several, which form one list.
+//! Members that this process does not change are passed on as they were received, in their order.
+//! The propagator of `opentelemetry_sdk` encodes them anew: it reads only the first header, ends a
+//! value at a second `=`, and leaves a `%` as it is. By "Header Content", there may be several
+//! headers, which form one list, and a value may contain `=`.
 
-use opentelemetry::Context;
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::sync::OnceLock;
+
+use opentelemetry::baggage::{Baggage as Values, BaggageExt as _, BaggageMetadata, KeyValueMetadata};
 use opentelemetry::propagation::text_map_propagator::FieldIter;
 use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator};
-use opentelemetry_sdk::propagation::BaggagePropagator;
+use opentelemetry::{Context, StringValue};
 
 use super::combined::Combined;
 
 const BAGGAGE: &str = "baggage";
 
-/// The length up to which the list has to be read ("Limits"); the stock propagator reads no more.
+/// The length up to which the list has to be read ("Limits"). A longer list is ignored.
 const LENGTH_MAX: usize = 8192;
 
 /// The propagator for `baggage`.
 #[derive(Debug, Default)]
-pub(super) struct Baggage {
-    stock: BaggagePropagator,
+pub(super) struct Baggage;
+
+/// The members of a received list, in its order; a value of the context.
+struct Received(Vec<Member>);
+
+struct Member {
+    key: String,
+    /// The value and metadata under this key in the context's baggage when it was received. `None`:
+    /// the context cannot hold it.
+    held: Option<(StringValue, BaggageMetadata)>,
+    text: String,
 }
 
 impl TextMapPropagator for Baggage {
     fn inject_context(&self, context: &Context, injector: &mut dyn Injector) {
-        self.stock.inject_context(context, injector);
+        let values = context.baggage();
+        // Code that clears the baggage means all of it.
+        if values.is_empty() {
+            return;
+        }
+        let received = context.get::<Received>().map_or(&[][..], |received| &received.0);
+        let mut written = HashSet::new();
+        let mut parts: Vec<Cow<'_, str>> = Vec::new();
+        for Member { key, held, text } in received {
+            let is_as_received = match held {
+                Some(held) => values.get_with_metadata(key) == Some(held),
+                None => values.get(key).is_none(),
+            };
+            if is_as_received {
+                written.insert(key.as_str());
+                parts.push(Cow::Borrowed(text));
+            }
+        }
+        let new = values.iter().filter(|(key, _)| !written.contains(key.as_str()));
+        let mut new: Vec<String> =
+            new.map(|(key, (value, metadata))| member(key.as_str(), value.as_str(), metadata)).collect();
+        new.sort_unstable();
+        parts.extend(new.into_iter().map(Cow::Owned));
+        injector.set(BAGGAGE, parts.join(","));
     }
 
     fn extract_with_context(&self, context: &Context, extractor: &dyn Extractor) -> Context {
         let combined = Combined::new(extractor, BAGGAGE, join);
-        self.stock.extract_with_context(context, &combined)
+        let list = combined.get(BAGGAGE).filter(|list| list.len() <= LENGTH_MAX);
+        let Some(list) = list else { return context.clone() };
+        let mut values = Values::new();
+        let mut members = Vec::new();
+        for text in list.split(',').map(str::trim) {
+            let (pair, metadata) = text.split_once(';').unwrap_or((text, ""));
+            let Some((key, value)) = pair.split_once('=') else { continue };
+            let key = key.trim().to_owned();
+            values.insert_with_metadata(key.clone(), decoded(value.trim()), metadata.trim());
+            members.push(Member { key, held: None, text: text.to_owned() });
+        }
+        if members.is_empty() {
+            return context.clone();
+        }
+        for member in &mut members {
+            member.held = values.get_with_metadata(&member.key).cloned();
+        }
+        let pairs = values.iter().map(|(key, (value, metadata))| {
+            KeyValueMetadata::new(key.clone(), value.clone(), metadata.clone())
+        });
+        context.with_value(Received(members)).with_baggage(pairs)
     }
 
     fn fields(&self) -> FieldIter<'_> {
-        self.stock.fields()
+        static FIELDS: OnceLock<[String; 1]> = OnceLock::new();
+        FieldIter::new(FIELDS.get_or_init(|| [BAGGAGE.to_owned()]))
     }
+}
+
+fn member(key: &str, value: &str, metadata: &BaggageMetadata) -> String {
+    let mut text = format!("{key}=");
+    for byte in value.bytes() {
+        // The set `baggage-octet`, without `%`, which begins an encoded byte.
+        match byte {
+            b'"' | b'%' | b',' | b';' | b'\\' => text.push_str(&format!("%{byte:02X}")),
+            b'!'..=b'~' => text.push(char::from(byte)),
+            _ => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    if !metadata.as_str().is_empty() {
+        text.push(';');
+        text.push_str(metadata.as_str());
+    }
+    text
+}
+
+/// Decodes a percent-encoded value. A `%` without two digits stands for itself; bytes that are not
+/// UTF-8 become U+FFFD ("Value").
+fn decoded(value: &str) -> String {
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let digit = |at: usize| char::from(*after.get(at)?).to_digit(16);
+        match (first, digit(0), digit(1)) {
+            (b'%', Some(high), Some(low)) => {
+                bytes.push((high * 16 + low) as u8);
+                rest = after.get(2..).unwrap_or_default();
+            }
+            _ => {
+                bytes.push(first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Joins the lists that fit within the limit.
@@ -46,6 +143,57 @@ fn join(lists: &[&str]) -> String {
             joined.push_str(list);
         }
     }
-    // If none fits, the result is too long, and the stock propagator leaves the context as it is.
+    // If none fits, the result is too long, and the context stays as it is.
     if joined.is_empty() { lists.concat() } else { joined }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use opentelemetry::KeyValue;
+
+    use super::*;
+
+    fn received(list: &str) -> Context {
+        let headers = HashMap::from([(BAGGAGE.to_owned(), list.to_owned())]);
+        Baggage.extract_with_context(&Context::new(), &headers)
+    }
+
+    fn sent(context: &Context) -> Option<String> {
+        let mut headers = HashMap::new();
+        Baggage.inject_context(context, &mut headers);
+        headers.remove(BAGGAGE)
+    }
+
+    /// The members of the specification's examples, and those that the stock propagator changes.
+    #[test]
+    fn members_are_passed_on_as_they_came() {
+        for list in [
+            "key1=value1;property1;property2,key2 = value2,key3=value3; propertyKey=propertyValue",
+            "userId=Am%C3%A9lie,serverNode=DF%2028,isProduction=false",
+            "z=1,k=a==,p=50%25,q=50%,a=%zz,e=",
+            "k=1,k=2",
+        ] {
+            assert_eq!(sent(&received(list)).as_deref(), Some(list));
+        }
+    }
+
+    #[test]
+    fn values_are_decoded() {
+        let context = received("userId=Am%C3%A9lie,k=a==,p=50%25,q=50%, r = 1 ;x");
+        let value = |key: &str| context.baggage().get(key).map(|value| value.as_str().to_owned());
+        let values = ["userId", "k", "p", "q", "r"].map(|key| value(key).unwrap());
+        assert_eq!(values, ["Amélie", "a==", "50%", "50%", "1"]);
+    }
+
+    #[test]
+    fn changed_and_new_members_are_encoded_and_removed_ones_leave() {
+        let context = received("z=1,k=a==,p=50%25;m");
+        let mut pairs: Vec<KeyValue> = vec![KeyValue::new("k", "a=="), KeyValue::new("new", "50% \u{e9};")];
+        assert_eq!(sent(&context.with_baggage(pairs.clone())).unwrap(), "k=a==,new=50%25%20%C3%A9%3B");
+        pairs[0] = KeyValue::new("k", "b");
+        assert_eq!(sent(&context.with_baggage(pairs)).unwrap(), "k=b,new=50%25%20%C3%A9%3B");
+        assert_eq!(sent(&context.with_cleared_baggage()), None);
+    }
 }

@@ -297,7 +297,9 @@ impl Body {
         let given = fields.attributes.len() as u32;
         let count = given.min(limits.attributes_per_event);
         let bytes = fields.memory.bytes() + size_of::<Event>() + size_of::<Attribute>() * count as usize;
-        if self.detail.events.held >= limits.events || !self.fits(bytes, 0, limits) {
+        if (self.detail.events.held >= limits.events || !self.fits(bytes, 0, limits))
+            && !(*metadata.level() == Level::ERROR && self.make_room_for_error(bytes, limits))
+        {
             self.detail.events.cut_some(1);
             return self.reclaim();
         }
@@ -318,6 +320,31 @@ impl Body {
         let (time, metadata) = (EventTime::Ticks(now), Some(metadata));
         self.events.push(Event { name, time, metadata, log, count, cut: given - count });
         self.reclaim();
+    }
+
+    /// Cuts the last events of lower levels until an ERROR event fits. Returns false if it does not
+    /// fit in place of them.
+    #[cold]
+    fn make_room_for_error(&mut self, bytes: usize, limits: &SpanLimits) -> bool {
+        let is_lower =
+            |event: &mut Event| event.metadata.is_none_or(|metadata| *metadata.level() != Level::ERROR);
+        let fits_alone = bytes <= limits.bytes() && limits.events > 0;
+        while fits_alone && let Some(event) = self.events.pop_if(is_lower) {
+            let from = self.event_attributes.len().saturating_sub(event.count as usize);
+            self.unused +=
+                self.event_attributes.drain(from..).map(|cut| cut.bytes(&self.memory)).sum::<usize>();
+            self.unused += match &event.name {
+                EventName::Text(text) => text.length as usize,
+                EventName::Static(_) | EventName::Owned(_) => 0,
+            };
+            self.owned = self.owned.saturating_sub(event.owned());
+            self.detail.events.held -= 1;
+            self.detail.events.cut_some(1);
+            if self.fits(bytes, 0, limits) {
+                return true;
+            }
+        }
+        false
     }
 
     // --- Changes through the OpenTelemetry API.
@@ -371,6 +398,15 @@ impl Body {
             }
         }
         self.reclaim();
+    }
+
+    /// Sets the status of a span that a panic unwinds through, unless the service described it.
+    #[cold]
+    pub(crate) fn panicked(&mut self, limits: &SpanLimits) {
+        let is_described = self.detail.status.description().is_some_and(|text| text.length > 0);
+        if !is_described && !self.is_ended_by_hand() {
+            self.raise_error("panicked", limits);
+        }
     }
 
     pub(crate) fn update_name(&mut self, name: &str, limits: &SpanLimits) {

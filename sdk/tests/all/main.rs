@@ -79,6 +79,8 @@ mod proof;
 #[cfg(feature = "enabled")]
 mod queue;
 #[cfg(feature = "enabled")]
+mod side_by_side;
+#[cfg(feature = "enabled")]
 mod span_ext;
 #[cfg(feature = "enabled")]
 mod spans;

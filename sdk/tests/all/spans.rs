@@ -99,3 +99,55 @@ fn open_spans_of_a_trace_are_not_bounded_by_the_spans_that_it_gathers() {
     assert_eq!(spans.iter().filter(|span| span.parent_span_id == root.span_id()).count(), 2_000);
     assert!(spans.iter().any(|span| span.span_context.span_id() == below && span.name == "child"));
 }
+
+/// A trace that is kept because of a panic shows why: each span that the panic unwinds through has
+/// the status, unless the service set another description.
+#[test]
+fn spans_that_a_panic_unwinds_through_are_errors() {
+    use opentelemetry::trace::Status;
+    for sampler in ["always", "never"] {
+        let world = world(|builder| {
+            let tail: astracer_sdk::Tail = "error".parse().unwrap();
+            let tail = tail.with_provisional(astracer_sdk::ProvisionalMode::Always);
+            builder.with_sampler(sampler.parse().unwrap()).with_tail(tail)
+        });
+        let spans = world.run(|| {
+            let _ = std::panic::catch_unwind(|| {
+                let _request = tracing::info_span!("request").entered();
+                tracing::info_span!("before").in_scope(|| ());
+                let own = tracing::info_span!("own", otel.status_description = "out of stock").entered();
+                let _inner = tracing::info_span!("inner").entered();
+                let _ = own.id();
+                std::panic::resume_unwind(Box::new("boom"));
+            });
+        });
+        for (name, status) in [
+            ("request", Status::error("panicked")),
+            ("inner", Status::error("panicked")),
+            ("own", Status::error("out of stock")),
+            ("before", Status::Unset),
+        ] {
+            assert_eq!(crate::support::one(&spans, name).status, status, "{name}, {sampler}");
+        }
+    }
+}
+
+/// The event for which a policy keeps the trace is not the one that a limit cuts.
+#[test]
+fn an_error_event_replaces_another_at_the_limit() {
+    let spans = world(|builder| builder).run(|| {
+        let _root = tracing::info_span!("root").entered();
+        for n in 0..200 {
+            tracing::info!(n, text = "x", "step");
+        }
+        tracing::error!(code = 7, "the error");
+        tracing::info!("after");
+    });
+    let events = &crate::support::one(&spans, "root").events;
+    assert_eq!((events.events.len(), events.dropped_count), (128, 74));
+    let last = events.events.last().unwrap();
+    assert_eq!(last.name, "the error");
+    assert!(last.attributes.iter().any(|attribute| attribute.key.as_str() == "code"), "{last:?}");
+    let before = &events.events[126];
+    assert!(before.attributes.iter().any(|own| own.value == opentelemetry::Value::I64(126)), "{before:?}");
+}

@@ -68,6 +68,80 @@ fn spans_of_a_request_are_children_of_its_caller() {
     assert_eq!(world.handle.stats().parents_kept, 2);
 }
 
+/// A service inside a span of its own, as `TraceLayer` makes it.
+#[derive(Clone)]
+struct Traced<S>(S);
+
+impl<S: Service<Request<()>>> Service<Request<()>> for Traced<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = tracing::instrument::Instrumented<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<(), S::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<()>) -> Self::Future {
+        let span = info_span!("server");
+        let future = span.in_scope(|| self.0.call(request));
+        future.instrument(span)
+    }
+}
+
+/// Both routers of a service may have the layer, and tonic's `trace_fn` sets the parent itself.
+#[test]
+fn a_layer_inside_a_span_of_the_callers_trace_changes_nothing() {
+    for (start, sampler) in
+        [(Start::AtOnce, "always"), (Start::default(), "always"), (Start::AtOnce, "never")]
+    {
+        let world = world(|builder| {
+            builder
+                .with_start(start)
+                .with_sampler(sampler.parse().unwrap())
+                .with_parent_decision(astracer_sdk::ParentDecision::Ignore)
+        });
+        let layer = RemoteParentLayer::new(world.astracer.propagator());
+        let spans = world.run(|| {
+            let request = Request::builder().header("traceparent", PARENT).body(()).unwrap();
+            let future = layer.layer(Traced(layer.layer(Shop))).call(request);
+            let mut task = TaskContext::from_waker(Waker::noop());
+            assert!(pin!(future).poll(&mut task).is_ready());
+        });
+        let stats = world.handle.stats();
+        assert_eq!(stats.roots_kept + stats.roots_dropped, 1);
+        if sampler == "never" {
+            assert!(spans.is_empty());
+            continue;
+        }
+        let server = one(&spans, "server");
+        assert_eq!(server.parent_span_id, 0x2b.into());
+        for name in ["called", "polled"] {
+            assert_eq!(one(&spans, name).parent_span_id, server.span_context.span_id(), "{name}");
+        }
+    }
+}
+
+/// A process that calls itself inside the client's span: the server's span is a local root.
+#[test]
+fn a_call_within_one_process_has_a_remote_parent() {
+    let world = world(|builder| builder);
+    let propagator = world.astracer.propagator();
+    let layer = RemoteParentLayer::new(world.astracer.propagator());
+    let spans = world.run(|| {
+        info_span!("client").in_scope(|| {
+            let mut headers = HashMap::new();
+            propagator.inject_context(&Context::current(), &mut headers);
+            let request = Request::builder().header("traceparent", &headers["traceparent"]);
+            let future = layer.layer(Traced(Shop)).call(request.body(()).unwrap());
+            let mut task = TaskContext::from_waker(Waker::noop());
+            assert!(pin!(future).poll(&mut task).is_ready());
+        });
+    });
+    let (client, server) = (one(&spans, "client"), one(&spans, "server"));
+    assert_eq!(server.parent_span_id, client.span_context.span_id());
+    assert!(server.parent_span_is_remote);
+}
+
 #[test]
 fn a_request_without_a_caller_begins_a_trace() {
     let world = world(|builder| builder.with_start(Start::AtOnce));

@@ -188,3 +188,16 @@ fn the_setting_that_requested_metrics_in_json_is_named() {
         assert_eq!(builder.build().unwrap_err().setting(), setting);
     }
 }
+
+/// A second `content-length` would make the request invalid; a second `host` goes elsewhere.
+#[test]
+fn headers_of_the_request_itself_are_refused() {
+    for name in ["Content-Length", "transfer-encoding", "content-encoding", "content-type", "host"] {
+        let builder = read(&[("OTEL_EXPORTER_OTLP_HEADERS", &format!("a=b,{name}=x"))]);
+        let error = builder.build().unwrap_err().to_string();
+        let lower = name.to_ascii_lowercase();
+        let expected =
+            format!("OTEL_EXPORTER_OTLP_HEADERS: the exporter itself sets the header `{lower}`: remove it");
+        assert_eq!(error, expected);
+    }
+}
