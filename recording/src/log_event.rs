@@ -52,6 +52,12 @@ impl NumberName<'_> {
     }
 }
 
+/// True if this is the name of a number that the message does not name: `event [1]`.
+pub fn is_position(name: &str) -> bool {
+    let number = name.strip_suffix(']').and_then(|name| name.rsplit_once(" ["));
+    number.is_some_and(|(_, digits)| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// Appends the name of a record's event to `name`, without the service, and calls `number` with
 /// each number that the record states.
 pub fn event(log: &LogRecord<'_>, name: &mut String, mut number: impl FnMut(NumberName<'_>, f64)) {
@@ -225,6 +231,14 @@ fn measured(text: &str, at: usize) -> Option<(f64, &str, usize)> {
 mod tests {
     use super::*;
     use astracer_model::log::Code;
+
+    #[test]
+    fn numbers_without_a_name_are_told_from_others() {
+        assert!(is_position("shop log Cart#4 [12]"));
+        for other in ["shop log Cart#4", "shop log Cart#4 size", "a [b]", "a []", "a[1]", "[1"] {
+            assert!(!is_position(other), "{other}");
+        }
+    }
 
     fn folded(text: &str) -> (String, Vec<f64>) {
         let (mut out, mut numbers) = (String::new(), Vec::new());

@@ -1,5 +1,6 @@
 //! Variables, ranked by how much their features differ.
 
+use astracer_recording::log_event::is_position;
 use serde::Serialize;
 
 use super::features::{Feature, Kind};
@@ -56,7 +57,7 @@ pub fn is_significant(test: &Test, tested: usize) -> bool {
 }
 
 /// Ranks variables by their significant features: the largest score first, and equal scores by kind
-/// and name.
+/// and name. With [`Score::Largest`], numbers that a log message does not name come last.
 pub fn rank(tests: &[Tested], variables: &Variables, score: Score) -> Vec<Ranked> {
     let mut ranked: Vec<Ranked> = Vec::new();
     let mut order: Vec<&Tested> =
@@ -87,8 +88,14 @@ pub fn rank(tests: &[Tested], variables: &Variables, score: Score) -> Vec<Ranked
             column: best.column,
         });
     }
+    // A number to which the message gives no name is often an id, so it ranks behind what has one.
+    // The paper has no such variables.
+    let is_behind = |own: &Ranked| score == Score::Largest && is_position(&own.variable);
     ranked.sort_by(|a, b| {
-        b.score.total_cmp(&a.score).then_with(|| (a.kind, &a.variable).cmp(&(b.kind, &b.variable)))
+        is_behind(a)
+            .cmp(&is_behind(b))
+            .then_with(|| b.score.total_cmp(&a.score))
+            .then_with(|| (a.kind, &a.variable).cmp(&(b.kind, &b.variable)))
     });
     ranked
 }
