@@ -37,28 +37,31 @@ const BOOST: &str = ";boost";
 
 /// Keeps the traces that a response lists, and notes those that went wrong in the called process.
 fn keep_answered(handle: &Handle, headers: &HeaderMap) {
-    for line in headers.get_all(KEEP_HEADER) {
-        let line = line.to_str().unwrap_or_default();
-        // A request has one trace, so a response names one.
-        let troubled = line.split(',').find_map(|item| trace_id_of(item.trim().strip_suffix(BOOST)?));
-        let Some(trace_id) = troubled else {
-            handle.keep_for_caller(line);
-            continue;
-        };
-        note_callee_trouble(trace_id);
-        let kept: Vec<&str> = line.split(',').filter(|item| !item.trim().ends_with(BOOST)).collect();
-        if !kept.is_empty() {
-            handle.keep_for_caller(&kept.join(","));
-        }
+    let Some(list) = list(headers) else { return };
+    let troubled_of = |item: &str| trace_id_of(item.trim().strip_suffix(BOOST)?);
+    // A request has one trace, so a response names one.
+    let Some(trace_id) = list.split(',').find_map(troubled_of) else {
+        handle.keep_for_caller(&list);
+        return;
+    };
+    note_callee_trouble(trace_id);
+    let kept: Vec<&str> = list.split(',').filter(|item| troubled_of(item).is_none()).collect();
+    if !kept.is_empty() {
+        handle.keep_for_caller(&kept.join(","));
     }
+}
+
+/// The header's lines as one list; `None` without the header. A line that is not text counts as one
+/// malformed id.
+fn list(headers: &HeaderMap) -> Option<String> {
+    let lines = headers.get_all(KEEP_HEADER).iter().map(|line| line.to_str().unwrap_or_default());
+    let lines: Vec<&str> = lines.collect();
+    (!lines.is_empty()).then(|| lines.join(","))
 }
 
 /// Keeps the traces that the headers list; returns the number of ids.
 fn keep_announced(handle: &Handle, headers: &HeaderMap) -> usize {
-    // Several header lines form one list. A line that is not text counts as one malformed id.
-    let lines = headers.get_all(KEEP_HEADER).iter().map(|line| line.to_str().unwrap_or_default());
-    let lines: Vec<&str> = lines.collect();
-    if lines.is_empty() { 0 } else { handle.keep_for_caller(&lines.join(",")) }
+    list(headers).map_or(0, |list| handle.keep_for_caller(&list))
 }
 
 /// A tower layer for servers. It keeps the traces that callers announce, and reports to a caller if

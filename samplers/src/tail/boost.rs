@@ -71,7 +71,7 @@ impl Boost {
     pub fn with_times(self, lasting: Nanos, rest: Nanos) -> Result<Self, ConfigError> {
         if lasting == Nanos::ZERO || lasting > Boost::LASTING_MAX {
             let message = "a boost lasts more than 0 and at most 1m";
-            return Err(ConfigError::out_of_range(&format!("lasting={lasting}"), message));
+            return Err(ConfigError::out_of_range(format!("lasting={lasting}"), message));
         }
         Ok(Boost { lasting, rest, ..self })
     }
