@@ -80,7 +80,8 @@ impl Backoff {
         // failure, so only the first counts. But if the server asks for a longer pause, the pause
         // is extended, and a probe that was sent before that becomes stale.
         if permit.generation != self.generation {
-            let asked = error.retry_after().map_or(Duration::ZERO, |asked| now.saturating_add(asked));
+            let asked = error.retry_after().map(|asked| asked.min(retry.max_server_delay()));
+            let asked = asked.map_or(Duration::ZERO, |asked| now.saturating_add(asked));
             if self.cause.is_some() && self.resume_at < asked {
                 self.resume_at = asked;
                 self.cause = Some(error.clone());
@@ -286,6 +287,7 @@ impl<T: Time> Availability<T> {
         result: Result<R, ExportError>,
         call: Option<&Call<'_, T>>,
     ) -> Result<R, ExportError> {
+        let result = result.map_err(|error| error.with_pause(self.retry.max_server_delay()));
         let mut state = self.lock();
         match &result {
             Err(error) if error.may_retry() => {

@@ -48,7 +48,7 @@ error_kinds! {
     /// The connection could not be made, or broke before the response.
     ConnectionLost "connection_lost" "the connection failed or was lost"
         "check the network to the server, and the server's log",
-    /// There was no response in time.
+    /// There was no response in time, or the server gave up waiting (408).
     TimedOut "timed_out" "the server did not answer in time"
         "check whether the server is overloaded, or raise the timeout",
     /// The server's certificate was not accepted.
@@ -78,7 +78,7 @@ error_kinds! {
     /// 400 and other 4xx: the server rejected the request.
     BadRequest "bad_request" "the server rejected the request as invalid"
         "check that the endpoint is a server for this protocol and version",
-    /// 401.
+    /// 401, or 407 of a proxy.
     Unauthenticated "unauthenticated" "the server requires authentication"
         "set the header that it expects (OTEL_EXPORTER_OTLP_HEADERS for OTLP)",
     /// 403.
@@ -134,7 +134,21 @@ pub struct ExportError {
     detail: String,
     remedy: Cow<'static, str>,
     retry_after: Option<Duration>,
-    may_retry: bool,
+    again: Again,
+}
+
+/// Whether a failed request is sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Again {
+    /// The request itself was refused.
+    Never,
+    /// The server answered, or its identity was refused. Somebody may be changing a token, a route
+    /// or a certificate, or it may stay like this.
+    #[cfg_attr(not(feature = "_send"), expect(dead_code))]
+    ForAWhile,
+    /// The request did not reach a server that works.
+    #[cfg_attr(not(feature = "_send"), expect(dead_code))]
+    Always,
 }
 
 impl ExportError {
@@ -148,7 +162,7 @@ impl ExportError {
             detail: detail.into(),
             remedy,
             retry_after: None,
-            may_retry: false,
+            again: Again::Never,
         }
     }
 
@@ -160,7 +174,28 @@ impl ExportError {
     /// Marks the error as retryable, after the pause that the server asked for, if any.
     #[cfg(feature = "_send")]
     pub(crate) fn retryable(mut self, retry_after: Option<Duration>) -> Self {
-        (self.may_retry, self.retry_after) = (true, retry_after);
+        (self.again, self.retry_after) = (Again::Always, retry_after);
+        self
+    }
+
+    /// Marks the error as retryable for a limited time.
+    #[cfg(feature = "_send")]
+    pub(crate) fn doubtful(mut self, retry_after: Option<Duration>) -> Self {
+        (self.again, self.retry_after) = (Again::ForAWhile, retry_after);
+        self
+    }
+
+    /// Adds the pause that the server asked for to the text, and the longest one that is kept.
+    #[cfg(feature = "_send")]
+    pub(crate) fn with_pause(mut self, max: Duration) -> Self {
+        let Some(asked) = self.retry_after.filter(|asked| !asked.is_zero()) else { return self };
+        if !self.detail.is_empty() {
+            self.detail.push_str("; ");
+        }
+        self.detail.push_str(&format!("the server asks for a pause of {asked:?}"));
+        if asked > max {
+            self.detail.push_str(&format!(", shortened to {max:?}"));
+        }
         self
     }
 
@@ -193,7 +228,14 @@ impl ExportError {
 
     /// True if the same request may succeed later, because nothing was wrong with it.
     pub fn may_retry(&self) -> bool {
-        self.may_retry
+        self.again != Again::Never
+    }
+
+    /// True if the request may succeed later, but the failure may also be permanent: the server
+    /// refused access or does not know the path, failed, or is not a server for traces. It is sent
+    /// again for a limited time.
+    pub fn is_doubtful(&self) -> bool {
+        self.again == Again::ForAWhile
     }
 
     /// Returns how long the server asked to wait.

@@ -44,6 +44,7 @@ impl fmt::Debug for Client {
 /// A successful response.
 #[derive(Debug)]
 pub(crate) struct Answer {
+    pub(crate) status: u16,
     pub(crate) json: bool,
     pub(crate) body: Vec<u8>,
 }
@@ -166,14 +167,22 @@ impl Client {
         let status = response.status().as_u16();
         let text = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
         let json = text("content-type").is_some_and(|media| media.starts_with("application/json"));
+        let is_page = text("content-type").is_some_and(|media| media.starts_with("text/html"));
         let retry_after = text("retry-after").and_then(|value| retry_after(value, SystemTime::now()));
         let location = text("location").unwrap_or_default().to_owned();
         let mut body = Vec::new();
         let read = response.body_mut().as_reader().take(ANSWER_BYTES_MAX).read_to_end(&mut body);
-        if (200..300).contains(&status) {
-            // The spans were accepted, even if the response cannot be read.
-            let _ = read;
-            return Ok(Answer { json, body });
+        let is_success = (200..300).contains(&status);
+        if let Err(error) = read.as_ref()
+            && is_success
+        {
+            // Whether the spans were accepted is unknown, as if the response had been lost.
+            let detail = format!("HTTP {status}, then {error}");
+            return Err(ExportError::new(ErrorKind::ConnectionLost, self.target(), detail).retryable(None));
+        }
+        // A proxy's login page has this status too.
+        if is_success && !is_page {
+            return Ok(Answer { status, json, body });
         }
         let said = printable(&body, json);
         let detail = match status {
@@ -183,9 +192,23 @@ impl Client {
         };
         let kind = if status == 400 && says_tls(&body) { ErrorKind::TlsServer } else { kind(status) };
         let error = ExportError::new(kind, self.target(), detail);
-        // The statuses that OTLP's specification calls retryable. Any of them may contain a
-        // `Retry-After`.
-        Err(if matches!(status, 429 | 502..=504) { error.retryable(retry_after) } else { error })
+        Err(match status {
+            // The statuses that OTLP's specification calls retryable.
+            429 | 502..=504 => error.retryable(retry_after),
+            // Not the server, another server's page, or a token or route that is being changed.
+            _ if kind == ErrorKind::TlsServer => error.doubtful(retry_after),
+            200..=399 | 401 | 403..=405 | 407 | 408 | 500.. => error.doubtful(retry_after),
+            _ => error,
+        })
+    }
+
+    /// Returns the failure of a response that has the status of a success and is not OTLP.
+    #[cfg(feature = "_otlp")]
+    pub(crate) fn not_otlp(&self, answer: &Answer) -> ExportError {
+        let text = answer.text();
+        let text = if text.is_empty() { "not readable as text" } else { &text };
+        let detail = format!("HTTP {}: {text}", answer.status);
+        ExportError::new(ErrorKind::UnexpectedAnswer, self.target(), detail).doubtful(None)
     }
 
     /// Classifies a request that got no response.
@@ -216,9 +239,14 @@ impl Client {
             // Only ureq's text contains the status. The request has not reached the server.
             ureq::Error::ConnectProxyFailed(why) => match first_number(why) {
                 Some(408 | 429 | 500..) | None => lost(),
+                Some(401 | 403 | 407) => {
+                    of(ErrorKind::UnexpectedAnswer).with_remedy(PROXY_REMEDY).doubtful(None)
+                }
                 Some(_) => of(ErrorKind::UnexpectedAnswer).with_remedy(PROXY_REMEDY),
             },
-            // The port may speak another protocol; `diagnose` finds out.
+            // The response is not HTTP. The port may speak another protocol for good, which
+            // `diagnose` finds out, or while the server starts.
+            ureq::Error::Protocol(_) => of(ErrorKind::UnexpectedAnswer).retryable(None),
             _ => of(ErrorKind::UnexpectedAnswer),
         }
     }
@@ -245,9 +273,10 @@ fn is_loopback(host: &str) -> bool {
 /// Returns the kind of failure for a status.
 pub(crate) fn kind(status: u16) -> ErrorKind {
     match status {
-        401 => ErrorKind::Unauthenticated,
+        401 | 407 => ErrorKind::Unauthenticated,
         403 => ErrorKind::Forbidden,
         404 | 405 => ErrorKind::WrongPath,
+        408 => ErrorKind::TimedOut,
         413 => ErrorKind::TooLarge,
         415 => ErrorKind::UnsupportedMedia,
         429 => ErrorKind::Throttled,
@@ -320,10 +349,11 @@ mod tests {
         for error in [refused("proxy server did not respond"), explained(&ureq::Error::ConnectionFailed)] {
             assert!(error.may_retry() && error.kind() == ErrorKind::ConnectionLost, "{error:?}");
         }
-        // The proxy rejects our requests permanently.
+        // The proxy rejects our requests, perhaps only until its password is changed.
         for status in [400, 401, 403, 407] {
             let error = refused(&format!("proxy server responded {status}/{status}"));
-            assert!(!error.may_retry() && error.to_string().contains("HTTPS_PROXY"), "{error}");
+            assert_eq!((error.may_retry(), error.is_doubtful()), (status != 400, status != 400));
+            assert!(error.to_string().contains("HTTPS_PROXY"), "{error}");
         }
     }
 

@@ -147,15 +147,12 @@ impl crate::requests::Wire for Wire {
             (Wire::Http { client, json }, Packed::Body(body)) => {
                 let media = if *json { "application/json" } else { "application/x-protobuf" };
                 let answer = client.post(body, media, timeout)?;
-                Ok(response::of_http(&answer, spans))
+                response::of_http(&answer, spans).ok_or_else(|| client.not_otlp(&answer))
             }
             #[cfg(feature = "otlp-grpc")]
             (Wire::Grpc(client), Packed::Message(message)) => {
                 let answer = client.call(message.clone(), timeout)?;
-                // If the response cannot be decoded, no span counts as rejected: the status says
-                // that the spans were accepted.
-                let all = Delivery { accepted: spans as u64, ..Delivery::default() };
-                Ok(response::of_proto(&answer, spans).unwrap_or(all))
+                response::of_proto(&answer, spans).ok_or_else(|| client.not_otlp())
             }
             // Each wire receives only what it packed itself.
             #[cfg(all(feature = "otlp-http", feature = "otlp-grpc"))]

@@ -8,8 +8,9 @@ use std::time::Duration;
 /// doubles with each further failure, up to [`with_max_delay`](Retry::with_max_delay). Each delay
 /// is drawn uniformly from its upper half, so that clients that failed at the same time do not
 /// retry at the same time. If the server asks for a pause (HTTP's `Retry-After`, gRPC's
-/// `RetryInfo`), the delay is at least that long. Attempts end when the batch is older than
-/// [`with_max_age`](Retry::with_max_age).
+/// `RetryInfo`), the delay is at least that long, up to
+/// [`with_max_server_delay`](Retry::with_max_server_delay). Attempts end when the batch is older
+/// than [`with_max_age`](Retry::with_max_age).
 ///
 /// A server may have accepted a batch whose response was lost, so a retry delivers *at least once*.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +19,12 @@ pub struct Retry {
     max_attempts: u32,
     initial_delay: Duration,
     max_delay: Duration,
+    max_server_delay: Duration,
     max_age: Duration,
 }
+
+/// The default of [`Retry::with_max_server_delay`].
+const MAX_SERVER_DELAY: Duration = Duration::from_secs(3_600);
 
 impl Default for Retry {
     /// Any number of attempts, 1 s to 30 s apart, until the batch is 5 minutes old.
@@ -28,6 +33,7 @@ impl Default for Retry {
             max_attempts: u32::MAX,
             initial_delay: Duration::from_secs(1),
             max_delay: Duration::from_secs(30),
+            max_server_delay: MAX_SERVER_DELAY,
             max_age: Duration::from_secs(300),
         }
     }
@@ -40,6 +46,7 @@ impl Retry {
         max_attempts: 1,
         initial_delay: Duration::ZERO,
         max_delay: Duration::ZERO,
+        max_server_delay: MAX_SERVER_DELAY,
         max_age: Duration::ZERO,
     };
 
@@ -52,6 +59,13 @@ impl Retry {
     /// Sets the longest delay, unless the server asks for a longer pause; 30 s by default.
     pub fn with_max_delay(mut self, delay: Duration) -> Self {
         self.max_delay = delay;
+        self
+    }
+
+    /// Sets the longest pause that a server can ask for; an hour by default. A mistaken
+    /// `Retry-After` of a year would otherwise end the export.
+    pub fn with_max_server_delay(mut self, delay: Duration) -> Self {
+        self.max_server_delay = delay;
         self
     }
 
@@ -73,6 +87,10 @@ impl Retry {
         self.max_age
     }
 
+    pub(crate) fn max_server_delay(&self) -> Duration {
+        self.max_server_delay
+    }
+
     pub(crate) fn max_attempts(&self) -> u32 {
         self.max_attempts
     }
@@ -83,7 +101,7 @@ impl Retry {
         let factor = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
         let half = self.initial_delay.saturating_mul(factor).min(self.max_delay) / 2;
         let own = half + half.mul_f64(f64::from(chance) / f64::from(u32::MAX));
-        own.max(asked.unwrap_or_default())
+        own.max(asked.unwrap_or_default().min(self.max_server_delay))
     }
 }
 
@@ -103,9 +121,12 @@ mod tests {
     }
 
     #[test]
-    fn the_server_is_waited_for_however_long_it_asks() {
+    fn the_server_is_waited_for_up_to_an_hour() {
         let retry = Retry::default().with_initial_delay(MS(100)).with_max_delay(MS(1_000));
-        assert_eq!(retry.delay(1, Some(MS(7_000_000)), 0), MS(7_000_000));
+        assert_eq!(retry.delay(1, Some(MS(3_500_000)), 0), MS(3_500_000));
+        assert_eq!(retry.delay(1, Some(Duration::MAX), 0), MS(3_600_000));
+        let retry = retry.with_max_server_delay(MS(2_000));
+        assert_eq!(retry.delay(1, Some(MS(3_500_000)), 0), MS(2_000));
         // A server cannot shorten the delay.
         assert_eq!(retry.delay(1, Some(MS(1)), u32::MAX), MS(100));
     }

@@ -7,6 +7,10 @@
 //!                                                   \--> dead letters, if permanently rejected
 //! ```
 //!
+//! A rejected request goes to the dead letters from both ways. A destination that rejects some
+//! spans of a request does not say which, so the whole request goes there, with their number in the
+//! reason.
+//!
 //! Spans are delivered at least once: after a crash, or if a response is lost, a record is sent
 //! again. All counts are in the destination's own [`Counter`], to which the spool adds its own
 //! losses: `made = sent + rejected + lost + pending`.
@@ -19,6 +23,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use astracer_formats::{Limits, otlp_json, otlp_proto};
 use astracer_model::sink::Record as Place;
+use astracer_model::text::escaped;
 use astracer_model::{Format, Problem, Sink, Span};
 use astracer_spool::{Counts as SpoolCounts, Disk, Folder, Record, Settings, Settlement, Spool};
 use opentelemetry::Context;
@@ -59,6 +64,7 @@ pub struct SpooledBuilder {
     mode: SpoolMode,
     order: DrainOrder,
     direct_timeout: Duration,
+    max_refusal: Duration,
     settings: Settings,
     clock: Arc<dyn Clock>,
 }
@@ -81,6 +87,14 @@ impl SpooledBuilder {
     /// The destination may then receive the request twice.
     pub fn with_direct_timeout(mut self, timeout: Duration) -> Self {
         self.direct_timeout = timeout;
+        self
+    }
+
+    /// Sets how long a record is sent again to a destination that answers with a failure that may be
+    /// permanent ([`ExportError::is_doubtful`]), such as 401 or 500; 5 minutes by default. Then it
+    /// goes to the dead letters, so that one record that crashes the server does not block others.
+    pub fn with_max_refusal(mut self, time: Duration) -> Self {
+        self.max_refusal = time;
         self
     }
 
@@ -138,6 +152,7 @@ impl Spooled {
             mode: SpoolMode::default(),
             order: DrainOrder::default(),
             direct_timeout: Duration::from_secs(1),
+            max_refusal: Duration::from_secs(300),
             settings: Settings::default(),
             clock: Arc::new(SystemClock),
         }
@@ -264,6 +279,7 @@ struct Shared {
     mode: SpoolMode,
     order: DrainOrder,
     direct_timeout: Duration,
+    max_refusal: Duration,
     clock: Arc<dyn Clock>,
     target: String,
 }
@@ -290,6 +306,8 @@ struct State {
     pauses: u64,
     /// Consecutive failed reads.
     read_failures: u32,
+    /// The time of the first of the doubtful failures that the drain thread got in a row.
+    refused_since: Option<u64>,
 }
 
 impl State {
@@ -348,6 +366,7 @@ impl Shared {
             paused_until: None,
             pauses: 0,
             read_failures: 0,
+            refused_since: None,
         };
         Ok(Shared {
             counter: destination.counter(),
@@ -357,6 +376,7 @@ impl Shared {
             mode: builder.mode,
             order: builder.order,
             direct_timeout: builder.direct_timeout,
+            max_refusal: builder.max_refusal,
             clock: builder.clock,
             target: builder.folder.display().to_string(),
         })
@@ -388,6 +408,14 @@ impl Shared {
             false => Attempt::default(),
         };
         let Attempt { mut outcome, settled, .. } = attempt;
+        let (kind, now) = (kind_of(Format::OtlpProto), self.now_ns());
+        if let Some((count, reason)) = rejection(&outcome, settled) {
+            let mut body = Vec::new();
+            otlp_proto::write_request(&mut body, spans.get(..settled).unwrap_or(spans));
+            if let Some(spool) = &mut self.lock().spool {
+                spool.append_dead(kind, now, count, &body, &reason);
+            }
+        }
         let rest = spans.get(settled..).unwrap_or_default();
         if rest.is_empty() {
             return outcome;
@@ -398,7 +426,7 @@ impl Shared {
         }
         let mut body = Vec::new();
         otlp_proto::write_request(&mut body, rest);
-        match self.append(kind_of(Format::OtlpProto), rest.len() as u64, &body) {
+        match self.append(kind, rest.len() as u64, &body) {
             Ok(()) => outcome.delivery.accepted += rest.len() as u64,
             Err(error) => {
                 self.counter.lose(error.kind(), rest.len() as u64);
@@ -510,27 +538,46 @@ impl Shared {
         }
         let rest = &spans[record.settled as usize..];
         let attempt = self.destination.try_send(rest, Duration::MAX);
-        let Attempt { outcome: DeliveryReport { delivery, error, .. }, settled, retry_in } = attempt;
-        let settled = settled.min(rest.len()) as u32;
-        let (done, reason) = (record.settled + settled, error.map(|error| error.to_string()));
-        let outcome = match &reason {
-            Some(reason) => {
-                // Spans that were settled but neither accepted nor rejected were lost. The error
-                // that ended the attempt did not lose any.
-                let answered = u32::try_from(delivery.accepted + delivery.rejected).unwrap_or(u32::MAX);
-                let rejected = settled.saturating_sub(answered);
-                Settlement::PartlyRejected { settled: done, rejected, reason }
-            }
-            None => Settlement::Partly(done),
-        };
+        let Attempt { outcome, settled, retry_in } = attempt;
+        let settled = settled.min(rest.len());
+        let left = (rest.len() - settled) as u32;
+        let mut done = record.settled + settled as u32;
+        let (mut rejected, mut reason) = rejection(&outcome, settled).unwrap_or_default();
         let mut state = self.lock();
+        let doubtful = outcome.error.as_ref().filter(|error| left > 0 && settled == 0 && error.is_doubtful());
+        state.refused_since = doubtful.map(|_| state.refused_since.unwrap_or(now));
+        if let (Some(error), Some(since)) = (doubtful, state.refused_since)
+            && u128::from(now.saturating_sub(since)) >= self.max_refusal.as_nanos()
+        {
+            self.counter.lose(error.kind(), u64::from(left));
+            (done, rejected, reason) = (record.spans, left, error.to_string());
+            // The next record gets its own time.
+            state.refused_since = None;
+        }
+        let outcome = Settlement::PartlyRejected { settled: done, rejected, reason: &reason };
         state.settle(&record, outcome);
         self.note_losses(&mut state);
-        match done < record.spans {
+        match left > 0 {
             true => Next::Wait(if retry_in.is_zero() { PAUSE } else { retry_in }),
             false => Next::Go,
         }
     }
+}
+
+/// Returns how many of the settled spans of an attempt were rejected or lost, and the reason; `None`
+/// if all were accepted. The error that ended the attempt did not lose any.
+fn rejection(outcome: &DeliveryReport, settled: usize) -> Option<(u32, String)> {
+    let DeliveryReport { delivery, error, .. } = outcome;
+    let rejected = (settled as u64).saturating_sub(delivery.accepted);
+    let lost = rejected.saturating_sub(delivery.rejected);
+    let count = u32::try_from(rejected).ok().filter(|&count| count > 0)?;
+    let reason = match error {
+        Some(error) if lost > 0 => error.to_string(),
+        _ if delivery.message.is_empty() => "the server gives no reason".to_owned(),
+        _ => escaped(&delivery.message).into_owned(),
+    };
+    let all = count as usize == settled;
+    Some((count, if all { reason } else { format!("{count} of {settled} spans, unknown which: {reason}") }))
 }
 
 /// Spans of a record.

@@ -198,7 +198,9 @@ pub(crate) fn explain(target: &str, error: &rustls::Error) -> ExportError {
         // Retry, because the certificate may be renewed or the clock corrected.
         _ if of_time => error.retryable(None).with_remedy(TIME_REMEDY),
         ErrorKind::ConnectionLost => error.retryable(None),
-        _ => error,
+        // No request was sent. A certificate may be about to be replaced, or another server may be
+        // using the port.
+        _ => error.doubtful(None),
     }
 }
 
@@ -212,14 +214,14 @@ mod tests {
 
     #[test]
     fn a_server_that_fails_within_the_handshake_may_be_back() {
-        for (alert, may_retry) in [
-            (AlertDescription::InternalError, true),
-            (AlertDescription::UserCanceled, true),
-            (AlertDescription::ProtocolVersion, false),
-            (AlertDescription::BadCertificate, false),
+        for (alert, is_doubtful) in [
+            (AlertDescription::InternalError, false),
+            (AlertDescription::UserCanceled, false),
+            (AlertDescription::ProtocolVersion, true),
+            (AlertDescription::BadCertificate, true),
         ] {
             let error = explain("t", &rustls::Error::AlertReceived(alert));
-            assert_eq!(error.may_retry(), may_retry, "{error:?}");
+            assert_eq!((error.may_retry(), error.is_doubtful()), (true, is_doubtful), "{error:?}");
         }
     }
 
@@ -229,7 +231,7 @@ mod tests {
     fn a_certificate_out_of_its_time_may_be_good_later() {
         let now = UnixTime::since_unix_epoch(Duration::ZERO);
         let (time, not_before, not_after) = (now, now, now);
-        for (reason, may_retry) in [
+        for (reason, is_of_time) in [
             (CertificateError::Expired, true),
             (CertificateError::ExpiredContext { time, not_after }, true),
             (CertificateError::NotValidYet, true),
@@ -239,9 +241,9 @@ mod tests {
             (CertificateError::NotValidForName, false),
         ] {
             let error = explain("t", &rustls::Error::InvalidCertificate(reason));
-            assert_eq!(error.may_retry(), may_retry, "{error:?}");
+            assert_eq!((error.may_retry(), error.is_doubtful()), (true, !is_of_time), "{error:?}");
             assert_eq!(error.kind(), ErrorKind::UntrustedCertificate);
-            assert_eq!(error.to_string().contains("this machine's clock"), may_retry, "{error}");
+            assert_eq!(error.to_string().contains("this machine's clock"), is_of_time, "{error}");
         }
     }
 }

@@ -6,7 +6,7 @@
 //! is erased, and an explicit randomness is passed on unchanged. Foreign members and sub-keys stay.
 
 use astracer_samplers::tracestate::OtMember;
-use astracer_samplers::{Decision, Randomness, Reason};
+use astracer_samplers::{Decision, Randomness};
 use opentelemetry::trace::{SpanContext, TraceState};
 use opentelemetry::{KeyValue, TraceId};
 
@@ -40,11 +40,9 @@ pub(crate) fn with_flag(parent: &SpanContext, is_sampled: bool) -> State {
 
 /// The trace state of a trace that was decided here. It gets the decision's threshold if that is a
 /// true weight, and loses the parent's. A dropped trace gets no threshold, because it will not be
-/// counted. Neither does a trace kept by a sampler that keeps everything: without `th` it counts as
-/// one, which is right.
+/// counted. A sampler that keeps everything has a threshold too, zero, and a cap may raise it.
 pub(crate) fn decided(state: &TraceState, mut member: OtMember<'_>, decision: &Decision) -> State {
-    let weighed = decision.keep && decision.reason != Reason::Always;
-    member.threshold = decision.threshold.filter(|_| weighed);
+    member.threshold = decision.threshold.filter(|_| decision.keep);
     State::with_member(state, member)
 }
 

@@ -164,8 +164,7 @@ pub struct Counts {
     pub found: u64,
     /// Spans appended.
     pub appended: u64,
-    /// Spans delivered. This includes spans that the destination rejected in a successful response,
-    /// because it does not say which they are.
+    /// Spans delivered.
     pub delivered: u64,
     /// Spans permanently rejected.
     pub rejected: u64,
@@ -353,6 +352,14 @@ impl Spool {
         Ok(())
     }
 
+    /// Adds a record to the dead letters that was never in the queue: `spans` of its spans were
+    /// permanently rejected, for this reason. They count as appended and rejected.
+    pub fn append_dead(&mut self, kind: u32, time_ns: u64, spans: u32, payload: &[u8], reason: &str) {
+        self.counts.appended += u64::from(spans);
+        self.counts.rejected += u64::from(spans);
+        self.bury(&Entry { kind, time_ns, spans, payload }, reason);
+    }
+
     /// Syncs everything that was appended, whatever [`Settings::with_sync`] says.
     ///
     /// # Errors
@@ -450,7 +457,9 @@ impl Spool {
             }
         };
         if rejected > 0 {
-            self.bury(&head, rejected, &record.payload, reason);
+            let entry =
+                Entry { kind: head.kind, time_ns: head.time_ns, spans: rejected, payload: &record.payload };
+            self.bury(&entry, reason);
         }
         let (left, done, rejected) = (u64::from(left), u64::from(done), u64::from(rejected));
         self.counts.rejected += rejected;
@@ -567,14 +576,14 @@ impl Spool {
 
     /// Stores a record with rejected spans in the dead letters, with the reason. The payload is
     /// complete, including the spans that were accepted.
-    fn bury(&mut self, head: &Head, spans: u32, payload: &[u8], reason: &str) {
+    fn bury(&mut self, entry: &Entry<'_>, reason: &str) {
         let mut end = reason.len().min(usize::from(u16::MAX));
         while !reason.is_char_boundary(end) {
             end -= 1;
         }
         let mut letter = (end as u16).to_le_bytes().to_vec();
         letter.extend_from_slice(&reason.as_bytes()[..end]);
-        letter.extend_from_slice(payload);
+        letter.extend_from_slice(entry.payload);
         let is_over =
             |dead: &Series| dead.bytes() + dead.bytes_for(letter.len()) > self.settings.dead_letter_bytes;
         // A dead letter larger than the whole limit must not evict others.
@@ -587,9 +596,9 @@ impl Spool {
                 self.counts.disk_errors += 1;
             }
         }
-        let entry = Entry { kind: head.kind, time_ns: head.time_ns, spans, payload: &letter };
-        if is_over(&self.dead) || self.dead.append(&*self.disk, &entry).is_err() {
-            self.counts.dead_letters_lost += u64::from(spans);
+        let letter = Entry { payload: &letter, ..*entry };
+        if is_over(&self.dead) || self.dead.append(&*self.disk, &letter).is_err() {
+            self.counts.dead_letters_lost += u64::from(entry.spans);
         }
     }
 

@@ -227,7 +227,9 @@ fn drain(args: &Drain, stop: Stop<'_>) -> Result<(), Failure> {
     // Send everything whatever its age, and evict no dead letters: limits are for the service to
     // apply.
     let settings = Settings::default().with_max_age(Duration::MAX).with_dead_letter_bytes(u64::MAX);
-    let spooled = Spooled::builder(&args.folder).with_settings(settings).open(destination);
+    // A destination that refuses ends the command after --wait, and the spans stay.
+    let builder = Spooled::builder(&args.folder).with_settings(settings).with_max_refusal(Duration::MAX);
+    let spooled = builder.open(destination);
     let spooled = spooled.map_err(|error| Failure::Job(output::escaped(&error.to_string()).into_owned()))?;
     let (mut pending, mut last_progress) = (spooled.pending(), Instant::now());
     let gave_up = loop {

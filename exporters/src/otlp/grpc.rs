@@ -151,7 +151,13 @@ impl Client {
         result.map_err(|status| self.explain(&status))
     }
 
-    /// Classifies a failed call.
+    /// Returns the failure of a response that has the status of a success and is not OTLP.
+    pub(super) fn not_otlp(&self) -> ExportError {
+        let detail = "gRPC Ok: the message is not a response of OTLP";
+        ExportError::new(ErrorKind::UnexpectedAnswer, self.target(), detail).doubtful(None)
+    }
+
+    /// Classifies a failed call, as `http` does with statuses: see the table in docs/recordings.md.
     fn explain(&self, status: &Status) -> ExportError {
         let message = status.message();
         let retry_after = status.get_details_retry_info().and_then(|info| info.retry_delay);
@@ -165,32 +171,32 @@ impl Client {
             || message.contains("while receiving response with status")
         {
             return match status.code() {
-                Code::Unauthenticated => of(ErrorKind::Unauthenticated),
-                Code::PermissionDenied => of(ErrorKind::Forbidden),
+                Code::Unauthenticated => of(ErrorKind::Unauthenticated).doubtful(retry_after),
+                Code::PermissionDenied => of(ErrorKind::Forbidden).doubtful(retry_after),
                 Code::Unavailable => of(ErrorKind::Unavailable).retryable(retry_after),
-                _ => of(ErrorKind::HttpPort),
+                _ => of(ErrorKind::HttpPort).doubtful(retry_after),
             };
         }
         match status.code() {
-            Code::Unauthenticated => of(ErrorKind::Unauthenticated),
-            Code::PermissionDenied => of(ErrorKind::Forbidden),
+            Code::Unauthenticated => of(ErrorKind::Unauthenticated).doubtful(retry_after),
+            Code::PermissionDenied => of(ErrorKind::Forbidden).doubtful(retry_after),
             Code::Unimplemented if message.contains("ompress") => of(ErrorKind::UnsupportedMedia),
-            Code::Unimplemented | Code::NotFound => of(ErrorKind::WrongPath),
+            Code::Unimplemented | Code::NotFound => of(ErrorKind::WrongPath).doubtful(retry_after),
             Code::InvalidArgument | Code::FailedPrecondition | Code::AlreadyExists => {
                 of(ErrorKind::BadRequest)
             }
             // For a message that is too large, tonic's servers return "out of range", others
             // "resource exhausted".
             Code::OutOfRange | Code::ResourceExhausted if says_too_large(message) => of(ErrorKind::TooLarge),
-            // OTLP: retry only if the server says that this helps.
-            Code::ResourceExhausted if retry_after.is_none() => of(ErrorKind::Throttled),
+            // OTLP retries this only if the server gives a delay. HTTP's 429 is retried without one.
+            Code::ResourceExhausted if retry_after.is_none() => of(ErrorKind::Throttled).doubtful(None),
             Code::ResourceExhausted => of(ErrorKind::Throttled).retryable(retry_after),
             Code::Unavailable => of(ErrorKind::Unavailable).retryable(retry_after),
             Code::DeadlineExceeded => of(ErrorKind::TimedOut).retryable(retry_after),
             Code::Cancelled | Code::Aborted | Code::OutOfRange | Code::DataLoss => {
                 of(ErrorKind::Unavailable).retryable(retry_after)
             }
-            Code::Unknown | Code::Internal | Code::Ok => of(ErrorKind::ServerFailed),
+            Code::Unknown | Code::Internal | Code::Ok => of(ErrorKind::ServerFailed).doubtful(retry_after),
         }
     }
 

@@ -57,20 +57,12 @@ fn of_json(body: &[u8], spans: usize) -> Option<Delivery> {
     Some(delivery(PartialSuccess { rejected_spans: rejected.unwrap_or(0), error_message: message }, spans))
 }
 
-/// Returns the same from a response over HTTP. If it cannot be decoded, no span counts as rejected,
-/// because the status says that the spans were accepted. But a login page, or any other server,
-/// returns that status too, so the message reports it.
+/// Returns the same from a response over HTTP. Some servers send JSON without saying so.
 #[cfg(feature = "otlp-http")]
-pub(super) fn of_http(answer: &Answer, spans: usize) -> Delivery {
+pub(super) fn of_http(answer: &Answer, spans: usize) -> Option<Delivery> {
     let body = &answer.body;
     let read = if answer.json { None } else { of_proto(body, spans) };
-    read.or_else(|| of_json(body, spans)).unwrap_or_else(|| {
-        let text = answer.text();
-        let text = if text.is_empty() { "unreadable response" } else { &text };
-        let message =
-            format!("{text} (not an OTLP response; check that the endpoint is a server for traces)");
-        Delivery { accepted: spans as u64, message, ..Delivery::default() }
-    })
+    read.or_else(|| of_json(body, spans))
 }
 
 fn delivery(partial: PartialSuccess, spans: usize) -> Delivery {
@@ -118,19 +110,17 @@ mod tests {
     /// A proxy's page once passed for a successful response.
     #[cfg(feature = "otlp-http")]
     #[test]
-    fn an_invalid_response_is_reported() {
-        let told = |body: &[u8], json| {
-            let delivery = of_http(&Answer { body: body.to_vec(), json }, 5);
-            assert_eq!((delivery.accepted, delivery.rejected), (5, 0));
-            delivery.message
-        };
-        let hint = " (not an OTLP response; check that the endpoint is a server for traces)";
-        assert_eq!(told(b"<html>\nLog in", false), format!("<html>{hint}"));
-        assert_eq!(told(b"<html>", true), format!("<html>{hint}"));
-        assert_eq!(told(b"\xff\xff", false), format!("unreadable response{hint}"));
+    fn an_invalid_response_is_not_a_delivery() {
+        let read = |body: &[u8], json| of_http(&Answer { status: 200, body: body.to_vec(), json }, 5);
+        for (body, json) in [(&b"<html>\nLog in"[..], false), (b"<html>", true), (b"\xff\xff", false)] {
+            assert_eq!(read(body, json), None);
+        }
         // Some servers send JSON without saying so.
         for nothing in [&b""[..], b"{}"] {
-            assert_eq!((told(nothing, false), told(nothing, true)), (String::new(), String::new()));
+            assert_eq!(
+                (told(read(nothing, false)), told(read(nothing, true))),
+                (some(5, 0, ""), some(5, 0, ""))
+            );
         }
     }
 }

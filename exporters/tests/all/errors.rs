@@ -76,7 +76,7 @@ fn statuses_have_their_remedies() {
         (403, ErrorKind::Forbidden, "may write traces"),
         (404, ErrorKind::WrongPath, "correct the path: /v1/traces is appended"),
         (405, ErrorKind::WrongPath, "correct the path"),
-        (408, ErrorKind::BadRequest, ""),
+        (408, ErrorKind::TimedOut, "raise the timeout"),
         (415, ErrorKind::UnsupportedMedia, "use another protocol"),
         (429, ErrorKind::Throttled, "keep fewer traces"),
         (500, ErrorKind::ServerFailed, "log"),

@@ -24,7 +24,7 @@ pub(crate) enum Mood {
     Takes,
     /// The listener is closed, and connections are reset.
     Stopped,
-    /// 503, or 429, with `Retry-After` in seconds if given.
+    /// This status, with `Retry-After` in seconds if given.
     Busy(u16, Option<u64>),
     /// No response.
     Hangs,
@@ -36,6 +36,8 @@ pub(crate) enum Mood {
     Resets,
     /// A response in another protocol.
     Garbage,
+    /// A login page with the status of a success.
+    Page,
     /// The server accepts the request, and closes its half of the connection before the response.
     HalfClosed,
 }
@@ -154,6 +156,10 @@ impl Moody {
                     let after = after.map_or(String::new(), |after| format!("retry-after: {after}\r\n"));
                     write!(stream, "HTTP/1.1 {status} X\r\n{after}content-length: 0\r\n\r\n").ok()?;
                 }
+                Mood::Page => {
+                    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/html; charset=utf-8\r\n";
+                    write!(stream, "{head}content-length: 6\r\n\r\n<html>").ok()?;
+                }
                 Mood::Hangs => {
                     while self.mood() == Mood::Hangs {
                         thread::sleep(MS(1));
@@ -182,6 +188,7 @@ pub(crate) fn spans(numbers: impl Iterator<Item = u64>) -> Vec<Span<'static>> {
 
 pub(crate) fn otlp(server: &Moody) -> Otlp {
     let retry = Retry::default().with_initial_delay(MS(5)).with_max_delay(MS(40)).with_max_age(MS(20_000));
+    let retry = retry.with_max_server_delay(MS(1_000));
     let builder = Otlp::builder().with_protocol(Protocol::HttpProtobuf).with_endpoint(server.url());
     builder.with_timeout(MS(100)).with_retry(retry).build().unwrap()
 }
@@ -200,6 +207,15 @@ fn faults_that_pass_cost_no_span() {
         (Mood::Slow, true),
         (Mood::Resets, false),
         (Mood::HalfClosed, true),
+        (Mood::Garbage, false),
+        (Mood::Page, false),
+        (Mood::Busy(302, None), false),
+        (Mood::Busy(401, None), false),
+        (Mood::Busy(404, Some(0)), false),
+        (Mood::Busy(408, None), false),
+        (Mood::Busy(500, None), false),
+        // A pause of nearly 300 years is shortened.
+        (Mood::Busy(503, Some(9_000_000_000)), false),
     ] {
         for has_spool in [false, true] {
             let server = Moody::start(Mood::Takes);
@@ -266,16 +282,6 @@ fn a_server_that_asks_for_silence_gets_it() {
     });
     assert!(begun.elapsed() >= MS(1_000));
     assert_eq!(server.taken().0, Vec::from_iter(1..=40));
-}
-
-/// A garbage response is not retried: the loss is counted, and a spool keeps the spans as dead
-/// letters.
-#[test]
-fn an_answer_of_garbage_is_a_loss_that_is_counted() {
-    let server = Moody::start(Mood::Garbage);
-    let outcome = otlp(&server).deliver(&spans(1..=10));
-    assert_eq!(outcome.delivery.accepted + outcome.lost.total(), 10, "{outcome:?}");
-    assert_eq!(outcome.lost.of(outcome.error.unwrap().kind()), 10);
 }
 
 /// A name that cannot be resolved may be resolved later, so spans wait.

@@ -3,6 +3,7 @@
 mod errors;
 mod faults;
 mod files;
+mod finality;
 mod killed;
 mod otlp_grpc;
 mod otlp_http;

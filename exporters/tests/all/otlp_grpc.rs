@@ -178,18 +178,8 @@ fn what_may_pass_is_sent_again() {
     for code in retryable {
         check(Status::new(code, ""), Ok(2));
     }
-    for (code, kind) in [
-        (Code::Unknown, ErrorKind::ServerFailed),
-        (Code::Internal, ErrorKind::ServerFailed),
-        (Code::InvalidArgument, ErrorKind::BadRequest),
-        (Code::NotFound, ErrorKind::WrongPath),
-        (Code::Unimplemented, ErrorKind::WrongPath),
-        (Code::PermissionDenied, ErrorKind::Forbidden),
-        (Code::Unauthenticated, ErrorKind::Unauthenticated),
-        // This code is retried only with RetryInfo.
-        (Code::ResourceExhausted, ErrorKind::Throttled),
-    ] {
-        check(Status::new(code, "no"), Err(kind));
+    for code in [Code::InvalidArgument, Code::FailedPrecondition, Code::AlreadyExists] {
+        check(Status::new(code, "no"), Err(ErrorKind::BadRequest));
     }
     let asks = |delay| {
         let details = ErrorDetails::with_retry_info(Some(delay));

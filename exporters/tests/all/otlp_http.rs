@@ -222,7 +222,7 @@ fn the_time_that_a_server_asks_for_is_remembered_between_batches() {
 
 #[test]
 fn one_attempt_leaves_to_the_caller_what_a_retry_can_deliver() {
-    let server = Server::new([413, 200, 503, 403].map(Answer::status));
+    let server = Server::new([413, 200, 503, 400].map(Answer::status));
     let retry = Retry::default().with_initial_delay(Duration::ZERO).with_max_delay(Duration::ZERO);
     let otlp = otlp(&server).with_retry(retry).build().unwrap();
     let batch: Vec<SpanData> = (1..=8).map(|number| sample::plain(1, number)).collect();
@@ -237,16 +237,21 @@ fn one_attempt_leaves_to_the_caller_what_a_retry_can_deliver() {
     let attempt = otlp.try_send(&batch[4..], Duration::MAX);
     assert_eq!(
         (attempt.settled, attempt.outcome.error.map(|error| error.kind())),
-        (4, Some(ErrorKind::Forbidden))
+        (4, Some(ErrorKind::BadRequest))
     );
-    assert_eq!(otlp.counter().read().lost.of(ErrorKind::Forbidden), 4);
+    assert_eq!(otlp.counter().read().lost.of(ErrorKind::BadRequest), 4);
 }
 
 #[test]
 fn passwords_in_urls_are_not_shown() {
     let server = Server::new([Answer::status(403)]);
     let url = server.url("http").replace("://", "://me:secret@");
-    let otlp = Otlp::builder().with_protocol(Protocol::HttpProtobuf).with_endpoint(url).build().unwrap();
+    let otlp = Otlp::builder()
+        .with_protocol(Protocol::HttpProtobuf)
+        .with_endpoint(url)
+        .with_retry(Retry::NEVER)
+        .build()
+        .unwrap();
     let batch = [sample::plain(1, 1)];
     let error = otlp.send(&spans(&batch, &Arc::new(Resource::service("a")))).unwrap_err();
     let text = format!("{error} {error:?} {otlp:?}");
@@ -322,7 +327,7 @@ fn a_refusal_before_the_body_was_read_is_an_answer() {
     // Each half is sent alone.
     assert_eq!(otlp("413 Content Too Large").send(&all).map(|delivery| delivery.accepted), Ok(3));
     let error = otlp("401 Unauthorized").send(&all).unwrap_err();
-    assert_eq!((error.kind(), error.may_retry()), (ErrorKind::Unauthenticated, false), "{error}");
+    assert_eq!((error.kind(), error.may_retry()), (ErrorKind::Unauthenticated, true), "{error}");
     let error = otlp("503 Busy\r\nretry-after: 7").send(&all).unwrap_err();
     assert_eq!((error.kind(), error.retry_after()), (ErrorKind::Unavailable, Some(Duration::from_secs(7))));
 }

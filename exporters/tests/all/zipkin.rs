@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use astracer_exporters::{Destination as _, ErrorKind, Exporter, Zipkin, ZipkinBuilder, spans};
+use astracer_exporters::{Destination as _, ErrorKind, Exporter, Retry, Zipkin, ZipkinBuilder, spans};
 use astracer_model::span::Resource;
 use astracer_testing::{Answer, Server};
 use opentelemetry::trace::{SpanKind, Status};
@@ -122,15 +122,22 @@ fn each_tag_is_written_once() {
 #[test]
 fn errors_are_those_of_http() {
     let batch = [sample::plain(1, 1)];
-    let server = Server::new([Answer::status(404), Answer::status(503)]);
+    let server = Server::new([404, 404, 503].map(Answer::status));
+    let page = Answer::status(200).with_header("content-type", "text/html").with_body("<html>Log in");
+    let pages = Server::new([]).then(page);
+    let once = |server| zipkin(server).with_retry(Retry::NEVER).build().unwrap();
     let zipkin = zipkin(&server).build().unwrap();
     let resource = Arc::new(Resource::service("a"));
-    let error = zipkin.send(&spans(&batch, &resource)).unwrap_err();
+    let error = once(&server).send(&spans(&batch, &resource)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WrongPath);
     assert!(error.to_string().contains("for Zipkin it is /api/v2/spans"), "{error}");
     assert_eq!(zipkin.send(&spans(&batch, &resource)).unwrap().accepted, 1);
     let counts = zipkin.counter().read();
-    assert_eq!((counts.sent, counts.retries, counts.lost.of(ErrorKind::WrongPath)), (1, 1, 1));
+    assert_eq!((counts.sent, counts.retries, counts.lost.total()), (1, 2, 0));
+    // A proxy's login page once passed for a success.
+    let error = once(&pages).send(&spans(&batch, &resource)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnexpectedAnswer, "{error}");
+    assert_eq!(error.detail(), "HTTP 200: <html>Log in");
 }
 
 #[test]
