@@ -19,12 +19,21 @@ pub enum Refusal {
     /// The files or the spool are full or cannot be written, or the memory for bodies (the total,
     /// or the client's share) was used up for too long.
     Overloaded,
+    /// The receiver listens on loopback, and the request names a host that it does not know.
+    Host,
 }
 
 impl Refusal {
     /// Every reason.
-    pub const ALL: &'static [Self] =
-        &[Self::Bad, Self::TooLarge, Self::Unsupported, Self::WrongPath, Self::Incomplete, Self::Overloaded];
+    pub const ALL: &'static [Self] = &[
+        Self::Bad,
+        Self::TooLarge,
+        Self::Unsupported,
+        Self::WrongPath,
+        Self::Incomplete,
+        Self::Overloaded,
+        Self::Host,
+    ];
 
     /// A stable, machine-readable name.
     pub fn slug(self) -> &'static str {
@@ -35,6 +44,7 @@ impl Refusal {
             Self::WrongPath => "wrong_path",
             Self::Incomplete => "incomplete",
             Self::Overloaded => "no_room",
+            Self::Host => "host",
         }
     }
 }

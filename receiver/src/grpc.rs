@@ -16,12 +16,12 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use crate::answer::{Body, RETRY_AFTER_SECONDS, Refused, export_response};
-use crate::body;
 use crate::clients::Client;
 use crate::counts::Refusal;
 use crate::http::text;
 use crate::record::record;
 use crate::shared::Shared;
+use crate::{body, hosts};
 
 const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
@@ -48,6 +48,7 @@ async fn take(
     client: &Client,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Refused> {
+    hosts::check(request.extensions())?;
     if request.uri().path() != METHOD {
         let message = format!("unknown method {}: this receiver accepts only traces", request.uri().path());
         return Err(Refused::new(Refusal::WrongPath, message));
@@ -106,6 +107,7 @@ fn status(refused: &Refused) -> Status {
         // Senders do not retry this code unless its details ask for it.
         Refusal::TooLarge => Status::resource_exhausted(message),
         Refusal::Unsupported | Refusal::WrongPath => Status::unimplemented(message),
+        Refusal::Host => Status::permission_denied(message),
         Refusal::Overloaded => {
             let after = ErrorDetails::with_retry_info(Some(Duration::from_secs(RETRY_AFTER_SECONDS)));
             Status::with_error_details(Code::Unavailable, message, after)

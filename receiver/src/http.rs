@@ -14,7 +14,7 @@ use crate::clients::Client;
 use crate::counts::Refusal;
 use crate::record::{Recorded, record};
 use crate::shared::Shared;
-use crate::{body, cors};
+use crate::{body, cors, hosts};
 
 const PATH: &str = "/v1/traces";
 
@@ -62,7 +62,9 @@ async fn answer_to_any(shared: &Shared, client: &Client, request: Request<Incomi
     let (head, mut incoming) = request.into_parts();
     let announced = incoming.size_hint().lower();
     let form = Form::of(&head.headers);
-    let recorded = if head.uri.path() != PATH {
+    let recorded = if let Err(refused) = hosts::check(&head.extensions) {
+        Err(refused)
+    } else if head.uri.path() != PATH {
         let message = format!(
             "unknown path {}: this receiver accepts traces as POST {PATH}, or over gRPC",
             head.uri.path()
@@ -89,7 +91,8 @@ async fn answer_to_any(shared: &Shared, client: &Client, request: Request<Incomi
         Ok(partial) => success(form, &partial),
         Err(refused) => {
             shared.counts.refused(refused.reason);
-            if head.uri.path() == PATH && head.method != Method::POST {
+            if refused.reason == Refusal::WrongPath && head.uri.path() == PATH && head.method != Method::POST
+            {
                 let mut response = with(StatusCode::METHOD_NOT_ALLOWED, Form::Json, whole("{}"));
                 response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
                 return response;
@@ -143,6 +146,7 @@ fn failure(form: Form, refused: &Refused) -> Response<Body> {
         Refusal::Incomplete if refused.is_cut_off => (StatusCode::SERVICE_UNAVAILABLE, 14),
         Refusal::Incomplete => (StatusCode::REQUEST_TIMEOUT, 4),
         Refusal::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, 14),
+        Refusal::Host => (StatusCode::FORBIDDEN, 7),
     };
     let body = match form {
         Form::Protobuf => {

@@ -42,6 +42,7 @@ mod cors;
 mod counts;
 mod events;
 mod grpc;
+mod hosts;
 mod http;
 mod limits;
 mod record;

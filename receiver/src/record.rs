@@ -107,6 +107,11 @@ impl Lines {
 
 impl Sink for Lines {
     fn span(&mut self, span: Span<'_>, _record: Record<'_>) {
+        // The specification calls such ids invalid, and no trace could be joined from them.
+        if span.trace_id.0 == 0 || span.span_id.0 == 0 {
+            self.reject(|| "a trace id or span id is missing or zero".to_owned());
+            return;
+        }
         self.spans += 1;
         self.request.add(&span);
         if self.request.spans() == SPANS_PER_LINE_MAX {

@@ -9,11 +9,12 @@ pub struct Recording {
     pub(crate) files: Files,
     pub(crate) forward: Option<Spooled>,
     pub(crate) origins: Vec<String>,
+    pub(crate) hosts: Vec<String>,
 }
 
 impl From<Files> for Recording {
     fn from(files: Files) -> Self {
-        Recording { files, forward: None, origins: Vec::new() }
+        Recording { files, forward: None, origins: Vec::new(), hosts: Vec::new() }
     }
 }
 
@@ -22,6 +23,14 @@ impl Recording {
     /// and in the files.
     pub fn with_forward(mut self, spool: Spooled) -> Self {
         self.forward = Some(spool);
+        self
+    }
+
+    /// Accepts requests for these hosts, without a port, where the receiver listens on loopback.
+    /// Others than `localhost` and loopback addresses are refused there, since a web page can let
+    /// its own name resolve to loopback.
+    pub fn with_hosts(mut self, hosts: impl Into<Vec<String>>) -> Self {
+        self.hosts = hosts.into();
         self
     }
 

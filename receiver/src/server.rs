@@ -18,7 +18,7 @@ use crate::clients::{self, Client};
 use crate::connections::Connection;
 use crate::counts::{Counts, Refusal};
 use crate::shared::{STANDSTILL, Shared};
-use crate::{grpc, http};
+use crate::{grpc, hosts, http};
 
 /// The time that requests in progress have to end at shutdown.
 const GRACE: Duration = Duration::from_secs(5);
@@ -39,6 +39,7 @@ pub(crate) async fn run(listeners: Vec<TcpListener>, shared: Arc<Shared>) {
 }
 
 async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>) {
+    let is_loopback = listener.local_addr().is_ok_and(|own| own.ip().to_canonical().is_loopback());
     let mut open = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -55,7 +56,7 @@ async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>) {
                 if let Some(connection) = connection {
                     let client = shared.body_memory.client(peer.ip());
                     let place = (connection, client);
-                    open.spawn(serve(stream, Arc::clone(&shared), place));
+                    open.spawn(serve(stream, is_loopback, Arc::clone(&shared), place));
                 }
             }
             Err(error) => {
@@ -71,7 +72,12 @@ async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>) {
     while open.join_next().await.is_some() {}
 }
 
-async fn serve(stream: TcpStream, shared: Arc<Shared>, (place, client): (Connection, Client)) {
+async fn serve(
+    stream: TcpStream,
+    is_loopback: bool,
+    shared: Arc<Shared>,
+    (place, client): (Connection, Client),
+) {
     // Responses are small and should be sent immediately.
     let _ = stream.set_nodelay(true);
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -86,7 +92,10 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>, (place, client): (Connect
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES);
     let (limits, requests, common) = (shared.limits.clone(), place.clone(), Arc::clone(&shared));
-    let service = service_fn(move |request: Request<Incoming>| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        if is_loopback {
+            hosts::mark(&mut request, &common.hosts);
+        }
         let (shared, client, busy) = (Arc::clone(&common), client.clone(), requests.busy());
         async move {
             let _busy = busy;

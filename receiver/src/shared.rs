@@ -27,6 +27,8 @@ pub(crate) struct Shared {
     pub(crate) are_files_first: AtomicBool,
     /// The origins of web pages that may send traces.
     pub(crate) origins: Vec<String>,
+    /// The hosts that requests may name where the receiver listens on loopback.
+    pub(crate) hosts: Vec<String>,
     pub(crate) counts: Counts,
     pub(crate) events: Events,
     /// The file name in problems.
@@ -38,7 +40,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(limits: Limits, recording: Recording, stopped: watch::Receiver<bool>) -> Self {
-        let Recording { files, forward, origins } = recording;
+        let Recording { files, forward, origins, hosts } = recording;
         Self {
             body_memory: BodyMemory::new(&limits),
             limits,
@@ -46,6 +48,7 @@ impl Shared {
             forward,
             are_files_first: AtomicBool::new(false),
             origins,
+            hosts,
             counts: Counts::default(),
             events: Events::default(),
             file: "request".into(),

@@ -92,6 +92,11 @@ pub(crate) struct Receive {
     #[arg(long, value_name = "ORIGIN", value_parser = origin)]
     pub(crate) cors: Vec<String>,
 
+    /// Also accept requests for this host name while listening on a loopback address, where only
+    /// localhost is accepted otherwise; repeatable.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) host: Vec<String>,
+
     /// Compress the files with zstd.
     #[arg(long)]
     pub(crate) zstd: bool,
@@ -159,7 +164,7 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
         .with_compression(compression)
         .open()
         .map_err(|error| failed(&error))?;
-    let mut recording = Recording::from(files).with_origins(args.cors.clone());
+    let mut recording = Recording::from(files).with_origins(args.cors.clone()).with_hosts(args.host.clone());
     if let Some(target) = &args.forward {
         let spool = Spooled::builder(args.spool_folder()).open(target.connect()?);
         recording = recording.with_forward(spool.map_err(|error| failed(&error))?);

@@ -25,7 +25,7 @@ fn a_large_request_that_is_refused_early_gets_its_answer() {
         ("PUT", path, JSON, 405),
     ] {
         let mut stream = TcpStream::connect(address).expect("the receiver listens");
-        let head = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}");
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}");
         write!(stream, "{head}{announced}\r\n").expect("sent");
         stream.write_all(&body).unwrap_or_else(|error| panic!("{method} {path}: {error}"));
         let mut answer = String::new();
