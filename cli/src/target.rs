@@ -1,12 +1,16 @@
 //! Servers as URLs: `otlp://host:4317`.
 
+use std::ffi::OsStr;
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 use std::str::FromStr;
 
 use astracer_exporters::{Compression, Destination, Otlp, Protocol, Zipkin};
 use astracer_model::Format;
-use astracer_model::text::is_shown;
+use astracer_model::text::{escaped, is_shown, without_user_info};
+use clap::builder::{TypedValueParser, ValueParserFactory};
+use clap::error::ErrorKind;
+use clap::{Arg, Command};
 
 use crate::failure::Failure;
 
@@ -47,7 +51,8 @@ impl FromStr for Target {
         });
         let Some((&(_, scheme, tls), rest)) = found else {
             return Err(format!(
-                "invalid server address '{url}': use otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or zipkin://HOST:PORT"
+                "invalid server address '{}': use otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or zipkin://HOST:PORT",
+                escaped(&without_user_info(url))
             ));
         };
         Ok(Self { url: url.to_owned(), scheme, rest: rest.to_owned(), tls })
@@ -56,14 +61,30 @@ impl FromStr for Target {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Never print a password.
-        match self.url.split_once("://").map(|(scheme, rest)| (scheme, rest.rsplit_once('@'))) {
-            Some((scheme, Some((user, server)))) => {
-                let user = user.split(':').next().unwrap_or_default();
-                write!(f, "{scheme}://{user}:***@{server}")
-            }
-            _ => f.write_str(&self.url),
-        }
+        f.write_str(&without_user_info(&self.url))
+    }
+}
+
+/// Parses a target. clap's own message would quote the user info of an invalid one.
+#[derive(Clone, Debug)]
+pub(crate) struct TargetParser;
+
+impl TypedValueParser for TargetParser {
+    type Value = Target;
+
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<Target, clap::Error> {
+        value.to_string_lossy().parse().map_err(|reason: String| {
+            let of = arg.map(|arg| format!("for '{arg}': ")).unwrap_or_default();
+            clap::Error::raw(ErrorKind::ValueValidation, format!("{of}{reason}\n")).with_cmd(command)
+        })
+    }
+}
+
+impl ValueParserFactory for Target {
+    type Parser = TargetParser;
+
+    fn value_parser() -> TargetParser {
+        TargetParser
     }
 }
 
@@ -87,13 +108,21 @@ impl Target {
     /// True if a server that listens on this address is this target, as far as name resolution
     /// tells.
     pub(crate) fn is_served_at(&self, listening: &SocketAddr) -> bool {
-        let server = self.rest.split('/').next().unwrap_or_default();
+        let server = self.rest.split(['/', '?', '#']).next().unwrap_or_default();
         let server = server.rsplit_once('@').map_or(server, |(_, server)| server);
+        let default = if self.tls { 443 } else { 80 };
+        let named = |server: &str| server.to_socket_addrs().map(|found| found.collect::<Vec<_>>());
+        let found = named(server).or_else(|_| named(&format!("{server}:{default}")));
+        let own = listening.ip().to_canonical();
         let is_here = |address: SocketAddr| {
-            let any = listening.ip().is_unspecified() && address.ip().is_loopback();
-            address.port() == listening.port() && (any || address.ip() == listening.ip())
+            let ip = address.ip().to_canonical();
+            // A connection to 0.0.0.0 reaches this machine, and 0.0.0.0 listens on all addresses.
+            let is_own = ip == own
+                || ip.is_unspecified() && own.is_loopback()
+                || own.is_unspecified() && (ip.is_unspecified() || is_of_this_machine(ip));
+            is_own && address.port() == listening.port()
         };
-        listening.port() != 0 && server.to_socket_addrs().is_ok_and(|mut found| found.any(is_here))
+        listening.port() != 0 && found.is_ok_and(|found| found.into_iter().any(is_here))
     }
 
     /// Creates the client. Nothing is sent yet.
@@ -120,6 +149,11 @@ impl Target {
         };
         destination.map_err(|error| Failure::Job(format!("{self}: {error}")))
     }
+}
+
+/// True if this machine has the address: only then can a socket be bound to it.
+fn is_of_this_machine(ip: IpAddr) -> bool {
+    UdpSocket::bind((ip, 0)).is_ok()
 }
 
 /// False for a URL without a host or with an invalid port.
@@ -154,8 +188,19 @@ mod tests {
     #[test]
     fn passwords_are_not_shown() {
         let shown = |url: &str| url.parse::<Target>().map(|target| target.to_string());
-        assert_eq!(shown("otlp+https://me:secret@h:1/x"), Ok("otlp+https://me:***@h:1/x".to_owned()));
+        assert_eq!(shown("otlp+https://me:secret@h:1/x"), Ok("otlp+https://***@h:1/x".to_owned()));
         assert_eq!(shown("otlp://h:4317"), Ok("otlp://h:4317".to_owned()));
+    }
+
+    /// clap's own message quoted the value.
+    #[test]
+    fn user_info_of_invalid_addresses_is_not_shown() {
+        let command = || Command::new("send").arg(Arg::new("to").long("to").value_parser(TargetParser));
+        for url in ["otlp+http://user:s3cret@..:0", "http://user:s3cret@h:1", "user:s3cret@h"] {
+            let error = command().try_get_matches_from(["send", "--to", url]).expect_err("invalid");
+            let text = format!("{error} {error:?}");
+            assert!(text.contains("***@") && text.contains("--to") && !text.contains("s3cret"), "{text}");
+        }
     }
 
     #[test]
@@ -167,6 +212,18 @@ mod tests {
         assert!(is_served("otlp://127.0.0.1:4317", "127.0.0.1:4317"));
         assert!(is_served("zipkin://me:secret@127.0.0.1:4317/x", "0.0.0.0:4317"));
         assert!(is_served("otlp+http://[::1]:1", "[::]:1"));
+        // Other spellings of one address.
+        for url in [
+            "otlp://[::ffff:127.0.0.1]:4317",
+            "otlp://0.0.0.0:4317",
+            "otlp://[::]:4317?x",
+            "otlp://127.1:4317",
+        ] {
+            assert!(is_served(url, "127.0.0.1:4317"), "{url}");
+        }
+        assert!(is_served("otlp://127.0.0.2:4317", "[::ffff:0.0.0.0]:4317"));
+        assert!(is_served("otlp+http://127.0.0.1", "127.0.0.1:80"));
+        assert!(!is_served("otlp://192.0.2.1:4317", "0.0.0.0:4317"));
         assert!(!is_served("otlp://127.0.0.1:4318", "127.0.0.1:4317"));
         assert!(!is_served("otlp://127.0.0.2:4317", "127.0.0.1:4317"));
     }

@@ -90,8 +90,9 @@ impl SpooledBuilder {
         self
     }
 
-    /// Sets how long a record is sent again to a destination that answers with a failure that may be
-    /// permanent ([`ExportError::is_doubtful`]), such as 401 or 500; 5 minutes by default. Then it
+    /// Sets how long a record is sent again to a destination that answers with a failure that may
+    /// be permanent ([`ExportError::is_doubtful`]), such as 401 or 500; 5 minutes by default.
+    /// Then it
     /// goes to the dead letters, so that one record that crashes the server does not block others.
     pub fn with_max_refusal(mut self, time: Duration) -> Self {
         self.max_refusal = time;
@@ -564,8 +565,8 @@ impl Shared {
     }
 }
 
-/// Returns how many of the settled spans of an attempt were rejected or lost, and the reason; `None`
-/// if all were accepted. The error that ended the attempt did not lose any.
+/// Returns how many of the settled spans of an attempt were rejected or lost, and the reason;
+/// `None` if all were accepted. The error that ended the attempt did not lose any.
 fn rejection(outcome: &DeliveryReport, settled: usize) -> Option<(u32, String)> {
     let DeliveryReport { delivery, error, .. } = outcome;
     let rejected = (settled as u64).saturating_sub(delivery.accepted);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use astracer_formats::zipkin_json::write_span;
 use astracer_model::Span;
+use astracer_model::text::without_user_info;
 use http::uri::Uri;
 
 use crate::config::ConfigError;
@@ -76,16 +77,18 @@ impl ZipkinBuilder {
             return Err(fault);
         }
         let wrong = |reason: String| ConfigError::new(self.endpoint_setting, reason);
-        let uri: Uri = self
-            .endpoint
-            .parse()
-            .map_err(|error| wrong(format!("invalid URL `{}`: {error}", self.endpoint)))?;
+        let uri: Uri = self.endpoint.parse().map_err(|error| {
+            wrong(format!("invalid URL `{}`: {error}", without_user_info(&self.endpoint)))
+        })?;
         match uri.scheme_str() {
             Some("http") => {}
             Some("https") if cfg!(feature = "tls") => {}
             Some("https") => return Err(wrong(crate::NO_TLS.to_owned())),
             _ => {
-                let reason = format!("`{0}` has no scheme: use http://{0} or https://{0}", self.endpoint);
+                let reason = format!(
+                    "`{0}` has no scheme: use http://{0} or https://{0}",
+                    without_user_info(&self.endpoint)
+                );
                 return Err(wrong(reason));
             }
         }

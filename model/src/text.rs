@@ -25,6 +25,14 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// Returns a URL with its user info, which may be a secret, replaced by `***`. In a malformed URL,
+/// that is everything before the last `@`, except a scheme.
+pub fn without_user_info(url: &str) -> Cow<'_, str> {
+    let Some(end) = url.rfind('@') else { return Cow::Borrowed(url) };
+    let begin = url[..end].find("://").map_or(0, |scheme| scheme + 3);
+    Cow::Owned(format!("{}***{}", &url[..begin], &url[end..]))
+}
+
 /// Returns true if a character can be shown as itself. False for characters that control a terminal
 /// (C0, DEL and C1, which include line ends and escape sequences), that reorder the text around
 /// them (bidirectional overrides and isolates), or that have no width, so that two different texts
@@ -51,6 +59,20 @@ pub fn is_shown(char: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn user_info_is_not_shown() {
+        for (url, expected) in [
+            ("http://host:4318/v1/traces", "http://host:4318/v1/traces"),
+            ("https://me:secret@host/a?b", "https://***@host/a?b"),
+            ("otlp://me:sec/r@et@host", "otlp://***@host"),
+            ("me:secret@host", "***@host"),
+            ("otlp+http://user:s3cret@..", "otlp+http://***@.."),
+            ("@://", "***@://"),
+        ] {
+            assert_eq!(without_user_info(url), expected);
+        }
+    }
 
     #[test]
     fn text_that_is_safe_is_not_copied() {

@@ -6,7 +6,7 @@
 //! is erased, and an explicit randomness is passed on unchanged. Foreign members and sub-keys stay.
 
 use astracer_samplers::tracestate::OtMember;
-use astracer_samplers::{Decision, Randomness};
+use astracer_samplers::{Decision, Randomness, Reason, Threshold};
 use opentelemetry::trace::{SpanContext, TraceState};
 use opentelemetry::{KeyValue, TraceId};
 
@@ -40,9 +40,12 @@ pub(crate) fn with_flag(parent: &SpanContext, is_sampled: bool) -> State {
 
 /// The trace state of a trace that was decided here. It gets the decision's threshold if that is a
 /// true weight, and loses the parent's. A dropped trace gets no threshold, because it will not be
-/// counted. A sampler that keeps everything has a threshold too, zero, and a cap may raise it.
+/// counted. Neither does a trace kept by a sampler that keeps everything, which counts as one
+/// without `th`, unless a cap raised the threshold.
 pub(crate) fn decided(state: &TraceState, mut member: OtMember<'_>, decision: &Decision) -> State {
-    member.threshold = decision.threshold.filter(|_| decision.keep);
+    let weighed =
+        decision.keep && (decision.reason != Reason::Always || decision.threshold != Some(Threshold::ALWAYS));
+    member.threshold = decision.threshold.filter(|_| weighed);
     State::with_member(state, member)
 }
 

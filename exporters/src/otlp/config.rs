@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::str::FromStr;
 use std::{fmt, fs};
 
+use astracer_model::text::without_user_info;
 use http::uri::{PathAndQuery, Uri};
 use http::{HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
@@ -362,14 +363,15 @@ impl OtlpBuilder {
             Some(Endpoint::Base(text)) => (text.as_str(), false),
             Some(Endpoint::Exact(text)) => (text.as_str(), true),
         };
+        let safe = without_user_info(text);
         let text = match text.contains("://") {
             true => text.to_owned(),
             // OpenTelemetry specifies this for gRPC endpoints without a scheme.
             false if grpc => format!("{}://{text}", if self.insecure { "http" } else { "https" }),
-            false => return Err(format!("`{text}` has no scheme: use http://{text} or https://{text}")),
+            false => return Err(format!("`{safe}` has no scheme: use http://{safe} or https://{safe}")),
         };
         let mut parts =
-            text.parse::<Uri>().map_err(|error| format!("invalid URL `{text}`: {error}"))?.into_parts();
+            text.parse::<Uri>().map_err(|error| format!("invalid URL `{safe}`: {error}"))?.into_parts();
         let scheme = parts.scheme.as_ref().map_or("", |scheme| scheme.as_str());
         if !matches!(scheme, "http" | "https") {
             return Err(format!("unsupported scheme `{scheme}`: use http or https"));
@@ -379,8 +381,8 @@ impl OtlpBuilder {
             (false, false) => format!("{}{}", path.trim_end_matches('/'), self.signal.path()),
             _ => path.to_owned(),
         };
-        parts.path_and_query = Some(path.parse().map_err(|error| format!("invalid URL `{text}`: {error}"))?);
-        Uri::from_parts(parts).map_err(|error| format!("invalid URL `{text}`: {error}"))
+        parts.path_and_query = Some(path.parse().map_err(|error| format!("invalid URL `{safe}`: {error}"))?);
+        Uri::from_parts(parts).map_err(|error| format!("invalid URL `{safe}`: {error}"))
     }
 }
 

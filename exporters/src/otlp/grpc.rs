@@ -188,7 +188,7 @@ impl Client {
             // For a message that is too large, tonic's servers return "out of range", others
             // "resource exhausted".
             Code::OutOfRange | Code::ResourceExhausted if says_too_large(message) => of(ErrorKind::TooLarge),
-            // OTLP retries this only if the server gives a delay. HTTP's 429 is retried without one.
+            // OTLP retries this only if the server gives a delay, but HTTP's 429 always.
             Code::ResourceExhausted if retry_after.is_none() => of(ErrorKind::Throttled).doubtful(None),
             Code::ResourceExhausted => of(ErrorKind::Throttled).retryable(retry_after),
             Code::Unavailable => of(ErrorKind::Unavailable).retryable(retry_after),

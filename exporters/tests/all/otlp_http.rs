@@ -255,7 +255,7 @@ fn passwords_in_urls_are_not_shown() {
     let batch = [sample::plain(1, 1)];
     let error = otlp.send(&spans(&batch, &Arc::new(Resource::service("a")))).unwrap_err();
     let text = format!("{error} {error:?} {otlp:?}");
-    assert!(text.contains("me:***@localhost") && !text.contains("secret"), "{text}");
+    assert!(text.contains("//***@localhost") && !text.contains("secret") && !text.contains("//me"), "{text}");
 }
 
 /// Servers close idle connections, and crash: the next attempt makes a new connection.

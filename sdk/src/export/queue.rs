@@ -546,7 +546,7 @@ impl Queue {
         state.in_flight.retain(|export| export.number != number);
         state.lost += lost;
         if error.is_some() {
-            state.last_error = error;
+            state.last_error = error.as_deref().map(finish::escaped);
         }
         state.reach_flushes()
     }

@@ -229,6 +229,25 @@ fn the_adjusted_count_is_the_reciprocal_of_the_probability() {
     assert_eq!(root.span_context.trace_state().header(), "ot=th:c");
 }
 
+/// The cap raises the threshold of a sampler that keeps everything too. It was not written: 1,441
+/// requests of which 621 were kept counted as 621.
+#[test]
+fn a_capped_sampler_that_keeps_everything_writes_a_raised_threshold() {
+    for sampler in ["always", "ratio:1"] {
+        let world = world(|builder| {
+            builder.with_sampler(sampler.parse().unwrap()).with_cap("traces=1,burst=64".parse().unwrap())
+        });
+        let spans = world.run(|| (0..200).for_each(|_| info_span!("root").in_scope(|| ())));
+        let weights = spans.iter().map(|span| {
+            let header = span.span_context.trace_state().header();
+            OtMember::of(&header).unwrap().threshold.map_or(1.0, Threshold::adjusted_count)
+        });
+        let weights: Vec<f64> = weights.collect();
+        // The first half of the bucket is given out with weight 1, and the rest with more.
+        assert!(weights.len() > 32 && weights[40..].iter().all(|&weight| weight > 1.0), "{weights:?}");
+    }
+}
+
 fn stock(sampler: impl opentelemetry_sdk::trace::ShouldSample + 'static) -> SdkTracerProvider {
     SdkTracerProvider::builder().with_sampler(sampler).build()
 }

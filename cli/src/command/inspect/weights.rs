@@ -47,8 +47,11 @@ struct Row {
     /// The sum of the weights.
     estimate: f64,
     /// The estimate's standard deviation, from the weights themselves: the root of the sum of
-    /// w (w - 1).
-    deviation: f64,
+    /// w (w - 1). Unknown if roots have no weight: a cap may have dropped others like them.
+    deviation: Option<f64>,
+    /// The sum of w (w - 1).
+    #[serde(skip)]
+    variance: f64,
     /// The exact number of roots, from the latest heartbeat of each process.
     seen: Option<u64>,
     /// The relative error of the estimate.
@@ -166,7 +169,7 @@ impl Sums<'_> {
             Some(threshold) => {
                 let weight = threshold.adjusted_count();
                 row.estimate += weight;
-                row.deviation += weight * (weight - 1.0);
+                row.variance += weight * (weight - 1.0);
             }
             None if is_late(span) => row.late += 1,
             None => {
@@ -187,7 +190,7 @@ impl Sums<'_> {
         }
         let mut keys: Vec<Row> = self.keys.into_values().collect();
         for row in &mut keys {
-            row.deviation = row.deviation.sqrt();
+            row.deviation = (row.unweighed == 0).then(|| row.variance.sqrt());
             let seen = row.seen.filter(|seen| *seen > 0);
             row.off = seen.map(|seen| (row.estimate - seen as f64) / seen as f64);
         }
@@ -275,7 +278,7 @@ fn render(weights: &Weights) -> String {
                 output::count(row.roots),
                 output::count(row.unweighed),
                 output::whole(row.estimate),
-                output::whole(row.deviation),
+                row.deviation.map_or_else(|| "unknown".to_owned(), output::whole),
                 row.seen.map(output::count).unwrap_or_default(),
                 row.off.map(|off| format!("{:+.1}%", off * 100.0)).unwrap_or_default(),
             ]

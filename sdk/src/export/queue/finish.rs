@@ -11,6 +11,19 @@ use crate::sync::{MutexGuard, Ordering, lock, wait_for};
 /// callers then also wait for what the new one waits for.
 const FLUSHES_ASKED_MAX: usize = 1_024;
 
+/// Escapes characters that control a terminal or reorder a line: exporters quote servers.
+pub(super) fn escaped(text: &str) -> String {
+    let is_shown = |char: char| {
+        !char.is_control()
+            && !matches!(char, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+    };
+    let mut shown = String::with_capacity(text.len());
+    for char in text.chars() {
+        if is_shown(char) { shown.push(char) } else { shown.extend(char.escape_default()) }
+    }
+    shown
+}
+
 impl Queue {
     /// Notes that the flushes up to this number are done.
     pub(crate) fn flushed(&self, flush: u64) {
@@ -33,9 +46,10 @@ impl Queue {
     pub(crate) fn failed(&self, error: String) {
         let mut state = lock(&self.state);
         state.failures += 1;
-        state.last_error = Some(error);
+        state.last_error = Some(escaped(&error));
     }
 
+    /// The last failure, as one line that cannot control a terminal.
     pub(crate) fn last_error(&self) -> Option<String> {
         lock(&self.state).last_error.clone()
     }
