@@ -15,12 +15,14 @@
 
 pub mod chance;
 pub mod comparison;
+pub mod details;
 pub mod features;
 pub mod file;
 pub mod instances;
 pub mod mix;
 pub mod moments;
 pub mod network;
+pub mod page;
 pub mod placebos;
 pub mod ranking;
 pub mod runs;
@@ -30,3 +32,4 @@ pub mod tails;
 pub mod traces;
 pub mod typed;
 pub mod welch;
+pub mod words;

@@ -7,6 +7,7 @@ use astracer_recording::stop::Pulse;
 use serde::{Serialize, Serializer, ser::SerializeTuple as _};
 
 use super::chance::{self, Chance};
+use super::details::{Compared, Details};
 use super::features::{Feature, Kind};
 use super::instances::{Class, Head, Source};
 use super::mix::{Mix, mix};
@@ -35,6 +36,8 @@ pub struct Options {
     pub tail: Option<f64>,
     /// If given, the time of the bad class, nanoseconds since the epoch: placebos are made for it.
     pub window: Option<Range<u64>>,
+    /// Whether the values behind the tests are looked at.
+    pub details: bool,
 }
 
 /// The differences between good and bad instances.
@@ -78,6 +81,9 @@ pub struct Comparison {
     pub tests: Vec<TestRow>,
     /// Dependency networks, the best of each class and kind first.
     pub networks: Vec<Network>,
+    /// The values behind the tests, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub details: Option<Details>,
 }
 
 /// The certainty of a comparison.
@@ -252,6 +258,9 @@ pub fn compare(source: &impl Source, options: &Options, pulse: &mut Pulse<'_>) -
         Some(options) => network::ordered(networks(&sample, heads, &tests, options, pulse)?),
         None => Vec::new(),
     };
+    let compared = Compared { sample: &sample, heads, types: source.types(), weights: values.as_deref() };
+    let columns: Vec<_> = rows.iter().map(|row| row.ranked.column).collect();
+    let details = options.details.then(|| Details::new(compared, &columns));
     let count = |class| heads.iter().filter(|head| head.class == class).count() as u64;
     Some(Comparison {
         instances: [count(Class::Good), count(Class::Bad)],
@@ -276,6 +285,7 @@ pub fn compare(source: &impl Source, options: &Options, pulse: &mut Pulse<'_>) -
         negative_gaps: sample.negative_gaps,
         tests: rows_of(&tests, &sample),
         networks: made,
+        details,
     })
 }
 

@@ -48,6 +48,11 @@ pub struct Lane {
 }
 
 impl Lanes {
+    /// The length of the drawing, ns.
+    pub fn length_ns(&self) -> u64 {
+        self.end_ns - self.start_ns
+    }
+
     /// Draws a trace with at most `lanes_max` rows: spans on the path first, then the longest.
     pub fn new(recording: &Recording, traced: &Traced<'_>, lanes_max: usize) -> Self {
         let count = traced.node_count();

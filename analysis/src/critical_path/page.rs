@@ -1,24 +1,22 @@
 //! A profile as one self-contained HTML page.
 
-use astracer_report::names::{line, path};
+use astracer_report::names::path;
 use astracer_report::numbers::{count, measure, optional, percent, signed, span, whole};
 use astracer_report::page::{Page, sortable, table};
 use maud::{Markup, html};
 
 use crate::critical_path::compare::Comparison;
-use crate::critical_path::lanes::{Lane, Lanes};
+use crate::critical_path::lanes::Lanes;
 use crate::critical_path::profile::{Profile, Row};
 use crate::critical_path::speedup::Speedup;
 
 mod flame;
+pub(crate) mod rows;
 
 const CSS: &str = include_str!("page/page.css");
 
 /// The greatest number of rows shown of a table; a line states how many more there are.
 const ROWS_SHOWN: usize = 500;
-
-/// The least width of a mark in the drawing of a trace, in percent.
-const MARK_PERCENT: f64 = 0.15;
 
 /// The contents of the page.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +54,7 @@ pub fn page(report: &Report<'_>) -> String {
         (profile(report))
         @if let Some(lanes) = report.lanes { (trace(lanes)) }
     };
-    Page { title: &title, css: CSS, sortable: true }.html(&body)
+    Page { title: &title, css: &[CSS, rows::CSS].concat(), sortable: true }.html(&body)
 }
 
 fn summary(report: &Report<'_>) -> Markup {
@@ -167,46 +165,11 @@ fn profile(report: &Report<'_>) -> Markup {
 }
 
 fn trace(lanes: &Lanes) -> Markup {
-    let length = (lanes.end_ns - lanes.start_ns).max(1) as f64;
-    let at = |ns: u64| {
-        ns.clamp(lanes.start_ns, lanes.end_ns).saturating_sub(lanes.start_ns) as f64 / length * 100.0
-    };
-    let place = |(left, right): (f64, f64)| format!("left:{left:.3}%;width:{:.3}%", right - left);
-    let drawn = |from: u64, to: u64| (at(from), at(to).max(at(from) + MARK_PERCENT));
-    let critical = |lane: &Lane| {
-        let parts = lane.critical.iter().filter(|(from, to)| from < to);
-        joined(parts.map(|&(from, to)| drawn(from, to)).collect())
-    };
     html! {
         h2 { "Trace " (lanes.trace_id) }
-        p.note { "Each row is a span; its dark parts are on the critical path. " (measure(length / 1e6)) " ms from left to right." }
-        div.lanes {
-            @for lane in &lanes.lanes {
-                div.lane title=(format!("{} {}: {} ms, {} ms on the path", line(&lane.service), line(&lane.name), measure((lane.end_ns - lane.start_ns) as f64 / 1e6), measure(lane.critical_ns as f64 / 1e6))) {
-                    div.label style=(format!("padding-left:{}ch", lane.depth.min(24))) {
-                        (line(&lane.name)) " " span.note { (line(&lane.service)) }
-                    }
-                    div.time {
-                        span.span style=(place(drawn(lane.start_ns, lane.end_ns))) {}
-                        @for part in critical(lane) { span.critical style=(place(part)) {} }
-                    }
-                }
-            }
-        }
-        @if lanes.left_out > 0 { p.note { (count(lanes.left_out)) " more spans are not drawn." } }
+        p.note { "Each row is a span; its dark parts are on the critical path. " (measure(lanes.length_ns() as f64 / 1e6)) " ms from left to right." }
+        (rows::rows(lanes, lanes.length_ns()))
     }
-}
-
-/// The parts of a lane from left to right, with touching parts joined: a span may be interrupted by
-/// a million children.
-fn joined(mut parts: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
-    parts.sort_by(|one, other| one.0.total_cmp(&other.0));
-    parts.dedup_by(|next, before| {
-        let touches = next.0 <= before.1;
-        before.1 = if touches { before.1.max(next.1) } else { before.1 };
-        touches
-    });
-    parts
 }
 
 /// A line stating how many rows of a sortable table are not shown. It is outside the table, so that

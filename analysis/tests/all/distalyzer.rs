@@ -7,6 +7,7 @@ use std::path::Path;
 use astracer_analysis::compare::comparison::{Comparison, Options, Verdict, compare};
 use astracer_analysis::compare::file::InstancesFile;
 use astracer_analysis::compare::instances::Source as _;
+use astracer_analysis::compare::page::{Report, page};
 use astracer_analysis::compare::sample::{Sample, column_feature};
 use astracer_recording::stop::Pulse;
 use astracer_testing::SplitMix;
@@ -28,7 +29,8 @@ fn instances(text: &str) -> InstancesFile {
 
 fn compared(text: &str, paper: bool) -> Comparison {
     let networks = paper.then(Default::default);
-    let options = Options { paper, variables_max: 20_000, seed: 1, networks, tail: None, window: None };
+    let options =
+        Options { paper, variables_max: 20_000, seed: 1, networks, tail: None, window: None, details: true };
     compare(&instances(text), &options, &mut Pulse::never()).expect("not stopped")
 }
 
@@ -193,4 +195,37 @@ fn chance_holds_its_level_and_sees_real_changes() {
     }
     assert!(alarms as f64 <= 0.08 * draws as f64 + 3.0, "{alarms} alarms in {draws}");
     assert!(found as f64 >= 0.9 * draws as f64, "{found} found in {draws}");
+}
+
+/// The page needs nothing from elsewhere, prints no NaN, and names every variable of the table.
+#[test]
+fn the_page_is_whole() {
+    let comparison = compared(&data("hdfs_A_readSmall_vs_pread.instances.jsonl.gz"), true);
+    let html = drawn(&comparison);
+    assert!(html.contains("&lt;a&gt; &amp; b") && html.contains("1 &lt;line&gt; was skipped"));
+    // The name of SVG's namespace is no address that a browser reads.
+    let html = html.replace("http://www.w3.org/2000/svg", "");
+    for foreign in ["http", "src=", "@import", "url(", "NaN", ">inf"] {
+        assert!(!html.contains(foreign), "{foreign}");
+    }
+    for row in comparison.ranked.iter().take(20) {
+        let name = row.ranked.variable.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        assert!(html.contains(&name), "{name}");
+    }
+    let charts = html.matches("<svg").count();
+    assert!(charts >= 1 + comparison.ranked.len().min(20), "{charts} charts");
+    assert_eq!(html.matches("<div").count(), html.matches("</div>").count());
+}
+
+fn drawn(comparison: &Comparison) -> String {
+    let notes = ["1 <line> was skipped".to_owned()];
+    page(&Report {
+        title: "<a> & b",
+        metric: "duration, ms",
+        paper: true,
+        window_ns: 0,
+        comparison,
+        lanes: None,
+        notes: &notes,
+    })
 }

@@ -15,11 +15,13 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::load::Input;
 use crate::output;
+use crate::outputs::Outputs;
 use crate::source::{LogReading, Names, Reading, check_inputs};
 
 mod classes;
 mod instances;
 mod limits;
+mod page;
 mod render;
 mod when;
 
@@ -135,6 +137,10 @@ pub(crate) struct Compare {
     /// Print one JSON object instead of tables.
     #[arg(long)]
     json: bool,
+
+    /// Write a page to FILE: distributions, networks, values by type, typical traces, all tests.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 /// The values of `--fail-on`.
@@ -160,14 +166,17 @@ pub(crate) fn run(args: &Compare, stop: Stop<'_>) -> Result<(), Failure> {
         return Err(Failure::Usage("--fold has no effect with --names raw; omit one of them".into()));
     }
     args.classes.check(!args.good.is_empty(), args.paths.len())?;
+    let html =
+        args.html.as_ref().map(|file| Outputs::new(all.iter().copied()).file("--html", file)).transpose()?;
     let options = comparison::Options {
         paper: args.paper,
         variables_max: args.variables_max as usize,
         seed: args.seed,
         tail: args.tail.map(|step| step.of(&args.metric)).transpose()?,
         window: args.classes.window(),
-        // The screen shows none.
-        networks: args.json.then_some(network::Options {
+        // The screen shows neither.
+        details: args.json || args.html.is_some(),
+        networks: (args.json || args.html.is_some()).then_some(network::Options {
             split_min: args.split_min,
             focus: args.focus,
             ..network::Options::default()
@@ -180,7 +189,7 @@ pub(crate) fn run(args: &Compare, stop: Stop<'_>) -> Result<(), Failure> {
         ignore: args.ignore.clone(),
     };
     let mut pulse = stop.pulse();
-    let (inputs, mut comparison) = if let Some(file) = instances::read(&all, stop)? {
+    let (inputs, mut comparison, lanes) = if let Some(file) = instances::read(&all, stop)? {
         if args.classes.is_given() || !args.good.is_empty() {
             return Err(Failure::Usage(
                 "files of instances state their classes (cls); give them alone, without --good, --bad or --bad-..."
@@ -188,15 +197,25 @@ pub(crate) fn run(args: &Compare, stop: Stop<'_>) -> Result<(), Failure> {
             ));
         }
         check_counts(file.heads().iter().map(|head| head.class))?;
-        (Vec::new(), compare(&file, &options, &mut pulse)?)
+        (Vec::new(), compare(&file, &options, &mut pulse)?, None)
     } else {
         let loaded = classes::load(args, stop)?;
         let chosen = classes::choose(args, &loaded)?;
         check_counts(chosen.iter().map(|one| one.class))?;
         let traces = Traces::new(chosen, &method, &mut pulse).ok_or(Failure::Interrupted)?;
         let comparison = compare(&traces, &options, &mut pulse)?;
+        let lanes = page::lanes(&traces, &comparison);
         drop(traces);
-        (loaded.into_iter().map(|one| one.loaded.input).collect(), comparison)
+        (loaded.into_iter().map(|one| one.loaded.input).collect(), comparison, lanes)
+    };
+    let written = match &html {
+        Some(file) => page::write(args, file, &inputs, &comparison, lanes.as_ref()),
+        None => Ok(String::new()),
+    };
+    // Print the result before a failed file ends the command, because it is worth more.
+    let (written, late) = match written {
+        Ok(written) => (written, Ok(())),
+        Err(failure) => (String::new(), Err(failure)),
     };
     check_metric(&comparison)?;
     let failed = args.fail_on.map_or(Ok(()), |on| limits::verdict(on, args.at_least.as_ref(), &comparison));
@@ -205,10 +224,10 @@ pub(crate) fn run(args: &Compare, stop: Stop<'_>) -> Result<(), Failure> {
             comparison.ranked.truncate(top);
         }
         let printed = output::print_json(&Report { inputs: &inputs, comparison: &comparison });
-        return Failure::after(printed, failed);
+        return Failure::after(printed, late.and(failed));
     }
-    let text = render::screen(args, &inputs, &comparison);
-    Failure::after(output::report(&text), failed)
+    let text = render::screen(args, &inputs, &comparison) + &written;
+    Failure::after(output::report(&text), late.and(failed))
 }
 
 fn compare(

@@ -1,0 +1,129 @@
+//! The result of a comparison in sentences, for the terminal and the page.
+
+use astracer_report::numbers::{count, measure, signed};
+
+use super::comparison::{Comparison, Verdict, Weights};
+
+/// The classes: how many instances there are, and how they count.
+pub fn classes(comparison: &Comparison) -> String {
+    let [good, bad] = comparison.instances.map(count);
+    let weights = match comparison.weights {
+        Weights::Equal => "",
+        Weights::Thresholds => ", weighted by their sampling thresholds",
+        Weights::Unknown => {
+            ", each counted once: the weights of some are unknown or 0, so this is about what was kept"
+        }
+    };
+    format!("{good} good and {bad} bad traces{weights}")
+}
+
+/// The metric in both classes, and its difference.
+pub fn metric(comparison: &Comparison) -> String {
+    let metric = &comparison.metric;
+    let error = metric.error_95.map_or_else(String::new, |error| format!(" ± {}", measure(error)));
+    format!(
+        "metric: good {}, bad {}, difference {}{error} (95%)",
+        measure(metric.means[0]),
+        measure(metric.means[1]),
+        signed(metric.difference),
+    )
+}
+
+/// The weights of `--tail`, if given.
+pub fn tail_weights(comparison: &Comparison) -> Option<String> {
+    let step = comparison.tail?;
+    Some(format!(
+        "--tail: the weight of a trace doubles with each {} of the metric, up to 1,024",
+        measure(step)
+    ))
+}
+
+/// The placebos that differ, if there are any: good stretches as long as the bad one, `length_ns`.
+pub fn placebos(comparison: &Comparison, length_ns: u64) -> Option<String> {
+    let placebos = comparison.placebos.as_ref()?;
+    let length = format!("{} s", measure(length_ns as f64 / 1e9));
+    Some(match placebos.windows.len() {
+        0 => format!("no placebo: no other stretch of {length} has good traces"),
+        all => format!(
+            "placebos: {} of {} good stretches of {length} in its place differ, too",
+            count(placebos.significant as u64),
+            count(all as u64),
+        ),
+    })
+}
+
+/// A warning if means say little about the metric.
+pub fn tail(comparison: &Comparison) -> Option<String> {
+    let [good, bad] = comparison.metric.heavy_tail.map(|share| format!("{:.1}%", share * 100.0));
+    comparison.metric.is_heavy.then(|| {
+        format!("heavy tail: {good} of good and {bad} of bad are outside mean ± 3 sd (normal: 0.27%)")
+    })
+}
+
+/// The certainty of the differences: by several runs, and against chance.
+pub fn verdict(comparison: &Comparison, paper: bool) -> Vec<String> {
+    if paper {
+        return vec![format!(
+            "{} of {} features differ (p < 0.05 / features, the paper's test)",
+            count(comparison.significant as u64),
+            count(comparison.tested as u64)
+        )];
+    }
+    let by_runs = match comparison.verdict {
+        Verdict::Unconfirmed => "unconfirmed: one good run cannot tell a change from the difference between \
+                                 two runs; several settle it (--good A --good B --bad C)"
+            .to_owned(),
+        Verdict::Confirmed => format!(
+            "confirmed: {} by at least 3 times more than good runs differ",
+            plural(comparison.confirmed, "variable differs", "variables differ")
+        ),
+        Verdict::WithinRuns => "within runs: good runs differ from each other about as much".to_owned(),
+    };
+    let n = comparison.significant;
+    let by_chance = match (comparison.has_chances, n) {
+        (true, 0) => "within chance: labels dealt at random differ as much".to_owned(),
+        (true, n) => format!(
+            "{} than labels dealt at random do in 95% of draws",
+            plural(n, "variable differs more", "variables differ more")
+        ),
+        (false, n) => format!(
+            "{} by Bonferroni's bound over {} features",
+            plural(n, "variable differs", "variables differ"),
+            count(comparison.tested as u64)
+        ),
+    };
+    vec![by_runs, by_chance]
+}
+
+/// The parts that were left out, by reason, and oddities.
+pub fn notes(comparison: &Comparison) -> Vec<String> {
+    let (left_out, gaps) = (&comparison.left_out, comparison.negative_gaps);
+    let mut notes = Vec::new();
+    if left_out.variables > 0 {
+        let values = count(left_out.variables);
+        notes.push(format!("left out: {values} values of variables beyond --variables-max"));
+    }
+    if gaps > 0 {
+        let gaps = plural(gaps as usize, "gap is", "gaps are");
+        notes.push(format!("{gaps} below 0 ms, because children took longer than their parents"));
+    }
+    if left_out.not_finite > 0 {
+        let values = count(left_out.not_finite);
+        notes.push(format!("left out: {values} values that are no finite numbers"));
+    }
+    notes
+}
+
+/// A chance, which is at least 1 in 201.
+pub fn chance(chance: f64) -> String {
+    if chance < 0.01 { "<1%".to_owned() } else { format!("{:.0}%", chance * 100.0) }
+}
+
+/// A p-value: the smallest ones are only said to be small.
+pub fn p(p: f64) -> String {
+    if p < 0.00005 { "p < 0.00005".to_owned() } else { format!("p = {p:.4}") }
+}
+
+fn plural(n: usize, one: &str, more: &str) -> String {
+    format!("{} {}", count(n as u64), if n == 1 { one } else { more })
+}
