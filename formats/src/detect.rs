@@ -12,7 +12,7 @@ mod json;
 mod others;
 mod proto;
 
-pub(super) use proto::is_answer;
+pub(super) use proto::{is_answer, is_log_request};
 
 /// The result of detection.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use astracer_model::LogFormat;
 use astracer_model::sink::Sink;
 
-use crate::Limits;
+use crate::detect::is_log_request;
+use crate::{Limits, otlp_json, otlp_proto};
 
 mod ids;
 mod json_lines;
@@ -36,6 +37,12 @@ pub fn detect(prefix: &[u8], options: &Options) -> Option<LogFormat> {
     if nezha::is_header(line) {
         return Some(LogFormat::NezhaCsv);
     }
+    if is_otlp_json(text) {
+        return Some(LogFormat::OtlpJson);
+    }
+    if is_log_request(prefix) {
+        return Some(LogFormat::OtlpProto);
+    }
     Form::of(text, options.layout.as_ref(), options.zone).map(|form| form.format())
 }
 
@@ -52,9 +59,23 @@ pub fn read(
     sink: &mut dyn Sink,
 ) {
     match format {
+        LogFormat::OtlpJson => otlp_json::read(input, file, limits, sink),
+        LogFormat::OtlpProto => otlp_proto::read_logs(input, file, limits, sink),
         LogFormat::NezhaCsv => nezha::read(input, file, limits, sink),
         LogFormat::JsonLines | LogFormat::TracingText | LogFormat::Layout => {
             text::read(format, input, file, limits, options, sink);
         }
     }
+}
+
+/// True if an object or list begins the text, and a list of OTLP's logs is in it.
+fn is_otlp_json(text: &[u8]) -> bool {
+    let is_list = |key: &[u8]| {
+        memchr::memmem::find_iter(text, key).take(4).any(|at| {
+            let behind = text[at + key.len()..].trim_ascii_start();
+            behind.strip_prefix(b":").is_some_and(|value| value.trim_ascii_start().starts_with(b"["))
+        })
+    };
+    matches!(text.first(), Some(b'{' | b'['))
+        && (is_list(b"\"resourceLogs\"") || is_list(b"\"resource_logs\"") || is_list(b"\"scopeLogs\""))
 }

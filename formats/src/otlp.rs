@@ -8,11 +8,13 @@
 //!   the same trace with the single attribute `astracer.parent` = true.
 //! - The server's half of a shared id has `astracer.shared` = true as its last attribute.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::loss::{Found, Loss};
 use astracer_model::ids::{SpanId, TraceId};
+use astracer_model::log::LogRecord;
 use astracer_model::span::{Link, Span, SpanKind, Status};
 use astracer_model::time::UnixNanos;
 use astracer_model::value::{Attribute, Value};
@@ -104,4 +106,28 @@ fn is_parent(link: &Link<'_>, trace_id: TraceId) -> bool {
 
 fn is_mark(attribute: &Attribute<'_>, key: &str) -> bool {
     attribute.key == key && attribute.value == Value::Bool(true)
+}
+
+/// Fills in the parts of a log record that OpenTelemetry's conventions put into attributes: the
+/// place in the code, the thread, and a logger of its own.
+pub(super) fn describe(log: &mut LogRecord<'_>) {
+    let text = |log: &LogRecord<'_>, keys: [&str; 2]| {
+        let value = keys.into_iter().find_map(|key| log.attribute(key)?.as_str().map(str::to_owned));
+        value.map_or(Cow::Borrowed(""), Cow::Owned)
+    };
+    log.code.file = text(log, ["code.file.path", "code.filepath"]);
+    log.code.function = text(log, ["code.function.name", "code.function"]);
+    let line = ["code.line.number", "code.lineno"].into_iter().find_map(|key| log.attribute(key));
+    if let Some(Value::Int(line)) = line {
+        log.code.line = u32::try_from(*line).unwrap_or(0);
+    }
+    log.thread = text(log, ["thread.name", "log.thread"]);
+    if log.thread.is_empty()
+        && let Some(Value::Int(id)) = log.attribute("thread.id")
+    {
+        log.thread = Cow::Owned(id.to_string());
+    }
+    if log.logger.is_empty() {
+        log.logger = text(log, ["logger.name", "log.logger"]);
+    }
 }

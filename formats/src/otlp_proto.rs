@@ -53,11 +53,35 @@ const STEP_BYTES: usize = 128 << 10;
 
 /// Reads one file of this format to its end.
 pub fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mut dyn Sink) {
+    read_signal(Signal::Spans, input, file, limits, sink);
+}
+
+/// Reads one file of requests of logs to its end. They differ from requests of spans only in the
+/// records.
+pub fn read_logs(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mut dyn Sink) {
+    read_signal(Signal::Logs, input, file, limits, sink);
+}
+
+/// The kind of records that requests hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Signal {
+    Spans,
+    Logs,
+}
+
+fn read_signal(
+    signal: Signal,
+    input: &mut dyn BufRead,
+    file: &Arc<str>,
+    limits: &Limits,
+    sink: &mut dyn Sink,
+) {
     let place = Place { line: 0, ..Place::start_of(file) };
     let mut reader = Reader {
         window: Window::new(input, STEP_BYTES),
         limits,
         units: Units {
+            signal,
             sink,
             place,
             limits,
@@ -295,6 +319,7 @@ impl Reader<'_> {
 
 /// Reads the spans of one resource after another.
 struct Units<'r> {
+    signal: Signal,
     sink: &'r mut dyn Sink,
     place: Place,
     limits: &'r Limits,
@@ -326,7 +351,7 @@ impl Units<'_> {
                 this.fault(fault);
                 Arc::default()
             });
-            this.groups(scope_spans, |this, span| this.span(span, &resource, &scope))
+            this.groups(scope_spans, |this, record| this.record(record, &resource, &scope))
         });
         let stopped = matches!(result, Err(Fault { why: Why::Stopped, .. }));
         if let Err(fault) = result {
@@ -357,7 +382,8 @@ impl Units<'_> {
         Ok(())
     }
 
-    fn span(
+    /// Reads a span or a log record.
+    fn record(
         &mut self,
         message: Bytes<'_>,
         resource: &Arc<Resource>,
@@ -369,13 +395,23 @@ impl Units<'_> {
         if message.cut {
             return Err(Fault { at: message.at, why: Why::Cut });
         }
-        let span = message::span(message, resource, scope, self.limits.nesting_max)?;
         self.place.byte = self.unit_byte + message.at as u64;
+        let record = Record { bytes: message.bytes, place: &self.place };
+        if self.signal == Signal::Logs {
+            let log = message::log(message, resource, scope, self.limits.nesting_max)?;
+            for kind in message.notes.take().kinds() {
+                let detail = "a log record".to_owned();
+                self.sink.problem(Problem::new(kind, self.place.clone(), detail));
+            }
+            self.sink.log(log, record);
+            return Ok(());
+        }
+        let span = message::span(message, resource, scope, self.limits.nesting_max)?;
         for kind in message.notes.take().kinds() {
             let detail = format!("span {}", span.span_id);
             self.sink.problem(Problem::new(kind, self.place.clone(), detail));
         }
-        self.sink.span(span, Record { bytes: message.bytes, place: &self.place });
+        self.sink.span(span, record);
         Ok(())
     }
 

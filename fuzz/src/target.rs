@@ -28,6 +28,7 @@ pub const ALL: &[Target] = &[
     Target { name: "nezha_csv", run: |data| reader::check(Format::NezhaCsv, data) },
     Target { name: "xtrace_json", run: |data| reader::check(Format::XTraceJson, data) },
     Target { name: "log_lines", run: logs::check_lines },
+    Target { name: "otlp_logs", run: logs::check_otlp },
     Target { name: "log_csv", run: logs::check_csv },
     Target { name: "source", run: source::check },
     Target { name: "joining", run: recording::check },

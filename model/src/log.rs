@@ -189,6 +189,10 @@ impl Severity {
 /// A format in which logs are written. `astracer-formats` reads each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LogFormat {
+    /// OTLP export requests of logs as JSON.
+    OtlpJson,
+    /// OTLP export requests of logs as protobuf.
+    OtlpProto,
     /// Nezha's log CSV.
     NezhaCsv,
     /// One JSON object per line.
@@ -203,6 +207,8 @@ impl LogFormat {
     /// The name used in reports.
     pub fn name(self) -> &'static str {
         match self {
+            Self::OtlpJson => "otlp-logs-json",
+            Self::OtlpProto => "otlp-logs-proto",
             Self::NezhaCsv => "nezha-log-csv",
             Self::JsonLines => "json-lines",
             Self::TracingText => "tracing-text",

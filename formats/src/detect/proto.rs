@@ -9,15 +9,32 @@ const LEVELS: usize = 4;
 /// bare or preceded by its length (as a varint, or as four bytes as the Collector's file exporter
 /// writes it).
 pub(super) fn is_request(prefix: &[u8]) -> bool {
-    if holds_span(prefix, 0) || is_answer(prefix) {
+    if holds(Signal::Spans, prefix, 0) || is_answer(prefix) {
         return true;
     }
+    is_framed(Signal::Spans, prefix)
+}
+
+/// Returns true if the bytes begin with an export request that contains a log record, bare or
+/// preceded by its length.
+pub(crate) fn is_log_request(prefix: &[u8]) -> bool {
+    holds(Signal::Logs, prefix, 0) || is_framed(Signal::Logs, prefix)
+}
+
+/// The kind of records in a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Signal {
+    Spans,
+    Logs,
+}
+
+fn is_framed(signal: Signal, prefix: &[u8]) -> bool {
     let behind_varint = varint(prefix);
     let behind_word =
         prefix.split_first_chunk::<4>().map(|(word, rest)| (u64::from(u32::from_be_bytes(*word)), rest));
     [behind_varint, behind_word].into_iter().flatten().any(|(len, rest)| {
         let len = usize::try_from(len).unwrap_or(usize::MAX).min(rest.len());
-        holds_span(&rest[..len], 0)
+        holds(signal, &rest[..len], 0)
     })
 }
 
@@ -27,17 +44,17 @@ pub(crate) fn is_answer(prefix: &[u8]) -> bool {
     let Some(rest) = prefix.strip_prefix(&[1 << 3 | 2]) else { return false };
     varint(rest).is_some_and(|(len, rest)| {
         let len = usize::try_from(len).unwrap_or(usize::MAX).min(rest.len());
-        holds_span(&rest[..len], 0)
+        holds(Signal::Spans, &rest[..len], 0)
     })
 }
 
 /// Returns true if a message, possibly truncated, has only the fields of its level and contains a
-/// span.
+/// record of this signal.
 ///
-/// Logs and metrics have the same structure down to the level of a span. There, the sizes of the
-/// two ids identify a span.
-fn holds_span(mut message: &[u8], level: usize) -> bool {
-    let fields = [1..=1, 1..=3, 1..=3, 1..=16];
+/// Spans, logs and metrics have the same structure down to the level of a record. There, the sizes
+/// of the two ids identify a span, and a time in one of two fields identifies a log record.
+fn holds(signal: Signal, mut message: &[u8], level: usize) -> bool {
+    let fields = [1..=1, 1..=3, 1..=3, if signal == Signal::Spans { 1..=16 } else { 1..=12 }];
     let (mut has_trace_id, mut has_span_id) = (false, false);
     while !message.is_empty() {
         let Some((tag, rest)) = varint(message) else { return false };
@@ -59,7 +76,11 @@ fn holds_span(mut message: &[u8], level: usize) -> bool {
             _ => return false,
         };
         let (content, rest) = rest.split_at(len.min(rest.len()));
-        if level == LEVELS - 1 {
+        if level == LEVELS - 1 && signal == Signal::Logs {
+            if matches!((number, wire_type), (1 | 11, 1)) {
+                return true;
+            }
+        } else if level == LEVELS - 1 {
             has_trace_id |= (number, wire_type, len) == (1, 2, 16);
             has_span_id |= (number, wire_type, len) == (2, 2, 8);
             if has_trace_id && has_span_id {
@@ -67,7 +88,7 @@ fn holds_span(mut message: &[u8], level: usize) -> bool {
             }
         } else {
             let below = if level == 0 { 1 } else { 2 };
-            if number == below && wire_type == 2 && holds_span(content, level + 1) {
+            if number == below && wire_type == 2 && holds(signal, content, level + 1) {
                 return true;
             }
         }

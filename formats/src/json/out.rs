@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::cursor::{Cursor, Fault, Notes, Why};
+use astracer_model::log::LogRecord;
 use astracer_model::problem::{Limit, Place, Problem, ProblemKind};
 use astracer_model::sink::{Record, Sink};
 use astracer_model::span::Span;
@@ -50,6 +51,16 @@ impl<'s> Out<'s> {
             self.report(notes, &format!("span {}", span.span_id));
         }
         self.sink.span(span, Record { bytes: cursor.raw_from(start), place: &self.place });
+    }
+
+    /// Delivers a log record that starts at `start` and ends at the cursor.
+    pub(crate) fn log(&mut self, cursor: &Cursor<'_>, start: usize, log: LogRecord<'_>) {
+        self.locate(cursor.text(), start);
+        let notes = cursor.take_notes();
+        if notes != Notes::default() {
+            self.report(notes, "a log record");
+        }
+        self.sink.log(log, Record { bytes: cursor.raw_from(start), place: &self.place });
     }
 
     /// Reports the notes of a cursor that read something else than a span.

@@ -141,8 +141,8 @@ fn place(text: &str) -> Option<(&str, u32, &str)> {
 fn take_ids(log: &mut LogRecord<'_>, text: &str) {
     let line = text.lines().next().unwrap_or("");
     for (at, _) in line.match_indices('=') {
-        let start = line[..at].rfind(|next: char| !next.is_alphanumeric() && !"_.".contains(next));
-        let key = &line[start.map_or(0, |start| start + 1)..at];
+        let is_apart = |next: char| !next.is_alphanumeric() && !"_.".contains(next);
+        let key = line[..at].rsplit(is_apart).next().unwrap_or("");
         let value = line[at + 1..].trim_start_matches('"');
         let value = &value[..value.bytes().take_while(u8::is_ascii_hexdigit).count()];
         if is_trace_id(key) {

@@ -27,7 +27,7 @@ pub(super) fn attributes<'a>(cursor: &mut Cursor<'a>) -> Result<Vec<Attribute<'a
 
 /// Reads a value: an object with one member whose key is the type. An object without members is an
 /// empty value.
-fn any_value<'a>(cursor: &mut Cursor<'a>) -> Result<Value<'a>, Fault> {
+pub(super) fn any_value<'a>(cursor: &mut Cursor<'a>) -> Result<Value<'a>, Fault> {
     let mut value = Value::Empty;
     cursor.object(|cursor, key| {
         if cursor.null()? {

@@ -7,6 +7,7 @@ use super::wire::{Bytes, Fault, Field, Fields, Why};
 use crate::json::Notes;
 use crate::otlp;
 use astracer_model::ids::{SpanId, TraceId};
+use astracer_model::log::{LogRecord, Severity};
 use astracer_model::span::{Event, Link, Resource, Scope, Span};
 use astracer_model::time::UnixNanos;
 use astracer_model::value::{Attribute, Value};
@@ -113,6 +114,36 @@ pub(super) fn span<'a>(
     }
     otlp::unmark(&mut span);
     Ok(span)
+}
+
+pub(super) fn log<'a>(
+    message: Bytes<'a>,
+    resource: &Arc<Resource>,
+    scope: &Arc<Scope>,
+    nesting_max: usize,
+) -> Result<LogRecord<'a>, Fault> {
+    let depth = Depth::of(SPAN_LEVELS, nesting_max);
+    let mut log = LogRecord::of(Arc::clone(resource), Arc::clone(scope));
+    let mut fields = Fields::of(message);
+    while let Some(field) = fields.next()? {
+        match field.number {
+            1 => log.time = time(&field)?,
+            2 => log.severity = Severity::from_otlp(field.varint()? as i64),
+            3 => log.severity_text = field.text()?,
+            5 => log.body = any_value(&field, depth)?,
+            6 => log.attributes.push(attribute(&field, depth)?),
+            7 => log.dropped_attributes = field.varint()? as u32,
+            8 => log.flags = field.fixed32()?,
+            9 => log.trace_id = trace_id(&field)?,
+            10 => log.span_id = span_id(&field)?,
+            11 => log.observed = time(&field)?,
+            12 => log.event_name = field.text()?,
+            _ => {}
+        }
+    }
+    log.logger = Cow::Owned(scope.name.clone());
+    otlp::describe(&mut log);
+    Ok(log)
 }
 
 fn event<'a>(field: &Field<'a>, depth: Depth) -> Result<Event<'a>, Fault> {

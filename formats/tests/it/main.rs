@@ -8,6 +8,7 @@ mod jaeger_json;
 mod log_lines;
 mod nezha_csv;
 mod nezha_logs;
+mod otlp_logs;
 mod zipkin_json;
 
 /// A file of `tests/data`.

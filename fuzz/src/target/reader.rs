@@ -40,7 +40,7 @@ pub(super) fn check(format: Format, data: &[u8]) {
 
 /// Returns true if `record` equals the bytes `found` at its place. The JSON readers skip unknown
 /// members without checking their UTF-8. Each invalid byte there may be a substitute in the record.
-fn is_record(found: &[u8], record: &[u8]) -> bool {
+pub(super) fn is_record(found: &[u8], record: &[u8]) -> bool {
     const SUBSTITUTE: u8 = 0x1a;
     let same = |(&found, &record): (&u8, &u8)| found == record || (record == SUBSTITUTE && !found.is_ascii());
     found.len() == record.len() && found.iter().zip(record).all(same)

@@ -44,6 +44,7 @@ replays! {
     htrace,
     nezha_csv,
     log_lines,
+    otlp_logs,
     log_csv,
     xtrace_json,
     source,
