@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// An invalid setting.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ConfigError {
     setting: String,
     reason: String,
@@ -17,6 +17,13 @@ impl ConfigError {
     /// The name of the environment variable or the builder's function.
     pub fn setting(&self) -> &str {
         &self.setting
+    }
+}
+
+/// The same text as `Display`: a `main` that returns the error prints it with `Debug`.
+impl fmt::Debug for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

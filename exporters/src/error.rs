@@ -127,7 +127,7 @@ impl fmt::Display for ErrorKind {
 
 /// The reason why spans could not be delivered: kind, target and remedy. It displays as one line,
 /// and a server's text in it is escaped so that it cannot control a terminal.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ExportError {
     kind: ErrorKind,
     target: String,
@@ -241,6 +241,13 @@ impl ExportError {
     /// Returns how long the server asked to wait.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
+    }
+}
+
+/// The same text as `Display`: a `main` that returns the error prints it with `Debug`.
+impl fmt::Debug for ExportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -128,6 +128,6 @@ pub use zipkin::{Zipkin, ZipkinBuilder};
 
 /// The error text if TLS is needed but not compiled in.
 #[cfg(all(feature = "_send", not(feature = "tls")))]
-const NO_TLS: &str = "this program was built without the feature `tls` of astracer-exporters";
+const NO_TLS: &str = "this program was built without the feature `tls` of astracer";
 #[cfg(all(feature = "_send", feature = "tls"))]
 const NO_TLS: &str = "";

@@ -102,7 +102,7 @@ impl Wire {
             #[cfg(not(all(feature = "otlp-http", feature = "otlp-grpc")))]
             _ => {
                 let reason = "this program was built without this protocol: enable the feature `otlp-http` or \
-                              `otlp-grpc` of astracer-exporters";
+                              `otlp-grpc` of astracer";
                 Err(ConfigError::new("protocol", reason))
             }
         }

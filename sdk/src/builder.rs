@@ -471,7 +471,8 @@ impl Builder {
     /// chosen), or if a thread cannot be started.
     pub fn build(mut self) -> Result<Astracer, BuildError> {
         self.check_policies();
-        if self.on_fault == OnFault::Refuse && !self.faults.is_empty() {
+        // The switch works whatever else is set.
+        if self.enabled && self.on_fault == OnFault::Refuse && !self.faults.is_empty() {
             return Err(BuildError { kind: Kind::Faults(std::mem::take(&mut self.faults)) });
         }
         if !cfg!(feature = "enabled") || !self.enabled {
@@ -629,9 +630,15 @@ impl fmt::Debug for Builder {
 }
 
 /// The reason why [`Builder::build`] failed.
-#[derive(Debug)]
 pub struct BuildError {
     kind: Kind,
+}
+
+/// The same text as `Display`: a `main` that returns the error prints it with `Debug`.
+impl fmt::Debug for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 #[derive(Debug)]

@@ -24,11 +24,15 @@ use crate::settings::SpanLimits;
 
 const KEPT: &str = "the previous setting";
 
+const QUEUE_SIZE: &str = "OTEL_BSP_MAX_QUEUE_SIZE";
+/// The specification's default, which operators set without a need.
+const QUEUE_SIZE_DEFAULT: &str = "2048";
+
 const TRACES_EXPORTER: &str = "OTEL_TRACES_EXPORTER";
 
 /// Variables of the specification that this SDK does not implement, each with its substitute.
 const WITHOUT_EFFECT: [(&str, &str); 4] = [
-    ("OTEL_BSP_MAX_QUEUE_SIZE", "the queue is bounded in bytes, by Builder::with_queue_bytes_max"),
+    (QUEUE_SIZE, "the queue is bounded in bytes, by Builder::with_queue_bytes_max"),
     (TRACES_EXPORTER, "the service chooses its exporter in code"),
     ("OTEL_CONFIG_FILE", "use variables, the builder or a parameters file"),
     ("OTEL_EXPERIMENTAL_CONFIG_FILE", "use variables, the builder or a parameters file"),
@@ -44,8 +48,8 @@ impl Builder {
     /// value.
     ///
     /// Some variables of the specification have no effect here, and setting one is a [`Fault`]:
-    /// `OTEL_BSP_MAX_QUEUE_SIZE`, `OTEL_TRACES_EXPORTER` (unless it is `none`), `OTEL_CONFIG_FILE`
-    /// and `OTEL_EXPERIMENTAL_CONFIG_FILE`. Exporters read the `OTEL_EXPORTER_*` variables and
+    /// `OTEL_BSP_MAX_QUEUE_SIZE` (unless it is the default, 2048), `OTEL_TRACES_EXPORTER` (unless it
+    /// is `otlp` or `none`), `OTEL_CONFIG_FILE` and `OTEL_EXPERIMENTAL_CONFIG_FILE`. Exporters read the `OTEL_EXPORTER_*` variables and
     /// `OTEL_BSP_EXPORT_TIMEOUT` themselves.
     ///
     /// `OTEL_TRACES_SAMPLER` accepts two values besides those of the specification:
@@ -86,10 +90,14 @@ impl Builder {
             self = self.with_batch_spans(spans as usize);
         }
         for (name, instead) in WITHOUT_EFFECT {
-            // `none` asks for no exporter to be configured from the environment, which is always
-            // the case.
-            let set = get(name)
-                .filter(|value| !(name == TRACES_EXPORTER && value.trim().eq_ignore_ascii_case("none")));
+            // These values ask for the behaviour that the service has in any case.
+            let harmless = |value: &String| match name {
+                // The exporter is chosen in code.
+                TRACES_EXPORTER => ["none", "otlp"].iter().any(|own| value.trim().eq_ignore_ascii_case(own)),
+                QUEUE_SIZE => value.trim() == QUEUE_SIZE_DEFAULT,
+                _ => false,
+            };
+            let set = get(name).filter(|value| !harmless(value));
             if let Some(value) = set {
                 let message = format!("`{value}` has no effect here: {instead}; unset it");
                 self.fault(Fault { origin: Origin::Variable(name), message, default: KEPT });
@@ -237,7 +245,7 @@ impl Builder {
     /// Without the feature `parameters` no parameters file can be read, so each call is a fault.
     #[cfg(not(feature = "parameters"))]
     pub fn with_parameters_file(self, path: impl AsRef<Path>) -> Self {
-        let message = "this program was built without the feature `parameters` of astracer-sdk".to_owned();
+        let message = "this program was built without the feature `parameters` of astracer".to_owned();
         self.with_fault(Origin::File(path.as_ref().to_owned(), None), message)
     }
 

@@ -401,7 +401,7 @@ fn header_list(text: &str) -> Result<Vec<(String, String)>, String> {
 
 #[cfg(not(all(feature = "gzip", feature = "zstd")))]
 fn without(feature: &str) -> String {
-    format!("this program was built without the feature `{feature}` of astracer-exporters")
+    format!("this program was built without the feature `{feature}` of astracer")
 }
 
 #[cfg(test)]

@@ -129,13 +129,30 @@ fn variables_without_effect_are_faults() {
         "OTEL_EXPERIMENTAL_CONFIG_FILE",
     ];
     for name in variables {
-        let error = with(&[(name, "2048")], Astracer::builder()).build().unwrap_err();
+        let error = with(&[(name, "2049")], Astracer::builder()).build().unwrap_err();
         assert_eq!(error.faults()[0].variable(), Some(name));
-        assert!(error.to_string().starts_with(&format!("{name}: `2048` has no effect here: ")), "{error}");
+        assert!(error.to_string().starts_with(&format!("{name}: `2049` has no effect here: ")), "{error}");
         check(&[(name, "")], Ok("bump:lambda=10,min=0.01,window=1s"));
     }
-    // `none` asks for no exporter, which is what the builder does anyway.
-    check(&[("OTEL_TRACES_EXPORTER", "none")], Ok("bump:lambda=10,min=0.01,window=1s"));
+    // Operators set the specification's own defaults, and `none` asks for no exporter.
+    for (name, value) in [
+        ("OTEL_TRACES_EXPORTER", "none"),
+        ("OTEL_TRACES_EXPORTER", "OTLP"),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "2048"),
+        ("OTEL_BSP_SCHEDULE_DELAY", "5000"),
+        ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "512"),
+    ] {
+        check(&[(name, value)], Ok("bump:lambda=10,min=0.01,window=1s"));
+    }
+}
+
+/// The kill switch: an operator uses it when nothing else may matter.
+#[test]
+fn a_disabled_sdk_starts_whatever_else_is_set() {
+    let variables =
+        [("OTEL_SDK_DISABLED", "True"), ("OTEL_TRACES_EXPORTER", "jaeger"), (SAMPLER, "nonsense")];
+    let astracer = with(&variables, Astracer::builder()).build().unwrap();
+    assert!(!astracer.handle.is_enabled());
 }
 
 /// An exporter that stores the resource.
