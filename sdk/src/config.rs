@@ -48,9 +48,9 @@ impl Builder {
     /// value.
     ///
     /// Some variables of the specification have no effect here, and setting one is a [`Fault`]:
-    /// `OTEL_BSP_MAX_QUEUE_SIZE` (unless it is the default, 2048), `OTEL_TRACES_EXPORTER` (unless it
-    /// is `otlp` or `none`), `OTEL_CONFIG_FILE` and `OTEL_EXPERIMENTAL_CONFIG_FILE`. Exporters read the `OTEL_EXPORTER_*` variables and
-    /// `OTEL_BSP_EXPORT_TIMEOUT` themselves.
+    /// `OTEL_BSP_MAX_QUEUE_SIZE` (unless it is the default, 2048), `OTEL_TRACES_EXPORTER` (unless
+    /// it is `otlp` or `none`), `OTEL_CONFIG_FILE` and `OTEL_EXPERIMENTAL_CONFIG_FILE`. Exporters
+    /// read the `OTEL_EXPORTER_*` variables and `OTEL_BSP_EXPORT_TIMEOUT` themselves.
     ///
     /// `OTEL_TRACES_SAMPLER` accepts two values besides those of the specification:
     ///

@@ -88,7 +88,7 @@ pub(crate) struct Compare {
     key: Option<KeyRule>,
 
     /// Leave out variables whose name contains this; repeatable.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     ignore: Vec<String>,
 
     /// The test of the DISTALYZER paper: Welch's t-test over all requests together.

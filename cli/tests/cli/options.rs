@@ -61,6 +61,16 @@ const DRAIN: &[&str] = &["spool", "drain", "nowhere", "--to", "otlp://127.0.0.1:
 const FOLDER: Codes = [1, 2, 1, 1, 1, 2, 1, 1, 1, 1];
 
 const PATHS: &[&str] = &["critical-path", INPUT];
+/// One good and one bad trace, which are too few: a valid option ends with 1.
+const COMPARE: &[&str] = &["compare", INPUT, "--bad-slowest", "50%"];
+const COMPARE_ONE: &[&str] = &["compare", INPUT];
+const COMPARE_FAIL: &[&str] = &["compare", INPUT, "--bad-slowest", "50%", "--fail-on", "significant"];
+/// A number that may be 0, before a comparison that has too few traces.
+const COMPARED_FROM_0: Codes = [1, 2, 2, 2, 2, 2, 2, 2, 2, 2];
+/// A share, before such a comparison.
+const COMPARED_SHARE: Codes = [2, 2, 2, 2, 1, 2, 2, 2, 2, 2];
+/// A file or a text, before such a comparison; neither may be empty.
+const COMPARED_TEXT: Codes = [1, 2, 1, 1, 1, 2, 1, 1, 1, 1];
 /// A name that no root has.
 const TEXT: Codes = [1, 2, 1, 1, 1, 1, 1, 1, 1, 1];
 
@@ -191,6 +201,38 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     // It requires --forward.
     (RECEIVE, "--spool", REFUSED),
     (RECEIVE, "--cors", REFUSED),
+    (RECEIVE, "--host", [SKIP, 2, SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, SKIP]),
+    (&["compare"], "", REFUSED),
+    (&["compare", "--bad", INPUT], "--good", COMPARED_TEXT),
+    (&["compare", "--good", INPUT], "--bad", COMPARED_TEXT),
+    (COMPARE_ONE, "--bad-time", REFUSED),
+    (COMPARE_ONE, "--bad-slowest", COMPARED_SHARE),
+    (COMPARE_ONE, "--bad-above", COMPARED_FROM_0),
+    (COMPARE_ONE, "--bad-where", REFUSED),
+    (COMPARE_ONE, "--bad-ids", COMPARED_TEXT),
+    (COMPARE, "--good-ids", COMPARED_TEXT),
+    (COMPARE, "--near", COMPARED_FROM_0),
+    (COMPARE, "--root", TEXT),
+    (COMPARE, "--where", REFUSED),
+    (COMPARE, "--format", REFUSED),
+    (COMPARE, "--expanded-max", REFUSED),
+    (COMPARE, "--record-max", REFUSED),
+    (COMPARE, "--names", REFUSED),
+    (COMPARE, "--fold", REFUSED),
+    (COMPARE, "--layout", REFUSED),
+    (COMPARE, "--log-zone", REFUSED),
+    (COMPARE, "--metric", REFUSED),
+    (COMPARE, "--key", REFUSED),
+    (COMPARE, "--ignore", COMPARED_TEXT),
+    (COMPARE, "--tail", REFUSED),
+    (COMPARE, "--variables-max", REFUSED),
+    (COMPARE, "--seed", COMPARED_FROM_0),
+    (COMPARE, "--split-min", COMPARED_SHARE),
+    (COMPARE, "--focus", [1, 2, 2, 2, 1, 2, 2, 2, 2, 2]),
+    (COMPARE, "--top", COMPARED_FROM_0),
+    (COMPARE, "--fail-on", REFUSED),
+    (COMPARE, "--html", [1, 2, 1, 1, 1, 2, 2, 1, 1, 2]),
+    (COMPARE_FAIL, "--at-least", COMPARED_FROM_0),
     (&["spool", "inspect"], "", FOLDER),
     (&["spool", "verify"], "", FOLDER),
     (&["spool", "drain", "--to", "otlp://127.0.0.1:1"], "", FOLDER),
@@ -211,6 +253,9 @@ const FLAGS: &[&str] = &[
     "--verbose",
     "--shift-to-now",
     "--zstd",
+    "--assume-runs",
+    "--bad-errors",
+    "--paper",
 ];
 
 fn run_in(folder: &Folder, args: &[&str]) -> Output {

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::io::Read as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -21,6 +22,9 @@ use crate::failure::Failure;
 use crate::load::{self, Loaded};
 use crate::output::{self, escaped, shown};
 use crate::source::Source;
+
+/// The size of a list of five million ids, and more than any list needs.
+const IDS_BYTES_MAX: u64 = 256 << 20;
 
 /// Options that say which traces are bad.
 #[derive(Clone, Debug, ClapArgs)]
@@ -271,7 +275,12 @@ fn refuse_touching(chosen: &[Chosen<'_>], runs: &[Run]) -> Result<(), Failure> {
 
 /// Reads a list of ids: the first word of each line.
 fn ids(path: &Path) -> Result<HashSet<TraceId>, Failure> {
-    let text = fs::read_to_string(path).map_err(|error| Failure::Job(format!("{}: {error}", shown(path))))?;
+    let failed = |error: String| Failure::Job(format!("{}: {error}", shown(path)));
+    let mut text = String::new();
+    let read = fs::File::open(path).and_then(|file| file.take(IDS_BYTES_MAX + 1).read_to_string(&mut text));
+    if read.map_err(|error| failed(error.to_string()))? as u64 > IDS_BYTES_MAX {
+        return Err(failed("more than 256 MB; write one id a line".to_owned()));
+    }
     let mut ids = HashSet::new();
     for (number, line) in (1..).zip(text.lines()) {
         let Some(word) = line.split_whitespace().next() else { continue };
