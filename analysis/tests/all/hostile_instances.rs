@@ -22,7 +22,7 @@ fn options(paper: bool) -> Options {
         networks: Some(astracer_analysis::compare::network::Options::default()),
         tail: None,
         window: None,
-        details: false,
+        details: true,
     }
 }
 

@@ -51,7 +51,7 @@ fn compared(instances: &InstancesFile, paper: bool) -> Comparison {
         networks: Some(Default::default()),
         tail: None,
         window: None,
-        details: false,
+        details: true,
     };
     compare(instances, &options, &mut Pulse::never()).expect("nobody stops it")
 }
