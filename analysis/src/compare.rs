@@ -10,7 +10,7 @@
 //! recording, instances file -> Instances -> Sample (features of all instances) -> Sums, tests -> Ranked
 //! ```
 //!
-//! [instance]: instances::Instances
+//! [instance]: instances::Head
 //! [features]: features::Feature
 
 pub mod chance;
