@@ -44,6 +44,7 @@ impl fmt::Debug for Client {
 /// A successful response.
 #[derive(Debug)]
 pub(crate) struct Answer {
+    #[cfg_attr(not(feature = "otlp-http"), allow(dead_code, reason = "only OTLP shows it"))]
     pub(crate) status: u16,
     pub(crate) json: bool,
     pub(crate) body: Vec<u8>,
