@@ -172,7 +172,7 @@ pub struct ServiceRow {
 pub struct LeftOut {
     /// Observations of variables beyond the limit.
     pub variables: u64,
-    /// Values and times that are no finite numbers, or beyond 1e70.
+    /// Values and times that are NaN, infinite or beyond 1e70.
     pub not_finite: u64,
 }
 

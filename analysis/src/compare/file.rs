@@ -120,7 +120,7 @@ impl InstancesFile {
     ///
     /// # Errors
     ///
-    /// If the input cannot be read, or if a line is no instance.
+    /// If the input cannot be read, or if a line does not hold an instance.
     pub fn read(&mut self, mut input: impl BufRead, run: u32) -> Result<(), FileError> {
         let mut text = Vec::new();
         for line in 1.. {

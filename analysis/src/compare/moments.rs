@@ -74,7 +74,7 @@ impl Moments {
     }
 
     /// Adds zeros until the sums have as many values, and as much weight, as `all`. Does nothing if
-    /// there are no more values in `all`.
+    /// `all` has no more values than these sums.
     pub(super) fn add_zeros(&mut self, all: &Self) {
         if all.n > self.n {
             let rest =

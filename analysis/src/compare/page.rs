@@ -34,7 +34,7 @@ pub struct Report<'a> {
     pub window_ns: u64,
     /// The result, with details and networks.
     pub comparison: &'a Comparison,
-    /// The typical good and bad trace; `None` if the instances are no traces.
+    /// The typical good and bad trace; `None` for instances from a file.
     pub lanes: Option<&'a [Lanes; 2]>,
     /// Messages of the readers: skipped files, problems in traces.
     pub notes: &'a [String],
@@ -326,7 +326,7 @@ fn placebos(report: &Report<'_>) -> Markup {
     html! {
         h2 { "Placebos" }
         @if let Some(sentence) = words::placebos(report.comparison, report.window_ns) { p { (sentence) "." } }
-        p.note { "Each is a stretch of good time, as long as the bad one, against all other good traces. What differs there too is no news." }
+        p.note { "Each is a stretch of good time, as long as the bad one, against all other good traces. A difference that appears there too does not come from the fault." }
         @if !placebos.windows.is_empty() {
             (table(&html! {
                 tr { th { "start" } th { "traces" } th { "significant" } th.left { "strongest variable" } th { "|t|" } }

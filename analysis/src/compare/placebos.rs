@@ -2,7 +2,8 @@
 //!
 //! Traces that follow each other share caches, neighbours and load, so any stretch of time differs
 //! from the rest more than labels dealt at random do. Each placebo is as long as the bad window and
-//! is compared with the good traces outside it. Differences that placebos have too are no news.
+//! is compared with the good traces outside it. A difference that placebos show too does not
+//! come from the fault.
 
 use std::ops::Range;
 

@@ -12,7 +12,7 @@
 //! | `service log logger#line` | event | a log record |
 //! | `service log logger#line [1]` | state | a log record, a number that it states |
 //!
-//! The root is the metric, so it is no variable itself. Times are ms since the root's start.
+//! The root provides the metric, so it is not a variable. Times are ms since the root's start.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use super::instances::{Class, Head, Observed, Source, Variables};
 use crate::root_attributes::RootAttributes;
 use crate::weight;
 
-/// An attribute with more different values is no variable, as an id or an address.
+/// An attribute with more distinct values, such as an id or an address, is left out.
 pub const VALUES_MAX: usize = 50;
 
 /// A trace that was chosen for the comparison.
@@ -216,11 +216,9 @@ impl Source for Traces<'_> {
                 && let Some(end) = parent.end()
             {
                 let above = self.service(parent);
-                let gap = ms(parent.duration_ns()) - ms(span.duration_ns());
                 // In nanoseconds first: the difference of two large numbers of ms loses digits.
-                let exact = parent.duration_ns() as i128 - span.duration_ns() as i128;
-                let gap = if exact.unsigned_abs() < 1 << 52 { exact as f64 / 1e6 } else { gap };
-                writer.state(&format!("gap {above}->{service} ms"), end, gap);
+                let gap = i128::from(parent.duration_ns()) - i128::from(span.duration_ns());
+                writer.state(&format!("gap {above}->{service} ms"), end, gap as f64 / 1e6);
             }
             if self.method.paper {
                 continue;
