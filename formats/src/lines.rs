@@ -1,6 +1,48 @@
 //! Lines of a stream, one at a time.
 
+use std::io::BufRead;
+use std::sync::Arc;
+
 use super::window::Window;
+use crate::Limits;
+use astracer_model::problem::{Limit, Place, Problem, ProblemKind};
+use astracer_model::sink::{Record, Sink};
+
+/// Read size.
+const STEP_BYTES: usize = 64 << 10;
+
+/// Reads a file of one record a line: `row` passes each line to the sink, or says what is wrong
+/// with it.
+pub(super) fn each_row(
+    input: &mut dyn BufRead,
+    file: &Arc<str>,
+    limits: &Limits,
+    sink: &mut dyn Sink,
+    mut row: impl FnMut(Record<'_>, &mut dyn Sink) -> Result<(), String>,
+) {
+    let mut window = Window::new(input, STEP_BYTES);
+    window.skip_byte_order_mark();
+    let mut place = Place::start_of(file);
+    while !sink.stopped() {
+        (place.byte, place.line) = window.place();
+        let bytes = match line(&mut window, limits.record_bytes_max) {
+            Line::Whole(bytes) => bytes,
+            Line::End => return,
+            Line::TooLong => {
+                let detail = format!("row longer than {} bytes", limits.record_bytes_max);
+                sink.problem(Problem::over(Limit::RecordBytes, place.clone(), detail));
+                to_line_end(&mut window);
+                continue;
+            }
+        };
+        let record = Record { bytes: without_end(bytes), place: &place };
+        if let Err(detail) = row(record, sink) {
+            sink.problem(Problem::new(ProblemKind::BadRecord, place.clone(), detail));
+        }
+        let len = bytes.len();
+        window.advance(len);
+    }
+}
 
 /// The line at the window's start.
 pub(super) enum Line<'w> {

@@ -13,49 +13,24 @@ use std::io::BufRead;
 use std::sync::Arc;
 
 use super::cells::Cells;
-use super::lines::{Line, line, to_line_end, without_end};
+use super::lines::{each_row, without_end};
 use super::reuse::Reuse;
-use super::window::Window;
 use crate::Limits;
 use astracer_model::ids::{SpanId, TraceId};
-use astracer_model::problem::{Limit, Place, Problem, ProblemKind};
-use astracer_model::sink::{Record, Sink};
+use astracer_model::sink::Sink;
 use astracer_model::span::{Parents, Resource, Scope, Span};
 use astracer_model::time::UnixNanos;
 use astracer_model::value::Attribute;
 
-/// Read size.
-pub(super) const STEP_BYTES: usize = 64 << 10;
-
 /// Reads one file of this format to its end.
 pub fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mut dyn Sink) {
-    let mut window = Window::new(input, STEP_BYTES);
-    window.skip_byte_order_mark();
-    let mut place = Place::start_of(file);
     let mut rows = Rows::default();
-    while !sink.stopped() {
-        (place.byte, place.line) = window.place();
-        let bytes = match line(&mut window, limits.record_bytes_max) {
-            Line::Whole(bytes) => bytes,
-            Line::End => return,
-            Line::TooLong => {
-                let detail = format!("row longer than {} bytes", limits.record_bytes_max);
-                sink.problem(Problem::over(Limit::RecordBytes, place.clone(), detail));
-                to_line_end(&mut window);
-                continue;
-            }
-        };
-        let text = without_end(bytes);
-        match rows.read(text) {
-            Ok(Some(span)) => sink.span(span, Record { bytes: text, place: &place }),
-            Ok(None) => {}
-            Err(detail) => {
-                sink.problem(Problem::new(ProblemKind::BadRecord, place.clone(), detail));
-            }
+    each_row(input, file, limits, sink, |record, sink| {
+        if let Some(span) = rows.read(record.bytes)? {
+            sink.span(span, record);
         }
-        let len = bytes.len();
-        window.advance(len);
-    }
+        Ok(())
+    });
 }
 
 /// Returns true if a line names the columns that every span needs.

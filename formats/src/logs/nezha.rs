@@ -13,48 +13,26 @@ use super::statement;
 use crate::Limits;
 use crate::cells::Cells;
 use crate::json::Cursor;
-use crate::lines::{Line, line, to_line_end, without_end};
-use crate::nezha_csv::{STEP_BYTES, bad, resource_of_pod, time};
+use crate::lines::{each_row, without_end};
+use crate::nezha_csv::{bad, resource_of_pod, time};
 use crate::reuse::Reuse;
 use crate::rfc3339;
-use crate::window::Window;
 use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::log::{Code, LogRecord};
-use astracer_model::problem::{Limit, Place, Problem, ProblemKind};
-use astracer_model::sink::{Record, Sink};
+use astracer_model::sink::Sink;
 use astracer_model::span::{Resource, Scope};
 use astracer_model::time::UnixNanos;
 use astracer_model::value::{Attribute, Value};
 
 /// Reads one file of this format to its end.
 pub(super) fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mut dyn Sink) {
-    let mut window = Window::new(input, STEP_BYTES);
-    window.skip_byte_order_mark();
-    let mut place = Place::start_of(file);
     let mut rows = Rows::default();
-    while !sink.stopped() {
-        (place.byte, place.line) = window.place();
-        let bytes = match line(&mut window, limits.record_bytes_max) {
-            Line::Whole(bytes) => bytes,
-            Line::End => return,
-            Line::TooLong => {
-                let detail = format!("row longer than {} bytes", limits.record_bytes_max);
-                sink.problem(Problem::over(Limit::RecordBytes, place.clone(), detail));
-                to_line_end(&mut window);
-                continue;
-            }
-        };
-        let text = without_end(bytes);
-        match rows.read(text, limits.nesting_max) {
-            Ok(Some(log)) => sink.log(log, Record { bytes: text, place: &place }),
-            Ok(None) => {}
-            Err(detail) => {
-                sink.problem(Problem::new(ProblemKind::BadRecord, place.clone(), detail));
-            }
+    each_row(input, file, limits, sink, |record, sink| {
+        if let Some(log) = rows.read(record.bytes, limits.nesting_max)? {
+            sink.log(log, record);
         }
-        let len = bytes.len();
-        window.advance(len);
-    }
+        Ok(())
+    });
 }
 
 /// Returns true if a line names the columns that every record needs.
