@@ -17,8 +17,8 @@ use super::placebos::Placebos;
 use super::ranking::{LEVEL, Ranked, Score, Tested, is_significant, rank};
 use super::runs::Runs;
 use super::sample::{Sample, column_feature};
-use super::typed::{Conditions, Part, Sums};
-use super::welch::{Test, welch};
+use super::typed::{Conditions, Part, Sums, welch};
+use super::welch::Test;
 use super::{placebos, student, tails};
 
 /// Settings of a comparison.

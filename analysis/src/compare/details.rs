@@ -8,6 +8,7 @@ use self::only::OnlyRow;
 use self::typical::Typical;
 use super::instances::Head;
 use super::moments::Moments;
+use super::ranking::Tested;
 use super::sample::{Column, Sample};
 
 pub mod drift;
@@ -85,41 +86,25 @@ impl Details {
     pub fn new(compared: Compared<'_>, ranked: &[Column]) -> Self {
         let metric: Vec<f64> = compared.heads.iter().map(|head| head.metric).collect();
         let first = &ranked[..ranked.len().min(VARIABLES)];
-        let columns = dense(compared.sample, first);
-        let halves = drift::halves(&compared);
+        let columns = compared.sample.dense(0..compared.heads.len(), first);
+        let (halves, drift) = drift::halves(&compared).unzip();
         let variable = |(values, &column): (&Vec<f64>, &Column)| VariableDetails {
             histogram: Histogram::new(&compared, values),
             types: of_types(&compared, values),
             drift_t: halves
                 .as_ref()
-                .and_then(|tests| tests.iter().find(|tested| tested.column == column))
+                .and_then(|tests: &Vec<Tested>| tests.iter().find(|tested| tested.column == column))
                 .map(|tested| tested.test.t),
         };
         Details {
             variables: columns.iter().zip(first).map(variable).collect(),
             only: only::rows(&compared),
             timeline: drift::timeline(&compared),
-            drift: halves.map(|halves| Drift::new(&compared, &halves)),
+            drift,
             typical: typical::typical(&compared, &metric, &columns),
             metric: Histogram::new(&compared, &metric),
         }
     }
-}
-
-/// The values of some columns, for each instance; NaN where missing.
-fn dense(sample: &Sample, columns: &[Column]) -> Vec<Vec<f64>> {
-    let mut places = vec![usize::MAX; sample.columns()];
-    columns.iter().enumerate().for_each(|(place, &column)| places[column as usize] = place);
-    let missing = |&column: &Column| if sample.is_count(column) { 0.0 } else { f64::NAN };
-    let mut all: Vec<Vec<f64>> = columns.iter().map(|column| vec![missing(column); sample.len()]).collect();
-    for at in 0..sample.len() {
-        for &(column, value) in sample.row(at) {
-            if let Some(own) = all.get_mut(places[column as usize]) {
-                own[at] = value;
-            }
-        }
-    }
-    all
 }
 
 fn of_types(compared: &Compared<'_>, values: &[f64]) -> Vec<OfType> {

@@ -187,7 +187,9 @@ impl Work<'_> {
         }
         let not_looked_at = present - candidates.len();
         let mut known: Vec<(VariableId, Vec<f64>)> = Vec::new();
-        for (&variable, values) in candidates.iter().zip(self.dense(place, &candidates)) {
+        let of_place: Vec<Column> = candidates.iter().map(|&variable| column(variable, place)).collect();
+        let dense = self.sample.dense(self.rows.iter().copied(), &of_place);
+        for (&variable, values) in candidates.iter().zip(dense) {
             let values = filled(values);
             let is_constant = values.iter().all(|value| *value == values[0]);
             if !is_constant && !known.iter().any(|(_, other)| *other == values) {
@@ -282,23 +284,6 @@ impl Work<'_> {
             count > 0 && count * 2 >= self.rows.len()
         };
         self.variables.iter().copied().filter(is_present).collect()
-    }
-
-    /// The values of a feature, one column for each of these variables; NaN where missing.
-    fn dense(&self, place: usize, variables: &[VariableId]) -> Vec<Vec<f64>> {
-        let mut numbers = vec![usize::MAX; self.sample.columns()];
-        let place_of = |variable: VariableId| column(variable, place) as usize;
-        variables.iter().enumerate().for_each(|(at, &variable)| numbers[place_of(variable)] = at);
-        let missing = if self.is_count(place) { 0.0 } else { f64::NAN };
-        let mut columns = vec![vec![missing; self.rows.len()]; variables.len()];
-        for (at, &row) in self.rows.iter().enumerate() {
-            for &(column, value) in self.sample.row(row) {
-                if let Some(own) = columns.get_mut(numbers[column as usize]) {
-                    own[at] = value;
-                }
-            }
-        }
-        columns
     }
 
     /// The largest |t| of a feature among all significant variables.

@@ -110,6 +110,27 @@ impl Sample {
         &self.cells[start..self.ends[at]]
     }
 
+    /// The values of some columns in these instances; NaN where missing, and 0 for counts.
+    pub fn dense(
+        &self,
+        instances: impl ExactSizeIterator<Item = usize>,
+        columns: &[Column],
+    ) -> Vec<Vec<f64>> {
+        let mut places = vec![usize::MAX; self.columns()];
+        columns.iter().enumerate().for_each(|(place, &column)| places[column as usize] = place);
+        let missing = |&column: &Column| if self.is_count(column) { 0.0 } else { f64::NAN };
+        let mut all: Vec<Vec<f64>> =
+            columns.iter().map(|column| vec![missing(column); instances.len()]).collect();
+        for (at, instance) in instances.enumerate() {
+            for &(column, value) in self.row(instance) {
+                if let Some(own) = all.get_mut(places[column as usize]) {
+                    own[at] = value;
+                }
+            }
+        }
+        all
+    }
+
     /// The number of instances.
     pub fn len(&self) -> usize {
         self.ends.len()

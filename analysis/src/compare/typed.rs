@@ -164,6 +164,14 @@ impl OfType {
     }
 }
 
+/// Welch's t-test of two means with different variances. `None` if a class has fewer than two
+/// values, or if neither class has any variance.
+pub fn welch(good: &Moments, bad: &Moments) -> Option<Test> {
+    let mut sum = Sum::default();
+    sum.add(good, bad, &Conditions::PAPER);
+    sum.outcome(&Conditions::PAPER).test()
+}
+
 /// The sums of a column over all types that count.
 #[derive(Clone, Copy, Default)]
 struct Sum {
@@ -224,5 +232,28 @@ impl Sum {
         }
         let t = (means[0] - means[1]) / error;
         Outcome::Tested(Test { n: self.n, means, t, df, p: student::two_sided(t, df) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Welch's formulas by hand: 1, 2, 3 against 4, 6, 8, 10. Means 2 and 7, variances of the means
+    /// 1/3 and 20/12; t = -5/√2; df = 4 / (1/9/2 + 25/9/3) = 108/26.5.
+    #[test]
+    fn a_test_worked_by_hand() {
+        let of = |values: &[f64]| {
+            let mut moments = Moments::default();
+            values.iter().for_each(|&value| moments.add(value, 1.0));
+            moments
+        };
+        let test = welch(&of(&[1.0, 2.0, 3.0]), &of(&[4.0, 6.0, 8.0, 10.0])).expect("a test");
+        assert_eq!((test.n, test.means), ([3, 4], [2.0, 7.0]));
+        assert!((test.t + 5.0 / 2.0f64.sqrt()).abs() < 1e-14, "{}", test.t);
+        assert!((test.df - 4.0 / (1.0 / 18.0 + 25.0 / 27.0)).abs() < 1e-13, "{}", test.df);
+        assert!(welch(&of(&[1.0]), &of(&[1.0, 2.0])).is_none(), "one value has no variance");
+        assert!(welch(&of(&[1.0, 1.0]), &of(&[2.0, 2.0])).is_none(), "nothing varies");
+        assert!(welch(&of(&[1.0, 1.0]), &of(&[2.0, 3.0])).is_some());
     }
 }

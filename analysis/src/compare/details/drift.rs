@@ -10,8 +10,8 @@ use serde::Serialize;
 use super::super::instances::{Class, Head};
 use super::super::moments::Moments;
 use super::super::ranking::{Tested, is_significant};
-use super::super::typed::{Conditions, Part, Sums};
-use super::super::welch::{Test, welch};
+use super::super::typed::{Conditions, Part, Sums, welch};
+use super::super::welch::Test;
 use super::Compared;
 
 /// The stretches of time into which all instances are cut.
@@ -75,8 +75,8 @@ fn weighted_median(mut values: Vec<(f64, f64)>) -> Option<f64> {
 }
 
 /// The tests of all features of good instances, the later half of each run against its earlier
-/// half. `None` if times are unknown or all alike.
-pub(super) fn halves(compared: &Compared<'_>) -> Option<Vec<Tested>> {
+/// half, and their summary. `None` if times are unknown or all alike.
+pub(super) fn halves(compared: &Compared<'_>) -> Option<(Vec<Tested>, Drift)> {
     let middles = middles(compared.heads);
     let part = |(at, head): (usize, &Head)| {
         let group = half(&middles, head)?.index() as u32;
@@ -84,8 +84,21 @@ pub(super) fn halves(compared: &Compared<'_>) -> Option<Vec<Tested>> {
     };
     let parts: Vec<Part> = compared.heads.iter().enumerate().filter_map(part).collect();
     let has = |group: u32| parts.iter().any(|part| part.group == group);
-    (has(0) && has(1))
-        .then(|| Sums::new(compared.sample, &parts, compared.types.len(), 2).tested(0, 1, &Conditions::TYPED))
+    if !has(0) || !has(1) {
+        return None;
+    }
+    let sums = Sums::new(compared.sample, &parts, compared.types.len(), 2);
+    let tests = sums.tested(0, 1, &Conditions::TYPED);
+    let mut metric = [Moments::default(); 2];
+    parts
+        .iter()
+        .for_each(|part| metric[part.group as usize].add(compared.heads[part.at].metric, part.weight));
+    let drift = Drift {
+        tested: tests.len(),
+        significant: tests.iter().filter(|tested| is_significant(&tested.test, tests.len())).count(),
+        metric: welch(&metric[0], &metric[1]),
+    };
+    Some((tests, drift))
 }
 
 /// The median start of each good run.
@@ -107,21 +120,4 @@ fn half(middles: &HashMap<u32, u64>, head: &Head) -> Option<Class> {
     }
     let is_later = head.start_ns >= *middles.get(&head.run)?;
     Some(if is_later { Class::Bad } else { Class::Good })
-}
-
-impl Drift {
-    pub(super) fn new(compared: &Compared<'_>, tests: &[Tested]) -> Self {
-        let middles = middles(compared.heads);
-        let mut metric = [Moments::default(); 2];
-        for (at, head) in compared.heads.iter().enumerate() {
-            if let Some(half) = half(&middles, head) {
-                metric[half.index()].add(head.metric, compared.weight(at));
-            }
-        }
-        Drift {
-            tested: tests.len(),
-            significant: tests.iter().filter(|tested| is_significant(&tested.test, tests.len())).count(),
-            metric: welch(&metric[0], &metric[1]),
-        }
-    }
 }
