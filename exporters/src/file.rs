@@ -246,8 +246,9 @@ impl Files {
         Ok(Files { sets, index, settings, clock, counter: Counter::default() })
     }
 
-    /// Opens another set of files in the same folder, with the same settings and another prefix. The
-    /// limit on the total size is for both together; to free space, a set deletes only its own files.
+    /// Opens another set of files in the same folder, with the same settings and another prefix.
+    /// The limit on the total size is for both together; to free space, a set deletes only its own
+    /// files.
     ///
     /// # Errors
     ///
