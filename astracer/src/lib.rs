@@ -4,25 +4,28 @@
 //!
 //! The root re-exports `astracer-sdk`: the layer, the sampler for OpenTelemetry, their builder and
 //! their handle. `exporters` holds the exporters whose features are enabled, and [`samplers`] the
-//! types that configure a sampler. This crate itself only adds `exporters::WithDestination` and
-//! `OutcomeMetrics`, which connect the SDK with the exporters.
+//! types that configure a sampler. This crate itself adds `init` and `configure`, the shortest way
+//! to a traced service, and `OutcomeMetrics`. [`opentelemetry`] and [`opentelemetry_sdk`] are
+//! re-exported, so that a service has the versions that fit.
 
-#[cfg(feature = "_exporters")]
-mod destination;
 #[cfg(any(feature = "otlp-http", feature = "otlp-grpc"))]
 mod outcome_metrics;
+#[cfg(feature = "setup")]
+mod setup;
 
 #[doc(inline)]
 pub use astracer_sdk::*;
 #[cfg(any(feature = "otlp-http", feature = "otlp-grpc"))]
 pub use outcome_metrics::{OutcomeMetrics, RunningOutcomeMetrics};
 
-pub use astracer_samplers as samplers;
+#[cfg(feature = "setup")]
+pub use setup::{Guard, Setup, SetupError, configure, init};
+
+pub use {astracer_samplers as samplers, opentelemetry, opentelemetry_sdk};
 
 /// Exporters for kept spans, each behind its own feature.
 #[cfg(feature = "_exporters")]
 pub mod exporters {
-    pub use crate::destination::WithDestination;
     #[cfg(feature = "console")]
     pub use astracer_exporters::Console;
     pub use astracer_exporters::{

@@ -137,7 +137,6 @@ fn start(world: World, url: &str, folder: &std::path::Path) -> Running {
 }
 
 fn ours(builder: Builder, destination: impl Destination + 'static) -> Builder {
-    use astracer::exporters::WithDestination as _;
     builder.with_destination(destination)
 }
 

@@ -131,7 +131,8 @@ impl Target {
         let otlp = |protocol| {
             // The URL is given on the command line; headers, certificates and so on come from the
             // environment.
-            let builder = Otlp::builder().with_compression(Compression::Gzip).with_environment();
+            let builder = Otlp::builder().with_compression(Compression::Gzip).with_strict_variables();
+            let builder = builder.with_environment();
             builder
                 .with_endpoint(&endpoint)
                 .with_protocol(protocol)

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use astracer::exporters::{Console, Files, Otlp, Protocol, WithDestination as _, Zipkin};
+use astracer::exporters::{Console, Files, Otlp, Protocol, Zipkin};
 use astracer::samplers::Nanos;
 use astracer::{
     Astracer, Boost, Cap, ContextMode, DroppedSpans, Endpoint, Handle, ProvisionalMode, SamplerConfig, Start,

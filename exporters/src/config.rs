@@ -14,6 +14,11 @@ impl ConfigError {
         ConfigError { setting: setting.to_owned(), reason: reason.into() }
     }
 
+    /// Returns the warning for a variable that is ignored.
+    pub(crate) fn ignored(&self) -> String {
+        format!("{self}; using the previous setting")
+    }
+
     /// The name of the environment variable or the builder's function.
     pub fn setting(&self) -> &str {
         &self.setting

@@ -1,8 +1,10 @@
 //! Counts of spans by outcome.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use astracer_model::Span;
 
@@ -118,6 +120,32 @@ struct Cells {
     lost: [AtomicU64; ErrorKind::ALL.len()],
     waiting: Mutex<Option<ExportError>>,
     message: Mutex<String>,
+    /// Requests that have no response yet, oldest first.
+    asked: Mutex<VecDeque<Asked>>,
+    #[cfg(feature = "_send")]
+    asked_before: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Asked {
+    #[cfg(feature = "_send")]
+    number: u64,
+    since: Instant,
+    target: String,
+}
+
+/// A request without a response, until it is dropped.
+#[cfg(feature = "_send")]
+pub(crate) struct Asking<'a> {
+    counter: &'a Counter,
+    number: u64,
+}
+
+#[cfg(feature = "_send")]
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.counter.asked().retain(|asked| asked.number != self.number);
+    }
 }
 
 impl Default for Cells {
@@ -129,6 +157,9 @@ impl Default for Cells {
             lost: [const { AtomicU64::new(0) }; ErrorKind::ALL.len()],
             waiting: Mutex::default(),
             message: Mutex::default(),
+            asked: Mutex::default(),
+            #[cfg(feature = "_send")]
+            asked_before: AtomicU64::new(0),
         }
     }
 }
@@ -145,6 +176,26 @@ impl Counter {
             waiting: self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             message: self.0.message.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
+    }
+
+    /// Returns the request that has had no response for the longest time, as a sentence with its
+    /// target and that time.
+    pub fn unanswered(&self) -> Option<String> {
+        let asked = self.asked();
+        let Asked { since, target, .. } = asked.front()?;
+        Some(format!("{target}: the server has not answered for {:.1} s", since.elapsed().as_secs_f64()))
+    }
+
+    fn asked(&self) -> MutexGuard<'_, VecDeque<Asked>> {
+        self.0.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a request is sent.
+    #[cfg(feature = "_send")]
+    pub(crate) fn ask(&self, target: String) -> Asking<'_> {
+        let number = self.0.asked_before.fetch_add(1, Ordering::Relaxed);
+        self.asked().push_back(Asked { number, since: Instant::now(), target });
+        Asking { counter: self, number }
     }
 
     /// Counts spans that the destination accepted or rejected. For implementations of

@@ -52,6 +52,12 @@ pub trait Destination: Send + Sync + Debug {
         Ok(())
     }
 
+    /// Returns settings that were ignored because they cannot be used, such as a misspelled
+    /// environment variable, each with the default that is used instead.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Looks for the cause of a failed send, possibly with a connection of its own, and returns a
     /// more specific error. For tools; nothing in this crate calls it.
     fn diagnose(&self, error: ExportError) -> ExportError {
@@ -139,6 +145,10 @@ impl<D: Destination + ?Sized> Destination for Box<D> {
 
     fn flush(&self) -> Result<(), ExportError> {
         (**self).flush()
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        (**self).warnings()
     }
 
     fn diagnose(&self, error: ExportError) -> ExportError {

@@ -48,6 +48,7 @@ pub use metrics::{OtlpMetrics, OtlpMetricsBuilder};
 pub struct Otlp {
     wire: Wire,
     requests: Requests,
+    warnings: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -79,7 +80,8 @@ impl Otlp {
         headers: Vec<(HeaderName, HeaderValue)>,
     ) -> Result<Self, ConfigError> {
         let requests = Requests::new(&builder.sending);
-        Ok(Otlp { wire: Wire::new(&builder, uri, headers)?, requests })
+        let warnings = builder.ignored();
+        Ok(Otlp { wire: Wire::new(&builder, uri, headers)?, requests, warnings })
     }
 }
 
@@ -176,6 +178,10 @@ impl Destination for Otlp {
 
     fn in_flight(&self) -> usize {
         IN_FLIGHT
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.warnings.clone()
     }
 
     /// Probes which protocol the server's port speaks, and performs a TLS handshake.

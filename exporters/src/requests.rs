@@ -151,7 +151,10 @@ impl Requests {
             return Err(if call.is_late { error } else { error.with_remedy("") });
         }
         let body = call.wire.pack(body);
-        let post = || call.wire.post(&body, spans, call.timeout);
+        let post = || {
+            let _asking = self.counter.ask(call.wire.target());
+            call.wire.post(&body, spans, call.timeout)
+        };
         match call.deadline {
             Some(deadline) => self.availability.send(deadline, post),
             None => self.availability.send_once(post),

@@ -221,6 +221,10 @@ impl Destination for Spooled {
         self.shared.destination.flush()
     }
 
+    fn warnings(&self) -> Vec<String> {
+        self.shared.destination.warnings()
+    }
+
     fn diagnose(&self, error: ExportError) -> ExportError {
         self.shared.destination.diagnose(error)
     }

@@ -27,7 +27,9 @@ pub struct ZipkinBuilder {
     /// Where the endpoint was set, for errors.
     endpoint_setting: &'static str,
     sending: Sending,
-    fault: Option<ConfigError>,
+    /// Variables with unusable values.
+    ignored: Vec<ConfigError>,
+    is_strict: bool,
 }
 
 impl ZipkinBuilder {
@@ -54,17 +56,19 @@ impl ZipkinBuilder {
         if let Some(url) = get(ENDPOINT) {
             (self.endpoint, self.endpoint_setting) = (url, ENDPOINT);
         }
-        if let Some(value) = get(TIMEOUT)
-            && let Err(fault) = self.sending.read_timeout(TIMEOUT, &value)
-        {
-            self.fault.get_or_insert(fault);
+        if let Some(value) = get(TIMEOUT) {
+            self.ignored.extend(self.sending.read_timeout(TIMEOUT, &value).err());
         }
-        if let Some(value) = get(BATCH_TIMEOUT)
-            && let Err(fault) = self.sending.read_batch_timeout(BATCH_TIMEOUT, &value)
-        {
-            self.fault.get_or_insert(fault);
+        if let Some(value) = get(BATCH_TIMEOUT) {
+            self.ignored.extend(self.sending.read_batch_timeout(BATCH_TIMEOUT, &value).err());
         }
         self
+    }
+
+    /// Makes [`build`](ZipkinBuilder::build) refuse variables with unusable values. By default
+    /// timeouts that are not numbers are ignored with a warning, as OpenTelemetry specifies.
+    pub fn with_strict_variables(self) -> Self {
+        ZipkinBuilder { is_strict: true, ..self }
     }
 
     /// Builds the destination. Nothing is sent, and the server need not be running yet.
@@ -73,8 +77,10 @@ impl ZipkinBuilder {
     ///
     /// If a setting or variable is invalid, or needs a feature that the program was built without.
     pub fn build(self) -> Result<Zipkin, ConfigError> {
-        if let Some(fault) = self.fault {
-            return Err(fault);
+        if self.is_strict
+            && let Some(fault) = self.ignored.first()
+        {
+            return Err(fault.clone());
         }
         let wrong = |reason: String| ConfigError::new(self.endpoint_setting, reason);
         let uri: Uri = self.endpoint.parse().map_err(|error| {
@@ -95,7 +101,8 @@ impl ZipkinBuilder {
         let client = Client::new(uri, Vec::new(), &self.sending);
         let client = client.map_err(|reason| ConfigError::new("certificates", reason))?;
         let requests = Requests::new(&self.sending);
-        Ok(Zipkin { wire: Json(client), requests })
+        let warnings = self.ignored.iter().map(ConfigError::ignored).collect();
+        Ok(Zipkin { wire: Json(client), requests, warnings })
     }
 }
 
@@ -104,6 +111,7 @@ impl ZipkinBuilder {
 pub struct Zipkin {
     wire: Json,
     requests: Requests,
+    warnings: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -116,7 +124,8 @@ impl Zipkin {
             endpoint: "http://localhost:9411/api/v2/spans".to_owned(),
             endpoint_setting: "endpoint",
             sending: Sending::new(5 << 20),
-            fault: None,
+            ignored: Vec::new(),
+            is_strict: false,
         }
     }
 }
@@ -161,6 +170,10 @@ impl Destination for Zipkin {
 
     fn in_flight(&self) -> usize {
         IN_FLIGHT
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.warnings.clone()
     }
 
     /// Probes which protocol the server's port speaks, and performs a TLS handshake.

@@ -33,6 +33,7 @@ use crate::key::Key;
 use crate::late::{LateTraces, OwnPolicy};
 use crate::layer::AstracerLayer;
 use crate::propagation::Propagator;
+use crate::reports::Watched;
 use crate::sampler::AstracerSampler;
 use crate::settings::{ContextMode, DroppedSpans, Settings, SpanLimits, Start, WhenQueueFull};
 use crate::stats::Counters;
@@ -200,6 +201,22 @@ impl Builder {
     /// detects from the environment.
     pub fn with_resource(mut self, resource: Resource) -> Self {
         self.resource = Some(resource);
+        self
+    }
+
+    /// Sets `service.name`.
+    pub fn with_service_name(self, name: impl Into<String>) -> Self {
+        self.with_resource_attribute("service.name", name.into())
+    }
+
+    /// Sets `service.version`.
+    pub fn with_service_version(self, version: impl Into<String>) -> Self {
+        self.with_resource_attribute("service.version", version.into())
+    }
+
+    fn with_resource_attribute(mut self, key: &'static str, value: String) -> Self {
+        let resource = self.resource.take().unwrap_or_else(|| Resource::builder().build());
+        self.resource = Some(with_attributes(&resource, [opentelemetry::KeyValue::new(key, value)]));
         self
     }
 
@@ -427,21 +444,25 @@ impl Builder {
 
 /// # Faults and building
 impl Builder {
-    /// Sets the reaction to unusable settings from the environment or a file; [`OnFault::Refuse`]
-    /// by default.
+    /// Sets the reaction to unusable settings from the environment or a file;
+    /// [`OnFault::IgnoreVariables`] by default.
     pub fn with_on_fault(mut self, on_fault: OnFault) -> Self {
         self.on_fault = on_fault;
         self
     }
 
-    /// Returns the unusable settings found so far. With [`OnFault::UseDefault`] they are skipped,
-    /// and the service should log them.
+    /// Returns the unusable settings found so far.
     pub fn faults(&self) -> &[Fault] {
         &self.faults
     }
 
     pub(crate) fn fault(&mut self, fault: Fault) {
         self.faults.push(fault);
+    }
+
+    /// Returns false if recording is switched off, by `OTEL_SDK_DISABLED` or in code.
+    pub fn is_enabled(&self) -> bool {
+        self.enabled
     }
 
     pub(crate) fn current_resource(&self) -> Option<&Resource> {
@@ -467,12 +488,11 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// If a setting from the environment or a file is unusable (unless [`OnFault::UseDefault`] was
-    /// chosen), or if a thread cannot be started.
+    /// If a setting is unusable and [`OnFault`] refuses it, or if a thread cannot be started.
     pub fn build(mut self) -> Result<Astracer, BuildError> {
         self.check_policies();
         // The switch works whatever else is set.
-        if self.enabled && self.on_fault == OnFault::Refuse && !self.faults.is_empty() {
+        if self.enabled && self.faults.iter().any(|fault| self.on_fault.refuses(fault)) {
             return Err(BuildError { kind: Kind::Faults(std::mem::take(&mut self.faults)) });
         }
         if !cfg!(feature = "enabled") || !self.enabled {
@@ -535,7 +555,10 @@ impl Builder {
             exporter.set_resource(&resource);
             SharedExporter::new(Box::new(ByteCapped::new(exporter, decider.clone(), exported_bytes)))
         });
+        let ignored = self.faults.iter().map(|fault| format!("{fault}; using {}", fault.default()));
+        shared.reports().add(ignored);
         if let Some(exporter) = exporter.clone() {
+            shared.reports().add(exporter.warnings());
             let upkeep: Arc<dyn Upkeep> = shared.clone();
             let in_flight = settings.bounds.in_flight.unwrap_or_else(|| exporter.in_flight());
             let in_flight = in_flight.clamp(1, EXPORTS_MAX);
@@ -557,9 +580,15 @@ impl Builder {
                     .map_err(|error| BuildError { kind: Kind::Thread(error) })?;
             }
         } else {
-            tracing::warn!("astracer has no exporter, so the layer records nothing; call `with_exporter`");
+            shared.reports().add([NO_EXPORTER.to_owned()]);
             queue.close();
             queue.ended();
+        }
+        let is_announced = shared.reports().announce();
+        if exporter.is_some() || !is_announced {
+            let watched: Arc<dyn Watched> = shared.clone();
+            let started = shared.reports().start(Arc::downgrade(&watched), exporter.clone());
+            started.map_err(|error| BuildError { kind: Kind::Thread(error) })?;
         }
         let housekeeping = (has_budget || !self.chores.is_empty()).then(|| Housekeeping::new(self.chores));
         if let Some(housekeeping) = housekeeping.clone() {
@@ -588,6 +617,9 @@ impl Builder {
     }
 }
 
+/// The warning of a layer without an exporter.
+const NO_EXPORTER: &str = "no exporter is set, so the layer records nothing; call `with_exporter`";
+
 /// The resource with `telemetry.sdk.*` of this SDK in place of the values that
 /// `Resource::builder()` detects: "`opentelemetry`" is reserved for the SDK of OpenTelemetry
 /// (semantic conventions, "Telemetry SDK"). Other names are the service's own.
@@ -601,10 +633,14 @@ fn with_own_name(resource: Resource) -> Resource {
         opentelemetry::KeyValue::new("telemetry.sdk.language", "rust"),
         opentelemetry::KeyValue::new("telemetry.sdk.version", env!("CARGO_PKG_VERSION")),
     ];
-    let pairs = resource
-        .iter()
-        .map(|(key, value)| opentelemetry::KeyValue::new(key.clone(), value.clone()))
-        .chain(own);
+    with_attributes(&resource, own)
+}
+
+/// The resource with attributes that replace others of the same keys.
+fn with_attributes<const N: usize>(resource: &Resource, own: [opentelemetry::KeyValue; N]) -> Resource {
+    let known = resource.iter();
+    let known = known.map(|(key, value)| opentelemetry::KeyValue::new(key.clone(), value.clone()));
+    let pairs = known.chain(own);
     match resource.schema_url() {
         Some(url) => Resource::builder_empty().with_schema_url(pairs, url.to_owned()).build(),
         None => Resource::builder_empty().with_attributes(pairs).build(),

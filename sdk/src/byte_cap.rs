@@ -182,6 +182,14 @@ impl Export for ByteCapped {
         self.inner.waiting()
     }
 
+    fn unanswered(&self) -> Option<String> {
+        self.inner.unanswered()
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.inner.warnings()
+    }
+
     fn in_flight(&self) -> usize {
         self.inner.in_flight()
     }

@@ -1,10 +1,9 @@
 //! Configuration from the environment and from a parameters file.
 //!
-//! A setting that cannot be used is refused when the service starts, with the variable, or the file
-//! and line. So is an OpenTelemetry variable that is set but has no effect here, because ignoring
-//! it silently would mislead. A service that prefers to start anyway chooses
-//! [`OnFault::UseDefault`](crate::OnFault::UseDefault): each fault is then reported, and replaced
-//! by the default that the report names.
+//! A setting that cannot be used is a fault, with the variable, or the file and line. So is an
+//! OpenTelemetry variable that is set but has no effect here, because ignoring it silently would
+//! mislead. [`OnFault`](crate::OnFault) says whether the service starts with a warning, which names
+//! the default in use, or not at all.
 
 use std::path::Path;
 use std::time::Duration;
@@ -92,7 +91,7 @@ impl Builder {
         for (name, instead) in WITHOUT_EFFECT {
             // These values ask for the behaviour that the service has in any case.
             let harmless = |value: &String| match name {
-                // The exporter is chosen in code.
+                // The exporter is chosen in code, or by `astracer::init` as the variable says.
                 TRACES_EXPORTER => ["none", "otlp"].iter().any(|own| value.trim().eq_ignore_ascii_case(own)),
                 QUEUE_SIZE => value.trim() == QUEUE_SIZE_DEFAULT,
                 _ => false,

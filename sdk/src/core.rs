@@ -43,10 +43,11 @@ use crate::ids::Ids;
 use crate::late::{LateTraces, OpenRing, RootEnd};
 use crate::memory_budget::MemoryBudget;
 use crate::record::{Body, Fields};
+use crate::reports::{Reports, Watched};
 use crate::settings::{ContextMode, Settings};
 use crate::stack::{self, Owner};
 use crate::stats::{Counters, Stats, TailStats};
-use crate::steering::Steering;
+use crate::steering::{KeyStats, Steering};
 use crate::table::{Entry, Table};
 use crate::traces::Traces;
 
@@ -66,6 +67,7 @@ pub(crate) struct Shared {
     budget: Arc<MemoryBudget>,
     /// `None` unless traces are kept late.
     late: Option<LateTraces>,
+    reports: Arc<Reports>,
 }
 
 /// A layer's state on one subscriber.
@@ -102,6 +104,7 @@ impl Shared {
             trace_age,
             budget,
             late,
+            reports: Arc::default(),
         })
     }
 
@@ -115,6 +118,10 @@ impl Shared {
 
     pub(crate) fn queue(&self) -> &Queue {
         &self.queue
+    }
+
+    pub(crate) fn reports(&self) -> &Arc<Reports> {
+        &self.reports
     }
 
     pub(crate) fn late(&self) -> Option<&LateTraces> {
@@ -192,10 +199,21 @@ impl Upkeep for Shared {
     }
 }
 
+impl Watched for Shared {
+    fn stats(&self) -> Stats {
+        self.stats()
+    }
+
+    fn keys(&self) -> Vec<KeyStats> {
+        self.steering.keys(&self.decider)
+    }
+}
+
 impl Drop for Shared {
     /// Closing the queue ends the exporter's threads.
     fn drop(&mut self) {
         self.close(Patience::None);
+        self.reports.end();
     }
 }
 

@@ -3,15 +3,30 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The reaction to settings that cannot be used.
+/// The reaction to settings that cannot be used. A setting that is ignored is reported in a warning
+/// with the target `astracer`, once a subscriber exists, and is listed by
+/// [`Builder::faults`](crate::Builder::faults).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OnFault {
-    /// [`Builder::build`](crate::Builder::build) fails.
+    /// Environment variables are ignored, as OpenTelemetry specifies. For the others, such as a
+    /// parameters file that code names, [`Builder::build`](crate::Builder::build) fails.
     #[default]
+    IgnoreVariables,
+    /// [`Builder::build`](crate::Builder::build) fails.
     Refuse,
-    /// The setting is skipped and its default applies. [`Builder::faults`](crate::Builder::faults)
-    /// lists the skipped settings for the service to log.
+    /// The setting is ignored and its default applies.
     UseDefault,
+}
+
+impl OnFault {
+    pub(crate) fn refuses(self, fault: &Fault) -> bool {
+        match self {
+            OnFault::IgnoreVariables => !matches!(fault.origin, Origin::Variable(_)),
+            OnFault::Refuse => true,
+            OnFault::UseDefault => false,
+        }
+    }
 }
 
 /// A setting that cannot be used. Its text names the place and the problem.
@@ -58,7 +73,7 @@ impl Fault {
         }
     }
 
-    /// The value that applies instead under [`OnFault::UseDefault`].
+    /// The value that applies instead if the setting is ignored.
     pub fn default(&self) -> &'static str {
         self.default
     }

@@ -16,6 +16,7 @@ use opentelemetry_sdk::Resource;
 use crate::core::Shared;
 use crate::export::{Patience, SharedExporter, WaitError};
 use crate::housekeeping::Housekeeping;
+use crate::panics::warn;
 use crate::stats::Stats;
 
 /// Counts, flush and shutdown of an [`Astracer`](crate::Astracer). Cheap to clone, and usable from
@@ -106,7 +107,8 @@ impl Handle {
     /// Counts since the layer was built; all zero if switched off.
     pub fn stats(&self) -> Stats {
         let waiting = self.exporter.as_ref().and_then(|exporter| exporter.waiting());
-        self.shared().map(|shared| Stats { waiting, ..shared.stats() }).unwrap_or_default()
+        let stats = |shared: &Shared| Stats { waiting, hint: shared.reports().hint(), ..shared.stats() };
+        self.shared().map(stats).unwrap_or_default()
     }
 
     /// The sampler's counts by key; `None` if the sampler does not decide by key, or if switched
@@ -137,7 +139,10 @@ impl Handle {
         shared.flush_traces(began.checked_add(timeout).map_or(Patience::Full, Patience::Until));
         let ticket = shared.queue().ask_flush();
         let flushed = shared.queue().wait_for_flush(ticket, timeout.saturating_sub(began.elapsed()));
-        Ok(flushed.map_err(|error| self.explained(error))?)
+        Ok(flushed.map_err(|error| {
+            shared.reports().told(error.lost, &shared.stats().spans_lost);
+            self.explained(error)
+        })?)
     }
 
     /// Adds the cause of a timeout: an exporter that waits for its destination has not failed yet,
@@ -157,13 +162,42 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// If it takes longer than `timeout`, or if spans were lost during the call; the error has the
-    /// numbers. At the deadline the exporter is shut down even if it is waiting for its
-    /// destination. Spans not exported by then are lost and counted in
+    /// If it takes longer than `timeout`, or if spans were lost that neither an earlier error nor
+    /// an event with the target `astracer` reported; the error has the numbers. Spans that the cap
+    /// on bytes refused do not count, nor do those that end after the call.
+    ///
+    /// At the deadline the exporter is shut down even if it is waiting for its destination. Spans
+    /// not exported by then are lost and counted in
     /// [`Losses::deadline`](crate::Losses::deadline). An export in flight gets one more second to
     /// end; otherwise its spans stay in [`Stats::spans_waiting`].
     pub fn shutdown(&self, timeout: Duration) -> Result<(), FlushError> {
         let Some(shared) = self.shared() else { return Ok(()) };
+        let ended = self.end(shared, timeout);
+        shared.reports().end();
+        shared.reports().announce();
+        let stats = shared.stats();
+        let untold = shared.reports().take_untold(&stats.spans_lost);
+        match ended {
+            Ok(()) if untold == 0 => Ok(()),
+            Ok(()) => {
+                let reason = stats.last_error.map(|error| format!("; {error}")).unwrap_or_default();
+                let last_error = Some(format!("since the start {}{reason}", stats.spans_lost));
+                Err(WaitError { timed_out: false, left: 0, lost: untold, last_error }.into())
+            }
+            Err(error) => {
+                let waited = match &error.last_error {
+                    _ if !error.timed_out => error.last_error.clone(),
+                    Some(reason) => Some(format!("waited {timeout:?}; {reason}")),
+                    None => Some(format!(
+                        "waited {timeout:?}; allow more time, or check why the exporter is slow"
+                    )),
+                };
+                Err(WaitError { last_error: waited, lost: error.lost.max(untold), ..error }.into())
+            }
+        }
+    }
+
+    fn end(&self, shared: &Shared, timeout: Duration) -> Result<(), WaitError> {
         let began = Instant::now();
         let deadline = began.checked_add(timeout);
         if let Some(housekeeping) = self.housekeeping() {
@@ -183,14 +217,20 @@ impl Handle {
         shared.close(deadline.map_or(Patience::Full, Patience::Until));
         let ended = queue.wait_for_end(ticket, timeout.saturating_sub(began.elapsed()));
         if let (Err(WaitError { timed_out: true, .. }), Some(exporter)) = (&ended, &self.exporter) {
+            // Asked before the exporter stops waiting: the error names the server.
+            let waiting = exporter.waiting().or_else(|| exporter.unanswered());
             queue.abandon();
             // An export may last for minutes while the destination is down. The thread that runs it
             // cannot interrupt it, so this thread shuts the exporter down.
             let _ = exporter.shut_down(Duration::ZERO);
-            let Err(late) = queue.wait_for_end(ticket, COUNTING) else { return Ok(ended?) };
-            return Err(WaitError { timed_out: true, ..late }.into());
+            let late = match queue.wait_for_end(ticket, COUNTING) {
+                Err(late) => late,
+                Ok(()) => WaitError { timed_out: true, left: 0, lost: 0, last_error: None },
+            };
+            let last_error = waiting.or(late.last_error);
+            return Err(WaitError { timed_out: true, last_error, ..late });
         }
-        Ok(ended?)
+        ended
     }
 
     /// Returns a guard that shuts down when it is dropped, waiting at most `timeout`. For `main`:
@@ -213,9 +253,11 @@ pub struct ShutdownGuard {
 }
 
 impl Drop for ShutdownGuard {
-    /// Ignores errors, because `drop` cannot return them; [`Stats::last_error`] has the exporter's.
+    /// Emits an error as a warning with the target `astracer`, because `drop` cannot return it.
     fn drop(&mut self) {
-        let _ = self.handle.shutdown(self.timeout);
+        if let Err(error) = self.handle.shutdown(self.timeout) {
+            warn(|| tracing::warn!(target: "astracer", parent: None, "{error}"));
+        }
     }
 }
 
@@ -229,7 +271,7 @@ impl FlushError {
         self.0.timed_out
     }
 
-    /// Returns true if the exporter finished but failed.
+    /// Returns true if the exporter finished, but failed or lost spans.
     pub fn is_export_failure(&self) -> bool {
         !self.0.timed_out
     }
@@ -239,7 +281,8 @@ impl FlushError {
         self.0.left
     }
 
-    /// Returns the number of spans lost during the call. [`Stats::spans_lost`] has the reasons.
+    /// Returns the number of spans lost during the call, and for a shutdown also of those lost
+    /// before that nothing reported. [`Stats::spans_lost`] has the reasons.
     pub fn spans_lost(&self) -> u64 {
         self.0.lost
     }
@@ -256,7 +299,8 @@ impl fmt::Display for FlushError {
         let WaitError { timed_out, left, lost, last_error } = &self.0;
         match timed_out {
             true => write!(f, "the exporter missed the deadline: {left} spans waiting, {lost} lost")?,
-            false => write!(f, "the exporter failed: {lost} spans were lost")?,
+            false if *lost > 0 => write!(f, "{lost} spans were lost")?,
+            false => f.write_str("the exporter failed")?,
         }
         match last_error {
             Some(error) => write!(f, "; {error}"),

@@ -108,12 +108,12 @@
 //! # Features
 //!
 //! - `enabled` (default): without it the whole API is present and does nothing.
+//! - `exporters`: `Builder::with_destination`, for the destinations of astracer-exporters.
 //! - `bridge`: tracing-opentelemetry's own `OpenTelemetrySpanExt` works on spans of the layer, so
 //!   existing middleware runs unchanged. Adds the dependency on tracing-opentelemetry; one call
 //!   costs about as much as creating a stock span.
-//! - `http`: for axum, tonic, hyper and reqwest: `RemoteParentLayer` and `remote_parent` attach the
-//!   caller's context around requests, `RequestSpanLayer` makes spans named by route, and
-//!   `InjectLayer` and `inject` write the current context into outgoing requests.
+//! - `http`: `RemoteParentLayer` and `remote_parent`, which attach the caller's context around
+//!   requests of axum, tonic and hyper.
 //! - `endpoint`: `Handle::serve`, a local page with live counts.
 //! - `metrics`: `Handle::register_metrics`, which reports counts as OpenTelemetry metrics.
 //! - `parameters` (default): reads the parameters files that the tuner writes.
@@ -129,6 +129,8 @@ mod config;
 mod core;
 mod decider;
 mod decision_time;
+#[cfg(feature = "exporters")]
+mod destination;
 #[cfg(feature = "endpoint")]
 mod endpoint;
 mod entryless;
@@ -139,8 +141,6 @@ mod handle;
 mod heartbeat;
 mod housekeeping;
 mod ids;
-#[cfg(feature = "http")]
-mod inject;
 #[cfg(feature = "http")]
 mod keep_header;
 mod kept_keys;
@@ -162,8 +162,7 @@ mod record;
 mod reentry;
 #[cfg(feature = "http")]
 mod remote_parent;
-#[cfg(feature = "http")]
-mod request_span;
+mod reports;
 mod rules;
 mod sampler;
 mod settings;
@@ -199,8 +198,6 @@ pub use fault::{Fault, OnFault};
 pub use gate::{Gate, gate};
 pub use handle::{FlushError, Handle, ShutdownGuard};
 #[cfg(feature = "http")]
-pub use inject::{Inject, InjectLayer, inject};
-#[cfg(feature = "http")]
 pub use keep_header::{KEEP_HEADER, Keep, KeepCalls, KeepCallsLayer, KeepFuture, KeepLayer};
 pub use key::{Key, Root};
 pub use late::{TailSpan, TailTrace};
@@ -210,8 +207,6 @@ pub use polling::Polling;
 pub use propagation::Propagator;
 #[cfg(feature = "http")]
 pub use remote_parent::{RemoteParent, RemoteParentFuture, RemoteParentLayer, remote_parent};
-#[cfg(feature = "http")]
-pub use request_span::{RequestSpan, RequestSpanFuture, RequestSpanLayer, request_span};
 pub use rules::DryRunStats;
 pub use sampler::AstracerSampler;
 pub use settings::{ContextMode, DroppedSpans, SpanLimits, Start, WhenQueueFull};

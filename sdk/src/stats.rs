@@ -1,4 +1,5 @@
-//! Counts that the SDK keeps of its own work. It emits no telemetry of its own.
+//! Counts that the SDK keeps of its own work. Events about losses are emitted by
+//! [`reports`](crate::reports).
 
 mod late;
 
@@ -87,6 +88,9 @@ pub struct Stats {
     /// The reason why exports currently wait for their destination, if they do and the exporter
     /// reports it ([`CountingExporter::waiting`](crate::CountingExporter::waiting)).
     pub waiting: Option<String>,
+    /// Advice for keys that do not tell roots apart: 1,000 or more roots have the same name, which
+    /// middleware gives every request. Looked for once a minute.
+    pub hint: Option<String>,
 }
 
 /// Losses by reason. An exporter that is not a [`CountingExporter`](crate::CountingExporter)
@@ -180,8 +184,11 @@ impl fmt::Display for Stats {
         if !self.tail.policies.is_empty() {
             write!(f, "; {}", self.tail)?;
         }
-        match &self.waiting {
-            Some(reason) => write!(f, "; exports wait: {reason}"),
+        if let Some(reason) = &self.waiting {
+            write!(f, "; exports wait: {reason}")?;
+        }
+        match &self.hint {
+            Some(hint) => write!(f, "; {hint}"),
             None => Ok(()),
         }
     }
@@ -453,6 +460,7 @@ impl Counters {
             tail,
             last_error: None,
             waiting: None,
+            hint: None,
         }
     }
 }

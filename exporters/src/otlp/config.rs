@@ -77,6 +77,9 @@ pub struct OtlpBuilder {
     pub(super) sending: Sending,
     signal: Signal,
     fault: Option<ConfigError>,
+    /// Variables with unusable values that need not be refused.
+    ignored: Vec<ConfigError>,
+    is_strict: bool,
 }
 
 impl Default for OtlpBuilder {
@@ -92,6 +95,8 @@ impl Default for OtlpBuilder {
             sending: Sending::new(4 << 20),
             signal: Signal::Traces,
             fault: None,
+            ignored: Vec::new(),
+            is_strict: false,
         }
     }
 }
@@ -157,6 +162,16 @@ impl OtlpBuilder {
         self.with_exact_endpoint("traces_endpoint", url.into())
     }
 
+    /// Makes [`build`](OtlpBuilder::build) refuse every variable with an unusable value. By default
+    /// unknown names, numbers and booleans are ignored with a warning, as OpenTelemetry specifies.
+    pub fn with_strict_variables(self) -> Self {
+        OtlpBuilder { is_strict: true, ..self }
+    }
+
+    pub(super) fn ignored(&self) -> Vec<String> {
+        self.ignored.iter().map(ConfigError::ignored).collect()
+    }
+
     pub(super) fn with_signal(self, signal: Signal) -> Self {
         OtlpBuilder { signal, ..self }
     }
@@ -208,7 +223,11 @@ impl OtlpBuilder {
     /// with `TRACES_` in its name takes precedence over the one without. All of them override
     /// earlier settings. `TIMEOUT` limits one attempt, and `OTEL_BSP_EXPORT_TIMEOUT` the age of a
     /// batch with all its attempts; 0 means no limit for either. `COMPRESSION` may also be `zstd`.
-    /// [`build`](OtlpBuilder::build) fails with the first invalid variable.
+    ///
+    /// An unknown protocol or compression, a timeout that is not a number and a value that is
+    /// neither true nor false are ignored, with a warning once the service runs. For an invalid
+    /// endpoint, header or certificate, [`build`](OtlpBuilder::build) fails: spans would go to the
+    /// wrong place.
     pub fn with_variables(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
         let prefixes = self.signal.prefixes();
         let get = |name: &str| -> Option<(String, String)> {
@@ -230,9 +249,13 @@ impl OtlpBuilder {
         batch_timeout: Option<String>,
     ) -> Result<(), ConfigError> {
         if let Some((name, value)) = get("PROTOCOL") {
-            self.protocol =
-                value.parse().map_err(|error: UnknownProtocol| ConfigError::new(&name, error.to_string()))?;
-            self.protocol_setting = name;
+            match value.parse() {
+                Ok(protocol) => (self.protocol, self.protocol_setting) = (protocol, name),
+                Err(error) => {
+                    let error: UnknownProtocol = error;
+                    self.ignored.push(ConfigError::new(&name, error.to_string()));
+                }
+            }
         }
         if let Some((name, value)) = get("ENDPOINT") {
             let exact = name.starts_with(self.signal.prefixes()[0]);
@@ -240,43 +263,30 @@ impl OtlpBuilder {
             self.endpoint_setting = name;
         }
         if let Some((name, value)) = get("INSECURE") {
-            self.insecure = match value.to_ascii_lowercase().as_str() {
-                "true" => true,
-                "false" => false,
+            match value.to_ascii_lowercase().as_str() {
+                "true" => self.insecure = true,
+                "false" => self.insecure = false,
                 _ => {
-                    return Err(ConfigError::new(
-                        &name,
-                        format!("invalid boolean `{value}`: use true or false"),
-                    ));
+                    let reason = format!("invalid boolean `{value}`: use true or false");
+                    self.ignored.push(ConfigError::new(&name, reason));
                 }
-            };
+            }
         }
         if let Some((name, value)) = get("HEADERS") {
             self.headers = header_list(&value).map_err(|reason| ConfigError::new(&name, reason))?;
             self.headers_setting = name;
         }
         if let Some((name, value)) = get("TIMEOUT") {
-            self.sending.read_timeout(&name, &value)?;
+            self.ignored.extend(self.sending.read_timeout(&name, &value).err());
         }
         if let Some(value) = batch_timeout {
-            self.sending.read_batch_timeout(BATCH_TIMEOUT, &value)?;
+            self.ignored.extend(self.sending.read_batch_timeout(BATCH_TIMEOUT, &value).err());
         }
         if let Some((name, value)) = get("COMPRESSION") {
-            self.sending.compression = match value.to_ascii_lowercase().as_str() {
-                "none" => Compression::None,
-                #[cfg(feature = "gzip")]
-                "gzip" => Compression::Gzip,
-                #[cfg(feature = "zstd")]
-                "zstd" => Compression::Zstd,
-                #[cfg(not(feature = "gzip"))]
-                "gzip" => return Err(ConfigError::new(&name, without("gzip"))),
-                #[cfg(not(feature = "zstd"))]
-                "zstd" => return Err(ConfigError::new(&name, without("zstd"))),
-                _ => {
-                    let reason = format!("unknown compression `{value}`: use gzip, zstd or none");
-                    return Err(ConfigError::new(&name, reason));
-                }
-            };
+            match compression(&value) {
+                Ok(compression) => self.sending.compression = compression,
+                Err(reason) => self.ignored.push(ConfigError::new(&name, reason)),
+            }
         }
         self.read_certificates(get)
     }
@@ -329,6 +339,11 @@ impl OtlpBuilder {
 
     /// Validates the settings, and parses the endpoint and headers.
     pub(super) fn checked(mut self) -> Result<(Self, Uri, Headers), ConfigError> {
+        // Metrics have no way to report a warning.
+        let is_strict = self.is_strict || self.signal == Signal::Metrics;
+        if is_strict && let Some(fault) = self.ignored.first() {
+            return Err(fault.clone());
+        }
         if let Some(fault) = self.fault.take() {
             return Err(fault);
         }
@@ -383,6 +398,21 @@ impl OtlpBuilder {
         };
         parts.path_and_query = Some(path.parse().map_err(|error| format!("invalid URL `{safe}`: {error}"))?);
         Uri::from_parts(parts).map_err(|error| format!("invalid URL `{safe}`: {error}"))
+    }
+}
+
+fn compression(name: &str) -> Result<Compression, String> {
+    match name.to_ascii_lowercase().as_str() {
+        "none" => Ok(Compression::None),
+        #[cfg(feature = "gzip")]
+        "gzip" => Ok(Compression::Gzip),
+        #[cfg(feature = "zstd")]
+        "zstd" => Ok(Compression::Zstd),
+        #[cfg(not(feature = "gzip"))]
+        "gzip" => Err(without("gzip")),
+        #[cfg(not(feature = "zstd"))]
+        "zstd" => Err(without("zstd")),
+        _ => Err(format!("unknown compression `{name}`: use gzip, zstd or none")),
     }
 }
 

@@ -1,6 +1,5 @@
 //! Tests of the receiver through its public interface.
 
-mod logs;
 mod receive;
 mod refused_early;
 mod sample;

@@ -4,6 +4,7 @@ use astracer_samplers::tail::{KeyOutcomes, PolicyCounts};
 use serde_json::{Map, Value, json};
 
 use crate::handle::Handle;
+use crate::reports::hint;
 use crate::rules::DryRunStats;
 use crate::stats::TailStats;
 use crate::steering::KeyStats;
@@ -17,6 +18,7 @@ pub(super) fn stats(handle: &Handle) -> String {
     let stats = handle.stats();
     let mut keys = handle.keys();
     let all = keys.len();
+    let hint = hint(&keys);
     keys.sort_by(|a, b| b.seen.cmp(&a.seen).then_with(|| a.key.cmp(&b.key)));
     keys.truncate(KEYS_MAX);
     let mut outcomes = handle.outcomes();
@@ -38,6 +40,7 @@ pub(super) fn stats(handle: &Handle) -> String {
         "spans_exported": stats.spans_exported,
         "spans_lost": stats.spans_lost.total(),
         "last_error": stats.last_error,
+        "hint": hint,
         "tail": late(&stats.tail),
         "overrides": overrides,
         "dry_run": handle.dry_run().as_ref().map(dry_run),

@@ -40,6 +40,7 @@ function draw(stats, now) {
     ["overrides", Object.entries(stats.overrides).map(([key, left]) => `${key} (${left} s)`).join(", ")],
     ["parameters file", stats.parameters_fault ?? ""],
     ["last error", stats.last_error ?? ""],
+    ["hint", stats.hint ?? ""],
   ];
   const tail = stats.tail;
   if (tail.policies.length > 0) {

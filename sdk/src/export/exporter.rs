@@ -29,6 +29,17 @@ pub trait CountingExporter: SpanExporter {
     /// subscriber receives what is traced here, so implementations should trace nothing.
     fn waiting(&self) -> Option<String>;
 
+    /// Returns what a shutdown whose deadline has passed is waiting for: the destination, and how
+    /// long a request has had no response. `None` if there is no request.
+    fn unanswered(&self) -> Option<String> {
+        None
+    }
+
+    /// Returns settings that the exporter ignored, for one warning each.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Returns the best number of concurrent exports for this exporter.
     /// [`Builder::with_exports_in_flight`](crate::Builder::with_exports_in_flight) overrides it.
     fn exports_in_flight(&self) -> usize {
@@ -71,6 +82,12 @@ pub(crate) trait Export: Send + Sync + fmt::Debug {
     fn set_resource(&mut self, resource: &Resource);
     fn export(&self, batch: Vec<SpanData>) -> Exported;
     fn waiting(&self) -> Option<String>;
+    fn unanswered(&self) -> Option<String> {
+        None
+    }
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// The number of concurrent exports unless the builder sets one. OpenTelemetry allows exporters
     /// to rely on 1.
     fn in_flight(&self) -> usize {
@@ -125,6 +142,14 @@ impl<E: CountingExporter> Export for Counting<E> {
 
     fn waiting(&self) -> Option<String> {
         self.0.waiting()
+    }
+
+    fn unanswered(&self) -> Option<String> {
+        self.0.unanswered()
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.0.warnings()
     }
 
     fn in_flight(&self) -> usize {
@@ -188,6 +213,16 @@ impl SharedExporter {
     /// exporter traces.
     pub(crate) fn waiting(&self) -> Option<String> {
         caught(|| self.exporter.waiting(), |_| None)
+    }
+
+    /// Returns the request that has had no response for the longest time.
+    pub(crate) fn unanswered(&self) -> Option<String> {
+        caught(|| self.exporter.unanswered(), |_| None)
+    }
+
+    /// Returns settings that the exporter ignored.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        caught(|| self.exporter.warnings(), |_| Vec::new())
     }
 
     pub(super) fn force_flush(&self) -> OTelSdkResult {

@@ -25,10 +25,15 @@ fn with(variables: &[(&str, &str)], builder: Builder) -> Builder {
     builder.with_variables(|name| variables.get(name).cloned())
 }
 
+/// A builder that refuses every fault.
+fn strict() -> Builder {
+    Astracer::builder().with_on_fault(OnFault::Refuse)
+}
+
 /// Checks the sampler that the variables choose, or the fault that they cause.
 #[track_caller]
 fn check(variables: &[(&str, &str)], expected: Result<&str, &str>) {
-    let built = with(variables, Astracer::builder()).build();
+    let built = with(variables, strict()).build();
     let sampler = built.map(|astracer| {
         astracer.handle.sampler_config().map(|config| config.to_string()).unwrap_or_default()
     });
@@ -72,7 +77,7 @@ fn names_are_read_in_any_case() {
         &[("OTEL_PROPAGATORS", "B4")],
         Err("OTEL_PROPAGATORS: unknown propagator `B4`: use tracecontext, baggage, b3, b3multi or none"),
     );
-    let error = with(&[(SAMPLER, "XRay")], Astracer::builder()).build().unwrap_err().to_string();
+    let error = with(&[(SAMPLER, "XRay")], strict()).build().unwrap_err().to_string();
     assert!(error.starts_with("OTEL_TRACES_SAMPLER: unknown sampler `XRay`: "), "{error}");
 }
 
@@ -82,6 +87,30 @@ fn astracer_without_an_argument_is_the_default_sampler() {
     let builder = Astracer::builder().with_sampler("always".parse().unwrap());
     let config = with(&[(SAMPLER, "astracer")], builder).build().unwrap().handle.sampler_config();
     assert_eq!(config.unwrap().to_string(), "bump:lambda=10,min=0.01,window=1s");
+}
+
+/// OpenTelemetry specification, "Parsing": unknown and malformed values "SHOULD generate a warning
+/// and gracefully ignore the setting". A file that code names is refused.
+#[test]
+fn unusable_variables_are_ignored_and_listed() {
+    let variables = [
+        (SAMPLER, "xray"),
+        ("OTEL_SDK_DISABLED", "yes"),
+        ("OTEL_PROPAGATORS", "b4"),
+        ("OTEL_BSP_SCHEDULE_DELAY", "5s"),
+        ("OTEL_SPAN_EVENT_COUNT_LIMIT", "-1"),
+        ("OTEL_TRACES_EXPORTER", "jaeger"),
+    ];
+    let builder = with(&variables, Astracer::builder());
+    let mut named: Vec<_> = builder.faults().iter().map(|fault| fault.variable().unwrap()).collect();
+    named.sort_unstable();
+    let mut expected = variables.map(|(name, _)| name);
+    expected.sort_unstable();
+    assert_eq!(named, expected);
+    let astracer = builder.build().unwrap();
+    assert_eq!(astracer.handle.sampler_config().unwrap().to_string(), "bump:lambda=10,min=0.01,window=1s");
+    let error = Astracer::builder().with_parameters_file("no/such.toml").build().unwrap_err();
+    assert!(error.faults()[0].file().is_some());
 }
 
 #[test]
@@ -109,13 +138,11 @@ fn what_cannot_be_used_is_refused_with_its_variable() {
         Err("OTEL_RESOURCE_ATTRIBUTES: `b` is not of the form key=value; \
              OTEL_SPAN_EVENT_COUNT_LIMIT: `-1` is not a whole number from 0 to 4294967295"),
     );
-    let error = with(&[(SAMPLER, "astracer"), (ARGUMENT, "bump:lambda=-1")], Astracer::builder())
-        .build()
-        .unwrap_err();
+    let error = with(&[(SAMPLER, "astracer"), (ARGUMENT, "bump:lambda=-1")], strict()).build().unwrap_err();
     assert_eq!(error.faults()[0].variable(), Some(ARGUMENT));
     // Here the variable's value is a path.
     let missing = [(SAMPLER, "astracer_file"), (ARGUMENT, "no/such.toml")];
-    let error = with(&missing, Astracer::builder()).build().unwrap_err().to_string();
+    let error = with(&missing, strict()).build().unwrap_err().to_string();
     assert!(error.starts_with("OTEL_TRACES_SAMPLER_ARG: cannot open `no/such.toml`: "), "{error}");
 }
 
@@ -129,7 +156,7 @@ fn variables_without_effect_are_faults() {
         "OTEL_EXPERIMENTAL_CONFIG_FILE",
     ];
     for name in variables {
-        let error = with(&[(name, "2049")], Astracer::builder()).build().unwrap_err();
+        let error = with(&[(name, "2049")], strict()).build().unwrap_err();
         assert_eq!(error.faults()[0].variable(), Some(name));
         assert!(error.to_string().starts_with(&format!("{name}: `2049` has no effect here: ")), "{error}");
         check(&[(name, "")], Ok("bump:lambda=10,min=0.01,window=1s"));

@@ -277,7 +277,7 @@ pub(crate) fn an_exporter_that_counts_gives_every_loss_its_reason() {
         if call == 2 {
             let error = flushed.unwrap_err();
             assert_eq!(error.spans_lost(), 2);
-            assert_eq!(error.to_string(), "the exporter failed: 2 spans were lost; call 2");
+            assert_eq!(error.to_string(), "2 spans were lost; call 2");
         }
     }
     let stats = world.handle.stats();

@@ -93,7 +93,7 @@ fn a_timeout_of_zero_is_no_limit() {
 
 #[track_caller]
 fn check_fault(variable: (&str, &str), expected: &str) {
-    let error = read(&[variable]).build().unwrap_err();
+    let error = read(&[variable]).with_strict_variables().build().unwrap_err();
     assert_eq!(error.setting(), variable.0);
     assert_eq!(error.to_string(), format!("{}: {expected}", variable.0));
 }
@@ -134,6 +134,39 @@ fn what_cannot_be_used_is_named() {
     check_fault(
         ("OTEL_EXPORTER_OTLP_CERTIFICATE", "no/such/file.pem"),
         "cannot read `no/such/file.pem`: No such file or directory (os error 2)",
+    );
+}
+
+/// OpenTelemetry's specification of environment variables: a value that an enum does not have, or
+/// that is not a number, "SHOULD generate a warning and gracefully ignore the setting".
+#[test]
+fn names_numbers_and_booleans_are_ignored_with_a_warning() {
+    use crate::Destination as _;
+    let builder = read(&[
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "10s"),
+        ("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "lz4"),
+        ("OTEL_EXPORTER_OTLP_INSECURE", "1"),
+        ("OTEL_BSP_EXPORT_TIMEOUT", "-1"),
+    ]);
+    let expected = Otlp::builder();
+    assert_eq!((builder.protocol, builder.insecure), (expected.protocol, false));
+    assert_eq!(builder.sending.timeout, expected.sending.timeout);
+    assert_eq!(builder.sending.retry, expected.sending.retry);
+    let warnings = builder.build().unwrap().warnings();
+    assert_eq!(
+        warnings,
+        [
+            "OTEL_EXPORTER_OTLP_PROTOCOL: unknown protocol `http`: use grpc, http/protobuf or http/json; using \
+             the previous setting",
+            "OTEL_EXPORTER_OTLP_INSECURE: invalid boolean `1`: use true or false; using the previous setting",
+            "OTEL_EXPORTER_OTLP_TIMEOUT: invalid timeout `10s`: use milliseconds, or 0 for no limit; using the \
+             previous setting",
+            "OTEL_BSP_EXPORT_TIMEOUT: invalid timeout `-1`: use milliseconds, or 0 for no limit; using the \
+             previous setting",
+            "OTEL_EXPORTER_OTLP_TRACES_COMPRESSION: unknown compression `lz4`: use gzip, zstd or none; using \
+             the previous setting",
+        ]
     );
 }
 

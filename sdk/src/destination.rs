@@ -1,25 +1,22 @@
-//! Connects the SDK with the exporters: maps the outcome of each batch to the SDK's reasons for
+//! Destinations of astracer-exporters: maps the outcome of each batch to the SDK's reasons for
 //! losses.
 
 use std::time::Duration;
 
 use astracer_exporters::{DeliveryReport, Destination, ErrorKind, Exporter};
-use astracer_sdk::{Builder, CountingExporter, Exported, Losses};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 
-/// Adds [`with_destination`](Self::with_destination) to [`Builder`].
-pub trait WithDestination {
-    /// Exports kept traces to a destination of [`exporters`](crate::exporters). Unlike
-    /// [`Builder::with_exporter`], this makes [`Stats`](crate::Stats) report each loss by its
-    /// reason, and the reason why exports wait.
-    #[must_use]
-    fn with_destination(self, destination: impl Destination + 'static) -> Self;
-}
+use crate::builder::Builder;
+use crate::export::{CountingExporter, Exported};
+use crate::stats::Losses;
 
-impl WithDestination for Builder {
-    fn with_destination(self, destination: impl Destination + 'static) -> Self {
+impl Builder {
+    /// Exports kept traces to a destination of astracer-exporters. Unlike
+    /// [`with_exporter`](Self::with_exporter), this makes [`Stats`](crate::Stats) report each loss
+    /// by its reason, and the reason why exports wait.
+    pub fn with_destination(self, destination: impl Destination + 'static) -> Self {
         self.with_counting_exporter(Counted(Exporter::new(destination)))
     }
 }
@@ -54,14 +51,21 @@ impl<D: Destination> CountingExporter for Counted<D> {
         self.0.counter().read().waiting.map(|error| error.to_string())
     }
 
+    fn unanswered(&self) -> Option<String> {
+        self.0.counter().unanswered()
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.0.destination().warnings()
+    }
+
     fn exports_in_flight(&self) -> usize {
         self.0.destination().in_flight()
     }
 }
 
 fn exported(DeliveryReport { delivery, lost, error }: DeliveryReport) -> Exported {
-    let mut losses = Losses::default();
-    losses.partially_rejected = delivery.rejected;
+    let mut losses = Losses { partially_rejected: delivery.rejected, ..Losses::default() };
     for (kind, spans) in lost.iter() {
         *reason(&mut losses, kind) += spans;
     }
@@ -110,15 +114,15 @@ fn reason(losses: &mut Losses, kind: ErrorKind) -> &mut u64 {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "enabled", not(loom)))]
 mod tests {
     use std::sync::{Arc, Mutex};
 
     use astracer_exporters::{Counter, Delivery, ExportError};
-    use astracer_sdk::Astracer;
     use tracing_subscriber::layer::SubscriberExt as _;
 
     use super::*;
+    use crate::Astracer;
 
     /// Returns outcomes in turn.
     #[derive(Clone, Debug, Default)]

@@ -1,0 +1,369 @@
+//! Events of the SDK's own for the operator, with the target `astracer`: settings that were
+//! ignored, exports that fail or wait, exports that succeed again, lost spans, and a key that does
+//! not tell roots apart.
+//!
+//! Those that repeat come at most once a minute, with counts, and only once a subscriber exists.
+//! The events have no parent, so our layers record none of them. Whether somebody read an event is
+//! known from its text: a layer that prints or forwards events formats it, and ours does not.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use opentelemetry::Context;
+use tracing_core::dispatcher;
+use tracing_core::subscriber::NoSubscriber;
+
+use crate::export::SharedExporter;
+use crate::panics::warn;
+use crate::stats::{Losses, Stats};
+use crate::steering::KeyStats;
+
+/// The shortest time between two events of one kind.
+const PAUSE: Duration = Duration::from_secs(60);
+/// The time between two looks at the counts.
+const TICK: Duration = Duration::from_secs(1);
+
+/// The counts that are looked at.
+pub(crate) trait Watched: Send + Sync + fmt::Debug {
+    fn stats(&self) -> Stats;
+    fn keys(&self) -> Vec<KeyStats>;
+}
+
+/// The state of the reports, shared by their thread and the handle.
+#[derive(Debug, Default)]
+pub(crate) struct Reports {
+    state: Mutex<State>,
+    changed: Condvar,
+    hint: OnceLock<String>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Warnings of the start that no subscriber has received.
+    notices: Vec<String>,
+    /// Lost spans that were reported, in an event that was read or in an error that was returned.
+    told: u64,
+    /// Lost spans in the last event, read or not.
+    lost: u64,
+    /// Accepted spans when exports began to fail or wait; `None` while they succeed.
+    failing_from: Option<u64>,
+    lost_at: Option<Instant>,
+    failing_at: Option<Instant>,
+    well_at: Option<Instant>,
+    /// When the keys were last looked at.
+    keys_at: Option<Instant>,
+    is_over: bool,
+}
+
+/// An event that is due.
+#[derive(Debug, PartialEq, Eq)]
+enum Report {
+    Failing(String),
+    /// With the number of spans lost so far.
+    Lost(String, u64),
+    Well(String),
+    Notice(String),
+    Hint(String),
+}
+
+/// The lost spans of which a shutdown has to tell. The cap on bytes refuses spans as configured,
+/// and spans that end after the shutdown come too late for its error.
+fn faults(lost: &Losses) -> u64 {
+    lost.total().saturating_sub(lost.capped + lost.shut_down)
+}
+
+fn reported(lost: &Losses) -> u64 {
+    lost.total().saturating_sub(lost.shut_down)
+}
+
+impl State {
+    fn due(&mut self, stats: &Stats, now: Instant) -> Vec<Report> {
+        let may = |at: Option<Instant>| at.is_none_or(|at| now.saturating_duration_since(at) >= PAUSE);
+        let mut due = Vec::new();
+        let lost = reported(&stats.spans_lost);
+        if let Some(reason) = &stats.waiting
+            && self.failing_from.is_none()
+            && may(self.failing_at)
+        {
+            (self.failing_at, self.failing_from) = (Some(now), Some(stats.spans_exported));
+            let text = format!("exports wait, with {} spans: {reason}", stats.spans_waiting);
+            due.push(Report::Failing(text));
+        }
+        if lost > self.lost && may(self.lost_at) {
+            (self.lost_at, self.lost) = (Some(now), lost);
+            self.failing_from = Some(stats.spans_exported);
+            let reason = stats.waiting.as_ref().or(stats.last_error.as_ref());
+            let reason = reason.map(|error| format!("; {error}")).unwrap_or_default();
+            due.push(Report::Lost(format!("spans since the start: {}{reason}", stats.spans_lost), lost));
+        } else if stats.waiting.is_none()
+            && lost == self.lost
+            && self.failing_from.is_some_and(|from| stats.spans_exported > from)
+            && may(self.well_at)
+        {
+            (self.well_at, self.failing_from) = (Some(now), None);
+            let text = format!("exports succeed again; spans since the start: {}", stats.spans_lost);
+            due.push(Report::Well(text));
+        }
+        due
+    }
+}
+
+impl Reports {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds warnings for the first subscriber.
+    pub(crate) fn add(&self, notices: impl IntoIterator<Item = String>) {
+        self.lock().notices.extend(notices);
+    }
+
+    /// Emits the warnings of the start if this thread has a subscriber. Returns whether none is
+    /// left.
+    pub(crate) fn announce(&self) -> bool {
+        if !is_heard() {
+            return self.lock().notices.is_empty();
+        }
+        // Without the lock: the subscriber may call the handle.
+        let notices = std::mem::take(&mut self.lock().notices);
+        for notice in notices {
+            Report::Notice(notice).emit();
+        }
+        true
+    }
+
+    /// Starts the thread of the reports. It ends at the shutdown, or with the last layer and
+    /// handle.
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        watched: Weak<dyn Watched>,
+        exporter: Option<Arc<SharedExporter>>,
+    ) -> std::io::Result<()> {
+        let reports = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("astracer-report".to_owned());
+        thread.spawn(move || reports.run(&watched, exporter.as_deref())).map(drop)
+    }
+
+    fn run(&self, watched: &Weak<dyn Watched>, exporter: Option<&SharedExporter>) {
+        let _suppressed = Context::enter_telemetry_suppressed_scope();
+        loop {
+            let woken = self.changed.wait_timeout_while(self.lock(), TICK, |state| !state.is_over);
+            if woken.unwrap_or_else(PoisonError::into_inner).0.is_over {
+                return;
+            }
+            let Some(watched) = watched.upgrade() else { return };
+            let is_announced = self.announce();
+            match exporter {
+                Some(exporter) => self.look(&*watched, exporter),
+                None if is_announced => return,
+                None => {}
+            }
+        }
+    }
+
+    fn look(&self, watched: &dyn Watched, exporter: &SharedExporter) {
+        let stats = Stats { waiting: exporter.waiting(), ..watched.stats() };
+        let now = Instant::now();
+        let hint = self.look_at_keys(watched, &stats, now);
+        if !is_heard() {
+            return;
+        }
+        let due = self.lock().due(&stats, now);
+        for report in due.into_iter().chain(hint) {
+            let is_read = report.emit();
+            if let (true, Report::Lost(..)) = (is_read, &report) {
+                let mut state = self.lock();
+                state.told = state.told.max(faults(&stats.spans_lost));
+            }
+        }
+    }
+
+    fn look_at_keys(&self, watched: &dyn Watched, stats: &Stats, now: Instant) -> Option<Report> {
+        if self.hint.get().is_some() || stats.roots_kept + stats.roots_dropped < HINT_ROOTS {
+            return None;
+        }
+        {
+            let mut state = self.lock();
+            if state.keys_at.is_some_and(|at| now.saturating_duration_since(at) < PAUSE) {
+                return None;
+            }
+            state.keys_at = Some(now);
+        }
+        let hint = hint(&watched.keys())?;
+        self.hint.set(hint.clone()).ok().map(|()| Report::Hint(hint))
+    }
+
+    /// The hint about keys, once it was found.
+    pub(crate) fn hint(&self) -> Option<String> {
+        self.hint.get().cloned()
+    }
+
+    /// Ends the thread.
+    pub(crate) fn end(&self) {
+        self.lock().is_over = true;
+        self.changed.notify_all();
+    }
+
+    /// Notes that an error with `told` of the losses so far is returned to the service.
+    pub(crate) fn told(&self, told: u64, lost: &Losses) {
+        let mut state = self.lock();
+        state.told = state.told.saturating_add(told).min(faults(lost)).max(state.told);
+    }
+
+    /// The lost spans that were not reported so far. From now on they are.
+    pub(crate) fn take_untold(&self, lost: &Losses) -> u64 {
+        let mut state = self.lock();
+        let lost = faults(lost);
+        let untold = lost.saturating_sub(state.told);
+        state.told = state.told.max(lost);
+        untold
+    }
+}
+
+/// Roots from which on a single key is worth a hint.
+const HINT_ROOTS: u64 = 1_000;
+
+/// Names that middleware gives every request.
+const GENERIC: [&str; 5] = ["request", "HTTP request", "http_request", "http-request", "grpc_request"];
+
+/// Says so if most roots have one name of a middleware as their key.
+pub(crate) fn hint(keys: &[KeyStats]) -> Option<String> {
+    let all: u64 = keys.iter().map(|key| key.seen).sum();
+    let common = keys.iter().max_by_key(|key| key.seen).filter(|key| key.seen >= HINT_ROOTS)?;
+    let name = common.key.as_deref().filter(|name| GENERIC.contains(name))?;
+    if common.seen * 10 < all * 9 {
+        return None;
+    }
+    let share = match all - common.seen {
+        0 => format!("all {}", grouped(all)),
+        _ => format!("{} of {}", grouped(common.seen), grouped(all)),
+    };
+    Some(format!(
+        "{share} roots have the key `{name}`; name spans by route (field otel.name) or set a key (with_key)"
+    ))
+}
+
+/// The number with commas between thousands.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.char_indices() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Whether this thread's events reach a subscriber.
+fn is_heard() -> bool {
+    !dispatcher::get_default(|dispatch| dispatch.is::<NoSubscriber>())
+}
+
+/// A text that notes whether it was formatted.
+struct Text<'a> {
+    text: &'a str,
+    is_read: AtomicBool,
+}
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.is_read.store(true, Ordering::Relaxed);
+        f.write_str(self.text)
+    }
+}
+
+impl Report {
+    /// Emits the event. Returns whether a layer read it.
+    fn emit(&self) -> bool {
+        let (Report::Failing(text)
+        | Report::Lost(text, _)
+        | Report::Well(text)
+        | Report::Notice(text)
+        | Report::Hint(text)) = self;
+        let text = Text { text, is_read: AtomicBool::new(false) };
+        warn(|| match self {
+            Report::Well(_) | Report::Hint(_) => tracing::info!(target: "astracer", parent: None, "{text}"),
+            Report::Failing(_) | Report::Lost(..) | Report::Notice(_) => {
+                tracing::warn!(target: "astracer", parent: None, "{text}")
+            }
+        });
+        text.is_read.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_comes_once_a_minute_and_ends_with_the_outage() {
+        let (mut state, began) = (State::default(), Instant::now());
+        let mut stats = Stats::default();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        assert_eq!(state.due(&stats, at(0)), []);
+        (stats.waiting, stats.spans_waiting) = (Some("nothing listens".to_owned()), 7);
+        let failing = || Report::Failing("exports wait, with 7 spans: nothing listens".to_owned());
+        assert_eq!(state.due(&stats, at(1)), [failing()]);
+        assert_eq!(state.due(&stats, at(90)), []);
+        stats.spans_lost.expired = 5;
+        let lost = |text: &str, lost| Report::Lost(format!("spans since the start: {text}"), lost);
+        assert_eq!(state.due(&stats, at(91)), [lost("5 lost (expired 5); nothing listens", 5)]);
+        stats.spans_lost.expired = 9;
+        assert_eq!(state.due(&stats, at(92)), []);
+        assert_eq!(state.due(&stats, at(151)), [lost("9 lost (expired 9); nothing listens", 9)]);
+        (stats.waiting, stats.spans_exported) = (None, 1);
+        let well =
+            || Report::Well("exports succeed again; spans since the start: 9 lost (expired 9)".to_owned());
+        assert_eq!(state.due(&stats, at(152)), [well()]);
+        assert_eq!(state.due(&stats, at(300)), []);
+        // An outage within a minute after the last report is reported when the minute is over.
+        stats.waiting = Some("nothing listens".to_owned());
+        assert_eq!(state.due(&stats, at(301)), [failing()]);
+        (stats.waiting, stats.spans_exported) = (None, 2);
+        assert_eq!(state.due(&stats, at(302)), [well()]);
+        stats.waiting = Some("nothing listens".to_owned());
+        assert_eq!(state.due(&stats, at(303)), []);
+        assert_eq!(state.due(&stats, at(361)), [failing()]);
+        // The cap refuses as configured; the operator hears of it all the same.
+        (stats.spans_lost.capped, stats.last_error) = (100, Some("used up".to_owned()));
+        stats.waiting = None;
+        assert_eq!(state.due(&stats, at(400)), [lost("109 lost (expired 9, capped 100); used up", 109)]);
+    }
+
+    #[test]
+    fn losses_are_untold_until_an_error_has_them() {
+        let reports = Reports::default();
+        let lost = Losses { rejected: 3, capped: 7, shut_down: 4, ..Losses::default() };
+        assert_eq!(reports.take_untold(&lost), 3);
+        assert_eq!(reports.take_untold(&lost), 0);
+        let more = Losses { rejected: 6, ..Losses::default() };
+        reports.told(2, &more);
+        assert_eq!(reports.take_untold(&more), 1);
+        // An event and a flush's error may have told of the same spans.
+        reports.told(5, &more);
+        assert_eq!(reports.take_untold(&Losses { rejected: 8, ..Losses::default() }), 2);
+    }
+
+    #[test]
+    fn one_generic_key_for_everything_is_worth_a_hint() {
+        let key = |name: &str, seen| KeyStats { key: Some(name.to_owned()), seen, ..KeyStats::default() };
+        let advice = "name spans by route (field otel.name) or set a key (with_key)";
+        assert_eq!(
+            hint(&[key("request", 4_000)]),
+            Some(format!("all 4,000 roots have the key `request`; {advice}"))
+        );
+        assert_eq!(
+            hint(&[key("job", 90), key("HTTP request", 1_234_567)]),
+            Some(format!("1,234,567 of 1,234,657 roots have the key `HTTP request`; {advice}"))
+        );
+        // A job that has one kind of root names it itself; a service with routes has other keys.
+        assert_eq!(hint(&[key("GET /", 4_000)]), None);
+        assert_eq!(hint(&[key("request", 999)]), None);
+        assert_eq!(hint(&[key("request", 1_000), key("GET /orders/*", 500)]), None);
+        assert_eq!(hint(&[]), None);
+    }
+}
