@@ -11,6 +11,7 @@ mod critical_path;
 mod evaluate;
 mod events;
 mod inspect;
+mod order;
 mod receive;
 mod send;
 mod spool;
@@ -50,6 +51,8 @@ enum Command {
     Compare(compare::Compare),
     /// Draw the event graph of one trace, with its critical path.
     Events(events::Events),
+    /// Put the events of several processes into one order of cause and effect.
+    Order(order::Order),
     /// Write a recording in another format.
     Convert(convert::Convert),
     /// Record traces: accept OTLP from any service and write it to files.
@@ -70,6 +73,7 @@ impl Args {
             Command::CriticalPath(args) => critical_path::run(args, stop),
             Command::Compare(args) => compare::run(args, stop),
             Command::Events(args) => events::run(args, stop),
+            Command::Order(args) => order::run(args, stop),
             Command::Convert(args) => convert::run(args, stop),
             Command::Receive(args) => receive::run(args, stop),
             Command::Send(args) => send::run(args, stop),

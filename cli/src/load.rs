@@ -4,13 +4,14 @@
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use astracer_formats::logs;
 use astracer_model::{ProblemKind, Problems, TraceId};
 use astracer_recording::convert::Converted;
 use astracer_recording::recording::{self, Intake, Keep, Recording};
-use astracer_recording::source::{self, FileSummary, LogFileSummary};
+use astracer_recording::source::{self, EventFileSummary, FileSummary, LogFileSummary};
 use astracer_tuner::names::{Folded, NameFolding};
 use astracer_tuner::tail::Outcomes;
 use astracer_tuner::{Grouping, Stop, Workload};
@@ -55,6 +56,8 @@ struct File {
     spans: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     log_records: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    events: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -186,6 +189,7 @@ impl File {
             expanded_bytes: summary.expanded_bytes,
             spans: summary.spans,
             log_records: None,
+            events: None,
         }
     }
 
@@ -196,6 +200,7 @@ impl File {
             expanded_bytes: summary.expanded_bytes,
             spans: 0,
             log_records: Some(summary.records),
+            events: None,
         }
     }
 }
@@ -248,6 +253,28 @@ impl Input {
             converted.skipped_count,
             None,
         )
+    }
+
+    /// The input of `order`: files of events.
+    pub(crate) fn of_events(
+        paths: &[PathBuf],
+        files: &[EventFileSummary],
+        problems: &Problems,
+        skipped: &[(Arc<str>, String)],
+    ) -> Self {
+        let files = files.iter().map(|summary| File {
+            name: summary.name.to_string(),
+            format: summary.format.name(),
+            expanded_bytes: summary.expanded_bytes,
+            spans: 0,
+            log_records: None,
+            events: Some(summary.events),
+        });
+        let mut input = Self::new(paths, files.collect(), problems, &[], skipped.len() as u64, None);
+        let shown = skipped.iter().take(SKIPPED_SHOWN);
+        let shown = shown.map(|(file, reason)| Skipped { file: file.to_string(), reason: reason.clone() });
+        input.skipped = shown.collect();
+        input
     }
 
     /// Fails if there are no spans, or with `strict` if any data was lost.

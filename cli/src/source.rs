@@ -100,6 +100,31 @@ impl Reading {
     }
 }
 
+/// Bounds on reading, for commands that need no format.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct Bounds {
+    /// Fail if any part of the input is unusable, instead of skipping that part.
+    #[arg(long, help_heading = "Reading")]
+    pub(crate) strict: bool,
+
+    /// Stop reading after this many decompressed bytes, as protection against archive bombs: bytes,
+    /// or with KB, MB, GB.
+    #[arg(long, value_name = "SIZE", default_value = "64GB", value_parser = size, help_heading = "Reading")]
+    pub(crate) expanded_max: u64,
+
+    /// Skip records above this size, because each must fit in memory: bytes, or with KB, MB, GB.
+    #[arg(long, value_name = "SIZE", default_value = "256MB", value_parser = size, help_heading = "Reading")]
+    pub(crate) record_max: u64,
+}
+
+impl Bounds {
+    /// As the options of the reader.
+    pub(crate) fn options(&self) -> Options {
+        let Self { strict, expanded_max, record_max } = *self;
+        Reading { format: None, strict, expanded_max, record_max }.options()
+    }
+}
+
 /// Options for reading logs, shared by the commands that do.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub(crate) struct LogReading {

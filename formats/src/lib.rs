@@ -32,6 +32,8 @@ pub mod detect;
 #[cfg(all(test, feature = "all-formats"))]
 mod drawn;
 #[cfg(feature = "all-formats")]
+pub mod events;
+#[cfg(feature = "all-formats")]
 pub mod htrace;
 #[cfg(feature = "all-formats")]
 pub mod jaeger_json;

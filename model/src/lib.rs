@@ -1,10 +1,11 @@
-//! The data model of traces: ids, times, values, spans, log records, problems, and the sink that
-//! readers write to.
+//! The data model of traces: ids, times, values, spans, log records, events, problems, and the
+//! sink that readers write to.
 //!
 //! This crate contains no parser, no decompressor, no clock and no file access, and it prints
 //! nothing. It defines the names of the trace [formats](Format); `astracer-formats` reads and
 //! writes them.
 
+pub mod event;
 pub mod format;
 pub mod ids;
 pub mod log;
@@ -15,6 +16,7 @@ pub mod text;
 pub mod time;
 pub mod value;
 
+pub use event::{Event, EventFormat, EventKind};
 pub use format::Format;
 pub use ids::{SpanId, TraceId};
 pub use log::{LogFormat, LogRecord, Severity};

@@ -1,7 +1,8 @@
-//! The interface between readers and the code that consumes spans and log records.
+//! The interface between readers and the code that consumes spans, log records and events.
 
 use std::sync::Arc;
 
+use crate::event::{Event, EventFormat};
 use crate::format::Format;
 use crate::log::{LogFormat, LogRecord};
 use crate::problem::{Place, Problem};
@@ -35,6 +36,28 @@ pub trait Sink {
         let _ = (file, format);
     }
 
+    /// Returns true if events are wanted. Files of events are read as logs, or skipped, otherwise.
+    fn wants_events(&self) -> bool {
+        false
+    }
+
+    /// Receives one event and the text it was read from. Called only if
+    /// [`wants_events`](Self::wants_events) returns true.
+    fn event(&mut self, event: Event<'_>, record: Record<'_>) {
+        let _ = (event, record);
+    }
+
+    /// Announces that the events and problems after this call come from `file`, which has this
+    /// format.
+    fn event_file(&mut self, file: &Arc<str>, format: EventFormat) {
+        let _ = (file, format);
+    }
+
+    /// Counts a part of an event file that makes no event, by its reason.
+    fn left_out(&mut self, reason: &'static str, place: &Place) {
+        let _ = (reason, place);
+    }
+
     /// Announces that the spans after this call come from another document of the file: another
     /// request, answer or list of traces. Single spans that follow each other are one document.
     fn document(&mut self) {}
@@ -58,7 +81,7 @@ pub trait Sink {
     }
 }
 
-/// The piece of input that one span or log record was read from.
+/// The piece of input that one span, log record or event was read from.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
     /// Its own text or bytes, without separators: the JSON object, the CSV row or the lines without

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use astracer_model::sink::Sink;
 use astracer_model::text::escaped;
-use astracer_model::{Format, LogFormat};
+use astracer_model::{EventFormat, Format, LogFormat};
 
 mod framed;
 mod gzip;
@@ -74,6 +74,9 @@ pub struct Summary {
     /// The files with log records, in the order read; empty unless the sink
     /// [wants them](Sink::wants_logs).
     pub log_files: Vec<LogFileSummary>,
+    /// The files with events, in the order read; empty unless the sink
+    /// [wants them](Sink::wants_events).
+    pub event_files: Vec<EventFileSummary>,
     /// Bytes read, before decompression.
     pub stored_bytes: u64,
 }
@@ -90,6 +93,20 @@ pub struct LogFileSummary {
     pub expanded_bytes: u64,
     /// The number of records read from the file.
     pub records: u64,
+}
+
+/// One file with events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EventFileSummary {
+    /// The file's name, including the archives that contain it.
+    pub name: Arc<str>,
+    /// The detected format.
+    pub format: EventFormat,
+    /// Bytes read, after decompression.
+    pub expanded_bytes: u64,
+    /// The number of events read from the file.
+    pub events: u64,
 }
 
 /// One file with traces.
@@ -191,7 +208,8 @@ fn read_unless(
 fn finish(unpack: Unpack<'_>, path: &Path) -> Result<Summary, SourceError> {
     let interrupted = unpack.is_interrupted();
     let (summary, first_refusal) = unpack.finish();
-    if summary.files.is_empty() && summary.log_files.is_empty() && !interrupted {
+    let is_empty = summary.files.is_empty() && summary.log_files.is_empty() && summary.event_files.is_empty();
+    if is_empty && !interrupted {
         return Err(SourceError(Kind::Unrecognised { path: label::of_path(path), first_refusal }));
     }
     Ok(summary)

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::cursor::{Cursor, Fault, Notes, Why};
+use astracer_model::event::Event;
 use astracer_model::log::LogRecord;
 use astracer_model::problem::{Limit, Place, Problem, ProblemKind};
 use astracer_model::sink::{Record, Sink};
@@ -61,6 +62,22 @@ impl<'s> Out<'s> {
             self.report(notes, "a log record");
         }
         self.sink.log(log, Record { bytes: cursor.raw_from(start), place: &self.place });
+    }
+
+    /// Delivers an event whose record starts at `start` and ends at the cursor.
+    pub(crate) fn event(&mut self, cursor: &Cursor<'_>, start: usize, event: Event<'_>) {
+        self.locate(cursor.text(), start);
+        let notes = cursor.take_notes();
+        if notes != Notes::default() {
+            self.report(notes, "an event");
+        }
+        self.sink.event(event, Record { bytes: cursor.raw_from(start), place: &self.place });
+    }
+
+    /// Counts a record that makes no event.
+    pub(crate) fn left_out(&mut self, cursor: &Cursor<'_>, start: usize, reason: &'static str) {
+        self.locate(cursor.text(), start);
+        self.sink.left_out(reason, &self.place);
     }
 
     /// Reports the notes of a cursor that read something else than a span.

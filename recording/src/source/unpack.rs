@@ -13,10 +13,11 @@ use super::framed::{self, Frames};
 use super::gzip::GzipMembers;
 use super::meter::{Expanded, OverLimit, Stored};
 use super::peek::{Peek, Quiet};
-use super::{FileSummary, LogFileSummary, Options, Summary};
+use super::{EventFileSummary, FileSummary, LogFileSummary, Options, Summary};
 use astracer_formats::detect::{self, Detection};
-use astracer_formats::logs;
+use astracer_formats::{events, logs};
 use astracer_model::Format;
+use astracer_model::event::{Event, EventFormat};
 use astracer_model::log::{LogFormat, LogRecord};
 use astracer_model::problem::{Limit, Place, Problem, ProblemKind};
 use astracer_model::sink::{Record, Sink};
@@ -44,6 +45,7 @@ pub(super) struct Unpack<'a> {
     expanded: &'a Cell<u64>,
     files: Vec<FileSummary>,
     log_files: Vec<LogFileSummary>,
+    event_files: Vec<EventFileSummary>,
     first_refusal: Option<Refusal>,
     over_limit: bool,
 }
@@ -56,7 +58,7 @@ impl<'a> Unpack<'a> {
         stored: &'a Cell<u64>,
         expanded: &'a Cell<u64>,
     ) -> Self {
-        let tap = Tap { sink, stored, passed_on: 0, spans: 0, records: 0 };
+        let tap = Tap { sink, stored, passed_on: 0, spans: 0, records: 0, events: 0 };
         Self {
             options,
             tap,
@@ -64,6 +66,7 @@ impl<'a> Unpack<'a> {
             expanded,
             files: Vec::new(),
             log_files: Vec::new(),
+            event_files: Vec::new(),
             first_refusal: None,
             over_limit: false,
         }
@@ -88,8 +91,8 @@ impl<'a> Unpack<'a> {
     /// The summary, and the first file that was not read.
     pub(super) fn finish(mut self) -> (Summary, Option<Refusal>) {
         self.tap.pass_progress_on();
-        let Self { files, log_files, .. } = self;
-        (Summary { files, log_files, stored_bytes: self.stored.get() }, self.first_refusal)
+        let Self { files, log_files, event_files, .. } = self;
+        (Summary { files, log_files, event_files, stored_bytes: self.stored.get() }, self.first_refusal)
     }
 
     /// Reads one layer: opens a container, or passes a trace file to its format's reader.
@@ -124,6 +127,13 @@ impl<'a> Unpack<'a> {
 
     /// Reads one plain file.
     fn file(&mut self, input: &mut Peek<'_>, name: &Arc<str>) {
+        // A traced program may write a span's JSON, so events come first.
+        if self.tap.sink.wants_events()
+            && self.options.format.is_none()
+            && let Some(format) = events::detect(input.peek(PREFIX_BYTES[0]))
+        {
+            return self.event_file(input, name, format);
+        }
         match self.format_of(input) {
             Ok(format) => {
                 let mut quiet = Quiet::new(input);
@@ -176,6 +186,24 @@ impl<'a> Unpack<'a> {
             format,
             expanded_bytes: input.position(),
             records: self.tap.records,
+        });
+        if let Some(error) = error {
+            self.unreadable(name, input.position(), &error);
+        }
+    }
+
+    /// Reads one plain file of events.
+    fn event_file(&mut self, input: &mut Peek<'_>, name: &Arc<str>, format: EventFormat) {
+        let mut quiet = Quiet::new(input);
+        self.tap.events = 0;
+        self.tap.sink.event_file(name, format);
+        events::read(format, &mut quiet, name, &self.options.limits.records, &mut self.tap);
+        let error = quiet.into_error();
+        self.event_files.push(EventFileSummary {
+            name: Arc::clone(name),
+            format,
+            expanded_bytes: input.position(),
+            events: self.tap.events,
         });
         if let Some(error) = error {
             self.unreadable(name, input.position(), &error);
@@ -303,6 +331,7 @@ struct Tap<'a> {
     passed_on: u64,
     spans: u64,
     records: u64,
+    events: u64,
 }
 
 impl Tap<'_> {
@@ -336,6 +365,16 @@ impl Sink for Tap<'_> {
         self.records += 1;
         self.sink.log(log, record);
         self.pass_large_progress_on();
+    }
+
+    fn event(&mut self, event: Event<'_>, record: Record<'_>) {
+        self.events += 1;
+        self.sink.event(event, record);
+        self.pass_large_progress_on();
+    }
+
+    fn left_out(&mut self, reason: &'static str, place: &Place) {
+        self.sink.left_out(reason, place);
     }
 
     fn document(&mut self) {

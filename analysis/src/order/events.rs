@@ -1,0 +1,178 @@
+//! The events of all files, with their threads, processes, hosts, channels and files.
+
+use std::sync::Arc;
+
+use astracer_model::event::{Channel, EventKind};
+
+/// No thread, channel or file.
+pub const NONE: u32 = u32::MAX;
+
+/// One event.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// The id in reports and files.
+    pub id: u64,
+    /// The kind.
+    pub kind: EventKind,
+    /// The recorded time, in nanoseconds since 1970.
+    pub time: u64,
+    /// The time that orders the events of one thread or stream: in files whose order counts, the
+    /// latest time up to here, so that a clock that steps back does no harm.
+    pub rank: u64,
+    /// The index of the thread in [`Events::threads`].
+    pub thread: u32,
+    /// The index of the file in [`Events::files`].
+    pub file: u32,
+    /// The line in the file; 0 if unknown.
+    pub line: u64,
+    /// The position in the file.
+    pub(super) sequence: u64,
+    /// The thread that a fork made or a join waited for; [`NONE`] for other events.
+    pub child: u32,
+    /// The index in [`Events::channels`]; [`NONE`] for events without a connection.
+    pub channel: u32,
+    /// The bytes of a message.
+    pub bytes: u64,
+    text: (u64, u32),
+}
+
+/// One thread: a line of the diagram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Thread {
+    /// The name, such as `17750@web`.
+    pub name: String,
+    /// The index of the process in [`Events::processes`].
+    pub process: u32,
+}
+
+/// One process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// The name; empty if no file states one.
+    pub name: String,
+    /// The index of the host in [`Events::hosts`].
+    pub host: u32,
+}
+
+/// The events, ordered by id, or else by file and position, which does not depend on the order of
+/// files.
+#[derive(Debug, Default)]
+pub struct Events {
+    pub(super) rows: Vec<Row>,
+    pub(super) threads: Vec<Thread>,
+    pub(super) processes: Vec<Process>,
+    /// A host is a clock.
+    pub(super) hosts: Vec<String>,
+    pub(super) channels: Vec<Channel<'static>>,
+    pub(super) files: Vec<Arc<str>>,
+    pub(super) texts: Vec<u8>,
+}
+
+impl Row {
+    /// An event with its text in `texts`.
+    pub(super) fn new(kind: EventKind, time: u64, texts: &mut Vec<u8>, text: &str) -> Self {
+        let at = texts.len() as u64;
+        // A record is shorter than 4 GiB.
+        let text = text.get(..u32::MAX as usize).unwrap_or(text);
+        texts.extend_from_slice(text.as_bytes());
+        Self {
+            id: 0,
+            kind,
+            time,
+            rank: time,
+            thread: NONE,
+            file: NONE,
+            line: 0,
+            sequence: 0,
+            child: NONE,
+            channel: NONE,
+            bytes: 0,
+            text: (at, text.len() as u32),
+        }
+    }
+}
+
+impl Events {
+    /// The number of events.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// True if there are no events.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The events.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// The threads that have events, or that other events name.
+    pub fn threads(&self) -> &[Thread] {
+        &self.threads
+    }
+
+    /// The processes.
+    pub fn processes(&self) -> &[Process] {
+        &self.processes
+    }
+
+    /// The names of the hosts; each has its own clock.
+    pub fn hosts(&self) -> &[String] {
+        &self.hosts
+    }
+
+    /// The directions of connections.
+    pub fn channels(&self) -> &[Channel<'static>] {
+        &self.channels
+    }
+
+    /// The files.
+    pub fn files(&self) -> &[Arc<str>] {
+        &self.files
+    }
+
+    /// The text of an event: its log record, or the name of its span.
+    pub fn text(&self, row: &Row) -> &str {
+        let (at, len) = row.text;
+        let bytes = self.texts.get(at as usize..at as usize + len as usize).unwrap_or_default();
+        std::str::from_utf8(bytes).unwrap_or_default()
+    }
+
+    /// The thread of an event.
+    pub fn thread(&self, row: &Row) -> &Thread {
+        &self.threads[row.thread as usize]
+    }
+
+    /// The process of an event.
+    pub fn process(&self, row: &Row) -> &Process {
+        &self.processes[self.thread(row).process as usize]
+    }
+
+    /// The host of an event.
+    pub fn host(&self, row: &Row) -> &str {
+        &self.hosts[self.process(row).host as usize]
+    }
+
+    /// The number of events of each kind that occurs.
+    pub fn kinds(&self) -> impl Iterator<Item = (EventKind, u64)> {
+        let mut counts = [0u64; EventKind::ALL.len()];
+        for row in &self.rows {
+            counts[row.kind as usize] += 1;
+        }
+        EventKind::ALL.iter().copied().zip(counts).filter(|&(_, count)| count > 0)
+    }
+
+    /// The number of threads that have events.
+    pub fn thread_count(&self) -> u64 {
+        let mut has_events = vec![false; self.threads.len()];
+        self.rows.iter().for_each(|row| has_events[row.thread as usize] = true);
+        has_events.into_iter().filter(|&has| has).count() as u64
+    }
+
+    /// `file:line` of an event.
+    pub fn place(&self, row: &Row) -> String {
+        format!("{}:{}", self.files[row.file as usize], row.line)
+    }
+}

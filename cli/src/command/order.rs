@@ -1,0 +1,113 @@
+//! `astracer order`: one order of the events of several processes that respects cause and effect.
+
+use std::path::PathBuf;
+
+use astracer_analysis::order::{self, Goal, Intake, Options};
+use astracer_recording::source;
+use astracer_tuner::Stop;
+use clap::{Args as ClapArgs, ValueEnum};
+
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::load::{self, Input};
+use crate::output;
+use crate::outputs::Outputs;
+use crate::progress::Progress;
+use crate::source::{Bounds, check_inputs};
+
+mod falcon;
+mod report;
+
+const EXAMPLES: &str = "\
+Examples:
+  astracer order events.jsonl                  Falcon's events, one a line
+  astracer order a.jsonl b.jsonl --out o.jsonl with order, cause and clock
+  astracer order events.jsonl --goal concurrency --json
+
+Exits with 1 if the events contradict each other, so that no order exists.";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Order {
+    /// Events to order: files, folders or archives (tar, gz, xz, zst); - reads standard input.
+    #[arg(required = true, value_name = "LOGS")]
+    paths: Vec<PathBuf>,
+
+    /// The order that is wanted: time (the closest to the recorded times) or concurrency (each
+    /// event as early as its causes allow).
+    #[arg(long, value_enum, value_name = "GOAL", default_value = "time")]
+    goal: Aim,
+
+    #[command(flatten)]
+    bounds: Bounds,
+
+    /// Write the events in order to FILE, as Falcon's JSON lines with order, dependency, clock,
+    /// file and line.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The values of `--goal`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Aim {
+    /// The closest to the recorded times.
+    Time,
+    /// Each event as early as its causes allow.
+    Concurrency,
+}
+
+impl Aim {
+    fn goal(self) -> Goal {
+        match self {
+            Self::Time => Goal::Time,
+            Self::Concurrency => Goal::Concurrency,
+        }
+    }
+}
+
+pub(crate) fn run(args: &Order, stop: Stop<'_>) -> Result<(), Failure> {
+    check_inputs(&args.paths)?;
+    let mut outputs = Outputs::new(&args.paths);
+    let out = args.out.as_ref().map(|path| outputs.file("--out", path)).transpose()?;
+    let (collected, input) = interrupt::answer_at_once_while_reading(stop, || read(args, stop))?;
+    interrupt::answer_at_once(stop)?;
+    let order = order::order(collected.events, &Options { goal: args.goal.goal() });
+    let late = match &out {
+        Some(file) if order.exists() => falcon::write(file, &order),
+        _ => Ok(()),
+    };
+    let late = late.and(report::contradiction(&order));
+    let report = report::Report::new(&input, &order, &collected.left_out);
+    if args.json {
+        return Failure::after(output::print_json(&report), late);
+    }
+    Failure::after(output::report(&report.screen()), late)
+}
+
+fn read(args: &Order, stop: Stop<'_>) -> Result<(order::intake::Collected, Input), Failure> {
+    let progress = Progress::reading(&args.paths);
+    let mut intake =
+        Intake::new(load::EXAMPLES).stop_when(|| stop.is_asked()).progress_to(|bytes| progress.inc(bytes));
+    let mut files = Vec::new();
+    for path in &args.paths {
+        let asked = || stop.is_asked();
+        let summary = source::read_waiting(path, &args.bounds.options(), &asked, &mut intake)
+            .map_err(|error| Failure::Job(error.to_string()))?;
+        files.extend(summary.event_files);
+    }
+    progress.finish();
+    if stop.is_asked() {
+        return Err(Failure::Interrupted);
+    }
+    let collected = intake.finish();
+    let input = Input::of_events(&args.paths, &files, &collected.problems, &collected.skipped);
+    if collected.events.is_empty() {
+        return Err(Failure::Job(format!("no events in {}", input.arguments())));
+    }
+    input.check(args.bounds.strict, false)?;
+    Ok((collected, input))
+}

@@ -1,0 +1,152 @@
+//! The report of an order: a screen, or JSON.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use astracer_analysis::order::{Order, Row, Soft};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::load::Input;
+use crate::output::{self, count, escaped};
+
+/// Cycles that are shown as sentences.
+const CYCLES_SHOWN: usize = 3;
+
+/// The report as it is printed with `--json`.
+#[derive(Serialize)]
+pub(super) struct Report<'a> {
+    input: &'a Input,
+    /// Events by kind.
+    events: BTreeMap<&'static str, u64>,
+    threads: u64,
+    processes: u64,
+    hosts: Vec<&'a str>,
+    constraints: BTreeMap<&'static str, u64>,
+    /// Events with a cause on another thread.
+    dependencies: u64,
+    unmatched: Vec<Unmatched>,
+    left_out: &'a BTreeMap<&'static str, u64>,
+    order_exists: bool,
+    /// The ids of the events of cycles.
+    cycles: Vec<Vec<u64>>,
+    soft: Soft,
+    clock_max: Option<u32>,
+    #[serde(skip)]
+    order: &'a Order,
+}
+
+#[derive(Serialize)]
+struct Unmatched {
+    event: u64,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    reason: String,
+    file: String,
+    line: u64,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn new(input: &'a Input, order: &'a Order, left_out: &'a BTreeMap<&'static str, u64>) -> Self {
+        let events = &order.events;
+        let row = |index: u32| &events.rows()[index as usize];
+        let unmatched = order.unmatched.iter().map(|unmatched| {
+            let row = row(unmatched.event);
+            let channel = events.channels().get(row.channel as usize);
+            let channel = channel.map_or_else(String::new, |channel| format!(": {channel}"));
+            Unmatched {
+                event: row.id,
+                kind: row.kind.name(),
+                reason: format!("{}{channel}", unmatched.why),
+                file: events.files()[row.file as usize].to_string(),
+                line: row.line,
+            }
+        });
+        Self {
+            input,
+            events: events.kinds().map(|(kind, count)| (kind.name(), count)).collect(),
+            threads: events.thread_count(),
+            processes: events.processes().len() as u64,
+            hosts: events.hosts().iter().map(String::as_str).collect(),
+            constraints: order.constraint_counts().into_iter().map(|kind| (kind.name, kind.count)).collect(),
+            dependencies: order.dependencies(),
+            unmatched: unmatched.collect(),
+            left_out,
+            order_exists: order.exists(),
+            cycles: order.cycles.iter().map(|cycle| cycle.iter().map(|&at| row(at).id).collect()).collect(),
+            soft: order.soft,
+            clock_max: order.clocks.iter().max().copied(),
+            order,
+        }
+    }
+
+    /// The report for people.
+    pub(super) fn screen(&self) -> String {
+        let counts = |counts: &BTreeMap<&'static str, u64>| {
+            let parts: Vec<_> =
+                counts.iter().map(|(name, number)| format!("{name} {}", count(*number))).collect();
+            parts.join(", ")
+        };
+        let mut text = self.input.heading();
+        let _ = writeln!(
+            text,
+            "{} of {} on {}: {}",
+            output::plural(self.events.values().sum(), "event"),
+            output::plural(self.threads, "thread"),
+            output::plural(self.hosts.len() as u64, "host"),
+            counts(&self.events)
+        );
+        let _ = writeln!(text, "constraints: {}", counts(&self.constraints));
+        let mut reasons: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        for (own, found) in self.unmatched.iter().zip(&self.order.unmatched) {
+            *reasons.entry((own.kind, found.why.describe())).or_insert(0) += 1;
+        }
+        if !reasons.is_empty() {
+            let _ = writeln!(text, "unmatched: {}", count(self.unmatched.len() as u64));
+            for ((kind, reason), number) in reasons {
+                let _ = writeln!(text, "  {kind}: {reason}: {}", count(number));
+            }
+        }
+        for (reason, number) in self.left_out {
+            let _ = writeln!(text, "left out: {reason}: {}", count(*number));
+        }
+        if self.order_exists {
+            let _ = writeln!(
+                text,
+                "an order exists; it keeps {} of {} pairs of consecutive times",
+                count(self.soft.kept),
+                count(self.soft.total)
+            );
+        }
+        text.push_str(&self.input.footing());
+        text
+    }
+}
+
+/// Fails if no order exists: names the first contradictions.
+pub(super) fn contradiction(order: &Order) -> Result<(), Failure> {
+    if order.exists() {
+        return Ok(());
+    }
+    let mut text = format!("no order exists: {}", output::plural(order.cycles.len() as u64, "contradiction"));
+    for cycle in order.cycles.iter().take(CYCLES_SHOWN) {
+        for (at, &event) in cycle.iter().enumerate() {
+            let next = cycle[(at + 1) % cycle.len()];
+            let kind = order.edges.iter().find(|edge| (edge.before, edge.after) == (event, next));
+            let kind = kind.map_or("", |edge| edge.kind.name());
+            let show = |row: &Row| {
+                let events = &order.events;
+                format!(
+                    "{} of {} ({})",
+                    row.kind,
+                    escaped(&events.thread(row).name),
+                    escaped(&events.place(row))
+                )
+            };
+            let row = |index: u32| &order.events.rows()[index as usize];
+            let _ = write!(text, "\n  {} precedes {}: {kind}", show(row(event)), show(row(next)));
+        }
+        text.push('\n');
+    }
+    Err(Failure::Job(text))
+}

@@ -1,0 +1,38 @@
+//! Readers of events, and the writer of Falcon's form. The format is detected from a file's first
+//! bytes.
+//!
+//! A reader passes events to [`Sink::event`] and counts what makes no event with
+//! [`Sink::left_out`]. The guarantees are those of the readers of spans: a bad record becomes a
+//! problem with its place, and never ends the reading.
+
+use std::io::BufRead;
+use std::sync::Arc;
+
+use astracer_model::EventFormat;
+use astracer_model::sink::Sink;
+
+use crate::Limits;
+
+pub mod falcon;
+
+/// Detects the format of events from the first bytes of a file; `None` if they are no events.
+pub fn detect(prefix: &[u8]) -> Option<EventFormat> {
+    let text = prefix.strip_prefix(b"\xef\xbb\xbf").unwrap_or(prefix).trim_ascii_start();
+    falcon::is_falcon(text).then_some(EventFormat::FalconJson)
+}
+
+/// Reads one uncompressed stream of events in this format to its end, and passes events and
+/// problems to `sink`.
+///
+/// `file` is the file name in places and problems.
+pub fn read(
+    format: EventFormat,
+    input: &mut dyn BufRead,
+    file: &Arc<str>,
+    limits: &Limits,
+    sink: &mut dyn Sink,
+) {
+    match format {
+        EventFormat::FalconJson => falcon::read(input, file, limits, sink),
+    }
+}
