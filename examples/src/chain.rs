@@ -9,13 +9,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use astracer::{
-    Handle, KeepCalls, KeepCallsLayer, KeepLayer, OpenTelemetrySpanExt as _, RemoteParentFuture,
-    RemoteParentLayer,
+    Handle, Inject, InjectLayer, KeepCalls, KeepCallsLayer, KeepLayer, RemoteParentFuture, RemoteParentLayer,
 };
 use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::uri::PathAndQuery;
-use axum::http::{self, HeaderMap, HeaderName, Request, Response, StatusCode};
+use axum::http::{self, Request, Response, StatusCode};
 use axum::middleware;
 use axum::routing::get;
 use bytes::Bytes;
@@ -25,7 +24,6 @@ use hyper::client::conn::http1 as client;
 use hyper::server::conn::http1 as server;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use opentelemetry::propagation::Injector;
 use tokio::net::{TcpListener, TcpStream};
 use tonic::body::Body;
 use tonic::server::NamedService;
@@ -57,7 +55,8 @@ pub async fn shop(listener: TcpListener, stock: SocketAddr, handle: Handle) -> R
     let channel = connect(stock).await.map_err(|error| error.to_string())?;
     // Requests through a tonic channel name no authority yet, so the layer cannot look the peer up
     // by its name. There is only one.
-    let stock = KeepCallsLayer::new(handle.clone()).with_unnamed_peer().layer(channel);
+    let stock = KeepCallsLayer::new(handle.clone()).with_unnamed_peer();
+    let stock = stock.layer(InjectLayer::global().layer(channel));
     let remote = RemoteParentLayer::global();
     let routes = Router::new()
         .route("/orders/{id}", get(order))
@@ -70,7 +69,10 @@ pub async fn shop(listener: TcpListener, stock: SocketAddr, handle: Handle) -> R
     Ok(axum::serve(listener, routes).await?)
 }
 
-async fn order(State(stock): State<KeepCalls<Channel>>, Path(id): Path<u64>) -> Result<String, StatusCode> {
+async fn order(
+    State(stock): State<KeepCalls<Inject<Channel>>>,
+    Path(id): Path<u64>,
+) -> Result<String, StatusCode> {
     let span = info_span!("reserve", otel.kind = "client", id);
     let answer = unary(stock, PathAndQuery::from_static(RESERVE), id.to_string()).instrument(span).await;
     let answer = answer.map_err(|_| StatusCode::BAD_GATEWAY)?;
@@ -88,7 +90,7 @@ async fn order(State(stock): State<KeepCalls<Channel>>, Path(id): Path<u64>) -> 
 /// If the server fails.
 pub async fn stock(incoming: TcpIncoming, bank: SocketAddr, handle: Handle) -> Result<(), Failure> {
     let peer = KeepCallsLayer::new(handle.clone()).with_peer(bank.to_string());
-    let stock = Stock { bank: peer.layer(Http { address: bank }) };
+    let stock = Stock { bank: peer.layer(InjectLayer::global().layer(Http { address: bank })) };
     let remote = RemoteParentLayer::global();
     let server = Server::builder().layer(KeepLayer::new(handle, remote.clone())).layer(remote);
     Ok(server.clone().add_service(stock).serve_with_incoming(incoming).await?)
@@ -97,7 +99,7 @@ pub async fn stock(incoming: TcpIncoming, bank: SocketAddr, handle: Handle) -> R
 /// The service, shaped like the code that tonic generates.
 #[derive(Clone, Debug)]
 struct Stock {
-    bank: KeepCalls<Http>,
+    bank: KeepCalls<Inject<Http>>,
 }
 
 impl NamedService for Stock {
@@ -121,7 +123,7 @@ impl Service<Request<Body>> for Stock {
     }
 }
 
-struct Reserve(KeepCalls<Http>);
+struct Reserve(KeepCalls<Inject<Http>>);
 
 impl tonic::server::UnaryService<String> for Reserve {
     type Response = String;
@@ -146,28 +148,14 @@ impl tonic::server::UnaryService<String> for Reserve {
 /// Calls the bank. A declined card is a normal result for the stock: only the bank's span has an
 /// error.
 #[instrument(skip(bank), fields(otel.kind = "client"))]
-async fn pay(mut bank: KeepCalls<Http>, id: &str) -> Result<String, Failure> {
+async fn pay(mut bank: KeepCalls<Inject<Http>>, id: &str) -> Result<String, Failure> {
     let mut request = Request::get(format!("/payments/{id}")).body(Empty::<Bytes>::new())?;
-    let host = bank.get_ref().address.to_string();
+    let host = bank.get_ref().get_ref().address.to_string();
     request.headers_mut().insert(http::header::HOST, host.parse()?);
-    let context = tracing::Span::current().context();
-    opentelemetry::global::get_text_map_propagator(|propagator| {
-        propagator.inject_context(&context, &mut Headers(request.headers_mut()));
-    });
     std::future::poll_fn(|cx| bank.poll_ready(cx)).await?;
     let response = bank.call(request).await?;
     let text = response.into_body().collect().await?.to_bytes();
     Ok(String::from_utf8(text.to_vec())?)
-}
-
-struct Headers<'a>(&'a mut HeaderMap);
-
-impl Injector for Headers<'_> {
-    fn set(&mut self, key: &str, value: String) {
-        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(key.as_bytes()), value.parse()) {
-            self.0.insert(name, value);
-        }
-    }
 }
 
 /// A client on hyper alone, with one connection for each request.

@@ -9,3 +9,8 @@ pub mod quotes;
 pub mod shop;
 pub mod telemetry;
 pub mod texts;
+
+/// Compiles the code blocks of the guide to HTTP, so that they stay correct.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/http.md")]
+struct Http;

@@ -7,14 +7,11 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use astracer::OpenTelemetrySpanExt as _;
 use axum::http;
 use axum::http::uri::PathAndQuery;
-use opentelemetry::propagation::Injector;
 use tonic::body::Body;
 use tonic::client::{Grpc, GrpcService};
 use tonic::codegen::{Body as HttpBody, StdError};
-use tonic::metadata::{MetadataKey, MetadataMap};
 use tonic::server::NamedService;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
@@ -36,7 +33,8 @@ pub async fn connect(address: SocketAddr) -> Result<Channel, Box<dyn Error>> {
     }
 }
 
-/// Requests one quote inside a client span. The request's metadata carries the span's context.
+/// Requests one quote inside a client span. If the service is inside an `InjectLayer`, the
+/// request's metadata carries the span's context.
 ///
 /// # Errors
 ///
@@ -58,7 +56,7 @@ where
     unary(service, PathAndQuery::from_static(PATH), format!("quote {number}")).instrument(span).await
 }
 
-/// Calls a method, and injects the current span's context into the request's metadata.
+/// Calls a method.
 pub(crate) async fn unary<S>(service: S, path: PathAndQuery, text: String) -> Result<String, Status>
 where
     S: GrpcService<Body>,
@@ -66,14 +64,9 @@ where
     S::ResponseBody: HttpBody<Data = bytes::Bytes> + Send + 'static,
     <S::ResponseBody as HttpBody>::Error: Into<StdError> + Send,
 {
-    let mut request = Request::new(text);
-    let context = tracing::Span::current().context();
-    opentelemetry::global::get_text_map_propagator(|propagator| {
-        propagator.inject_context(&context, &mut Metadata(request.metadata_mut()));
-    });
     let mut client = Grpc::new(service);
     client.ready().await.map_err(|error| Status::unavailable(error.into().to_string()))?;
-    client.unary(request, path, Texts).await.map(Response::into_inner)
+    client.unary(Request::new(text), path, Texts).await.map(Response::into_inner)
 }
 
 /// The server's method. `RemoteParentLayer` has made the caller's context current, so the span
@@ -90,17 +83,6 @@ async fn look_up(name: String) -> Result<Response<String>, Status> {
         Err(Status::not_found("no such quote"))
     } else {
         Ok(Response::new(format!("{name}: 42")))
-    }
-}
-
-/// Writes trace context into a request's metadata.
-struct Metadata<'a>(&'a mut MetadataMap);
-
-impl Injector for Metadata<'_> {
-    fn set(&mut self, key: &str, value: String) {
-        if let (Ok(key), Ok(value)) = (MetadataKey::from_bytes(key.as_bytes()), value.parse()) {
-            self.0.insert(key, value);
-        }
     }
 }
 

@@ -16,7 +16,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use astracer_formats::otlp_json::write_request;
@@ -29,9 +29,11 @@ use crate::error::{ErrorKind, ExportError};
 
 mod folder;
 mod open;
+mod sets;
 
 use folder::Folder;
 use open::OpenFile;
+use sets::{Own, Sets};
 
 /// The maximum number of spans per line, so that no reader has to hold an enormous line.
 const SPANS_PER_LINE_MAX: usize = 1 << 12;
@@ -166,37 +168,15 @@ impl FilesBuilder {
     ///
     /// If the folder cannot be created or read.
     pub fn open(self) -> Result<Files, ExportError> {
-        let extension = match self.settings.compression {
-            Compression::None => "jsonl",
-            #[cfg(feature = "gzip")]
-            Compression::Gzip { .. } => "jsonl.gz",
-            #[cfg(feature = "zstd")]
-            Compression::Zstd { .. } => "jsonl.zst",
-        };
-        let folder = Folder::open(self.folder, &self.prefix, extension)?;
-        let state = State {
-            folder,
-            file: None,
-            opened: SystemTime::UNIX_EPOCH,
-            spans_written: 0,
-            spans_removed: 0,
-            buffer: Vec::new(),
-            unfinished: None,
-            ended: false,
-        };
-        Ok(Files {
-            state: Mutex::new(state),
-            settings: self.settings,
-            clock: self.clock,
-            counter: Counter::default(),
-        })
+        Files::open(self.folder, &self.prefix, self.settings, self.clock, Sets::default())
     }
 }
 
 /// Writes spans to files of a folder.
 #[derive(Debug)]
 pub struct Files {
-    state: Mutex<State>,
+    sets: Sets,
+    index: usize,
     settings: Settings,
     clock: Arc<dyn Clock>,
     counter: Counter,
@@ -205,6 +185,8 @@ pub struct Files {
 #[derive(Debug)]
 struct State {
     folder: Folder,
+    /// The bytes of the sets of files beside this one, under the same limit.
+    bytes_beside: u64,
     file: Option<OpenFile>,
     /// The time at which `file` was begun.
     opened: SystemTime,
@@ -236,6 +218,46 @@ impl Files {
         }
     }
 
+    fn open(
+        folder: PathBuf,
+        prefix: &str,
+        settings: Settings,
+        clock: Arc<dyn Clock>,
+        sets: Sets,
+    ) -> Result<Self, ExportError> {
+        let extension = match settings.compression {
+            Compression::None => "jsonl",
+            #[cfg(feature = "gzip")]
+            Compression::Gzip { .. } => "jsonl.gz",
+            #[cfg(feature = "zstd")]
+            Compression::Zstd { .. } => "jsonl.zst",
+        };
+        let index = sets.add(State {
+            folder: Folder::open(folder, prefix, extension)?,
+            bytes_beside: 0,
+            file: None,
+            opened: SystemTime::UNIX_EPOCH,
+            spans_written: 0,
+            spans_removed: 0,
+            buffer: Vec::new(),
+            unfinished: None,
+            ended: false,
+        });
+        Ok(Files { sets, index, settings, clock, counter: Counter::default() })
+    }
+
+    /// Opens another set of files in the same folder, with the same settings and another prefix.
+    /// The limit on the total size is for both together; to free space, a set deletes only its own
+    /// files.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be read.
+    pub fn beside(&self, prefix: &str) -> Result<Self, ExportError> {
+        let (settings, clock) = (self.settings.clone(), Arc::clone(&self.clock));
+        Self::open(self.folder(), prefix, settings, clock, self.sets.clone())
+    }
+
     /// Returns the total size of all files in bytes, as stored.
     pub fn total_bytes(&self) -> u64 {
         self.lock().total_bytes()
@@ -258,7 +280,8 @@ impl Files {
         self.lock().folder.deleted()
     }
 
-    /// Appends whole lines of OTLP JSON that contain `spans` spans: all of them or none.
+    /// Appends whole lines of OTLP JSON that contain `spans` spans (or log records): all of them or
+    /// none.
     ///
     /// # Errors
     ///
@@ -266,7 +289,7 @@ impl Files {
     pub fn write_lines(&self, lines: &[u8], spans: u64) -> Result<(), ExportError> {
         let now = self.clock.now();
         let mut state = self.lock();
-        let written = state.append(lines, &self.settings, now);
+        let written = state.write(|state| state.append(lines, &self.settings, now));
         if written.is_ok() {
             state.spans_written += spans;
         }
@@ -278,8 +301,8 @@ impl Files {
         written
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Own<'_> {
+        self.sets.lock(self.index)
     }
 }
 
@@ -289,7 +312,7 @@ impl Destination for Files {
         let now = self.clock.now();
         let mut outcome = DeliveryReport::default();
         for spans in spans.chunks(SPANS_PER_LINE_MAX) {
-            match state.write(spans, &self.settings, now) {
+            match state.write(|state| state.write_spans(spans, &self.settings, now)) {
                 Ok(()) => {
                     state.spans_written += spans.len() as u64;
                     self.counter.deliver(&Delivery::all(spans));
@@ -341,7 +364,12 @@ impl State {
     }
 
     /// Writes a line.
-    fn write(&mut self, spans: &[Span<'_>], settings: &Settings, now: SystemTime) -> Result<(), ExportError> {
+    fn write_spans(
+        &mut self,
+        spans: &[Span<'_>],
+        settings: &Settings,
+        now: SystemTime,
+    ) -> Result<(), ExportError> {
         let mut line = std::mem::take(&mut self.buffer);
         // Writing to a vector cannot fail.
         let _: io::Result<()> = write_request(&mut line, spans);
@@ -409,6 +437,12 @@ impl State {
         }
     }
 
+    /// Forgets files that somebody has removed.
+    fn look_again(&mut self) {
+        self.forget_removed();
+        self.folder.look_again();
+    }
+
     /// True if a new file must be begun before this many bytes are written.
     fn is_over(&mut self, bytes: u64, settings: &Settings, now: SystemTime) -> bool {
         let Some(file) = &self.file else { return false };
@@ -430,18 +464,16 @@ impl State {
     /// Frees space for this many bytes within the limit on the total size.
     fn delete_oldest_for(&mut self, bytes: u64, settings: &Settings) -> Result<(), ExportError> {
         let full = |state: &Self| {
-            let detail = format!(
-                "{} of {} bytes are used; {bytes} more are needed",
-                state.total_bytes(),
-                settings.total_bytes_max
-            );
+            let (used, max) = (state.total_bytes() + state.bytes_beside, settings.total_bytes_max);
+            let detail = format!("{used} of {max} bytes are used; {bytes} more are needed");
             ExportError::new(ErrorKind::Full, state.folder.target(), detail)
         };
-        let fits = |state: &Self| state.total_bytes() + bytes <= settings.total_bytes_max;
+        let fits =
+            |state: &Self| state.total_bytes() + state.bytes_beside + bytes <= settings.total_bytes_max;
         if fits(self) {
             return Ok(());
         }
-        self.folder.look_again();
+        self.look_again();
         if fits(self) {
             return Ok(());
         }
@@ -450,7 +482,10 @@ impl State {
         }
         while !fits(self) {
             if !self.folder.delete_oldest()? {
-                // Only the current file is left.
+                // Only the current file is left, or only files beside this set.
+                if self.file.is_none() {
+                    return Err(full(self));
+                }
                 self.give_way(settings);
             }
         }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::loss::{Found, Loss};
 use astracer_model::ids::{SpanId, TraceId};
-use astracer_model::log::LogRecord;
+use astracer_model::log::{LogRecord, Severity};
 use astracer_model::span::{Link, Span, SpanKind, Status};
 use astracer_model::time::UnixNanos;
 use astracer_model::value::{Attribute, Value};
@@ -46,6 +46,11 @@ pub(super) fn known_kind(number: i64) -> Option<SpanKind> {
 /// The status for OTLP's number; `None` if the number is not defined.
 pub(super) fn known_status(number: i64) -> Option<Status> {
     Some(Status::from_otlp(number)).filter(|&status| status != Status::Unset || number == 0)
+}
+
+/// The severity for OTLP's number; `None` if the number is not defined.
+pub(super) fn known_severity(number: i64) -> Option<Severity> {
+    Some(Severity::from_otlp(number)).filter(|&severity| severity != Severity::UNSPECIFIED || number == 0)
 }
 
 /// Restores the fields of a span as read: marked links become parents, and the attribute becomes

@@ -33,7 +33,7 @@ mod value;
 mod writer;
 
 use head::{Head, SchemaAhead};
-pub use request::Request;
+pub use request::{LogRequest, Request};
 pub(super) use writer::Writer;
 pub use writer::write_request;
 

@@ -39,7 +39,7 @@ mod tests;
 mod wire;
 mod write;
 
-pub use check::count_spans;
+pub use check::{count_logs, count_spans};
 use message::Head;
 pub use metrics::{HistogramPoint, Metric, MetricData, MetricExemplar, SumPoint, write_metrics_request};
 pub use request::Request;

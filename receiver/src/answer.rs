@@ -8,6 +8,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
 
 use crate::counts::Refusal;
+use crate::signal::Signal;
 
 pub(crate) type Body = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
 
@@ -47,9 +48,20 @@ pub(crate) fn whole(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// OTLP's response to a request that was recorded, at least in part.
+/// OTLP's response to a request that was recorded, at least in part. The message of logs has the
+/// same fields as that of traces.
 pub(crate) fn export_response(Partial { rejected, message }: &Partial) -> ExportResponse {
     let rejected_spans = i64::try_from(*rejected).unwrap_or(i64::MAX);
     let partial = PartialSuccess { rejected_spans, error_message: message.clone() };
     ExportResponse { partial_success: (partial != PartialSuccess::default()).then_some(partial) }
+}
+
+/// The same in JSON, where the signals' responses differ.
+pub(crate) fn json_response(signal: Signal, partial: &Partial) -> String {
+    let Partial { rejected, message } = partial;
+    if *partial == Partial::default() {
+        return "{}".to_owned();
+    }
+    let partial = serde_json::json!({ signal.rejected_key(): rejected.to_string(), "errorMessage": message });
+    serde_json::json!({ "partialSuccess": partial }).to_string()
 }

@@ -2,17 +2,19 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::signal::Signal;
+
 /// The reason why a request was rejected as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// No span in it could be read.
+    /// No span or log record in it could be read.
     Bad,
     /// It exceeds the size limit of a message.
     TooLarge,
     /// Its content type or compression is not supported.
     Unsupported,
-    /// Its path is not the one for traces.
+    /// Its path is not the one for traces or logs, or the receiver records no logs.
     WrongPath,
     /// It did not arrive completely, or not in time.
     Incomplete,
@@ -59,6 +61,11 @@ pub struct Received {
     pub spans: u64,
     /// Spans, or groups of them, that could not be read in requests that were otherwise recorded.
     pub rejected: u64,
+    /// Log records written to files.
+    pub logs: u64,
+    /// Log records, or groups of them, that could not be read in requests that were otherwise
+    /// recorded.
+    pub logs_rejected: u64,
     /// Rejected requests by reason, in the order of [`Refusal::ALL`].
     refused: [u64; Refusal::ALL.len()],
 }
@@ -75,14 +82,20 @@ pub(crate) struct Counts {
     requests: AtomicU64,
     spans: AtomicU64,
     rejected: AtomicU64,
+    logs: AtomicU64,
+    logs_rejected: AtomicU64,
     refused: [AtomicU64; Refusal::ALL.len()],
 }
 
 impl Counts {
-    pub(crate) fn recorded(&self, spans: u64, rejected: u64) {
+    pub(crate) fn recorded(&self, signal: Signal, records: u64, rejected: u64) {
+        let (of_records, of_rejected) = match signal {
+            Signal::Traces => (&self.spans, &self.rejected),
+            Signal::Logs => (&self.logs, &self.logs_rejected),
+        };
         self.requests.fetch_add(1, Ordering::Relaxed);
-        self.spans.fetch_add(spans, Ordering::Relaxed);
-        self.rejected.fetch_add(rejected, Ordering::Relaxed);
+        of_records.fetch_add(records, Ordering::Relaxed);
+        of_rejected.fetch_add(rejected, Ordering::Relaxed);
     }
 
     pub(crate) fn refused(&self, reason: Refusal) {
@@ -95,6 +108,8 @@ impl Counts {
             requests: read(&self.requests),
             spans: read(&self.spans),
             rejected: read(&self.rejected),
+            logs: read(&self.logs),
+            logs_rejected: read(&self.logs_rejected),
             refused: self.refused.each_ref().map(read),
         }
     }

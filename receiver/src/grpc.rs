@@ -1,4 +1,5 @@
-//! OTLP over gRPC: one unary method. tonic handles the framing, within the receiver's own limits.
+//! OTLP over gRPC: one unary method for each signal. tonic handles the framing, within the
+//! receiver's own limits.
 
 use std::future::{Ready, ready};
 use std::time::Duration;
@@ -21,9 +22,8 @@ use crate::counts::Refusal;
 use crate::http::text;
 use crate::record::record;
 use crate::shared::Shared;
+use crate::signal::Signal;
 use crate::{body, hosts};
-
-const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
 /// The compression flag and the length of the message.
 const FRAME_HEAD_BYTES: usize = 1 + 4;
@@ -49,10 +49,12 @@ async fn take(
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Refused> {
     hosts::check(request.extensions())?;
-    if request.uri().path() != METHOD {
-        let message = format!("unknown method {}: this receiver accepts only traces", request.uri().path());
+    let Some(signal) = Signal::of_method(request.uri().path()) else {
+        let message =
+            format!("unknown method {}: this receiver accepts only traces and logs", request.uri().path());
         return Err(Refused::new(Refusal::WrongPath, message));
-    }
+    };
+    shared.accepts(signal)?;
     let bytes_max = shared.limits.message_bytes;
     let (head, mut incoming) = request.into_parts();
     let read = body::read(shared, client, &mut incoming, bytes_max.saturating_add(FRAME_HEAD_BYTES)).await?;
@@ -62,7 +64,7 @@ async fn take(
         grpc = grpc.accept_compressed(encoding);
     }
     let mut is_asked = false;
-    let service = Service { shared, is_asked: &mut is_asked };
+    let service = Service { shared, signal, is_asked: &mut is_asked };
     let response = grpc.unary(service, Request::from_parts(head, Full::new(Bytes::from(bytes)))).await;
     if !is_asked {
         // tonic rejected the frame or its compression, and made the response.
@@ -76,9 +78,10 @@ async fn take(
     Ok(boxed(response))
 }
 
-/// The method of the service.
+/// The method of a signal's service.
 struct Service<'s> {
     shared: &'s Shared,
+    signal: Signal,
     is_asked: &'s mut bool,
 }
 
@@ -88,7 +91,7 @@ impl UnaryService<Bytes> for Service<'_> {
 
     fn call(&mut self, request: tonic::Request<Bytes>) -> Self::Future {
         *self.is_asked = true;
-        ready(match record(self.shared, request.get_ref(), Format::OtlpProto) {
+        ready(match record(self.shared, self.signal, request.get_ref(), Format::OtlpProto) {
             Ok(partial) => Ok(tonic::Response::new(export_response(&partial).encode_to_vec().into())),
             Err(refused) => {
                 self.shared.counts.refused(refused.reason);

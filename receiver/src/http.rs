@@ -1,4 +1,4 @@
-//! OTLP over HTTP: `POST /v1/traces`, in protobuf or JSON.
+//! OTLP over HTTP: `POST /v1/traces` and `POST /v1/logs`, in protobuf or JSON.
 
 use astracer_model::Format;
 use hyper::body::{Body as _, Incoming};
@@ -9,14 +9,13 @@ use hyper::{Method, Request, Response, StatusCode, Version};
 use prost::Message as _;
 use tonic_types::pb::Status;
 
-use crate::answer::{Body, Partial, RETRY_AFTER_SECONDS, Refused, export_response, whole};
+use crate::answer::{Body, Partial, RETRY_AFTER_SECONDS, Refused, export_response, json_response, whole};
 use crate::clients::Client;
 use crate::counts::Refusal;
 use crate::record::{Recorded, record};
 use crate::shared::Shared;
+use crate::signal::Signal;
 use crate::{body, cors, hosts};
-
-const PATH: &str = "/v1/traces";
 
 /// An encoding of requests and responses.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -47,7 +46,7 @@ pub(crate) async fn answer(shared: &Shared, client: &Client, request: Request<In
     let origin = cors::allowed(&shared.origins, request.headers());
     if let Some(origin) = &origin
         && request.method() == Method::OPTIONS
-        && request.uri().path() == PATH
+        && Signal::of_path(request.uri().path()).is_some()
     {
         return cors::preflight(origin, request.headers());
     }
@@ -62,18 +61,24 @@ async fn answer_to_any(shared: &Shared, client: &Client, request: Request<Incomi
     let (head, mut incoming) = request.into_parts();
     let announced = incoming.size_hint().lower();
     let form = Form::of(&head.headers);
+    let signal = Signal::of_path(head.uri.path());
     let recorded = if let Err(refused) = hosts::check(&head.extensions) {
         Err(refused)
-    } else if head.uri.path() != PATH {
+    } else if let Some(signal) = signal {
+        match head.method {
+            Method::POST => take(shared, client, (signal, form), &head.headers, &mut incoming)
+                .await
+                .map(|partial| (signal, partial)),
+            _ => Err(Refused::new(Refusal::WrongPath, "")),
+        }
+    } else {
         let message = format!(
-            "unknown path {}: this receiver accepts traces as POST {PATH}, or over gRPC",
-            head.uri.path()
+            "unknown path {}: this receiver accepts traces as POST {} and logs as POST {}, or over gRPC",
+            head.uri.path(),
+            Signal::Traces.path(),
+            Signal::Logs.path()
         );
         Err(Refused::new(Refusal::WrongPath, message))
-    } else if head.method != Method::POST {
-        Err(Refused::new(Refusal::WrongPath, ""))
-    } else {
-        take(shared, client, form, &head.headers, &mut incoming).await
     };
     // A sender that uses `Expect: 100-continue` sends no body until it is told to.
     let left = incoming.size_hint().lower();
@@ -88,11 +93,10 @@ async fn answer_to_any(shared: &Shared, client: &Client, request: Request<Incomi
     // A sender of an unknown type gets the response that people can read.
     let form = form.unwrap_or(Form::Json);
     match recorded {
-        Ok(partial) => success(form, &partial),
+        Ok((signal, partial)) => success(signal, form, &partial),
         Err(refused) => {
             shared.counts.refused(refused.reason);
-            if refused.reason == Refusal::WrongPath && head.uri.path() == PATH && head.method != Method::POST
-            {
+            if refused.reason == Refusal::WrongPath && signal.is_some() && head.method != Method::POST {
                 let mut response = with(StatusCode::METHOD_NOT_ALLOWED, Form::Json, whole("{}"));
                 response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
                 return response;
@@ -105,7 +109,7 @@ async fn answer_to_any(shared: &Shared, client: &Client, request: Request<Incomi
 async fn take(
     shared: &Shared,
     client: &Client,
-    form: Option<Form>,
+    (signal, form): (Signal, Option<Form>),
     headers: &HeaderMap,
     incoming: &mut Incoming,
 ) -> Recorded {
@@ -115,23 +119,25 @@ async fn take(
             format!("unsupported content type {found:?}: use application/x-protobuf or application/json");
         return Err(Refused::new(Refusal::Unsupported, message));
     };
+    shared.accepts(signal)?;
     let bytes_max = shared.limits.message_bytes;
     let bytes = body::read(shared, client, incoming, bytes_max).await?;
     let bytes = body::decompress(&bytes.bytes, text(headers, &CONTENT_ENCODING), bytes_max)?;
     match form {
-        Form::Protobuf => record(shared, &bytes, Format::OtlpProto),
-        Form::Json if bytes.trim_ascii_start().starts_with(b"{") => record(shared, &bytes, Format::OtlpJson),
+        Form::Protobuf => record(shared, signal, &bytes, Format::OtlpProto),
+        Form::Json if bytes.trim_ascii_start().starts_with(b"{") => {
+            record(shared, signal, &bytes, Format::OtlpJson)
+        }
         // Files may contain a list of requests, or none. In a request body that is a mistake, which
         // the sender should see.
         Form::Json => Err(Refused::new(Refusal::Bad, "the body is not a JSON object")),
     }
 }
 
-fn success(form: Form, partial: &Partial) -> Response<Body> {
-    let response = export_response(partial);
+fn success(signal: Signal, form: Form, partial: &Partial) -> Response<Body> {
     let body = match form {
-        Form::Protobuf => response.encode_to_vec(),
-        Form::Json => response.to_json().into_bytes(),
+        Form::Protobuf => export_response(partial).encode_to_vec(),
+        Form::Json => json_response(signal, partial).into_bytes(),
     };
     with(StatusCode::OK, form, whole(body))
 }

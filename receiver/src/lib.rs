@@ -6,13 +6,13 @@
 //! the receiver whether senders use port 4317 or 4318.
 //!
 //! ```text
-//! connection -> http (HTTP's answers) -+-> body (limits, decompression) -> record (text of spans) -+-> Files
-//!               grpc (tonic's framing) +                                                           +-> Spooled
+//! connection -> http (HTTP's answers) -+-> body -> record -+-> Files
+//!               grpc (tonic's framing) +                   +-> Spooled (spans)
 //! ```
 //!
 //! A request is answered after its lines have been written, so an acknowledged request is in a
-//! file. Spans are not decoded into objects on the way: the text of a request is made from its
-//! bytes in one pass.
+//! file. Spans and log records are not decoded into objects on the way: the text of a request is
+//! made from its bytes in one pass.
 //!
 //! # Limits
 //!
@@ -31,7 +31,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use astracer_exporters::spool::FileLock;
-use astracer_exporters::{Counts as Forwarded, Destination as _, ExportError};
+use astracer_exporters::{Counts as Forwarded, Destination as _, ExportError, Files};
 use tokio::sync::watch;
 
 mod answer;
@@ -49,6 +49,7 @@ mod record;
 mod recording;
 mod server;
 mod shared;
+mod signal;
 mod whole;
 
 pub use counts::{Received, Refusal};
@@ -171,13 +172,19 @@ impl Receiver {
 
     /// Returns the total size of all files in bytes, as stored.
     pub fn total_bytes(&self) -> u64 {
-        self.shared.files.total_bytes()
+        self.shared.files.total_bytes() + self.shared.logs.as_ref().map_or(0, Files::total_bytes)
     }
 
     /// Returns the number of acknowledged spans whose file somebody removed while it was being
     /// written.
     pub fn spans_removed(&self) -> u64 {
         self.shared.files.spans_removed()
+    }
+
+    /// Returns the number of acknowledged log records whose file somebody removed while it was
+    /// being written.
+    pub fn logs_removed(&self) -> u64 {
+        self.shared.logs.as_ref().map_or(0, Files::spans_removed)
     }
 
     /// Returns the counts of forwarded spans, and the number of spans that wait in the spool;
@@ -193,15 +200,17 @@ impl Receiver {
     }
 
     /// Stops accepting connections and requests, answers requests in progress (for at most some
-    /// seconds, and only while they keep arriving), and completes the last file. All counts are
+    /// seconds, and only while they keep arriving), and completes the last files. All counts are
     /// final then, except for the spans in the spool, which [`drain`](Self::drain) still forwards.
     ///
     /// # Errors
     ///
-    /// If the last file cannot be completed.
+    /// If a last file cannot be completed.
     pub fn end(&mut self) -> Result<(), ExportError> {
         self.end_thread();
-        self.shared.files.shut_down(Duration::ZERO)
+        let shut_down = |files: &Files| files.shut_down(Duration::ZERO);
+        let logs = self.shared.logs.as_ref().map_or(Ok(()), shut_down);
+        shut_down(&self.shared.files).and(logs)
     }
 
     /// [Ends](Self::end) the receiver, syncs the spool, and returns the counts.

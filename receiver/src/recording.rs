@@ -2,11 +2,13 @@
 
 use astracer_exporters::{Files, Spooled};
 
-/// The outputs for the spans of requests, and the origins of web pages that may send requests.
+/// The outputs for the spans and log records of requests, and the origins of web pages that may
+/// send requests.
 #[derive(Debug)]
 #[must_use]
 pub struct Recording {
     pub(crate) files: Files,
+    pub(crate) logs: Option<Files>,
     pub(crate) forward: Option<Spooled>,
     pub(crate) origins: Vec<String>,
     pub(crate) hosts: Vec<String>,
@@ -14,13 +16,20 @@ pub struct Recording {
 
 impl From<Files> for Recording {
     fn from(files: Files) -> Self {
-        Recording { files, forward: None, origins: Vec::new(), hosts: Vec::new() }
+        Recording { files, logs: None, forward: None, origins: Vec::new(), hosts: Vec::new() }
     }
 }
 
 impl Recording {
+    /// Also records log records, to these files: usually those [beside](Files::beside) the spans'.
+    /// Requests with logs are refused otherwise.
+    pub fn with_logs(mut self, files: Files) -> Self {
+        self.logs = Some(files);
+        self
+    }
+
     /// Also forwards the spans, through a spool. A request is acknowledged when it is in the spool
-    /// and in the files.
+    /// and in the files. Log records are not forwarded; they are only in their files.
     pub fn with_forward(mut self, spool: Spooled) -> Self {
         self.forward = Some(spool);
         self

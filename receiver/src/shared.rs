@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::answer::Refused;
 use crate::clients::BodyMemory;
 use crate::connections::Connections;
-use crate::counts::Counts;
+use crate::counts::{Counts, Refusal};
 use crate::events::Events;
+use crate::signal::Signal;
 use crate::{Limits, Recording};
 use astracer_exporters::{Files, Spooled};
 
@@ -22,6 +24,8 @@ pub(crate) const STANDSTILL: Duration = Duration::from_millis(250);
 pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) files: Files,
+    /// The files of log records; `None` if the receiver records none.
+    pub(crate) logs: Option<Files>,
     pub(crate) forward: Option<Spooled>,
     /// True if the last request was rejected by the files, false if by the spool.
     pub(crate) are_files_first: AtomicBool,
@@ -40,11 +44,12 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(limits: Limits, recording: Recording, stopped: watch::Receiver<bool>) -> Self {
-        let Recording { files, forward, origins, hosts } = recording;
+        let Recording { files, logs, forward, origins, hosts } = recording;
         Self {
             body_memory: BodyMemory::new(&limits),
             limits,
             files,
+            logs,
             forward,
             are_files_first: AtomicBool::new(false),
             origins,
@@ -55,6 +60,15 @@ impl Shared {
             connections: Arc::default(),
             stopped,
         }
+    }
+
+    /// Refuses a signal for which there are no files.
+    pub(crate) fn accepts(&self, signal: Signal) -> Result<(), Refused> {
+        if signal == Signal::Logs && self.logs.is_none() {
+            let message = "this receiver records no logs: it was started without files for them";
+            return Err(Refused::new(Refusal::WrongPath, message));
+        }
+        Ok(())
     }
 
     /// Waits until the receiver is told to stop.

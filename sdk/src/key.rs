@@ -16,9 +16,15 @@ use tracing_core::Metadata;
 
 /// The key by which a local root's calls are counted: made by a [`KeyRule`], or by a function of
 /// yours. The default is the root's name with ids folded.
-#[derive(Clone, Default)]
+///
+/// By default a span as tower-http's `TraceLayer` makes it, named `request` with the fields
+/// `method` and `uri`, gets a key such as `GET /orders/*`: else all routes would share one. The
+/// path is only a guess at the route, so name spans by route where you can.
+#[derive(Clone)]
 pub struct Key {
     rule: KeyRule,
+    /// Whether spans of tower-http's `TraceLayer` are counted by method and path.
+    by_path: bool,
     /// The resource's value for each of the rule's attributes, for roots that lack it.
     of_resource: Arc<[Option<String>]>,
     custom: Option<Arc<CustomKey>>,
@@ -39,9 +45,49 @@ const MEMORY_MAX: usize = 4096;
 
 type CustomKey = dyn Fn(&Root<'_>, &mut String) + Send + Sync;
 
+impl Default for Key {
+    fn default() -> Self {
+        Key { by_path: true, ..KeyRule::default().into() }
+    }
+}
+
 impl From<KeyRule> for Key {
     fn from(rule: KeyRule) -> Self {
-        Key { rule, ..Key::default() }
+        Key { rule, by_path: false, of_resource: Arc::default(), custom: None }
+    }
+}
+
+/// The name of spans that tower-http's `TraceLayer` makes by default, and their fields.
+const REQUEST: &str = "request";
+const METHOD: &str = "method";
+const URI: &str = "uri";
+/// The most segments of a path in a key. Together with the length it bounds the keys that a client
+/// can make up.
+const SEGMENTS_MAX: usize = 4;
+const PATH_MAX: usize = 128;
+
+/// Appends the path of a URI, with `*` for each segment that looks like an id, as far as a key has
+/// it: without the query.
+fn append_path(uri: &str, template: &Template, out: &mut String) {
+    let path = uri.split(['?', '#']).next().unwrap_or_default();
+    let path = match path.split_once("://") {
+        Some((_, rest)) => rest.find('/').map_or("/", |at| &rest[at..]),
+        None => path,
+    };
+    let begin = out.len();
+    for (number, segment) in path.split('/').skip(1).enumerate() {
+        out.push('/');
+        if number == SEGMENTS_MAX || out.len() - begin + segment.len() > PATH_MAX {
+            out.push('*');
+            return;
+        }
+        let is_number = !segment.is_empty() && segment.bytes().all(|byte| byte.is_ascii_digit());
+        let mut folded = String::new();
+        match segment {
+            _ if is_number => out.push('*'),
+            _ if template.fold(segment, &mut folded) => out.push_str(&folded),
+            _ => out.push_str(segment),
+        }
     }
 }
 
@@ -62,7 +108,7 @@ impl Key {
     /// the resource's value is used. If that is missing too, the key lacks the part.
     #[must_use]
     pub fn with_attribute(self, name: impl Into<Cow<'static, str>>) -> Self {
-        Key { rule: self.rule.with_attribute(name), ..self }
+        Key { rule: self.rule.with_attribute(name), by_path: false, ..self }
     }
 
     /// A key made by your function, which appends it to the empty string it is given. The function
@@ -92,14 +138,22 @@ impl Key {
         self.custom.is_some()
     }
 
-    /// Whether the key depends only on the name.
+    /// Whether the key of a root without fields depends only on the name.
     pub(crate) fn is_name_only(&self) -> bool {
         self.custom.is_none() && self.rule.is_name_only()
     }
 
+    /// Whether the key of every root of this callsite depends only on the name.
+    #[inline]
+    pub(crate) fn is_name_only_at(&self, metadata: &Metadata<'_>) -> bool {
+        self.is_name_only() && !(self.by_path && metadata.name() == REQUEST)
+    }
+
     /// Whether the key may depend on the attribute.
     pub(crate) fn may_need(&self, name: &str) -> bool {
-        self.custom.is_some() || self.rule.attributes().any(|known| known == name)
+        self.custom.is_some()
+            || self.rule.attributes().any(|known| known == name)
+            || (self.by_path && matches!(name, METHOD | URI))
     }
 
     /// Lends thread-local memory for a key.
@@ -157,6 +211,15 @@ impl Key {
         out.clear();
         if let Some(custom) = &self.custom {
             custom(root, out);
+            return out;
+        }
+        if self.by_path
+            && root.name == REQUEST
+            && let (Some(method), Some(uri)) = (root.attribute(METHOD), root.attribute(URI))
+        {
+            out.push_str(&method);
+            out.push(' ');
+            append_path(&uri, self.rule.template(), out);
             return out;
         }
         self.rule.key(root.name, &Rooted { key: self, root }, out)
@@ -265,6 +328,32 @@ mod tests {
         check(Key::default(), "sendBlock_1073741825", &[], "sendBlock_*");
         check(Key::default(), "GET /", &[], "GET /");
         check(Key::name(), "sendBlock_1073741825", &[], "sendBlock_1073741825");
+    }
+
+    /// `METHOD` and `URI` are read from the span as tower-http 0.6 makes it.
+    #[test]
+    fn requests_of_a_trace_layer_are_counted_by_method_and_path() {
+        let of = |uri: &'static str| [KeyValue::new(METHOD, "GET"), KeyValue::new(URI, uri)];
+        for (uri, key) in [
+            ("/orders/17", "GET /orders/*"),
+            ("/orders/10042?full=1#top", "GET /orders/*"),
+            ("http://shop:80/orders/7", "GET /orders/*"),
+            ("http://shop", "GET /"),
+            ("/", "GET /"),
+            ("/v2/users/", "GET /v2/users/"),
+            ("/f/0b0a4d6e-6c1f-4d5e-9b1a-2f3c4d5e6f70", "GET /f/*"),
+            ("/a/b/c/d/e/f", "GET /a/b/c/d/*"),
+            ("*", "GET "),
+        ] {
+            check(Key::default(), REQUEST, &of(uri), key);
+        }
+        let long: &'static str = format!("/{}/b", "a".repeat(200)).leak();
+        check(Key::default(), REQUEST, &of(long), "GET /*");
+        // A rule that the service or a parameters file sets is obeyed to the letter.
+        check(Key::name(), REQUEST, &of("/orders/17"), REQUEST);
+        check(KeyRule::default().into(), REQUEST, &of("/orders/17"), REQUEST);
+        check(Key::default().with_attribute(METHOD), REQUEST, &of("/orders/17"), "request;method=GET");
+        check(Key::default(), REQUEST, &of("/orders/17")[..1], REQUEST);
     }
 
     #[test]

@@ -112,8 +112,9 @@
 //! - `bridge`: tracing-opentelemetry's own `OpenTelemetrySpanExt` works on spans of the layer, so
 //!   existing middleware runs unchanged. Adds the dependency on tracing-opentelemetry; one call
 //!   costs about as much as creating a stock span.
-//! - `http`: `RemoteParentLayer` and `remote_parent`, which attach the caller's context around
-//!   requests of axum, tonic and hyper.
+//! - `http`: for axum, tonic, hyper and reqwest: `RemoteParentLayer` and `remote_parent` attach the
+//!   caller's context around requests, `RequestSpanLayer` makes spans named by route, and
+//!   `InjectLayer` and `inject` write the current context into outgoing requests.
 //! - `endpoint`: `Handle::serve`, a local page with live counts.
 //! - `metrics`: `Handle::register_metrics`, which reports counts as OpenTelemetry metrics.
 //! - `parameters` (default): reads the parameters files that the tuner writes.
@@ -142,6 +143,8 @@ mod heartbeat;
 mod housekeeping;
 mod ids;
 #[cfg(feature = "http")]
+mod inject;
+#[cfg(feature = "http")]
 mod keep_header;
 mod kept_keys;
 mod key;
@@ -163,6 +166,8 @@ mod reentry;
 #[cfg(feature = "http")]
 mod remote_parent;
 mod reports;
+#[cfg(feature = "http")]
+mod request_span;
 mod rules;
 mod sampler;
 mod settings;
@@ -198,6 +203,8 @@ pub use fault::{Fault, OnFault};
 pub use gate::{Gate, gate};
 pub use handle::{FlushError, Handle, ShutdownGuard};
 #[cfg(feature = "http")]
+pub use inject::{Inject, InjectLayer, inject};
+#[cfg(feature = "http")]
 pub use keep_header::{KEEP_HEADER, Keep, KeepCalls, KeepCallsLayer, KeepFuture, KeepLayer};
 pub use key::{Key, Root};
 pub use late::{TailSpan, TailTrace};
@@ -207,6 +214,8 @@ pub use polling::Polling;
 pub use propagation::Propagator;
 #[cfg(feature = "http")]
 pub use remote_parent::{RemoteParent, RemoteParentFuture, RemoteParentLayer, remote_parent};
+#[cfg(feature = "http")]
+pub use request_span::{RequestSpan, RequestSpanFuture, RequestSpanLayer, request_span};
 pub use rules::DryRunStats;
 pub use sampler::AstracerSampler;
 pub use settings::{ContextMode, DroppedSpans, SpanLimits, Start, WhenQueueFull};

@@ -45,7 +45,7 @@ static NAMES: [HeaderName; 8] = [
 /// The range of [`NAMES`] that B3 uses.
 const B3: std::ops::Range<usize> = 3..8;
 
-fn parsed(name: &str) -> Option<&'static HeaderName> {
+pub(crate) fn parsed(name: &str) -> Option<&'static HeaderName> {
     NAMES.iter().find(|known| known.as_str() == name)
 }
 
@@ -150,7 +150,7 @@ impl RemoteParentLayer {
 /// Attaches the caller's context, unless a span of this process that belongs to the caller's trace
 /// is current: a layer or span further out has read the same headers, and spans inside belong below
 /// that span. The caller's own span may also be current, when a process calls itself.
-fn attach(parent: &Context) -> Option<ContextGuard> {
+pub(crate) fn attach(parent: &Context) -> Option<ContextGuard> {
     let span = parent.span();
     let caller = span.span_context();
     let is_inside = caller.is_valid()

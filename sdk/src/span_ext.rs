@@ -150,6 +150,27 @@ impl OpenTelemetrySpanExt for tracing::Span {
     }
 }
 
+/// The context that the processes called from here get: the current one. With
+/// [`ContextMode::Off`](crate::ContextMode::Off) our spans are not in it, so the current span's ids
+/// are added, unless another layer's span is current.
+#[cfg(feature = "http")]
+pub(crate) fn outgoing_context() -> Context {
+    use opentelemetry::trace::TraceContextExt as _;
+
+    let current = Context::current();
+    let is_ours = |span: &SpanContext| span.is_valid() && !span.is_remote();
+    if is_ours(current.span().span_context()) {
+        return current;
+    }
+    let own = tracing::Span::current().with_subscriber(|(id, dispatch)| {
+        let core = dispatch.downcast_ref::<AstracerLayer>()?.core()?;
+        let is_off = core.context_mode() == crate::settings::ContextMode::Off;
+        is_off.then(|| context_to_call(core, id, dispatch))
+    });
+    let own = own.flatten().map(|context| context.span().span_context().clone()).filter(is_ours);
+    own.map_or(current.clone(), |own| current.with_remote_span_context(own))
+}
+
 fn context_to_call(core: &Core, id: &Id, dispatch: &Dispatch) -> Context {
     core.context_to_call(id, || stand_in_on(core, id, dispatch))
 }

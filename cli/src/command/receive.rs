@@ -25,13 +25,15 @@ Examples:
   astracer tune traces/                          afterwards
 
 Each address accepts gRPC and HTTP, protobuf and JSON, plain, gzip, deflate and
-zstd. Ctrl-C stops the receiver and prints a summary. When the files reach
---total-max, senders are asked to retry later.";
+zstd; and both traces and logs, which go to files of their own in DIR.
+--forward passes on traces only. Ctrl-C stops the receiver and prints a
+summary. When the files reach --total-max, senders are asked to retry later.";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Receive {
-    /// Folder for the files traces-00000001.jsonl and so on; existing files stay.
+    /// Folder for the files traces-00000001.jsonl, logs-00000001.jsonl and so on; existing files
+    /// stay.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
 
@@ -48,7 +50,7 @@ pub(crate) struct Receive {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rotate_age: Option<u32>,
 
-    /// Refuse further spans when all files together have this size.
+    /// Refuse further spans and logs when all files together have this size.
     #[arg(long, value_name = "SIZE", default_value = "10GB", value_parser = size, help_heading = "Limits")]
     pub(crate) total_max: u64,
 
@@ -77,8 +79,8 @@ pub(crate) struct Receive {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) arrival_timeout: u32,
 
-    /// Also forward the spans to this server: otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or
-    /// zipkin://HOST:PORT.
+    /// Also forward the spans (logs stay in the files) to this server: otlp://HOST:PORT (gRPC),
+    /// otlp+http://HOST:PORT or zipkin://HOST:PORT.
     #[arg(long, value_name = "URL")]
     pub(crate) forward: Option<Target>,
 
@@ -87,8 +89,8 @@ pub(crate) struct Receive {
     #[arg(long, value_name = "DIR", requires = "forward")]
     pub(crate) spool: Option<PathBuf>,
 
-    /// Accept traces from web pages of this origin, such as https://shop.example, or * for any;
-    /// repeatable.
+    /// Accept traces and logs from web pages of this origin, such as https://shop.example, or * for
+    /// any; repeatable.
     #[arg(long, value_name = "ORIGIN", value_parser = origin)]
     pub(crate) cors: Vec<String>,
 
@@ -119,6 +121,8 @@ struct Report {
     requests: u64,
     spans: u64,
     rejected: u64,
+    logs: u64,
+    logs_rejected: u64,
     refused: Vec<Refused>,
     bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -164,7 +168,9 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
         .with_compression(compression)
         .open()
         .map_err(|error| failed(&error))?;
-    let mut recording = Recording::from(files).with_origins(args.cors.clone()).with_hosts(args.host.clone());
+    let logs = files.beside("logs").map_err(|error| failed(&error))?;
+    let mut recording = Recording::from(files).with_logs(logs);
+    recording = recording.with_origins(args.cors.clone()).with_hosts(args.host.clone());
     if let Some(target) = &args.forward {
         let spool = Spooled::builder(args.spool_folder()).open(target.connect()?);
         recording = recording.with_forward(spool.map_err(|error| failed(&error))?);
@@ -194,14 +200,15 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
     }
     output::note(&format!("writing to {}; press Ctrl-C to stop", output::shown(&args.out)));
     if let Some(target) = &args.forward {
-        output::note(&format!("forwarding to {target} through {}", output::shown(&args.spool_folder())));
+        let spool = output::shown(&args.spool_folder());
+        output::note(&format!("forwarding traces to {target} through {spool}; logs stay in the files"));
     }
     let display = Progress::message();
     while !stop.is_asked() {
         display.suspend(|| receiver.events().iter().for_each(report_event));
         let received = receiver.received();
         let bytes = output::bytes(receiver.total_bytes());
-        display.set_message(format!("{}, {bytes}", output::plural(received.spans, "span")));
+        display.set_message(format!("{}, {bytes}", records(received.spans, received.logs)));
         std::thread::sleep(TICK);
     }
     display.finish_and_clear();
@@ -215,19 +222,28 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
         waiting,
         message: counts.message,
     });
-    let removed = receiver.spans_removed();
+    let removed = (receiver.spans_removed(), receiver.logs_removed());
     let report = Report::new(args, &receiver.received(), receiver.total_bytes(), forwarded);
     let stopped = ended.and(receiver.stop().map(drop));
     let printed = if args.json { output::print_json(&report) } else { output::report(&report.render()) };
     Failure::after(printed, late(removed, stopped.err().map(|error| error.to_string())))
 }
 
-/// Combines what went wrong at the end: acknowledged spans whose file was removed, and an error
-/// while closing.
-fn late(removed: u64, stopped: Option<String>) -> Result<(), Failure> {
-    let gone = (removed > 0).then(|| {
-        let spans = output::plural(removed, "span");
-        format!("{spans} acknowledged but lost, because a file was removed while it was being written")
+/// A number of spans, and one of log records unless it is 0.
+fn records(spans: u64, logs: u64) -> String {
+    let spans = output::plural(spans, "span");
+    match logs {
+        0 => spans,
+        _ => format!("{spans} and {}", output::plural(logs, "log record")),
+    }
+}
+
+/// Combines what went wrong at the end: acknowledged spans and log records whose file was removed,
+/// and an error while closing.
+fn late((spans, logs): (u64, u64), stopped: Option<String>) -> Result<(), Failure> {
+    let gone = (spans + logs > 0).then(|| {
+        let records = records(spans, logs);
+        format!("{records} acknowledged but lost, because a file was removed while it was being written")
     });
     // Errors quote file names.
     let stopped = stopped.map(|error| output::escaped(&error).into_owned());
@@ -315,6 +331,8 @@ impl Report {
             requests: received.requests,
             spans: received.spans,
             rejected: received.rejected,
+            logs: received.logs,
+            logs_rejected: received.logs_rejected,
             refused: refused.filter(|refused| refused.requests > 0).collect(),
             bytes,
             forwarded,
@@ -323,16 +341,16 @@ impl Report {
 
     fn render(&self) -> String {
         let mut text = String::new();
-        let (spans, requests) =
-            (output::plural(self.spans, "span"), output::plural(self.requests, "request"));
+        let requests = output::plural(self.requests, "request");
         let _ = writeln!(
             text,
-            "{spans} in {requests}; {} holds {}",
+            "{} in {requests}; {} holds {}",
+            records(self.spans, self.logs),
             output::escaped(&self.folder),
             output::bytes(self.bytes)
         );
-        if self.rejected > 0 {
-            let _ = writeln!(text, "rejected as invalid: {}", output::plural(self.rejected, "span"));
+        if self.rejected + self.logs_rejected > 0 {
+            let _ = writeln!(text, "rejected as invalid: {}", records(self.rejected, self.logs_rejected));
         }
         if let Some(Forwarded { accepted, rejected, lost, waiting, message }) = &self.forwarded {
             let _ = writeln!(
@@ -358,13 +376,17 @@ mod tests {
     /// If two things went wrong, both are reported.
     #[test]
     fn all_failures_at_the_end_are_reported() {
-        assert!(late(0, None).is_ok());
+        assert!(late((0, 0), None).is_ok());
         let text = |removed, stopped: Option<&str>| {
-            late(removed, stopped.map(str::to_owned)).unwrap_err().text().unwrap_or_default().to_owned()
+            late((removed, 0), stopped.map(str::to_owned)).unwrap_err().text().unwrap_or_default().to_owned()
         };
         assert_eq!(text(0, Some("s: \u{1b}no")), "s: \\u{1b}no");
         let both = text(2, Some("s: no"));
         assert!(both.starts_with("2 spans acknowledged but lost") && both.ends_with("; s: no"), "{both}");
+        let logs = late((1, 3), None).unwrap_err();
+        assert!(
+            logs.text().unwrap_or_default().starts_with("1 span and 3 log records acknowledged but lost")
+        );
     }
 
     #[test]

@@ -17,11 +17,12 @@
 use std::error::Error;
 use std::net::Ipv4Addr;
 
-use astracer::RemoteParentLayer;
+use astracer::{InjectLayer, RemoteParentLayer};
 use astracer_examples::quotes::{Quotes, call, connect};
 use astracer_examples::telemetry;
 use clap::Parser;
 use tonic::transport::Server;
+use tower_layer::Layer as _;
 
 /// A traced gRPC client that requests quotes from a traced server.
 #[derive(Debug, Parser)]
@@ -46,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let server = tokio::spawn(
             Server::builder().layer(RemoteParentLayer::global()).add_service(Quotes).serve(address),
         );
-        let channel = connect(address).await?;
+        let channel = InjectLayer::global().layer(connect(address).await?);
         let mut failed = 0;
         for number in 0..args.calls {
             failed += u64::from(call(channel.clone(), number).await.is_err());

@@ -1,6 +1,8 @@
 //! Runs the examples as a newcomer does, and goes once around the loop: record, tune, run with the
 //! tuned parameters.
 
+mod first_hour;
+
 use std::path::Path;
 use std::process::Command;
 

@@ -25,18 +25,6 @@ pub struct PartialSuccess {
     pub error_message: String,
 }
 
-impl ExportResponse {
-    /// Returns the JSON form.
-    pub fn to_json(&self) -> String {
-        let Some(PartialSuccess { rejected_spans, error_message }) = &self.partial_success else {
-            return "{}".to_owned();
-        };
-        let partial =
-            serde_json::json!({ "rejectedSpans": rejected_spans.to_string(), "errorMessage": error_message });
-        serde_json::json!({ "partialSuccess": partial }).to_string()
-    }
-}
-
 /// Returns the outcome of `spans` spans from a response in protobuf; `None` if the bytes are not
 /// such a response.
 pub(super) fn of_proto(body: &[u8], spans: usize) -> Option<Delivery> {

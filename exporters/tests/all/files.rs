@@ -336,3 +336,27 @@ fn what_is_in_the_way_is_named() {
     assert_eq!(send(&files, 0..1), Err(ErrorKind::File));
     assert_eq!(files.counter().read().lost.of(ErrorKind::File), 1);
 }
+
+/// Two sets of files share one limit. A set frees space by deleting its own files only.
+#[test]
+fn files_beside_others_share_their_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let builder = Files::builder(folder.path()).with_total_bytes_max(100).with_rotate_bytes(30);
+    let traces = builder.open().unwrap();
+    let logs = traces.beside("logs").unwrap();
+    let line = [&[b'x'; 29][..], b"\n"].concat();
+    (0..2).for_each(|_| traces.write_lines(&line, 1).unwrap());
+    logs.write_lines(&line, 1).unwrap();
+    // The oldest of the logs gives way, although files of traces are older.
+    logs.write_lines(&line, 1).unwrap();
+    let left = || names(folder.path());
+    assert_eq!(left(), ["logs-00000002.jsonl", "traces-00000001.jsonl", "traces-00000002.jsonl"]);
+    traces.write_lines(&line, 1).unwrap();
+    assert_eq!(left(), ["logs-00000002.jsonl", "traces-00000002.jsonl", "traces-00000003.jsonl"]);
+    // A set that has no files of its own cannot make room, and does not wait for any either.
+    let more = logs.beside("more").unwrap();
+    assert_eq!(more.write_lines(&line, 1).unwrap_err().kind(), ErrorKind::Full);
+    fs::remove_file(folder.path().join("traces-00000002.jsonl")).unwrap();
+    more.write_lines(&line, 1).unwrap();
+    assert_eq!([&traces, &logs, &more].map(|files| files.total_bytes()), [30, 30, 30]);
+}

@@ -42,8 +42,7 @@ pub(super) fn log<'a>(
 
 /// A number, or a name such as `SEVERITY_NUMBER_INFO2`.
 fn severity(cursor: &mut Cursor<'_>) -> Result<Severity, Fault> {
-    let number = |number| (0..=24).contains(&number).then(|| Severity::from_otlp(number));
-    cursor.number_or_name(number, |name| {
+    cursor.number_or_name(otlp::known_severity, |name| {
         let word = name.strip_prefix("SEVERITY_NUMBER_").unwrap_or(name);
         let (word, step) = match word.strip_suffix(['2', '3', '4']) {
             Some(base) => (base, i64::from(word.as_bytes()[word.len() - 1] - b'1')),

@@ -1,9 +1,10 @@
-//! Writes spans, resources and scopes as OTLP JSON.
+//! Writes spans, log records, resources and scopes as OTLP JSON.
 
 use crate::json::write::{Commas, hex};
 use crate::otlp::{PARENT_KEY, SHARED_KEY, linked_parents};
 use crate::plain_json::{write_base64, write_double, write_integer, write_string};
 use astracer_model::ids::{SpanId, TraceId};
+use astracer_model::log::LogRecord;
 use astracer_model::span::{Event, Link, Resource, Scope, Span, SpanKind, Status};
 use astracer_model::time::UnixNanos;
 use astracer_model::value::{Attribute, Value};
@@ -82,6 +83,27 @@ pub(super) fn span(out: &mut Vec<u8>, span: &Span<'_>) {
         write_integer(out, span.status as u8);
     }
     put(out, "}}");
+}
+
+pub(super) fn log(out: &mut Vec<u8>, log: &LogRecord<'_>) {
+    ids(out, log.trace_id, log.span_id);
+    for (key, time) in [("timeUnixNano", log.time), ("observedTimeUnixNano", log.observed)] {
+        if let Some(time) = time {
+            put(out, ",");
+            time_member(out, key, time);
+        }
+    }
+    count_member(out, "severityNumber", log.severity.number().into());
+    text_member(out, "severityText", &log.severity_text);
+    text_member(out, "eventName", &log.event_name);
+    if log.body != Value::Empty {
+        put(out, ",\"body\":");
+        any_value(out, &log.body);
+    }
+    attributes_member(out, &log.attributes, false);
+    count_member(out, "droppedAttributesCount", log.dropped_attributes);
+    count_member(out, "flags", log.flags);
+    put(out, "}");
 }
 
 fn event(out: &mut Vec<u8>, event: &Event<'_>) {

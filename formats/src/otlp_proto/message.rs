@@ -7,7 +7,7 @@ use super::wire::{Bytes, Fault, Field, Fields, Why};
 use crate::json::Notes;
 use crate::otlp;
 use astracer_model::ids::{SpanId, TraceId};
-use astracer_model::log::{LogRecord, Severity};
+use astracer_model::log::LogRecord;
 use astracer_model::span::{Event, Link, Resource, Scope, Span};
 use astracer_model::time::UnixNanos;
 use astracer_model::value::{Attribute, Value};
@@ -128,7 +128,7 @@ pub(super) fn log<'a>(
     while let Some(field) = fields.next()? {
         match field.number {
             1 => log.time = time(&field)?,
-            2 => log.severity = Severity::from_otlp(field.varint()? as i64),
+            2 => log.severity = known(&field, message, otlp::known_severity)?,
             3 => log.severity_text = field.text()?,
             5 => log.body = any_value(&field, depth)?,
             6 => log.attributes.push(attribute(&field, depth)?),

@@ -18,12 +18,12 @@ pub struct Request {
 impl Request {
     /// Adds a span. Spans of one resource and scope are adjacent, in the order added.
     pub fn add(&mut self, span: &Span<'_>) {
-        self.gathered.add(span, write::scope_span);
+        self.gathered.add(&span.resource, &span.scope, |out| write::scope_span(out, span));
     }
 
     /// The number of spans added since the last request.
     pub fn spans(&self) -> usize {
-        self.gathered.spans()
+        self.gathered.records()
     }
 
     /// The length in bytes of the request so far, without resources and scopes.
@@ -40,10 +40,10 @@ impl Request {
         out.reserve(self.bytes());
         let request = LengthPrefix::leave(out, self.bytes());
         for OfResource { resource, scopes } in self.gathered.resources() {
-            let bytes = scopes.iter().map(|scope| scope.spans.len()).sum();
+            let bytes = scopes.iter().map(|scope| scope.records.len()).sum();
             write::resource_spans(out, resource, bytes, |out| {
-                for OfScope { scope, spans } in scopes {
-                    write::scope_spans(out, scope, spans.len(), |out| out.extend_from_slice(spans));
+                for OfScope { scope, records } in scopes {
+                    write::scope_spans(out, scope, records.len(), |out| out.extend_from_slice(records));
                 }
             });
         }

@@ -1,5 +1,6 @@
 //! Tests of the receiver through its public interface.
 
+mod logs;
 mod receive;
 mod refused_early;
 mod sample;

@@ -48,7 +48,7 @@ pub(crate) fn receiver(folder: &Path, limits: Limits, bytes_max: u64) -> Receive
 }
 
 /// Posts over HTTP/1.1 and reads the whole response.
-fn post(address: SocketAddr, path: &str, headers: &str, body: &[u8]) -> (u16, String) {
+pub(crate) fn post(address: SocketAddr, path: &str, headers: &str, body: &[u8]) -> (u16, String) {
     let mut stream = TcpStream::connect(address).expect("the receiver listens");
     let length = body.len();
     write!(
@@ -65,22 +65,22 @@ fn post(address: SocketAddr, path: &str, headers: &str, body: &[u8]) -> (u16, St
     (status, answer)
 }
 
-const PROTOBUF: &str = "content-type: application/x-protobuf\r\n";
+pub(crate) const PROTOBUF: &str = "content-type: application/x-protobuf\r\n";
 pub(crate) const JSON: &str = "Content-Type: application/json; charset=utf-8\r\n";
 
-fn spans(count: u64) -> Vec<Span<'static>> {
+pub(crate) fn spans(count: u64) -> Vec<Span<'static>> {
     let span =
         |id| Span { trace_id: TraceId(7), span_id: SpanId(id), name: "work".into(), ..Span::default() };
     (1..=count).map(span).collect()
 }
 
-fn proto(spans: &[Span<'_>]) -> Vec<u8> {
+pub(crate) fn proto(spans: &[Span<'_>]) -> Vec<u8> {
     let mut body = Vec::new();
     otlp_proto::write_request(&mut body, spans);
     body
 }
 
-fn gzip(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     encoder.write_all(bytes).expect("writing to memory succeeds");
     encoder.finish().expect("writing to memory succeeds")

@@ -86,7 +86,8 @@ impl Core {
             return decider.follow_counted(parent, counters);
         }
         let (metadata, key) = (attributes.metadata(), decider.key());
-        let is_static = key.is_name_only() && metadata.fields().iter().all(|field| field.name() != NAME);
+        let is_static =
+            key.is_name_only_at(metadata) && metadata.fields().iter().all(|field| field.name() != NAME);
         if is_static && !parent.is_valid() {
             return decider.ask_by_name(metadata, *trace_id, *began, counters);
         }

@@ -1,5 +1,6 @@
 //! Tests that need several crates, in one binary.
 
+mod http_requests;
 mod independent;
 mod keys;
 mod metrics_example;

@@ -1,0 +1,154 @@
+//! Writes the current span's context into the headers of outgoing requests.
+//!
+//! The counterpart of [`remote_parent`](crate::remote_parent()) for callers: clients on tower take
+//! [`InjectLayer`], and other clients call [`inject`] on a request's headers.
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{self, Poll};
+
+use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use opentelemetry::propagation::{Injector, TextMapPropagator};
+use opentelemetry::{Context, global};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::remote_parent::parsed;
+use crate::span_ext::outgoing_context;
+
+/// Writes the current span's context into a request's headers, by OpenTelemetry's global
+/// propagator. Headers of the same names are replaced. Without a current span nothing is written.
+///
+/// ```
+/// # #[tracing::instrument]
+/// # fn call() -> http::Request<()> {
+/// let mut request = http::Request::new(());
+/// astracer_sdk::inject(request.headers_mut());
+/// // reqwest: inject(request.headers_mut()), with a `reqwest::Request`
+/// // tonic:   inject(request.metadata_mut().as_mut()), with a `tonic::Request`
+/// # request
+/// # }
+/// # call();
+/// ```
+pub fn inject(headers: &mut HeaderMap) {
+    let context = outgoing_context();
+    global::get_text_map_propagator(|propagator| inject_by(propagator, &context, headers));
+}
+
+fn inject_by(propagator: &dyn TextMapPropagator, context: &Context, headers: &mut HeaderMap) {
+    propagator.inject_context(context, &mut Outgoing(headers));
+}
+
+struct Outgoing<'a>(&'a mut HeaderMap);
+
+impl Injector for Outgoing<'_> {
+    fn set(&mut self, key: &str, value: String) {
+        let name = match parsed(key) {
+            Some(name) => Ok(name.clone()),
+            None => HeaderName::try_from(key),
+        };
+        // A propagator of the service's own may write what no header can hold.
+        if let (Ok(name), Ok(value)) = (name, HeaderValue::try_from(value)) {
+            self.0.insert(name, value);
+        }
+    }
+}
+
+/// A tower layer for clients, which calls [`inject`] on each request: for hyper's clients, for
+/// tonic's channels, and for every other service that takes `http::Request`.
+///
+/// The context is that of the span in which the service is called. So make the span of the call
+/// first, or put a layer that makes it outside of this one.
+///
+/// ```
+/// use astracer_sdk::InjectLayer;
+/// use tower_layer::Layer as _;
+/// # use std::convert::Infallible;
+/// # use std::future::{Ready, ready};
+/// # use std::task::{Context, Poll};
+/// # #[derive(Clone)]
+/// # struct Channel;
+/// # impl tower_service::Service<http::Request<()>> for Channel {
+/// #     type Response = http::Request<()>;
+/// #     type Error = Infallible;
+/// #     type Future = Ready<Result<http::Request<()>, Infallible>>;
+/// #     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> { Poll::Ready(Ok(())) }
+/// #     fn call(&mut self, request: http::Request<()>) -> Self::Future { ready(Ok(request)) }
+/// # }
+/// # let channel = Channel;
+///
+/// let channel = InjectLayer::global().layer(channel);
+/// // tonic: GreeterClient::new(channel)
+/// # tower_service::Service::call(&mut channel.clone(), http::Request::new(()));
+/// ```
+#[derive(Clone, Default)]
+pub struct InjectLayer {
+    /// `None`: the global propagator.
+    propagator: Option<Arc<dyn TextMapPropagator + Send + Sync>>,
+}
+
+impl InjectLayer {
+    /// Writes headers with this propagator, for example
+    /// [`Astracer::propagator`](crate::Astracer::propagator).
+    pub fn new(propagator: impl TextMapPropagator + Send + Sync + 'static) -> Self {
+        InjectLayer { propagator: Some(Arc::new(propagator)) }
+    }
+
+    /// Writes headers with OpenTelemetry's global propagator.
+    pub fn global() -> Self {
+        Self::default()
+    }
+
+    fn inject(&self, headers: &mut HeaderMap) {
+        match &self.propagator {
+            Some(propagator) => inject_by(&**propagator, &outgoing_context(), headers),
+            None => inject(headers),
+        }
+    }
+}
+
+impl fmt::Debug for InjectLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InjectLayer").finish_non_exhaustive()
+    }
+}
+
+impl<S> Layer<S> for InjectLayer {
+    type Service = Inject<S>;
+
+    fn layer(&self, inner: S) -> Inject<S> {
+        Inject { inner, layer: self.clone() }
+    }
+}
+
+/// A client whose requests carry the current span's context; made by [`InjectLayer`].
+#[derive(Clone, Debug)]
+pub struct Inject<S> {
+    inner: S,
+    layer: InjectLayer,
+}
+
+impl<S> Inject<S> {
+    /// The client inside.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+}
+
+impl<S, B> Service<Request<B>> for Inject<S>
+where
+    S: Service<Request<B>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut task::Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> S::Future {
+        self.layer.inject(request.headers_mut());
+        self.inner.call(request)
+    }
+}
