@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use rapidhash::fast::RandomState;
+
 use super::features::Kind;
 
 /// The class of an instance.
@@ -66,7 +68,7 @@ impl Observed {
 pub struct Variables {
     names: Vec<(Kind, String)>,
     /// The numbers of events and of states.
-    numbers: [HashMap<String, VariableId>; 2],
+    numbers: [HashMap<String, VariableId, RandomState>; 2],
     most: usize,
     /// The number of observations of variables beyond `most`.
     left_out: u64,

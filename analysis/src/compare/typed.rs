@@ -136,22 +136,18 @@ impl OfType {
     /// `numbers` is memory for the place of each column: `u32::MAX` before and after.
     pub(super) fn new(sample: &Sample, parts: &[Part], groups: usize, numbers: &mut [u32]) -> Self {
         let mut columns: Vec<Column> = Vec::new();
+        let mut sums = vec![Vec::new(); groups];
+        let mut instances = vec![Moments::default(); groups];
         for part in parts {
-            for &(column, _) in sample.row(part.at) {
+            instances[part.group as usize].add(0.0, part.weight);
+            for &(column, value) in sample.row(part.at) {
                 let number = &mut numbers[column as usize];
                 if *number == u32::MAX {
                     *number = columns.len() as u32;
                     columns.push(column);
+                    sums.iter_mut().for_each(|own| own.push(Moments::default()));
                 }
-            }
-        }
-        let mut sums = vec![vec![Moments::default(); columns.len()]; groups];
-        let mut instances = vec![Moments::default(); groups];
-        for part in parts {
-            let own = &mut sums[part.group as usize];
-            instances[part.group as usize].add(0.0, part.weight);
-            for &(column, value) in sample.row(part.at) {
-                own[numbers[column as usize] as usize].add(value, part.weight);
+                sums[part.group as usize][*number as usize].add(value, part.weight);
             }
         }
         for (place, &column) in columns.iter().enumerate() {

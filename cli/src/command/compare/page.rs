@@ -1,5 +1,7 @@
 //! The page of `--html`.
 
+use std::path::Path;
+
 use astracer_analysis::compare::comparison::Comparison;
 use astracer_analysis::compare::page::{Report, page};
 use astracer_analysis::compare::traces::{Metric, Traces};
@@ -34,7 +36,7 @@ pub(super) fn write(
     lanes: Option<&[Lanes; 2]>,
 ) -> Result<String, Failure> {
     let paths: Vec<String> =
-        args.paths.iter().chain(&args.good).chain(&args.bad).map(|path| shown(path)).collect();
+        args.paths.iter().chain(&args.good).chain(&args.bad).map(|path| name(path)).collect();
     let notes: Vec<String> = inputs
         .iter()
         .flat_map(|input| input.footing().lines().map(str::to_owned).collect::<Vec<_>>())
@@ -58,4 +60,9 @@ pub(super) fn write(
     });
     file.write(&output::lines_escaped(&html))?;
     Ok(format!("wrote {}\n", shown(file.path())))
+}
+
+/// The last part of a path, as a title has room for no more.
+fn name(path: &Path) -> String {
+    path.file_name().map_or_else(|| shown(path), |name| shown(Path::new(name)))
 }
