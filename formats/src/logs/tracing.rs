@@ -1,8 +1,18 @@
-//! The text of `tracing_subscriber`: its full and its compact form.
+//! The text of `tracing_subscriber`: its full, its compact and its pretty form.
 //!
 //! A record is `time LEVEL thread ThreadId(1) span{field=1}:inner: target: file.rs:12: message`,
 //! where everything between level and message can be missing. Fields stay in the message; ids among
 //! the fields of spans or of the record are taken.
+//!
+//! A record of the pretty form has several lines, and the first begins with two blanks. Lines that
+//! begin with `at`, `on` and `in` state the place in the code, the thread and the spans, the
+//! innermost first:
+//!
+//! ```text
+//!   2022-02-15T18:44:24.535403Z  INFO fmt_pretty::yak_shave: shaving yaks, number_of_yaks: 3
+//!     at examples/examples/fmt/yak_shave.rs:41 on main
+//!     in fmt_pretty::yak_shave::shaving_yaks with yaks: 3
+//! ```
 
 use std::borrow::Cow;
 
@@ -39,7 +49,11 @@ pub(super) fn read(text: &str) -> Option<LogRecord<'_>> {
         severity_text: Cow::Borrowed(level),
         ..LogRecord::default()
     };
-    take_ids(&mut log, rest);
+    if text.starts_with("  ") {
+        pretty(&mut log, rest);
+        return Some(log);
+    }
+    take_ids(&mut log, rest, "=");
     let mut rest = thread(&mut log, rest.trim_start_matches(' '));
     // The spans, and then the target: each ends with a colon and a blank.
     let mut found: Vec<(&str, bool)> = Vec::new();
@@ -63,6 +77,52 @@ pub(super) fn read(text: &str) -> Option<LogRecord<'_>> {
     }
     log.body = Value::String(Cow::Borrowed(rest.trim_end()));
     Some(log)
+}
+
+/// Reads the text behind the level of a record in the pretty form.
+fn pretty<'t>(log: &mut LogRecord<'t>, text: &'t str) {
+    let mut body = text.trim_end();
+    let mut spans = Vec::new();
+    let mut details = None;
+    // From the end, because a message may have lines of its own.
+    while details.is_none()
+        && let Some((before, line)) = body.rsplit_once('\n')
+        && let Some(line) = line.trim_end().strip_prefix("    ")
+    {
+        match line.split_once(' ') {
+            Some(("in", span)) => spans.push(span),
+            Some(("at" | "on", _)) => details = Some(line),
+            _ => break,
+        }
+        body = before.trim_end();
+    }
+    if let Some(place) = details.and_then(|details| details.strip_prefix("at ")) {
+        let place = place.split(" on ").next().unwrap_or(place);
+        (log.code.file, log.code.line) = match place.rsplit_once(':').map(|(file, line)| (file, line.parse()))
+        {
+            Some((file, Ok(line))) => (Cow::Borrowed(file), line),
+            _ => (Cow::Borrowed(place), 0),
+        };
+    }
+    let thread = details.and_then(|details| match details.strip_prefix("on ") {
+        None => details.split_once(" on ").map(|(_, thread)| thread),
+        thread => thread,
+    });
+    if let Some(thread) = thread {
+        let name = thread.split("ThreadId(").next().unwrap_or(thread).trim_end();
+        log.thread = Cow::Borrowed(if name.is_empty() { thread } else { name });
+    }
+    // Read from the end, the outermost is the first; ids of inner spans replace its own.
+    spans.iter().for_each(|span| take_ids(log, span, ": "));
+    if let Some((target, message)) = body.split_once(": ")
+        && !target.contains(char::is_whitespace)
+    {
+        let place = target.rsplit_once(':').and_then(|(target, line)| Some((target, line.parse().ok()?)));
+        let (target, line) = place.unwrap_or((target, log.code.line));
+        (log.logger, log.code.line, body) = (Cow::Borrowed(target), line, message);
+    }
+    take_ids(log, body, ": ");
+    log.body = Value::String(Cow::Borrowed(body.trim()));
 }
 
 /// Takes a thread's name and id off the text.
@@ -137,13 +197,14 @@ fn place(text: &str) -> Option<(&str, u32, &str)> {
     line.parse().ok().filter(|_| is_file).map(|line| (file, line, rest))
 }
 
-/// Takes the ids among the fields of a record's first line; those of the innermost span count.
-fn take_ids(log: &mut LogRecord<'_>, text: &str) {
+/// Takes the ids among the fields of a record's first line, whose keys end with a separator; those
+/// of the innermost span count.
+fn take_ids(log: &mut LogRecord<'_>, text: &str, separator: &str) {
     let line = text.lines().next().unwrap_or("");
-    for (at, _) in line.match_indices('=') {
+    for (at, _) in line.match_indices(separator) {
         let is_apart = |next: char| !next.is_alphanumeric() && !"_.".contains(next);
         let key = line[..at].rsplit(is_apart).next().unwrap_or("");
-        let value = line[at + 1..].trim_start_matches('"');
+        let value = line[at + separator.len()..].trim_start_matches('"');
         let value = &value[..value.bytes().take_while(u8::is_ascii_hexdigit).count()];
         if is_trace_id(key) {
             log.trace_id = TraceId::from_hex(value).unwrap_or(log.trace_id);
@@ -215,6 +276,48 @@ mod tests {
             "2022-02-15T18:40:14.290011Z [main] INFO x",
         ] {
             assert!(!is_head(other), "{other}");
+        }
+    }
+
+    /// The records of the subscriber's documentation of `Pretty`, and its further settings.
+    #[test]
+    fn the_pretty_form_is_read() {
+        let text = "  2022-02-15T18:44:24.535403Z  INFO fmt_pretty::yak_shave: shaving yaks, number_of_yaks: 3\n    at examples/examples/fmt/yak_shave.rs:41 on main\n    in fmt_pretty::yak_shave::shave with trace_id: \"0c\", yak: 1\n    in fmt_pretty::yak_shave::shaving_yaks with trace_id: 0a, span_id: 0b\n\n";
+        let log = read(text).expect("a record");
+        assert_eq!((&*log.logger, log.text()), ("fmt_pretty::yak_shave", "shaving yaks, number_of_yaks: 3"));
+        assert_eq!((&*log.code.file, log.code.line), ("examples/examples/fmt/yak_shave.rs", 41));
+        assert_eq!((&*log.thread, log.severity), ("main", Severity::INFO));
+        assert_eq!((log.trace_id, log.span_id), (TraceId(0xc), SpanId(0xb)));
+        for (text, logger, body, file, line, thread) in [
+            (
+                "  2022-02-15T18:44:24.535324Z ERROR a:12: late, n: 1\n    on ThreadId(7)\n",
+                "a",
+                "late, n: 1",
+                "",
+                12,
+                "ThreadId(7)",
+            ),
+            (
+                "  2022-02-15T18:44:24.535324Z ERROR a: x\n    at y\n  z\n    at b.rs:3 on w 1 ThreadId(7)\n",
+                "a",
+                "x\n    at y\n  z",
+                "b.rs",
+                3,
+                "w 1",
+            ),
+            (
+                "  2022-02-15T18:44:24.535324Z  WARN  no target: here\n    in\n    at",
+                "",
+                "no target: here\n    in\n    at",
+                "",
+                0,
+                "",
+            ),
+            ("  2022-02-15T18:44:24.535324Z  WARN ", "", "", "", 0, ""),
+        ] {
+            let log = read(text).expect("a record");
+            assert_eq!((&*log.logger, log.text()), (logger, body), "{text}");
+            assert_eq!((&*log.code.file, log.code.line, &*log.thread), (file, line, thread), "{text}");
         }
     }
 
