@@ -11,7 +11,7 @@ use super::details::{Compared, Details};
 use super::features::{Feature, Kind};
 use super::instances::{Class, Head, Source};
 use super::mix::{Mix, mix};
-use super::moments::Moments;
+use super::moments::{Moments, weight_at};
 use super::network::{self, Network, networks};
 use super::placebos::Placebos;
 use super::ranking::{LEVEL, Ranked, Score, Tested, is_significant, rank};
@@ -220,7 +220,7 @@ pub fn compare(source: &impl Source, options: &Options, pulse: &mut Pulse<'_>) -
         at,
         stratum: if options.paper { 0 } else { head.stratum },
         group: head.class.index() as u32,
-        weight: values.as_ref().map_or(1.0, |values| values[at]),
+        weight: weight_at(values.as_deref(), at),
     };
     let parts: Vec<Part> = heads.iter().enumerate().map(part).collect();
     let tests = Sums::new(&sample, &parts, types, 2).tested(0, 1, &conditions);
@@ -314,9 +314,8 @@ fn weights(heads: &[Head]) -> (Weights, Option<Vec<f64>>) {
 
 /// Weights that also count large metrics more, the largest of which is 1.
 fn tail_weights(heads: &[Head], weights: Option<Vec<f64>>, step: f64) -> Vec<f64> {
-    let weight = |(at, head): (usize, &Head)| {
-        weights.as_ref().map_or(1.0, |weights| weights[at]) * tails::weight(head.metric, step)
-    };
+    let weight =
+        |(at, head): (usize, &Head)| weight_at(weights.as_deref(), at) * tails::weight(head.metric, step);
     let mut all: Vec<f64> = heads.iter().enumerate().map(weight).collect();
     let most = all.iter().copied().fold(0.0, f64::max);
     all.iter_mut().for_each(|weight| *weight /= most);
@@ -349,7 +348,7 @@ impl MetricRow {
     fn new(heads: &[Head], weights: Option<&[f64]>) -> Self {
         let mut of = [Moments::default(); 2];
         for (at, head) in heads.iter().enumerate() {
-            of[head.class.index()].add(head.metric, weights.map_or(1.0, |weights| weights[at]));
+            of[head.class.index()].add(head.metric, weight_at(weights, at));
         }
         let [good, bad] = of;
         let test = welch(&good, &bad);

@@ -7,7 +7,7 @@ use self::histogram::Histogram;
 use self::only::OnlyRow;
 use self::typical::Typical;
 use super::instances::Head;
-use super::moments::Moments;
+use super::moments::{Moments, weight_at};
 use super::ranking::Tested;
 use super::sample::{Column, Sample};
 
@@ -77,7 +77,7 @@ pub struct Compared<'c> {
 
 impl Compared<'_> {
     fn weight(&self, at: usize) -> f64 {
-        self.weights.map_or(1.0, |weights| weights[at])
+        weight_at(self.weights, at)
     }
 }
 

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::instances::Head;
+use super::moments::weight_at;
 
 /// The types of requests in both classes.
 #[derive(Clone, Debug, Serialize)]
@@ -37,7 +38,7 @@ pub fn mix(heads: &[Head], types: &[String], weights: Option<&[f64]>) -> Mix {
     let mut all = [0.0; 2];
     for (at, head) in heads.iter().enumerate() {
         let (row, class) = (&mut rows[head.stratum as usize], head.class.index());
-        let weight = weights.map_or(1.0, |weights| weights[at]);
+        let weight = weight_at(weights, at);
         row.instances[class] += 1;
         row.shares[class] += weight;
         all[class] += weight;

@@ -13,6 +13,11 @@ pub fn is_usable(value: f64) -> bool {
     value.abs() <= VALUE_MAX
 }
 
+/// The weight of an instance; 1 if each counts once.
+pub(super) fn weight_at(weights: Option<&[f64]>, at: usize) -> f64 {
+    weights.map_or(1.0, |weights| weights[at])
+}
+
 /// Sums over values, added one by one without cancellation: the mean by Neumaier's summation, and
 /// squares by Welford's update.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

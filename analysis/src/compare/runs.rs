@@ -6,6 +6,7 @@
 //! each good run, in the same direction, and its ratio is 3 or more.
 
 use super::instances::{Class, Head};
+use super::moments::weight_at;
 use super::ranking::LEVEL;
 use super::sample::{Column, Sample};
 use super::typed::{Conditions, Outcome, Part, Sums};
@@ -57,7 +58,7 @@ impl Runs {
                 Class::Bad => (&bad, good.len()),
             };
             let group = (before + runs.iter().position(|&run| run == head.run).unwrap_or(0)) as u32;
-            Part { at, stratum: head.stratum, group, weight: weights.map_or(1.0, |weights| weights[at]) }
+            Part { at, stratum: head.stratum, group, weight: weight_at(weights, at) }
         };
         let parts: Vec<Part> = heads.iter().enumerate().map(part).collect();
         let sums = Sums::new(sample, &parts, types, good.len() + bad.len());
