@@ -25,7 +25,7 @@
 use std::io::BufRead;
 use std::sync::Arc;
 
-use super::json::{Layout, read_units};
+use super::json::read_spans;
 use crate::Limits;
 use astracer_model::sink::Sink;
 
@@ -40,19 +40,8 @@ pub use write::write_span;
 /// The parent id of a span without a parent, up to HTrace 3.0.
 const ROOT_PARENT: u64 = 0x74ace;
 
-/// Each span is a unit, whether spans are consecutive or in a list.
-const LAYOUT: Layout = Layout {
-    lists: &[],
-    wrappers: &[],
-    unit_keys: &[],
-    bare_list: true,
-    unit_is_record: true,
-    behind_text: false,
-    others: &[],
-};
-
 /// Reads one file of this format to its end.
 pub fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mut dyn Sink) {
     let mut shared = span::Shared::default();
-    read_units(input, file, limits, sink, LAYOUT, &mut |cursor, out| span::read(cursor, out, &mut shared));
+    read_spans(input, file, limits, sink, &mut |cursor, out| span::read(cursor, out, &mut shared));
 }

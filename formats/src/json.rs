@@ -41,7 +41,7 @@ mod tests;
 pub(crate) mod write;
 
 pub(crate) use cursor::{Cursor, Fault, Notes, Scalar, Why, decode_base64};
-pub(crate) use documents::read_units;
+pub(crate) use documents::{read_spans, read_units};
 #[cfg(test)]
 use layout::Counts;
 pub(crate) use layout::Layout;

@@ -32,7 +32,7 @@
 use std::io::BufRead;
 use std::sync::Arc;
 
-use super::json::{Layout, read_units};
+use super::json::read_spans;
 use crate::Limits;
 use astracer_model::sink::Sink;
 
@@ -54,20 +54,9 @@ const MORE_PARENTS: &str = "astracer.parents";
 /// The attribute for the flag that forces a span to be kept, whatever samplers decide.
 const DEBUG: &str = "zipkin.debug";
 
-/// Spans are units, in lists, in lists of lists, or on their own.
-const LAYOUT: Layout = Layout {
-    lists: &[],
-    wrappers: &[],
-    unit_keys: &[],
-    bare_list: true,
-    unit_is_record: true,
-    behind_text: false,
-    others: &[],
-};
-
 /// Reads one file of this format to its end.
 #[cfg(feature = "all-formats")]
 pub fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mut dyn Sink) {
     let mut shared = span::Shared::default();
-    read_units(input, file, limits, sink, LAYOUT, &mut |cursor, out| span::read(cursor, out, &mut shared));
+    read_spans(input, file, limits, sink, &mut |cursor, out| span::read(cursor, out, &mut shared));
 }

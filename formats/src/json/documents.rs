@@ -63,6 +63,17 @@ pub(crate) fn read_units(
     read_pieces(input, file, limits, sink, layout, read_unit, Pieces::default())
 }
 
+/// [`read_units`] for formats whose units are spans: in lists, in lists of lists, or on their own.
+pub(crate) fn read_spans(
+    input: &mut dyn BufRead,
+    file: &Arc<str>,
+    limits: &Limits,
+    sink: &mut dyn Sink,
+    read_span: &mut ReadUnit<'_>,
+) {
+    read_units(input, file, limits, sink, Layout::SPANS, read_span);
+}
+
 /// [`read_units`] with configurable sizes.
 pub(super) fn read_pieces(
     input: &mut dyn BufRead,

@@ -46,6 +46,17 @@ pub(super) enum Role {
 }
 
 impl Layout {
+    /// Each span is a unit.
+    pub(super) const SPANS: Self = Self {
+        lists: &[],
+        wrappers: &[],
+        unit_keys: &[],
+        bare_list: true,
+        unit_is_record: true,
+        behind_text: false,
+        others: &[],
+    };
+
     /// The role of the member with this name.
     pub(super) fn role(&self, key: &str) -> Role {
         let roles = [
