@@ -25,12 +25,20 @@ pub(crate) fn time_limit(text: &str) -> Result<Duration, String> {
     duration(text, MILLISECOND..=YEAR)
 }
 
+/// A length of time, which may be 0.
+pub(crate) fn length(text: &str) -> Result<Duration, String> {
+    zero_or(text, Duration::from_nanos(1))
+}
+
 /// Parses the time for which an ended trace is held; 0 releases it at once.
 pub(crate) fn hold(text: &str) -> Result<Duration, String> {
-    if decimal(text.trim_end_matches(char::is_alphabetic)) == Some(0.0) {
-        return duration(text, Duration::ZERO..=YEAR);
-    }
-    duration(text, MILLISECOND..=YEAR)
+    zero_or(text, MILLISECOND)
+}
+
+/// Parses 0, or a duration from `least` to a year.
+fn zero_or(text: &str, least: Duration) -> Result<Duration, String> {
+    let is_zero = decimal(text.trim_end_matches(char::is_alphabetic)) == Some(0.0);
+    duration(text, if is_zero { Duration::ZERO } else { least }..=YEAR)
 }
 
 /// A cap that limits something.
@@ -99,7 +107,7 @@ pub(crate) fn part(text: &str) -> Result<f64, String> {
     share(text)
         .ok()
         .filter(|&share| share < 1.0)
-        .ok_or_else(|| format!("'{text}' leaves nothing to check on: use less than 100%"))
+        .ok_or_else(|| format!("'{text}' leaves nothing: use less than 100%"))
 }
 
 /// Reads "64GB", "10 MB", "32 MiB", "4096": decimal or binary units, at least one byte.

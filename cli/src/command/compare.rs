@@ -17,6 +17,7 @@ use crate::load::Input;
 use crate::output;
 use crate::outputs::Outputs;
 use crate::source::{LogReading, Names, Reading, check_inputs};
+use crate::values;
 
 mod classes;
 mod instances;
@@ -38,7 +39,9 @@ Examples:
   astracer compare runs.instances.jsonl.gz --paper   DISTALYZER's own test
   astracer compare --good a/ --good b/ --bad new/ --fail-on confirmed
 
-docs/compare.md has the definitions, with an example worked by hand.";
+docs/compare.md has the definitions, with an example worked by hand. Logs in a
+recording count too: OTLP, JSON lines, tracing's text, log4j's layouts and
+Nezha's CSV (docs/recordings.md has an example of each).";
 
 /// Ranked variables on the screen.
 const TOP_DEFAULT: usize = 10;
@@ -113,7 +116,7 @@ pub(crate) struct Compare {
     seed: u64,
 
     /// The smallest node of a network's tree that is split, as a share of its class [default: 1/3].
-    #[arg(long, value_name = "SHARE", default_value = "0.33333333333333331", hide_default_value = true, value_parser = when::share)]
+    #[arg(long, value_name = "SHARE", default_value = "0.33333333333333331", hide_default_value = true, value_parser = values::part)]
     split_min: f64,
 
     /// The balance of scores in networks, from 0 (how much variables differ) to 1 (how closely they

@@ -68,8 +68,6 @@ const COMPARE_ONE: &[&str] = &["compare", INPUT];
 const COMPARE_FAIL: &[&str] = &["compare", INPUT, "--bad-slowest", "50%", "--fail-on", "significant"];
 /// A number that may be 0, before a comparison that has too few traces.
 const COMPARED_FROM_0: Codes = [1, 2, 2, 2, 2, 2, 2, 2, 2, 2];
-/// A share, before such a comparison.
-const COMPARED_SHARE: Codes = [2, 2, 2, 2, 1, 2, 2, 2, 2, 2];
 /// A file or a text, before such a comparison; neither may be empty.
 const COMPARED_TEXT: Codes = [1, 2, 1, 1, 1, 2, 1, 1, 1, 1];
 /// A name that no root has.
@@ -213,7 +211,7 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (&["compare", "--bad", INPUT], "--good", COMPARED_TEXT),
     (&["compare", "--good", INPUT], "--bad", COMPARED_TEXT),
     (COMPARE_ONE, "--bad-time", REFUSED),
-    (COMPARE_ONE, "--bad-slowest", COMPARED_SHARE),
+    (COMPARE_ONE, "--bad-slowest", REFUSED),
     (COMPARE_ONE, "--bad-above", COMPARED_FROM_0),
     (COMPARE_ONE, "--bad-where", REFUSED),
     (COMPARE_ONE, "--bad-ids", COMPARED_TEXT),
@@ -234,7 +232,7 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (COMPARE, "--tail", REFUSED),
     (COMPARE, "--variables-max", REFUSED),
     (COMPARE, "--seed", COMPARED_FROM_0),
-    (COMPARE, "--split-min", COMPARED_SHARE),
+    (COMPARE, "--split-min", REFUSED),
     (COMPARE, "--focus", [1, 2, 2, 2, 1, 2, 2, 2, 2, 2]),
     (COMPARE, "--top", COMPARED_FROM_0),
     (COMPARE, "--fail-on", REFUSED),

@@ -22,6 +22,7 @@ use crate::failure::Failure;
 use crate::load::{self, Loaded};
 use crate::output::{self, escaped, shown};
 use crate::source::Source;
+use crate::values;
 
 /// The size of a list of five million ids, and more than any list needs.
 const IDS_BYTES_MAX: u64 = 256 << 20;
@@ -35,7 +36,7 @@ pub(super) struct Classes {
     bad_time: Option<Window>,
 
     /// Bad are the slowest traces: this share of all.
-    #[arg(long, value_name = "SHARE", value_parser = when::share, group = "split")]
+    #[arg(long, value_name = "SHARE", value_parser = values::part, group = "split")]
     bad_slowest: Option<f64>,
 
     /// Bad are traces whose root takes longer.

@@ -9,6 +9,7 @@ use astracer_analysis::compare::traces::Metric;
 use super::{FailOn, when};
 use crate::failure::Failure;
 use crate::output::{self, escaped};
+use crate::values;
 
 /// The least difference that counts.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,7 +24,7 @@ pub(super) fn least(text: &str) -> Result<Least, String> {
     let mut least = Least { ms: 0.0, share: 0.0 };
     for part in text.split(',').map(str::trim) {
         if part.ends_with('%') {
-            least.share = when::share(part)?;
+            least.share = values::part(part)?;
         } else {
             least.ms = when::length(part)? as f64 / 1e6;
         }

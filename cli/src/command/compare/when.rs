@@ -1,8 +1,9 @@
 //! Values of options: stretches of time, and attributes.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use crate::output::escaped;
+use crate::values;
 
 /// A stretch of time, nanoseconds since the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,20 +34,16 @@ pub(super) fn window(text: &str) -> Result<Window, String> {
     };
     let (start, length) = text.rsplit_once('+').ok_or_else(wrong)?;
     let start = humantime::parse_rfc3339_weak(start.trim()).map_err(|_| wrong())?;
-    let length = humantime::parse_duration(length.trim()).map_err(|_| wrong())?;
+    let length = self::length(length)?;
     let from = start.duration_since(UNIX_EPOCH).map_err(|_| wrong())?;
-    let nanos = |time: Duration| u64::try_from(time.as_nanos()).map_err(|_| wrong());
-    let from = nanos(from)?;
-    Ok(Window { from, to: from.saturating_add(nanos(length)?) })
+    let from = u64::try_from(from.as_nanos()).map_err(|_| wrong())?;
+    Ok(Window { from, to: from.saturating_add(length) })
 }
 
 /// Parses a length of time such as "150ms", in nanoseconds.
 pub(super) fn length(text: &str) -> Result<u64, String> {
-    let length = humantime::parse_duration(text.trim());
-    let nanos = length.ok().and_then(|length| u64::try_from(length.as_nanos()).ok());
-    nanos.ok_or_else(|| {
-        format!("invalid length of time '{}': use for example 150ms, 2s or 20m", escaped(text))
-    })
+    // The longest is a year, which fits.
+    values::length(text.trim()).map(|length| u64::try_from(length.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Parses "KEY=VALUE"; the value may contain "=".
@@ -55,19 +52,6 @@ pub(super) fn attribute(text: &str) -> Result<(String, String), String> {
     let (key, value) =
         parts.ok_or_else(|| format!("invalid attribute '{}': use KEY=VALUE", escaped(text)))?;
     Ok((key.to_owned(), value.to_owned()))
-}
-
-/// Parses "1%" or "0.01" as a share between 0 and 1.
-pub(super) fn share(text: &str) -> Result<f64, String> {
-    let text = text.trim();
-    let number = match text.strip_suffix('%') {
-        Some(percent) => percent.parse::<f64>().map(|percent| percent / 100.0),
-        None => text.parse(),
-    };
-    number
-        .ok()
-        .filter(|share| *share > 0.0 && *share < 1.0)
-        .ok_or_else(|| format!("invalid share '{}': use a part of all traces, as in 1%", escaped(text)))
 }
 
 #[cfg(test)]
@@ -86,14 +70,6 @@ mod tests {
         for wrong in ["", "2022-08-22T04:27:03Z", "180s", "2022-08-22T04:27:03Z+", "1960-01-01T00:00:00Z+1s"]
         {
             assert!(window(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn shares_are_parts() {
-        assert_eq!((share("1%"), share("0.25")), (Ok(0.01), Ok(0.25)));
-        for wrong in ["0", "100%", "x", "-1%", "nan"] {
-            assert!(share(wrong).is_err(), "{wrong}");
         }
     }
 }
