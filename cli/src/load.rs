@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use astracer_formats::detect::OTHER_SIGNALS;
 use astracer_formats::logs;
 use astracer_model::{ProblemKind, Problems, TraceId};
 use astracer_recording::convert::Converted;
@@ -366,9 +367,18 @@ impl Input {
                 output::brief(folded.largest.as_deref().unwrap_or_default()),
             );
         }
-        if self.skipped_count > 0 {
-            let _ = writeln!(text, "skipped: {} without traces", output::plural(self.skipped_count, "file"));
-            for skipped in self.skipped.iter().take(SKIPPED_SHOWN) {
+        // Logs beside traces are no irregularity; they need no names.
+        let is_signal = |skipped: &&Skipped| skipped.reason == OTHER_SIGNALS;
+        let signals = self.skipped.iter().filter(is_signal).count() as u64;
+        if signals > 0 {
+            let _ = writeln!(text, "not read: {} of OTLP logs or metrics", output::plural(signals, "file"));
+        }
+        let others = self.skipped_count - signals;
+        if others > 0 {
+            let _ = writeln!(text, "skipped: {} without traces", output::plural(others, "file"));
+            let named = self.skipped.iter().filter(|skipped| !is_signal(skipped));
+            let named: Vec<_> = named.take(SKIPPED_SHOWN).collect();
+            for skipped in &named {
                 let _ = writeln!(
                     text,
                     "  {}: {}",
@@ -376,7 +386,7 @@ impl Input {
                     output::escaped(&skipped.reason)
                 );
             }
-            more(&mut text, self.skipped_count, SKIPPED_SHOWN.min(self.skipped.len()));
+            more(&mut text, others, named.len());
         }
         for problem in &self.problems {
             let _ = writeln!(text, "problem: {}: {}", problem.describe, output::count(problem.count));

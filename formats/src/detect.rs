@@ -29,6 +29,9 @@ pub enum Detection {
     Open(String),
 }
 
+/// The description of files of OTLP requests without spans, as a receiver of logs writes them.
+pub const OTHER_SIGNALS: &str = "OTLP logs or metrics, without spans";
+
 /// The number of further lines that are tried if the first line is damaged.
 const RESTARTS_MAX: usize = 16;
 

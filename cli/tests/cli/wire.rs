@@ -319,6 +319,68 @@ fn a_receiver_passes_spans_on_through_its_spool() {
     assert_eq!(received["spans"], 3);
 }
 
+/// Posts JSON over HTTP/1.1; returns true if it was accepted.
+#[cfg(unix)]
+fn is_accepted(address: &str, path: &str, body: &Value) -> bool {
+    use std::io::{Read as _, Write as _};
+    let mut stream = std::net::TcpStream::connect(address).expect("the receiver listens");
+    let body = body.to_string();
+    let head = "host: localhost\r\nconnection: close\r\ncontent-type: application/json";
+    write!(stream, "POST {path} HTTP/1.1\r\n{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+        .expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer.starts_with("HTTP/1.1 200")
+}
+
+/// Acknowledged logs and traces are in the files even if the receiver is killed, and `compare` and
+/// `inspect` read the folder as it is.
+#[cfg(unix)]
+#[test]
+fn logs_outlive_a_receiver_that_is_killed_and_tell_good_from_bad() {
+    const SPANS_START_NS: u64 = 1_800_000_000_000_000_000;
+    let receiver = Receiver::start("logs", &[]);
+    let resource =
+        serde_json::json!({"attributes": [{"key": "service.name", "value": {"stringValue": "shop"}}]});
+    let (mut spans, mut records) = (0, 0);
+    for number in 1..=12_u64 {
+        let (trace_id, span_id) = (format!("{number:032x}"), format!("{number:016x}"));
+        let is_bad = number > 6;
+        let start = SPANS_START_NS + number * 1_000_000_000;
+        let end = start + if is_bad { 200_000_000 } else { 20_000_000 } + number;
+        let span = serde_json::json!({"traceId": trace_id, "spanId": span_id, "name": "buy",
+            "startTimeUnixNano": start.to_string(), "endTimeUnixNano": end.to_string()});
+        let request = serde_json::json!({"resourceSpans": [
+            {"resource": resource, "scopeSpans": [{"spans": [span]}]}]});
+        spans += u64::from(is_accepted(&receiver.address, "/v1/traces", &request));
+        // One or two retries of good requests, five or six of bad ones.
+        for retry in 0..1 + number % 2 + if is_bad { 4 } else { 0 } {
+            let log = serde_json::json!({"traceId": trace_id, "spanId": span_id,
+                "timeUnixNano": (start + 1_000_000 * (retry + 1)).to_string(),
+                "body": {"stringValue": format!("retry {retry} of the order")}});
+            let request = serde_json::json!({"resourceLogs": [
+                {"resource": resource, "scopeLogs": [{"scope": {"name": "db"}, "logRecords": [log]}]}]});
+            records += u64::from(is_accepted(&receiver.address, "/v1/logs", &request));
+        }
+    }
+    receiver.signal("-KILL");
+    let Receiver { child, folder, .. } = receiver;
+    drop(child);
+    assert_eq!((spans, records), (12, 42));
+    let path = folder.0.to_str().expect("UTF-8");
+    let inspected = success(&run(&["inspect", path]));
+    assert!(inspected.contains("not read: 1 file of OTLP logs or metrics"), "{inspected}");
+    assert!(!inspected.contains("logs-00000001"), "{inspected}");
+    let compared = success(&run(&["compare", path, "--bad-above", "100ms", "--json"]));
+    let compared: Value = serde_json::from_str(&compared).expect("JSON");
+    let files = compared["inputs"][0]["files"].as_array().expect("a list");
+    let count = |key: &str| files.iter().filter_map(|file| file[key].as_u64()).sum::<u64>();
+    assert_eq!((count("spans"), count("log_records")), (12, 42), "{files:?}");
+    assert_eq!(compared["instances"], serde_json::json!([6, 6]));
+    let first = compared["ranked"][0]["variable"].as_str().unwrap_or_default();
+    assert!(first.contains("log db") && first.contains("retry"), "{}", compared["ranked"]);
+}
+
 /// Issue: a name instead of an address was refused.
 #[test]
 fn an_address_may_be_a_name() {

@@ -25,7 +25,7 @@ pub(super) fn scan(text: &[u8], complete: bool) -> Detection {
         return Detection::Format(format);
     }
     if scan.seen.any(Keys::OTHER_SIGNAL) {
-        return other_or_open("OTLP logs or metrics, without spans", complete);
+        return other_or_open(super::OTHER_SIGNALS, complete);
     }
     let reason = match scan.first_keys.as_slice() {
         [] => "text or JSON without spans".to_owned(),
