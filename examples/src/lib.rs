@@ -14,3 +14,7 @@ pub mod texts;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/http.md")]
 struct Http;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/parameters.md")]
+struct Parameters;

@@ -31,7 +31,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 
 pub use bucket::Meter;
-use bucket::{Answer, Bucket};
+pub(crate) use bucket::{Answer, Bucket};
 pub(crate) use caps::Caps;
 
 use crate::config_error::ConfigError;

@@ -9,7 +9,8 @@
 //! ```text
 //! root begins -> key(), is_recorded(): record this dropped trace provisionally?
 //! root ends   -> count(): calls, errors and durations by key, of every root; arms the key if it went wrong
-//!             -> decide(): the first policy that wants the trace and has budget left keeps it
+//!             -> decide_by_chance(): the first policy that wants the trace and has budget left keeps it
+//!             -> threshold(): with which a trace of the head sampler would have been kept here
 //! ```
 //!
 //! # The worst case
@@ -43,7 +44,7 @@ pub use exemplars::Exemplar;
 pub use histogram::Histogram;
 pub use keys::{KeyNumber, KeyOutcomes};
 pub use policy::{Comparison, Condition, Policy, Rule, Severity, Slow, Value};
-pub use sampler::{Decided, Ended, Limits, PolicyCounts, TailSampler, Trace, View};
+pub use sampler::{Decided, Ended, Limits, PolicyCounts, Recording, TailSampler, Trace, View};
 
 use crate::nanos::Nanos;
 

@@ -235,6 +235,17 @@ impl Builder {
         self
     }
 
+    /// Whether spans of h2, hyper, hyper-util, tonic and tower below level INFO may begin traces of
+    /// their own; they do not by default.
+    ///
+    /// Such spans belong to connections, not to requests. An exporter over gRPC has a connection
+    /// too, so its spans would be exported, which makes further spans, for ever. Below a span of
+    /// the service they are recorded in any case.
+    pub fn with_transport_roots(mut self, may_begin: bool) -> Self {
+        self.settings.transport_roots = may_begin;
+        self
+    }
+
     /// Sets the content of OpenTelemetry's current context inside spans; the span itself by
     /// default.
     pub fn with_context_mode(mut self, mode: ContextMode) -> Self {

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use astracer_samplers::tail::Tail;
 use astracer_samplers::tail::{Boosting, KeyNumber, TailSampler};
 use astracer_samplers::tracestate::OtMember;
-use astracer_samplers::{Decision, Nanos, Randomness, Request, Sampler, Stratified};
+use astracer_samplers::{Decision, Nanos, Randomness, Reason, Request, Sampler, Stratified};
 use opentelemetry::trace::{SpanContext, TraceState};
 use opentelemetry::{Context, KeyValue, TraceId};
 use tracing_core::Metadata;
@@ -118,12 +118,42 @@ pub(crate) struct RootDecision {
     pub(crate) trace_state: State,
     /// Attributes for a kept root, if the builder asked for them.
     pub(crate) attributes: Option<Vec<KeyValue>>,
+    /// The weight that late keeping may give the trace.
+    pub(crate) weighing: Weighing,
+}
+
+/// The weight that late keeping may give a trace that one of its policies wants.
+///
+/// A trace is exported if its randomness reaches the head sampler's threshold or the policies'. The
+/// lower of the two is its true threshold if both are known, and if it would be recorded whatever
+/// its randomness.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Weighing {
+    /// None: whether the trace was recorded depends on its randomness, or nothing is recorded.
+    #[default]
+    Never,
+    /// One call, if the policies keep every such trace: the head sampler's threshold is unknown.
+    IfCertain,
+    /// The weight of the lower threshold.
+    Always,
+}
+
+impl Weighing {
+    fn of(decision: &Decision) -> Self {
+        let is_known = decision.threshold.is_some() || decision.reason == Reason::Never;
+        if is_known { Weighing::Always } else { Weighing::IfCertain }
+    }
 }
 
 impl RootDecision {
     /// Drops without a decision.
-    pub(crate) const DROP: RootDecision =
-        RootDecision { keep: false, key: None, trace_state: State::EMPTY, attributes: None };
+    pub(crate) const DROP: RootDecision = RootDecision {
+        keep: false,
+        key: None,
+        trace_state: State::EMPTY,
+        attributes: None,
+        weighing: Weighing::Never,
+    };
 }
 
 impl Decider {
@@ -296,7 +326,13 @@ impl Decider {
     /// Applies a parent's decision.
     pub(crate) fn follow(&self, parent: &SpanContext) -> RootDecision {
         let trace_state = weight::honoured(parent);
-        RootDecision { keep: parent.is_sampled(), key: None, trace_state, attributes: None }
+        RootDecision {
+            keep: parent.is_sampled(),
+            key: None,
+            trace_state,
+            attributes: None,
+            weighing: Weighing::IfCertain,
+        }
     }
 
     /// Asks the sampler about a local root. `parent` is invalid if the root has none.
@@ -322,6 +358,7 @@ impl Decider {
             key: number,
             trace_state: weight::decided(state, member, &decision),
             attributes: self.attributes(key, &decision),
+            weighing: Weighing::of(&decision),
         }
     }
 
@@ -342,7 +379,7 @@ impl Decider {
             // The randomness of a dropped trace is propagated too, so that other processes that
             // decide parts of it compare the same value.
             if !decision.keep && drawn.is_none() {
-                return RootDecision { key: number, ..RootDecision::DROP };
+                return RootDecision { key: number, weighing: Weighing::of(&decision), ..RootDecision::DROP };
             }
             let member = OtMember::of_numbers(None, drawn);
             RootDecision {
@@ -350,6 +387,7 @@ impl Decider {
                 key: number,
                 trace_state: weight::decided(&TraceState::NONE, member, &decision),
                 attributes: self.attributes(key, &decision),
+                weighing: Weighing::of(&decision),
             }
         })
     }

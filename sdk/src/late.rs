@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! root ends -> LateTraces::end_trace -- a policy keeps it ---> queue, with the reason
-//!                                    -- no policy wants it --> ring, for a while --> given up, counted
-//! Handle::keep, a caller's header ------------------------------^ takes it from the ring
+//!                                    -- no policy wants it --> ring, for a while --> given up,
+//! counted Handle::keep, a caller's header ------------------------------^ takes it from the ring
 //! ```
 //!
 //! Propagation does not change: the flag stays "not sampled", and other processes act as if the
@@ -32,7 +32,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use astracer_samplers::tail::{
     Decided, Exemplar, KeyNumber, KeyOutcomes, Policy, Severity, Tail, TailSampler, Trace,
 };
-use astracer_samplers::{Allowance, Meter, Nanos};
+use astracer_samplers::{Allowance, Meter, Nanos, Threshold};
 use opentelemetry::{SpanId, TraceId};
 
 pub(crate) use self::announcement::Announcement;
@@ -45,16 +45,17 @@ use self::status::{GivenUpTrace, TraceStatus};
 use self::troubled::Troubled;
 pub use self::view::{TailSpan, TailTrace};
 use crate::clock::{Clock, Ticks};
-use crate::decider::Decider;
+use crate::decider::{Decider, Weighing};
 use crate::export::{Patience, Queue};
 use crate::memory_budget::Reservation;
 use crate::panics::warn;
-use crate::record::{Header, KeepReason};
+use crate::record::{Buffer, Header, KeepReason};
 use crate::stats::{Counters, GivenUp, TailStats};
 use crate::sync::statics::{AtomicU64, Ordering};
 use crate::thread;
 use crate::trace_state::State;
 use crate::traces::{ProvisionalTrace, RingCapacity, TraceRef, Traces};
+use crate::weight;
 
 /// Submits provisional traces to the policies, and holds the unwanted ones in the ring. One per
 /// builder.
@@ -69,6 +70,10 @@ pub(crate) struct LateTraces {
     is_shaped: bool,
     /// Whether a policy keeps traces for a warning in them.
     wants_warnings: bool,
+    /// Whether a policy decides by outcome alone, so that traces may get weights.
+    weighs: bool,
+    /// The bounds from which a trace of the head sampler is queued in parts.
+    in_part: (usize, usize),
     /// Whether given-up traces are remembered for explanations.
     explains: bool,
     spans_max: usize,
@@ -102,6 +107,19 @@ pub(crate) struct Parts {
     /// The most bytes of a trace that fit into the queue.
     pub(crate) bytes_max: usize,
     pub(crate) explains: bool,
+    /// The spans and bytes from which a trace of the head sampler is queued in parts, before its
+    /// outcome is known.
+    pub(crate) in_part: (usize, usize),
+}
+
+/// The end of a root of a trace that the head sampler kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outcome {
+    pub(crate) key: KeyNumber,
+    /// The root's duration in nanoseconds.
+    pub(crate) nanos: u64,
+    pub(crate) severity: Severity,
+    pub(crate) weighing: Weighing,
 }
 
 /// The end of a trace's root, or the moment at which an open root is treated as ended. The root's
@@ -112,13 +130,15 @@ pub(crate) struct RootEnd {
     pub(crate) now: Nanos,
     /// The root's duration in nanoseconds.
     pub(crate) nanos: u64,
+    /// The weight that the trace may get.
+    pub(crate) weighing: Weighing,
 }
 
 impl RootEnd {
-    /// A root with this duration in nanoseconds that ends now.
+    /// A root with this duration in nanoseconds that ends now, of a trace that gets no weight.
     pub(crate) fn now(decider: &Decider, nanos: u64) -> Self {
         let at = decider.clock().ticks();
-        RootEnd { at, now: decider.time_of(at), nanos }
+        RootEnd { at, now: decider.time_of(at), nanos, weighing: Weighing::Never }
     }
 }
 
@@ -132,6 +152,15 @@ thread_local! {
     static SPARE: RefCell<Vec<Box<ProvisionalTrace>>> = const { RefCell::new(Vec::new()) };
     /// Scratch memory for the traces that a new one evicts from the ring.
     static OUT: Cell<Vec<HeldTrace>> = const { Cell::new(Vec::new()) };
+}
+
+/// Whether a trace may get this threshold.
+fn allows(weighing: Weighing, threshold: Threshold) -> bool {
+    match weighing {
+        Weighing::Never => false,
+        Weighing::IfCertain => threshold == Threshold::ALWAYS,
+        Weighing::Always => true,
+    }
 }
 
 /// Caches a trace's memory for a later trace.
@@ -151,11 +180,23 @@ fn recycle(mut trace: Box<ProvisionalTrace>) {
 
 impl LateTraces {
     pub(crate) fn new(parts: Parts, clock: Clock, counters: Arc<Counters>) -> Self {
-        let Parts { sampler, own, ring_bytes, hold, request_age_max, spans_max, bytes_max, explains } = parts;
+        let Parts {
+            sampler,
+            own,
+            ring_bytes,
+            hold,
+            request_age_max,
+            spans_max,
+            bytes_max,
+            explains,
+            in_part,
+        } = parts;
         let is_shaped = sampler.rules().any(|rule| rule.policy == Policy::Odd);
         LateTraces {
             is_shaped,
             wants_warnings: sampler.wants(Severity::Warning),
+            weighs: sampler.decides_by_outcome(),
+            in_part,
             explains,
             sampler,
             own: own.into(),
@@ -235,11 +276,14 @@ impl LateTraces {
         if severity == Severity::Error && held.root().is_none() {
             self.sampler.note_error(held.key, root.now);
         }
-        let decided = self.decide(&held, root.now, !output.1.is_over());
+        let (decided, threshold) = self.decide(&held, root.now, !output.1.is_over());
+        let threshold = threshold.filter(|threshold| self.is_true(&held, root.weighing, *threshold));
         let request = self.ring.take_request(trace_id, root.at);
         self.came_later.fetch_add(request.map_or(0, |request| request.misses), Ordering::Relaxed);
         match (decided, request) {
-            (Decided::Kept(place), _) => return self.export(held, KeepReason::policy(place), output),
+            (Decided::Kept(place), _) => {
+                return self.export(held, (KeepReason::policy(place), threshold), output);
+            }
             (_, Some(request)) => return self.export_requested(held, request.by, output),
             (Decided::Refused(place), None) => held.refused_by = Some(KeepReason::policy(place)),
             _ => {}
@@ -281,10 +325,15 @@ impl LateTraces {
 
     /// Submits a trace to the policies. The service's own functions may take any time, so they run
     /// only if `has_time`.
-    fn decide(&self, held: &HeldTrace, now: Nanos, has_time: bool) -> Decided {
+    ///
+    /// Also returns the threshold with which policies that decide by outcome keep such traces, if
+    /// this one's randomness reaches it.
+    fn decide(&self, held: &HeldTrace, now: Nanos, has_time: bool) -> (Decided, Option<Threshold>) {
         let own = if has_time { &*self.own } else { &[] };
         let view = PolicyView { trace: self.view(held), own };
-        self.sampler.decide(&Trace {
+        let header = &held.header;
+        let randomness = header.state.randomness().unwrap_or_else(|| weight::of_trace_id(header.trace_id));
+        let trace = Trace {
             key: held.key,
             now,
             duration: Nanos::new(held.duration),
@@ -292,7 +341,57 @@ impl LateTraces {
             shape: if self.is_shaped { shape::of(&held.buffer) } else { 0 },
             bytes: held.buffer.bytes_used() as u64,
             view: &view,
-        })
+        };
+        self.sampler.decide_by_chance(&trace, randomness)
+    }
+
+    /// Whether the policies' threshold is the true one of a trace that was dropped. It is not if a
+    /// trace of the head sampler with the same outcome keeps its own threshold: see
+    /// [`LateTraces::weigh_kept`].
+    fn is_true(&self, held: &HeldTrace, weighing: Weighing, threshold: Threshold) -> bool {
+        let (spans, bytes) = self.in_part;
+        let is_whole = held.root().is_some()
+            && held.buffer.records.len() <= spans
+            && held.buffer.bytes_used() < bytes
+            && held.header.cut == 0;
+        is_whole && allows(weighing, threshold)
+    }
+
+    /// Lowers the threshold of a trace that the head sampler kept, to that with which the policies
+    /// would have kept it otherwise. Called when its root ends, if all of its spans are in
+    /// `buffer`.
+    pub(crate) fn weigh_kept(
+        &self,
+        header: &mut Header,
+        buffer: &Buffer,
+        outcome: &Outcome,
+        now: impl FnOnce() -> Nanos,
+    ) {
+        let Outcome { key, nanos, severity, weighing } = *outcome;
+        let Some(own) = header.state.threshold().filter(|own| *own != Threshold::ALWAYS) else { return };
+        if weighing == Weighing::Never || buffer.bytes_used() >= self.in_part.1 {
+            return;
+        }
+        let trace = TailTrace { header, buffer, clock: &self.clock, key: "", severity, nanos };
+        // The service's own functions are not asked, since no threshold follows from them.
+        let view = PolicyView { trace, own: &[] };
+        let threshold = self.sampler.threshold(&Trace {
+            key,
+            now: now(),
+            duration: Nanos::new(nanos),
+            severity,
+            shape: 0,
+            bytes: buffer.bytes_used() as u64,
+            view: &view,
+        });
+        let Some(threshold) = threshold.filter(|late| *late < own && allows(weighing, *late)) else { return };
+        header.state = header.state.with_threshold(threshold);
+        header.is_reweighed = true;
+    }
+
+    /// Whether traces may get weights by their outcome.
+    pub(crate) fn weighs(&self) -> bool {
+        self.weighs
     }
 
     fn view<'a>(&'a self, held: &'a HeldTrace) -> TailTrace<'a> {
@@ -321,7 +420,13 @@ impl LateTraces {
         self.sampler.note_kept(key, thread::number() as usize, exemplar, now);
     }
 
-    fn export(&self, mut held: HeldTrace, by: KeepReason, (queue, patience): (&Queue, Patience)) {
+    /// Exports a trace, with its reason and its threshold if it has a true one.
+    fn export(
+        &self,
+        mut held: HeldTrace,
+        (by, threshold): (KeepReason, Option<Threshold>),
+        (queue, patience): (&Queue, Patience),
+    ) {
         // A trace whose root is still open has no duration yet.
         let root = held.root().map(|root| (held.header.trace_id, root));
         // Note this first, so that spans that end from now on follow the trace.
@@ -330,6 +435,10 @@ impl LateTraces {
         self.announced.add(held.header.trace_id);
         queue.wait_patiently(patience);
         let state = std::mem::take(&mut held.header.state);
+        let state = match threshold {
+            Some(threshold) => state.with_threshold(threshold),
+            None => state.without_threshold(),
+        };
         let is_taken = queue.push(Header { state, kept_by: by, ..held.header.clone() }, &mut held.buffer);
         // An exemplar must name a trace that can be found.
         if let Some(root) = root.filter(|_| is_taken) {
@@ -341,7 +450,7 @@ impl LateTraces {
     fn export_requested(&self, held: HeldTrace, by: KeepReason, output: (&Queue, Patience)) {
         let kept = if by == KeepReason::HAND { &self.kept_by_hand } else { &self.kept_by_caller };
         kept.fetch_add(1, Ordering::Relaxed);
-        self.export(held, by, output);
+        self.export(held, (by, None), output);
     }
 
     fn give_up(&self, held: HeldTrace, reason: GivenUp) {

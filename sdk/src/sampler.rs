@@ -58,7 +58,7 @@ impl ShouldSample for AstracerSampler {
         if decider.counts_roots() && is_root {
             counters.decided_elsewhere();
         }
-        let RootDecision { keep, trace_state, attributes: added, key: _ } = match &parent {
+        let RootDecision { keep, trace_state, attributes: added, .. } = match &parent {
             Some((parent, context)) if decider.respects(parent, context) => {
                 if parent.is_remote() && parent.is_sampled() {
                     decider.note_keyless(parent.trace_id());

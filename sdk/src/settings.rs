@@ -194,6 +194,8 @@ pub(crate) struct Settings {
     pub(crate) dropped_spans: DroppedSpans,
     pub(crate) context: ContextMode,
     pub(crate) start: Start,
+    /// Whether spans of transports may begin traces.
+    pub(crate) transport_roots: bool,
     pub(crate) extras: Extras,
     pub(crate) conventions: Conventions,
     pub(crate) limits: SpanLimits,
@@ -244,6 +246,7 @@ impl Default for Settings {
             dropped_spans: DroppedSpans::default(),
             context: ContextMode::default(),
             start: Start::default(),
+            transport_roots: false,
             extras: Extras { location: true, threads: true, level: false, target: true, inactivity: true },
             conventions: Conventions::default(),
             limits: SpanLimits::default(),

@@ -100,14 +100,31 @@ impl State {
         }
     }
 
+    /// The randomness of the trace, if the state holds it.
+    pub(crate) fn randomness(&self) -> Option<Randomness> {
+        match &**self.0.as_ref()? {
+            Repr::Weight(weight) => weight.randomness,
+            Repr::List(state) => member(state).randomness,
+        }
+    }
+
+    /// The state with this weight, in place of any other.
+    pub(crate) fn with_threshold(&self, threshold: Threshold) -> Self {
+        self.with_own_threshold(Some(threshold))
+    }
+
     /// The state without a weight, for a trace that was kept for its outcome and not at random.
     pub(crate) fn without_threshold(&self) -> Self {
+        self.with_own_threshold(None)
+    }
+
+    fn with_own_threshold(&self, threshold: Option<Threshold>) -> Self {
         match self.0.as_deref() {
-            None => State::EMPTY,
-            Some(Repr::Weight(weight)) => State::of_numbers(None, weight.randomness),
+            None => State::of_numbers(threshold, None),
+            Some(Repr::Weight(weight)) => State::of_numbers(threshold, weight.randomness),
             Some(Repr::List(state)) => {
                 let mut member = member(state);
-                member.threshold = None;
+                member.threshold = threshold;
                 State::with_member(state, member)
             }
         }

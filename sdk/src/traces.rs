@@ -72,6 +72,8 @@ struct Gathered {
     buffer: Buffer,
     /// The bytes that `buffer` may grow to before it must reserve more.
     reservation: Reservation,
+    /// Whether a part of the trace was queued before its root ended.
+    is_in_part: bool,
     /// For a provisional trace: it accepts no more spans, or it was given up while it was open.
     is_full: bool,
     is_given_up: bool,
@@ -106,8 +108,14 @@ impl Gathered {
         bytes <= self.reservation.bytes() || self.reservation.grow_to(bytes, Use::Ended)
     }
 
-    fn leave_early(&mut self, queue: &Queue) {
+    /// Queues a part of the trace, whose root is still open.
+    fn leave_in_part(&mut self, queue: &Queue) {
+        self.is_in_part |= self.header.is_some();
         self.leave(queue);
+    }
+
+    fn leave_early(&mut self, queue: &Queue) {
+        self.leave_in_part(queue);
         self.buffer = Buffer::default();
         self.reservation.shrink_to(0);
     }
@@ -216,7 +224,22 @@ impl Traces {
         header: impl FnOnce() -> Header,
         record: Record,
         body: Option<&mut Body>,
+        bounds: (&Queue, &Bounds),
+    ) -> bool {
+        self.end_span_and(trace, header, record, body, bounds, |_, _| ())
+    }
+
+    /// As [`Traces::end_span`]. If this span is the root, and no part of its trace was queued
+    /// before, `at_end` may change the header of the whole trace. It runs under the slot's lock.
+    #[inline]
+    pub(crate) fn end_span_and(
+        &self,
+        trace: TraceRef,
+        header: impl FnOnce() -> Header,
+        record: Record,
+        body: Option<&mut Body>,
         (queue, bounds): (&Queue, &Bounds),
+        at_end: impl FnOnce(&mut Header, &Buffer),
     ) -> bool {
         // Wait before taking any lock, because a worker may need that lock to free space.
         queue.wait_for_space();
@@ -237,6 +260,10 @@ impl Traces {
         let may_grow = has_body || gathered.buffer.records.len() == gathered.buffer.records.capacity();
         gathered.buffer.append(record, body);
         if is_root {
+            let Gathered { header, buffer, is_in_part, .. } = &mut *gathered;
+            if let (false, Some(header)) = (std::mem::take(is_in_part), header) {
+                at_end(header, buffer);
+            }
             let is_taken = gathered.leave(queue);
             end_turn(slot);
             drop(gathered);
@@ -246,7 +273,7 @@ impl Traces {
         if gathered.buffer.records.len() >= bounds.spans_per_trace as usize
             || has_body && gathered.buffer.bytes_used() >= bounds.bytes_per_part()
         {
-            gathered.leave(queue);
+            gathered.leave_in_part(queue);
         } else if may_grow && gathered.outgrows() && !gathered.reserve_all(&self.budget) {
             gathered.leave_early(queue);
         }
@@ -268,7 +295,7 @@ impl Traces {
             queue.wait_patiently(patience);
             let mut gathered = lock(&slot.gathered);
             if !slot.is_provisional() {
-                gathered.leave(queue);
+                gathered.leave_in_part(queue);
             }
         }
     }
@@ -289,6 +316,7 @@ impl Traces {
                 continue;
             }
             gathered.leave(queue);
+            gathered.is_in_part = false;
             end_turn(slot);
             drop(gathered);
             self.release(number);

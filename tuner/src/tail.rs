@@ -485,6 +485,8 @@ impl<'a> Replay<'a> {
                     bytes: taken,
                     view: &Attributes { outcomes, sets: outcomes.sets_of(number as usize) },
                 };
+                // A service's budget that is less than half full chooses by chance; here it admits
+                // traces in their order, at the same rate.
                 matches!(self.sampler.decide(&trace), Decided::Kept(_))
             }
             _ => false,

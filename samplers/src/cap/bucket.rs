@@ -183,6 +183,15 @@ impl Meter {
         }
     }
 
+    /// The threshold with which [`Meter::ask`] would keep these units now; `None` if the bucket
+    /// lacks the credit.
+    pub(crate) fn peek(&self, bucket: &Bucket, units: u64, threshold: u64, now: Nanos) -> Option<u64> {
+        let missing = self.word.load(Ordering::Relaxed).saturating_sub(now.get());
+        let is_enough = missing.saturating_add(bucket.cost(units)) <= bucket.fill;
+        let is_enough = is_enough || bucket.is_burst(units, missing);
+        is_enough.then(|| bucket.raised(bucket.fill - missing, threshold))
+    }
+
     /// Gives back units that [`Meter::admit`] admitted and another allowance refused.
     pub(crate) fn take_back(&self, allowance: &Allowance, units: u64) {
         self.give_back(&Bucket::new(*allowance), units);

@@ -252,6 +252,11 @@ impl Record {
         begun.is_ok()
     }
 
+    /// As [`Record::is_early`], without counting a root.
+    pub(super) fn would_be_early(&self, first: u64) -> bool {
+        self.begun.load(Ordering::Relaxed) < first
+    }
+
     /// Whether this is one of the key's first roots. The load avoids writes once they are over.
     pub(super) fn is_early(&self, first: u64) -> bool {
         self.begun.load(Ordering::Relaxed) < first && self.begun.fetch_add(1, Ordering::Relaxed) < first

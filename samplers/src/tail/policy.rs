@@ -247,6 +247,13 @@ pub enum Policy {
 }
 
 impl Policy {
+    /// Whether the policy depends only on the trace's own outcome and on earlier traces. The others
+    /// see what no head sampler's trace shows them: [`Policy::Odd`] notes shapes of recorded traces
+    /// alone, and a function of the caller's may do anything.
+    pub(super) fn is_by_outcome(&self) -> bool {
+        matches!(self, Policy::Error(_) | Policy::Slow(_) | Policy::Attribute(_))
+    }
+
     /// The reason for keeping a trace, without details: `error`, `slow`, `odd`, `attribute`, or the
     /// name of the caller's own function.
     pub fn reason(&self) -> &str {

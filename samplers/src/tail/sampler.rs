@@ -12,6 +12,7 @@ use crate::cap::{Cap, Meter};
 use crate::nanos::Nanos;
 use crate::randomness::Randomness;
 use crate::sync::{AtomicU64, Ordering};
+use crate::threshold::Threshold;
 
 /// The time for which a key stays armed after something went wrong in it.
 const ARMED: Nanos = Nanos::from_secs(10);
@@ -118,6 +119,18 @@ pub enum Decided {
     Unwanted,
 }
 
+/// The reason for recording a dropped trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recording {
+    /// The trace is not recorded.
+    No,
+    /// All traces of the key are recorded at present.
+    ByKey,
+    /// The trace belongs to the share of traces, chosen by their randomness, that is recorded in
+    /// any key.
+    ByShare,
+}
+
 /// The counts of one policy since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -154,6 +167,18 @@ struct PolicyState {
     quantile: usize,
     meters: Meters,
     counts: Counts,
+}
+
+impl PolicyState {
+    /// The least threshold with which the trace fits into the policy's budget.
+    fn threshold(&self, of_key: &Meters, trace: &Trace<'_>) -> Option<u64> {
+        budget::threshold(&self.budget, &self.meters, of_key, trace.bytes, trace.now)
+    }
+}
+
+/// The lower of two thresholds, of which each may be missing.
+fn lower(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.into_iter().chain(other).min()
 }
 
 /// Policies with their state. Called when a local root begins and when it ends, from any number of
@@ -246,14 +271,37 @@ impl TailSampler {
     /// Whether to record a dropped trace whose root has this key.
     #[inline]
     pub fn is_recorded(&self, key: KeyNumber, randomness: Randomness, now: Nanos) -> bool {
+        self.recording(key, randomness, now) != Recording::No
+    }
+
+    /// As [`TailSampler::is_recorded`], with whether the trace's own randomness is the reason.
+    #[inline]
+    pub fn recording(&self, key: KeyNumber, randomness: Randomness, now: Nanos) -> Recording {
+        let record = self.keys.record(key);
+        let is_by_key = match record.mode() {
+            ProvisionalMode::Never => return Recording::No,
+            ProvisionalMode::Always => return Recording::ByKey,
+            ProvisionalMode::Armed if record.is_armed(now) => true,
+            // This tests the low bits; the head sampler dropped the trace by the high ones.
+            ProvisionalMode::Armed if randomness.get().is_multiple_of(SHARE) => {
+                if record.would_be_early(FIRST) {
+                    return Recording::ByKey;
+                }
+                return Recording::ByShare;
+            }
+            ProvisionalMode::Armed => record.is_early(FIRST),
+        };
+        if is_by_key { Recording::ByKey } else { Recording::No }
+    }
+
+    /// Whether a trace of this key would be recorded whatever its randomness, if the head sampler
+    /// dropped it.
+    pub fn would_record(&self, key: KeyNumber, now: Nanos) -> bool {
         let record = self.keys.record(key);
         match record.mode() {
             ProvisionalMode::Never => false,
             ProvisionalMode::Always => true,
-            ProvisionalMode::Armed => {
-                // This tests the low bits; the head sampler dropped the trace by the high ones.
-                record.is_armed(now) || randomness.get().is_multiple_of(SHARE) || record.is_early(FIRST)
-            }
+            ProvisionalMode::Armed => record.is_armed(now) || record.would_be_early(FIRST),
         }
     }
 
@@ -343,46 +391,106 @@ impl TailSampler {
         self.keys.record(key).note_kept(shard, exemplar, now);
     }
 
-    /// Lets the policies decide about a recorded trace, in their order.
+    /// Lets the policies decide about a recorded trace, in their order, as if its randomness were
+    /// the highest: a policy's budget admits the trace while it lasts.
     pub fn decide(&self, trace: &Trace<'_>) -> Decided {
+        self.decide_by_chance(trace, Randomness::MAX).0
+    }
+
+    /// Lets the policies decide about a recorded trace with this randomness, in their order.
+    ///
+    /// A budget that is less than half full admits only traces of high randomness: see
+    /// [`TailSampler::threshold`], which is returned too if the trace's randomness reaches it. The
+    /// trace is then kept with that threshold. Otherwise a kept trace has no true threshold.
+    pub fn decide_by_chance(
+        &self,
+        trace: &Trace<'_>,
+        randomness: Randomness,
+    ) -> (Decided, Option<Threshold>) {
         let record = self.keys.record(trace.key);
-        let mut refused = None;
+        let (mut decided, mut least) = (Decided::Unwanted, None);
         // Noted once, before any policy decides: otherwise a trace that an earlier policy keeps
         // would leave its shape odd.
         let is_odd =
             self.shapes.as_ref().is_some_and(|shapes| shapes.is_new(trace.key.0, trace.shape, trace.now));
         for (at, state) in self.policies.iter().enumerate() {
-            let wants = match &state.rule.policy {
-                Policy::Error(severity) => trace.severity >= *severity,
-                Policy::Slow(Slow::Than(duration)) => trace.duration > *duration,
-                Policy::Slow(Slow::Quantile(_)) => {
-                    let is_slow = || trace.duration > record.slow_from(state.quantile);
-                    // A trace with an open root has not been counted, so its key's threshold may be
-                    // old.
-                    is_slow() && {
-                        record.renew(self.keys.shape(), trace.now);
-                        is_slow()
-                    }
-                }
-                Policy::Odd => is_odd,
-                Policy::Attribute(condition) => {
-                    trace.view.any_attribute(condition.name(), &mut |value| condition.holds(value))
-                }
-                Policy::Own(name) => trace.view.own(name),
-            };
-            if !wants {
+            let is_kept = matches!(decided, Decided::Kept(_));
+            let is_by_outcome = state.rule.policy.is_by_outcome();
+            // Once the trace is kept, a later policy matters only for the threshold.
+            if is_kept && (!is_by_outcome || least == Some(0))
+                || !self.is_wanted(state, record, trace, is_odd)
+            {
                 continue;
             }
             let of_key = record.meters.get(at).unwrap_or(&state.meters);
-            if budget::admit(&state.budget, &state.meters, of_key, trace.bytes, trace.now) {
+            if is_by_outcome {
+                least = lower(least, state.threshold(of_key, trace));
+            }
+            if is_kept {
+                continue;
+            }
+            let meters = (&state.meters, of_key);
+            // Thinning early is of use only for a threshold.
+            let randomness = if is_by_outcome { randomness } else { Randomness::MAX };
+            if budget::admit(&state.budget, meters, trace.bytes, randomness, trace.now) {
                 state.counts.kept.fetch_add(1, Ordering::Relaxed);
                 state.counts.kept_bytes.fetch_add(trace.bytes, Ordering::Relaxed);
-                return Decided::Kept(at);
+                decided = Decided::Kept(at);
+                continue;
             }
             state.counts.refused.fetch_add(1, Ordering::Relaxed);
-            refused = refused.or(Some(at));
+            if decided == Decided::Unwanted {
+                decided = Decided::Refused(at);
+            }
         }
-        refused.map_or(Decided::Unwanted, Decided::Refused)
+        let threshold = least.and_then(Threshold::new).filter(|least| least.keeps(randomness));
+        (decided, threshold)
+    }
+
+    /// The least threshold with which a policy would keep this trace if the head sampler had
+    /// dropped it, among the policies that decide by outcome alone: errors, durations and
+    /// attributes. `None` if none of them wants the trace or has budget left.
+    ///
+    /// It depends on the trace's outcome and on earlier traces, not on its randomness. So a trace
+    /// that is recorded in any case is exported exactly if its randomness reaches this threshold or
+    /// the head sampler's: the lower of the two is its true one.
+    pub fn threshold(&self, trace: &Trace<'_>) -> Option<Threshold> {
+        let record = self.keys.record(trace.key);
+        let mut least = None;
+        for (at, state) in self.policies.iter().enumerate() {
+            if state.rule.policy.is_by_outcome() && self.is_wanted(state, record, trace, false) {
+                let of_key = record.meters.get(at).unwrap_or(&state.meters);
+                least = lower(least, state.threshold(of_key, trace));
+            }
+        }
+        least.and_then(Threshold::new)
+    }
+
+    /// Whether some policy decides by outcome alone, so that [`TailSampler::threshold`] may have a
+    /// result.
+    pub fn decides_by_outcome(&self) -> bool {
+        self.rules().any(|rule| rule.policy.is_by_outcome())
+    }
+
+    fn is_wanted(&self, state: &PolicyState, record: &Record, trace: &Trace<'_>, is_odd: bool) -> bool {
+        match &state.rule.policy {
+            Policy::Error(severity) => trace.severity >= *severity,
+            Policy::Slow(Slow::Than(duration)) => trace.duration > *duration,
+            Policy::Slow(Slow::Quantile(_)) => {
+                let is_slow = || trace.duration > record.slow_from(state.quantile);
+                // A trace with an open root has not been counted, so its key's threshold may be
+                // old.
+                is_slow() && {
+                    record.renew(self.keys.shape(), trace.now);
+                    is_slow()
+                }
+            }
+            Policy::Odd => is_odd,
+            Policy::Attribute(condition) => {
+                trace.view.any_attribute(condition.name(), &mut |value| condition.holds(value))
+            }
+            Policy::Own(name) => trace.view.own(name),
+        }
     }
 
     /// Whether another span of this size may be kept with its trace, which the policy at this index

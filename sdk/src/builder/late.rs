@@ -28,6 +28,7 @@ pub(super) fn parts(
         spans_max: Tail::TRACE_SPANS_MAX,
         bytes_max: bounds.bytes_per_trace(),
         explains,
+        in_part: (bounds.spans_per_trace as usize, bounds.bytes_per_part()),
     }
 }
 

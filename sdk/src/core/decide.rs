@@ -59,7 +59,7 @@ impl Core {
         };
         let Some(claim) = entry.claim(Phase::Undecided) else { return };
         if entry.flags() & HELD == 0 && self.shared.decider.key().is_name_only() {
-            let decision = self.decision(|| {
+            let mut decision = self.decision(|| {
                 self.shared.decider.ask_by_name(
                     metadata,
                     drawn.trace_id,
@@ -67,9 +67,9 @@ impl Core {
                     &self.shared.counters,
                 )
             });
-            let slot = self.slot_if_recorded(&decision, drawn.trace_id, entry.began());
+            let slot = self.slot_if_recorded(&mut decision, drawn.trace_id, entry.began());
             if !decision.keep && slot.is_none() {
-                self.note_root(entry, decision.key);
+                self.note_root(entry, &decision);
                 return claim.drop_trace(drawn.trace_id, drawn.span_id, ids.flags());
             }
             return self.keep(claim, &drawn, &NO_PARENT, (decision, slot), None);
@@ -97,7 +97,7 @@ impl Core {
         let pending = extra.pending.take();
         let parent = pending.as_ref().map_or(&NO_PARENT, |pending| &pending.parent);
         let trace_id = if parent.is_valid() { parent.trace_id() } else { drawn.trace_id };
-        let decision = self.decision(|| {
+        let mut decision = self.decision(|| {
             self.ask(extra.body.as_deref(), pending.as_deref(), metadata, entry.began(), trace_id, key)
         });
         // Keep the base only if it has a parent, baggage or suppression.
@@ -105,7 +105,7 @@ impl Core {
             .as_ref()
             .map(|pending| &pending.base)
             .filter(|base| parent.is_valid() || !base.baggage().is_empty() || base.is_telemetry_suppressed());
-        let slot = self.slot_if_recorded(&decision, trace_id, entry.began());
+        let slot = self.slot_if_recorded(&mut decision, trace_id, entry.began());
         if decision.keep || slot.is_some() {
             drop(extra);
             let base = base.cloned();
@@ -121,7 +121,7 @@ impl Core {
         }
         let body = extra.body.take();
         drop(extra);
-        self.note_root(entry, decision.key);
+        self.note_root(entry, &decision);
         // The body is dropped, and with it an error that was recorded before the decision. So note
         // the error first.
         if self.counts_outcomes() && body.as_ref().is_some_and(|body| body.severity() == Severity::Error) {
@@ -193,7 +193,7 @@ impl Core {
         base: Option<&opentelemetry::Context>,
     ) {
         let entry = claim.entry();
-        self.note_root(entry, decision.key);
+        self.note_root(entry, &decision);
         let RootDecision { trace_state: state, attributes, .. } = decision;
         self.shared.counters.made();
         self.shared.counters.trace_made();

@@ -69,6 +69,7 @@ impl Core {
             began: entry.trace_start(),
             kept_by: KeepReason::HEAD,
             cut: 0,
+            is_reweighed: false,
         };
         let shared = &*self.shared;
         shared.counters.ended();

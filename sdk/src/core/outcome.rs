@@ -5,7 +5,7 @@
 //! that root: in an event of level ERROR, in a field that sets the status or is an `error`, or as a
 //! panic.
 
-use astracer_samplers::tail::{Ended, KeyNumber, ProvisionalMode, Severity};
+use astracer_samplers::tail::{Ended, KeyNumber, ProvisionalMode, Recording, Severity};
 use astracer_samplers::{Nanos, Randomness};
 use opentelemetry::TraceId;
 use tracing_core::field::{Field, Visit};
@@ -14,10 +14,10 @@ use tracing_core::{Event, Level};
 
 use super::Core;
 use crate::clock::Ticks;
-use crate::decider::RootDecision;
+use crate::decider::{RootDecision, Weighing};
 use crate::export::Patience;
-use crate::late::{LateTraces, OpenRing, RootEnd};
-use crate::record::{Body, ERROR, Header, Record, STATUS_CODE, STATUS_DESCRIPTION, Status, is_error};
+use crate::late::{LateTraces, OpenRing, Outcome, RootEnd};
+use crate::record::{Body, Buffer, ERROR, Header, Record, STATUS_CODE, STATUS_DESCRIPTION, Status, is_error};
 use crate::stack;
 use crate::table::{BODY, Entry, Phase, ROOT};
 use crate::thread;
@@ -25,32 +25,51 @@ use crate::traces::{EndedSpan, TraceRef};
 use crate::weight;
 
 impl Core {
-    /// The slot of a trace that is dropped but recorded; `None` if it is not recorded.
+    /// The slot of a trace that is dropped but recorded; `None` if it is not recorded. Also notes
+    /// in the decision if late keeping cannot weigh the trace.
     #[inline]
     pub(super) fn slot_if_recorded(
         &self,
-        decision: &RootDecision,
+        decision: &mut RootDecision,
         trace_id: TraceId,
         began: Ticks,
     ) -> Option<TraceRef> {
         let late = self.shared.late.as_ref()?;
-        let key = decision.key.filter(|_| !decision.keep)?;
-        let is_recorded = match late.sampler().provisional(key) {
-            ProvisionalMode::Never => false,
-            ProvisionalMode::Always => true,
+        let key = decision.key?;
+        if decision.keep {
+            self.weigh_kept(late, decision, key, began);
+            return None;
+        }
+        let recording = match late.sampler().provisional(key) {
+            ProvisionalMode::Never => Recording::No,
+            ProvisionalMode::Always => Recording::ByKey,
             _ => {
                 let randomness: Randomness = weight::of_trace_id(trace_id);
-                late.sampler().is_recorded(key, randomness, self.shared.decider.decision_time(began))
+                late.sampler().recording(key, randomness, self.shared.decider.decision_time(began))
             }
         };
-        if is_recorded { late.slot(&self.shared.traces, began, key) } else { None }
+        match recording {
+            Recording::No => return None,
+            Recording::ByShare => decision.weighing = Weighing::Never,
+            Recording::ByKey => {}
+        }
+        late.slot(&self.shared.traces, began, key)
+    }
+
+    /// A kept trace is weighed by its outcome only if it would have been recorded otherwise.
+    #[inline(never)]
+    fn weigh_kept(&self, late: &LateTraces, decision: &mut RootDecision, key: KeyNumber, began: Ticks) {
+        let now = self.shared.decider.decision_time(began);
+        if !late.weighs() || !late.sampler().would_record(key, now) {
+            decision.weighing = Weighing::Never;
+        }
     }
 
     /// Stores the key of a decided root, for its end.
     #[inline]
-    pub(super) fn note_root(&self, entry: &Entry, key: Option<KeyNumber>) {
+    pub(super) fn note_root(&self, entry: &Entry, decision: &RootDecision) {
         if self.shared.late.is_some() {
-            entry.set_root_key(key);
+            entry.set_root_key(decision.key, decision.weighing);
         }
     }
 
@@ -137,12 +156,17 @@ impl Core {
         let root = is_root.then(|| (entry.trace_id(), record.span_id));
         if entry.trace_flags().is_sampled() {
             let bounds = (&*shared.queue, &shared.settings.bounds);
-            let is_taken = shared.traces.end_span(trace, header, record, body, bounds);
-            if let (Some(root), Some(key)) = (root, entry.root_key()) {
-                self.count(late, (key, root.0), nanos(), (worst == Severity::Error, true));
-                if is_taken {
-                    late.note_kept(key, root, (entry.began(), nanos()));
-                }
+            let Some((root, key)) = root.zip(entry.root_key()) else {
+                shared.traces.end_span(trace, header, record, body, bounds);
+                return;
+            };
+            self.count(late, (key, root.0), nanos(), (worst == Severity::Error, true));
+            let outcome = Outcome { key, nanos: nanos(), severity: worst, weighing: entry.weighing() };
+            let weigh = |header: &mut Header, buffer: &Buffer| {
+                late.weigh_kept(header, buffer, &outcome, || shared.decider.now());
+            };
+            if shared.traces.end_span_and(trace, header, record, body, bounds, weigh) {
+                late.note_kept(key, root, (entry.began(), nanos()));
             }
             return;
         }
@@ -158,7 +182,7 @@ impl Core {
             EndedSpan::Gathered => {}
             EndedSpan::Whole(whole) => {
                 count(true);
-                let root = RootEnd::now(&shared.decider, nanos());
+                let root = RootEnd { weighing: entry.weighing(), ..RootEnd::now(&shared.decider, nanos()) };
                 late.end_trace(whole, root, &shared.traces, (&*shared.queue, Patience::Full));
             }
             EndedSpan::Late(span) => {

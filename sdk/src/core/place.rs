@@ -10,6 +10,7 @@ use opentelemetry::baggage::BaggageExt as _;
 use opentelemetry::trace::{SpanContext, TraceContextExt as _};
 use opentelemetry::{Context, SpanId};
 use tracing_core::span::{Attributes, Id};
+use tracing_core::{Level, Metadata};
 
 use super::Core;
 use crate::propagation::is_debug;
@@ -20,8 +21,8 @@ use crate::table::{BASE_CURRENT, Entry, Phase};
 /// The place of a new span.
 #[derive(Debug)]
 pub(crate) enum Placement<'a> {
-    /// The span is not recorded, and not known: the layer is shut down, or telemetry is suppressed
-    /// here.
+    /// The span is not recorded, and not known: the layer is shut down, telemetry is suppressed
+    /// here, or a connection's span would begin a trace of its own.
     Nowhere,
     /// The span is a local root. If its parent is one of our dropped spans, it is dropped too,
     /// unless it gets another parent.
@@ -159,6 +160,34 @@ pub(crate) fn place<'a>(
 
 /// The place of a span for which [`parent_here`] returned `None`.
 pub(crate) fn place_elsewhere<'a>(
+    core: &'a Core,
+    attributes: &Attributes<'_>,
+    stand_in_of: impl FnOnce(&Id) -> Option<u64>,
+) -> Placement<'a> {
+    match place_anywhere(core, attributes, stand_in_of) {
+        Placement::LocalRoot { .. }
+            if is_of_transport(attributes.metadata()) && !core.settings().transport_roots =>
+        {
+            Placement::Nowhere
+        }
+        placement => placement,
+    }
+}
+
+/// Whether a span was made by the code below a service's requests. Such spans have the levels DEBUG
+/// and TRACE, so that the level decides for nearly all others.
+#[inline]
+fn is_of_transport(metadata: &Metadata<'_>) -> bool {
+    *metadata.level() > Level::INFO && is_transport(metadata.target())
+}
+
+#[cold]
+fn is_transport(target: &str) -> bool {
+    let of = target.split("::").next().unwrap_or_default();
+    matches!(of, "h2" | "hyper" | "hyper_util" | "tonic" | "tower")
+}
+
+fn place_anywhere<'a>(
     core: &'a Core,
     attributes: &Attributes<'_>,
     stand_in_of: impl FnOnce(&Id) -> Option<u64>,

@@ -58,11 +58,11 @@ impl Core {
         let trace_id = if parent.is_valid() { parent.trace_id() } else { self.shared.ids.new_trace_id() };
         let trace_flags = self.flags_below(parent);
         let facts = Facts { began, trace_id, parent, base: base.as_ref(), flag, trace_flags };
-        let decision = self.decision(|| self.ask_at_once(attributes, &facts, below_dropped));
+        let mut decision = self.decision(|| self.ask_at_once(attributes, &facts, below_dropped));
         // Only a base with a parent or baggage has to be kept.
         let says_much = |base: &&Context| parent.is_valid() || !base.baggage().is_empty();
         let facts = Facts { base: facts.base.filter(says_much), ..facts };
-        let slot = self.slot_if_recorded(&decision, trace_id, began);
+        let slot = self.slot_if_recorded(&mut decision, trace_id, began);
         if decision.keep || slot.is_some() {
             self.begin_kept_root(attributes, id, facts, (decision, slot))
         } else {
@@ -115,7 +115,7 @@ impl Core {
         facts: Facts<'_>,
         decision: RootDecision,
     ) -> Option<&Entry> {
-        let trace_state = decision.trace_state;
+        let trace_state = &decision.trace_state;
         let Facts { trace_id, base, .. } = facts;
         let trace_flags = facts.trace_flags.with_sampled(false);
         let span_id = self.shared.ids.new_span_id();
@@ -127,7 +127,7 @@ impl Core {
             began: facts.began,
             ..Beginning::below_dropped(attributes.metadata(), span_id)
         });
-        self.note_root(entry, decision.key);
+        self.note_root(entry, &decision);
         if self.context_mode() != ContextMode::Off && (base.is_some() || !trace_state.is_empty()) {
             let ids = SpanContext::new(trace_id, span_id, trace_flags, false, trace_state.to_api());
             let context = match base {
@@ -144,12 +144,12 @@ impl Core {
         attributes: &Attributes<'_>,
         id: NewId,
         facts: Facts<'_>,
-        (decision, slot): (RootDecision, Option<TraceRef>),
+        (mut decision, slot): (RootDecision, Option<TraceRef>),
     ) -> Option<&Entry> {
         let Facts { began, trace_id, parent, base, flag, trace_flags } = facts;
         let mut unused = UnusedSlot(&self.shared.traces, slot);
         let mut body = self.body_of_root(attributes);
-        if let Some(attributes) = decision.attributes {
+        if let Some(attributes) = decision.attributes.take() {
             let body = body.get_or_insert_with(|| self.new_body());
             let limits = &self.settings().limits;
             attributes.into_iter().for_each(|attribute| body.set_attribute(attribute, limits));
@@ -181,7 +181,7 @@ impl Core {
             thread: thread::number(),
             flags: ROOT | flag | if is_remote { REMOTE_PARENT } else { 0 },
         });
-        self.note_root(entry, decision.key);
+        self.note_root(entry, &decision);
         let state = decision.trace_state;
         if body.is_some() || !state.is_empty() {
             let mut extra = entry.extra();

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use astracer_samplers::Threshold;
 use opentelemetry::trace::{
     Event as OtelEvent, Link as OtelLink, SpanContext, SpanKind, Status as OtelStatus,
 };
@@ -12,9 +13,10 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use tracing_core::Metadata;
 
 use crate::clock::{Anchor, Anchors, Clock, Ticks};
-use crate::record::{Attribute, Event, EventName, EventTime, MemoryView, Record, Status, TraceView};
+use crate::record::{Attribute, Event, EventName, EventTime, Header, MemoryView, Record, Status, TraceView};
 use crate::settings::{Extras, Settings};
 use crate::thread::ThreadName;
+use crate::trace_state::State;
 
 /// Converts traces. Each of the exporter's threads has its own.
 #[derive(Debug)]
@@ -150,10 +152,12 @@ impl Converter {
         let ended_by_hand = detail.and_then(|detail| detail.ended_by_hand);
         self.add_extras(record, ended_by_hand.is_some(), &mut attributes, &mut dropped_attributes_count);
         if let Some(place) = trace.header.kept_by.index() {
-            self.add_reason(place, trace.header.cut, record, &mut attributes);
+            self.add_reason(place, trace.header, record, &mut attributes);
         }
         let state = &trace.header.state;
-        let state = if trace.header.kept_by.is_late() { &state.without_threshold() } else { state };
+        if trace.header.is_reweighed {
+            describe_again(state, &mut attributes);
+        }
         let (trace_id, flags) = (trace.header.trace_id, trace.header.flags);
         let clock = self.anchors.clock();
         out.push(SpanData {
@@ -174,13 +178,15 @@ impl Converter {
         });
     }
 
-    /// Marks each span of a trace that was kept late, because sums over spans have to leave such
-    /// traces out. These attributes ignore the limit, and replace the service's own attributes of
-    /// these names.
-    fn add_reason(&self, place: usize, cut: u32, record: &Record, attributes: &mut Vec<KeyValue>) {
+    /// Marks each span of a trace that was kept late, because sums over spans have to leave out
+    /// those of them that have no weight. These attributes ignore the limit, and replace the
+    /// service's own attributes of these names.
+    fn add_reason(&self, place: usize, header: &Header, record: &Record, attributes: &mut Vec<KeyValue>) {
         let reason = self.reasons.get(place).map_or("", |reason| reason);
         set(attributes, KeyValue::new(REASON, reason.to_owned()));
-        set(attributes, KeyValue::new(ADJUSTED_COUNT, 0.0));
+        let count = header.state.threshold().map_or(0.0, Threshold::adjusted_count);
+        set(attributes, KeyValue::new(ADJUSTED_COUNT, count));
+        let cut = header.cut;
         if cut > 0 && record.is_local_root() {
             set(attributes, KeyValue::new(SPANS_CUT, i64::from(cut)));
         }
@@ -320,8 +326,24 @@ fn set_order(order: &mut Vec<Begin>, trace: &TraceView<'_>) {
     order.sort_unstable();
 }
 
-/// Attributes of a trace that the head sampler dropped and that was kept late: the reason, and its
-/// weight in estimates, which is zero. The second name is from OTEP 170.
+/// The attributes by which a root describes its decision, if it has them, now that the trace's
+/// threshold is another.
+fn describe_again(state: &State, attributes: &mut [KeyValue]) {
+    let Some(threshold) = state.threshold() else { return };
+    for attribute in attributes {
+        match attribute.key.as_str() {
+            ADJUSTED_COUNT => attribute.value = threshold.adjusted_count().into(),
+            PARAM => attribute.value = threshold.probability().get().into(),
+            _ => {}
+        }
+    }
+}
+
+/// The probability with which a root was kept, as in Jaeger's clients.
+const PARAM: &str = "sampler.param";
+/// Attributes of a trace that the head sampler dropped and that was kept late: the reason, and the
+/// calls that it stands for in estimates; zero if it has no true threshold. The second name is from
+/// OTEP 170.
 const REASON: &str = "sampling.reason";
 const ADJUSTED_COUNT: &str = "sampler.adjusted_count";
 /// The number of spans that were cut from such a trace because it was too large.

@@ -84,6 +84,7 @@ impl World {
             began: 1,
             kept_by: KeepReason::HEAD,
             cut: 0,
+            is_reweighed: false,
         };
         self.queue.push(header, &mut buffer);
         self.check();

@@ -70,7 +70,8 @@ impl LateTraces {
             LateSpan::Refused(_) => self.counters.give_up(GivenUp::Refused, counted),
             LateSpan::GivenUp => give_up_alone(GivenUp::Late),
             LateSpan::Kept(_, kept) => {
-                let (header, record) = *kept;
+                let (mut header, record) = *kept;
+                header.state = header.state.without_threshold();
                 queue.wait_for_space();
                 return queue.push_span(header, record, body);
             }
@@ -94,10 +95,12 @@ impl LateTraces {
     /// Submits a trace that was taken out of the ring to the policies, and puts it back if none
     /// keeps it.
     fn decide_again(&self, mut held: HeldTrace, now: Nanos, queue: &Queue) {
-        match self.decide(&held, now, true) {
+        // A trace of the head sampler has been exported by now, with its own threshold. So this one
+        // gets none.
+        match self.decide(&held, now, true).0 {
             Decided::Kept(place) => {
                 self.counters.not_held(held.counted);
-                self.export(held, KeepReason::policy(place), (queue, Patience::Full));
+                self.export(held, (KeepReason::policy(place), None), (queue, Patience::Full));
             }
             decided => {
                 if let Decided::Refused(place) = decided {

@@ -38,9 +38,9 @@ struct Head {
 }
 
 /// The number of calls that a trace represents, by the threshold in its tracestate; 1 without a
-/// threshold. 0 if the trace was kept late, because estimates leave it out.
+/// threshold. 0 if the trace was kept late without one, because estimates leave it out.
 fn weight(header: &Header) -> f64 {
-    if header.kept_by.is_late() {
+    if header.kept_by.is_late() && header.state.threshold().is_none() {
         return 0.0;
     }
     header.state.calls()

@@ -27,6 +27,8 @@ pub(crate) struct Header {
     pub(crate) kept_by: KeepReason,
     /// The number of spans that were cut from a trace that was kept late.
     pub(crate) cut: u32,
+    /// Whether the outcome of a trace of the head sampler changed its threshold.
+    pub(crate) is_reweighed: bool,
 }
 
 /// The reason for keeping a trace: the head sampler, or one of the reasons for late keeping.

@@ -59,6 +59,7 @@ use super::atomic_id::{AtomicSpanId, AtomicTraceId};
 use super::atomic_metadata::AtomicMetadata;
 use super::handles::Handles;
 use crate::clock::Ticks;
+use crate::decider::Weighing;
 use crate::record::Body;
 use crate::sync::{
     AtomicBool, AtomicU8, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock, wait_a_moment,
@@ -161,6 +162,8 @@ pub(crate) struct Entry {
     root_key: AtomicU32,
     /// Whether an error was seen below a dropped local root whose outcome is counted.
     failed: AtomicBool,
+    /// The [`Weighing`](crate::decider::Weighing) of a decided local root.
+    weighing: AtomicU8,
 }
 
 /// The parts of an entry that most spans do not need; the [`HELD`] flags say which are present.
@@ -582,7 +585,7 @@ impl Drop for Claim<'_> {
     fn drop(&mut self) {
         if !self.done {
             // The key may still be that of the entry's previous span.
-            self.entry.set_root_key(None);
+            self.entry.set_root_key(None, Weighing::Never);
             self.entry.publish(Phase::Dropped);
         }
     }

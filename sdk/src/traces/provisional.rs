@@ -54,6 +54,7 @@ impl Default for ProvisionalTrace {
                 began: 0,
                 kept_by: KeepReason::HEAD,
                 cut: 0,
+                is_reweighed: false,
             },
             buffer: Buffer::default(),
             reservation: Reservation::default(),

@@ -64,6 +64,8 @@ mod late_threads;
 #[cfg(feature = "enabled")]
 mod late_warnings;
 #[cfg(feature = "enabled")]
+mod late_weights;
+#[cfg(feature = "enabled")]
 mod logs;
 #[cfg(feature = "enabled")]
 mod losses;
@@ -92,6 +94,8 @@ mod support;
 mod threads;
 #[cfg(feature = "enabled")]
 mod totals;
+#[cfg(feature = "enabled")]
+mod transport;
 #[cfg(feature = "enabled")]
 mod unwritten;
 #[cfg(feature = "enabled")]

@@ -70,6 +70,8 @@ mod stacks;
 mod support;
 #[path = "../all/threads.rs"]
 mod threads;
+#[path = "../all/transport.rs"]
+mod transport;
 #[path = "../all/unwritten.rs"]
 mod unwritten;
 #[path = "../all/user_code.rs"]

@@ -145,7 +145,10 @@ pub(crate) struct Ids(AtomicU64, AtomicU64);
 
 impl IdGenerator for Ids {
     fn new_trace_id(&self) -> TraceId {
-        TraceId::from(u128::from(self.0.fetch_add(1, Ordering::Relaxed) + 1) << 12 | 1)
+        // The highest randomness, so that a budget admits each trace while it lasts, as a replay
+        // does.
+        let number = u128::from(self.0.fetch_add(1, Ordering::Relaxed) + 1);
+        TraceId::from((number << 56) | ((1 << 56) - 1))
     }
 
     fn new_span_id(&self) -> SpanId {
@@ -229,7 +232,7 @@ fn served(traces: &[Made], tail: &Tail) -> BTreeSet<u64> {
     let spans = exporter.get_finished_spans().unwrap();
     let numbers = spans.iter().map(|span| {
         let id = u128::from_be_bytes(span.span_context.trace_id().to_bytes());
-        (id >> 12) as u64
+        (id >> 56) as u64
     });
     numbers.collect()
 }

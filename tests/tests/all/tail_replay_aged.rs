@@ -189,7 +189,7 @@ fn served(traces: &[Made], tail: &Tail) -> BTreeSet<u64> {
         }
     });
     let spans = exporter.get_finished_spans().unwrap();
-    let number = |id: opentelemetry::TraceId| (u128::from_be_bytes(id.to_bytes()) >> 12) as u64;
+    let number = |id: opentelemetry::TraceId| (u128::from_be_bytes(id.to_bytes()) >> 56) as u64;
     spans.iter().map(|span| number(span.span_context.trace_id())).collect()
 }
 

@@ -3,6 +3,7 @@
 use astracer_samplers::tail::KeyNumber;
 
 use super::Entry;
+use crate::decider::Weighing;
 use crate::sync::Ordering;
 
 impl Entry {
@@ -10,9 +11,19 @@ impl Entry {
     /// counted. Relaxed: this happens before the decided phase is published, or before the span's
     /// id is known.
     #[inline]
-    pub(crate) fn set_root_key(&self, key: Option<KeyNumber>) {
+    pub(crate) fn set_root_key(&self, key: Option<KeyNumber>, weighing: Weighing) {
         self.root_key.store(key.map_or(0, |key| key.get() + 1), Ordering::Relaxed);
         self.failed.store(false, Ordering::Relaxed);
+        self.weighing.store(weighing as u8, Ordering::Relaxed);
+    }
+
+    /// The weight that late keeping may give the trace of a decided local root.
+    pub(crate) fn weighing(&self) -> Weighing {
+        match self.weighing.load(Ordering::Relaxed) {
+            0 => Weighing::Never,
+            1 => Weighing::IfCertain,
+            _ => Weighing::Always,
+        }
     }
 
     /// The key under which the outcome of a decided local root is counted.

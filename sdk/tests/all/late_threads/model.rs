@@ -142,6 +142,17 @@ impl SpanExporter for Checker {
     }
 }
 
+/// Whether a trace that was kept late counts as many calls by its attribute as by its tracestate:
+/// none without a threshold.
+fn has_late_weight(count: Option<&Value>, state: Option<&str>) -> bool {
+    let Some(th) = state.map(|state| state.strip_prefix("th:")) else {
+        return count == Some(&Value::F64(0.0));
+    };
+    let rejected = th.and_then(|th| u64::from_str_radix(&format!("{th:0<14}"), 16).ok());
+    let calls = rejected.map(|rejected| 2_f64.powi(56) / (2_f64.powi(56) - rejected as f64));
+    matches!((count, calls), (Some(Value::F64(count)), Some(calls)) if (count / calls - 1.0).abs() < 1e-9)
+}
+
 impl ExportedTraces {
     fn look(&mut self, span: &SpanData) {
         self.spans += 1;
@@ -166,7 +177,7 @@ impl ExportedTraces {
         let weight = state.get("ot").map(str::to_owned);
         let count = value("sampler.adjusted_count");
         let is_true = match &reason {
-            Some(_) => count == Some(Value::F64(0.0)) && weight.is_none() && !span.span_context.is_sampled(),
+            Some(_) => has_late_weight(count.as_ref(), weight.as_deref()) && !span.span_context.is_sampled(),
             None => weight.is_some_and(|weight| weight.starts_with("th:")) && span.span_context.is_sampled(),
         };
         if !is_true {

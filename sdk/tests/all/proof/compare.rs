@@ -179,6 +179,7 @@ impl Record {
         };
         let events = span.events.events.iter();
         let links = span.links.links.iter();
+        let (state, attributes) = without_late_weight(own.trace_state().header(), pairs(&span.attributes));
         Record {
             name: span.name.to_string(),
             kind,
@@ -187,9 +188,9 @@ impl Record {
             ids: Mention::of(own),
             parent: (span.parent_span_id != SpanId::INVALID).then_some(parent),
             parent_is_remote: span.parent_span_is_remote,
-            state: own.trace_state().header(),
+            state,
             status: span.status.clone(),
-            attributes: pairs(&span.attributes),
+            attributes,
             events: events.map(|event| (event.name.to_string(), pairs(&event.attributes))).collect(),
             links: links
                 .map(|link| Link { to: Mention::of(&link.span_context), attributes: pairs(&link.attributes) })
@@ -401,4 +402,26 @@ impl Cramped {
         }
         Ok(())
     }
+}
+
+/// The weight of a trace that was kept late is left out, because `late_weights` tests it. The
+/// attribute and the trace state have to agree on it.
+fn without_late_weight(
+    state: String,
+    mut attributes: BTreeMap<String, String>,
+) -> (String, BTreeMap<String, String>) {
+    if !attributes.contains_key(REASON) {
+        return (state, attributes);
+    }
+    let (others, weights): (Vec<&str>, Vec<&str>) =
+        state.split(',').partition(|member| !member.starts_with("ot=th:"));
+    let calls = weights.first().map_or(0.0, |weight| {
+        let digits = format!("{:0<14}", weight.trim_start_matches("ot=th:"));
+        let rejected = u64::from_str_radix(&digits, 16).expect("hexadecimal digits");
+        2_f64.powi(56) / (2_f64.powi(56) - rejected as f64)
+    });
+    let count = attributes.insert("sampler.adjusted_count".to_owned(), "0".to_owned());
+    let count: f64 = count.and_then(|count| count.parse().ok()).expect("a count");
+    assert!((count - calls).abs() <= calls * 1e-9, "{count} for {state}");
+    (others.join(","), attributes)
 }

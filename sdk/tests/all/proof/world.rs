@@ -31,13 +31,14 @@ use super::rules::{Kind, Rules};
 use super::setup::{ByteBounds, Counts, Filter, KeyCounts, Made, Setup, Waiting};
 use crate::support::{Base, Collector, TIMEOUT, start};
 
-/// Ids of which none belongs to the share of 1 in 1,024 that is always recorded.
+/// Ids of which none belongs to the share of 1 in 1,024 that is always recorded. All have the
+/// highest randomness, so that a budget admits each trace while it lasts.
 #[derive(Debug, Default)]
 struct UnluckyIds(RandomIdGenerator);
 
 impl IdGenerator for UnluckyIds {
     fn new_trace_id(&self) -> TraceId {
-        TraceId::from(u128::from_be_bytes(self.0.new_trace_id().to_bytes()) | 1)
+        TraceId::from(u128::from_be_bytes(self.0.new_trace_id().to_bytes()) | ((1 << 56) - 1))
     }
 
     fn new_span_id(&self) -> SpanId {
