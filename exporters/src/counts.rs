@@ -214,6 +214,11 @@ impl Counter {
     }
 
     #[cfg(feature = "_send")]
+    pub(crate) fn waits(&self) -> bool {
+        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    #[cfg(feature = "_send")]
     pub(crate) fn set_waiting(&self, cause: Option<ExportError>) {
         *self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner) = cause;
     }

@@ -206,6 +206,17 @@ impl ExportError {
         self
     }
 
+    /// Replaces the kind and its advice, once the cause is known. A request that may be sent again
+    /// is sent again for a limited time only: the port may speak this protocol for good.
+    #[cfg(feature = "_send")]
+    pub(crate) fn caused_by(mut self, kind: ErrorKind) -> Self {
+        (self.kind, self.remedy) = (kind, Cow::Borrowed(kind.remedy()));
+        if self.again == Again::Always {
+            self.again = Again::ForAWhile;
+        }
+        self
+    }
+
     /// Returns the kind of the failure.
     pub fn kind(&self) -> ErrorKind {
         self.kind

@@ -143,6 +143,15 @@ impl crate::requests::Wire for Wire {
         }
     }
 
+    fn diagnose(&self, error: ExportError) -> ExportError {
+        match self {
+            #[cfg(feature = "otlp-http")]
+            Wire::Http { client, .. } => client.diagnose(error),
+            #[cfg(feature = "otlp-grpc")]
+            Wire::Grpc(client) => client.diagnose(error),
+        }
+    }
+
     fn post(&self, body: &Packed, spans: usize, timeout: Duration) -> Result<Delivery, ExportError> {
         match (self, body) {
             #[cfg(feature = "otlp-http")]
@@ -186,12 +195,7 @@ impl Destination for Otlp {
 
     /// Probes which protocol the server's port speaks, and performs a TLS handshake.
     fn diagnose(&self, error: ExportError) -> ExportError {
-        match &self.wire {
-            #[cfg(feature = "otlp-http")]
-            Wire::Http { client, .. } => client.diagnose(error),
-            #[cfg(feature = "otlp-grpc")]
-            Wire::Grpc(client) => client.diagnose(error),
-        }
+        crate::requests::Wire::diagnose(&self.wire, error)
     }
 
     /// Ends the waits between attempts. A request in progress ends within its own timeout.

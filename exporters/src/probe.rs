@@ -1,4 +1,5 @@
-//! Diagnoses a port. Tools use it after a request failed for an unclear reason.
+//! Diagnoses a port after a request failed for an unclear reason: when an outage begins, and for
+//! tools.
 //!
 //! The probe connects, sends the beginning of HTTP/2 and reads the first bytes of the response. An
 //! HTTP/2 server without TLS (gRPC) responds with its settings, and an HTTP/1.1 server with an
@@ -60,21 +61,28 @@ impl Peer {
     /// Returns the cause of a failed request if it can be found, else the error itself.
     pub(crate) fn diagnose(&self, error: ExportError) -> ExportError {
         let is_unclear = matches!(error.kind(), ErrorKind::ConnectionLost | ErrorKind::UnexpectedAnswer);
-        let found = if is_unclear { self.find(error.target(), error.detail()) } else { None };
-        found.unwrap_or(error)
+        if !is_unclear {
+            return error;
+        }
+        match self.find(&error) {
+            Some(found) => found,
+            None => error,
+        }
     }
 
-    fn find(&self, target: &str, detail: &str) -> Option<ExportError> {
-        let of = |kind| Some(ExportError::new(kind, target, detail));
+    fn find(&self, error: &ExportError) -> Option<ExportError> {
+        let of = |kind| Some(error.clone().caused_by(kind));
         let Some(address) = (&*self.host, self.port).to_socket_addrs().ok().and_then(|mut all| all.next())
         else {
             return of(ErrorKind::UnknownHost).map(|error| error.retryable(None));
         };
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
-            let failed = crate::tls::probe(tls, &self.host, connect(address)?);
-            if let Some(error) = failed {
-                return Some(crate::tls::explain(target, &error));
+            let needs_http2 = self.own == Speaks::Http2;
+            match crate::tls::probe(tls, &self.host, connect(address)?, needs_http2) {
+                Err(failed) => return Some(crate::tls::explain(error.target(), &failed)),
+                Ok(false) if needs_http2 => return of(ErrorKind::HttpPort),
+                Ok(_) => {}
             }
         }
         match (say_hello(address), self.own) {

@@ -26,6 +26,11 @@ pub(crate) trait Wire {
     /// Compresses an encoded request.
     fn pack(&self, body: Vec<u8>) -> Self::Packed;
 
+    /// Looks for the cause of an unclear failure, with a connection of its own.
+    fn diagnose(&self, error: ExportError) -> ExportError {
+        error
+    }
+
     /// Sends a request of `spans` spans once.
     fn post(&self, body: &Self::Packed, spans: usize, timeout: Duration) -> Result<Delivery, ExportError>;
 }
@@ -152,8 +157,12 @@ impl Requests {
         }
         let body = call.wire.pack(body);
         let post = || {
-            let _asking = self.counter.ask(call.wire.target());
-            call.wire.post(&body, spans, call.timeout)
+            let asking = self.counter.ask(call.wire.target());
+            let sent = call.wire.post(&body, spans, call.timeout);
+            drop(asking);
+            // Once for each outage: operators should read its cause from the start.
+            let begins = call.deadline.is_some() && !self.counter.waits() && !self.availability.is_closed();
+            sent.map_err(|error| if begins && error.may_retry() { call.wire.diagnose(error) } else { error })
         };
         match call.deadline {
             Some(deadline) => self.availability.send(deadline, post),

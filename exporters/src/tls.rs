@@ -145,15 +145,25 @@ pub(crate) fn of_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustl
     }
 }
 
-/// Performs a handshake and reads, as a request would. Returns the TLS error if it fails with one.
-pub(crate) fn probe(config: &Arc<ClientConfig>, host: &str, mut stream: TcpStream) -> Option<rustls::Error> {
-    let name = ServerName::try_from(host.to_owned()).ok()?;
-    let mut connection = match ClientConnection::new(Arc::clone(config), name) {
-        Ok(connection) => connection,
-        Err(error) => return Some(error),
-    };
+/// Performs a handshake and reads, as a request would; `offers_http2` as a gRPC request would.
+/// Returns whether the server may speak HTTP/2, or the TLS error if the handshake fails with one.
+pub(crate) fn probe(
+    config: &Arc<ClientConfig>,
+    host: &str,
+    mut stream: TcpStream,
+    offers_http2: bool,
+) -> Result<bool, rustls::Error> {
+    let Ok(name) = ServerName::try_from(host.to_owned()) else { return Ok(true) };
+    let mut config = ClientConfig::clone(config);
+    if offers_http2 {
+        config.alpn_protocols = vec![b"h2".to_vec()];
+    }
+    let mut connection = ClientConnection::new(Arc::new(config), name)?;
     let read = Stream::new(&mut connection, &mut stream).read(&mut [0]);
-    read.err().and_then(|error| of_io(&error).cloned())
+    match read.err().and_then(|error| of_io(&error).cloned()) {
+        Some(error) => Err(error),
+        None => Ok(connection.is_handshaking() || connection.alpn_protocol() == Some(b"h2")),
+    }
 }
 
 /// The advice for a certificate that is expired or not yet valid.
@@ -166,6 +176,8 @@ pub(crate) fn explain(target: &str, error: &rustls::Error) -> ExportError {
     let kind = match error {
         Tls::InvalidCertificate(_) => ErrorKind::UntrustedCertificate,
         Tls::InvalidMessage(_) => ErrorKind::PlainServer,
+        // The server has no HTTP/2 behind TLS.
+        Tls::AlertReceived(Alert::NoApplicationProtocol) => ErrorKind::HttpPort,
         Tls::AlertReceived(
             Alert::CertificateRequired
             | Alert::BadCertificate

@@ -149,6 +149,10 @@ impl Wire for Json {
         self.0.pack(body)
     }
 
+    fn diagnose(&self, error: ExportError) -> ExportError {
+        self.0.diagnose(error)
+    }
+
     fn post(&self, body: &Vec<u8>, spans: usize, timeout: Duration) -> Result<Delivery, ExportError> {
         let message = self.0.post(body, "application/json", timeout)?.text();
         Ok(Delivery { accepted: spans as u64, message, ..Delivery::default() })

@@ -281,6 +281,8 @@ fn tls_on_one_side_only() {
     let plain = "use http:// instead of https://";
     check(roots(otlp(HTTP, Server::new([]).url("https"))), ErrorKind::PlainServer, plain);
     check(roots(otlp(GRPC, GrpcSink::new([]).url("https"))), ErrorKind::PlainServer, plain);
+    // HTTP/1.1 behind TLS, spoken to by gRPC.
+    check(roots(otlp(GRPC, https(&authority, false).url("https"))), ErrorKind::HttpPort, "`http/protobuf`");
     let tls = "use https:// instead of http://";
     check(otlp(HTTP, https(&authority, false).url("http")), ErrorKind::TlsServer, tls);
     check(otlp(GRPC, grpcs(&authority, false).url("http")), ErrorKind::TlsServer, tls);

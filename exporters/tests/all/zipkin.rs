@@ -173,7 +173,10 @@ fn variables_are_read() {
     let server = Server::new([]);
     let url = server.url("http") + "/x";
     let read = |name: &'static str, value: String| {
-        Zipkin::builder().with_variables(move |asked| (asked == name).then(|| value.clone())).build()
+        Zipkin::builder()
+            .with_strict_variables()
+            .with_variables(move |asked| (asked == name).then(|| value.clone()))
+            .build()
     };
     let zipkin = read("OTEL_EXPORTER_ZIPKIN_ENDPOINT", url).unwrap();
     zipkin.send(&spans(&[sample::plain(1, 1)], &Arc::new(Resource::service("a")))).unwrap();

@@ -7,11 +7,13 @@ mod keys;
 mod metrics_example;
 mod middleware;
 mod outcome_metrics;
+mod readme;
 mod real_servers;
 mod recordings;
 mod stratified;
 mod tail_replay;
 mod tail_replay_aged;
+mod variables;
 
 use std::path::{Path, PathBuf};
 
