@@ -1,0 +1,306 @@
+//! The aggregates: COUNT, SUM, MIN, MAX, AVERAGE and QUANTILE.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use crate::sketch::Sketch;
+use crate::sum::Sum;
+use crate::value::{Number, Value};
+use crate::wire::{Reader, Writer};
+
+/// An aggregate function.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Function {
+    Count,
+    Sum,
+    Min,
+    Max,
+    Average,
+    /// A quantile between 0 and 1.
+    Quantile(f64),
+}
+
+/// The names that a program may write.
+pub(crate) const FUNCTIONS: [&str; 6] = ["COUNT", "SUM", "MIN", "MAX", "AVERAGE", "QUANTILE"];
+
+impl Function {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Function::Count => "COUNT",
+            Function::Sum => "SUM",
+            Function::Min => "MIN",
+            Function::Max => "MAX",
+            Function::Average => "AVERAGE",
+            Function::Quantile(_) => "QUANTILE",
+        }
+    }
+
+    pub(crate) fn write(self, f: &mut fmt::Formatter<'_>, of: &str) -> fmt::Result {
+        match self {
+            Function::Quantile(share) => write!(f, "QUANTILE({of}, {share})"),
+            _ => write!(f, "{}({of})", self.name()),
+        }
+    }
+
+    /// Whether packs may be grouped for it: a sketch would take more room than its rows.
+    pub(crate) fn groups(self) -> bool {
+        !matches!(self, Function::Quantile(_))
+    }
+
+    /// Whether a sum over sampled traces estimates it without bias, so that it has an error.
+    pub(crate) fn is_estimate(self) -> bool {
+        matches!(self, Function::Count | Function::Sum)
+    }
+
+    pub(crate) fn start(self) -> State {
+        match self {
+            Function::Count => State::Count(Sum::default()),
+            Function::Sum => State::Sum(Sum::default(), false),
+            Function::Min => State::Least(Value::Null, Ordering::Less),
+            Function::Max => State::Least(Value::Null, Ordering::Greater),
+            Function::Average => State::Average(Sum::default(), Sum::default()),
+            Function::Quantile(_) => State::Quantile(Box::default()),
+        }
+    }
+
+    pub(crate) fn encode(self, out: &mut Writer) {
+        match self {
+            Function::Count => out.byte(0),
+            Function::Sum => out.byte(1),
+            Function::Min => out.byte(2),
+            Function::Max => out.byte(3),
+            Function::Average => out.byte(4),
+            Function::Quantile(share) => {
+                out.byte(5);
+                out.float(share);
+            }
+        }
+    }
+
+    pub(crate) fn decode(from: &mut Reader<'_>) -> Option<Function> {
+        Some(match from.byte()? {
+            0 => Function::Count,
+            1 => Function::Sum,
+            2 => Function::Min,
+            3 => Function::Max,
+            4 => Function::Average,
+            5 => Function::Quantile(from.float().filter(|share| (0.0..=1.0).contains(share))?),
+            _ => return None,
+        })
+    }
+}
+
+/// An aggregate over the values so far. Its result does not depend on their order.
+#[derive(Clone, Debug)]
+pub(crate) enum State {
+    Count(Sum),
+    /// The sum, and whether there was a value.
+    Sum(Sum, bool),
+    /// The value that is least, or greatest, by this order.
+    Least(Value, Ordering),
+    /// The sum and the number of values.
+    Average(Sum, Sum),
+    Quantile(Box<Sketch>),
+}
+
+impl State {
+    /// Adds a value as often as `times` says; false if that is impossible. Null is no value.
+    pub(crate) fn add(&mut self, value: &Value, times: i128) -> bool {
+        if value.is_null() {
+            return true;
+        }
+        match self {
+            State::Count(count) => count.add(Number::Int(1), times),
+            State::Least(least, order) => {
+                // Of numbers that are text, the number: by its text, 9 would follow 10.
+                let value = value.number().map_or_else(|| value.clone(), Number::into_value);
+                replace_by(least, value, *order);
+            }
+            State::Sum(..) | State::Average(..) | State::Quantile(_) => {
+                let Some(number) = value.number() else { return false };
+                self.add_number(number, times);
+            }
+        }
+        true
+    }
+
+    fn add_number(&mut self, number: Number, times: i128) {
+        match self {
+            State::Sum(sum, any) => {
+                sum.add(number, times);
+                *any = true;
+            }
+            State::Average(sum, count) => {
+                sum.add(number, times);
+                count.add(Number::Int(1), times);
+            }
+            State::Quantile(sketch) => sketch.add(number.to_f64().clamp(f64::MIN, f64::MAX), times as f64),
+            State::Count(_) | State::Least(..) => {}
+        }
+    }
+
+    /// Counts a row without looking at a value.
+    pub(crate) fn add_row(&mut self, times: i128) {
+        if let State::Count(count) = self {
+            count.add(Number::Int(1), times);
+        }
+    }
+
+    /// Adds another aggregate of the same function as often as `times` says.
+    pub(crate) fn merge(&mut self, other: &State, times: i128) {
+        match (self, other) {
+            (State::Count(count), State::Count(more)) => count.merge(more, times),
+            (State::Sum(sum, any), State::Sum(more, some)) => {
+                sum.merge(more, times);
+                *any |= *some;
+            }
+            (State::Least(least, order), State::Least(value, _)) => {
+                replace_by(least, value.clone(), *order);
+            }
+            (State::Average(sum, count), State::Average(more, of)) => {
+                sum.merge(more, times);
+                count.merge(of, times);
+            }
+            (State::Quantile(sketch), State::Quantile(more)) => {
+                sketch.merge(more, times as f64);
+            }
+            // Two functions never meet: each list of states is made from one list of functions.
+            _ => {}
+        }
+    }
+
+    /// Adds another aggregate whose rows stand for `weight` rows each.
+    pub(crate) fn merge_weighted(&mut self, other: &State, weight: f64) {
+        match (self, other) {
+            (State::Count(count), State::Count(more)) => count.merge_weighted(more, weight),
+            (State::Sum(sum, any), State::Sum(more, some)) => {
+                sum.merge_weighted(more, weight);
+                *any |= *some;
+            }
+            (State::Average(sum, count), State::Average(more, of)) => {
+                sum.merge_weighted(more, weight);
+                count.merge_weighted(of, weight);
+            }
+            (State::Quantile(sketch), State::Quantile(more)) => sketch.merge(more, weight),
+            (least, more) => least.merge(more, 1),
+        }
+    }
+
+    /// The sum behind COUNT and SUM, of which an estimate has an error.
+    pub(crate) fn linear(&self) -> f64 {
+        match self {
+            State::Count(sum) | State::Sum(sum, _) => sum.to_f64(),
+            _ => 0.0,
+        }
+    }
+
+    /// The value of the aggregate; null if it had no values.
+    pub(crate) fn finish(&self, function: Function) -> Value {
+        match self {
+            State::Count(count) => count.total(),
+            State::Sum(sum, true) => sum.total(),
+            State::Sum(_, false) => Value::Null,
+            State::Least(value, _) => value.clone(),
+            State::Average(sum, count) => match count.to_f64() {
+                0.0 => Value::Null,
+                count => Value::float(sum.to_f64() / count),
+            },
+            State::Quantile(sketch) => match function {
+                Function::Quantile(share) => sketch.quantile(share).into(),
+                _ => Value::Null,
+            },
+        }
+    }
+
+    /// The bytes it takes in a bag, about.
+    pub(crate) fn size(&self) -> usize {
+        match self {
+            State::Count(_) => 4,
+            State::Sum(sum, _) => sum.size(),
+            State::Least(value, _) => value.size(),
+            State::Average(sum, _) => sum.size() + 4,
+            State::Quantile(sketch) => sketch.size(),
+        }
+    }
+
+    pub(crate) fn encode(&self, out: &mut Writer) {
+        match self {
+            State::Count(count) => count.encode(out),
+            State::Sum(sum, any) => {
+                sum.encode(out);
+                out.byte(u8::from(*any));
+            }
+            State::Least(value, _) => out.value(value),
+            State::Average(sum, count) => {
+                sum.encode(out);
+                count.encode(out);
+            }
+            State::Quantile(sketch) => sketch.encode(out),
+        }
+    }
+
+    pub(crate) fn decode(function: Function, from: &mut Reader<'_>) -> Option<State> {
+        let mut state = function.start();
+        match &mut state {
+            State::Count(count) => *count = Sum::decode(from)?,
+            State::Sum(sum, any) => (*sum, *any) = (Sum::decode(from)?, from.flag()?),
+            State::Least(value, _) => *value = from.value()?,
+            State::Average(sum, count) => (*sum, *count) = (Sum::decode(from)?, Sum::decode(from)?),
+            State::Quantile(sketch) => **sketch = Sketch::decode(from)?,
+        }
+        Some(state)
+    }
+}
+
+/// Puts a value in place of another if it is before it by this order. Numbers are before text, and
+/// booleans before numbers, for MIN; so values of mixed kinds do not depend on their order.
+fn replace_by(least: &mut Value, value: Value, order: Ordering) {
+    let better = match (&*least, &value) {
+        (_, Value::Null) => false,
+        (Value::Null, _) => true,
+        (least, value) => {
+            let by_size = match (least.number(), value.number()) {
+                (Some(one), Some(two)) => two.compare(one),
+                _ => Ordering::Equal,
+            };
+            by_size.then_with(|| value.cmp(least)) == order
+        }
+    };
+    if better {
+        *least = value;
+    }
+}
+
+impl From<Option<f64>> for Value {
+    fn from(number: Option<f64>) -> Self {
+        number.map_or(Value::Null, Value::float)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn over(function: Function, values: &[Value]) -> Value {
+        let mut state = function.start();
+        for value in values {
+            state.add(value, 1);
+        }
+        state.finish(function)
+    }
+
+    #[test]
+    fn nulls_are_no_values_and_mixed_kinds_have_an_order() {
+        let values = [Value::Null, Value::from("10"), Value::Int(9), Value::from("x"), Value::Null];
+        assert_eq!(over(Function::Min, &values), Value::Int(9));
+        assert_eq!(over(Function::Max, &values), Value::from("x"));
+        assert_eq!(over(Function::Count, &values), Value::Int(3));
+        assert_eq!(over(Function::Max, &values[..3]), Value::Int(10));
+        assert_eq!(over(Function::Sum, &values[..3]), Value::Int(19));
+        assert_eq!(over(Function::Average, &values[..3]), Value::Float(9.5));
+        for function in [Function::Sum, Function::Min, Function::Average, Function::Quantile(0.5)] {
+            assert_eq!(over(function, &[Value::Null]), Value::Null, "{function:?}");
+        }
+        assert!(!Function::Sum.start().add(&Value::from("x"), 1));
+    }
+}

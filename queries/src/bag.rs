@@ -1,0 +1,238 @@
+//! Bags: a query's tuples that travel with a request.
+//!
+//! An entry has a *dot*, its branch of the request and a counter, and a *past*, the entries that
+//! were in the bag when it was packed. Where flows join, bags unite by dot; then MostRecent drops
+//! the entries that n others have in their past, and First never takes one that has n in its own.
+//! That is the causal definition exactly, also if an idle branch still carries an entry that a
+//! later event has superseded.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::advice::Keep;
+use crate::entry::{Dot, Limits, Packed, Part, Room};
+use crate::group::{Group, Key};
+use crate::plan::Plan;
+use crate::wire::{Reader, Writer};
+
+/// The version of a bag's bytes.
+const VERSION: u8 = 1;
+/// The bits of a branch's number.
+pub(crate) const BRANCH_BITS: u32 = 48;
+
+/// The tuples of a query at a place of a request's flow.
+///
+/// A bag is not `Clone`: two flows must not pack as the same branch. [`Bag::split`] makes the bag
+/// of a flow that forks.
+#[derive(Debug)]
+pub struct Bag {
+    /// The branch of the request; a copy has none before it packs.
+    branch: Option<u64>,
+    counter: u64,
+    marked: bool,
+    incomplete: bool,
+    limits: Limits,
+    parts: BTreeMap<u8, Arc<Part>>,
+}
+
+impl Bag {
+    /// The bag of a request that begins here. Its mark tells it from one that lost its flow.
+    pub fn begin(limits: Limits) -> Bag {
+        Bag { marked: true, ..Bag::lost(limits) }
+    }
+
+    /// The bag of a point whose causes are unknown. A join that finds it is counted by tracepoint.
+    pub fn lost(limits: Limits) -> Bag {
+        Bag { branch: None, counter: 0, marked: false, incomplete: false, limits, parts: BTreeMap::new() }
+    }
+
+    /// The bag of a flow that forks from this one. Nothing is copied before one of them packs.
+    pub fn split(&self) -> Bag {
+        Bag {
+            branch: None,
+            counter: 0,
+            marked: self.marked,
+            incomplete: self.incomplete,
+            limits: self.limits,
+            parts: self.parts.clone(),
+        }
+    }
+
+    /// Joins a flow that ends here.
+    pub fn merge(&mut self, other: Bag) {
+        self.marked |= other.marked;
+        self.incomplete |= other.incomplete;
+        if self.branch.is_none() {
+            (self.branch, self.counter) = (other.branch, other.counter);
+        }
+        let mut changed = false;
+        for (bag, part) in other.parts {
+            match self.parts.get_mut(&bag) {
+                None => {
+                    self.parts.insert(bag, part);
+                }
+                Some(known) if Arc::ptr_eq(known, &part) => continue,
+                Some(known) => Arc::make_mut(known).merge(&part),
+            }
+            changed = true;
+        }
+        if changed {
+            self.shrink();
+        }
+    }
+
+    /// Whether rows are missing because a bound was reached.
+    pub fn is_incomplete(&self) -> bool {
+        self.incomplete
+    }
+
+    /// Whether the request began under the query, so that no earlier tuple is unknown.
+    pub fn is_marked(&self) -> bool {
+        self.marked
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    pub(crate) fn part(&self, bag: u8) -> Option<&Part> {
+        self.parts.get(&bag).map(|part| &**part)
+    }
+
+    fn room(&self) -> Room {
+        let mut room = Room { entries: self.limits.entries, bytes: self.limits.bytes };
+        for part in self.parts.values() {
+            let used = part.used();
+            room.entries = room.entries.saturating_sub(used.entries);
+            room.bytes = room.bytes.saturating_sub(used.bytes);
+        }
+        room
+    }
+
+    fn shrink(&mut self) {
+        let mut room = Room { entries: self.limits.entries, bytes: self.limits.bytes };
+        for part in self.parts.values_mut() {
+            let used = part.used();
+            if used.entries > room.entries || used.bytes > room.bytes {
+                Arc::make_mut(part).shrink(room);
+                self.incomplete = true;
+            }
+            let used = part.used();
+            room.entries = room.entries.saturating_sub(used.entries);
+            room.bytes = room.bytes.saturating_sub(used.bytes);
+        }
+    }
+
+    /// The identity of the next event that packs. `draw` gives a new branch's number.
+    pub(crate) fn dot(&mut self, draw: impl FnOnce() -> u64) -> Dot {
+        let branch = *self.branch.get_or_insert_with(draw);
+        self.counter += 1;
+        Dot { branch, counter: self.counter }
+    }
+
+    pub(crate) fn pack(&mut self, bag: u8, keep: Keep, dot: Dot, rows: Vec<Packed>) {
+        let room = self.room();
+        let part = self.parts.entry(bag).or_insert_with(|| Arc::new(Part::new(keep)));
+        self.incomplete |= !Arc::make_mut(part).pack(dot, rows, room);
+    }
+
+    pub(crate) fn pack_groups(&mut self, bag: u8, keep: Keep, dot: Dot, rows: Vec<(Key, Group)>) {
+        let room = self.room();
+        let part = self.parts.entry(bag).or_insert_with(|| Arc::new(Part::new(keep)));
+        self.incomplete |= !Arc::make_mut(part).pack_groups(dot, rows, room);
+    }
+
+    /// The bag as a message of up to `room` bytes, for a flow that goes on in another process. One
+    /// that is larger becomes an empty bag that is not complete.
+    pub fn encode(&self, room: usize) -> Vec<u8> {
+        let mut branches = Vec::new();
+        for part in self.parts.values() {
+            branches.extend(part.seen.dots().map(|(branch, _)| branch));
+            for entry in &part.entries {
+                branches.push(entry.dot.branch);
+                branches.extend(entry.past.dots().map(|(branch, _)| branch));
+            }
+        }
+        branches.sort_unstable();
+        branches.dedup();
+        let mut out = Writer::default();
+        out.byte(VERSION);
+        out.byte(u8::from(self.marked) | u8::from(self.incomplete) << 1);
+        out.number(branches.len() as u64);
+        let mut before = 0;
+        for &branch in &branches {
+            out.number(branch - before);
+            before = branch;
+        }
+        out.number(self.parts.len() as u64);
+        let index = |branch: u64| branches.binary_search(&branch).unwrap_or_default() as u64;
+        for (&bag, part) in &self.parts {
+            out.byte(bag);
+            part.encode(&index, &mut out);
+        }
+        let bytes = out.into_bytes();
+        if bytes.len() <= room {
+            return bytes;
+        }
+        vec![VERSION, u8::from(self.marked) | 2, 0, 0]
+    }
+
+    /// Reads a message of [`Bag::encode`] for the same plan.
+    pub fn decode(bytes: &[u8], plan: &Plan, limits: Limits) -> Result<Bag, BagError> {
+        match bytes.first() {
+            Some(&VERSION) => {}
+            Some(&version) => return Err(BagError::Version(version)),
+            None => return Err(BagError::Malformed),
+        }
+        Bag::read(&mut Reader::new(&bytes[1..]), plan, limits).ok_or(BagError::Malformed)
+    }
+
+    fn read(from: &mut Reader<'_>, plan: &Plan, limits: Limits) -> Option<Bag> {
+        let flags = from.byte().filter(|flags| *flags < 4)?;
+        let mut bag = Bag::lost(limits);
+        bag.marked = flags & 1 != 0;
+        bag.incomplete = flags & 2 != 0;
+        let mut branches = Vec::new();
+        let mut before = 0_u64;
+        for _ in 0..from.count(u64::MAX)? {
+            before = before.checked_add(from.number()?).filter(|branch| branch >> BRANCH_BITS == 0)?;
+            branches.push(before);
+        }
+        for _ in 0..from.count(u64::MAX)? {
+            let index = from.byte()?;
+            let part = Part::decode(plan.shapes.get(&index)?, &branches, from, limits.entries)?;
+            if bag.parts.insert(index, Arc::new(part)).is_some() {
+                return None;
+            }
+        }
+        if !from.is_empty() {
+            return None;
+        }
+        bag.shrink();
+        Some(bag)
+    }
+}
+
+/// A message that is not a bag of the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BagError {
+    /// It has another version.
+    Version(u8),
+    /// It breaks the format, or belongs to another plan.
+    Malformed,
+}
+
+impl fmt::Display for BagError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BagError::Version(version) => {
+                write!(f, "the bag has version {version}; this process reads version {VERSION}")
+            }
+            BagError::Malformed => f.write_str("the bytes are not a bag of this query"),
+        }
+    }
+}
+
+impl std::error::Error for BagError {}

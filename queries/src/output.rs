@@ -1,0 +1,525 @@
+//! The answer of a query: groups with their aggregates, in bounded memory.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::advice::Input;
+use crate::aggregate::{Function, State};
+use crate::bag::{BRANCH_BITS, Bag};
+use crate::entry::Limits;
+use crate::plan::Plan;
+use crate::sum::FloatSum;
+use crate::value::Value;
+
+/// The tracepoints whose lost flows are counted by name.
+const LOST: usize = 1000;
+
+/// The bounds of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutputLimits {
+    /// Groups, or different rows. The smallest keys stay; the others become one row `(other)`, or
+    /// are counted.
+    pub groups: usize,
+    /// Rows that are listed, with equal ones.
+    pub rows: usize,
+    /// Bytes of the columns of a group; a larger group is a part of `(other)`.
+    pub key_bytes: usize,
+}
+
+impl Default for OutputLimits {
+    fn default() -> Self {
+        OutputLimits { groups: 10_000, rows: 100_000, key_bytes: 4096 }
+    }
+}
+
+/// How an answer is collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutputOptions {
+    /// Each trace counts as often as [`Point::weight`](crate::Point::weight) says.
+    pub weights: bool,
+    /// The bounds of the bags.
+    pub bags: Limits,
+    /// The bounds of the answer.
+    pub limits: OutputLimits,
+    /// The seed of random branch numbers, for requests that cross processes. Without it branches
+    /// are counted, which suffices for a request that one caller walks through.
+    pub seed: Option<u64>,
+}
+
+impl Default for OutputOptions {
+    fn default() -> Self {
+        OutputOptions { weights: false, bags: Limits::RECORDING, limits: OutputLimits::default(), seed: None }
+    }
+}
+
+/// The answer so far. Threads collect one each and merge them; the order makes no difference.
+#[derive(Debug)]
+pub struct Output {
+    options: OutputOptions,
+    columns: Vec<String>,
+    positions: Vec<usize>,
+    functions: Vec<Function>,
+    keys: usize,
+    listing: bool,
+    table: Bounded<Total>,
+    /// With weights: the rows of the current trace.
+    trace: Bounded<Trace>,
+    counts: Counts,
+    branches: u64,
+    pub(crate) stack: Vec<Value>,
+    key: Vec<Value>,
+}
+
+/// Events that an answer mentions.
+#[derive(Clone, Debug, Default)]
+struct Counts {
+    emitted: i128,
+    incomplete: i128,
+    impossible: u64,
+    traces: u64,
+    lost: BTreeMap<String, u64>,
+}
+
+/// An input of an aggregate, of one row.
+pub(crate) enum Given<'a> {
+    Row,
+    Value(&'a Value),
+    /// An aggregate, as often as the number says.
+    Partial(&'a State, i128),
+}
+
+impl Output {
+    /// An empty answer.
+    pub fn new(plan: &Plan, options: OutputOptions) -> Output {
+        Output {
+            options,
+            columns: plan.columns.clone(),
+            positions: plan.positions.clone(),
+            functions: plan.functions.clone(),
+            keys: plan.keys,
+            listing: plan.listing,
+            table: Bounded::default(),
+            trace: Bounded::default(),
+            counts: Counts::default(),
+            branches: options.seed.unwrap_or(0),
+            stack: Vec::new(),
+            key: Vec::new(),
+        }
+    }
+
+    /// The bag of a request that begins here.
+    pub fn begin(&self) -> Bag {
+        Bag::begin(self.options.bags)
+    }
+
+    /// The bag of a point whose causes are missing.
+    pub fn lost(&self) -> Bag {
+        Bag::lost(self.options.bags)
+    }
+
+    pub(crate) fn weighs(&self) -> bool {
+        self.options.weights
+    }
+
+    pub(crate) fn impossible(&mut self) -> &mut u64 {
+        &mut self.counts.impossible
+    }
+
+    /// The number of a new branch.
+    pub(crate) fn branch(&mut self) -> u64 {
+        if self.options.seed.is_none() {
+            self.branches += 1;
+            return self.branches & ((1 << BRANCH_BITS) - 1);
+        }
+        // SplitMix64: Steele, Lea and Flood, OOPSLA 2014.
+        self.branches = self.branches.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let word = (self.branches ^ (self.branches >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (word ^ (word >> 31)) >> (64 - BRANCH_BITS)
+    }
+
+    pub(crate) fn lose(&mut self, tracepoint: &str) {
+        if let Some(count) = self.counts.lost.get_mut(tracepoint) {
+            *count += 1;
+        } else if self.counts.lost.len() < LOST {
+            self.counts.lost.insert(tracepoint.to_owned(), 1);
+        } else {
+            *self.counts.lost.entry("(other)".to_owned()).or_default() += 1;
+        }
+    }
+
+    /// Adds a row, `count` times.
+    pub(crate) fn emit<'a>(
+        &mut self,
+        key: impl Iterator<Item = &'a Value>,
+        terms: impl Fn(Input) -> Given<'a>,
+        inputs: impl Iterator<Item = Input> + Clone,
+        count: i128,
+        weight: f64,
+        incomplete: bool,
+    ) {
+        self.counts.emitted = self.counts.emitted.saturating_add(count);
+        if incomplete {
+            self.counts.incomplete = self.counts.incomplete.saturating_add(count);
+        }
+        let mut values = std::mem::take(&mut self.key);
+        values.clear();
+        values.extend(key.cloned().map(|value| if self.listing { value } else { value.into_key() }));
+        let long = values.iter().map(Value::size).sum::<usize>() > self.options.limits.key_bytes;
+        let functions = &self.functions;
+        let start = || functions.iter().map(|function| function.start()).collect::<Vec<_>>();
+        let impossible = &mut self.counts.impossible;
+        let mut add = |states: &mut Vec<State>| {
+            for (state, input) in states.iter_mut().zip(inputs.clone()) {
+                match terms(input) {
+                    Given::Row => state.add_row(count),
+                    Given::Value(value) => *impossible += u64::from(!state.add(value, count)),
+                    Given::Partial(partial, times) => state.merge(partial, times),
+                }
+            }
+        };
+        let limit = self.options.limits.groups;
+        if self.options.weights && !self.listing {
+            let group = self.trace.group(&values, long, limit, Trace::default);
+            let states = match group.parts.iter_mut().find(|(known, _)| *known == weight) {
+                Some((_, states)) => states,
+                None => {
+                    group.parts.push((weight, start()));
+                    let last = group.parts.len() - 1;
+                    &mut group.parts[last].1
+                }
+            };
+            add(states);
+        } else {
+            let group = self.table.group(&values, long, limit, || Total::new(start()));
+            group.count = group.count.saturating_add(count);
+            add(&mut group.states);
+        }
+        self.key = values;
+    }
+
+    /// Ends a trace: its rows become one term of an estimate, and branches are counted anew.
+    pub fn end_trace(&mut self) {
+        self.counts.traces += 1;
+        if self.options.seed.is_none() {
+            self.branches = 0;
+        }
+        if self.trace.is_empty() {
+            return;
+        }
+        let trace = std::mem::take(&mut self.trace);
+        let (limit, functions) = (self.options.limits.groups, &self.functions);
+        let total = || Total::new(functions.iter().map(|function| function.start()).collect());
+        if let Some(other) = trace.other {
+            self.table.group(&[], true, limit, total).add(&other);
+        }
+        for (key, group) in trace.groups {
+            self.table.group(&key, false, limit, total).add(&group);
+        }
+    }
+
+    /// Adds the answer of another thread.
+    pub fn merge(&mut self, mut other: Output) {
+        other.end_open_trace();
+        self.end_open_trace();
+        let limit = self.options.limits.groups;
+        self.table.merge(other.table, limit);
+        self.counts.emitted = self.counts.emitted.saturating_add(other.counts.emitted);
+        self.counts.incomplete = self.counts.incomplete.saturating_add(other.counts.incomplete);
+        self.counts.impossible += other.counts.impossible;
+        self.counts.traces += other.counts.traces;
+        for (name, count) in other.counts.lost {
+            *self.counts.lost.entry(name).or_default() += count;
+        }
+    }
+
+    fn end_open_trace(&mut self) {
+        if !self.trace.is_empty() {
+            self.end_trace();
+            self.counts.traces -= 1;
+        }
+    }
+
+    /// The answer.
+    pub fn finish(mut self) -> Table {
+        self.end_open_trace();
+        let limit = self.options.limits.groups;
+        self.table.trim(limit);
+        let mut table = Table {
+            errors: (self.options.weights && !self.listing).then(Vec::new),
+            emitted: clamp(self.counts.emitted),
+            incomplete_rows: clamp(self.counts.incomplete),
+            impossible: self.counts.impossible,
+            lost: std::mem::take(&mut self.counts.lost),
+            traces: self.counts.traces,
+            ..Table::default()
+        };
+        table.columns = std::mem::take(&mut self.columns);
+        let function = |position: &usize| self.functions.get(position.wrapping_sub(self.keys));
+        table.ratios = self.positions.iter().map(|at| function(at) == Some(&Function::Average)).collect();
+        if self.listing {
+            self.list(&mut table);
+        } else {
+            self.aggregate(&mut table);
+        }
+        table.sort();
+        table
+    }
+
+    /// The rows of a query without aggregates.
+    fn list(&self, table: &mut Table) {
+        let mut groups: Vec<_> = self.table.groups.iter().collect();
+        groups.sort_by(|one, two| one.0.cmp(two.0));
+        let mut left_out = self.table.other.as_ref().map_or(0, |other| other.count);
+        for (key, group) in groups {
+            let room = self.options.limits.rows.saturating_sub(table.rows.len());
+            let shown = usize::try_from(group.count).unwrap_or(usize::MAX).min(room);
+            let row: Vec<Value> = self
+                .positions
+                .iter()
+                .map(|&position| key.get(position).cloned().unwrap_or_default())
+                .collect();
+            table.rows.extend(std::iter::repeat_n(row, shown));
+            left_out = left_out.saturating_add(group.count - shown as i128);
+        }
+        table.left_out = clamp(left_out);
+    }
+
+    /// The rows of a query with aggregates.
+    fn aggregate(&self, table: &mut Table) {
+        let other = vec![Value::from("(other)"); self.keys];
+        let groups = self.table.groups.iter().map(|(key, group)| (&**key, group, true));
+        let rest = self.table.other.iter().map(|group| (&*other, group, false));
+        table.other = self.table.other.is_some();
+        for (key, group, known) in groups.chain(rest) {
+            let mut row = Vec::new();
+            let mut errors = Vec::new();
+            for &position in &self.positions {
+                let fold = position.wrapping_sub(self.keys);
+                let value = match (key.get(position), self.functions.get(fold), group.states.get(fold)) {
+                    (Some(value), ..) => value.clone(),
+                    (None, Some(function), Some(state)) => state.finish(*function),
+                    _ => Value::Null,
+                };
+                let estimate = self.functions.get(fold).is_some_and(|function| function.is_estimate());
+                let variance = group.variances.get(fold).map_or(0.0, FloatSum::total);
+                errors.push((estimate && known).then(|| variance.max(0.0).sqrt()));
+                row.push(value);
+            }
+            table.rows.push(row);
+            if let Some(all) = &mut table.errors {
+                all.push(errors);
+            }
+        }
+    }
+}
+
+fn clamp(number: i128) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}
+
+/// Groups of which the smallest keys stay when there are too many. The kept ones and the sum of
+/// the others depend only on the rows, not on their order.
+#[derive(Debug)]
+struct Bounded<G> {
+    groups: HashMap<Box<[Value]>, G>,
+    /// Larger keys belong to the others.
+    ceiling: Option<Box<[Value]>>,
+    other: Option<G>,
+}
+
+impl<G> Default for Bounded<G> {
+    fn default() -> Self {
+        Bounded { groups: HashMap::new(), ceiling: None, other: None }
+    }
+}
+
+trait Absorb {
+    fn absorb(&mut self, other: Self);
+}
+
+impl<G: Absorb> Bounded<G> {
+    fn is_empty(&self) -> bool {
+        self.groups.is_empty() && self.other.is_none()
+    }
+
+    fn group(&mut self, key: &[Value], beyond: bool, limit: usize, start: impl FnOnce() -> G) -> &mut G {
+        if beyond || self.ceiling.as_deref().is_some_and(|ceiling| key > ceiling) {
+            return self.other.get_or_insert_with(start);
+        }
+        if !self.groups.contains_key(key) {
+            if self.groups.len() >= limit.saturating_mul(2) {
+                self.trim(limit);
+                if self.ceiling.as_deref().is_some_and(|ceiling| key > ceiling) {
+                    return self.other.get_or_insert_with(start);
+                }
+            }
+            return self.groups.entry(key.into()).or_insert_with(start);
+        }
+        // The borrow of a hit cannot be returned from a conditional `get_mut`.
+        self.groups.entry(key.into()).or_insert_with(start)
+    }
+
+    /// Keeps the `limit` smallest keys.
+    fn trim(&mut self, limit: usize) {
+        if self.groups.len() <= limit || limit == 0 {
+            return;
+        }
+        let mut all: Vec<_> = std::mem::take(&mut self.groups).into_iter().collect();
+        all.select_nth_unstable_by(limit - 1, |one, two| one.0.cmp(&two.0));
+        for (_, group) in all.drain(limit..) {
+            self.absorb(group);
+        }
+        self.ceiling = all.last().map(|(key, _)| key.clone());
+        self.groups = all.into_iter().collect();
+    }
+
+    fn absorb(&mut self, group: G) {
+        match &mut self.other {
+            Some(other) => other.absorb(group),
+            None => self.other = Some(group),
+        }
+    }
+
+    fn merge(&mut self, more: Bounded<G>, limit: usize) {
+        if let Some(other) = more.other {
+            self.absorb(other);
+        }
+        let lower = match (self.ceiling.take(), more.ceiling) {
+            (Some(one), Some(two)) => Some(one.min(two)),
+            (one, two) => one.or(two),
+        };
+        self.ceiling = lower;
+        for (key, group) in more.groups {
+            match self.groups.get_mut(&key) {
+                Some(known) => known.absorb(group),
+                None => {
+                    self.groups.insert(key, group);
+                }
+            }
+        }
+        if let Some(ceiling) = &self.ceiling {
+            let beyond: Vec<_> = self.groups.extract_if(|key, _| key > ceiling).collect();
+            beyond.into_iter().for_each(|(_, group)| self.absorb(group));
+        }
+        if self.groups.len() >= limit.saturating_mul(2) {
+            self.trim(limit);
+        }
+    }
+}
+
+/// A group of the answer.
+#[derive(Debug)]
+struct Total {
+    count: i128,
+    states: Vec<State>,
+    /// Of each aggregate, with weights.
+    variances: Vec<FloatSum>,
+}
+
+impl Total {
+    fn new(states: Vec<State>) -> Total {
+        Total { count: 0, states, variances: Vec::new() }
+    }
+
+    /// Adds a trace's rows, and the estimated variance of their weighted sum. Rows of one trace
+    /// were sampled by one number: two weights were both kept whenever the larger was, so the
+    /// unbiased estimate is the sum of (v w - max(v, w)) x y over pairs of them.
+    fn add(&mut self, trace: &Trace) {
+        self.variances.resize_with(self.states.len(), FloatSum::default);
+        for (weight, states) in &trace.parts {
+            for (state, more) in self.states.iter_mut().zip(states) {
+                state.merge_weighted(more, *weight);
+            }
+        }
+        for (index, variance) in self.variances.iter_mut().enumerate() {
+            for (weight, states) in trace.parts.iter().filter(|(weight, _)| *weight > 0.0) {
+                for (other, more) in trace.parts.iter().filter(|(weight, _)| *weight > 0.0) {
+                    let factor = weight * other - weight.max(*other);
+                    variance.add(factor * states[index].linear() * more[index].linear());
+                }
+            }
+        }
+    }
+}
+
+impl Absorb for Total {
+    fn absorb(&mut self, other: Total) {
+        self.count = self.count.saturating_add(other.count);
+        for (state, more) in self.states.iter_mut().zip(&other.states) {
+            state.merge(more, 1);
+        }
+        if self.variances.len() < other.variances.len() {
+            self.variances.resize_with(other.variances.len(), FloatSum::default);
+        }
+        for (variance, more) in self.variances.iter_mut().zip(&other.variances) {
+            variance.merge(more, 1.0);
+        }
+    }
+}
+
+/// A group's rows of one trace, by their weight.
+#[derive(Debug, Default)]
+struct Trace {
+    parts: Vec<(f64, Vec<State>)>,
+}
+
+impl Absorb for Trace {
+    fn absorb(&mut self, other: Trace) {
+        for (weight, states) in other.parts {
+            match self.parts.iter_mut().find(|(known, _)| *known == weight) {
+                Some((_, known)) => {
+                    known.iter_mut().zip(&states).for_each(|(state, more)| state.merge(more, 1));
+                }
+                None => self.parts.push((weight, states)),
+            }
+        }
+    }
+}
+
+/// The answer of a query.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Table {
+    /// The names of the columns.
+    pub columns: Vec<String>,
+    /// The rows, in the order of their JSON text.
+    pub rows: Vec<Vec<Value>>,
+    /// With weights: the standard error of each COUNT and SUM.
+    pub errors: Option<Vec<Vec<Option<f64>>>>,
+    /// Whether a column is an AVERAGE: with weights a ratio of two estimates, not unbiased.
+    pub ratios: Vec<bool>,
+    /// Rows of a listing beyond its bounds.
+    pub left_out: u64,
+    /// Whether there were more groups than the bound, so that a row `(other)` has the rest.
+    pub other: bool,
+    /// Rows that the query found, before they were grouped.
+    pub emitted: u64,
+    /// Of these, the rows from bags that had reached a bound.
+    pub incomplete_rows: u64,
+    /// Operations that were impossible, such as a sum of words. They gave null.
+    pub impossible: u64,
+    /// Points whose causes are missing, at which the query joins; by tracepoint.
+    pub lost: BTreeMap<String, u64>,
+    /// Traces.
+    pub traces: u64,
+}
+
+impl Table {
+    fn sort(&mut self) {
+        let text = |row: &[Value]| {
+            let mut text = String::from("[");
+            for value in row {
+                value.write_json(&mut text);
+                text.push(',');
+            }
+            text
+        };
+        let mut order: Vec<(String, usize)> =
+            self.rows.iter().enumerate().map(|(index, row)| (text(row), index)).collect();
+        order.sort();
+        self.rows = order.iter().map(|(_, index)| std::mem::take(&mut self.rows[*index])).collect();
+        if let Some(errors) = &mut self.errors {
+            *errors = order.iter().map(|(_, index)| std::mem::take(&mut errors[*index])).collect();
+        }
+    }
+}

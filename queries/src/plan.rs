@@ -1,0 +1,249 @@
+//! Plans: the advice of a query, and the needs of its tracepoints.
+
+use std::collections::BTreeMap;
+
+use crate::advice::{Advice, Fold, Input, LISTS, OPERATIONS, Operation, SLOTS, Shape};
+use crate::aggregate::Function;
+use crate::expression::{Expression, Step};
+use crate::names::Moment;
+use crate::point::{Edge, Variable};
+
+/// The compiled form of a program, which all threads may share.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub(crate) advice: Vec<Advice>,
+    pub(crate) variables: Vec<Variable>,
+    pub(crate) columns: Vec<String>,
+    /// For each column its position among the emitted slots, then among the aggregates.
+    pub(crate) positions: Vec<usize>,
+    /// Whether each emitted row is a row of the table; otherwise rows are grouped.
+    pub(crate) listing: bool,
+    /// By bag.
+    pub(crate) shapes: BTreeMap<u8, Shape>,
+    pub(crate) keys: usize,
+    pub(crate) functions: Vec<Function>,
+}
+
+/// The advice lists that a tracepoint's name matches. To look a name up costs more than to keep
+/// the result for the next point of the name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lists {
+    start: u16,
+    end: u16,
+    event: u16,
+}
+
+impl Lists {
+    /// Whether no list matches.
+    pub fn is_empty(self) -> bool {
+        self.start | self.end | self.event == 0
+    }
+
+    /// Whether a list matches points of this edge.
+    pub fn wants(self, edge: Edge) -> bool {
+        self.at(edge) != 0
+    }
+
+    pub(crate) fn at(self, edge: Edge) -> u16 {
+        match edge {
+            Edge::Start => self.start,
+            Edge::End => self.end,
+            Edge::Event => self.event,
+        }
+    }
+}
+
+impl Plan {
+    /// A plan of these parts, or a sentence about the rule that they break. Every plan passes
+    /// through here, whether it was compiled or received.
+    pub(crate) fn new(
+        advice: Vec<Advice>,
+        variables: Vec<Variable>,
+        columns: Vec<(String, usize)>,
+        listing: bool,
+    ) -> Result<Plan, &'static str> {
+        let (columns, positions) = columns.into_iter().unzip();
+        let mut plan = Plan {
+            advice,
+            variables,
+            columns,
+            positions,
+            listing,
+            shapes: BTreeMap::new(),
+            keys: 0,
+            functions: Vec::new(),
+        };
+        plan.validate()?;
+        Ok(plan)
+    }
+
+    fn validate(&mut self) -> Result<(), &'static str> {
+        if self.advice.is_empty() || self.advice.len() > LISTS {
+            return Err("a plan has 1 to 16 lists");
+        }
+        let mut emits = 0;
+        for advice in &self.advice {
+            match advice.operations.last() {
+                Some(Operation::Emit { slots, folds }) => {
+                    emits += 1;
+                    self.keys = slots.len();
+                    self.functions = folds.iter().map(|fold| fold.function).collect();
+                }
+                Some(Operation::Pack { bag, keep, slots, folds }) => {
+                    let functions = folds.iter().map(|fold| fold.function).collect();
+                    let shape = Shape { keep: *keep, columns: slots.len(), functions };
+                    if usize::from(*bag) >= LISTS || self.shapes.insert(*bag, shape).is_some() {
+                        return Err("each bag has a number below 16 and one PACK");
+                    }
+                    if !keep.is_grouped() && !folds.is_empty() {
+                        return Err("only a grouped PACK has aggregates");
+                    }
+                }
+                _ => return Err("a list ends with PACK or EMIT"),
+            }
+        }
+        if emits != 1 {
+            return Err("a plan has one EMIT");
+        }
+        if self.listing && !self.functions.is_empty() {
+            return Err("rows that are listed have no aggregates");
+        }
+        let width = self.keys + self.functions.len();
+        if self.columns.is_empty() || self.positions.iter().any(|&position| position >= width) {
+            return Err("a column is not emitted");
+        }
+        self.advice.iter().try_for_each(|advice| self.validate_list(advice))
+    }
+
+    fn validate_list(&self, advice: &Advice) -> Result<(), &'static str> {
+        if advice.operations.len() > OPERATIONS {
+            return Err("a list has up to 64 operations");
+        }
+        if advice.tracepoints.is_empty() {
+            return Err("a list has a tracepoint");
+        }
+        if advice.slots.len() > SLOTS || advice.partials > SLOTS {
+            return Err("a row has up to 250 slots");
+        }
+        let mut known =
+            Known { slots: vec![false; advice.slots.len()], partials: vec![false; advice.partials] };
+        for (index, operation) in advice.operations.iter().enumerate() {
+            let last = index + 1 == advice.operations.len();
+            match operation {
+                Operation::Observe { slot, variable } => {
+                    if usize::from(*variable) >= self.variables.len() {
+                        return Err("OBSERVE names no variable");
+                    }
+                    known.set(*slot)?;
+                }
+                Operation::Unpack { bag, slots, partial } => {
+                    let shape = self.shapes.get(bag).ok_or("UNPACK names a bag without a PACK")?;
+                    if shape.unpacked() != slots.len() {
+                        return Err("UNPACK and PACK differ in their columns");
+                    }
+                    slots.iter().try_for_each(|&slot| known.set(slot))?;
+                    for index in 0..shape.partials() {
+                        let partial = known.partials.get_mut(usize::from(*partial) + index);
+                        *partial.ok_or("UNPACK has no room for an aggregate")? = true;
+                    }
+                }
+                Operation::Let { slot, expression } => {
+                    known.reads(expression)?;
+                    known.set(*slot)?;
+                }
+                Operation::Filter { expression } => known.reads(expression)?,
+                Operation::Pack { slots, folds, .. } | Operation::Emit { slots, folds } => {
+                    if !last {
+                        return Err("a list ends with its only PACK or EMIT");
+                    }
+                    slots.iter().try_for_each(|&slot| known.get(slot))?;
+                    folds.iter().try_for_each(|fold| known.folds(fold))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The names of the answer's columns.
+    pub fn columns(&self) -> &[String] {
+        &self.columns
+    }
+
+    /// Every variable that some advice observes.
+    pub fn variables(&self) -> &[Variable] {
+        &self.variables
+    }
+
+    /// Whether the query joins. If not, points may come in any order, and need no bag of their own.
+    pub fn joins(&self) -> bool {
+        !self.shapes.is_empty()
+    }
+
+    /// The lists that a tracepoint of this name and source line matches.
+    pub fn select(&self, name: &str, line: Option<(&str, u32)>) -> Lists {
+        let mut lists = Lists::default();
+        for (index, advice) in self.advice.iter().enumerate() {
+            for tracepoint in &advice.tracepoints {
+                if tracepoint.names(name, line) {
+                    lists.start |= u16::from(tracepoint.moment.matches(Edge::Start)) << index;
+                    lists.end |= u16::from(tracepoint.moment.matches(Edge::End)) << index;
+                    lists.event |= u16::from(tracepoint.moment.matches(Edge::Event)) << index;
+                }
+            }
+        }
+        lists
+    }
+
+    /// Whether any tracepoint of the query is a span's end.
+    pub fn wants_ends(&self) -> bool {
+        self.advice.iter().any(|advice| advice.tracepoints.iter().any(|point| point.moment == Moment::End))
+    }
+
+    /// Whether one of these lists observes a variable, by its index.
+    pub fn needs(&self, lists: Lists, variable: usize) -> bool {
+        let any = lists.start | lists.end | lists.event;
+        self.advice.iter().enumerate().any(|(index, advice)| {
+            any & (1 << index) != 0
+                && advice.operations.iter().any(|operation| {
+                    matches!(operation, Operation::Observe { variable: seen, .. } if usize::from(*seen) == variable)
+                })
+        })
+    }
+}
+
+/// The slots and partial aggregates that the operations so far have filled.
+struct Known {
+    slots: Vec<bool>,
+    partials: Vec<bool>,
+}
+
+impl Known {
+    fn set(&mut self, slot: u8) -> Result<(), &'static str> {
+        *self.slots.get_mut(usize::from(slot)).ok_or("a slot is beyond the row")? = true;
+        Ok(())
+    }
+
+    fn get(&self, slot: u8) -> Result<(), &'static str> {
+        if self.slots.get(usize::from(slot)) == Some(&true) {
+            return Ok(());
+        }
+        Err("a slot is read before it is filled")
+    }
+
+    fn reads(&self, expression: &Expression) -> Result<(), &'static str> {
+        expression.steps().iter().try_for_each(|step| match step {
+            Step::Slot(slot) => self.get(*slot),
+            _ => Ok(()),
+        })
+    }
+
+    fn folds(&self, fold: &Fold) -> Result<(), &'static str> {
+        match fold.input {
+            Input::Rows if fold.function == Function::Count => Ok(()),
+            Input::Rows => Err("only COUNT needs no value"),
+            Input::Slot(slot) => self.get(slot),
+            Input::Partial(partial) if self.partials.get(usize::from(partial)) == Some(&true) => Ok(()),
+            Input::Partial(_) => Err("an aggregate is read before it is unpacked"),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! A point of a request, as its caller describes it.
+
+use crate::value::Value;
+
+/// The part of a span that a point is, or an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edge {
+    /// A span's start.
+    Start,
+    /// A span's end.
+    End,
+    /// An event.
+    Event,
+}
+
+/// A variable that a point has even if none of its fields has the name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Builtin {
+    /// `host`.
+    Host,
+    /// `time` or `timestamp`: nanoseconds since 1970.
+    Time,
+    /// `procId`.
+    ProcId,
+    /// `procName`.
+    ProcName,
+    /// `threadId`.
+    ThreadId,
+    /// `tracepoint`: the name by which a query finds the point.
+    Tracepoint,
+    /// `name` of the span or event.
+    Name,
+    /// `target`: the module or instrumentation scope.
+    Target,
+    /// `trace`: the id of the trace.
+    Trace,
+    /// `sampled`.
+    Sampled,
+    /// `duration` in nanoseconds, at a span's end.
+    Duration,
+    /// `busy` nanoseconds, at a span's end.
+    Busy,
+    /// `status`, at a span's end.
+    Status,
+}
+
+/// The names of the built-in variables.
+pub(crate) const BUILTINS: [(&str, Builtin); 14] = [
+    ("host", Builtin::Host),
+    ("time", Builtin::Time),
+    ("timestamp", Builtin::Time),
+    ("procId", Builtin::ProcId),
+    ("procName", Builtin::ProcName),
+    ("threadId", Builtin::ThreadId),
+    ("tracepoint", Builtin::Tracepoint),
+    ("name", Builtin::Name),
+    ("target", Builtin::Target),
+    ("trace", Builtin::Trace),
+    ("sampled", Builtin::Sampled),
+    ("duration", Builtin::Duration),
+    ("busy", Builtin::Busy),
+    ("status", Builtin::Status),
+];
+
+/// A variable that advice observes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variable {
+    index: usize,
+    name: Box<str>,
+    builtin: Option<Builtin>,
+}
+
+impl Variable {
+    pub(crate) fn new(index: usize, name: &str) -> Self {
+        let builtin = BUILTINS.iter().find(|(known, _)| *known == name).map(|&(_, builtin)| builtin);
+        Variable { index, name: name.into(), builtin }
+    }
+
+    /// The position in [`Plan::variables`](crate::Plan::variables).
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The name as the query writes it, for example `http.route`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The built-in variable of this name, which a point uses if none of its fields has the name.
+    pub fn builtin(&self) -> Option<Builtin> {
+        self.builtin
+    }
+}
+
+/// A point of a request at which advice runs.
+pub trait Point {
+    /// The name of the tracepoint.
+    fn tracepoint(&self) -> &str;
+
+    /// A span's start or end, or an event.
+    fn edge(&self) -> Edge;
+
+    /// The value of a variable: the point's own field of the name, else the built-in one.
+    fn variable(&self, variable: &Variable) -> Value;
+
+    /// The number of traces that this one stands for: 1/p if it was sampled with probability p, 0
+    /// if it was kept late. Only an output with weights asks for it.
+    fn weight(&self) -> f64 {
+        1.0
+    }
+}

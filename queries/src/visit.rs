@@ -1,0 +1,251 @@
+//! A visit of a point: its advice runs on the request's bag.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::advice::{Advice, Fold, Input, Keep, Operation, Shape};
+use crate::aggregate::State;
+use crate::bag::Bag;
+use crate::entry::{Content, Packed};
+use crate::group::{Group, Key};
+use crate::output::{Given, Output};
+use crate::plan::{Lists, Plan};
+use crate::point::Point;
+use crate::value::Value;
+
+/// A row on its way through a list.
+#[derive(Clone)]
+struct Row {
+    values: Vec<Value>,
+    /// Aggregates that grouped packs began: the group, and the aggregate's place in it.
+    partials: Vec<Option<(Arc<Group>, usize)>>,
+    /// The equal rows that it stands for.
+    count: i128,
+    weight: f64,
+}
+
+impl Row {
+    /// An input of an aggregate. A begun one counts once for each combination of the other rows.
+    fn given(&self, input: Input) -> Given<'_> {
+        match input {
+            Input::Rows => Given::Row,
+            Input::Slot(slot) => Given::Value(self.values.get(usize::from(slot)).unwrap_or(&Value::Null)),
+            Input::Partial(partial) => match self.partials.get(usize::from(partial)) {
+                Some(Some((group, index))) => match group.states.get(*index) {
+                    Some(state) => Given::Partial(state, self.count / group.count.max(1)),
+                    None => Given::Value(&Value::Null),
+                },
+                _ => Given::Value(&Value::Null),
+            },
+        }
+    }
+
+    fn columns(&self, slots: &[u8]) -> impl Iterator<Item = &Value> {
+        slots.iter().map(|&slot| self.values.get(usize::from(slot)).unwrap_or(&Value::Null))
+    }
+}
+
+/// Rows that a list packs, once all lists of the point have unpacked.
+struct Packing<'p> {
+    bag: u8,
+    keep: Keep,
+    slots: &'p [u8],
+    folds: &'p [Fold],
+    rows: Vec<Row>,
+}
+
+impl Plan {
+    /// Runs the advice of a point on the bag of its request. `lists` is the result of
+    /// [`Plan::select`] for the point's name.
+    pub fn visit<P: Point + ?Sized>(&self, bag: &mut Bag, lists: Lists, point: &P, output: &mut Output) {
+        let mut mask = lists.at(point.edge());
+        let mut packings = Vec::new();
+        let weight = if mask != 0 && output.weighs() { point.weight() } else { 1.0 };
+        while mask != 0 {
+            let index = mask.trailing_zeros() as usize;
+            mask &= mask - 1;
+            let Some(advice) = self.advice.get(index) else { break };
+            packings.extend(self.run(advice, bag, point, weight, output));
+        }
+        // UNPACK comes before PACK in all lists, so a join of a tracepoint with itself is strict.
+        if packings.iter().any(|packing| !packing.rows.is_empty() || chooses(packing.keep)) {
+            let dot = bag.dot(|| output.branch());
+            for packing in packings {
+                if packing.keep.is_grouped() {
+                    let rows = fold(&packing, output);
+                    bag.pack_groups(packing.bag, packing.keep, dot, rows);
+                } else {
+                    let rows = packing.rows.iter().map(|row| Packed {
+                        values: row.columns(packing.slots).cloned().collect(),
+                        count: row.count,
+                        weight: row.weight,
+                    });
+                    bag.pack(packing.bag, packing.keep, dot, rows.collect());
+                }
+            }
+        }
+    }
+
+    fn run<'p, P: Point + ?Sized>(
+        &'p self,
+        advice: &'p Advice,
+        bag: &mut Bag,
+        point: &P,
+        weight: f64,
+        output: &mut Output,
+    ) -> Option<Packing<'p>> {
+        let mut joins = false;
+        let mut incomplete = bag.is_incomplete();
+        let mut rows = vec![Row {
+            values: vec![Value::Null; advice.slots.len()],
+            partials: vec![None; advice.partials],
+            count: 1,
+            weight,
+        }];
+        for operation in &advice.operations {
+            match operation {
+                Operation::Observe { slot, variable } => {
+                    let variable = self.variables.get(usize::from(*variable))?;
+                    for row in &mut rows {
+                        set(&mut row.values, *slot, point.variable(variable));
+                    }
+                }
+                Operation::Unpack { bag: number, slots, partial } => {
+                    if !joins && !bag.is_marked() {
+                        output.lose(point.tracepoint());
+                    }
+                    joins = true;
+                    let shape = self.shapes.get(number)?;
+                    let unpacked = unpack(bag, *number, shape);
+                    let joined = join(&rows, &unpacked, slots, *partial, bag.limits().rows);
+                    incomplete |= joined.len() < rows.len().saturating_mul(unpacked.len());
+                    rows = joined;
+                }
+                Operation::Let { slot, expression } => {
+                    for row in &mut rows {
+                        let mut stack = std::mem::take(&mut output.stack);
+                        let value = expression.evaluate(&row.values, &mut stack, output.impossible());
+                        output.stack = stack;
+                        set(&mut row.values, *slot, value);
+                    }
+                }
+                Operation::Filter { expression } => {
+                    let mut stack = std::mem::take(&mut output.stack);
+                    rows.retain(|row| expression.holds(&row.values, &mut stack, output.impossible()));
+                    output.stack = stack;
+                }
+                Operation::Pack { bag, keep, slots, folds } => {
+                    return Some(Packing { bag: *bag, keep: *keep, slots, folds, rows });
+                }
+                Operation::Emit { slots, folds } => {
+                    for row in &rows {
+                        let inputs = folds.iter().map(|fold| fold.input);
+                        let given = |input| row.given(input);
+                        let incomplete = joins && incomplete;
+                        output.emit(row.columns(slots), given, inputs, row.count, row.weight, incomplete);
+                    }
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Whether an event packs even if it has no rows.
+fn chooses(keep: Keep) -> bool {
+    matches!(keep, Keep::First(_) | Keep::Recent(_))
+}
+
+fn set(values: &mut [Value], slot: u8, value: Value) {
+    if let Some(place) = values.get_mut(usize::from(slot)) {
+        *place = value;
+    }
+}
+
+/// A row of a bag.
+struct Unpacked {
+    values: Vec<Value>,
+    group: Option<Arc<Group>>,
+    count: i128,
+    weight: f64,
+}
+
+fn unpack(bag: &Bag, number: u8, shape: &Shape) -> Vec<Unpacked> {
+    let mut rows = Vec::new();
+    let mut groups: BTreeMap<&Key, Group> = BTreeMap::new();
+    for entry in bag.part(number).iter().flat_map(|part| &part.entries) {
+        match &entry.content {
+            Content::Rows(packed) => rows.extend(packed.iter().map(|row| Unpacked {
+                values: row.values.to_vec(),
+                group: None,
+                count: row.count,
+                weight: row.weight,
+            })),
+            Content::Groups(branch) => {
+                for (key, group) in branch.iter() {
+                    groups.entry(key).and_modify(|known| known.merge(group)).or_insert_with(|| group.clone());
+                }
+            }
+        }
+    }
+    rows.extend(groups.into_iter().map(|(key, group)| {
+        let mut values = key.values.clone();
+        if shape.keep == Keep::Answer {
+            let finished = group.states.iter().zip(&shape.functions);
+            values.extend(finished.map(|(state, function)| state.finish(*function)));
+            return Unpacked { values, group: None, count: 1, weight: group.weight };
+        }
+        Unpacked { values, count: group.count, weight: group.weight, group: Some(Arc::new(group)) }
+    }));
+    rows
+}
+
+/// Each row with each row of a bag, up to a limit.
+fn join(rows: &[Row], unpacked: &[Unpacked], slots: &[u8], partial: u8, limit: usize) -> Vec<Row> {
+    let mut joined = Vec::with_capacity(rows.len().saturating_mul(unpacked.len()).min(limit));
+    for row in rows {
+        for packed in unpacked {
+            if joined.len() == limit {
+                return joined;
+            }
+            let mut row = row.clone();
+            for (&slot, value) in slots.iter().zip(&packed.values) {
+                set(&mut row.values, slot, value.clone());
+            }
+            if let Some(group) = &packed.group {
+                for index in 0..group.states.len() {
+                    if let Some(place) = row.partials.get_mut(usize::from(partial) + index) {
+                        *place = Some((Arc::clone(group), index));
+                    }
+                }
+            }
+            row.count = row.count.saturating_mul(packed.count);
+            row.weight = row.weight.max(packed.weight);
+            joined.push(row);
+        }
+    }
+    joined
+}
+
+/// The rows of a grouped pack, each as a group of its own.
+fn fold(packing: &Packing<'_>, output: &mut Output) -> Vec<(Key, Group)> {
+    let answer = packing.keep == Keep::Answer;
+    let one = |row: &Row| {
+        let mut states: Vec<State> = packing.folds.iter().map(|fold| fold.function.start()).collect();
+        for (state, fold) in states.iter_mut().zip(packing.folds) {
+            match row.given(fold.input) {
+                Given::Row => state.add_row(row.count),
+                Given::Value(value) => *output.impossible() += u64::from(!state.add(value, row.count)),
+                Given::Partial(partial, times) => state.merge(partial, times),
+            }
+        }
+        let values = row.columns(packing.slots).cloned();
+        let key = if answer {
+            Key { weight: 0, values: values.map(Value::into_key).collect() }
+        } else {
+            Key { weight: row.weight.to_bits(), values: values.collect() }
+        };
+        (key, Group { count: row.count, weight: row.weight, states })
+    };
+    packing.rows.iter().map(one).collect()
+}
