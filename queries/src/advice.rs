@@ -46,9 +46,9 @@ pub(crate) enum Operation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
     All,
-    /// Of the events with fewer than n before them.
+    /// Events with fewer than n before them.
     First(u8),
-    /// Of the events with fewer than n behind them.
+    /// Events with fewer than n behind them.
     Recent(u8),
     /// All, with equal ones counted and their aggregates begun.
     Groups,

@@ -112,7 +112,7 @@ impl State {
         match self {
             State::Count(count) => count.add(Number::Int(1), times),
             State::Least(least, order) => {
-                // Of numbers that are text, the number: by its text, 9 would follow 10.
+                // The number itself if it is text: by its text, 9 would follow 10.
                 let value = value.number().map_or_else(|| value.clone(), Number::into_value);
                 replace_by(least, value, *order);
             }

@@ -235,7 +235,7 @@ impl Part {
                 }
             };
             match found {
-                // Of two copies of a running aggregate, the later has all of the earlier.
+                // The later of two copies of a running aggregate has all of the earlier.
                 Some(index) if self.entries[index].dot < entry.dot => self.entries[index] = entry.clone(),
                 Some(_) => {}
                 None => {

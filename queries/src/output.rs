@@ -31,7 +31,7 @@ impl Default for OutputLimits {
     }
 }
 
-/// How an answer is collected.
+/// Options of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputOptions {
     /// Each trace counts as often as [`Point::weight`](crate::Point::weight) says.
@@ -412,7 +412,7 @@ impl<G: Absorb> Bounded<G> {
 struct Total {
     count: i128,
     states: Vec<State>,
-    /// Of each aggregate, with weights.
+    /// The variance of each aggregate, with weights.
     variances: Vec<FloatSum>,
 }
 
@@ -494,7 +494,7 @@ pub struct Table {
     pub other: bool,
     /// Rows that the query found, before they were grouped.
     pub emitted: u64,
-    /// Of these, the rows from bags that had reached a bound.
+    /// Emitted rows from bags that had reached a bound.
     pub incomplete_rows: u64,
     /// Operations that were impossible, such as a sum of words. They gave null.
     pub impossible: u64,

@@ -27,7 +27,7 @@ impl Point for Event {
     }
 }
 
-/// How a bag goes from an event to the next.
+/// The way of a bag from an event to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Carry {
     /// Each flow gets a copy.
