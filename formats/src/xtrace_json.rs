@@ -132,6 +132,8 @@ fn report(cursor: &mut Cursor<'_>, out: &mut Out<'_>, shared: &mut Shared) -> Re
     (span.trace_id, span.span_id, span.parents) = (trace_id, span_id, parents);
     (span.start, span.end) = (time, time);
     span.attributes = attributes;
+    span.wording.derived_service = agent.is_empty();
+    span.wording.derived_name = label.is_empty();
     span.name = match (label.is_empty(), operation.is_empty()) {
         (false, _) => label,
         (true, false) => operation,

@@ -118,6 +118,12 @@ pub struct Wording {
     pub scope_name: ScopeTags,
     /// The tags that state the scope's version.
     pub scope_version: ScopeTags,
+    /// True if the record names no service, so that the name was derived from another field
+    /// (X-Trace's class).
+    pub derived_service: bool,
+    /// True if the record has no label, so that the span's name was derived from another field
+    /// (X-Trace's operation or class).
+    pub derived_name: bool,
 }
 
 /// The field for the peer (Zipkin's remote endpoint).

@@ -14,6 +14,7 @@ pub mod log_event;
 pub mod recording;
 pub mod shape;
 pub mod source;
+mod stem;
 pub mod stop;
 
 pub use recording::Recording;

@@ -13,6 +13,7 @@ use astracer_model::Format;
 use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::problem::{Place, Problems};
 use astracer_model::span::{Span, SpanKind, Status};
+use astracer_model::value::Value;
 
 mod content;
 mod documents;
@@ -23,17 +24,21 @@ mod logs;
 mod nodes;
 mod numbers;
 mod one_id;
+mod points;
 #[cfg(test)]
 mod tests;
 mod trace_ids;
+mod values;
 mod view;
 
 use labels::Labels;
 use logs::Logs;
 use nodes::Nodes;
+use points::Points;
 
 pub use intake::{Intake, Keep, Skipped};
 pub use logs::LogView;
+pub use points::{CLASS, EventView, KeepPoints, Wants};
 pub use view::{SpanView, TraceView};
 
 /// Marks "no span" in tables of span indices.
@@ -137,6 +142,8 @@ pub struct Recording {
     full: Vec<Span<'static>>,
     /// Empty unless [`Keep::logs`] is set.
     logs: Logs,
+    /// Empty unless [`Keep::points`] is set.
+    points: Points,
     /// Span indices, grouped by trace and ordered by start within a trace.
     order: Vec<u32>,
     /// Trace rows, in the order of [`Recording::traces`].
@@ -203,6 +210,27 @@ impl Recording {
     /// lacks the attribute.
     pub fn label_values(&self, set: Symbol) -> impl ExactSizeIterator<Item = Option<&str>> {
         self.labels.values(set)
+    }
+
+    /// The fields that [`Keep::points`] names, in the order of [`Self::field_symbols`].
+    pub fn field_keys(&self) -> impl Iterator<Item = &str> {
+        self.points.field_keys()
+    }
+
+    /// The values of all fields, in the order of their symbols.
+    pub fn field_values(&self) -> impl ExactSizeIterator<Item = Value<'_>> {
+        self.points.values()
+    }
+
+    /// The values of a span's or an event's fields, as symbols of [`Self::field_values`]. `None` if
+    /// the span or event lacks the field.
+    pub fn field_symbols(&self, fields: Symbol) -> &[Option<Symbol>] {
+        self.points.symbols(fields)
+    }
+
+    /// The names of kept events.
+    pub fn event_names(&self) -> &Interner {
+        self.points.event_names()
     }
 
     /// The files that contain spans.

@@ -10,6 +10,7 @@ mod graphs;
 mod hostile;
 mod hostile_instances;
 mod jaeger;
+mod points;
 mod recordings;
 mod sampled;
 mod trees;

@@ -10,7 +10,7 @@ use astracer_model::Format;
 use astracer_model::problem::{Place, Problem};
 use astracer_model::sink::{Record, Sink};
 use astracer_model::span::Span;
-use astracer_recording::recording::{Intake, Keep};
+use astracer_recording::recording::{Intake, Keep, KeepPoints};
 
 /// Small enough for mutated seeds to exceed them.
 const LIMITS: Limits = Limits { record_bytes_max: 16 << 10, nesting_max: 40 };
@@ -100,6 +100,7 @@ fn join(collected: &Collected) {
         own_labels: label(),
         trace_states: true,
         logs: true,
+        points: Some(points()),
     });
     for item in &collected.spans {
         intake.span(item.span.clone(), Record { bytes: &item.record, place: &item.place });
@@ -133,4 +134,10 @@ impl BufRead for Pieces<'_> {
     fn consume(&mut self, amount: usize) {
         self.rest = &self.rest[amount..];
     }
+}
+
+/// Everything that a query may ask of spans.
+fn points() -> KeepPoints {
+    let fields = vec!["Class".to_owned(), "Label".to_owned(), "n".to_owned()];
+    KeepPoints { fields, own_fields: vec!["name".to_owned()], wants: Arc::new(|_, _| true), lines: true }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fmt::Write as _;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
@@ -11,6 +10,8 @@ use rapidhash::fast::RandomState;
 
 use super::documents::Documents;
 use super::labels::Labels;
+use super::points::{KeepPoints, Points};
+use super::values::write_value;
 use super::{Marks, NO_TIME, NONE, Recording, SpanRow, content};
 use crate::intern::Symbol;
 use astracer_formats::otlp_proto::otlp_size;
@@ -43,6 +44,8 @@ pub struct Keep {
     pub trace_states: bool,
     /// Keep log records, joined to their traces and spans. Files of logs are skipped otherwise.
     pub logs: bool,
+    /// Keep the hosts of spans, and the fields and events that a query asks about.
+    pub points: Option<KeepPoints>,
 }
 
 /// A file that was skipped because it contains no traces.
@@ -90,7 +93,8 @@ impl<'c> Intake<'c> {
     /// Makes an intake without spans.
     pub fn new(keep: Keep) -> Self {
         let labels = Labels::new(&keep.labels, &keep.own_labels);
-        let recording = Recording { labels, ..Recording::default() };
+        let points = keep.points.as_ref().map(Points::new).unwrap_or_default();
+        let recording = Recording { labels, points, ..Recording::default() };
         Self {
             keep,
             rename: None,
@@ -197,49 +201,6 @@ fn is_plain(value: &Value<'_>) -> bool {
     !matches!(value, Value::Array(_) | Value::Map(_) | Value::Bytes(_))
 }
 
-/// Formats values as OpenTelemetry's Rust SDK does, because the keys that a service derives from
-/// them must be the same.
-fn write_value(text: &mut String, value: &Value<'_>) {
-    // Writing to a string does not fail.
-    let _ = match value {
-        Value::Empty => Ok(()),
-        Value::String(value) => write!(text, "{value}"),
-        Value::Bool(value) => write!(text, "{value}"),
-        Value::Int(value) => write!(text, "{value}"),
-        Value::Double(value) => write!(text, "{value}"),
-        Value::Bytes(bytes) => bytes.iter().try_for_each(|byte| write!(text, "{byte:02x}")),
-        Value::Array(items) => {
-            write_items(text, ['[', ']'], items, |text, item| write_item(text, item));
-            Ok(())
-        }
-        Value::Map(items) => {
-            write_items(text, ['{', '}'], items, |text, Attribute { key, value }| {
-                let _ = write!(text, "\"{key}\":");
-                write_item(text, value);
-            });
-            Ok(())
-        }
-    };
-}
-
-fn write_items<T>(text: &mut String, [open, close]: [char; 2], items: &[T], write: impl Fn(&mut String, &T)) {
-    text.push(open);
-    for (position, item) in items.iter().enumerate() {
-        if position > 0 {
-            text.push(',');
-        }
-        write(text, item);
-    }
-    text.push(close);
-}
-
-fn write_item(text: &mut String, item: &Value<'_>) {
-    let quote = if matches!(item, Value::String(_)) { "\"" } else { "" };
-    text.push_str(quote);
-    write_value(text, item);
-    text.push_str(quote);
-}
-
 impl Sink for Intake<'_> {
     fn span(&mut self, span: Span<'_>, record: Record<'_>) {
         // Indices have 32 bits, and the largest value means "none".
@@ -291,6 +252,11 @@ impl Sink for Intake<'_> {
         if self.keep.trace_states {
             let symbol = self.recording.trace_states.intern(&span.trace_state);
             self.recording.span_trace_states.push(symbol);
+        }
+        if let Some(keep) = &self.keep.points {
+            let Recording { points, names, formats, .. } = &mut self.recording;
+            let file = (&record.place.file, formats[row.file as usize]);
+            points.add(keep, &span, names.name(name), file);
         }
         self.recording.spans.push(row);
         if self.keep.full {

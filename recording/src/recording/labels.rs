@@ -77,11 +77,20 @@ impl Labels {
         self.set_from(start)
     }
 
+    /// The values of a set, as symbols of [`Self::texts`].
+    pub(super) fn symbols(&self, set: Symbol) -> &[Option<Symbol>] {
+        let width = self.keys.len();
+        &self.sets[set.index() * width..][..width]
+    }
+
+    /// The values of all sets.
+    pub(super) fn texts(&self) -> &Interner {
+        &self.values
+    }
+
     /// The value of each key in a set.
     pub(super) fn values(&self, set: Symbol) -> impl ExactSizeIterator<Item = Option<&str>> {
-        let width = self.keys.len();
-        let values = self.sets[set.index() * width..][..width].iter();
-        values.map(|value| value.map(|value| self.values.name(value)))
+        self.symbols(set).iter().map(|value| value.map(|value| self.values.name(value)))
     }
 }
 

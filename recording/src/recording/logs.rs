@@ -13,6 +13,7 @@ use super::view::{SpanView, TraceView};
 use super::{NO_TIME, NONE, Recording};
 use crate::intern::{Interner, Symbol};
 use crate::log_event;
+use crate::stem::stem;
 use crate::stop::Pulse;
 use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::log::{LogFormat, LogRecord, Severity};
@@ -234,13 +235,6 @@ fn name_services(recording: &mut Recording) {
             row.service = *stems[row.file as usize].get_or_insert_with(|| services.intern(stem(file)));
         }
     }
-}
-
-/// A file's name without its folders and endings.
-fn stem(file: &str) -> &str {
-    let name = file.rsplit(['/', '\\']).next().unwrap_or(file);
-    let stem = name.split('.').next().unwrap_or(name);
-    if stem.is_empty() { name } else { stem }
 }
 
 /// One log record of a [`Recording`].

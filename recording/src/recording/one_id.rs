@@ -277,6 +277,7 @@ fn merge(recording: &mut Recording, into: u32, piece: u32, node: u32) {
     if let Some(more) = recording.more_parents.remove(&piece) {
         recording.more_parents.entry(into).or_insert(more);
     }
+    recording.points.merge(into, piece);
     let (into, piece) = (into as usize, piece as usize);
     if let Some(&[own, theirs]) = pair_of(&recording.span_labels, into, piece).as_ref() {
         recording.span_labels[into] = recording.labels.merge(own, theirs);

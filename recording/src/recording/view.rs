@@ -1,5 +1,6 @@
 //! Read access to the traces of a recording.
 
+use super::points::EventView;
 use super::{Marks, NO_TIME, NONE, Recording, SpanRow, TraceRow};
 use crate::intern::Symbol;
 use astracer_model::Format;
@@ -117,6 +118,28 @@ impl<'r> SpanView<'r> {
     /// intake kept no attributes.
     pub fn label_symbol(self) -> Option<Symbol> {
         self.recording.span_labels.get(self.index as usize).copied()
+    }
+
+    /// The host that emitted the span, and its symbol: `host.name` of its resource, else
+    /// `service.instance.id`, else the stem of the file's name, which is all that tells the
+    /// DataNodes of HTrace's recordings apart. `None` unless [`super::Keep::points`] is set.
+    pub fn host(self) -> Option<(Symbol, &'r str)> {
+        self.recording.points.host_of(self.index)
+    }
+
+    /// The symbol of the span's fields, for [`Recording::field_symbols`]; `None` if none were kept.
+    pub fn fields(self) -> Option<Symbol> {
+        self.recording.points.fields_of(self.index)
+    }
+
+    /// The span's kept events, in the order written.
+    pub fn events(self) -> impl Iterator<Item = EventView<'r>> {
+        self.recording.points.events_of(self.index)
+    }
+
+    /// The spans of the same trace that the span is linked to, if [`super::Keep::points`] is set.
+    pub fn links(self) -> &'r [SpanId] {
+        self.recording.points.links_of(self.index)
     }
 
     /// The side of a call that the span describes.

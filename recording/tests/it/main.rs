@@ -9,6 +9,7 @@ mod collected;
 mod convert;
 mod foreign;
 mod logs;
+mod points;
 mod source;
 
 /// A file of the formats crate's `tests/data`.
