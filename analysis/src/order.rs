@@ -21,6 +21,7 @@ pub mod graph;
 pub mod intake;
 mod online;
 mod streams;
+pub mod written;
 
 pub use edges::{Edge, EdgeKind, Unmatched, Why};
 pub use events::{Events, Row};

@@ -260,6 +260,7 @@ impl Input {
     pub(crate) fn of_events(
         paths: &[PathBuf],
         files: &[EventFileSummary],
+        log_files: &[LogFileSummary],
         problems: &Problems,
         skipped: &[(Arc<str>, String)],
     ) -> Self {
@@ -271,6 +272,7 @@ impl Input {
             log_records: None,
             events: Some(summary.events),
         });
+        let files = files.chain(log_files.iter().map(File::of_logs));
         let mut input = Self::new(paths, files.collect(), problems, &[], skipped.len() as u64, None);
         let shown = skipped.iter().take(SKIPPED_SHOWN);
         let shown = shown.map(|(file, reason)| Skipped { file: file.to_string(), reason: reason.clone() });

@@ -14,11 +14,15 @@ use astracer_model::sink::Sink;
 use crate::Limits;
 
 pub mod falcon;
+pub mod strace;
 
 /// Detects the format of events from the first bytes of a file; `None` if they are no events.
 pub fn detect(prefix: &[u8]) -> Option<EventFormat> {
     let text = prefix.strip_prefix(b"\xef\xbb\xbf").unwrap_or(prefix).trim_ascii_start();
-    falcon::is_falcon(text).then_some(EventFormat::FalconJson)
+    if falcon::is_falcon(text) {
+        return Some(EventFormat::FalconJson);
+    }
+    strace::is_strace(text).then_some(EventFormat::Strace)
 }
 
 /// Reads one uncompressed stream of events in this format to its end, and passes events and
@@ -34,5 +38,6 @@ pub fn read(
 ) {
     match format {
         EventFormat::FalconJson => falcon::read(input, file, limits, sink),
+        EventFormat::Strace => strace::read(input, file, limits, sink),
     }
 }

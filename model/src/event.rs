@@ -177,6 +177,8 @@ impl fmt::Display for Endpoint<'_> {
 pub enum EventFormat {
     /// Falcon's JSON: objects, one a line or in a list. The order within a thread is that of times.
     FalconJson,
+    /// The output of strace. The order within a thread is that of lines.
+    Strace,
 }
 
 impl EventFormat {
@@ -184,6 +186,7 @@ impl EventFormat {
     pub fn name(self) -> &'static str {
         match self {
             Self::FalconJson => "falcon-json",
+            Self::Strace => "strace",
         }
     }
 }

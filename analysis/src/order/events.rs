@@ -33,7 +33,11 @@ pub struct Row {
     pub channel: u32,
     /// The bytes of a message.
     pub bytes: u64,
-    text: (u64, u32),
+    /// The file of a log record that was joined to the call that wrote it; else [`NONE`].
+    pub log_file: u32,
+    /// The record's line in that file.
+    pub log_line: u64,
+    pub(super) text: (u64, u32),
 }
 
 /// One thread: a line of the diagram.
@@ -87,6 +91,8 @@ impl Row {
             child: NONE,
             channel: NONE,
             bytes: 0,
+            log_file: NONE,
+            log_line: 0,
             text: (at, text.len() as u32),
         }
     }

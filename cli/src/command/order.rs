@@ -1,6 +1,6 @@
 //! `astracer order`: one order of the events of several processes that respects cause and effect.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use astracer_analysis::order::{self, Goal, Intake, Options};
 use astracer_recording::source;
@@ -13,23 +13,25 @@ use crate::load::{self, Input};
 use crate::output;
 use crate::outputs::Outputs;
 use crate::progress::Progress;
-use crate::source::{Bounds, check_inputs};
+use crate::source::{Bounds, LogReading, check_inputs};
 
 mod falcon;
 mod report;
 
 const EXAMPLES: &str = "\
 Examples:
+  astracer order web=web/ db=db/               logs and straces of two hosts
   astracer order events.jsonl                  Falcon's events, one a line
   astracer order a.jsonl b.jsonl --out o.jsonl with order, cause and clock
   astracer order events.jsonl --goal concurrency --json
 
-Exits with 1 if the events contradict each other, so that no order exists.";
+Record with strace -f -ttt -yy -s 512 -o FILE. Exits with 1 if the events contradict each other, so that no order exists.";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Order {
-    /// Events to order: files, folders or archives (tar, gz, xz, zst); - reads standard input.
+    /// Files, folders or archives (tar, gz, xz, zst) of events, strace's output and logs; - reads
+    /// standard input. HOST=PATH names the host whose clock wrote the times.
     #[arg(required = true, value_name = "LOGS")]
     paths: Vec<PathBuf>,
 
@@ -40,6 +42,9 @@ pub(crate) struct Order {
 
     #[command(flatten)]
     bounds: Bounds,
+
+    #[command(flatten)]
+    logs: LogReading,
 
     /// Write the events in order to FILE, as Falcon's JSON lines with order, dependency, clock,
     /// file and line.
@@ -70,10 +75,12 @@ impl Aim {
 }
 
 pub(crate) fn run(args: &Order, stop: Stop<'_>) -> Result<(), Failure> {
-    check_inputs(&args.paths)?;
-    let mut outputs = Outputs::new(&args.paths);
+    let (hosts, paths): (Vec<String>, Vec<PathBuf>) = args.paths.iter().map(|path| host(path)).unzip();
+    check_inputs(&paths)?;
+    let mut outputs = Outputs::new(&paths);
     let out = args.out.as_ref().map(|path| outputs.file("--out", path)).transpose()?;
-    let (collected, input) = interrupt::answer_at_once_while_reading(stop, || read(args, stop))?;
+    let (collected, input) =
+        interrupt::answer_at_once_while_reading(stop, || read(args, &hosts, &paths, stop))?;
     interrupt::answer_at_once(stop)?;
     let order = order::order(collected.events, &Options { goal: args.goal.goal() });
     let late = match &out {
@@ -81,30 +88,48 @@ pub(crate) fn run(args: &Order, stop: Stop<'_>) -> Result<(), Failure> {
         _ => Ok(()),
     };
     let late = late.and(report::contradiction(&order));
-    let report = report::Report::new(&input, &order, &collected.left_out);
+    let report = report::Report::new(&input, &order, &collected.left_out, &collected.joins);
     if args.json {
         return Failure::after(output::print_json(&report), late);
     }
     Failure::after(output::report(&report.screen()), late)
 }
 
-fn read(args: &Order, stop: Stop<'_>) -> Result<(order::intake::Collected, Input), Failure> {
-    let progress = Progress::reading(&args.paths);
+/// The host and the path of an argument. A file whose name has an equals sign is that file.
+fn host(path: &Path) -> (String, PathBuf) {
+    let named = path.to_str().and_then(|text| text.split_once('='));
+    match named.filter(|(host, _)| !host.is_empty() && !host.contains('/') && !path.exists()) {
+        Some((host, rest)) => (host.to_owned(), rest.into()),
+        None => (String::new(), path.to_owned()),
+    }
+}
+
+fn read(
+    args: &Order,
+    hosts: &[String],
+    paths: &[PathBuf],
+    stop: Stop<'_>,
+) -> Result<(order::intake::Collected, Input), Failure> {
+    let options = source::Options { logs: args.logs.options(), ..args.bounds.options() };
+    let progress = Progress::reading(paths);
     let mut intake =
         Intake::new(load::EXAMPLES).stop_when(|| stop.is_asked()).progress_to(|bytes| progress.inc(bytes));
     let mut files = Vec::new();
-    for path in &args.paths {
+    let mut log_files = Vec::new();
+    for (host, path) in hosts.iter().zip(paths) {
+        intake.set_host(host);
         let asked = || stop.is_asked();
-        let summary = source::read_waiting(path, &args.bounds.options(), &asked, &mut intake)
+        let summary = source::read_waiting(path, &options, &asked, &mut intake)
             .map_err(|error| Failure::Job(error.to_string()))?;
         files.extend(summary.event_files);
+        log_files.extend(summary.log_files);
     }
     progress.finish();
     if stop.is_asked() {
         return Err(Failure::Interrupted);
     }
     let collected = intake.finish();
-    let input = Input::of_events(&args.paths, &files, &collected.problems, &collected.skipped);
+    let input = Input::of_events(paths, &files, &log_files, &collected.problems, &collected.skipped);
     if collected.events.is_empty() {
         return Err(Failure::Job(format!("no events in {}", input.arguments())));
     }

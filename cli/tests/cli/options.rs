@@ -52,7 +52,6 @@ const TUNE: &[&str] = &[
 const TUNE_DEFAULT: &[&str] = &["tune", INPUT, "--one-key"];
 const TUNE_TAIL: &[&str] = &["tune", INPUT, "--one-key", "--size-max", "100%", "--tail", "error"];
 const EVENTS: &[&str] = &["events", INPUT, "--trace", "1"];
-const ORDER: &[&str] = &["order", INPUT];
 const CONVERT: &[&str] = &["convert", INPUT, "new.json"];
 const SEND: &[&str] = &["send", INPUT, "--to", "otlp://127.0.0.1:1"];
 const RECEIVE: &[&str] = &["receive", "--out", "received", "--otlp", "127.0.0.1:0"];
@@ -173,10 +172,12 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (EVENTS, "--html", FILE),
     // The recording has spans only, so a valid option ends with 1.
     (&["order"], "", [1, 2, 1, 1, 1, 2, 1, 1, 1, 1]),
-    (ORDER, "--goal", REFUSED),
-    (ORDER, "--expanded-max", REFUSED),
-    (ORDER, "--record-max", REFUSED),
-    (ORDER, "--out", [1, 2, 1, 1, 1, 2, 2, 1, 1, 2]),
+    (&["order", INPUT], "--goal", REFUSED),
+    (&["order", INPUT], "--layout", REFUSED),
+    (&["order", INPUT], "--log-zone", REFUSED),
+    (&["order", INPUT], "--expanded-max", REFUSED),
+    (&["order", INPUT], "--record-max", REFUSED),
+    (&["order", INPUT], "--out", [1, 2, 1, 1, 1, 2, 2, 1, 1, 2]),
     (&["convert", INPUT], "", CONVERTED),
     (CONVERT, "--format", REFUSED),
     (CONVERT, "--expanded-max", REFUSED),

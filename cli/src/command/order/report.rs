@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use astracer_analysis::order::written::Joins;
 use astracer_analysis::order::{Order, Row, Soft};
 use serde::Serialize;
 
@@ -27,6 +28,8 @@ pub(super) struct Report<'a> {
     dependencies: u64,
     unmatched: Vec<Unmatched>,
     left_out: &'a BTreeMap<&'static str, u64>,
+    /// Log records joined, by evidence.
+    joined: &'a Joins,
     order_exists: bool,
     /// The ids of the events of cycles.
     cycles: Vec<Vec<u64>>,
@@ -47,7 +50,12 @@ struct Unmatched {
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(input: &'a Input, order: &'a Order, left_out: &'a BTreeMap<&'static str, u64>) -> Self {
+    pub(super) fn new(
+        input: &'a Input,
+        order: &'a Order,
+        left_out: &'a BTreeMap<&'static str, u64>,
+        joined: &'a Joins,
+    ) -> Self {
         let events = &order.events;
         let row = |index: u32| &events.rows()[index as usize];
         let unmatched = order.unmatched.iter().map(|unmatched| {
@@ -72,6 +80,7 @@ impl<'a> Report<'a> {
             dependencies: order.dependencies(),
             unmatched: unmatched.collect(),
             left_out,
+            joined,
             order_exists: order.exists(),
             cycles: order.cycles.iter().map(|cycle| cycle.iter().map(|&at| row(at).id).collect()).collect(),
             soft: order.soft,
@@ -97,6 +106,17 @@ impl<'a> Report<'a> {
             counts(&self.events)
         );
         let _ = writeln!(text, "constraints: {}", counts(&self.constraints));
+        let Joins { write, before_first_write, unknown_writes, ambiguous_logs, .. } = *self.joined;
+        for (number, what) in [
+            (write, "log records joined to the calls that wrote them"),
+            (before_first_write, "records of these logs left out: no traced call wrote them"),
+            (unknown_writes, "writes whose text is not in the log"),
+            (ambiguous_logs, "logs not joined: several traced paths end like theirs"),
+        ] {
+            if number > 0 {
+                let _ = writeln!(text, "{}: {what}", count(number));
+            }
+        }
         let mut reasons: BTreeMap<(&str, &str), u64> = BTreeMap::new();
         for (own, found) in self.unmatched.iter().zip(&self.order.unmatched) {
             *reasons.entry((own.kind, found.why.describe())).or_insert(0) += 1;

@@ -1,0 +1,166 @@
+//! Joins log records to the `write(2)` calls that wrote them, which tells their threads and their
+//! exact places among the other events.
+//!
+//! A log belongs to the path that ends like its name. Its records and the writes to that path are
+//! aligned from the end, because a log that was kept may have lost its beginning. Each write must
+//! begin with the text of its record, as far as it was recorded.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use astracer_recording::intern::{Interner, Symbol};
+use rapidhash::fast::RandomState;
+use serde::Serialize;
+
+use super::events::{Events, NONE};
+
+/// Marks a write whose file is not known to be a log.
+pub(super) const UNREAD: u32 = NONE - 1;
+
+/// The bytes at the start of a record that hold its time, to the millisecond.
+const TIME_BYTES: usize = 23;
+
+/// One log record.
+#[derive(Clone, Debug)]
+pub(super) struct LogRow {
+    pub(super) file: u32,
+    pub(super) line: u64,
+    pub(super) time: u64,
+    /// The whole record in the texts of all events.
+    pub(super) text: (u64, u32),
+    pub(super) thread: Box<str>,
+    pub(super) host: Box<str>,
+}
+
+/// A write to a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Written {
+    pub(super) path: Symbol,
+    pub(super) row: u32,
+}
+
+/// The number of records that were joined, by evidence.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Joins {
+    /// Log records that a traced call wrote.
+    pub write: u64,
+    /// Log records of such a log that no traced call wrote, which are left out.
+    pub before_first_write: u64,
+    /// Writes to a log whose text is not in it.
+    pub unknown_writes: u64,
+    /// Logs that were written to by several paths, so that none was chosen.
+    pub ambiguous_logs: u64,
+}
+
+/// Joins what can be joined. The records that belong to no traced log remain in `records`.
+pub(super) fn join(
+    events: &mut Events,
+    records: &mut Vec<LogRow>,
+    written: &mut [Written],
+    paths: &Interner,
+) -> Joins {
+    let mut joins = Joins::default();
+    let rows = &events.rows;
+    // By the place of the call: the reader delivers a call once it has returned.
+    written.sort_by_key(|write| {
+        let row = &rows[write.row as usize];
+        (write.path, row.time, row.file, row.sequence)
+    });
+    let mut by_name: HashMap<&str, Vec<Symbol>, RandomState> = HashMap::default();
+    for (at, path) in (0..).zip(paths.names()) {
+        by_name.entry(file_name(path)).or_default().push(Symbol(at));
+    }
+    let files: Vec<Arc<str>> = events.files.clone();
+    let mut from = 0;
+    let mut rest = Vec::new();
+    while let Some(first) = records.get(from) {
+        let file = first.file;
+        let len = records[from..].iter().take_while(|record| record.file == file).count();
+        let own = &records[from..from + len];
+        from += len;
+        let name = &files[file as usize];
+        let candidates = by_name.get(file_name(name)).map_or(&[][..], |paths| paths);
+        match best(name, candidates, paths) {
+            Best::One(path) => {
+                let begin = written.partition_point(|write| write.path < path);
+                let end = written.partition_point(|write| write.path <= path);
+                align(events, own, &written[begin..end], &mut joins);
+            }
+            Best::Several => {
+                joins.ambiguous_logs += 1;
+                rest.extend_from_slice(own);
+            }
+            Best::None => rest.extend_from_slice(own),
+        }
+    }
+    *records = rest;
+    joins
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+enum Best {
+    None,
+    One(Symbol),
+    Several,
+}
+
+/// The path that shares the most folders with a log's name, from the end.
+fn best(name: &str, candidates: &[Symbol], paths: &Interner) -> Best {
+    let shared =
+        |path: &str| path.rsplit('/').zip(name.rsplit('/')).take_while(|(one, other)| one == other).count();
+    let most = candidates.iter().map(|&path| shared(paths.name(path))).max().unwrap_or(0);
+    let mut found = candidates.iter().filter(|&&path| shared(paths.name(path)) == most);
+    match (found.next(), found.next()) {
+        (Some(&path), None) => Best::One(path),
+        (Some(_), Some(_)) => Best::Several,
+        (None, _) => Best::None,
+    }
+}
+
+/// Gives each write its records, from the last.
+fn align(events: &mut Events, records: &[LogRow], writes: &[Written], joins: &mut Joins) {
+    let mut left = records.len();
+    for write in writes.iter().rev() {
+        let row = events.rows[write.row as usize];
+        let known = events.text(&row);
+        let starts = |record: &LogRow, most: usize| {
+            let (start, len) = record.text;
+            let text = events.texts.get(start as usize..start as usize + len as usize).unwrap_or_default();
+            let len = known.len().min(text.len()).min(most);
+            len > 0 && known.as_bytes().get(..len) == text.get(..len)
+        };
+        // A write of several records begins with the first of them.
+        let (mut at, mut bytes, mut found) = (left, 0u64, None);
+        while at > 0 && bytes <= row.bytes {
+            at -= 1;
+            bytes += u64::from(records[at].text.1);
+            if starts(&records[at], usize::MAX) {
+                found = Some(at);
+                break;
+            }
+        }
+        // Names in a kept log may have been shortened, but not its times.
+        let last = left.checked_sub(1).filter(|&last| starts(&records[last], TIME_BYTES));
+        let Some(first) = found.or(last) else {
+            joins.unknown_writes += 1;
+            continue;
+        };
+        for (number, record) in records[first..left].iter().enumerate() {
+            let mut own = row;
+            (own.text, own.log_file, own.log_line, own.channel) =
+                (record.text, record.file, record.line, NONE);
+            if number == 0 {
+                events.rows[write.row as usize] = own;
+            } else {
+                events.rows.push(own);
+            }
+            joins.write += 1;
+        }
+        left = first;
+    }
+    joins.before_first_write += left as u64;
+}
