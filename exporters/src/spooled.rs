@@ -25,7 +25,9 @@ use astracer_formats::{Limits, otlp_json, otlp_proto};
 use astracer_model::sink::Record as Place;
 use astracer_model::text::escaped;
 use astracer_model::{Format, Problem, Sink, Span};
-use astracer_spool::{Counts as SpoolCounts, Disk, Folder, Record, Settings, Settlement, Spool};
+use astracer_spool::{
+    Counts as SpoolCounts, Damage, Disk, Folder, Record, Revived, Settings, Settlement, Spool,
+};
 use opentelemetry::Context;
 
 use crate::clock::{Clock, SystemClock};
@@ -91,9 +93,9 @@ impl SpooledBuilder {
     }
 
     /// Sets how long a record is sent again to a destination that answers with a failure that may
-    /// be permanent ([`ExportError::is_doubtful`]), such as 401 or 500; 5 minutes by default.
-    /// Then it
-    /// goes to the dead letters, so that one record that crashes the server does not block others.
+    /// be permanent ([`ExportError::is_doubtful`]), such as 401 or 500; 5 minutes by default. Then
+    /// it goes to the dead letters, so that one record that crashes the server does not block
+    /// others.
     pub fn with_max_refusal(mut self, time: Duration) -> Self {
         self.max_refusal = time;
         self
@@ -162,6 +164,33 @@ impl Spooled {
     /// Returns the number of spans that wait in the spool.
     pub fn pending(&self) -> u64 {
         self.shared.lock().counts().pending
+    }
+
+    /// Returns the damage that was found in the spool so far, and the files in its folder that are
+    /// left alone.
+    pub fn damage(&self) -> Vec<Damage> {
+        self.shared.lock().spool.as_ref().map_or(Vec::new(), |spool| spool.damage().to_vec())
+    }
+
+    /// Queues dead letters again: all, or those whose reason contains a text. A letter of which the
+    /// destination had accepted a part is sent as a whole, because the server did not say which
+    /// spans it rejected. Letters that cannot be decoded stay.
+    ///
+    /// # Errors
+    ///
+    /// If the spool cannot be read or written. Some letters may then be queued and still be dead
+    /// letters.
+    pub fn revive(&self, reason: Option<&str>) -> Result<Revived, ExportError> {
+        let mut state = self.shared.lock();
+        let Some(spool) = &mut state.spool else { return Ok(Revived::default()) };
+        let revived = spool.revive(|letter| {
+            let is_meant = reason.is_none_or(|reason| letter.reason.contains(reason));
+            let spans = if is_meant { decode(letter.kind, letter.payload).len() } else { 0 };
+            u32::try_from(spans).ok().filter(|&spans| spans > 0)
+        });
+        drop(state);
+        self.shared.changed.notify_all();
+        revived.map_err(|error| ExportError::file(&*self.shared.target, &error))
     }
 
     /// Returns the spool's own counts.
@@ -534,7 +563,7 @@ impl Shared {
             Ok(None) => return Next::Idle,
             Err(_) => return Next::Wait(PAUSE),
         };
-        let spans = decode(&record);
+        let spans = decode(record.kind, &record.payload);
         if spans.len() != record.spans as usize {
             let reason = format!("only {} of {} spans can be decoded", spans.len(), record.spans);
             self.counter.lose(ErrorKind::Damaged, u64::from(record.spans - record.settled));
@@ -599,11 +628,11 @@ impl Sink for Spans {
     fn skipped(&mut self, _file: &Arc<str>, _reason: &str) {}
 }
 
-fn decode(record: &Record) -> Vec<Span<'static>> {
+fn decode(kind: u32, payload: &[u8]) -> Vec<Span<'static>> {
     let mut spans = Spans::default();
-    let limits = Limits { record_bytes_max: record.payload.len(), ..Limits::default() };
-    let (body, file) = (&mut &*record.payload, &"spool".into());
-    match format_of(record.kind) {
+    let limits = Limits { record_bytes_max: payload.len(), ..Limits::default() };
+    let (body, file) = (&mut &*payload, &"spool".into());
+    match format_of(kind) {
         Format::OtlpJson => otlp_json::read(body, file, &limits, &mut spans),
         _ => otlp_proto::read(body, file, &limits, &mut spans),
     }

@@ -137,8 +137,7 @@ impl Disk for Folder {
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
-        let names =
-            fs::read_dir(&self.0)?.map(|entry| Ok(entry?.file_name().into_string().unwrap_or_default()));
+        let names = fs::read_dir(&self.0)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
         names.collect()
     }
 

@@ -60,6 +60,19 @@ fn is_whole(header: &[u8; HEADER_BYTES], salt: u32) -> bool {
     crc(salt, &header[..HEADER_BYTES - 4]) == u32_at(header, HEADER_BYTES - 4)
 }
 
+/// Returns the salt with which the checksum of a frame's header is right. A checksum of fixed
+/// length is linear in its seed, so the seed follows from it by running the shifts backwards.
+fn salt_of(frame: &[u8; HEADER_BYTES]) -> Option<u32> {
+    const POLYNOMIAL: u32 = 0xedb8_8320;
+    let content = &frame[..HEADER_BYTES - 4];
+    let mut salt = crc(0, content) ^ u32_at(frame, HEADER_BYTES - 4);
+    for _ in 0..content.len() * 8 {
+        let is_reduced = salt >> 31 == 1;
+        salt = if is_reduced { ((salt ^ POLYNOMIAL) << 1) | 1 } else { salt << 1 };
+    }
+    (frame.starts_with(&MARKER) && crc(salt, content) == u32_at(frame, HEADER_BYTES - 4)).then_some(salt)
+}
+
 impl SegmentHeader {
     /// Returns both copies.
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -75,6 +88,17 @@ impl SegmentHeader {
             0,
         );
         [one, one].concat()
+    }
+
+    /// Returns salts that the segment may have had, if its header is damaged: those in the copies,
+    /// and the one that makes the first frame valid.
+    pub(crate) fn possible_salts(start: &[u8]) -> [Option<u32>; 3] {
+        let header = |at: usize| start.get(at..at + HEADER_BYTES)?.try_into().ok();
+        [
+            header(0).map(|copy| u32_at(copy, 12)),
+            header(HEADER_BYTES).map(|copy| u32_at(copy, 12)),
+            header(2 * HEADER_BYTES).and_then(salt_of),
+        ]
     }
 
     /// Decodes the first valid copy.
@@ -125,6 +149,11 @@ impl FrameHeader {
         FRAME_HEADER_BYTES + u64::from(self.payload_bytes)
     }
 
+    /// Returns the number of spans of the log up to the end of this frame.
+    pub(crate) fn spans_after(&self) -> u64 {
+        self.spans_before.saturating_add(self.spans.into())
+    }
+
     /// True if the append of this frame failed and the frame could not be removed. The next segment
     /// then begins with the spans that this frame claims.
     pub(crate) fn was_refused(&self, spans_before_next: Option<u64>) -> bool {
@@ -153,6 +182,7 @@ mod tests {
         expected.extend_from_slice(&crc(7, &expected).to_le_bytes());
         assert_eq!(bytes[..], expected[..]);
         assert_eq!(FrameHeader::decode(&bytes, 7), Some(header));
+        assert_eq!(salt_of(&bytes), Some(7));
         // The salt of another segment.
         assert_eq!(FrameHeader::decode(&bytes, 8), None);
     }

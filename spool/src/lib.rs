@@ -48,33 +48,47 @@
 //!
 //! The payload of a dead letter begins with the reason: its length in 2 bytes, then the text.
 //!
-//! The cursor has two slots of 64 bytes, written alternately: sequence number, number of the
-//! segment, offset in it, settled spans (8 bytes each), and the checksum of these 32 bytes.
+//! The cursor has four slots of 64 bytes, each with four numbers of 8 bytes and the checksum of
+//! these 32 bytes. The first two are written alternately: sequence number, number of the segment,
+//! offset in it, settled spans. The third and fourth have 2 or 3, two zeros, and the number of
+//! spans appended to the waiting records or to the dead letters.
 //!
 //! # Damage
 //!
 //! A frame that was being written when the machine stopped fails its checksum; [`Spool::open`]
 //! truncates such a tail. Damage between good frames is skipped by searching for the next valid
-//! header. Every header has the number of spans before it, so the number of lost spans is known
-//! exactly. The exception is a damaged tail, for which only the number of bytes is known.
+//! header. Every header has the number of spans before it, and the cursor has the number of all, so
+//! the number of lost spans is known. If both copies of a segment's header are damaged, its salt is
+//! derived from the first frame and verified by the payload's checksum.
 //!
-//! The cursor is not synced. After a crash of the machine, some records may be returned again, but
-//! none is skipped.
+//! [`Spool::damage`] lists what was found. Files that are not part of the spool are in that list,
+//! and are left alone.
+//!
+//! The cursor is synced before a segment is removed, and not otherwise. After a crash of the
+//! machine, some records may be returned again, but none is skipped.
 
 mod cursor;
+mod damage;
+mod dead;
 mod disk;
 mod frame;
+mod inventory;
 mod lock;
+mod record;
 mod scan;
+mod segment;
 mod series;
+mod settings;
 mod spool;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod verify;
 
+pub use damage::Damage;
+pub use dead::{DeadLetter, Revived};
 pub use disk::{Disk, DiskFile, Folder};
 pub use lock::FileLock;
-pub use spool::{
-    AppendError, Counts, Record, RecordId, Recovered, Settings, Settlement, Spool, Sync, WhenSpoolFull,
-};
-pub use verify::{Damage, Report, SegmentReport, verify};
+pub use record::{AppendError, Counts, Record, RecordId, Recovered, Settlement};
+pub use settings::{Settings, Sync, WhenSpoolFull};
+pub use spool::Spool;
+pub use verify::{Report, SegmentReport, verify};

@@ -5,9 +5,10 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::io;
 
-use crate::disk::{Disk, DiskFile};
+use crate::disk::Disk;
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, SEGMENT_START, SegmentHeader, crc};
 use crate::scan::{Found, look};
+use crate::segment::{Segment, file_name, read_payload};
 
 /// The payload and metadata of a frame to append.
 #[derive(Clone, Copy, Debug)]
@@ -25,17 +26,8 @@ pub(crate) struct Durability {
     pub(crate) each_segment: bool,
 }
 
-#[derive(Debug)]
-pub(crate) struct Segment {
-    pub(crate) number: u64,
-    /// `None` if both copies of the header are damaged, in which case no frame can be checked.
-    pub(crate) header: Option<SegmentHeader>,
-    /// The length up to which whole frames were written.
-    pub(crate) bytes: u64,
-    file: Box<dyn DiskFile>,
-    /// True if the content and the name are durable.
-    is_synced: bool,
-}
+/// The number of names that are tried for a new segment.
+const TAKEN_MAX: u32 = 1_000;
 
 /// The segments of a log whose names begin with `prefix`.
 #[derive(Debug)]
@@ -53,38 +45,18 @@ pub(crate) struct Series {
     pub(crate) torn_bytes: u64,
 }
 
-pub(crate) fn file_name(prefix: &str, number: u64) -> String {
-    format!("{prefix}-{number:08}.seg")
-}
-
-/// Returns the segments' numbers in order.
-pub(crate) fn numbers(disk: &dyn Disk, prefix: &str) -> io::Result<Vec<u64>> {
-    let number =
-        |name: &String| name.strip_prefix(prefix)?.strip_prefix('-')?.strip_suffix(".seg")?.parse().ok();
-    let mut numbers: Vec<u64> = disk.list()?.iter().filter_map(number).collect();
-    numbers.sort_unstable();
-    Ok(numbers)
-}
-
-/// Reads a segment's header; `None` if it is damaged.
-pub(crate) fn read_header(file: &mut dyn DiskFile, number: u64) -> io::Result<Option<SegmentHeader>> {
-    let mut start = [0; SEGMENT_START as usize];
-    let read = file.read_at(0, &mut start)?;
-    Ok(SegmentHeader::decode(&start[..read]).filter(|header| header.number == number))
-}
-
 impl Series {
-    /// Opens the existing segments. A torn tail of the last one is truncated. Appends go to a new
+    /// Continues existing segments. A torn tail of the last one is truncated. Appends go to a new
     /// segment.
     pub(crate) fn open(
-        disk: &dyn Disk,
         prefix: &'static str,
+        segments: Vec<Segment>,
         segment_bytes: u64,
         durability: Durability,
     ) -> io::Result<Self> {
         let mut series = Series {
             prefix,
-            segments: VecDeque::new(),
+            segments: segments.into(),
             is_open: false,
             next_number: 1,
             spans_total: 0,
@@ -92,13 +64,7 @@ impl Series {
             durability,
             torn_bytes: 0,
         };
-        for number in numbers(disk, prefix)? {
-            let mut file = disk.open(&file_name(prefix, number))?;
-            let (bytes, header) = (file.bytes()?, read_header(&mut *file, number)?);
-            series.next_number = number + 1;
-            // Whether an earlier process synced the segment is unknown.
-            series.segments.push_back(Segment { number, header, bytes, file, is_synced: false });
-        }
+        series.next_number = series.segments.back().map_or(1, |last| last.number + 1);
         // The spans of the log are the spans before the last readable segment plus the spans in it.
         if let Some(index) = series.segments.iter().rposition(|segment| segment.header.is_some()) {
             let is_last = index + 1 == series.segments.len();
@@ -140,7 +106,7 @@ impl Series {
             && let Some(last) = self.segments.back_mut()
         {
             // Bytes written to a file that was removed would be lost.
-            if !disk.contains(&file_name(self.prefix, last.number)) {
+            if !disk.contains(&last.name) {
                 (self.is_open, last.is_synced) = (false, true);
             } else if last.bytes > SEGMENT_START && last.bytes + frame_bytes > self.segment_bytes {
                 self.is_open = false;
@@ -185,7 +151,7 @@ impl Series {
             let _ = file.cut(*bytes);
             self.is_open = false;
             if is_empty && let Some(segment) = self.segments.pop_back() {
-                let _ = disk.remove(&file_name(self.prefix, segment.number));
+                let _ = disk.remove(&segment.name);
             }
             return Err(error);
         }
@@ -195,9 +161,16 @@ impl Series {
     }
 
     fn begin_segment(&mut self, disk: &dyn Disk) -> io::Result<()> {
-        let number = self.next_number;
-        let name = file_name(self.prefix, number);
-        let mut file = disk.create(&name)?;
+        let mut taken = 0;
+        let (number, name, mut file) = loop {
+            let name = file_name(self.prefix, self.next_number);
+            match disk.create(&name) {
+                // A file that is left alone has the name.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && taken < TAKEN_MAX => taken += 1,
+                created => break (self.next_number, name, created?),
+            }
+            self.next_number += 1;
+        };
         self.next_number += 1;
         // Each hasher of the standard library starts with random keys.
         let salt = RandomState::new().build_hasher().finish() as u32;
@@ -214,7 +187,9 @@ impl Series {
         let is_synced = self.durability.each_append;
         self.segments.push_back(Segment {
             number,
+            name,
             header: Some(header),
+            is_recovered: false,
             bytes: SEGMENT_START,
             file,
             is_synced,
@@ -241,29 +216,9 @@ impl Series {
         later.find_map(|segment| segment.header).map(|header| header.spans_before)
     }
 
-    /// Reads the frame header at an offset of a segment, or finds the next one.
-    pub(crate) fn look(&mut self, number: u64, offset: u64) -> io::Result<Found> {
-        match self.segments.iter_mut().find(|segment| segment.number == number) {
-            Some(Segment { header: Some(header), bytes, file, .. }) => {
-                look(&mut **file, offset, *bytes, header.salt)
-            }
-            Some(Segment { header: None, .. }) => Ok(Found::Torn),
-            None => Ok(Found::End),
-        }
-    }
-
-    /// Reads a frame's payload; `None` if it is damaged.
-    pub(crate) fn payload(
-        &mut self,
-        number: u64,
-        offset: u64,
-        header: &FrameHeader,
-    ) -> io::Result<Option<Vec<u8>>> {
-        let segment = self.segments.iter_mut().find(|segment| segment.number == number);
-        let Some(Segment { header: Some(SegmentHeader { salt, .. }), file, .. }) = segment else {
-            return Ok(None);
-        };
-        read_payload(&mut **file, offset, header, *salt)
+    /// Returns the segment with this number.
+    pub(crate) fn segment(&mut self, number: u64) -> Option<&mut Segment> {
+        self.segments.iter_mut().find(|segment| segment.number == number)
     }
 
     /// True if this is the last segment, which may still grow.
@@ -282,7 +237,7 @@ impl Series {
         if self.segments.is_empty() {
             self.is_open = false;
         }
-        match disk.remove(&file_name(self.prefix, segment.number)) {
+        match disk.remove(&segment.name) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
@@ -318,23 +273,11 @@ fn find_end(segment: &mut Segment) -> io::Result<(u64, u64)> {
                 {
                     return Ok((offset, spans));
                 }
-                spans = spans.max(header.spans_before + u64::from(header.spans));
+                spans = spans.max(header.spans_after());
                 offset = end;
             }
             Found::Damage { next } => offset = next,
             Found::Torn | Found::End => return Ok((offset.min(segment.bytes), spans)),
         }
     }
-}
-
-/// Reads a payload and checks it.
-pub(crate) fn read_payload(
-    file: &mut dyn DiskFile,
-    offset: u64,
-    header: &FrameHeader,
-    salt: u32,
-) -> io::Result<Option<Vec<u8>>> {
-    let mut payload = vec![0; header.payload_bytes as usize];
-    let read = file.read_at(offset + FRAME_HEADER_BYTES, &mut payload)?;
-    Ok((read == payload.len() && crc(salt, &payload) == header.payload_crc).then_some(payload))
 }

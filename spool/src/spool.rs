@@ -2,226 +2,17 @@
 
 use std::fmt;
 use std::io;
-use std::time::Duration;
 
-use crate::cursor::{Cursor, Position};
+use crate::cursor::{Cursor, Log, Position, peek};
+use crate::damage::{Damage, Damages};
 use crate::disk::Disk;
 use crate::frame::SEGMENT_START;
+use crate::inventory::Inventory;
+use crate::record::{AppendError, Counts, Record, RecordId, Recovered, Settlement};
 use crate::scan::Found;
-use crate::series::{Durability, Entry, Series};
-
-/// When appended data is synced to the disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Sync {
-    /// Never. A crash of the machine may lose everything that the operating system has not written
-    /// on its own.
-    Never,
-    /// When a segment is full. A crash of the machine may lose the last segment.
-    #[default]
-    Segment,
-    /// On each append. A crash of the machine loses nothing that was appended.
-    Append,
-}
-
-/// The reaction to an append at the size limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum WhenSpoolFull {
-    /// The new record is rejected.
-    #[default]
-    Refuse,
-    /// The oldest segment is removed; its spans are counted in [`Counts::dropped`].
-    DropOldest,
-}
-
-/// The settings of a spool.
-#[derive(Clone, Debug)]
-#[must_use]
-pub struct Settings {
-    segment_bytes: u64,
-    max_bytes: u64,
-    max_age: Duration,
-    dead_letter_bytes: u64,
-    when_full: WhenSpoolFull,
-    sync: Sync,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            segment_bytes: 8 << 20,
-            max_bytes: 1 << 30,
-            max_age: Duration::from_secs(24 * 3600),
-            dead_letter_bytes: 64 << 20,
-            when_full: WhenSpoolFull::default(),
-            sync: Sync::default(),
-        }
-    }
-}
-
-impl Settings {
-    /// Sets the size at which a new segment is begun; 8 MiB by default. Space is freed in whole
-    /// segments.
-    pub fn with_segment_bytes(mut self, bytes: u64) -> Self {
-        self.segment_bytes = bytes;
-        self
-    }
-
-    /// Limits the total size of the waiting segments; 1 GiB by default.
-    pub fn with_max_bytes(mut self, bytes: u64) -> Self {
-        self.max_bytes = bytes;
-        self
-    }
-
-    /// Limits the age of a record; a day by default. Older records are counted in
-    /// [`Counts::expired`].
-    pub fn with_max_age(mut self, age: Duration) -> Self {
-        self.max_age = age;
-        self
-    }
-
-    /// Limits the total size of dead letters; 64 MiB by default. At the limit, their oldest segment
-    /// is removed.
-    pub fn with_dead_letter_bytes(mut self, bytes: u64) -> Self {
-        self.dead_letter_bytes = bytes;
-        self
-    }
-
-    /// Sets the reaction to an append at the size limit.
-    pub fn with_when_full(mut self, when_full: WhenSpoolFull) -> Self {
-        self.when_full = when_full;
-        self
-    }
-
-    /// Sets when appended data is synced to the disk.
-    pub fn with_sync(mut self, sync: Sync) -> Self {
-        self.sync = sync;
-        self
-    }
-
-    fn durability(&self) -> Durability {
-        Durability { each_append: self.sync == Sync::Append, each_segment: self.sync != Sync::Never }
-    }
-}
-
-/// Identifies a record while it is at the head.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecordId {
-    segment: u64,
-    offset: u64,
-}
-
-/// A record at the head of the queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
-    /// The record's identifier, for [`Spool::settle`].
-    pub id: RecordId,
-    /// The kind, defined by the user of the spool.
-    pub kind: u32,
-    /// The time of the append, in nanoseconds since 1970.
-    pub time_ns: u64,
-    /// The number of spans in the payload.
-    pub spans: u32,
-    /// The number of leading spans of the payload that are already settled.
-    pub settled: u32,
-    /// The bytes that were appended.
-    pub payload: Vec<u8>,
-}
-
-/// The outcome of an attempt to deliver the head.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Settlement<'r> {
-    /// The whole record was delivered.
-    Delivered,
-    /// The rest of the record was permanently rejected: it goes to the dead letters, with this
-    /// reason.
-    Rejected(&'r str),
-    /// This many leading spans of the payload are settled, including those of earlier attempts. The
-    /// record stays at the head until all of them are.
-    Partly(u32),
-    /// Like [`Settlement::Partly`], but some of the spans that this attempt has settled were
-    /// permanently rejected. If `rejected` is not 0, the record goes to the dead letters.
-    PartlyRejected {
-        /// The number of leading spans of the payload that are settled, including earlier attempts.
-        settled: u32,
-        /// The number of rejected spans among those that this attempt has settled.
-        rejected: u32,
-        /// The reason for the rejection.
-        reason: &'r str,
-    },
-}
-
-/// Spans by outcome since the spool was opened.
-///
-/// `found + appended = delivered + rejected + expired + damaged + dropped + pending` holds after
-/// each call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Counts {
-    /// Spans that an earlier process left.
-    pub found: u64,
-    /// Spans appended.
-    pub appended: u64,
-    /// Spans delivered.
-    pub delivered: u64,
-    /// Spans permanently rejected.
-    pub rejected: u64,
-    /// Spans given up because of their age.
-    pub expired: u64,
-    /// Spans in frames that were damaged or lost on disk.
-    pub damaged: u64,
-    /// Spans in segments that were removed to free space.
-    pub dropped: u64,
-    /// Spans that are waiting.
-    pub pending: u64,
-    /// Rejected spans that could not be stored as dead letters, or whose dead letters were removed
-    /// to free space.
-    pub dead_letters_lost: u64,
-    /// Failed disk operations whose only effect is duplicates or space that is not freed.
-    pub disk_errors: u64,
-}
-
-/// The state found by [`Spool::open`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Recovered {
-    /// The number of waiting spans.
-    pub spans: u64,
-    /// The number of bytes of an unfinished frame that were truncated.
-    pub torn_bytes: u64,
-}
-
-/// The reason why a record was not appended. The spool is unchanged.
-#[derive(Debug)]
-pub struct AppendError {
-    full: Option<(u64, u64)>,
-    io: Option<io::Error>,
-}
-
-impl AppendError {
-    /// True if the size limit is reached.
-    pub fn is_full(&self) -> bool {
-        self.full.is_some()
-    }
-}
-
-impl fmt::Display for AppendError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.full, &self.io) {
-            (Some((used, max)), _) => write!(f, "{used} of {max} bytes are used"),
-            (_, Some(error)) => error.fmt(f),
-            _ => f.write_str("the record cannot be appended"),
-        }
-    }
-}
-
-impl std::error::Error for AppendError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.io.as_ref().map(|error| error as _)
-    }
-}
+use crate::segment::{BAD_PAYLOAD, NO_FRAME, Segment, UNFINISHED};
+use crate::series::{Entry, Series};
+use crate::settings::{Settings, WhenSpoolFull};
 
 /// The record that was returned last.
 #[derive(Clone, Copy, Debug)]
@@ -240,14 +31,15 @@ struct Head {
 /// A queue of records in a folder, used by one process at a time.
 #[derive(Debug)]
 pub struct Spool {
-    disk: Box<dyn Disk>,
+    pub(crate) disk: Box<dyn Disk>,
     live: Series,
-    dead: Series,
+    pub(crate) dead: Series,
     cursor: Cursor,
     position: Position,
     head: Option<Head>,
     settings: Settings,
-    counts: Counts,
+    pub(crate) counts: Counts,
+    damage: Damages,
     _lock: Locked,
 }
 
@@ -260,7 +52,8 @@ impl fmt::Debug for Locked {
 }
 
 impl Spool {
-    /// Opens the spool in a folder, and truncates a frame that a crash left unfinished.
+    /// Opens the spool in a folder, and truncates a frame that a crash left unfinished. Everything
+    /// but the waiting records is checked; these are checked when they are read.
     ///
     /// # Errors
     ///
@@ -269,46 +62,80 @@ impl Spool {
     pub fn open(disk: impl Disk + 'static, settings: Settings) -> io::Result<(Self, Recovered)> {
         let disk: Box<dyn Disk> = Box::new(disk);
         let lock = disk.lock()?;
-        let mut live = Series::open(&*disk, "live", settings.segment_bytes, settings.durability())?;
-        let dead = Series::open(&*disk, "dead", settings.segment_bytes, settings.durability())?;
-        let (cursor, position) = Cursor::open(&*disk)?;
-        let is_known = position.is_some();
-        let mut position = position.unwrap_or_default();
+        let noted = peek(&*disk)?;
+        let inventory = Inventory::take(&*disk, noted.position.map_or(0, |position| position.segment))?;
+        let Inventory { live, dead, mut damage } = inventory;
+        noted.damage().into_iter().for_each(|note| damage.push(note));
+        let (bytes, durability) = (settings.segment_bytes, settings.durability());
+        let mut dead = Series::open("dead", dead, bytes, durability)?;
+        let dead_letters = check_dead(&mut dead, noted.ends.dead, &mut damage)?;
+        let mut live = Series::open("live", live, bytes, durability)?;
+        let (cursor, _) = Cursor::open(&*disk)?;
+        let is_known = noted.position.is_some();
+        let mut position = noted.position.unwrap_or_default();
+        let spans_found = live.spans_total;
         // The end of the log may have been lost, and with it records that are already settled.
         // Their spans still count.
-        live.spans_total = live.spans_total.max(position.settled);
+        live.spans_total = live.spans_total.max(position.settled).max(noted.ends.live.unwrap_or(0));
         match live.at_or_after(position.segment) {
             Some(segment) if segment.number == position.segment => {}
             // The cursor's segment is gone or never existed: begin at the first existing segment.
             Some(segment) => {
                 position.segment = segment.number;
                 position.offset = SEGMENT_START;
-                let before = match segment.header {
-                    Some(header) => header.spans_before,
-                    // Without cursor and header, the number of spans in the segment is unknown, so
-                    // it counts as 0.
-                    None if !is_known => live.spans_before_next(segment.number),
-                    None => 0,
-                };
-                position.settled = position.settled.max(before);
+                // Without the cursor, segments before this one count as settled.
+                if !is_known {
+                    position.settled = match segment.header {
+                        Some(header) => header.spans_before,
+                        None => live.spans_before_next(segment.number),
+                    };
+                }
             }
             // All segments are gone. New ones must come after the position, otherwise their first
             // records would count as settled.
             None => {
                 let is_begun = position.offset > SEGMENT_START;
-                live.next_number = live.next_number.max(position.segment + u64::from(is_begun));
-                position =
-                    Position { segment: live.next_number, offset: SEGMENT_START, settled: live.spans_total };
+                let behind = position.segment.saturating_add(u64::from(is_begun));
+                live.next_number = live.next_number.max(behind);
+                (position.segment, position.offset) = (live.next_number, SEGMENT_START);
             }
         }
         position.offset = position.offset.max(SEGMENT_START);
         let recovered = Recovered { spans: live.spans_total - position.settled, torn_bytes: live.torn_bytes };
-        let counts = Counts { found: recovered.spans, pending: recovered.spans, ..Counts::default() };
+        if let Some(last) = live.segments.back().filter(|_| live.torn_bytes > 0) {
+            let note = Damage::new(&last.name, (last.bytes, live.torn_bytes), UNFINISHED);
+            // Only if the end is noted, it is known whether the frame was acknowledged.
+            let is_complete = noted.ends.live.is_some_and(|end| end <= spans_found);
+            damage.push(Damage { spans: is_complete.then_some(0), ..note });
+        }
+        // Damage before the position cost nothing, but a disk with damage should be known.
+        if let Some(segment) = live.segment(position.segment) {
+            let mut settled = Damages::default();
+            segment.check(position.offset.min(segment.bytes), None, &mut settled, |_, _, _| ())?;
+            settled.places.into_iter().for_each(|place| damage.push(Damage { spans: Some(0), ..place }));
+        }
+        let counts =
+            Counts { found: recovered.spans, pending: recovered.spans, dead_letters, ..Counts::default() };
         let lock = Locked(lock);
         let mut spool =
-            Spool { disk, live, dead, cursor, position, head: None, settings, counts, _lock: lock };
+            Spool { disk, live, dead, cursor, position, head: None, settings, counts, damage, _lock: lock };
+        // Segments that are gone cost their spans now, so that they do not count as dropped later.
+        let first = spool.live.segments.front().map_or(Some(spool.live.spans_total), |first| {
+            first.header.map(|header| header.spans_before).filter(|_| first.number == position.segment)
+        });
+        if let Some(first) = first.filter(|&first| first > position.settled) {
+            spool.give_up_damaged(first);
+            spool.write_cursor();
+        }
         spool.remove_settled_segments();
         Ok((spool, recovered))
+    }
+
+    /// Returns the damage that was found so far, and the files in the folder that are left alone.
+    /// Waiting records are checked when they are read, so the list grows until the spool is drained;
+    /// it ends after 1,000 places.
+    pub fn damage(&self) -> &[Damage] {
+        &self.damage.places
     }
 
     /// Returns the counts since the spool was opened.
@@ -349,6 +176,7 @@ impl Spool {
         self.live.append(&*self.disk, &entry).map_err(|error| AppendError { full: None, io: Some(error) })?;
         self.counts.appended += u64::from(spans);
         self.counts.pending += u64::from(spans);
+        self.write_end(Log::Live);
         Ok(())
     }
 
@@ -396,13 +224,21 @@ impl Spool {
     fn find_head(&mut self, now_ns: u64) -> io::Result<Option<Record>> {
         loop {
             let Position { segment, offset, .. } = self.position;
-            let header = match self.live.look(segment, offset)? {
+            let (found, bytes) = match self.live.segment(segment) {
+                Some(segment) => (segment.look(offset)?, segment.bytes),
+                None => (Found::End, 0),
+            };
+            let header = match found {
                 Found::Frame(header) => header,
                 Found::Damage { next } => {
+                    self.note(offset, next - offset, NO_FRAME);
                     self.position.offset = next;
                     continue;
                 }
                 Found::Torn | Found::End => {
+                    if found == Found::Torn {
+                        self.note(offset, bytes - offset, UNFINISHED);
+                    }
                     if !self.next_segment() {
                         return Ok(None);
                     }
@@ -415,9 +251,9 @@ impl Spool {
                 continue;
             }
             // Everything between the last settled span and this record was damaged.
-            self.give_up_until(header.spans_before, |counts| &mut counts.damaged);
+            self.give_up_damaged(header.spans_before);
             let id = RecordId { segment, offset };
-            let after = header.spans_before + u64::from(header.spans);
+            let after = header.spans_after();
             let settled =
                 u32::try_from(self.position.settled.saturating_sub(header.spans_before)).unwrap_or(0);
             if settled >= header.spans && header.spans > 0 {
@@ -431,8 +267,13 @@ impl Spool {
                 self.advance(end, after);
                 continue;
             }
-            let Some(payload) = self.live.payload(segment, offset, &header)? else {
-                self.give_up_until(after, |counts| &mut counts.damaged);
+            let payload = match self.live.segment(segment) {
+                Some(segment) => segment.payload(offset, &header)?,
+                None => None,
+            };
+            let Some(payload) = payload else {
+                self.note(offset, header.frame_bytes(), BAD_PAYLOAD);
+                self.give_up_damaged(after);
                 self.advance(end, after);
                 continue;
             };
@@ -488,9 +329,10 @@ impl Spool {
             self.live.seal();
         }
         let until = self.live.spans_before_next(self.position.segment);
-        self.give_up_until(until, |counts| &mut counts.damaged);
         let bytes =
             self.live.at_or_after(self.position.segment).map_or(SEGMENT_START, |segment| segment.bytes);
+        self.note(self.position.offset, bytes.saturating_sub(self.position.offset), "cannot be read");
+        self.give_up_damaged(until);
         self.advance(bytes, until.max(self.position.settled));
         self.write_cursor();
     }
@@ -517,13 +359,13 @@ impl Spool {
             self.live.at_or_after(self.position.segment.saturating_add(1)).map(|segment| segment.number);
         let Some(next) = next else {
             // The end of the log. Spans missing from its last segment were damaged.
-            self.give_up_until(self.live.spans_total, |counts| &mut counts.damaged);
+            self.give_up_damaged(self.live.spans_total);
             return false;
         };
         let is_known =
             self.live.segments.iter().any(|segment| segment.number == next && segment.header.is_some());
         if is_known {
-            self.give_up_until(before_next, |counts| &mut counts.damaged);
+            self.give_up_damaged(before_next);
         }
         self.position = Position { segment: next, offset: SEGMENT_START, settled: self.position.settled };
         self.head = None;
@@ -532,7 +374,30 @@ impl Spool {
         true
     }
 
+    /// Adds damage in the segment at the position to the list.
+    fn note(&mut self, offset: u64, bytes: u64, description: &'static str) {
+        if let Some(segment) = self.live.segment(self.position.segment) {
+            self.damage.push(Damage::new(&segment.name, (offset, bytes), description));
+        }
+    }
+
+    /// Counts the spans of the log up to number `spans` as damaged.
+    fn give_up_damaged(&mut self, spans: u64) {
+        let lost = spans.saturating_sub(self.position.settled);
+        let name = self.live.segment(self.position.segment).map_or("live", |segment| &segment.name);
+        self.damage.lost(name, self.position.offset, lost);
+        self.give_up_until(spans, |counts| &mut counts.damaged);
+    }
+
     fn remove_settled_segments(&mut self) {
+        let is_settled = |segment: &Segment| segment.number < self.position.segment;
+        if !self.live.segments.front().is_some_and(is_settled) {
+            return;
+        }
+        // After a crash of the machine, an older position would make the segments look lost.
+        if self.settings.durability().each_segment && self.cursor.sync().is_err() {
+            self.counts.disk_errors += 1;
+        }
         while self.live.segments.front().is_some_and(|segment| segment.number < self.position.segment) {
             if self.live.remove_first(&*self.disk).is_err() {
                 self.counts.disk_errors += 1;
@@ -591,7 +456,9 @@ impl Spool {
         while may_fit && is_over(&self.dead) {
             let Some(first) = self.dead.segments.front() else { break };
             let before = first.header.map_or(0, |header| header.spans_before);
-            self.counts.dead_letters_lost += self.dead.spans_before_next(first.number).saturating_sub(before);
+            let lost = self.dead.spans_before_next(first.number).saturating_sub(before);
+            self.counts.dead_letters_lost += lost;
+            self.counts.dead_letters = self.counts.dead_letters.saturating_sub(lost);
             if self.dead.remove_first(&*self.disk).is_err() {
                 self.counts.disk_errors += 1;
             }
@@ -599,6 +466,19 @@ impl Spool {
         let letter = Entry { payload: &letter, ..*entry };
         if is_over(&self.dead) || self.dead.append(&*self.disk, &letter).is_err() {
             self.counts.dead_letters_lost += u64::from(entry.spans);
+        } else {
+            self.counts.dead_letters += u64::from(entry.spans);
+            self.write_end(Log::Dead);
+        }
+    }
+
+    pub(crate) fn write_end(&mut self, log: Log) {
+        let spans = match log {
+            Log::Live => self.live.spans_total,
+            Log::Dead => self.dead.spans_total,
+        };
+        if self.cursor.write_end(log, spans).is_err() {
+            self.counts.disk_errors += 1;
         }
     }
 
@@ -607,4 +487,24 @@ impl Spool {
             self.counts.disk_errors += 1;
         }
     }
+}
+
+/// Checks the dead letters, and returns the number of their spans.
+fn check_dead(dead: &mut Series, end: Option<u64>, damage: &mut Damages) -> io::Result<u64> {
+    let found = dead.spans_total;
+    dead.spans_total = found.max(end.unwrap_or(0));
+    if let Some(last) = dead.segments.back().filter(|_| dead.torn_bytes > 0) {
+        let note = Damage::new(&last.name, (last.bytes, dead.torn_bytes), UNFINISHED);
+        damage.push(Damage { spans: end.filter(|&end| end <= found).map(|_| 0), ..note });
+    }
+    let mut spans = 0;
+    for index in 0..dead.segments.len() {
+        let next = dead.segments.iter().skip(index + 1).find_map(|next| next.header);
+        let next = next.map(|header| header.spans_before).or(end);
+        let segment = &mut dead.segments[index];
+        segment.check(segment.bytes, next, damage, |_, frame, _| {
+            spans += if frame.was_refused(next) { 0 } else { u64::from(frame.spans) };
+        })?;
+    }
+    Ok(spans)
 }

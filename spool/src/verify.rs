@@ -3,10 +3,12 @@
 use std::io;
 
 use crate::cursor;
+use crate::damage::{Damage, Damages};
+use crate::dead::split;
 use crate::disk::Disk;
-use crate::frame::{FrameHeader, SEGMENT_START};
-use crate::scan::{Found, look};
-use crate::series::{file_name, numbers, read_header, read_payload};
+use crate::frame::FrameHeader;
+use crate::inventory::Inventory;
+use crate::segment::Segment;
 
 /// The state of a spool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,14 +26,8 @@ pub struct Report {
     pub oldest_ns: Option<u64>,
     /// The reasons of the dead letters, with their numbers of spans, most frequent first.
     pub reasons: Vec<(String, u64)>,
-}
-
-impl Report {
-    /// Iterates over the damaged parts, each with the name of its file.
-    pub fn damage(&self) -> impl Iterator<Item = (&str, &Damage)> {
-        let all = self.live.iter().chain(&self.dead);
-        all.flat_map(|segment| segment.damage.iter().map(|damage| (&*segment.name, damage)))
-    }
+    /// The damage, and files in the folder that are not part of the spool.
+    pub damage: Vec<Damage>,
 }
 
 /// The state of one segment.
@@ -46,20 +42,6 @@ pub struct SegmentReport {
     pub records: u64,
     /// The number of spans in good records.
     pub spans: u64,
-    /// The parts without a good frame.
-    pub damage: Vec<Damage>,
-}
-
-/// A part of a file without a good frame.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Damage {
-    /// The offset of the first byte.
-    pub offset: u64,
-    /// The length in bytes.
-    pub bytes: u64,
-    /// Description of the damage.
-    pub description: &'static str,
 }
 
 /// The maximum number of different reasons that are listed.
@@ -72,32 +54,61 @@ const REASONS_MAX: usize = 100;
 /// [`io::ErrorKind::WouldBlock`] if a process uses the spool; otherwise the error of reading it.
 pub fn verify(disk: &dyn Disk) -> io::Result<Report> {
     let _lock = disk.lock()?;
-    let position = cursor::peek(disk)?.unwrap_or_default();
+    let noted = cursor::peek(disk)?;
+    let position = noted.position.unwrap_or_default();
+    let Inventory { mut live, mut dead, mut damage } = Inventory::take(disk, position.segment)?;
+    noted.damage().into_iter().for_each(|note| damage.push(note));
     let mut report = Report::default();
-    let live = numbers(disk, "live")?;
-    let begins = live.iter().map(|&number| {
-        let header = read_header(&mut *disk.open(&file_name("live", number))?, number)?;
-        Ok(header.map(|header| header.spans_before))
-    });
-    let begins = begins.collect::<io::Result<Vec<_>>>()?;
-    for (index, &number) in live.iter().enumerate() {
-        let next = begins[index + 1..].iter().find_map(|begin| *begin);
-        let segment = segment(disk, "live", number, |offset, frame, _| {
+    if let (Some(first), Some(settled)) = (live.first(), noted.position.map(|position| position.settled))
+        && let Some(header) = first.header
+    {
+        damage.lost(&first.name, 0, header.spans_before.saturating_sub(settled));
+    }
+    // A log of which nothing is left, though not everything was settled.
+    if live.is_empty() {
+        damage.lost("live", 0, noted.ends.live.unwrap_or(0).saturating_sub(position.settled));
+    }
+    let begins = |segments: &[Segment]| -> Vec<Option<u64>> {
+        segments.iter().map(|segment| segment.header.map(|header| header.spans_before)).collect()
+    };
+    let live_begins = begins(&live);
+    for (index, segment) in live.iter_mut().enumerate() {
+        let next = live_begins[index + 1..].iter().find_map(|begin| *begin);
+        let end = next.or(noted.ends.live.map(|end| end.max(position.settled)));
+        let number = segment.number;
+        let mut good = |offset: u64, frame: &FrameHeader| {
             let is_behind = (number, offset) >= (position.segment, position.offset);
             if is_behind && !frame.was_refused(next) {
                 // The first record may be partly settled.
-                let after = frame.spans_before + u64::from(frame.spans);
-                report.pending_spans += after.saturating_sub(position.settled.max(frame.spans_before));
+                report.pending_spans +=
+                    frame.spans_after().saturating_sub(position.settled.max(frame.spans_before));
                 report.pending_records += 1;
                 report.oldest_ns.get_or_insert(frame.time_ns);
             }
-        })?;
-        report.live.push(segment);
+        };
+        let part = read(segment, end, &mut damage, |offset, frame, _| good(offset, frame))?;
+        if segment.header.is_none() && index == 0 {
+            damage.lost(&part.name, 0, end.unwrap_or(0).saturating_sub(position.settled));
+        }
+        // Damage of settled records cost nothing.
+        let has_frames =
+            segment.header.is_some() && (number < position.segment || segment.bytes >= position.offset);
+        let is_settled = |place: &&mut Damage| {
+            has_frames
+                && place.bytes > 0
+                && place.file == part.name
+                && (number, place.offset) < (position.segment, position.offset)
+        };
+        damage.places.iter_mut().filter(is_settled).for_each(|place| place.spans = Some(0));
+        report.live.push(part);
     }
-    for number in numbers(disk, "dead")? {
+    let dead_begins = begins(&dead);
+    for (index, segment) in dead.iter_mut().enumerate() {
+        let end = dead_begins[index + 1..].iter().find_map(|begin| *begin).or(noted.ends.dead);
         let reasons = &mut report.reasons;
-        let segment = segment(disk, "dead", number, |_, frame, payload| {
-            let (reason, spans) = (reason(payload).unwrap_or_default(), u64::from(frame.spans));
+        let segment = read(segment, end, &mut damage, |_, frame, payload| {
+            let reason = split(payload).map_or(String::new(), |(reason, _)| reason.to_owned());
+            let spans = u64::from(frame.spans);
             if let Some((_, count)) = reasons.iter_mut().find(|(known, _)| *known == reason) {
                 *count += spans;
             } else if reasons.len() < REASONS_MAX {
@@ -107,61 +118,22 @@ pub fn verify(disk: &dyn Disk) -> io::Result<Report> {
         report.dead.push(segment);
     }
     report.reasons.sort_by_key(|(_, spans)| std::cmp::Reverse(*spans));
+    report.damage = damage.places;
     Ok(report)
 }
 
-/// The reason at the beginning of a dead letter.
-fn reason(payload: &[u8]) -> Option<String> {
-    let (length, rest) = payload.split_first_chunk::<2>()?;
-    let text = rest.get(..usize::from(u16::from_le_bytes(*length)))?;
-    Some(String::from_utf8_lossy(text).into_owned())
-}
-
-fn segment(
-    disk: &dyn Disk,
-    prefix: &str,
-    number: u64,
+fn read(
+    segment: &mut Segment,
+    end: Option<u64>,
+    damage: &mut Damages,
     mut good: impl FnMut(u64, &FrameHeader, &[u8]),
 ) -> io::Result<SegmentReport> {
-    let name = file_name(prefix, number);
-    let mut file = disk.open(&name)?;
-    let bytes = file.bytes()?;
-    let mut report = SegmentReport { name, bytes, ..SegmentReport::default() };
-    let Some(header) = read_header(&mut *file, number)? else {
-        report.damage.push(Damage { offset: 0, bytes, description: "damaged segment header" });
-        return Ok(report);
-    };
-    let mut offset = SEGMENT_START;
-    loop {
-        match look(&mut *file, offset, bytes, header.salt)? {
-            Found::Frame(frame) => {
-                match read_payload(&mut *file, offset, &frame, header.salt)? {
-                    Some(payload) => {
-                        report.records += 1;
-                        report.spans += u64::from(frame.spans);
-                        good(offset, &frame, &payload);
-                    }
-                    None => report.damage.push(Damage {
-                        offset,
-                        bytes: frame.frame_bytes(),
-                        description: "payload does not match its checksum",
-                    }),
-                }
-                offset += frame.frame_bytes();
-            }
-            Found::Damage { next } => {
-                report.damage.push(Damage {
-                    offset,
-                    bytes: next - offset,
-                    description: "no valid frame begins here",
-                });
-                offset = next;
-            }
-            Found::Torn => {
-                report.damage.push(Damage { offset, bytes: bytes - offset, description: "unfinished frame" });
-                return Ok(report);
-            }
-            Found::End => return Ok(report),
-        }
-    }
+    let mut report =
+        SegmentReport { name: segment.name.clone(), bytes: segment.bytes, ..SegmentReport::default() };
+    segment.check(segment.bytes, end, damage, |offset, frame, payload| {
+        report.records += 1;
+        report.spans += u64::from(frame.spans);
+        good(offset, frame, payload);
+    })?;
+    Ok(report)
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use astracer_exporters::spool::{Disk as _, Folder, Report, SegmentReport, Settings, verify};
+use astracer_exporters::spool::{Damage, Disk as _, Folder, Report, SegmentReport, Settings, verify};
 use astracer_exporters::{Destination as _, Spooled};
 use astracer_tuner::Stop;
 use clap::{Args as ClapArgs, Subcommand};
@@ -51,7 +51,8 @@ Examples:
 const DRAIN_EXAMPLES: &str = "\
 Examples:
   astracer spool drain /var/spool/shop --to otlp://localhost:4317
-  astracer spool drain /var/spool/shop --to otlp+https://collector:4318 --wait 300";
+  astracer spool drain /var/spool/shop --to otlp+https://collector:4318 --wait 300
+  astracer spool drain /var/spool/shop --to otlp://localhost:4317 --dead=401";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = LOOK_EXAMPLES)]
@@ -75,6 +76,10 @@ struct Drain {
     /// Server: otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or zipkin://HOST:PORT.
     #[arg(long, value_name = "URL")]
     to: Target,
+
+    /// Also send the dead letters again: all, or those whose reason contains TEXT.
+    #[arg(long, value_name = "TEXT", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    dead: Option<String>,
 
     /// Give up when the server has accepted nothing for this many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
@@ -105,6 +110,8 @@ struct DamagedPart {
     file: String,
     offset: u64,
     bytes: u64,
+    /// The number of lost spans; null if it is unknown.
+    spans: Option<u64>,
     description: &'static str,
 }
 
@@ -113,7 +120,7 @@ pub(crate) fn run(args: &Spool, stop: Stop<'_>) -> Result<(), Failure> {
         Action::Inspect(look) => inspect(look, stop)?.print(look),
         Action::Verify(look) => {
             let found = inspect(look, stop)?;
-            let damaged = found.damage.len() as u64;
+            let damaged = found.damage.iter().filter(|damage| damage.spans != Some(0)).count() as u64;
             let late = if damaged > 0 {
                 let places = output::plural(damaged, "damaged place");
                 let folder = output::shown(&look.folder);
@@ -163,12 +170,6 @@ impl Found {
 
     fn new(folder: &Path, report: &Report) -> Self {
         let sum = |segments: &[SegmentReport], of: fn(&SegmentReport) -> u64| segments.iter().map(of).sum();
-        let damage = report.damage().map(|(file, damage)| DamagedPart {
-            file: file.to_owned(),
-            offset: damage.offset,
-            bytes: damage.bytes,
-            description: damage.description,
-        });
         Found {
             folder: folder.to_string_lossy().into_owned(),
             pending_records: report.pending_records,
@@ -182,7 +183,7 @@ impl Found {
                 .iter()
                 .map(|(reason, spans)| Reason { reason: reason.clone(), spans: *spans })
                 .collect(),
-            damage: damage.collect(),
+            damage: report.damage.iter().map(DamagedPart::from).collect(),
         }
     }
 
@@ -206,14 +207,35 @@ impl Found {
         for Reason { reason, spans } in &self.reasons {
             let _ = writeln!(text, "  {}: {}", output::plural(*spans, "span"), output::escaped(reason));
         }
-        for DamagedPart { file, offset, bytes, description } in &self.damage {
-            let _ = writeln!(
-                text,
-                "damage: {} byte {offset}, {bytes} bytes: {description}",
-                output::escaped(file)
-            );
-        }
+        self.damage.iter().for_each(|damage| damage.render(&mut text));
         text
+    }
+}
+
+impl From<&Damage> for DamagedPart {
+    fn from(damage: &Damage) -> Self {
+        DamagedPart {
+            file: damage.file.clone(),
+            offset: damage.offset,
+            bytes: damage.bytes,
+            spans: damage.spans,
+            description: damage.description,
+        }
+    }
+}
+
+impl DamagedPart {
+    fn render(&self, text: &mut String) {
+        let DamagedPart { file, offset, bytes, spans, description } = self;
+        let file = output::escaped(file);
+        let _ = match spans {
+            Some(0) => writeln!(text, "note: {file} byte {offset}, {bytes} bytes: {description}"),
+            Some(spans) => {
+                let spans = output::plural(*spans, "span");
+                writeln!(text, "damage: {file} byte {offset}, {bytes} bytes, {spans}: {description}")
+            }
+            None => writeln!(text, "damage: {file} byte {offset}, {bytes} bytes: {description}"),
+        };
     }
 }
 
@@ -227,10 +249,15 @@ fn drain(args: &Drain, stop: Stop<'_>) -> Result<(), Failure> {
     // Send everything whatever its age, and evict no dead letters: limits are for the service to
     // apply.
     let settings = Settings::default().with_max_age(Duration::MAX).with_dead_letter_bytes(u64::MAX);
+    let settings = settings.with_max_bytes(u64::MAX);
     // A destination that refuses ends the command after --wait, and the spans stay.
     let builder = Spooled::builder(&args.folder).with_settings(settings).with_max_refusal(Duration::MAX);
     let spooled = builder.open(destination);
     let spooled = spooled.map_err(|error| Failure::Job(output::escaped(&error.to_string()).into_owned()))?;
+    let revived = args.dead.as_deref().map(|reason| spooled.revive(Some(reason)));
+    let revived = revived.transpose().map_err(|error| {
+        Failure::Job(format!("dead letters cannot be queued again: {}", output::escaped(&error.to_string())))
+    })?;
     let (mut pending, mut last_progress) = (spooled.pending(), Instant::now());
     let gave_up = loop {
         let left = spooled.drain(TICK);
@@ -246,6 +273,18 @@ fn drain(args: &Drain, stop: Stop<'_>) -> Result<(), Failure> {
     let left = spooled.pending();
     let counts = counter.read();
     let mut text = format!("{} accepted by {}\n", output::plural(counts.sent, "span"), args.to);
+    if let Some(revived) = revived {
+        let (spans, queued) = (output::plural(revived.spans, "dead span"), revived.queued);
+        let _ = writeln!(text, "sent again: {spans}, in requests of {}", output::plural(queued, "span"));
+    }
+    let dead = spooled.spool_counts().dead_letters;
+    if dead > 0 {
+        let dead = output::plural(dead, "span");
+        let _ = writeln!(text, "dead letters: {dead}; `inspect` shows why, --dead sends them again");
+    }
+    let damage: Vec<_> = spooled.damage().iter().map(DamagedPart::from).collect();
+    damage.iter().for_each(|damage| damage.render(&mut text));
+    let is_damaged = damage.iter().any(|damage| damage.spans != Some(0));
     if counts.rejected > 0 {
         let _ = writeln!(text, "rejected: {}", output::plural(counts.rejected, "span"));
     }
@@ -261,7 +300,7 @@ fn drain(args: &Drain, stop: Stop<'_>) -> Result<(), Failure> {
             Err(Failure::Job(format!("{why}\n{} still waiting in the spool", output::plural(left, "span"))))
         }
         None if left > 0 => Err(Failure::Interrupted),
-        None if counts.rejected + counts.lost.total() > 0 => {
+        None if counts.rejected + counts.lost.total() + dead > 0 || is_damaged => {
             Err(Failure::Job("some spans were not accepted; see `astracer spool inspect`".to_owned()))
         }
         None => Ok(()),

@@ -243,6 +243,7 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (&["spool", "verify"], "", FOLDER),
     (&["spool", "drain", "--to", "otlp://127.0.0.1:1"], "", FOLDER),
     (&["spool", "drain", "nowhere"], "--to", REFUSED),
+    (DRAIN, "--dead", REFUSED),
     (DRAIN, "--wait", [1, 2, 2, 2, 2, 2, 2, 2, 2, 2]),
 ];
 

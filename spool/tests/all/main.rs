@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout)]
 
 mod damage;
+mod fuzz;
 mod limits;
 mod processes;
 mod simulation;

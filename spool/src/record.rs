@@ -1,0 +1,124 @@
+//! Records, their outcomes, and counts of both.
+
+use std::fmt;
+use std::io;
+
+/// Identifies a record while it is at the head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordId {
+    pub(crate) segment: u64,
+    pub(crate) offset: u64,
+}
+
+/// A record at the head of the queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The record's identifier, for [`Spool::settle`](crate::Spool::settle).
+    pub id: RecordId,
+    /// The kind, defined by the user of the spool.
+    pub kind: u32,
+    /// The time of the append, in nanoseconds since 1970.
+    pub time_ns: u64,
+    /// The number of spans in the payload.
+    pub spans: u32,
+    /// The number of leading spans of the payload that are already settled.
+    pub settled: u32,
+    /// The bytes that were appended.
+    pub payload: Vec<u8>,
+}
+
+/// The outcome of an attempt to deliver the head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Settlement<'r> {
+    /// The whole record was delivered.
+    Delivered,
+    /// The rest of the record was permanently rejected: it goes to the dead letters, with this
+    /// reason.
+    Rejected(&'r str),
+    /// This many leading spans of the payload are settled, including those of earlier attempts. The
+    /// record stays at the head until all of them are.
+    Partly(u32),
+    /// Like [`Settlement::Partly`], but some of the spans that this attempt has settled were
+    /// permanently rejected. If `rejected` is not 0, the record goes to the dead letters.
+    PartlyRejected {
+        /// The number of leading spans of the payload that are settled, including earlier attempts.
+        settled: u32,
+        /// The number of rejected spans among those that this attempt has settled.
+        rejected: u32,
+        /// The reason for the rejection.
+        reason: &'r str,
+    },
+}
+
+/// Spans by outcome since the spool was opened.
+///
+/// `found + appended = delivered + rejected + expired + damaged + dropped + pending` holds after
+/// each call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Spans that an earlier process left.
+    pub found: u64,
+    /// Spans appended.
+    pub appended: u64,
+    /// Spans delivered.
+    pub delivered: u64,
+    /// Spans permanently rejected.
+    pub rejected: u64,
+    /// Spans given up because of their age.
+    pub expired: u64,
+    /// Spans in frames that were damaged or lost on disk.
+    pub damaged: u64,
+    /// Spans in segments that were removed to free space.
+    pub dropped: u64,
+    /// Spans that are waiting.
+    pub pending: u64,
+    /// Rejected spans that could not be stored as dead letters, or whose dead letters were removed
+    /// to free space.
+    pub dead_letters_lost: u64,
+    /// Spans in the dead letters, also of earlier processes.
+    pub dead_letters: u64,
+    /// Failed disk operations whose only effect is duplicates or space that is not freed.
+    pub disk_errors: u64,
+}
+
+/// The state found by [`Spool::open`](crate::Spool::open).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Recovered {
+    /// The number of waiting spans.
+    pub spans: u64,
+    /// The number of bytes of an unfinished frame that were truncated.
+    pub torn_bytes: u64,
+}
+
+/// The reason why a record was not appended. The spool is unchanged.
+#[derive(Debug)]
+pub struct AppendError {
+    pub(crate) full: Option<(u64, u64)>,
+    pub(crate) io: Option<io::Error>,
+}
+
+impl AppendError {
+    /// True if the size limit is reached.
+    pub fn is_full(&self) -> bool {
+        self.full.is_some()
+    }
+}
+
+impl fmt::Display for AppendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.full, &self.io) {
+            (Some((used, max)), _) => write!(f, "{used} of {max} bytes are used"),
+            (_, Some(error)) => error.fmt(f),
+            _ => f.write_str("the record cannot be appended"),
+        }
+    }
+}
+
+impl std::error::Error for AppendError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.io.as_ref().map(|error| error as _)
+    }
+}
