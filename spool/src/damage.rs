@@ -45,8 +45,8 @@ impl Damages {
         }
     }
 
-    /// Notes that `spans` spans before `offset` are lost: in the damaged part that was found last, or
-    /// without a trace.
+    /// Notes that `spans` spans before `offset` are lost: in the damaged part that was found last,
+    /// or without a trace.
     pub(crate) fn lost(&mut self, file: &str, offset: u64, spans: u64) {
         match self.places.last_mut() {
             Some(last) if last.file == file && last.offset <= offset && last.spans.is_none() => {

@@ -132,8 +132,8 @@ impl Spool {
     }
 
     /// Returns the damage that was found so far, and the files in the folder that are left alone.
-    /// Waiting records are checked when they are read, so the list grows until the spool is drained;
-    /// it ends after 1,000 places.
+    /// Waiting records are checked when they are read, so the list grows until the spool is
+    /// drained; it ends after 1,000 places.
     pub fn damage(&self) -> &[Damage] {
         &self.damage.places
     }

@@ -232,7 +232,8 @@ fn or_local(host: &str) -> &str {
 /// With one file a thread, a child's file begins with a start, and its parent's file has the start
 /// that its fork made; likewise a parent sees the end of a child at its wait. One of each counts.
 fn own_starts(rows: &mut Vec<Row>, origins: &[Origin]) {
-    let is_from_parent = |row: &Row| row.sequence % 4 != 0 || !origins[row.file as usize].is_ordered;
+    let is_from_parent =
+        |row: &Row| !row.sequence.is_multiple_of(4) || !origins[row.file as usize].is_ordered;
     let mut made: Map<u32, u32> = Map::default();
     let mut ended: Map<u32, u32> = Map::default();
     for row in rows.iter() {

@@ -337,9 +337,7 @@ fn the_table_has_every_option_of_every_command() {
             let long = line.split_whitespace().find(|word| word.starts_with("--"));
             long.filter(|_| line.starts_with('-'))
         });
-        for option in
-            options.map(|option| option.split('[').next().unwrap_or_default().trim_end_matches([',', '.']))
-        {
+        for option in options.filter_map(|option| option.split(['[', ',', '.']).next()) {
             let known =
                 |(before, known, _): &(&[&str], &str, Codes)| before.starts_with(&words) && *known == option;
             if !TABLE.iter().any(known) && !FLAGS.contains(&option) {
