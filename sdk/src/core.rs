@@ -11,13 +11,11 @@
 //! | `end.rs` | ends a span |
 //! | `change.rs` | records on an open span, or sets its parent |
 //! | `context.rs` | makes OpenTelemetry's context of a span |
-//! | `contexts.rs` | finds out whether another layer keeps OpenTelemetry's context |
 //! | `known.rs` | finds the core to which a context belongs |
 
 mod begin;
 mod change;
 mod context;
-mod contexts;
 mod decide;
 mod end;
 mod enter;
@@ -37,7 +35,6 @@ pub(crate) use self::begin::NewId;
 pub(crate) use self::change::View;
 #[cfg(feature = "bridge")]
 pub(crate) use self::context::LiveSpan;
-use self::contexts::Contexts;
 pub(crate) use self::place::{Placement, parent_here, place, place_elsewhere};
 use crate::clock::Ticks;
 use crate::decider::Decider;
@@ -80,8 +77,8 @@ pub(crate) struct Core {
     shared: Arc<Shared>,
     /// The spans of this subscriber, by their ids there.
     table: Table,
-    /// The mode of the contexts: see [`contexts`](self::contexts).
-    contexts: Contexts,
+    /// The mode of the settings; `Off` if another layer keeps the contexts.
+    context: ContextMode,
 }
 
 impl Shared {
@@ -222,8 +219,15 @@ impl Drop for Shared {
 
 impl Core {
     pub(crate) fn new(shared: Arc<Shared>) -> Arc<Self> {
-        let contexts = Contexts::new(shared.settings.context);
-        Self::with_table(Table::new(shared.budget.clone()), shared, contexts)
+        let context = shared.settings.context;
+        Self::with_table(Table::new(shared.budget.clone()), shared, context)
+    }
+
+    /// Makes the layer's state for a subscriber on which another layer keeps OpenTelemetry's
+    /// context.
+    pub(crate) fn without_contexts(&self) -> Arc<Self> {
+        let shared = self.shared.clone();
+        Self::with_table(Table::new(shared.budget.clone()), shared, ContextMode::Off)
     }
 
     /// Makes the layer's state for another registry. It needs a table of its own, because
@@ -235,12 +239,12 @@ impl Core {
     /// Makes the state of a subscriber that makes the span ids itself.
     pub(crate) fn with_own_ids(&self) -> Arc<Self> {
         let shared = self.shared.clone();
-        let contexts = Contexts::new(shared.settings.context);
-        Self::with_table(Table::with_own_ids(shared.budget.clone()), shared, contexts)
+        let context = shared.settings.context;
+        Self::with_table(Table::with_own_ids(shared.budget.clone()), shared, context)
     }
 
-    fn with_table(table: Table, shared: Arc<Shared>, contexts: Contexts) -> Arc<Self> {
-        let core = Arc::new(Core { owner: Owner::new(), table, shared, contexts });
+    fn with_table(table: Table, shared: Arc<Shared>, context: ContextMode) -> Arc<Self> {
+        let core = Arc::new(Core { owner: Owner::new(), table, shared, context });
         known::add(&core);
         stack::set_release(known::let_go_on);
         core
@@ -249,7 +253,7 @@ impl Core {
     /// The content of OpenTelemetry's current context inside this layer's spans.
     #[inline]
     pub(crate) fn context_mode(&self) -> ContextMode {
-        self.contexts.mode()
+        self.context
     }
 
     /// Stores the subscriber on which the layer is installed, so that layers on the same one tell
@@ -260,10 +264,6 @@ impl Core {
         // Our subscriber answers with its core.
         let own = || dispatch.downcast_ref::<Core>().map(|own| std::ptr::from_ref(own).addr());
         self.owner.set_base(registry.or_else(own).unwrap_or(0));
-        // No layer that keeps contexts can be on our own subscriber: there are no spans to look up.
-        if !self.makes_ids() {
-            self.contexts.watch(dispatch);
-        }
     }
 
     /// Whether this table makes the span ids, and not a registry.

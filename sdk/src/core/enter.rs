@@ -21,9 +21,6 @@ impl Core {
         let Some(entry) = self.find(id) else {
             return self.enter_without_entry(id, stand_in_of);
         };
-        if self.only_looks(id) {
-            return;
-        }
         let phase = match entry.phase() {
             Phase::Kept => Phase::Kept,
             _ => self.started(entry),
@@ -43,7 +40,7 @@ impl Core {
         if self.settings().extras.inactivity {
             entry.occupy(self.ticks());
         }
-        let context = if guard.is_some() { entry.span_id() } else { self.other_context() };
+        let context = if guard.is_some() { entry.span_id() } else { SpanId::INVALID };
         self.push(
             id,
             CurrentSpan { entry: id.into_u64(), is_dropped: false, is_entryless: false, context },
@@ -57,7 +54,7 @@ impl Core {
     #[inline(never)]
     fn enter_dropped(&self, id: &Id, entry: &Entry) {
         if self.context_mode() == ContextMode::Off {
-            return self.push(id, CurrentSpan::dropped(entry.id(), self.other_context()), None);
+            return self.push(id, CurrentSpan::dropped(entry.id(), SpanId::INVALID), None);
         }
         let context = entry.span_id();
         // Attaching can be skipped only if an item of ours keeps the context current for long
