@@ -134,7 +134,9 @@ mod tests {
         assert_eq!(least("5ms,10%"), Ok(Least { ms: 5.0, share: 0.1 }));
         assert_eq!(least("10%"), Ok(Least { ms: 0.0, share: 0.1 }));
         assert_eq!(least("1s"), Ok(Least { ms: 1_000.0, share: 0.0 }));
-        for wrong in ["", "5", "5ms,", "x%"] {
+        // As in every other option, a number without a unit is seconds.
+        assert_eq!(least("5"), Ok(Least { ms: 5_000.0, share: 0.0 }));
+        for wrong in ["", "5ms,", "x%"] {
             assert!(least(wrong).is_err(), "{wrong}");
         }
     }
