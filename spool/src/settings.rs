@@ -25,7 +25,8 @@ pub enum WhenSpoolFull {
     /// The new record is rejected.
     #[default]
     Refuse,
-    /// The oldest segment is removed; its spans are counted in [`Counts::dropped`].
+    /// The oldest segment is removed; its spans are counted in
+    /// [`Counts::dropped`](crate::Counts::dropped).
     DropOldest,
 }
 
@@ -69,7 +70,7 @@ impl Settings {
     }
 
     /// Limits the age of a record; a day by default. Older records are counted in
-    /// [`Counts::expired`].
+    /// [`Counts::expired`](crate::Counts::expired).
     pub fn with_max_age(mut self, age: Duration) -> Self {
         self.max_age = age;
         self
