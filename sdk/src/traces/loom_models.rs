@@ -15,6 +15,7 @@ use crate::trace_state::State;
 
 fn header(id: u64) -> Header {
     Header {
+        is_reweighed: false,
         trace_id: TraceId::from(u128::from(id / 10)),
         flags: TraceFlags::SAMPLED,
         state: State::EMPTY,

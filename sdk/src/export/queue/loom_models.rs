@@ -14,6 +14,7 @@ fn queue() -> loom::sync::Arc<Queue> {
 
 fn push(queue: &Queue) {
     let header = Header {
+        is_reweighed: false,
         trace_id: TraceId::from(1),
         flags: TraceFlags::SAMPLED,
         state: crate::trace_state::State::EMPTY,

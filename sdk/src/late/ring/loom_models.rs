@@ -13,6 +13,7 @@ const HOLD: Ticks = 10;
 
 fn header() -> Header {
     Header {
+        is_reweighed: false,
         trace_id: trace(),
         flags: TraceFlags::default(),
         state: State::EMPTY,
