@@ -134,7 +134,7 @@ fn read(args: &Source, keep: Keep, logs: logs::Options, stop: Stop<'_>) -> Resul
     let folded_names = (args.names == Names::Template).then(|| folding.borrow().folded());
     let (skipped, skipped_count) = recording.skipped();
     let input = Input::new(&args.paths, files, recording.problems(), skipped, skipped_count, folded_names);
-    input.check(args.reading.strict, recording.trace_count() == 0)?;
+    input.check(args.reading.bounds.strict, recording.trace_count() == 0)?;
     Ok(Loaded { recording, input })
 }
 
@@ -369,7 +369,7 @@ impl Input {
                 output::brief(folded.largest.as_deref().unwrap_or_default()),
             );
         }
-        // Logs beside traces are no irregularity; they need no names.
+        // Logs may lie beside traces, so they are counted and not listed.
         let is_signal = |skipped: &&Skipped| skipped.reason == OTHER_SIGNALS;
         let signals = self.skipped.iter().filter(is_signal).count() as u64;
         if signals > 0 {

@@ -64,6 +64,29 @@ pub(crate) struct Reading {
     #[arg(long, value_name = "FORMAT", help_heading = "Reading")]
     pub(crate) format: Option<Format>,
 
+    #[command(flatten)]
+    pub(crate) bounds: Bounds,
+}
+
+/// The option that raises a limit. Other limits, such as the nesting depth, have none.
+pub(crate) fn limit_hint(limit: Limit) -> Option<&'static str> {
+    match limit {
+        Limit::ExpandedBytes => Some("raise the limit with --expanded-max"),
+        Limit::RecordBytes => Some("raise the limit with --record-max"),
+        _ => None,
+    }
+}
+
+impl Reading {
+    /// As the options of the reader.
+    pub(crate) fn options(&self) -> Options {
+        Options { format: self.format, ..self.bounds.options() }
+    }
+}
+
+/// Bounds on reading, of any format.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct Bounds {
     /// Fail if any part of the input is unusable, instead of skipping that part.
     #[arg(long, help_heading = "Reading")]
     pub(crate) strict: bool,
@@ -79,16 +102,7 @@ pub(crate) struct Reading {
     pub(crate) record_max: u64,
 }
 
-/// The option that raises a limit. Other limits, such as the nesting depth, have none.
-pub(crate) fn limit_hint(limit: Limit) -> Option<&'static str> {
-    match limit {
-        Limit::ExpandedBytes => Some("raise the limit with --expanded-max"),
-        Limit::RecordBytes => Some("raise the limit with --record-max"),
-        _ => None,
-    }
-}
-
-impl Reading {
+impl Bounds {
     /// As the options of the reader.
     pub(crate) fn options(&self) -> Options {
         let record_bytes_max = usize::try_from(self.record_max).unwrap_or(usize::MAX);
@@ -96,32 +110,7 @@ impl Reading {
             expanded_bytes_max: self.expanded_max,
             records: records::Limits { record_bytes_max, ..records::Limits::default() },
         };
-        Options { format: self.format, limits, ..Options::default() }
-    }
-}
-
-/// Bounds on reading, for commands that need no format.
-#[derive(Clone, Debug, ClapArgs)]
-pub(crate) struct Bounds {
-    /// Fail if any part of the input is unusable, instead of skipping that part.
-    #[arg(long, help_heading = "Reading")]
-    pub(crate) strict: bool,
-
-    /// Stop reading after this many decompressed bytes, as protection against archive bombs: bytes,
-    /// or with KB, MB, GB.
-    #[arg(long, value_name = "SIZE", default_value = "64GB", value_parser = size, help_heading = "Reading")]
-    pub(crate) expanded_max: u64,
-
-    /// Skip records above this size, because each must fit in memory: bytes, or with KB, MB, GB.
-    #[arg(long, value_name = "SIZE", default_value = "256MB", value_parser = size, help_heading = "Reading")]
-    pub(crate) record_max: u64,
-}
-
-impl Bounds {
-    /// As the options of the reader.
-    pub(crate) fn options(&self) -> Options {
-        let Self { strict, expanded_max, record_max } = *self;
-        Reading { format: None, strict, expanded_max, record_max }.options()
+        Options { limits, ..Options::default() }
     }
 }
 

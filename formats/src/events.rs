@@ -16,7 +16,8 @@ use crate::Limits;
 pub mod falcon;
 pub mod strace;
 
-/// Detects the format of events from the first bytes of a file; `None` if they are no events.
+/// Detects the format of events from the first bytes of a file; `None` for other
+/// content.
 pub fn detect(prefix: &[u8]) -> Option<EventFormat> {
     let text = prefix.strip_prefix(b"\xef\xbb\xbf").unwrap_or(prefix).trim_ascii_start();
     if falcon::is_falcon(text) {

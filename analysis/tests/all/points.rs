@@ -275,7 +275,7 @@ fn random_traces_are_ordered_as_the_rules_say() {
                 continue;
             };
             assert_eq!(cycles, 0, "seed {seed}: {spans:#?}");
-            // An end that is not recorded is no point; the others are visited.
+            // All points are visited; an end that was not recorded has none.
             expected.retain(|point, _| whole.before.contains_key(point));
             for before in expected.values_mut() {
                 before.retain(|point| whole.before.contains_key(point));

@@ -109,7 +109,7 @@ pub(crate) fn run(args: &Convert, stop: Stop<'_>) -> Result<(), Failure> {
     let converted = converter.finish().map_err(|error| output.failure(&error))?;
     progress.finish();
     let input = Input::of_conversion(std::slice::from_ref(&args.input), &summary.files, &converted);
-    input.check(args.reading.strict, converted.spans == 0)?;
+    input.check(args.reading.bounds.strict, converted.spans == 0)?;
     target.complete()?;
     let text = if args.json { json(args, &input, &converted)? } else { render(args, &input, &converted) };
     match args.json && !output.is_standard() {

@@ -159,7 +159,7 @@ pub(crate) fn run(args: &Send, stop: Stop<'_>) -> Result<(), Failure> {
     }
     destination.shut_down(END_MAX).map_err(|error| stopped_short(args, sent, &error.to_string()))?;
     let input = Input::of_conversion(&args.paths, &files, &converted);
-    input.check(args.reading.strict, converted.spans == 0)?;
+    input.check(args.reading.bounds.strict, converted.spans == 0)?;
     let printed = if args.json {
         output::print_json(&Report {
             input: &input,

@@ -44,8 +44,8 @@ impl Own<'_> {
         self.bytes_beside = bytes;
     }
 
-    /// Writes to this set. If there is no room, files of the others that somebody has removed since
-    /// they were listed make some.
+    /// Writes to this set. If the limit is reached, checks first whether files of the other sets
+    /// are still there: each that was removed makes room.
     pub(super) fn write(
         &mut self,
         mut write: impl FnMut(&mut State) -> Result<(), ExportError>,

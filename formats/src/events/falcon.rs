@@ -27,16 +27,6 @@ use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::sink::Sink;
 use astracer_model::time::UnixNanos;
 
-const LAYOUT: Layout = Layout {
-    lists: &[],
-    wrappers: &[],
-    unit_keys: &[],
-    bare_list: true,
-    unit_is_record: true,
-    behind_text: false,
-    others: &[],
-};
-
 /// The lines at the start of a file that are tried.
 const LINES_TRIED: usize = 16;
 
@@ -76,7 +66,9 @@ const OTHER_TYPES: &[&str] = &[
 /// Reads one file of this format to its end.
 pub fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mut dyn Sink) {
     let mut count = 0;
-    read_units(input, file, limits, sink, LAYOUT, &mut |cursor, out| object(cursor, out, &mut count));
+    read_units(input, file, limits, sink, Layout::RECORDS, &mut |cursor, out| {
+        object(cursor, out, &mut count)
+    });
 }
 
 fn object(cursor: &mut Cursor<'_>, out: &mut Out<'_>, count: &mut u64) -> Result<(), Fault> {

@@ -71,7 +71,7 @@ pub(crate) fn read_spans(
     sink: &mut dyn Sink,
     read_span: &mut ReadUnit<'_>,
 ) {
-    read_units(input, file, limits, sink, Layout::SPANS, read_span);
+    read_units(input, file, limits, sink, Layout::RECORDS, read_span);
 }
 
 /// [`read_units`] with configurable sizes.

@@ -46,8 +46,8 @@ pub(super) enum Role {
 }
 
 impl Layout {
-    /// Each span is a unit.
-    pub(super) const SPANS: Self = Self {
+    /// Each object is a unit, on its own or in a list.
+    pub(crate) const RECORDS: Self = Self {
         lists: &[],
         wrappers: &[],
         unit_keys: &[],

@@ -163,31 +163,25 @@ impl Parser<'_, '_> {
     }
 
     fn sum(&mut self) -> Option<Expr> {
-        let mut left = self.product()?;
-        loop {
-            let arithmetic = match self.token().kind {
-                Kind::Mark("+") => Arithmetic::Add,
-                Kind::Mark("-") => Arithmetic::Subtract,
-                _ => return Some(left),
-            };
-            self.at += 1;
-            let right = self.product()?;
-            left = self.binary(Binary::Arithmetic(arithmetic), left, right)?;
-        }
+        self.operands(Self::product, &[("+", Arithmetic::Add), ("-", Arithmetic::Subtract)])
     }
 
     fn product(&mut self) -> Option<Expr> {
-        let mut left = self.factor()?;
-        loop {
-            let arithmetic = match self.token().kind {
-                Kind::Mark("*") => Arithmetic::Multiply,
-                Kind::Mark("/") => Arithmetic::Divide,
-                _ => return Some(left),
-            };
-            self.at += 1;
-            let right = self.factor()?;
+        self.operands(Self::factor, &[("*", Arithmetic::Multiply), ("/", Arithmetic::Divide)])
+    }
+
+    /// Operands between operators of one rank, of which the first binds first.
+    fn operands(
+        &mut self,
+        operand: fn(&mut Self) -> Option<Expr>,
+        operators: &[(&str, Arithmetic)],
+    ) -> Option<Expr> {
+        let mut left = operand(self)?;
+        while let Some(&(_, arithmetic)) = operators.iter().find(|(mark, _)| self.take_mark(mark)) {
+            let right = operand(self)?;
             left = self.binary(Binary::Arithmetic(arithmetic), left, right)?;
         }
+        Some(left)
     }
 
     fn factor(&mut self) -> Option<Expr> {

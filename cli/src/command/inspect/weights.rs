@@ -242,7 +242,7 @@ pub(super) fn run(args: &Source, top: usize, as_json: bool, stop: Stop<'_>) -> R
     if stop.is_asked() {
         return Err(Failure::Interrupted);
     }
-    if args.reading.strict && sums.losses > 0 {
+    if args.reading.bounds.strict && sums.losses > 0 {
         return Err(Failure::Job(format!(
             "{} in the input; inspect without --weights lists them",
             output::plural(sums.losses, "problem")
