@@ -12,6 +12,7 @@ mod evaluate;
 mod events;
 mod inspect;
 mod order;
+mod query;
 mod receive;
 mod send;
 mod spool;
@@ -53,6 +54,8 @@ enum Command {
     Events(events::Events),
     /// Put the events of several processes into one order of cause and effect.
     Order(order::Order),
+    /// Answer a question about a recording, joined by cause: a query over tracepoints.
+    Query(query::Query),
     /// Write a recording in another format.
     Convert(convert::Convert),
     /// Record traces: accept OTLP from any service and write it to files.
@@ -74,6 +77,7 @@ impl Args {
             Command::Compare(args) => compare::run(args, stop),
             Command::Events(args) => events::run(args, stop),
             Command::Order(args) => order::run(args, stop),
+            Command::Query(args) => query::run(args, stop),
             Command::Convert(args) => convert::run(args, stop),
             Command::Receive(args) => receive::run(args, stop),
             Command::Send(args) => send::run(args, stop),

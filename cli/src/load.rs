@@ -23,7 +23,7 @@ use crate::interrupt;
 use crate::output;
 use crate::probe;
 use crate::progress::Progress;
-use crate::source::{LogReading, Names, Reading, Source, limit_hint};
+use crate::source::{LogReading, Reading, Source, limit_hint};
 
 /// The number of examples shown for each kind of problem, also in JSON.
 pub(crate) const EXAMPLES: usize = 3;
@@ -67,16 +67,17 @@ struct Skipped {
     reason: String,
 }
 
-#[derive(Debug, Serialize)]
-struct ProblemCount {
-    kind: &'static str,
-    describe: &'static str,
-    count: u64,
-    loses_data: bool,
-    examples: Vec<String>,
+/// A kind of problem, with the number of its cases.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ProblemCount {
+    pub(crate) kind: &'static str,
+    pub(crate) describe: &'static str,
+    pub(crate) count: u64,
+    pub(crate) loses_data: bool,
+    pub(crate) examples: Vec<String>,
     /// Remedies for the problem, for messages.
     #[serde(skip)]
-    hints: Vec<&'static str>,
+    pub(crate) hints: Vec<&'static str>,
 }
 
 /// Reads a workload.
@@ -113,7 +114,7 @@ fn read(args: &Source, keep: Keep, logs: logs::Options, stop: Stop<'_>) -> Resul
         .examples(EXAMPLES)
         .stop_when(|| stop.is_asked())
         .progress_to(|bytes| progress.inc(bytes));
-    if args.names == Names::Template {
+    if args.naming.folds() {
         intake = intake.rename_with(|raw, out| folding.borrow_mut().fold(raw, out));
     }
     let options = source::Options { logs, ..args.reading.options() };
@@ -131,7 +132,7 @@ fn read(args: &Source, keep: Keep, logs: logs::Options, stop: Stop<'_>) -> Resul
     if stop.is_asked() {
         return Err(Failure::Interrupted);
     }
-    let folded_names = (args.names == Names::Template).then(|| folding.borrow().folded());
+    let folded_names = args.naming.folds().then(|| folding.borrow().folded());
     let (skipped, skipped_count) = recording.skipped();
     let input = Input::new(&args.paths, files, recording.problems(), skipped, skipped_count, folded_names);
     input.check(args.reading.bounds.strict, recording.trace_count() == 0)?;
@@ -336,6 +337,11 @@ impl Input {
             }
             _ => "WORKLOAD".to_owned(),
         }
+    }
+
+    /// The problems as JSON shows them.
+    pub(crate) fn problems(&self) -> &[ProblemCount] {
+        &self.problems
     }
 
     /// One line for each kind of problem, without the examples that `inspect` shows.

@@ -23,6 +23,13 @@ pub(crate) struct Source {
     #[command(flatten)]
     pub(crate) reading: Reading,
 
+    #[command(flatten)]
+    pub(crate) naming: Naming,
+}
+
+/// The names of spans: folded or raw.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct Naming {
     /// Fold ids in names (`read(1073742055)` becomes `read(*)`), or keep the names raw.
     #[arg(long, value_enum, default_value_t = Names::Template, help_heading = "Reading")]
     pub(crate) names: Names,
@@ -36,15 +43,33 @@ pub(crate) struct Source {
 impl Source {
     /// The template for folding names, and values in keys.
     pub(crate) fn template(&self) -> Template {
-        if self.names == Names::Template { self.fold.unwrap_or_default() } else { Template::RAW }
+        self.naming.template()
     }
 
     /// Refuses inputs that cannot be read, and options that have no effect.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        if self.names == Names::Raw && self.fold.is_some() {
+        self.naming.check()?;
+        check_inputs(&self.paths)
+    }
+}
+
+impl Naming {
+    /// The template for folding names.
+    fn template(&self) -> Template {
+        if self.folds() { self.fold.unwrap_or_default() } else { Template::RAW }
+    }
+
+    /// True if ids in names are folded.
+    pub(crate) fn folds(&self) -> bool {
+        self.names == Names::Template
+    }
+
+    /// Refuses an option that has no effect.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        if !self.folds() && self.fold.is_some() {
             return Err(Failure::Usage("--fold has no effect with --names raw; omit one of them".into()));
         }
-        check_inputs(&self.paths)
+        Ok(())
     }
 }
 

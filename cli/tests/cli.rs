@@ -19,6 +19,8 @@ mod options;
 mod outputs;
 #[path = "cli/paths.rs"]
 mod paths;
+#[path = "cli/query.rs"]
+mod query;
 #[path = "cli/spool.rs"]
 mod spool;
 #[path = "cli/weights.rs"]

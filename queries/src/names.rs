@@ -52,6 +52,11 @@ impl Tracepoint {
         glob(&self.pattern, name) || line.is_some_and(|(file, line)| self.is_line(file, line))
     }
 
+    /// Whether the pattern may be a source line.
+    pub(crate) fn may_be_line(&self) -> bool {
+        self.pattern.rsplit_once(':').is_some_and(|(_, number)| number.parse::<u32>().is_ok())
+    }
+
     fn is_line(&self, file: &str, line: u32) -> bool {
         let Some((path, number)) = self.pattern.rsplit_once(':') else { return false };
         let Some(before) = file.strip_suffix(path) else { return false };

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use crate::advice::{Advice, Fold, Input, LISTS, OPERATIONS, Operation, SLOTS, Shape};
 use crate::aggregate::Function;
 use crate::expression::{Expression, Step};
-use crate::names::Moment;
+use crate::fault::nearest;
+use crate::names::{Moment, Tracepoint};
 use crate::point::{Edge, Variable};
 
 /// The compiled form of a program, which all threads may share.
@@ -196,7 +197,39 @@ impl Plan {
 
     /// Whether any tracepoint of the query is a span's end.
     pub fn wants_ends(&self) -> bool {
-        self.advice.iter().any(|advice| advice.tracepoints.iter().any(|point| point.moment == Moment::End))
+        self.tracepoints().any(|tracepoint| tracepoint.moment == Moment::End)
+    }
+
+    /// Whether a tracepoint may be a line of source code.
+    pub fn names_lines(&self) -> bool {
+        self.tracepoints().any(Tracepoint::may_be_line)
+    }
+
+    /// The tracepoints as the query writes them, except for lines of source code, that match none
+    /// of these names; each with a name that was perhaps meant.
+    pub fn unmatched<'n>(&self, names: &[&'n str]) -> Vec<(String, Option<&'n str>)> {
+        let unmatched = self.tracepoints().filter(|tracepoint| {
+            !tracepoint.may_be_line() && !names.iter().any(|name| tracepoint.names(name, None))
+        });
+        let mut found: Vec<_> = unmatched
+            .map(|tracepoint| {
+                let core = tracepoint.pattern.trim_matches('*').to_lowercase();
+                let part = names.iter().copied().filter(|name| name.to_lowercase().contains(&core)).min();
+                (tracepoint.to_string(), part.or_else(|| nearest(&core, names.iter().copied())))
+            })
+            .collect();
+        found.sort();
+        found.dedup();
+        found
+    }
+
+    fn tracepoints(&self) -> impl Iterator<Item = &Tracepoint> {
+        self.advice.iter().flat_map(|advice| &advice.tracepoints)
+    }
+
+    /// Whether each column is an aggregate.
+    pub fn aggregates(&self) -> impl Iterator<Item = bool> {
+        self.positions.iter().map(|&position| position >= self.keys)
     }
 
     /// Whether one of these lists observes a variable, by its index.

@@ -38,7 +38,7 @@ use points::Points;
 
 pub use intake::{Intake, Keep, Skipped};
 pub use logs::LogView;
-pub use points::{CLASS, EventView, KeepPoints, Wants};
+pub use points::{CLASS, EventView, KeepPoints, SCOPE, Wants};
 pub use view::{SpanView, TraceView};
 
 /// Marks "no span" in tables of span indices.
@@ -226,6 +226,11 @@ impl Recording {
     /// the span or event lacks the field.
     pub fn field_symbols(&self, fields: Symbol) -> &[Option<Symbol>] {
         self.points.symbols(fields)
+    }
+
+    /// The hosts of spans; empty unless [`Keep::points`] is set.
+    pub fn hosts(&self) -> &Interner {
+        self.points.hosts()
     }
 
     /// The names of kept events.

@@ -7,7 +7,7 @@ use astracer_analysis::compare::instances::{Class, Source as _};
 use astracer_analysis::compare::network::{self, attention::Focus};
 use astracer_analysis::compare::traces::{Method, Traces};
 use astracer_recording::stop::Pulse;
-use astracer_samplers::{KeyRule, Template};
+use astracer_samplers::KeyRule;
 use astracer_tuner::Stop;
 use clap::{Args as ClapArgs, ValueEnum};
 use serde::Serialize;
@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::load::Input;
 use crate::output;
 use crate::outputs::Outputs;
-use crate::source::{LogReading, Names, Reading, check_inputs};
+use crate::source::{LogReading, Naming, Reading, check_inputs};
 use crate::values;
 
 mod classes;
@@ -71,14 +71,8 @@ pub(crate) struct Compare {
     #[command(flatten)]
     logs: LogReading,
 
-    /// Fold ids in names (`read(1073742055)` becomes `read(*)`), or keep the names raw.
-    #[arg(long, value_enum, default_value_t = Names::Template, help_heading = "Reading")]
-    names: Names,
-
-    /// Ids to fold: digits=N (N or more digits), hex=N (N or more hexadecimal digits, one of
-    /// them 0 to 9), uuid [default: digits=3,hex=8,uuid].
-    #[arg(long, value_name = "RULES", help_heading = "Reading")]
-    fold: Option<Template>,
+    #[command(flatten)]
+    naming: Naming,
 
     /// The metric to explain: duration (of the root), errors, attribute:KEY (of the root) or
     /// operation:NAME (the time in its spans).
@@ -165,9 +159,7 @@ struct Report<'a> {
 pub(crate) fn run(args: &Compare, stop: Stop<'_>) -> Result<(), Failure> {
     let all: Vec<&PathBuf> = args.paths.iter().chain(&args.good).chain(&args.bad).collect();
     check_inputs(all.iter().copied())?;
-    if args.names == Names::Raw && args.fold.is_some() {
-        return Err(Failure::Usage("--fold has no effect with --names raw; omit one of them".into()));
-    }
+    args.naming.check()?;
     args.classes.check(!args.good.is_empty(), args.paths.len())?;
     let html =
         args.html.as_ref().map(|file| Outputs::new(all.iter().copied()).file("--html", file)).transpose()?;

@@ -7,25 +7,26 @@ use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
 use crate::outputs::Folder;
+use crate::query;
 use crate::{Scratch, TWO_TRACES, failure, run, success, unwrapped};
 
 /// Exit codes for each of [`VALUES`]; [`SKIP`] where the command would wait for a signal.
-type Codes = [i32; VALUES.len()];
+pub(crate) type Codes = [i32; VALUES.len()];
 
 /// The recording that every command reads; as a value, an output that equals an input.
-const INPUT: &str = "w.jsonl";
+pub(crate) const INPUT: &str = "w.jsonl";
 const VALUES: [&str; 10] = ["0", "-1", "NaN", "1e300", "1e-300", "", INPUT, "nowhere/x", "/dev/full", "-"];
 const SKIP: i32 = -1;
 
 /// All values are refused: none is valid as this number, duration, share, size, name or rule.
-const REFUSED: Codes = [2; 10];
+pub(crate) const REFUSED: Codes = [2; 10];
 /// A number that may be 0.
-const FROM_0: Codes = [0, 2, 2, 2, 2, 2, 2, 2, 2, 2];
+pub(crate) const FROM_0: Codes = [0, 2, 2, 2, 2, 2, 2, 2, 2, 2];
 /// A file to write. The first five values are file names in the working folder, except for the one
 /// that looks like an option.
 const FILE: Codes = [0, 2, 0, 0, 0, 2, 2, 1, 1, 2];
 /// A recording to read; `-` is the standard input.
-const RECORDING: Codes = [1, 2, 1, 1, 1, 2, 0, 1, 1, 0];
+pub(crate) const RECORDING: Codes = [1, 2, 1, 1, 1, 2, 0, 1, 1, 0];
 /// The output of `convert`, which may be `-`.
 const CONVERTED: Codes = [0, 2, 0, 0, 0, 2, 2, 1, 1, 0];
 
@@ -247,6 +248,11 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (DRAIN, "--wait", [1, 2, 2, 2, 2, 2, 2, 2, 2, 2]),
 ];
 
+/// The rows of all commands; some are beside their command's other tests.
+fn rows() -> impl Iterator<Item = &'static (&'static [&'static str], &'static str, Codes)> {
+    TABLE.iter().chain(query::OPTIONS)
+}
+
 /// Options without a value.
 const FLAGS: &[&str] = &[
     "--strict",
@@ -263,6 +269,8 @@ const FLAGS: &[&str] = &[
     "--assume-runs",
     "--bad-errors",
     "--paper",
+    "--explain",
+    "--no-remote-returns",
 ];
 
 fn run_in(folder: &Folder, args: &[&str]) -> Output {
@@ -283,7 +291,7 @@ fn run_in(folder: &Folder, args: &[&str]) -> Output {
 #[test]
 fn every_option_has_an_answer_to_every_value() {
     let mut wrong = Vec::new();
-    for (before, option, codes) in TABLE {
+    for (before, option, codes) in rows() {
         for (value, code) in VALUES.iter().zip(codes).filter(|&(_, &code)| code != SKIP) {
             let folder = Folder::new("options");
             let recording = folder.file(INPUT, TWO_TRACES);
@@ -340,7 +348,7 @@ fn the_table_has_every_option_of_every_command() {
         for option in options.filter_map(|option| option.split(['[', ',', '.']).next()) {
             let known =
                 |(before, known, _): &(&[&str], &str, Codes)| before.starts_with(&words) && *known == option;
-            if !TABLE.iter().any(known) && !FLAGS.contains(&option) {
+            if !rows().any(known) && !FLAGS.contains(&option) {
                 missing.insert(format!("{} {option}", words.join(" ")));
             }
         }

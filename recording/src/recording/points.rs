@@ -25,6 +25,8 @@ use astracer_model::value::{Attribute, Value};
 const NO_FIELDS: Symbol = Symbol(NONE);
 /// The field with the class of an X-Trace report.
 pub const CLASS: &str = "Class";
+/// The field with the name of the instrumentation scope.
+pub const SCOPE: &str = "otel.scope.name";
 
 /// The points that a query asks about.
 #[derive(Clone)]
@@ -102,13 +104,13 @@ impl Points {
         let class = is_report.then(|| last(&span.attributes, CLASS).and_then(Value::as_str)).flatten();
         let wanted = self.is_wanted(keep, class.unwrap_or(name), &span.attributes);
         let fields = match wanted {
-            true => self.set(&span.attributes, Some(&span.resource), is_report.then_some(span)),
+            true => self.set(&span.attributes, span, is_report),
             false => NO_FIELDS,
         };
         self.span_fields.push(fields);
         for event in &span.events {
             if self.is_wanted(keep, &event.name, &event.attributes) {
-                let fields = self.set(&event.attributes, Some(&span.resource), None);
+                let fields = self.set(&event.attributes, span, false);
                 let name = self.event_names.intern(&event.name);
                 self.events.push(EventRow { span: index, time: event.time.0, name, fields });
             }
@@ -153,18 +155,23 @@ impl Points {
         wanted
     }
 
-    fn set(
-        &mut self,
-        own: &[Attribute<'_>],
-        resource: Option<&Resource>,
-        report: Option<&Span<'_>>,
-    ) -> Symbol {
+    /// The fields of a point of this span, whose own attributes are `own`.
+    fn set(&mut self, own: &[Attribute<'_>], span: &Span<'_>, is_report: bool) -> Symbol {
         self.fields.set(&mut self.text, |key, is_own, text| {
-            let of_resource = || resource.filter(|_| !is_own).and_then(|of| last(&of.attributes, key));
-            let of_report = || report.and_then(|span| reported(span, key));
+            let of_report = || is_report.then(|| reported(span, key)).flatten();
+            let of_resource = || last(&span.resource.attributes, key).map(Cow::Borrowed);
             let value = last(own, key).map(Cow::Borrowed).or_else(of_report);
-            let value = value.or_else(|| of_resource().map(Cow::Borrowed));
-            value.map(|value| encode(text, &value)).is_some()
+            let value = if is_own { value } else { value.or_else(of_resource) };
+            if let Some(value) = value {
+                encode(text, &value);
+                return true;
+            }
+            let scope = &span.scope.name;
+            let is_scope = key == SCOPE && !scope.is_empty();
+            if is_scope {
+                encode(text, &Value::String(Cow::Borrowed(scope)));
+            }
+            is_scope
         })
     }
 
@@ -183,6 +190,10 @@ impl Points {
         if let Some(links) = self.links.remove(&piece) {
             self.links.entry(into).or_insert(links);
         }
+    }
+
+    pub(super) fn hosts(&self) -> &Interner {
+        &self.hosts
     }
 
     pub(super) fn host_of(&self, span: u32) -> Option<(Symbol, &str)> {

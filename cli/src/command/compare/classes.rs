@@ -139,7 +139,7 @@ pub(super) fn load(args: &Compare, stop: Stop<'_>) -> Result<Vec<Run>, Failure> 
     };
     let read = |(paths, class): (Vec<PathBuf>, Option<Class>)| {
         let path = paths[0].clone();
-        let source = Source { paths, reading: args.reading.clone(), names: args.names, fold: args.fold };
+        let source = Source { paths, reading: args.reading.clone(), naming: args.naming.clone() };
         Ok(Run { loaded: load::load_with_logs(&source, keep.clone(), &args.logs, stop)?, class, path })
     };
     by_class.into_iter().map(read).collect()

@@ -1,0 +1,163 @@
+//! `astracer query`: answers a question about a recording.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use astracer_analysis::points::{self, Options, Question};
+use astracer_analysis::weight::ADJUSTED_COUNT;
+use astracer_queries::{Fault, Plan, Program, Rewrite};
+use astracer_recording::recording::Keep;
+use astracer_tuner::Stop;
+use clap::Args as ClapArgs;
+
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::load;
+use crate::output;
+use crate::source::{Naming, Reading, Source};
+
+mod answer;
+mod definitions;
+mod screen;
+
+const EXAMPLES: &str = "\
+Examples:
+  astracer query run.tar.xz -q 'From r In disk.read
+      GroupBy r.host Select r.host, COUNT, SUM(r.bytes)'
+  astracer query run.tar.xz -q 'From r In disk.read
+      Join c In First(\"client:*\") On c -> r
+      GroupBy c.name Select c.name, SUM(r.bytes)'    by the client that caused it
+  astracer query kept/ -f reads.query --weights      estimates from a sample
+  astracer query --explain -f reads.query            the advice of a query
+
+docs/queries.md has the language on one page, with questions people have.";
+
+/// Rows of a table for people.
+const TOP_DEFAULT: usize = 30;
+/// The largest text of a query.
+const TEXT_MAX: u64 = 16 << 20;
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Query {
+    /// Recordings to ask: files, folders or archives (tar, gz, xz, zst); - reads standard input.
+    #[arg(value_name = "RECORDING", required_unless_present = "explain")]
+    paths: Vec<PathBuf>,
+
+    /// The query, such as 'From r In disk.read GroupBy r.host Select r.host, SUM(r.bytes)'.
+    #[arg(short, long, value_name = "TEXT", required_unless_present = "file", conflicts_with = "file")]
+    query: Option<String>,
+
+    /// A file with the query; - reads standard input.
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+
+    /// A file with names for tracepoints, as TOML: Reads = ["disk.read", "cache.read@end"].
+    #[arg(long, value_name = "FILE")]
+    definitions: Option<PathBuf>,
+
+    /// Weight each trace by 1 / probability, from its threshold (`ot=th` in the tracestate): COUNT
+    /// and SUM become estimates with standard errors.
+    #[arg(long)]
+    weights: bool,
+
+    /// Leave out causes that only a reply brings back: work in another process is not before what
+    /// its caller does afterwards, as a fleet without returned baggage sees it.
+    #[arg(long)]
+    no_remote_returns: bool,
+
+    /// Rules that shorten the advice: all, none, or some of columns,filters,groups. The answer is
+    /// the same.
+    #[arg(long, value_name = "RULES", default_value = "all")]
+    rewrite: Rewrite,
+
+    /// Print the advice that the query compiles to, instead of an answer.
+    #[arg(long, conflicts_with_all = ["json", "sort", "top"])]
+    explain: bool,
+
+    /// Column to sort by: its name, largest first [default: the first aggregate].
+    #[arg(long, value_name = "COLUMN", conflicts_with = "json")]
+    sort: Option<String>,
+
+    /// Show only the first N rows; 0 shows all [default: 30].
+    #[arg(long, value_name = "N", conflicts_with = "json")]
+    top: Option<usize>,
+
+    #[command(flatten)]
+    reading: Reading,
+
+    #[command(flatten)]
+    naming: Naming,
+
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Query, stop: Stop<'_>) -> Result<(), Failure> {
+    let source =
+        Source { paths: args.paths.clone(), reading: args.reading.clone(), naming: args.naming.clone() };
+    source.check()?;
+    let plan = interrupt::answer_at_once_while_reading(stop, || plan(args))?;
+    if args.explain {
+        return output::report(&plan.to_string());
+    }
+    let sort = args.sort.as_deref().map(|column| screen::column(&plan, column)).transpose()?;
+    let plan = Arc::new(plan);
+    let keep = Keep {
+        points: Some(points::keep(&plan)),
+        trace_states: args.weights,
+        own_labels: if args.weights { vec![ADJUSTED_COUNT.to_owned()] } else { Vec::new() },
+        ..Keep::default()
+    };
+    let loaded = load::load_keeping(&source, keep, stop)?;
+    let order = Options { remote_returns: !args.no_remote_returns };
+    let question = Question { plan: &plan, order, weights: args.weights };
+    let answer = points::ask(&loaded.recording, question, || stop.is_asked()).ok_or(Failure::Interrupted)?;
+    interrupt::answer_at_once(stop)?;
+    let problems = answer::problems(&answer);
+    if args.json {
+        return output::print_json(&answer::json(&answer, loaded.input.problems(), &problems));
+    }
+    let shown = screen::Shown { sort, top: args.top.unwrap_or(TOP_DEFAULT) };
+    let sampled = loaded.recording.states_thresholds();
+    output::report(&screen::screen(&plan, &answer, &problems, &loaded.input, &shown, sampled))
+}
+
+/// The plan of the query's text.
+fn plan(args: &Query) -> Result<Plan, Failure> {
+    let definitions = definitions::read(args.definitions.as_deref())?;
+    let (text, name) = match (&args.query, &args.file) {
+        (Some(text), _) => (text.clone(), None),
+        (None, Some(path)) => (read_text(path)?, Some(output::shown(path))),
+        (None, None) => return Err(Failure::Usage("the query is missing; add -q TEXT or -f FILE".into())),
+    };
+    let refused = |faults: Vec<Fault>| {
+        let place = name.as_ref().map_or_else(|| "the query".to_owned(), Clone::clone);
+        let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        Failure::Usage(format!("{place} is not valid\n{}", faults.join("\n\n")))
+    };
+    let program = Program::parse_with(&text, &definitions).map_err(refused)?;
+    program.plan(args.rewrite).map_err(refused)
+}
+
+/// Reads a text within [`TEXT_MAX`], because a path may be a device that never ends.
+fn read_text(path: &Path) -> Result<String, Failure> {
+    let shown = output::shown(path);
+    let mut bytes = Vec::new();
+    let read = match path.as_os_str() == "-" {
+        true => io::stdin().lock().take(TEXT_MAX + 1).read_to_end(&mut bytes),
+        false => File::open(path).and_then(|file| file.take(TEXT_MAX + 1).read_to_end(&mut bytes)),
+    };
+    read.map_err(|error| Failure::Job(format!("cannot read {shown}: {error}")))?;
+    if bytes.len() as u64 > TEXT_MAX {
+        return Err(Failure::Job(format!(
+            "{shown} is larger than {} MiB; is it the right file?",
+            TEXT_MAX >> 20
+        )));
+    }
+    String::from_utf8(bytes)
+        .map_err(|_| Failure::Job(format!("{shown} is not UTF-8 text; is it the right file?")))
+}

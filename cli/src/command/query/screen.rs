@@ -1,0 +1,140 @@
+//! An answer for people: a table, and below it what was read and left out.
+
+use std::cmp::Ordering;
+use std::fmt::Write as _;
+
+use astracer_analysis::points::Answer;
+use astracer_queries::{Plan, Value};
+
+use crate::failure::Failure;
+use crate::load::{Input, ProblemCount};
+use crate::output;
+
+/// Columns of text after the first column.
+const TEXT_WIDTH: usize = 30;
+
+/// The rows to show.
+pub(super) struct Shown {
+    /// The place of the column to sort by.
+    pub(super) sort: Option<usize>,
+    /// The number of rows; 0 for all.
+    pub(super) top: usize,
+}
+
+/// The place of the column with a name.
+pub(super) fn column(plan: &Plan, name: &str) -> Result<usize, Failure> {
+    let squeezed = |text: &str| text.replace(' ', "").to_lowercase();
+    let found = plan.columns().iter().position(|column| squeezed(column) == squeezed(name));
+    found.ok_or_else(|| {
+        Failure::Usage(format!(
+            "--sort {}: the query has no such column; use one of: {}",
+            output::escaped(name),
+            output::escaped(&plan.columns().join(", "))
+        ))
+    })
+}
+
+pub(super) fn screen(
+    plan: &Plan,
+    answer: &Answer,
+    problems: &[ProblemCount],
+    input: &Input,
+    shown: &Shown,
+    is_sampled: bool,
+) -> String {
+    let table = &answer.table;
+    let aggregates: Vec<bool> = plan.aggregates().collect();
+    let sort = shown.sort.or_else(|| aggregates.iter().position(|&is_aggregate| is_aggregate));
+    let order = order(&table.rows, sort);
+    let count = if shown.top == 0 { order.len() } else { shown.top.min(order.len()) };
+    let mut text = input.heading();
+    text.push('\n');
+    let header: Vec<&str> = table.columns.iter().map(String::as_str).collect();
+    let rows = order[..count].iter().map(|&at| {
+        let errors = table.errors.as_ref().and_then(|errors| errors.get(at));
+        let cells = table.rows[at].iter().enumerate();
+        cells
+            .map(|(column, value)| {
+                let error = errors.and_then(|errors| errors.get(column).copied().flatten());
+                cell(value, column, aggregates.get(column) == Some(&true), error)
+            })
+            .collect()
+    });
+    if count > 0 {
+        text.push_str(&output::table(&header, rows));
+    }
+    if order.len() > count {
+        // Directly below the table, instead of its empty line.
+        text.pop();
+        let more = output::plural((order.len() - count) as u64, "more row");
+        let _ = writeln!(text, "... {more}: --top 0 shows all\n");
+    }
+    let _ = writeln!(
+        text,
+        "{} of {} from {}",
+        output::plural(order.len() as u64, "row"),
+        output::plural(table.emitted, "match").replace("matchs", "matches"),
+        output::plural(table.traces, "trace"),
+    );
+    if let Some(errors) = &table.errors {
+        weights(answer, errors, &mut text);
+    } else if is_sampled && aggregates.contains(&true) {
+        text.push_str("the recording is a sample; --weights estimates the counts and sums of all traces\n");
+    }
+    for problem in problems {
+        let _ = writeln!(text, "{}: {}", problem.describe, output::count(problem.count));
+        for example in &problem.examples {
+            let _ = writeln!(text, "  {}", output::escaped(example));
+        }
+    }
+    text.push_str(&input.footing());
+    text
+}
+
+/// The places of the rows: by the column, largest first, then by all columns.
+fn order(rows: &[Vec<Value>], sort: Option<usize>) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..rows.len()).collect();
+    let by_column = |one: usize, other: usize| match sort {
+        Some(column) => rows[other].get(column).cmp(&rows[one].get(column)),
+        None => Ordering::Equal,
+    };
+    order.sort_by(|&one, &other| by_column(one, other).then_with(|| rows[one].cmp(&rows[other])));
+    order
+}
+
+fn cell(value: &Value, column: usize, is_aggregate: bool, error: Option<f64>) -> String {
+    let text = match value {
+        Value::Null => "-".to_owned(),
+        // Ids and times are columns too, and have no separators.
+        Value::Int(number) if is_aggregate => match u64::try_from(number.unsigned_abs()) {
+            Ok(size) => format!("{}{}", if *number < 0 { "-" } else { "" }, output::count(size)),
+            Err(_) => number.to_string(),
+        },
+        Value::Float(number) if is_aggregate && number.is_finite() => {
+            let sign = if *number < 0.0 { "-" } else { "" };
+            format!("{sign}{}", output::measure(number.abs()))
+        }
+        Value::Text(text) if column > 0 => output::shortened(&output::escaped(text), TEXT_WIDTH).into_owned(),
+        other => other.to_string(),
+    };
+    match error {
+        Some(error) => format!("{text} ±{}", output::measure(error)),
+        None => text,
+    }
+}
+
+fn weights(answer: &Answer, errors: &[Vec<Option<f64>>], text: &mut String) {
+    if errors.iter().flatten().any(Option::is_some) {
+        text.push_str("±: the standard error of an estimate; about 95 % lie within two of it\n");
+    }
+    if answer.table.ratios.contains(&true) {
+        text.push_str("AVERAGE is a ratio of two estimates, which is biased for few traces\n");
+    }
+    if answer.unweighted_traces > 0 {
+        let traces = output::plural(answer.unweighted_traces, "trace");
+        let _ = writeln!(
+            text,
+            "{traces} without a weight (ot=th) count once: counts and sums are \"at least\", unless nothing was dropped"
+        );
+    }
+}

@@ -1,0 +1,91 @@
+//! `astracer query`: its options, its messages, and what it prints.
+
+use serde_json::Value;
+
+use crate::options::{Codes, FROM_0, INPUT, RECORDING, REFUSED};
+use crate::{Scratch, TWO_TRACES, failure, run, success, workload};
+
+const COUNT: &str = "From r In read* Select COUNT";
+const ASK: &[&str] = &["query", INPUT, "-q", COUNT];
+
+/// The rows of the table in `options.rs`.
+pub(crate) const OPTIONS: &[(&[&str], &str, Codes)] = &[
+    (&["query", "-q", COUNT], "", RECORDING),
+    (ASK, "--format", REFUSED),
+    (ASK, "--expanded-max", REFUSED),
+    (ASK, "--record-max", REFUSED),
+    (ASK, "--names", REFUSED),
+    (ASK, "--fold", REFUSED),
+    (ASK, "--rewrite", REFUSED),
+    (ASK, "--sort", REFUSED),
+    (ASK, "--top", FROM_0),
+    // No value is the text of a query, or names a file with one.
+    (&["query", INPUT], "--query", REFUSED),
+    (&["query", INPUT], "--file", [1, 2, 1, 1, 1, 2, 2, 1, 1, 2]),
+    (ASK, "--definitions", [1, 2, 1, 1, 1, 2, 1, 1, 1, 1]),
+];
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&success(&run(&[args, &["--json"]].concat()))).expect("JSON")
+}
+
+/// The rows are those of a brute-force program (`queries/tests/data/README.md`).
+#[test]
+fn an_answer_has_the_promised_keys() {
+    let path = workload("hdfs_client_ops.tar.xz");
+    let text = "From dn In OpReadBlockProto GroupBy dn.host Select dn.host, COUNT";
+    let answer = json(&["query", &path, "-q", text]);
+    let keys: Vec<&str> = answer.as_object().unwrap().keys().map(String::as_str).collect();
+    let expected =
+        ["columns", "errors", "incomplete_rows", "problems", "rows", "traces", "unweighted_traces"];
+    assert_eq!(keys, expected);
+    assert_eq!(answer["columns"].to_string(), r#"["dn.host","COUNT"]"#);
+    assert_eq!(answer["rows"].to_string(), r#"[["dn1",423],["dn2",449],["dn3",391]]"#);
+    assert_eq!((&answer["errors"], &answer["incomplete_rows"]), (&Value::Null, &0.into()));
+    let text = success(&run(&["query", &path, "-q", text]));
+    assert!(text.contains("\ndn.host  COUNT\ndn2        449\ndn1        423\n"), "{text}");
+}
+
+/// Each message has the place, a caret and a remedy, and the exit code is that of wrong usage.
+#[test]
+fn a_wrong_query_is_refused_with_a_caret() {
+    let input = Scratch::new("query-refused.json", TWO_TRACES);
+    let output = run(&["query", input.path(), "-q", "From r In read*\nSlect COUNT"]);
+    failure(&output, 2, &["line 2, column 1", "\n  Slect COUNT\n  ^^^^^", "help:"]);
+    let file = Scratch::new("wrong.query", "From r In read* Join s In send On r -> s Select COUNT");
+    failure(&run(&["query", input.path(), "-f", file.path()]), 2, &["wrong.query", "^", "help:"]);
+    failure(&run(&["query", input.path()]), 2, &["--query"]);
+    failure(&run(&["query", "-q", COUNT]), 2, &["RECORDING"]);
+}
+
+#[test]
+fn advice_needs_no_recording() {
+    let text = success(&run(&["query", "--explain", "-q", "From a In x Where a.y > 1 Select a.z"]));
+    assert!(text.contains("1. a at x\n") && text.contains("OBSERVE a.y") && text.contains("EMIT"), "{text}");
+}
+
+/// A misspelt name is the likely reason for an empty answer.
+#[test]
+fn a_tracepoint_that_nothing_matches_is_named() {
+    let input = Scratch::new("query-unmatched.json", TWO_TRACES);
+    let text = success(&run(&["query", input.path(), "-q", "From s In snd Select COUNT"]));
+    assert!(text.contains("snd: did you mean \"send\"?"), "{text}");
+}
+
+#[test]
+fn definitions_give_tracepoints_other_names() {
+    let input = Scratch::new("query-defined.json", TWO_TRACES);
+    let names = Scratch::new("names.toml", "Work.all = [\"read*\", \"send\"]\nWork.ends = \"read*@end\"\n");
+    let ask = |text: &str| json(&["query", input.path(), "--definitions", names.path(), "-q", text]);
+    assert_eq!(ask("From w In Work.all Select COUNT")["rows"].to_string(), "[[3]]");
+    assert_eq!(
+        ask("From w In Work.ends Select COUNT, SUM(w.duration)")["rows"].to_string(),
+        "[[2,18000000]]"
+    );
+    let wrong = Scratch::new("wrong.toml", "a = 5\n");
+    failure(
+        &run(&["query", input.path(), "--definitions", wrong.path(), "-q", COUNT]),
+        1,
+        &["'a' needs a pattern"],
+    );
+}
