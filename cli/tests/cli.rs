@@ -23,6 +23,8 @@ mod paths;
 mod query;
 #[path = "cli/spool.rs"]
 mod spool;
+#[path = "cli/warnings.rs"]
+mod warnings;
 #[path = "cli/weights.rs"]
 mod weights;
 #[path = "cli/wire.rs"]
