@@ -46,6 +46,20 @@ impl Source {
         self.naming.template()
     }
 
+    /// Whether an option names the template.
+    pub(crate) fn has_own_template(&self) -> bool {
+        self.naming.names == Names::Raw || self.naming.fold.is_some()
+    }
+
+    /// The same recordings, with names folded by this template.
+    pub(crate) fn folded_by(&self, template: Template) -> Self {
+        let naming = match template == Template::RAW {
+            true => Naming { names: Names::Raw, fold: None },
+            false => Naming { names: Names::Template, fold: Some(template) },
+        };
+        Self { naming, ..self.clone() }
+    }
+
     /// Refuses inputs that cannot be read, and options that have no effect.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         self.naming.check()?;

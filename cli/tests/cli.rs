@@ -21,6 +21,8 @@ mod outputs;
 mod paths;
 #[path = "cli/query.rs"]
 mod query;
+#[path = "cli/seeds.rs"]
+mod seeds;
 #[path = "cli/spool.rs"]
 mod spool;
 #[path = "cli/warnings.rs"]

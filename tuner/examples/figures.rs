@@ -16,7 +16,7 @@ mod read;
 
 use std::error::Error;
 
-use astracer_samplers::RandomSource;
+use astracer_samplers::{Config, Probability, RandomSource, Ratio};
 use astracer_tuner::held_out::Replayed;
 use astracer_tuner::tune::{Options, PerKeyUse};
 use astracer_tuner::{Draw, Limits, Stop, tune};
@@ -180,6 +180,20 @@ fn main() -> Result<(), Box<dyn Error>> {
             replayed.counts,
         );
         println!("  printed / replayed {:.3}", printed / found.mean);
+        // The rule of the later half: by weights, beside an equal share of the same size.
+        let share = Probability::new(replayed.tfcr.mean.clamp(0.0, 1.0)).ok_or("a share")?;
+        let share = Config::from(Ratio::new(share)?).into();
+        let share = Replayed::new(&other, &share, &draws(seeds, options.random), Stop::never(), &|| ())
+            .ok_or("stopped")?
+            .dist_over_entropy;
+        let weighted = replayed.dist_over_entropy_weighted.unwrap_or(found);
+        println!(
+            "  of an equal share ({:.2}): {:.3}, by weights {:.3}; printed for the later half {:.3?}",
+            share.mean,
+            found.mean / share.mean,
+            weighted.mean / share.mean,
+            tuning.later.as_ref().map(|later| (later.ratio, later.interval))
+        );
     }
     Ok(())
 }

@@ -34,11 +34,24 @@ pub(crate) fn select(
     workload.arranged(&order, stop)
 }
 
-/// Whether search sample `number` leaves out `block`. Each sample leaves out one of eight blocks,
-/// in turn. Leaving out three of eight gave the same dist/entropy on another recording, and a worse
-/// one on this recording (docs/design/search-draws.md).
-pub(crate) fn is_left_out(number: usize, block: usize) -> bool {
-    number % BLOCKS == block
+/// The blocks that a sample leaves out, one bit each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LeftOut(u8);
+
+impl LeftOut {
+    /// Sample `number` leaves out one of eight blocks, in turn. Leaving out three gave the same
+    /// dist/entropy on another recording, and a worse one on this recording
+    /// (docs/design/search-draws.md).
+    pub(crate) fn in_turn(number: usize) -> Self {
+        Self(1 << (number % BLOCKS))
+    }
+
+    #[cfg(test)]
+    pub(crate) const NOTHING: Self = Self(0);
+
+    pub(crate) fn has(self, block: usize) -> bool {
+        self.0 >> block & 1 == 1
+    }
 }
 
 #[cfg(test)]
@@ -53,7 +66,7 @@ mod tests {
         assert_eq!((block(0), block(1999)), (0, BLOCKS - 1));
         assert!((1..2000).all(|arrival| block(arrival - 1) <= block(arrival)));
         for block in 0..BLOCKS {
-            assert_eq!((0..24).filter(|&number| is_left_out(number, block)).count(), 3);
+            assert_eq!((0..24).filter(|&number| LeftOut::in_turn(number).has(block)).count(), 3);
         }
         // By each arrival's own time.
         let length_ns = u128::from(workload.arrivals()[1999].at_ns + 1);

@@ -1,10 +1,12 @@
 //! Estimates how much a figure depends on this particular recording, by a bootstrap over blocks of
 //! time.
 //!
-//! One replay keeps some traces. A recording assembled from the same number of blocks, drawn with
+//! A replay keeps some traces. A recording assembled from the same number of blocks, drawn with
 //! replacement, is as likely as this one, and what the sampler keeps of it is known without another
-//! replay. The spread of dist/entropy over such recordings is the part of the figure that another
-//! recording would change.
+//! replay. Several replays share the drawn recordings, so the spread has both sources of chance:
+//! which traces were recorded, and which of them were kept.
+
+use rayon::prelude::*;
 
 use crate::blocks;
 use crate::candidate::Candidate;
@@ -18,8 +20,10 @@ use crate::workload::Workload;
 /// The number of blocks drawn for each recording. It is larger than the number that searches use,
 /// so that the figure depends little on it.
 const BLOCKS: usize = 16;
-/// The number of recordings drawn.
-const RESAMPLES: usize = 200;
+/// The number of recordings drawn, over all replays.
+const RESAMPLES: usize = 480;
+/// Replays that share them.
+pub(crate) const REPLAYS: usize = 24;
 /// The bootstrap is skipped if there are more functions, because each drawn recording sums over all
 /// of them.
 const FUNCTIONS_MAX: usize = 10_000;
@@ -28,13 +32,13 @@ const STREAM: u64 = 3;
 /// Count, deviation and squared deviation of a function.
 type Sums = [f64; 3];
 
-/// The distribution of dist/entropy over drawn recordings, from one replay. `None` if asked to
-/// stop, if fewer than two blocks hold traces, or if there are more than [`FUNCTIONS_MAX`]
-/// functions.
+/// The distribution of dist/entropy over drawn recordings, from a replay on each of some draws, of
+/// which [`REPLAYS`] are enough. `None` if asked to stop, without draws, if fewer than two blocks
+/// hold traces, or if there are more than [`FUNCTIONS_MAX`] functions.
 pub(crate) fn bootstrap(
     workload: &Workload,
     sampler: &Candidate,
-    draw: &Draw,
+    draws: &[Draw],
     stop: Stop<'_>,
 ) -> Option<Distribution> {
     let block = blocks::of(workload, BLOCKS);
@@ -44,7 +48,7 @@ pub(crate) fn bootstrap(
     }
     let mut pulse = stop.pulse();
     let mut all = vec![vec![[0.0; 3]; functions]; BLOCKS];
-    let mut kept = all.clone();
+    let none = all.clone();
     let add = |sums: &mut [Vec<Sums>], arrival: usize| {
         for calls in workload.calls(arrival) {
             let sums = &mut sums[block(arrival)][calls.function as usize];
@@ -58,22 +62,27 @@ pub(crate) fn bootstrap(
             return None;
         }
     }
-    sampler.replay(workload, draw, stop, |arrival, _| add(&mut kept, arrival)).then_some(())?;
     let means: Vec<f64> = workload.functions().iter().map(|function| function.duration_ms.mean).collect();
     let full: Vec<usize> = (0..BLOCKS).filter(|&block| all[block].iter().any(|sums| sums[0] > 0.0)).collect();
-    let mut random = Random::new(draw.seed, STREAM);
-    let resample = |_| {
-        if pulse.stopped_after(BLOCKS * functions) {
-            return None;
-        }
-        let chosen: Vec<usize> =
-            full.iter().map(|_| full[random.below(full.len() as u32) as usize]).collect();
-        Some(dist_over_entropy(&total(&all, &chosen), &total(&kept, &chosen), &means))
-    };
-    if full.len() < 2 {
+    if full.len() < 2 || draws.is_empty() {
         return None;
     }
-    (0..RESAMPLES).map(resample).collect::<Option<Vec<f64>>>().map(Distribution::of)
+    let resampled = |draw: &Draw| {
+        let (mut kept, mut pulse) = (none.clone(), stop.pulse());
+        sampler.replay(workload, draw, stop, |arrival, _| add(&mut kept, arrival)).then_some(())?;
+        let mut random = Random::new(draw.seed, STREAM);
+        let resample = |_| {
+            if pulse.stopped_after(BLOCKS * functions) {
+                return None;
+            }
+            let chosen: Vec<usize> =
+                full.iter().map(|_| full[random.below(full.len() as u32) as usize]).collect();
+            Some(dist_over_entropy(&total(&all, &chosen), &total(&kept, &chosen), &means))
+        };
+        (0..RESAMPLES.div_ceil(draws.len())).map(resample).collect::<Option<Vec<f64>>>()
+    };
+    let runs = draws.par_iter().map(resampled).collect::<Option<Vec<Vec<f64>>>>()?;
+    Some(Distribution::of(runs.into_iter().flatten().collect()))
 }
 
 fn total(blocks: &[Vec<Sums>], chosen: &[usize]) -> Vec<Sums> {
@@ -118,7 +127,7 @@ mod tests {
         let workload = synthetic(2000, 3);
         let sampler: Candidate = "ratio:0.1".parse::<astracer_samplers::Config>().expect("a sampler").into();
         let score = Evaluator::new(&workload).score(&sampler, &Draw::recorded(5));
-        let found = bootstrap(&workload, &sampler, &Draw::recorded(5), Stop::never()).expect("blocks");
+        let found = bootstrap(&workload, &sampler, &[Draw::recorded(5)], Stop::never()).expect("blocks");
         let [low, high] = found.run_interval;
         assert!(low < score.dist_over_entropy && score.dist_over_entropy < high, "{found:?} {score:?}");
         let (mut all, mut kept) = (vec![[0.0; 3]; workload.functions().len()], Vec::new());

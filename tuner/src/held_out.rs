@@ -41,9 +41,12 @@ pub struct Replayed {
     pub dist_over_entropy_weighted: Option<Distribution>,
     /// Share of the bytes.
     pub tfcr: Distribution,
-    /// Functions found. Not in JSON: the expected number is, and hardly differs.
+    /// Functions found. Not in JSON, because the score has it.
     #[serde(skip)]
     pub functions: Distribution,
+    /// Distance, ms, and entropy, bits. Not in JSON either.
+    #[serde(skip)]
+    pub(crate) ss_and_entropy: [f64; 2],
     /// Call trees found.
     pub call_trees: Distribution,
     /// Traces kept.
@@ -223,6 +226,10 @@ impl<'w> Replays<'w> {
             deciding: mixture.map(|mixture| mixture.deciding),
             tfcr: of(|run| run.score.tfcr),
             functions: of(|run| run.score.functions as f64),
+            ss_and_entropy: [
+                MeanSd::of(runs.iter().map(|run| run.score.ss_ms)).mean,
+                MeanSd::of(runs.iter().map(|run| run.score.entropy_bits)).mean,
+            ],
             call_trees: of(|run| run.score.call_trees as f64),
             traces: of(|run| run.score.traces as f64),
             latency: of(|run| run.latency),
@@ -288,6 +295,24 @@ impl Replayed {
             path_distance: Some(self.path_distance.mean),
             ..Expected::default()
         }
+    }
+
+    /// Replaces a search's expectations by these means, so that there is one number for one thing.
+    pub(crate) fn replace(&self, score: &mut Expected) {
+        *score = Expected {
+            traces: self.traces.mean,
+            tfcr: self.tfcr.mean,
+            functions: self.functions.mean,
+            call_trees: self.call_trees.mean,
+            ss_ms: self.ss_and_entropy[0],
+            entropy_bits: self.ss_and_entropy[1],
+            dist_over_entropy: self.dist_over_entropy.mean,
+            latency: score.latency.map(|_| self.latency.mean),
+            count_error: self.counts.map(|counts| counts.functions),
+            paths: score.paths.map(|_| self.paths.mean),
+            path_distance: score.path_distance.map(|_| self.path_distance.mean),
+            ..*score
+        };
     }
 
     /// The target's value relative to an equal share of the same size. `None` if asked to stop.
@@ -421,6 +446,7 @@ mod tests {
             dist_over_entropy_weighted: None,
             tfcr: of(size),
             functions: of(1.0),
+            ss_and_entropy: [1.0; 2],
             call_trees: of(1.0),
             traces: of(1.0),
             latency: of(0.0),

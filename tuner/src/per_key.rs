@@ -11,12 +11,13 @@
 //! key's first calls after a pause are kept as well. Without a curve (lambda = 0), probabilities
 //! are constant and nothing is counted.
 
+mod combined;
 mod levels;
 
 use rayon::prelude::*;
 
 use crate::anneal::{Schedule, anneal};
-use crate::blocks;
+use crate::blocks::{self, LeftOut};
 use crate::draw::{CALL_NS, Draw};
 use crate::expect::{Expected, Extras};
 use crate::limits::{KeptSizes, Limits, Scale};
@@ -28,6 +29,7 @@ use crate::replay::Numbers;
 use crate::space::Parameters;
 use crate::stop::Stop;
 use crate::workload::{Arrival, PartSums, Workload};
+pub(crate) use combined::{Combined, Found};
 use levels::{Decided, LEVELS, Levels, OwnKeys, Rows, Scratch};
 
 /// At most this many keys, those with the most bytes, get their own probabilities. All others have
@@ -45,8 +47,9 @@ const FLOOR_MIN: f64 = 0.5;
 const FLOOR_LEAST: f64 = 0.01;
 /// Floors may use up this share of each limit.
 const FLOOR_COST_MAX: f64 = 0.5;
-/// A key of which fewer traces are kept in expectation is not lowered for other keys' sake.
-const KEPT_FEW: f64 = 40.0;
+/// This share of the largest size allowed is shared evenly among the keys, in bytes, so that an odd
+/// trace of a frequent and cheap key is not missed for the sake of dist/entropy.
+const FLOOR_SHARE: f64 = 0.0625;
 /// A step changes at most this many keys.
 const KEYS_MOVED: u32 = 3;
 /// The cost of a function in a score, in units of a few ns: a square root and a logarithm.
@@ -70,6 +73,8 @@ pub(crate) struct PerKey<'t> {
     count_errors: CountErrors,
     /// For each own key, the logarithm of Neyman's probability.
     weights: Vec<f64>,
+    /// For each own key, the numbers of its traces and bytes, each as a share of all.
+    shares: Vec<(f64, f64)>,
     /// For each own key, the number of its traces.
     traces: Vec<f64>,
     /// The curve that own keys have besides their probabilities.
@@ -80,20 +85,6 @@ pub(crate) struct PerKey<'t> {
     stop: Stop<'t>,
     /// The floor on the expected number of kept traces of each key.
     pub(crate) min_kept: f64,
-}
-
-/// The best probabilities found.
-#[derive(Debug)]
-pub(crate) struct Found {
-    /// Keys, each with its parameters.
-    pub(crate) keys: Vec<(usize, Parameters)>,
-    /// The value of the objective.
-    pub(crate) value: f64,
-    /// The minimised value: the objective, increased by the error of counts.
-    pub(crate) minimised: f64,
-    /// The floor on the expected number of kept traces of each key.
-    pub(crate) min_kept: f64,
-    pub(crate) evaluations: u64,
 }
 
 /// Bump's probability over a decaying count.
@@ -230,26 +221,24 @@ pub(crate) fn is_too_much(workload: &Workload, (floor, share): (f64, f64), limit
 #[derive(Debug)]
 struct Sample<'w> {
     workload: &'w Workload,
-    /// The sample's number; `None` leaves nothing out.
-    number: Option<usize>,
+    left_out: LeftOut,
     /// Sums over the sample's arrivals, which are the same for all draws.
     sums: PartSums,
 }
 
 impl<'w> Sample<'w> {
     /// `None` if asked to stop.
-    fn new(workload: &'w Workload, number: Option<usize>, stop: Stop<'_>) -> Option<Self> {
+    fn new(workload: &'w Workload, left_out: LeftOut, stop: Stop<'_>) -> Option<Self> {
         let mut order = Draw::recorded(0).arrivals(workload, stop)?;
-        retain(workload, number, &mut order);
-        Some(Self { workload, number, sums: PartSums::new(workload, &order, &mut stop.pulse())? })
+        retain(workload, left_out, &mut order);
+        Some(Self { workload, left_out, sums: PartSums::new(workload, &order, &mut stop.pulse())? })
     }
 }
 
-/// Removes the blocks of time that the sample with this number leaves out.
-fn retain(workload: &Workload, number: Option<usize>, order: &mut Vec<(u64, u32)>) {
-    let Some(number) = number else { return };
+/// Removes the blocks of time that a sample leaves out.
+fn retain(workload: &Workload, left_out: LeftOut, order: &mut Vec<(u64, u32)>) {
     let block = blocks::of(workload, blocks::BLOCKS);
-    order.retain(|&(_, index)| !blocks::is_left_out(number, block(index as usize)));
+    order.retain(|&(_, index)| !left_out.has(block(index as usize)));
 }
 
 /// The tables of one draw of a sample; `None` if asked to stop. `own` is the curve of keys with
@@ -263,7 +252,7 @@ fn tables(
 ) -> Option<Levels> {
     let workload = sample.workload;
     let mut order = draw.paced_arrivals(workload, stop)?;
-    retain(workload, sample.number, &mut order);
+    retain(workload, sample.left_out, &mut order);
     let mut numbers = Numbers::new(workload, draw);
     let mut records = Records::new(workload);
     let mut counts: Vec<Option<Count>> = vec![None; records.len()];
@@ -339,13 +328,13 @@ impl CountErrors {
 impl<'t> PerKey<'t> {
     /// Builds the tables of some draws; `None` if asked to stop, or if there are fewer than two
     /// keys to shift traces between. `curve_share` is lambda of the own keys' curve, as a share of
-    /// lambda of the common parameters.
+    /// lambda of the common parameters. Each draw comes with the blocks of time that it leaves out.
     pub(crate) fn new(
         workload: &Workload,
         (common, curve_share): (&Parameters, f64),
         (limits, target): (Limits, &'t Target),
         (min_kept, extras): (Option<f64>, Extras),
-        draws: &[Draw],
+        draws: &[(Draw, LeftOut)],
         stop: Stop<'t>,
     ) -> Option<Self> {
         let others = DecayingCurve::of(common, 1.0)?;
@@ -361,8 +350,11 @@ impl<'t> PerKey<'t> {
         keys.sort_by(|&a, &b| sizes[b].1.total_cmp(&sizes[a].1).then(a.cmp(&b)));
         keys.truncate(KEYS_MAX);
         let least = least_floor(&sizes, largest);
+        let all = sizes.iter().fold((0.0, 0.0), |all, of| (all.0 + of.0, all.1 + of.1));
+        let even = FLOOR_SHARE * largest.0 * all.1 / keys.len() as f64;
         let own = |keys: &[usize]| {
-            let floor = |&key: &usize| (key, (min_kept.max(least) / sizes[key].0).min(1.0));
+            let floor = |key: usize| (min_kept.max(least) / sizes[key].0).max(even / sizes[key].1).min(1.0);
+            let floor = |&key: &usize| (key, floor(key));
             let wanted = (extras, target.objective.needs_call_trees());
             OwnKeys::new(workload, &keys.iter().map(floor).collect::<Vec<_>>(), wanted)
         };
@@ -372,16 +364,23 @@ impl<'t> PerKey<'t> {
             own_keys = own(&keys);
         }
         let curves = (&curve, &others);
-        let sample = |number: usize| Sample::new(workload, Some(number), stop);
-        let samples = (0..draws.len().min(blocks::BLOCKS)).into_par_iter().map(sample);
+        let mut left_out: Vec<LeftOut> = Vec::new();
+        draws.iter().for_each(|(_, left)| {
+            if !left_out.contains(left) {
+                left_out.push(*left)
+            }
+        });
+        let samples = left_out.par_iter().map(|&left_out| Sample::new(workload, left_out, stop));
         let samples: Vec<Sample<'_>> = samples.collect::<Option<_>>()?;
-        let levels = |(number, draw): (usize, &Draw)| {
-            tables(&samples[number % blocks::BLOCKS], &own_keys, curves, draw, stop)
+        let levels = |(draw, left_out): &(Draw, LeftOut)| {
+            let sample = samples.iter().find(|sample| sample.left_out == *left_out)?;
+            tables(sample, &own_keys, curves, draw, stop)
         };
-        let mut levels: Vec<Levels> = draws.par_iter().enumerate().map(levels).collect::<Option<_>>()?;
+        let mut levels: Vec<Levels> = draws.par_iter().map(levels).collect::<Option<_>>()?;
         let weights = neyman(workload, &sizes);
         let mut per_key = Self {
             weights: keys.iter().map(|&key| weights[key]).collect(),
+            shares: keys.iter().map(|&key| (sizes[key].0 / all.0, sizes[key].1 / all.1)).collect(),
             traces: keys.iter().map(|&key| sizes[key].0).collect(),
             kept: Vec::new(),
             kept_others: (0.0, 0.0),
@@ -432,16 +431,14 @@ impl<'t> PerKey<'t> {
     }
 
     /// Searches from the largest common probability and from Neyman's allocation, in turn; `None`
-    /// if neither is within the limits. Returns the best point with each of these shares mixed in;
-    /// see [`PerKey::mixed`].
+    /// if neither is within the limits. Returns the best point, and the number of points scored.
     pub(crate) fn search(
         &self,
         (starts, schedule): (u64, Schedule),
-        mixes: &[f64],
         seed: u64,
         stop: Stop<'_>,
         done: &(dyn Fn() + Sync),
-    ) -> Option<Vec<Found>> {
+    ) -> Option<(Evaluated<Vec<u8>>, u64)> {
         let (even, weighted) = (self.start(false), self.start(true));
         let starts_at = [weighted.clone().or_else(|| even.clone())?, even.or(weighted)?];
         let walk = |stream: u64| {
@@ -451,53 +448,7 @@ impl<'t> PerKey<'t> {
         let archives: Vec<Archive<Vec<u8>>> = (0..starts).into_par_iter().map(walk).collect();
         let evaluations = archives.iter().map(|archive| archive.evaluations).sum();
         let bests = archives.into_iter().filter_map(|archive| archive.best);
-        let best = bests.min_by(|a, b| a.value.total_cmp(&b.value))?;
-        let found = |&mix: &f64| {
-            let mixed = match mix > 0.0 {
-                true => self.evaluate(&self.mixed(&best.point, mix), &mut Scratch::default())?,
-                false => best.clone(),
-            };
-            let keys = self.keys.keys.iter().zip(&mixed.point);
-            let own = |(own, &level): (&levels::OwnKey, &u8)| {
-                (own.key, self.curve.with_least(own.probabilities[usize::from(level)]))
-            };
-            Some(Found {
-                keys: keys.map(own).collect(),
-                value: mixed.objective,
-                minimised: mixed.value,
-                min_kept: self.min_kept,
-                evaluations,
-            })
-        };
-        mixes.iter().map(found).collect()
-    }
-
-    /// A point with the share `mix` of the budget at one probability for all keys: p becomes (1 -
-    /// mix) p + mix b, where b is the largest common probability, and all are then scaled to the
-    /// size of the limits. Keys of which fewer than [`KEPT_FEW`] traces are kept are not lowered:
-    /// a trace that is there once would be missed in `mix` of all runs.
-    fn mixed(&self, point: &[u8], mix: f64) -> Vec<u8> {
-        let Some(even) = self.start(false) else { return point.to_vec() };
-        let wanted = |(((own, &level), &even), traces): (((&levels::OwnKey, &u8), &u8), &f64)| {
-            let [p, b] = [level, even].map(|level| own.probabilities[usize::from(level)]);
-            let mixed = (1.0 - mix) * p + mix * b;
-            if traces * p < KEPT_FEW { mixed.max(p) } else { mixed }
-        };
-        let keys = self.keys.keys.iter().zip(point).zip(&even).zip(&self.traces);
-        let wanted: Vec<f64> = keys.map(wanted).collect();
-        let scaled = |logarithm: f64| -> Vec<u8> {
-            let level = |(own, wanted): (&levels::OwnKey, &f64)| {
-                let probability = (wanted * logarithm.exp()).min(1.0);
-                own.probabilities.partition_point(|&p| p <= probability).saturating_sub(1) as u8
-            };
-            self.keys.keys.iter().zip(&wanted).map(level).collect()
-        };
-        let (mut low, mut high) = (-20.0, 20.0);
-        for _ in 0..HALVINGS {
-            let middle = 0.5 * (low + high);
-            if self.limits.excess(&self.kept(&scaled(middle))) > 0.0 { high = middle } else { low = middle }
-        }
-        Some(scaled(low)).filter(|mixed| self.allows(mixed)).unwrap_or_else(|| point.to_vec())
+        Some((bests.min_by(|a, b| a.value.total_cmp(&b.value))?, evaluations))
     }
 
     /// The start of a walk: the same probability for all keys or, with `by_weight`, Neyman's

@@ -1,6 +1,7 @@
 //! Finds a sampler's parameters for a recorded workload.
 
 mod check;
+mod equal;
 mod file;
 mod later;
 mod measure;
@@ -12,7 +13,7 @@ mod watch;
 
 use std::time::Instant;
 
-use astracer_samplers::{Cap, Config, ConfigError, PerKey as Keyed, Probability, RandomSource};
+use astracer_samplers::{Cap, Config, ConfigError, PerKey as Keyed, Probability, RandomSource, Ratio};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -117,7 +118,8 @@ pub struct Tuning {
     pub per_key_trial: Option<PerKeyTrial>,
     /// The floor on the expected number of kept traces of each key with its own probability.
     pub min_kept: Option<f64>,
-    /// The expected score of the parameters.
+    /// The score of the parameters: means of [`replayed`](Self::replayed), or what the search
+    /// expects until they are replayed.
     pub score: Expected,
     /// The score from replays through the samplers themselves, on draws that the search did not
     /// use. This is the figure to trust.
@@ -137,7 +139,9 @@ pub struct Tuning {
     pub later: Option<Later>,
     /// The worst growth of the kept bytes if one key becomes far more frequent.
     pub growth: Option<Growth>,
-    /// The expected score of an equal share of everything, as large as the limits allow.
+    /// The score of an equal share of everything: means of
+    /// [`replayed_share`](Self::replayed_share), or as expected of one as large as the limits
+    /// allow.
     pub baseline: Expected,
     /// The objective that was minimised.
     pub objective: String,
@@ -187,6 +191,14 @@ impl Tuning {
     /// met.
     pub fn found_nothing_in_time(&self) -> bool {
         self.infeasible.as_deref() == Some(STOPPED)
+    }
+
+    /// The name of the sampler that was found: `ratio` if an equal share is used.
+    pub fn sampler_name(&self) -> &'static str {
+        match self.parameters {
+            Parameters::Constant { .. } if self.feasible && self.per_root.is_empty() => "ratio",
+            _ => self.sampler.name(),
+        }
     }
 
     /// The minimised objective as text for people.
@@ -380,11 +392,16 @@ impl<'a> Run<'a> {
             None => (self.target(workload), None),
         };
         let mut kept = None;
-        if let Some(target) = target {
+        let too_little = target.as_ref().and_then(|target| self.too_little(workload, target));
+        if let (Some(reason), Some(target)) = (&too_little, &target)
+            && self.use_equal_share(workload, target, &mut tuning)
+        {
+            tuning.warnings.push(format!("too little to tune: {reason}; an equal share (ratio) is used"));
+        } else if let Some(target) = &target {
             tuning.baseline = target.baseline;
             let family = family.or_else(|| self.family(workload, true));
             let common =
-                family.as_ref().map(|family| self.common_of(family, workload, &target, options.starts, true));
+                family.as_ref().map(|family| self.common_of(family, workload, target, options.starts, true));
             // Drops the sums if they are not wanted: tables of single keys take as much memory.
             kept = family.filter(|_| keep).map(|family| Sums {
                 limits: options.limits,
@@ -394,12 +411,9 @@ impl<'a> Run<'a> {
             if let Some(common) = common.flatten() {
                 common.report(&mut tuning);
                 if options.per_key != PerKeyUse::Never && options.sampler == Tunable::Bump {
-                    self.use_single_keys(workload, &target, &mut tuning);
+                    self.use_single_keys(workload, target, &mut tuning);
                 }
-                if tuning.later.is_none() && tuning.per_root.is_empty() && tuning.feasible {
-                    tuning.later = self.try_later(workload, false);
-                }
-                tuning.warnings.extend(tuning.later.as_ref().and_then(Later::warning));
+                self.judge(workload, target, &mut tuning);
             }
         }
         if matches!(tuning.parameters, Parameters::Decaying { exponent, .. } if exponent < 1.0) {
@@ -415,6 +429,9 @@ impl<'a> Run<'a> {
             )
         {
             tuning.score = measured;
+            if let Some(target) = target.filter(|_| !tuning.per_root.is_empty()) {
+                tuning.value = target.value(std::slice::from_ref(&measured));
+            }
         }
         if let Ok(config) = tuning.config() {
             tuning.growth = Growth::worst(workload, &config, tuning.score.tfcr);
@@ -598,8 +615,11 @@ fn best_of(archives: &[Option<Archive>]) -> Option<Evaluated> {
 
 /// The sampler with common parameters, and with different ones for some keys.
 fn config(common: &Parameters, roots: &[RootParameters]) -> Result<Config, ConfigError> {
-    match common {
+    match *common {
         Parameters::Bucket { .. } => Ok(Config::TokenBucket(Keyed::new(common.bucket()?))),
+        Parameters::Constant { probability } if roots.is_empty() && probability > 0.0 => {
+            Ok(Config::Ratio(Ratio::new(Probability::new(probability).unwrap_or(Probability::ONE))?))
+        }
         _ => {
             let mut keyed = Keyed::new(common.bump()?);
             for root in roots {

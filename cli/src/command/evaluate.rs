@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::Read as _;
 use std::num::NonZeroU64;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use astracer_baselines::{self as baselines, BaselineSpec};
@@ -33,7 +33,7 @@ use crate::outputs::{Output, Outputs};
 use crate::progress::Progress;
 use crate::source::{Source, check_inputs};
 use crate::tail::{self, TailArgs, is_own};
-use crate::values::{cap, key, random, share, time_limit};
+use crate::values::{cap, key, length, random, share, time_limit};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -75,6 +75,10 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "CAP", value_parser = cap)]
     pub(crate) cap: Option<Cap>,
 
+    /// Seed of the first replay; each further replay has the next seed.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+
     /// Number of replays of each sampler, each with its own seed.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub(crate) seeds: u64,
@@ -90,9 +94,9 @@ pub(crate) struct Evaluate {
     pub(crate) random: Option<RandomSource>,
 
     /// Shift each arrival by a normally distributed time with this standard deviation: seconds, or
-    /// with ms, s, m, h.
-    #[arg(long, value_name = "TIME", value_parser = time_limit)]
-    pub(crate) jitter: Option<Duration>,
+    /// with us, ms, s, m, h. Of several, replays use each in turn; `tune` uses 0,5ms,50ms.
+    #[arg(long, value_name = "TIME", default_value = "0", value_delimiter = ',', value_parser = length)]
+    pub(crate) jitter: Vec<Duration>,
 
     /// Samplers of other projects to compare with, tuned to keep as much as your one --sampler (or
     /// 10% of the bytes): all, or names with optional parameters, as in xray:rate=0.05.
@@ -109,12 +113,13 @@ pub(crate) struct Evaluate {
     pub(crate) size: Option<f64>,
 
     /// Key that samplers count by: name (of the root), name+ATTRIBUTE, or tree (the whole call
-    /// tree).
-    #[arg(long, value_name = "KEY", default_value_t, value_parser = key)]
-    pub(crate) key: Grouping,
+    /// tree) [default: that of the parameters file, else name].
+    #[arg(long, value_name = "KEY", value_parser = key)]
+    pub(crate) key: Option<Grouping>,
 
     /// Write the ids of the traces kept with the first seed to FILE, one per line, followed by
-    /// those that --tail keeps. Needs exactly one sampler.
+    /// those that --tail keeps. With {seed} in the name, a file is written for each seed. Needs
+    /// exactly one sampler.
     #[arg(long, value_name = "FILE")]
     pub(crate) kept: Option<PathBuf>,
 
@@ -147,6 +152,10 @@ const YARDSTICKS: [&str; 3] = ["always", "ratio:0.1", "ratio:0.01"];
 const DEFAULTS: [&str; 2] = ["bump:lambda=10,min=0.01,window=1s", "bucket:capacity=50,rate=2"];
 /// The share of the bytes that baselines keep by default.
 const SIZE_DEFAULT: f64 = 0.1;
+/// The place of the seed in the name of `--kept`.
+const SEED: &str = "{seed}";
+/// The most files that `--kept` writes.
+const KEPT_FILES_MAX: u64 = 1000;
 /// Replays that decide whether a baseline keeps the wanted size.
 const SIZE_SEEDS: u64 = 3;
 
@@ -168,10 +177,15 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     let mut outputs = Outputs::new(args.source.paths.iter().chain(&args.parameters));
     let mut file =
         |option, path: &Option<PathBuf>| path.as_ref().map(|path| outputs.file(option, path)).transpose();
-    let (kept, counts) = (file("--kept", &args.kept)?, file("--counts", &args.counts)?);
+    let kept = match &args.kept {
+        Some(path) => of_seeds(args, path)?.iter().map(|path| file("--kept", &Some(path.clone()))).collect(),
+        None => Ok(Vec::new()),
+    };
+    let kept: Vec<Output> = kept?.into_iter().flatten().collect();
+    let counts = file("--counts", &args.counts)?;
     args.tail.tail.as_ref().map_or(Ok(()), tail::check)?;
     // A pipe waits for its writer.
-    let RequestedSamplers { samplers: asked, random, tail, warnings } =
+    let RequestedSamplers { samplers: asked, source, key, random, tail, warnings } =
         interrupt::answer_at_once_while_reading(stop, || asked(args))?;
     let lone = |option: &str, file: Option<Output>| match (file, &asked[..]) {
         (None, _) => Ok(None),
@@ -181,22 +195,23 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
             samplers.len()
         ))),
     };
-    let (kept, counts) = (lone("--kept", kept)?, lone("--counts", counts)?);
+    let kept: Vec<_> = kept.into_iter().map(|file| lone("--kept", Some(file))).collect::<Result<_, _>>()?;
+    let counts = lone("--counts", counts)?;
     let mut samplers = samplers(args, &asked)?;
     let phase = (args.phase > 0.0 && !samplers.iter().any(Candidate::has_windows))
         .then(|| "--phase has no effect: no sampler here has windows".to_owned());
     let baselines = baselines(args)?;
     let own_labels = tail.as_ref().map(attributes).unwrap_or_default();
-    let keep = Keep { labels: args.key.attributes(), own_labels, ..Keep::default() };
-    let loaded = load::load_keeping(&args.source, keep, stop)?;
-    let workload = load::workload(&args.source, &loaded.recording, &args.key, stop)?;
+    let keep = Keep { labels: key.attributes(), own_labels, ..Keep::default() };
+    let loaded = load::load_keeping(&source, keep, stop)?;
+    let workload = load::workload(&source, &loaded.recording, &key, stop)?;
     // Replays need only the workload.
     let load::Loaded { input, recording } = loaded;
     let outcomes = tail
         .as_ref()
         .map(|tail| Outcomes::new(&recording, tail, stop).ok_or(Failure::Interrupted))
         .transpose()?;
-    let absent = load::absent(&args.key, &recording, outcomes.as_ref());
+    let absent = load::absent(&key, &recording, outcomes.as_ref());
     drop(recording);
 
     let evaluator = Evaluator::unless_stopped(&workload, stop).ok_or(Failure::Interrupted)?;
@@ -208,8 +223,8 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     let met = at_equal_size(&baselines, (args, &asked, random), &evaluator, stop)?;
     samplers.extend(met.iter().map(|met| Candidate::from(met.spec.clone())));
     let progress = Progress::steps("replaying", samplers.len() as u64 * args.seeds);
-    let draws: Vec<Draw> = (1..=args.seeds).map(|seed| draw(args, random, seed)).collect();
-    let evaluation = evaluator.evaluate(&samplers, &draws, &args.key, stop, || progress.inc(1));
+    let draws: Vec<Draw> = (0..args.seeds).map(|index| draw(args, random, index)).collect();
+    let evaluation = evaluator.evaluate(&samplers, &draws, &key, stop, || progress.inc(1));
     progress.finish();
     let evaluation = evaluation.ok_or(Failure::Interrupted)?;
     let mut summaries = Vec::new();
@@ -226,16 +241,16 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     }
     // Print the table before a failed file ends the command, because it is worth more.
     let mut late = Ok(());
-    if let Some((file, sampler)) = kept {
-        let draw = draw(args, random, 1);
-        let mut ids = evaluator.kept(&sampler, &draw);
-        ids.extend(outcomes.iter().flat_map(|outcomes| outcomes.kept(&workload, &sampler, &draw)));
-        late = write_ids(&file, &ids);
+    for ((file, sampler), draw) in kept.into_iter().flatten().zip(&draws) {
+        let mut ids = evaluator.kept(&sampler, draw);
+        ids.extend(outcomes.iter().flat_map(|outcomes| outcomes.kept(&workload, &sampler, draw)));
+        late = late.and(write_ids(&file, &ids));
+        interrupt::answer_at_once(stop)?;
     }
     if let Some((file, sampler)) = counts {
         let interval_ns = u64::try_from(args.interval.as_nanos()).ok().and_then(NonZeroU64::new);
         let interval_ns = interval_ns.unwrap_or(NonZeroU64::MAX);
-        let rows = evaluator.counts(&sampler, &draw(args, random, 1), interval_ns);
+        let rows = evaluator.counts(&sampler, &draw(args, random, 0), interval_ns);
         let line =
             |row: &CountRow| serde_json::to_string(row).map(|line| json_escaped(&line).into_owned() + "\n");
         let lines = rows.iter().map(line).collect::<Result<String, _>>();
@@ -294,13 +309,13 @@ fn at_equal_size(
         (None, [sampler]) if !baselines.is_empty() => {
             let sampler = Candidate::capped(sampler.config.clone(), sampler.cap);
             let sizes =
-                (1..=SIZE_SEEDS).map(|seed| evaluator.score(&sampler, &draw(args, random, seed)).tfcr);
+                (0..SIZE_SEEDS).map(|index| evaluator.score(&sampler, &draw(args, random, index)).tfcr);
             sizes.sum::<f64>() / SIZE_SEEDS as f64
         }
         _ => SIZE_DEFAULT,
     };
     let progress = Progress::steps("sizing baselines", baselines.len() as u64);
-    let draws: Vec<Draw> = (1..=SIZE_SEEDS).map(|seed| draw(args, random, seed)).collect();
+    let draws: Vec<Draw> = (0..SIZE_SEEDS).map(|index| draw(args, random, index)).collect();
     let mut met = Vec::with_capacity(baselines.len());
     for baseline in baselines {
         let found = equal_size::at_equal_size(evaluator.workload(), baseline, size, &draws, stop);
@@ -320,10 +335,27 @@ fn missed(met: &[EqualSize]) -> String {
     missed.collect()
 }
 
-/// The draw with this seed.
-fn draw(args: &Evaluate, random: RandomSource, seed: u64) -> Draw {
-    let jitter_ms = args.jitter.map_or(0.0, |jitter| jitter.as_secs_f64() * 1e3);
+/// The draw of the replay with this index.
+fn draw(args: &Evaluate, random: RandomSource, index: u64) -> Draw {
+    let jitter = args.jitter.iter().cycle().nth((index % args.jitter.len().max(1) as u64) as usize);
+    let jitter_ms = jitter.map_or(0.0, |jitter| jitter.as_secs_f64() * 1e3);
+    let seed = args.seed.wrapping_add(index);
     Draw { phase: args.phase, jitter_ms, ..Draw::recorded(seed) }.with_random(random)
+}
+
+/// The files of `--kept`: one for each seed if the name has `{seed}`.
+fn of_seeds(args: &Evaluate, path: &Path) -> Result<Vec<PathBuf>, Failure> {
+    match path.to_str().filter(|name| name.contains(SEED)) {
+        Some(_) if args.seeds > KEPT_FILES_MAX => Err(Failure::Usage(format!(
+            "--kept with {SEED}: {} seeds are too many files; use --seeds {KEPT_FILES_MAX} or fewer",
+            args.seeds
+        ))),
+        Some(name) => {
+            let of = |index: u64| name.replace(SEED, &args.seed.wrapping_add(index).to_string()).into();
+            Ok((0..args.seeds).map(of).collect())
+        }
+        None => Ok(vec![path.to_path_buf()]),
+    }
 }
 
 fn phase(text: &str) -> Result<f64, String> {
@@ -338,9 +370,13 @@ struct Sampler {
     cap: Cap,
 }
 
-/// The samplers, randomness and policies that options and parameters files ask for.
+/// The samplers, key, randomness and policies that options and parameters files ask for.
 struct RequestedSamplers {
     samplers: Vec<Sampler>,
+    /// The recordings, with names folded as the files say.
+    source: Source,
+    /// The key of the files, or else of `--key`.
+    key: Grouping,
     random: RandomSource,
     /// The policies of `--tail`, else of the first file that has any.
     tail: Option<Tail>,
@@ -358,7 +394,7 @@ struct File {
 }
 
 fn asked(args: &Evaluate) -> Result<RequestedSamplers, Failure> {
-    let mut warnings = Vec::new();
+    let (mut warnings, mut files_key) = (Vec::new(), None);
     let mut read = |path: &PathBuf| {
         // Errors quote names from the file.
         let failure = |error: String| {
@@ -374,17 +410,22 @@ fn asked(args: &Evaluate) -> Result<RequestedSamplers, Failure> {
             return Err(failure(format!("the file is larger than the limit of {PARAMETERS_MAX} bytes")));
         }
         let parameters = text.parse::<Parameters>().map_err(|error| failure(error.to_string()))?;
-        let asked = args.key.clone().with_template(args.source.template());
+        // Options may repeat the key, but need not.
+        let template = *parameters.key.template();
+        let template = if args.source.has_own_template() { args.source.template() } else { template };
         let key = Grouping::Key(parameters.key);
-        if key != asked {
+        let asked = args.key.clone().unwrap_or_else(|| key.clone()).with_template(template);
+        let other = Some(&asked).filter(|asked| **asked != key);
+        if let Some(other) = other.or(files_key.as_ref().filter(|before| **before != key)) {
             let path = output::shown(path);
-            let hint = "repeat the --key, --names and --fold that it was tuned with";
-            let (key, asked) = (key.to_string(), asked.to_string());
-            let (key, asked) = (output::escaped(&key), output::escaped(&asked));
+            let (key, other) = (key.to_string(), other.to_string());
+            let (key, other) = (output::escaped(&key), output::escaped(&other));
             return Err(Failure::Usage(format!(
-                "--parameters {path}: its keys are {key}, not {asked}; {hint}"
+                "--parameters {path}: its keys are {key}, not {other}; omit --key, --names and --fold, and evaluate files \
+                 with different keys one by one"
             )));
         }
+        files_key = Some(key);
         let (name, cap) = (output::shown(path), args.cap.unwrap_or(parameters.cap));
         if parameters.budget.is_some() {
             warnings.push(format!(
@@ -431,7 +472,12 @@ fn asked(args: &Evaluate) -> Result<RequestedSamplers, Failure> {
     let cap = args.cap.unwrap_or_default();
     let of_texts = args.samplers.iter().map(|config| Sampler { config: config.clone(), cap });
     let samplers = of_texts.chain(files.into_iter().map(|file| file.sampler)).collect();
-    Ok(RequestedSamplers { samplers, random, tail, warnings })
+    let source = match &files_key {
+        Some(Grouping::Key(rule)) => args.source.folded_by(*rule.template()),
+        _ => args.source.clone(),
+    };
+    let key = files_key.or(args.key.clone()).unwrap_or_default();
+    Ok(RequestedSamplers { samplers, source, key, random, tail, warnings })
 }
 
 /// The samplers of the table. Each capped sampler comes after the same sampler without the cap.

@@ -85,7 +85,7 @@ fn what_failed_counts_though_nobody_reads() {
         (&["critical-path", "w.jsonl", "--html", "/dev/full", "--json"], "cannot write /dev/full"),
         (&["events", "w.jsonl", "--trace", "1", "--html", "/dev/full"], "cannot write /dev/full"),
         (&["tune", "--size-max", "100%", "w.jsonl", "--report", "/dev/full"], "cannot write /dev/full"),
-        (&["tune", "--size-max", "1%", "w.jsonl"], "no parameters meet the limits"),
+        (&["tune", "--size-max", "1%", "--per-key", "never", "w.jsonl"], "no parameters meet the limits"),
     ];
     for (args, says) in cases {
         let mut command = Command::new(env!("CARGO_BIN_EXE_astracer"));

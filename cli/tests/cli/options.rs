@@ -90,10 +90,11 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (EVALUATE, "--names", REFUSED),
     (EVALUATE, "--fold", REFUSED),
     (EVALUATE, "--sampler", REFUSED),
+    (EVALUATE, "--seed", FROM_0),
     (EVALUATE, "--seeds", REFUSED),
     (EVALUATE, "--parameters", [1, 2, 1, 1, 1, 2, 1, 1, 1, 1]),
     (EVALUATE, "--phase", [0, 2, 2, 2, 0, 2, 2, 2, 2, 2]),
-    (EVALUATE, "--jitter", REFUSED),
+    (EVALUATE, "--jitter", FROM_0),
     (EVALUATE, "--baselines", REFUSED),
     (BASELINES, "--size", REFUSED),
     (EVALUATE, "--key", REFUSED),
@@ -426,8 +427,8 @@ fn evaluate_and_tune_show_what_a_cap_does() {
     assert!(text.contains("always under traces=0.001,"), "{text}");
     assert_eq!(std::fs::read_to_string(ids.path()).expect("written").lines().count(), 1);
     let out = Scratch::new("capped.toml", "");
-    let args = ["tune", input.path(), "--size-max", "100%", "--cap", cap, "--out", out.path()];
-    let text = success(&run(&args));
+    let tune = ["tune", input.path(), "--size-max", "100%", "--per-key", "never"];
+    let text = success(&run(&[&tune[..], &["--cap", cap, "--out", out.path()]].concat()));
     assert!(text.contains("\nunder the cap  "), "{text}");
     let file = std::fs::read_to_string(out.path()).expect("written");
     assert!(file.contains("[cap]\ntraces = 0.001\nburst = 1"), "{file}");
@@ -471,7 +472,7 @@ fn attributes_missing_from_a_recording_are_reported() {
     let out = Scratch::new("absent.toml", "");
     for args in [
         &["evaluate", input.path(), "--seeds", "1"][..],
-        &["tune", input.path(), "--size-max", "100%", "--iterations", "4", "--out", out.path()],
+        &["tune", input.path(), "--size-max=100%", "--per-key=never", "--iterations=4", "--out", out.path()],
     ] {
         let text = success(&run(args));
         assert!(!text.contains("attribute"), "{text}");
@@ -496,7 +497,7 @@ fn attributes_that_only_the_exporter_adds_are_reported() {
     let out = Scratch::new("added.toml", "");
     for args in [
         &["evaluate", input.path(), "--seeds", "1"][..],
-        &["tune", input.path(), "--size-max", "100%", "--iterations", "4", "--out", out.path()],
+        &["tune", input.path(), "--size-max=100%", "--per-key=never", "--iterations=4", "--out", out.path()],
     ] {
         let text = success(&run(&[args, &["--tail", "error,attr:code=x,attr:thread.name=x"]].concat()));
         let text = unwrapped(&text);

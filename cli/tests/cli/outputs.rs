@@ -254,8 +254,8 @@ fn a_full_device_is_an_error_and_leaves_nothing() {
 fn a_late_error_loses_no_parameters_and_no_table() {
     let folder = Folder::new("late");
     let (recording, out) = (folder.file("w.jsonl", TWO_TRACES), folder.join("p.toml"));
-    let args = ["tune", &recording, "--size-max", "100%", "--out", &out, "--report", "/dev/full"];
-    let output = run(&args);
+    let tune = ["tune", &recording, "--size-max", "100%", "--per-key", "never"];
+    let output = run(&[&tune[..], &["--out", &out, "--report", "/dev/full"]].concat());
     assert_eq!(output.status.code(), Some(1));
     let (text, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(
@@ -265,7 +265,7 @@ fn a_late_error_loses_no_parameters_and_no_table() {
     assert!(error.contains("cannot write /dev/full"), "{error}");
     assert!(fs::read_to_string(&out).expect("it is there").contains("lambda"));
     // If the disk fills up meanwhile, the file is lost but the table has the parameters.
-    let output = run(&["tune", &recording, "--size-max", "100%", "--out", "/dev/full"]);
+    let output = run(&[&tune[..], &["--out", "/dev/full"]].concat());
     assert_eq!(output.status.code(), Some(1));
     let (text, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("bump:lambda=") && !text.contains("wrote"), "{text}");

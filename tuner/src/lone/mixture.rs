@@ -35,7 +35,8 @@ pub(crate) struct Mixture {
 pub struct Deciding {
     /// The number of deciding traces.
     pub traces: u64,
-    /// The share of runs with the most likely outcome for these traces.
+    /// The share of runs with the likeliest outcomes for these traces, as many outcomes as are more
+    /// than half of all runs.
     pub usual: f64,
     /// The mean of dist/entropy of these runs.
     pub usual_mean: f64,
@@ -76,8 +77,14 @@ impl Mixture {
         };
         let mut sorted: Vec<(f64, f64)> = by_way.into_values().collect();
         sorted.sort_by(|a, b| b.0.total_cmp(&a.0));
+        // The likeliest outcomes that together are most runs.
+        let most = sorted.iter().scan(0.0, |sum, way| {
+            *sum += way.0;
+            Some(*sum)
+        });
+        let most = 1 + most.take_while(|&sum| sum <= 0.5).count();
         let (usual, others) =
-            (of(&mut sorted.iter().copied().take(1)), of(&mut sorted.iter().copied().skip(1)));
+            (of(&mut sorted.iter().copied().take(most)), of(&mut sorted.iter().copied().skip(most)));
         let mean = |(probability, sum): (f64, f64)| if probability > 0.0 { sum / probability } else { 0.0 };
         Some(Self {
             runs: Twentieths::of_weighted(&mut values),

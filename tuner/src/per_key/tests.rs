@@ -47,7 +47,7 @@ fn tables_keep_what_a_replay_keeps() {
     {
         let own = DecayingCurve::of(&common, share).expect("decaying");
         let draw = Draw { jitter_ms, stratified, ..Draw::recorded(11) };
-        let sample = Sample::new(&workload, None, stop).expect("not stopped");
+        let sample = Sample::new(&workload, LeftOut::NOTHING, stop).expect("not stopped");
         let of = |keys| tables(&sample, keys, (&own, &others), &draw, stop).expect("not stopped");
         let (mut tables, mut treeless) = ([of(&own_keys)], [of(&without_trees)]);
         let rows = Rows::gather(&mut tables, &own_keys);
@@ -102,7 +102,8 @@ fn draws() -> Vec<Draw> {
 
 /// Constant probabilities on eight draws, with this floor on the traces kept of each key.
 fn constants<'t>(workload: &Workload, target: &'t Target, min_kept: f64) -> PerKey<'t> {
-    let draws = draws();
+    let draws: Vec<_> =
+        draws().into_iter().enumerate().map(|(number, draw)| (draw, LeftOut::in_turn(number))).collect();
     let settings = (Some(min_kept), Extras::default());
     let problem = (Limits::default(), target);
     PerKey::new(workload, (&COMMON, 0.0), problem, settings, &draws, Stop::never()).expect("three keys")
@@ -140,37 +141,62 @@ fn each_key_begins_at_its_floor() {
         let keys = constants(&workload, &target, min_kept).keys.keys;
         keys.iter().map(|own| (own.probabilities[0] * sizes[own.key].0, sizes[own.key].0)).collect()
     };
-    assert!(floors(3.0).iter().all(|&(floor, traces)| (floor - 3.0f64.min(traces)).abs() < 0.01));
-    // Without a floor, half a trace is kept: for three keys this costs less than half of the
-    // default size.
-    assert!(floors(0.0).iter().all(|(floor, _)| (floor / 0.5 - 1.0).abs() < 1e-3));
+    // Where a sixteenth of a tenth of the bytes, shared evenly among three keys, is more, that is
+    // kept.
+    let all: f64 = sizes.iter().map(|(_, bytes)| bytes).sum();
+    let names: Vec<&str> = workload.keys().names().collect();
+    let of = |min_kept: f64, name: &str| {
+        let place = names.iter().position(|key| *key == name).expect(name);
+        let kept = floors(min_kept).into_iter().find(|(_, traces)| *traces == sizes[place].0).expect(name).0;
+        (kept, 0.0625 * 0.1 * all / 3.0 / sizes[place].1 * sizes[place].0)
+    };
+    for (min_kept, name, by_bytes) in
+        [(30.0, "busy", false), (30.0, "quiet", false), (3.0, "busy", true), (0.0, "busy", true)]
+    {
+        let (kept, share) = of(min_kept, name);
+        let expected = if by_bytes { share } else { min_kept };
+        assert!((kept / expected - 1.0).abs() < 1e-3, "{min_kept} {name}: {kept} {share}");
+    }
+    assert_eq!(of(3.0, "once").0, 1.0);
 }
 
-/// Mixing brings probabilities closer to one of all keys, is as large as the limits allow, and
-/// lowers no key of which few traces are kept.
+/// The mean of two searches is closer to an equal share than either, is as large as the limits
+/// allow, and lowers no key of which few traces are kept.
 #[test]
-fn a_mixed_point_is_closer_to_an_equal_share_and_as_large() {
+fn the_mean_of_searches_is_as_large_as_the_limits_allow() {
     let (workload, target) = (synthetic(2000, 1), target());
-    let per_key = constants(&workload, &target, 3.0);
-    let point = per_key.start(true).expect("within the limits");
-    let at = |point: &[u8]| -> Vec<f64> {
-        let keys = per_key.keys.keys.iter().zip(point);
-        keys.map(|(own, &level)| own.probabilities[usize::from(level)]).collect()
+    let of_search = |search: usize| {
+        let draws: Vec<_> = draws().into_iter().map(|draw| (draw, LeftOut::in_turn(search))).collect();
+        let settings = (Some(3.0), Extras::default());
+        let problem = (Limits::default(), &target);
+        PerKey::new(&workload, (&COMMON, 0.0), problem, settings, &draws, Stop::never()).expect("keys")
     };
-    let spread = |point: &[u8]| {
-        let p = at(point);
-        p.iter().copied().fold(0.0, f64::max) / p.iter().copied().fold(1.0, f64::min)
+    let mut combined: Option<Combined> = None;
+    let mut points = Vec::new();
+    for search in 0..2 {
+        let per_key = of_search(search);
+        let point = per_key.start(search == 0).expect("within the limits");
+        let best = per_key.evaluate(&point, &mut Scratch::default()).expect("not stopped");
+        combined.get_or_insert_with(|| Combined::new(&per_key)).add(&per_key, &(best, 1));
+        let keys = per_key.keys.keys.iter().zip(&point);
+        points.push(keys.map(|(own, &level)| own.probabilities[usize::from(level)]).collect::<Vec<f64>>());
+    }
+    let found = combined.expect("two").found().expect("within the limits");
+    assert_eq!(found.evaluations, 2);
+    let sizes = sizes(&workload);
+    let all: f64 = sizes.iter().map(|(_, bytes)| bytes).sum();
+    let p = |parameters: Parameters| match parameters {
+        Parameters::Constant { probability } => probability,
+        other => panic!("{other:?}"),
     };
-    let mut before = spread(&point);
-    for mix in [0.125, 0.25, 0.5] {
-        let mixed = per_key.mixed(&point, mix);
-        assert!(per_key.allows(&mixed) && per_key.kept(&mixed).size > 0.08, "{mix}");
-        assert!(spread(&mixed) <= before, "{mix}: {:?} of {:?}", at(&mixed), at(&point));
-        before = spread(&mixed);
-        for ((p, q), traces) in at(&mixed).iter().zip(at(&point)).zip(&per_key.traces) {
-            // A level is at most a fifth below the next; the size may take one.
-            assert!(traces * q >= KEPT_FEW || *p > 0.75 * q, "{mix}: {p} for {q}");
-        }
+    let kept: f64 = found.keys.iter().map(|&(key, parameters)| p(parameters) * sizes[key].1).sum();
+    assert!((0.0999..=0.1).contains(&(kept / all)), "{}", kept / all);
+    let spread = |of: &[f64]| of.iter().copied().fold(0.0, f64::max) / of.iter().copied().fold(1.0, f64::min);
+    let means: Vec<f64> = found.keys.iter().map(|&(_, parameters)| p(parameters)).collect();
+    assert!(spread(&means) < spread(&points[0]), "{means:?} {points:?}");
+    for (place, &(key, parameters)) in found.keys.iter().enumerate() {
+        let mean = (points[0][place] * points[1][place]).sqrt();
+        assert!(mean * sizes[key].0 >= 40.0 || p(parameters) >= 0.999 * mean, "{key}: {parameters:?} {mean}");
     }
 }
 
@@ -189,12 +215,12 @@ fn errors_of_counts_are_root_mean_squares_over_draws() {
         // For each function, the sum of squares and the number of draws in which it has calls.
         let mut sums = vec![(0.0, 0.0); workload.functions().len()];
         for (number, draw) in draws().iter().enumerate() {
-            let here =
-                (0..workload.arrivals().len()).filter(|&index| !blocks::is_left_out(number, block(index)));
+            let left_out = LeftOut::in_turn(number);
+            let here = (0..workload.arrivals().len()).filter(|&index| !left_out.has(block(index)));
             let has: std::collections::BTreeSet<u32> =
                 here.flat_map(|index| workload.calls(index)).map(|calls| calls.function).collect();
             let curves = (&curves[0], &curves[1]);
-            let sample = Sample::new(&workload, Some(number), Stop::never()).expect("not stopped");
+            let sample = Sample::new(&workload, left_out, Stop::never()).expect("not stopped");
             let one = tables(&sample, &per_key.keys, curves, draw, Stop::never());
             let mut one = [one.expect("not stopped")];
             let (rows, mut scratch) = (Rows::gather(&mut one, &per_key.keys), Scratch::default());

@@ -13,7 +13,14 @@ use astracer_samplers::RandomSource;
 
 fn options() -> Options {
     let windows = Some(vec![std::time::Duration::from_secs(20)]);
-    Options { starts: 2, iterations: 60, replays: 3, windows, ..Options::default() }
+    Options {
+        starts: 2,
+        iterations: 60,
+        replays: 3,
+        windows,
+        per_key: crate::tune::PerKeyUse::Never,
+        ..Options::default()
+    }
 }
 
 fn kept_of(arrivals: &[usize]) -> KeptTraces {

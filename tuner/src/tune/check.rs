@@ -5,7 +5,7 @@ use astracer_samplers::{Config, Probability, Ratio};
 
 use super::watch::Watch;
 use super::{Options, Progress, Run, Stage, Tuning};
-use crate::bootstrap::bootstrap;
+use crate::bootstrap;
 use crate::candidate::Candidate;
 use crate::draw::Draw;
 use crate::held_out::{Deciding, HeldOut, Replayed, Replays, is_worse};
@@ -182,8 +182,15 @@ impl Run<'_> {
                 tuning.warnings.extend(remarks.last().cloned());
             }
         }
-        tuning.bootstrap =
-            draws.first().and_then(|draw| bootstrap(train, &found.clone().into(), draw, self.stop));
+        let resampled = &draws[..draws.len().min(bootstrap::REPLAYS)];
+        tuning.bootstrap = bootstrap::bootstrap(train, &found.clone().into(), resampled, self.stop);
+        replayed.replace(&mut tuning.score);
+        if let Some(share) = &tuning.replayed_share {
+            share.replace(&mut tuning.baseline);
+        }
+        if self.options.risk.is_none() {
+            tuning.value = self.options.objective.of(&tuning.score, &tuning.baseline);
+        }
         tuning.replayed = Some(replayed);
         tuning.remarks.extend(remarks);
     }
@@ -257,8 +264,8 @@ fn decided(deciding: &Deciding, mean: f64) -> String {
     let traces =
         if traces == 1 { "a single trace decides".to_owned() } else { format!("{traces} traces decide") };
     format!(
-        "{traces} dist/entropy: it is {usual_mean:.3} on average in {:.2} % of runs, which treat them alike, and \
-         {other_mean:.3} in the others; the overall mean of {mean:.3} describes neither",
+        "{traces} dist/entropy: it is {usual_mean:.3} on average in the usual {:.2} % of runs, and {other_mean:.3} in the \
+         others; the overall mean of {mean:.3} describes neither",
         usual * 1e2
     )
 }

@@ -35,13 +35,13 @@ impl Tuning {
 
     fn comments(&self, workload: &str) -> Vec<String> {
         let score = &self.score;
-        let mut comments = vec![
-            format!(
-                "Made by `astracer tune` from {workload} to minimise {}, with seed {}.",
-                self.goal(),
-                self.seed
-            ),
-            format!(
+        let mut comments = vec![format!(
+            "Made by `astracer tune` from {workload} to minimise {}, with seed {}.",
+            self.goal(),
+            self.seed
+        )];
+        if self.replayed.is_none() {
+            comments.push(format!(
                 "Expected: dist/entropy {:.3} (an equal share of {:.2} % of the bytes has {:.3}), {:.2} % of the \
                  bytes, {:.1} of {} functions, {:.1} of {} call trees.",
                 score.dist_over_entropy,
@@ -52,8 +52,8 @@ impl Tuning {
                 score.functions_all,
                 score.call_trees,
                 score.call_trees_all,
-            ),
-        ];
+            ));
+        }
         let replayed = |where_: &str, replayed: &Replayed| {
             let Replayed { replays, dist_over_entropy: ratio, tfcr, .. } = replayed;
             let ([low, high], [least, most]) = (ratio.mean_interval, ratio.run_interval);

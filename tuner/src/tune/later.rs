@@ -2,13 +2,14 @@
 //!
 //! A search's own figure is of the traffic that it was tuned on. If tomorrow's keys, or their
 //! durations, are others, probabilities by key may be no better than an equal share. So the same
-//! search runs on the first half of the time, with several shares of the budget at one probability
-//! for all keys, and each result is replayed on the later half beside an equal share.
+//! search runs on the first half of the time, and its result is replayed on the later half beside
+//! an equal share. Nothing is chosen there except whether to use the result at all.
 
 use serde::Serialize;
 
 use super::check::trial_replays;
 use super::roots::named;
+use super::single_keys::Effort;
 use super::{Run, Stage, config, stream};
 use crate::draw::Draw;
 use crate::held_out::HeldOut;
@@ -16,10 +17,6 @@ use crate::statistics::Distribution;
 use crate::stop::Stop;
 use crate::workload::Workload;
 
-/// The shares of the budget at one probability for all keys that are tried.
-pub(super) const MIXES: [f64; 4] = [0.0, 0.125, 0.25, 0.5];
-/// The smallest share is used that is worse than the best one by at most this factor.
-const MIX_TOLERANCE: f64 = 1.1;
 /// A result is worth its file if its figure on the later half is at most this share of an equal
 /// share's.
 const WORTH: f64 = 0.9;
@@ -35,8 +32,6 @@ const LATER_STREAM: u64 = 1 << 35;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Later {
-    /// The share of the budget at one probability for all keys.
-    pub mix: f64,
     /// dist/entropy as a share of that of an equal share of the same size, by weights: the value
     /// that decides. As counted if decisions have no weights.
     pub ratio: f64,
@@ -49,7 +44,7 @@ pub struct Later {
 }
 
 impl Later {
-    fn new(mix: f64, there: HeldOut) -> Option<Self> {
+    fn new(there: HeldOut) -> Option<Self> {
         let (found, share) = (there.replayed, there.replayed_share?.dist_over_entropy);
         let by_weights = found.dist_over_entropy_weighted.unwrap_or(found.dist_over_entropy);
         let ratio = by_weights.mean / share.mean;
@@ -57,7 +52,6 @@ impl Later {
         let off = off(&by_weights).hypot(off(&share));
         let ratio_as_counted = found.dist_over_entropy.mean / share.mean;
         ratio.is_finite().then_some(Self {
-            mix,
             ratio,
             interval: [(ratio * (1.0 - off)).max(0.0), ratio * (1.0 + off)],
             ratio_as_counted,
@@ -70,13 +64,18 @@ impl Later {
         self.ratio <= WORTH
     }
 
-    /// A warning for people.
-    pub(super) fn warning(&self) -> Option<String> {
+    /// A warning for people if the parameters are not worth it. `is_replaced` is whether an equal
+    /// share is used instead.
+    pub(super) fn warning(&self, is_replaced: bool) -> Option<String> {
         (!self.is_worth_it()).then(|| {
             let share = self.there.replayed.tfcr.mean;
+            let advice = match is_replaced {
+                true => "an equal share (ratio) is used; try another --key".to_owned(),
+                false => format!("use ratio:{share:.2}, or another --key"),
+            };
             format!(
                 "tuned on the first half, dist/entropy by weights on the later half is {:.2} of an equal share's, not 10 % \
-                 better: use ratio:{share:.2}, or another --key",
+                 better: {advice}",
                 self.ratio
             )
         })
@@ -106,27 +105,16 @@ impl Run<'_> {
         let target = self.target(&first)?;
         let common = self.common(&first, &target, 1, false)?;
         let parameters = &common.parameters;
-        let candidates = match has_single_keys {
-            true => {
-                let found = self.single_keys(&first, parameters, &target, (1, false), &MIXES)?;
-                let roots = found.iter().map(|found| named(&first, found).collect::<Vec<_>>());
-                MIXES.into_iter().zip(roots).collect()
-            }
+        let roots: Vec<_> = match has_single_keys {
+            true => named(&first, &self.single_keys(&first, parameters, &target, Effort::FULL)?).collect(),
             false if common.infeasible.is_some() => return None,
-            false => vec![(0.0, Vec::new())],
+            false => Vec::new(),
         };
         let replays = trial_replays(&rest, REPLAYS.min(options.replays));
-        self.watch.begin(Stage::Replaying, candidates.len() as u64);
+        self.watch.begin(Stage::Replaying, 1);
         let draws = Draw::unseen(replays as usize, stream(options.seed, LATER_STREAM), options.random);
-        let mut tried = Vec::new();
-        for (mix, roots) in candidates {
-            let config = config(parameters, &roots).ok()?;
-            let there = HeldOut::new("the later half", &rest, &config, None, &draws, self.stop)?;
-            tried.extend(Later::new(mix, there));
-            self.watch.evaluated(None);
-        }
-        let best = tried.iter().map(|later| later.ratio).min_by(f64::total_cmp)?;
-        tried.into_iter().find(|later| later.ratio <= MIX_TOLERANCE * best)
+        let config = config(parameters, &roots).ok()?;
+        Later::new(HeldOut::new("the later half", &rest, &config, None, &draws, self.stop)?)
     }
 }
 
@@ -145,10 +133,12 @@ mod tests {
     #[test]
     fn an_equal_share_has_the_ratio_one() {
         let workload = synthetic(2000, 1);
-        let later = Later::new(0.0, replayed(&workload, "ratio:0.1")).expect("finite");
+        let later = Later::new(replayed(&workload, "ratio:0.1")).expect("finite");
         assert!((later.ratio_as_counted - 1.0).abs() < 0.1, "{later:?}");
         assert!(later.interval[0] < 1.0 && later.interval[1] > 1.0, "{:?}", later.interval);
-        assert!(!later.is_worth_it() && later.warning().expect("a warning").contains("use ratio:0.10"));
+        assert!(!later.is_worth_it());
+        assert!(later.warning(true).expect("a warning").contains("(ratio) is used"));
+        assert!(later.warning(false).expect("a warning").contains("use ratio:0.10"));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::RootParameters;
 use crate::draw::{CALL_NS, Draw};
 use crate::expect::{Counting, Curve, Design, Expectation, Expected, Extras, KeyLaw, Scratch};
 use crate::family::BucketFamily;
+use crate::held_out::equal_share;
 use crate::space::Parameters;
 use crate::stop::Stop;
 use crate::workload::Workload;
@@ -42,7 +43,7 @@ pub(super) fn measure(
             let family = BucketFamily::new(workload, &draws, Extras::ALL, stop)?;
             return Some(Expected::mean(&family.scores_of(&common.bucket().ok()?, stop)?));
         }
-        Parameters::Constant { .. } => return None,
+        Parameters::Constant { probability } => return equal_share(workload, probability, random, stop),
     };
     let own: HashMap<&str, (Option<Curve>, f64)> = roots
         .iter()

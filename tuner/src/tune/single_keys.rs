@@ -3,17 +3,16 @@
 use astracer_samplers::Config;
 
 use super::check::trial_replays;
-use super::later::Later;
 use super::roots::named;
 use super::{
     PerKeyTrial, PerKeyUse, RootParameters, Run, STARTS_COMPARED, Stage, Tuning, affordable, config, stream,
 };
 use crate::anneal::Schedule;
-use crate::blocks;
+use crate::blocks::{self, LeftOut};
 use crate::draw::Draw;
 use crate::held_out::Replayed;
 use crate::objective::Target;
-use crate::per_key::{self, PerKey};
+use crate::per_key::{self, Combined, PerKey};
 use crate::space::Parameters;
 use crate::workload::Workload;
 
@@ -21,6 +20,11 @@ use crate::workload::Workload;
 const HOT_PER_KEY: f64 = 0.1;
 const STEP_PER_KEY: f64 = 0.15;
 const STARTS_PER_KEY: u64 = 4;
+/// Searches on different draws, of which the mean is used. A loop has a single search on all draws:
+/// its first calls are in one block of time only.
+const SEARCHES: usize = 6;
+/// Searches on each side of a trial.
+const SEARCHES_TRIED: usize = 2;
 /// Curves that are tried in addition to probabilities of single keys: lambda as a share of lambda
 /// of the common parameters. They are tried only if one key is a loop, because otherwise they
 /// gained nothing on draws that the search did not use.
@@ -31,8 +35,12 @@ const CURVE_GAIN: f64 = 0.9;
 /// The stream of random numbers for these searches.
 const PER_KEY_STREAM: u64 = 1 << 34;
 /// Draws on which probabilities of single keys are scored. Each is a single random run. Common
-/// parameters need fewer draws, because their scores are already means over random decisions.
+/// parameters need fewer draws, because their scores are already means over random decisions. These
+/// are the draws of all searches together. Large workloads have fewer, so that together they have
+/// about [`DRAWN_MAX`] traces, because chance matters less there.
 const DRAWS_PER_KEY: usize = 48;
+const DRAWS_LEAST: usize = 12;
+const DRAWN_MAX: usize = 5_000_000;
 /// With more keys, most of them hardly occur, and a probability for each is not tried. Nor are
 /// groupings with more keys tried.
 pub const KEYS_TRIED_MAX: usize = 10_000;
@@ -46,41 +54,78 @@ const TRIAL_STARTS: u32 = 1;
 const ONE_KEY: &str = "--per-key has no effect, because there is only one key; omit --per-key and --min-kept, or use a key \
                        with more values";
 
+/// The effort of a search over single keys.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Effort {
+    searches: usize,
+    /// Starts of each search.
+    starts: u64,
+    /// Whether curves are tried beside the probabilities.
+    curves: bool,
+}
+
+impl Effort {
+    /// As for a result.
+    pub(super) const FULL: Self = Self { searches: SEARCHES, starts: 1, curves: false };
+    const TRIAL: Self = Self { searches: SEARCHES_TRIED, starts: 1, curves: false };
+    const LOOP: Self = Self { searches: 1, starts: STARTS_PER_KEY, curves: true };
+}
+
 impl Run<'_> {
     /// Searches for a probability for each key; common parameters remain for keys that come later.
-    /// Returns the result with each of these shares of the budget at one probability for all keys.
     pub(super) fn single_keys(
         &self,
         workload: &Workload,
         common: &Parameters,
         target: &Target,
-        (starts, curves): (u64, bool),
-        mixes: &[f64],
-    ) -> Option<Vec<per_key::Found>> {
+        effort: Effort,
+    ) -> Option<per_key::Found> {
         let options = self.options;
         let settings = (options.min_kept, options.objective.extras());
-        let draws = Draw::seen(DRAWS_PER_KEY, options.seed, options.random);
         let problem = (options.limits, target);
+        let is_loop = per_key::loop_share(workload).is_some();
+        let searches = if is_loop { 1 } else { effort.searches };
+        let all = DRAWN_MAX / workload.arrivals().len().max(1);
+        let draws = Draw::seen(all.clamp(DRAWS_LEAST, DRAWS_PER_KEY), options.seed, options.random);
+        let each = if is_loop { draws.len() } else { draws.len() / SEARCHES };
+        let of_search = |search: usize| -> Vec<(Draw, LeftOut)> {
+            let numbered = draws.iter().enumerate().skip(search * each).take(each);
+            numbered.map(|(number, draw)| (*draw, LeftOut::in_turn(number))).collect()
+        };
         let with_curve = |share: f64| {
-            let per_key = PerKey::new(workload, (common, share), problem, settings, &draws, self.stop)?;
-            let iterations = options.per_key_iterations.min(affordable(per_key.cost()) / starts);
-            let schedule =
-                Schedule { hot: HOT_PER_KEY, step_hot: STEP_PER_KEY, iterations, stall: iterations.max(1) };
-            self.watch.begin(Stage::PerKey, starts * (iterations + 1));
-            let done = || self.watch.evaluated(None);
-            let seed = stream(options.seed, PER_KEY_STREAM);
-            per_key.search((starts, schedule), mixes, seed, self.stop, &done)
+            let mut combined: Option<Combined> = None;
+            for search in 0..searches {
+                let draws = of_search(search);
+                let of = PerKey::new(workload, (common, share), problem, settings, &draws, self.stop);
+                let Some(per_key) = of else { break };
+                let iterations = options.per_key_iterations.min(affordable(per_key.cost()) / effort.starts);
+                let schedule = Schedule {
+                    hot: HOT_PER_KEY,
+                    step_hot: STEP_PER_KEY,
+                    iterations,
+                    stall: iterations.max(1),
+                };
+                self.watch.begin(Stage::PerKey, effort.starts * (iterations + 1));
+                let done = || self.watch.evaluated(None);
+                let seed = stream(options.seed, PER_KEY_STREAM + search as u64);
+                let best = per_key.search((effort.starts, schedule), seed, self.stop, &done);
+                if self.stop.is_interrupted() {
+                    break;
+                }
+                if let Some(best) = best {
+                    combined.get_or_insert_with(|| Combined::new(&per_key)).add(&per_key, &best);
+                }
+            }
+            combined?.found()
         };
         let constants = with_curve(0.0);
-        if !curves {
+        if !effort.curves {
             return constants;
         }
         let beside = CURVE_SHARES.into_iter().filter_map(with_curve);
-        let minimised =
-            |found: &Vec<per_key::Found>| found.first().map_or(f64::INFINITY, |one| one.minimised);
-        let beside = beside.min_by(|a, b| minimised(a).total_cmp(&minimised(b)));
-        let most = constants.as_ref().map_or(f64::INFINITY, |constants| CURVE_GAIN * minimised(constants));
-        beside.filter(|beside| minimised(beside) < most).or(constants)
+        let beside = beside.min_by(|a, b| a.minimised.total_cmp(&b.minimised));
+        let most = constants.as_ref().map_or(f64::INFINITY, |constants| CURVE_GAIN * constants.minimised);
+        beside.filter(|beside| beside.minimised < most).or(constants)
     }
 
     /// Uses probabilities of single keys if they are better on blocks of time that they were not
@@ -115,11 +160,8 @@ impl Run<'_> {
                 }
             }
         }
-        let starts = (STARTS_PER_KEY, loop_share.is_some());
-        let later = self.try_later(train, true);
-        let mix = later.as_ref().map_or(0.0, |later: &Later| later.mix);
-        let found = self.single_keys(train, &tuning.parameters, target, starts, &[mix]);
-        let Some(found) = found.and_then(|mut found| found.pop()) else {
+        let effort = if loop_share.is_some() { Effort::LOOP } else { Effort::FULL };
+        let Some(found) = self.single_keys(train, &tuning.parameters, target, effort) else {
             tuning.warnings.extend(self.nothing_found(train, ("", 1.0)));
             return;
         };
@@ -145,10 +187,8 @@ impl Run<'_> {
             ));
         }
         tuning.evaluations += found.evaluations;
-        tuning.value = found.value;
         tuning.min_kept = Some(found.min_kept);
         tuning.per_root = roots;
-        tuning.later = later;
     }
 
     /// The sampler that tuning on another workload finds. It includes probabilities of single keys
@@ -162,8 +202,8 @@ impl Run<'_> {
     ) -> Option<Config> {
         let common = self.common(other, target, STARTS_COMPARED, false)?;
         let single =
-            has_single_keys.then(|| self.single_keys(other, &common.parameters, target, (1, false), &[0.0]));
-        let roots: Vec<_> = single.flatten().iter().flatten().flat_map(|found| named(other, found)).collect();
+            has_single_keys.then(|| self.single_keys(other, &common.parameters, target, Effort::FULL));
+        let roots: Vec<_> = single.flatten().iter().flat_map(|found| named(other, found)).collect();
         let is_feasible = common.infeasible.is_none() || !roots.is_empty();
         if is_feasible { config(&common.parameters, &roots).ok() } else { None }
     }
@@ -214,7 +254,7 @@ impl Run<'_> {
     fn try_single_keys_on(&self, first: &Workload, rest: &Workload, target: &Target) -> Option<Trial> {
         let of_first = self.target(first)?;
         let common = self.common(first, &of_first, TRIAL_STARTS, false)?;
-        let found = self.single_keys(first, &common.parameters, &of_first, (1, false), &[0.0])?.pop()?;
+        let found = self.single_keys(first, &common.parameters, &of_first, Effort::TRIAL)?;
         let roots: Vec<_> = named(first, &found).collect();
         let draws = self.trial_draws(rest);
         let trial = |roots| self.trial((rest, target), (&common.parameters, roots), &draws);

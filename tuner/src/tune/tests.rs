@@ -201,6 +201,36 @@ fn one_key_is_no_single_key() {
     assert_eq!(told(PerKeyUse::Auto, None), 0);
 }
 
+/// With one key, few traces or traces that are all alike, an equal share is used, unless a sampler
+/// of single keys is asked for.
+#[test]
+fn too_little_gives_an_equal_share() {
+    let auto = Options { per_key: PerKeyUse::Auto, ..quick(Tunable::Bump) };
+    let cases = [(many_names(1, 2000, 2), "same key"), (synthetic(900, 1), "90 of 900 traces")];
+    for (workload, says) in cases {
+        let tuning = run(&workload, &auto);
+        assert!(tuning.warnings.iter().any(|text| text.contains(says)), "{:?}", tuning.warnings);
+        assert_eq!(tuning.config().expect("valid").to_string(), "ratio:0.1");
+        assert_eq!((tuning.sampler_name(), tuning.per_root.len()), ("ratio", 0));
+        let file = tuning.file("here", &crate::Grouping::default()).expect("a file").to_string();
+        assert!(file.parse::<astracer_samplers::parameters::Parameters>().is_ok(), "{file}");
+        let searched = run(&workload, &Options { per_key: PerKeyUse::Never, ..auto.clone() });
+        assert_eq!(searched.sampler_name(), "bump");
+    }
+}
+
+/// The file is of an equal share exactly where the result is not worth it on the later half.
+#[test]
+fn nothing_gained_on_the_later_half_gives_an_equal_share() {
+    let workload = synthetic(4000, 2);
+    let options = Options { per_key: PerKeyUse::Auto, replays: 24, compare: false, ..quick(Tunable::Bump) };
+    let tuning = run(&workload, &options);
+    let later = tuning.later.as_ref().expect("enough traces");
+    assert_eq!(later.is_worth_it(), tuning.sampler_name() == "bump", "{later:?}");
+    let [low, high] = later.interval;
+    assert!(low <= later.ratio && later.ratio <= high);
+}
+
 #[test]
 fn a_goal_tells_its_risk() {
     let goal = |risk: Option<f64>| run(&synthetic(200, 1), &Options { risk, ..quick(Tunable::Bump) }).goal();
@@ -366,7 +396,7 @@ fn single_keys_meet_limits_that_common_parameters_cannot() {
     let options =
         Options { limits, per_key_iterations: 100, replays: 24, compare: false, ..quick(Tunable::Bump) };
     assert!(!run(&workload, &options).feasible);
-    let tuning = run(&workload, &Options { per_key: PerKeyUse::Auto, ..options.clone() });
+    let tuning = run(&workload, &Options { per_key: PerKeyUse::Always, ..options.clone() });
     assert!(tuning.feasible && tuning.infeasible.is_none(), "{:?}", tuning.infeasible);
     assert!(
         tuning.warnings.iter().any(|warning| warning.contains("alone do not meet")),
@@ -383,7 +413,8 @@ fn single_keys_meet_limits_that_common_parameters_cannot() {
     assert!(!tuning.warnings.iter().any(|warning| warning == UNBOUNDED), "{:?}", tuning.warnings);
     // Half a trace of each key would already be more than 0.1 %.
     let limits = Limits { size_min: 0.0, size_max: 0.001, ..limits };
-    let small = run(&workload, &Options { limits, per_key: PerKeyUse::Auto, replays: 0, ..options.clone() });
+    let small =
+        run(&workload, &Options { limits, per_key: PerKeyUse::Always, replays: 0, ..options.clone() });
     assert!(small.feasible && small.score.tfcr < 0.001, "{:?}", small.infeasible);
     let replayed = tuning.replayed.expect("asked for");
     // One large trace more or less among some 30 kept changes the size by 10 %, and the mean of 24
@@ -505,6 +536,6 @@ fn the_file_says_what_was_found() {
         }
         assert!(tuning.file("", &Grouping::Tree).is_err());
         tuning.feasible = false;
-        assert!(tuning.file("", &Grouping::default()).is_err());
+        assert!(tuning.file("", &crate::Grouping::default()).is_err());
     }
 }

@@ -130,7 +130,7 @@ fn head(report: &Report<'_>) -> String {
 /// the search expects if there was no time for replays.
 fn table(report: &Report<'_>) -> String {
     let tuning = report.tuning;
-    let chosen = format!("chosen ({})", tuning.sampler.name());
+    let chosen = format!("chosen ({})", tuning.sampler_name());
     let rows = match &tuning.replayed {
         None => vec![
             expected_cells(chosen, &tuning.score),
@@ -205,7 +205,7 @@ fn results(report: &Report<'_>) -> Vec<String> {
     }
     all.push(match &tuning.replayed {
         Some(replayed) => format!(
-            "Means of {} replays that the search did not see. Less dist/entropy is better.\n",
+            "Means of {} replays at jitters of 0, 5 and 50 ms. Less dist/entropy is better.\n",
             output::count(replayed.replays)
         ),
         None => "Expected values: not checked by replay. Less dist/entropy is better.\n".to_owned(),
@@ -370,7 +370,8 @@ fn measures(tuning: &Tuning, text: &mut String) {
     ];
     let rows =
         rows.into_iter().map(|(name, of)| vec![name.to_owned(), of(&tuning.score), of(&tuning.baseline)]);
-    text.push_str(&output::table(&["expected by the search", "chosen", "equal share"], rows));
+    let name = if tuning.replayed.is_some() { "means of replays" } else { "expected by the search" };
+    text.push_str(&output::table(&[name, "chosen", "equal share"], rows));
 }
 
 /// All replays, and how far single runs lie from their means.
