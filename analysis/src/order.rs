@@ -12,6 +12,7 @@
 
 use serde::Serialize;
 
+pub mod clocks;
 mod constraints;
 mod cycles;
 pub mod edges;
@@ -20,9 +21,11 @@ pub mod goal;
 pub mod graph;
 pub mod intake;
 mod online;
+mod repair;
 mod streams;
 pub mod written;
 
+pub use clocks::{ClockEvidence, HostClock};
 pub use edges::{Edge, EdgeKind, Unmatched, Why};
 pub use events::{Events, Row};
 pub use goal::{Goal, Soft};
@@ -33,6 +36,10 @@ pub use intake::Intake;
 pub struct Options {
     /// Which of the orders that exist is wanted.
     pub goal: Goal,
+    /// True to take all clocks as right.
+    pub raw_times: bool,
+    /// By how many nanoseconds the clocks of hosts run ahead, as far as the user states it.
+    pub offsets: Vec<(String, i64)>,
 }
 
 /// The result: events, constraints between them, and an order, from which every report, page and
@@ -59,6 +66,13 @@ pub struct Order {
     pub positions: Vec<u32>,
     /// The pairs of consecutive times, and those that keep their order.
     pub soft: Soft,
+    /// The clock of each host.
+    pub host_clocks: Vec<HostClock>,
+    /// The recorded time of each event, less what its host's clock runs ahead.
+    pub aligned_times: Vec<u64>,
+    /// The time of each event that contradicts no constraint and is closest to
+    /// [`Self::aligned_times`]. Empty if no order exists.
+    pub times: Vec<u64>,
 }
 
 /// The number of constraints of a kind.
@@ -74,6 +88,16 @@ pub struct Counted {
 pub fn order(events: Events, options: &Options) -> Order {
     let edges::Found { edges, unmatched } = constraints::find(&events);
     let graph = graph::Graph::new(events.len(), edges.iter().map(|edge| (edge.before, edge.after)));
+    let host_clocks = if options.raw_times {
+        Vec::new()
+    } else {
+        let given = |host: &String| options.offsets.iter().find(|(name, _)| name == host).map(|own| own.1);
+        let given: Vec<_> = events.hosts().iter().map(given).collect();
+        clocks::estimate(&events, &edges, &[], &given)
+    };
+    let ahead = |row: &Row| host_clocks.get(events.process(row).host as usize).map_or(0, |clock| clock.ahead);
+    let aligned = |row: &Row| row.time.saturating_add_signed(ahead(row).saturating_neg());
+    let aligned_times: Vec<u64> = events.rows().iter().map(aligned).collect();
     let mut order = Order {
         cycles: Vec::new(),
         clocks: Vec::new(),
@@ -83,16 +107,20 @@ pub fn order(events: Events, options: &Options) -> Order {
         events,
         edges,
         unmatched,
+        host_clocks,
+        aligned_times,
+        times: Vec::new(),
     };
     let Some(clocks) = graph.levels() else {
         order.cycles = cycles::shortest(&graph);
         return order;
     };
-    let times: Vec<u64> = order.events.rows().iter().map(|row| row.time).collect();
+    let times = &order.aligned_times;
     let (sequence, soft) = match options.goal {
-        Goal::Concurrency => goal::by_clock(&clocks, &times, &order.events),
-        Goal::Time => goal::by_time(&graph, &times, &order.events),
+        Goal::Concurrency => goal::by_clock(&clocks, times, &order.events),
+        Goal::Time => goal::by_time(&graph, &clocks, times, &order.events),
     };
+    order.times = repair::repaired(&graph, &sequence, times);
     order.positions = graph::positions(&sequence);
     (order.clocks, order.sequence, order.soft) = (clocks, sequence, soft);
     order
@@ -102,6 +130,13 @@ impl Order {
     /// True if the constraints do not contradict each other.
     pub fn exists(&self) -> bool {
         self.cycles.is_empty()
+    }
+
+    /// The number of events whose time contradicted a constraint, and the largest shift that repaired
+    /// them, in nanoseconds.
+    pub fn moved(&self) -> (u64, u64) {
+        let shifts = self.times.iter().zip(&self.aligned_times).map(|(new, old)| new.abs_diff(*old));
+        shifts.filter(|&shift| shift > 0).fold((0, 0), |(count, most), shift| (count + 1, most.max(shift)))
     }
 
     /// The number of constraints of each kind that occurs.

@@ -35,6 +35,18 @@ pub(crate) fn hold(text: &str) -> Result<Duration, String> {
     zero_or(text, MILLISECOND)
 }
 
+/// Reads "web=1.5ms" or "web=-2s": a host, and by how many nanoseconds its clock runs ahead.
+pub(crate) fn offset(text: &str) -> Result<(String, i64), String> {
+    let wrong = || format!("invalid offset '{text}': use a host and a time, such as web=1.5ms or db=-20us");
+    let (host, time) = text.split_once('=').filter(|(host, _)| !host.is_empty()).ok_or_else(wrong)?;
+    let (sign, time) = match time.strip_prefix('-') {
+        Some(time) => (-1, time),
+        None => (1, time.strip_prefix('+').unwrap_or(time)),
+    };
+    let nanos = i64::try_from(length(time)?.as_nanos()).map_err(|_| wrong())?;
+    Ok((host.to_owned(), sign * nanos))
+}
+
 /// Parses 0, or a duration from `least` to a year.
 fn zero_or(text: &str, least: Duration) -> Result<Duration, String> {
     let is_zero = decimal(text.trim_end_matches(char::is_alphabetic)) == Some(0.0);

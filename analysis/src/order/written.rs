@@ -17,9 +17,6 @@ use super::events::{Events, NONE};
 /// Marks a write whose file is not known to be a log.
 pub(super) const UNREAD: u32 = NONE - 1;
 
-/// The bytes at the start of a record that hold its time, to the millisecond.
-const TIME_BYTES: usize = 23;
-
 /// One log record.
 #[derive(Clone, Debug)]
 pub(super) struct LogRow {
@@ -127,10 +124,10 @@ fn align(events: &mut Events, records: &[LogRow], writes: &[Written], joins: &mu
     for write in writes.iter().rev() {
         let row = events.rows[write.row as usize];
         let known = events.text(&row);
-        let starts = |record: &LogRow, most: usize| {
+        let starts = |record: &LogRow| {
             let (start, len) = record.text;
             let text = events.texts.get(start as usize..start as usize + len as usize).unwrap_or_default();
-            let len = known.len().min(text.len()).min(most);
+            let len = known.len().min(text.len());
             len > 0 && known.as_bytes().get(..len) == text.get(..len)
         };
         // A write of several records begins with the first of them.
@@ -138,14 +135,12 @@ fn align(events: &mut Events, records: &[LogRow], writes: &[Written], joins: &mu
         while at > 0 && bytes <= row.bytes {
             at -= 1;
             bytes += u64::from(records[at].text.1);
-            if starts(&records[at], usize::MAX) {
+            if starts(&records[at]) {
                 found = Some(at);
                 break;
             }
         }
-        // Names in a kept log may have been shortened, but not its times.
-        let last = left.checked_sub(1).filter(|&last| starts(&records[last], TIME_BYTES));
-        let Some(first) = found.or(last) else {
+        let Some(first) = found else {
             joins.unknown_writes += 1;
             continue;
         };

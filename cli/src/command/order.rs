@@ -10,11 +10,13 @@ use clap::{Args as ClapArgs, ValueEnum};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::load::{self, Input};
-use crate::output;
+use crate::output::{self, escaped};
 use crate::outputs::Outputs;
 use crate::progress::Progress;
 use crate::source::{Bounds, LogReading, check_inputs};
+use crate::values;
 
+mod clocks;
 mod falcon;
 mod report;
 
@@ -24,6 +26,7 @@ Examples:
   astracer order events.jsonl                  Falcon's events, one a line
   astracer order a.jsonl b.jsonl --out o.jsonl with order, cause and clock
   astracer order events.jsonl --goal concurrency --json
+  astracer order web=web/ db=db/ --offset db=1.5ms  db's clock runs 1.5 ms ahead
 
 Record with strace -f -ttt -yy -s 512 -o FILE. Exits with 1 if the events contradict each other, so that no order exists.";
 
@@ -39,6 +42,15 @@ pub(crate) struct Order {
     /// event as early as its causes allow).
     #[arg(long, value_enum, value_name = "GOAL", default_value = "time")]
     goal: Aim,
+
+    /// Take the clock of HOST as TIME ahead (with a minus: behind) instead of estimating it from
+    /// messages. May be repeated.
+    #[arg(long = "offset", value_name = "HOST=TIME", value_parser = values::offset)]
+    offsets: Vec<(String, i64)>,
+
+    /// Take the times of all hosts as they were recorded.
+    #[arg(long, conflicts_with = "offsets")]
+    raw_times: bool,
 
     #[command(flatten)]
     bounds: Bounds,
@@ -82,7 +94,17 @@ pub(crate) fn run(args: &Order, stop: Stop<'_>) -> Result<(), Failure> {
     let (collected, input) =
         interrupt::answer_at_once_while_reading(stop, || read(args, &hosts, &paths, stop))?;
     interrupt::answer_at_once(stop)?;
-    let order = order::order(collected.events, &Options { goal: args.goal.goal() });
+    let hosts = collected.events.hosts();
+    if let Some((unknown, _)) = args.offsets.iter().find(|(host, _)| !hosts.contains(host)) {
+        let hosts: Vec<_> = hosts.iter().map(|host| escaped(host)).collect();
+        let (unknown, hosts) = (escaped(unknown), hosts.join(", "));
+        return Err(Failure::Usage(format!(
+            "--offset: no event is of host '{unknown}'; the hosts are {hosts}"
+        )));
+    }
+    let options =
+        Options { goal: args.goal.goal(), raw_times: args.raw_times, offsets: args.offsets.clone() };
+    let order = order::order(collected.events, &options);
     let late = match &out {
         Some(file) if order.exists() => falcon::write(file, &order),
         _ => Ok(()),

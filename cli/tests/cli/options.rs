@@ -175,6 +175,7 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     // The recording has spans only, so a valid option ends with 1.
     (&["order"], "", [1, 2, 1, 1, 1, 2, 1, 1, 1, 1]),
     (&["order", INPUT], "--goal", REFUSED),
+    (&["order", INPUT], "--offset", REFUSED),
     (&["order", INPUT], "--layout", REFUSED),
     (&["order", INPUT], "--log-zone", REFUSED),
     (&["order", INPUT], "--expanded-max", REFUSED),

@@ -59,6 +59,9 @@ const KNOWN: &[&str] = &[
     "%d %p %m",
 ];
 
+/// Ends of threads' names that are tried in one line.
+const TRIES_MAX: u32 = 16;
+
 /// Lines that are looked at to recognise a layout.
 const LINES_LOOKED_AT: usize = 200;
 
@@ -187,32 +190,67 @@ impl Layout {
     pub(super) fn read<'t>(&self, text: &'t str, zone: Zone) -> Option<LogRecord<'t>> {
         let first_end = text.find('\n').unwrap_or(text.len());
         let mut log = LogRecord::default();
-        let mut at = 0;
-        for (index, part) in self.parts.iter().enumerate() {
+        let mut tries = TRIES_MAX;
+        self.parts_from(0, text, first_end, 0, zone, &mut log, &mut tries).then_some(log)
+    }
+
+    /// Reads the parts from this one on. A thread's name may contain the text that ends it
+    /// (`[DataNode: [[DISK] /data]] heartbeating]`), so later ends are tried too.
+    #[expect(clippy::too_many_arguments, reason = "the state of one reading, passed down by itself")]
+    fn parts_from<'t>(
+        &self,
+        first: usize,
+        text: &'t str,
+        first_end: usize,
+        mut at: usize,
+        zone: Zone,
+        log: &mut LogRecord<'t>,
+        tries: &mut u32,
+    ) -> bool {
+        for (index, part) in self.parts.iter().enumerate().skip(first) {
             let line = text[at..first_end].trim_end_matches('\r');
-            match part {
-                Part::Literal(literal) => at += literal_len(line, literal)?,
+            let field = match part {
+                Part::Literal(literal) => {
+                    let Some(len) = literal_len(line, literal) else { return false };
+                    at += len;
+                    continue;
+                }
                 Part::Field(Field::Time) => {
-                    let (time, len) = time::leading(line, zone)?;
+                    let Some((time, len)) = time::leading(line, zone) else { return false };
                     log.time = Some(time);
                     at += len;
+                    continue;
                 }
-                Part::Field(field) => {
-                    let next = self.parts.get(index + 1);
-                    let behind =
-                        if let Some(Part::Literal(literal)) = next { Some(&**literal) } else { None };
-                    let len = match (field, behind) {
-                        (Field::Message, None) => text.len() - at,
-                        (_, None) => line.len(),
-                        (Field::Message, Some(literal)) => line.rfind(literal)?,
-                        (_, Some(literal)) => field_len(line, literal)?,
-                    };
-                    fill(&mut log, field, text[at..at + len].trim())?;
-                    at += len;
-                }
+                Part::Field(field) => field,
+            };
+            let behind = match self.parts.get(index + 1) {
+                Some(Part::Literal(literal)) => Some(&**literal),
+                _ => None,
+            };
+            if let (Field::Thread, Some(literal)) = (field, behind) {
+                let attributes = log.attributes.len();
+                let mut ends = field_ends(line, literal);
+                return ends.any(|len| {
+                    log.thread = Cow::Borrowed(text[at..at + len].trim());
+                    log.attributes.truncate(attributes);
+                    let had = *tries > 0;
+                    *tries = tries.saturating_sub(1);
+                    had && self.parts_from(index + 1, text, first_end, at + len, zone, log, tries)
+                });
             }
+            let len = match (field, behind) {
+                (Field::Message, None) => Some(text.len() - at),
+                (_, None) => Some(line.len()),
+                (Field::Message, Some(literal)) => line.rfind(literal),
+                (_, Some(literal)) => field_ends(line, literal).next(),
+            };
+            let Some(len) = len else { return false };
+            if fill(log, field, text[at..at + len].trim()).is_none() {
+                return false;
+            }
+            at += len;
         }
-        Some(log)
+        true
     }
 }
 
@@ -229,23 +267,26 @@ fn literal_len(line: &str, literal: &str) -> Option<usize> {
     Some(line.len() - rest.len())
 }
 
-/// The length of a field that ends where the literal begins.
-fn field_len(line: &str, literal: &str) -> Option<usize> {
+/// The lengths that a field may have: it ends where the literal begins.
+fn field_ends<'l>(line: &'l str, literal: &'l str) -> impl Iterator<Item = usize> + 'l {
     let padding = line.len() - line.trim_start_matches(' ').len();
     let sign = literal.trim_start_matches(' ');
     let mut from = padding;
-    loop {
-        let found = match sign {
-            "" => line[from..].find(' ').unwrap_or(line.len() - from),
-            sign => line[from..].find(sign)?,
-        };
-        let end = from + found;
-        let before = &line[..end];
-        if sign.len() == literal.len() || sign.is_empty() || before.ends_with(' ') {
-            return Some(before.trim_end_matches(' ').len().max(padding));
+    std::iter::from_fn(move || {
+        loop {
+            let rest = line.get(from..)?;
+            let found = match sign {
+                "" => rest.find(' ').unwrap_or(rest.len()),
+                sign => rest.find(sign)?,
+            };
+            let end = from + found;
+            let before = &line[..end];
+            from = end + sign.len().max(1);
+            if sign.len() == literal.len() || sign.is_empty() || before.ends_with(' ') {
+                return Some(before.trim_end_matches(' ').len().max(padding));
+            }
         }
-        from = end + sign.len();
-    }
+    })
 }
 
 /// Sets a part of the record; `None` if the text can't be that part.
@@ -318,6 +359,17 @@ mod tests {
             (TraceId(0x0af7), SpanId(0xb7), "nio-8080-1")
         );
         assert_eq!((&*boot.logger, boot.text()), ("c.e.Shop", "sold 3"));
+        // A thread of Hadoop's DataNode.
+        let nested = "2026-11-21 00:56:40,276 INFO  [DataNode: [[[DISK]file:/d1/]]  heartbeating to /h:19000] datanode.DataNode: Block [x] y: z";
+        let nested = read("%d %p [%t] %c: %m", nested).expect("a record");
+        assert_eq!(
+            (&*nested.thread, &*nested.logger, nested.text()),
+            (
+                "DataNode: [[[DISK]file:/d1/]]  heartbeating to /h:19000",
+                "datanode.DataNode",
+                "Block [x] y: z"
+            )
+        );
         for other in
             ["", "\tat x", "2026-11-21 00:56:59,259 LOUD [main] a: b", "2026-11-21 00:56:59,259 WARN [main"]
         {

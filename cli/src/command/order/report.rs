@@ -7,6 +7,7 @@ use astracer_analysis::order::written::Joins;
 use astracer_analysis::order::{Order, Row, Soft};
 use serde::Serialize;
 
+use super::clocks::{self, Clock};
 use crate::failure::Failure;
 use crate::load::Input;
 use crate::output::{self, count, escaped};
@@ -35,8 +36,19 @@ pub(super) struct Report<'a> {
     cycles: Vec<Vec<u64>>,
     soft: Soft,
     clock_max: Option<u32>,
+    /// The hosts' clocks, if there are several hosts.
+    clocks: Vec<Clock<'a>>,
+    /// Events whose times contradict a constraint, apart from clocks.
+    moved: Moved,
     #[serde(skip)]
     order: &'a Order,
+}
+
+#[derive(Serialize)]
+struct Moved {
+    events: u64,
+    /// The largest shift that repairs a time.
+    largest_ns: u64,
 }
 
 #[derive(Serialize)]
@@ -85,6 +97,8 @@ impl<'a> Report<'a> {
             cycles: order.cycles.iter().map(|cycle| cycle.iter().map(|&at| row(at).id).collect()).collect(),
             soft: order.soft,
             clock_max: order.clocks.iter().max().copied(),
+            clocks: clocks::of(order),
+            moved: Moved { events: order.moved().0, largest_ns: order.moved().1 },
             order,
         }
     }
@@ -129,6 +143,20 @@ impl<'a> Report<'a> {
         }
         for (reason, number) in self.left_out {
             let _ = writeln!(text, "left out: {reason}: {}", count(*number));
+        }
+        if !self.clocks.is_empty() {
+            text.push_str("clocks:\n");
+        }
+        for clock in &self.clocks {
+            let _ = writeln!(text, "  {}", clock.says);
+        }
+        if self.moved.events > 0 {
+            let _ = writeln!(
+                text,
+                "{} contradict a cause by their recorded time; repaired times differ by at most {}",
+                output::plural(self.moved.events, "event"),
+                clocks::length(self.moved.largest_ns)
+            );
         }
         if self.order_exists {
             let _ = writeln!(

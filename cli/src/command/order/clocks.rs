@@ -1,0 +1,106 @@
+//! What is known of the hosts' clocks, as sentences.
+
+use astracer_analysis::order::{ClockEvidence, HostClock, Order};
+use serde::Serialize;
+
+use crate::output::{escaped, measure, plural};
+
+/// One host's clock.
+#[derive(Serialize)]
+pub(super) struct Clock<'a> {
+    host: &'a str,
+    /// By how many nanoseconds it runs ahead of `reference`; negative if it is behind.
+    ahead_ns: i64,
+    reference: &'a str,
+    /// The largest error of the estimate.
+    within_ns: Option<u64>,
+    evidence: &'static str,
+    messages_to: u64,
+    messages_from: u64,
+    pub(super) says: String,
+}
+
+/// The clocks of all hosts, if there are several.
+pub(super) fn of(order: &Order) -> Vec<Clock<'_>> {
+    let hosts = order.events.hosts();
+    if hosts.len() < 2 {
+        return Vec::new();
+    }
+    let name = |host: u32| hosts.get(host as usize).map_or("", |host| host.as_str());
+    let clocks = (0..).zip(&order.host_clocks);
+    let clocks = clocks.map(|(host, clock)| Clock {
+        host: name(host),
+        ahead_ns: clock.ahead,
+        reference: name(clock.reference),
+        within_ns: clock.within,
+        evidence: clock.evidence.name(),
+        messages_to: clock.messages.0,
+        messages_from: clock.messages.1,
+        says: sentence(name(host), clock, name(clock.reference)),
+    });
+    clocks.collect()
+}
+
+fn sentence(host: &str, clock: &HostClock, reference: &str) -> String {
+    let (host, reference) = (escaped(host), escaped(reference));
+    let size = length(clock.ahead.unsigned_abs());
+    let runs = match clock.ahead {
+        0 => format!("{host} agrees with {reference}"),
+        1.. => format!("{host} runs {size} ahead of {reference}"),
+        _ => format!("{host} runs {size} behind {reference}"),
+    };
+    let within = clock.within.map_or_else(String::new, |within| format!(", to within {}", length(within)));
+    let (to, from) = clock.messages;
+    let messages = format!("{} to it, {from} from it", plural(to, "message"));
+    match clock.evidence {
+        ClockEvidence::None => format!("{host}: unknown, no message joins it with another host"),
+        ClockEvidence::Reference => format!("{host}: the others are compared to it"),
+        ClockEvidence::Given => {
+            let ahead = if clock.ahead < 0 { "behind" } else { "ahead" };
+            format!("{host} runs {size} {ahead}, as given")
+        }
+        ClockEvidence::BothWays => format!("{runs}{within} ({messages})"),
+        ClockEvidence::Unsteady => format!(
+            "{runs}{within}, but its messages contradict one offset: a clock was set or drifts ({messages})"
+        ),
+        ClockEvidence::OneWay if clock.ahead == 0 => {
+            format!("{host}: no message contradicts {reference}'s clock, but none bounds it from both sides")
+        }
+        ClockEvidence::OneWay => {
+            format!("{runs} or more: messages bound it from one side only ({messages})")
+        }
+        ClockEvidence::Spans => format!("{runs}{within} (by spans of clients and servers)"),
+    }
+}
+
+/// A length of time with a unit: "1.300 ms".
+pub(super) fn length(nanos: u64) -> String {
+    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
+    let unit = units.into_iter().find(|&(size, _)| nanos >= size);
+    unit.map_or_else(
+        || format!("{nanos} ns"),
+        |(size, unit)| format!("{} {unit}", measure(nanos as f64 / size as f64)),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_are_told_as_sentences() {
+        let clock = HostClock {
+            ahead: 1_300_000,
+            reference: 0,
+            within: Some(210_000),
+            evidence: ClockEvidence::BothWays,
+            messages: (31, 12),
+        };
+        assert_eq!(
+            sentence("dn1", &clock, "nn"),
+            "dn1 runs 1.300 ms ahead of nn, to within 210.0 us (31 messages to it, 12 from it)"
+        );
+        let behind = HostClock { ahead: -50_000_000, within: None, evidence: ClockEvidence::OneWay, ..clock };
+        assert!(sentence("b", &behind, "a").starts_with("b runs 50.00 ms behind a or more"));
+    }
+}
