@@ -64,7 +64,7 @@ pub struct Order {
     pub sequence: Vec<u32>,
     /// The position of each event in [`Self::sequence`].
     pub positions: Vec<u32>,
-    /// The pairs of consecutive times, and those that keep their order.
+    /// The pairs of events that follow each other by time, and those that keep their order.
     pub soft: Soft,
     /// The clock of each host.
     pub host_clocks: Vec<HostClock>,
@@ -118,7 +118,7 @@ pub fn order(events: Events, options: &Options) -> Order {
     let times = &order.aligned_times;
     let (sequence, soft) = match options.goal {
         Goal::Concurrency => goal::by_clock(&clocks, times, &order.events),
-        Goal::Time => goal::by_time(&graph, &clocks, times, &order.events),
+        Goal::Time => goal::by_time(&graph, times, &order.events),
     };
     order.times = repair::repaired(&graph, &sequence, times);
     order.positions = graph::positions(&sequence);

@@ -1,9 +1,10 @@
 //! The orders that a user may ask for: by minimal clocks, or close to the recorded times.
 //!
-//! Falcon's soft constraints are pairs of consecutive events, by time, on different threads. Equal
-//! times state no order, so a cause precedes its effect among them. The pairs on no cycle together with the constraints hold in any order. In each strongly connected
-//! component of both, the better of two ways is taken: each soft constraint in order of time that
-//! closes no cycle, and list scheduling by time.
+//! Falcon's soft constraints join events that follow each other by recorded time: in the order of
+//! times, the first event of each run of one thread follows the first of the run before. Those on
+//! no cycle together with the constraints hold in any order. In each strongly connected component
+//! of both, the better of two ways is taken: each soft constraint in order of time that closes no
+//! cycle, and list scheduling by time.
 
 use serde::Serialize;
 
@@ -24,10 +25,11 @@ pub enum Goal {
     Concurrency,
 }
 
-/// The pairs of consecutive times, and those that keep their order.
+/// The soft constraints: pairs of the first events of consecutive runs of one thread, by recorded
+/// time, and those that keep their order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Soft {
-    /// The pairs of consecutive events, by time, on different threads.
+    /// All pairs.
     pub total: u64,
     /// Those that keep their order.
     pub kept: u64,
@@ -39,14 +41,14 @@ pub struct Soft {
 pub(super) fn by_clock(clocks: &[u32], times: &[u64], events: &Events) -> (Vec<u32>, Soft) {
     let mut order: Vec<u32> = (0..clocks.len() as u32).collect();
     order.sort_unstable_by_key(|&node| (clocks[node as usize], times[node as usize], node));
-    let soft = soft(clocks, times, events);
+    let soft = soft(times, events);
     let kept = kept(&soft, &positions(&order));
     (order, Soft { total: soft.len() as u64, kept, large_components: 0 })
 }
 
 /// Orders so that as many soft constraints as possible hold.
-pub(super) fn by_time(graph: &Graph, clocks: &[u32], times: &[u64], events: &Events) -> (Vec<u32>, Soft) {
-    let soft = soft(clocks, times, events);
+pub(super) fn by_time(graph: &Graph, times: &[u64], events: &Events) -> (Vec<u32>, Soft) {
+    let soft = soft(times, events);
     let rank = |node: u32| times[node as usize];
     let both = Graph::new(graph.len(), graph.edges().chain(soft.iter().copied()));
     let (component, _) = both.components();
@@ -97,12 +99,13 @@ pub(super) fn by_time(graph: &Graph, clocks: &[u32], times: &[u64], events: &Eve
     (order, Soft { total: soft.len() as u64, kept, large_components: large })
 }
 
-fn soft(clocks: &[u32], times: &[u64], events: &Events) -> Vec<(u32, u32)> {
+fn soft(times: &[u64], events: &Events) -> Vec<(u32, u32)> {
     let mut order: Vec<u32> = (0..times.len() as u32).collect();
-    order.sort_unstable_by_key(|&node| (times[node as usize], clocks[node as usize], node));
+    order.sort_unstable_by_key(|&node| (times[node as usize], node));
     let thread = |node: u32| events.rows()[node as usize].thread;
-    let pairs = order.windows(2).map(|pair| (pair[0], pair[1]));
-    pairs.filter(|&(from, to)| thread(from) != thread(to)).collect()
+    // Only the first event of each run is left.
+    order.dedup_by_key(|node| thread(*node));
+    order.windows(2).map(|pair| (pair[0], pair[1])).collect()
 }
 
 fn kept(soft: &[(u32, u32)], place: &[u32]) -> u64 {
