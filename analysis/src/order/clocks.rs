@@ -1,10 +1,10 @@
 //! The clocks of hosts: by how much each runs ahead of the others, from messages between them.
 //!
 //! A message from host A to host B that was sent at `a` and received at `b`, each by its host's
-//! clock, shows that B is ahead of A by at most `b - a`. The least over all messages is the bound of
-//! this direction. Bounds of both directions leave a range, whose middle is taken, as NTP takes it;
-//! over several hosts the ranges are shortest paths (Bellman and Ford). If hosts are bounded in one
-//! direction only, they are shifted by the least that keeps the bounds.
+//! clock, shows that B is ahead of A by at most `b - a`. The least over all messages is the bound
+//! of this direction. Bounds of both directions leave a range, whose middle is taken, as NTP takes
+//! it; over several hosts the ranges are shortest paths (Bellman and Ford). If hosts are bounded in
+//! one direction only, they are shifted by the least that keeps the bounds.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ impl ClockEvidence {
     }
 }
 
-/// What the messages of one direction between two hosts show.
+/// The bound that messages of one direction between two hosts give.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
     least: i128,

@@ -1,4 +1,4 @@
-//! What is known of the hosts' clocks, as sentences.
+//! The hosts' clocks, as sentences.
 
 use astracer_analysis::order::{ClockEvidence, HostClock, Order};
 use serde::Serialize;
