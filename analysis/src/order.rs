@@ -132,8 +132,8 @@ impl Order {
         self.cycles.is_empty()
     }
 
-    /// The number of events whose time contradicted a constraint, and the largest shift that repaired
-    /// them, in nanoseconds.
+    /// The number of events whose time contradicted a constraint, and the largest shift that
+    /// repaired them, in nanoseconds.
     pub fn moved(&self) -> (u64, u64) {
         let shifts = self.times.iter().zip(&self.aligned_times).map(|(new, old)| new.abs_diff(*old));
         shifts.filter(|&shift| shift > 0).fold((0, 0), |(count, most), shift| (count + 1, most.max(shift)))
