@@ -20,9 +20,16 @@ pub mod events;
 pub mod goal;
 pub mod graph;
 pub mod intake;
+pub mod links;
 mod online;
+pub mod page;
+pub mod perfetto;
 mod repair;
+pub mod select;
+pub mod shiviz;
 mod streams;
+pub mod text;
+pub mod vectors;
 pub mod written;
 
 pub use clocks::{ClockEvidence, HostClock};

@@ -15,6 +15,8 @@ mod convert;
 mod foreign;
 #[path = "cli/options.rs"]
 mod options;
+#[path = "cli/order.rs"]
+mod order;
 #[path = "cli/outputs.rs"]
 mod outputs;
 #[path = "cli/paths.rs"]

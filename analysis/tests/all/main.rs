@@ -10,6 +10,7 @@ mod graphs;
 mod hostile;
 mod hostile_instances;
 mod jaeger;
+mod order_answers;
 mod points;
 mod recordings;
 mod sampled;

@@ -1,7 +1,11 @@
 //! `astracer order`: one order of the events of several processes that respects cause and effect.
 
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use astracer_analysis::order::links::Links;
+use astracer_analysis::order::page::{Diagram, page};
+use astracer_analysis::order::vectors::Lines;
 use astracer_analysis::order::{self, Goal, Intake, Options};
 use astracer_recording::source;
 use astracer_tuner::Stop;
@@ -11,14 +15,22 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::load::{self, Input};
 use crate::output::{self, escaped};
-use crate::outputs::Outputs;
+use crate::outputs::{Output, Outputs};
 use crate::progress::Progress;
 use crate::source::{Bounds, LogReading, check_inputs};
 use crate::values;
 
+mod ask;
 mod clocks;
 mod falcon;
+mod merged;
 mod report;
+mod show;
+
+use ask::Ask;
+
+/// Files are written in pieces of this size.
+const BUFFER_BYTES: usize = 1 << 18;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,7 +39,11 @@ Examples:
   astracer order a.jsonl b.jsonl --out o.jsonl with order, cause and clock
   astracer order events.jsonl --goal concurrency --json
   astracer order web=web/ db=db/ --offset db=1.5ms  db's clock runs 1.5 ms ahead
+  astracer order web=web/ db=db/ --merged       all logs as one, in that order
+  astracer order events.jsonl --between /LOOKING/ zk.log:565
+  astracer order events.jsonl --cause-of 565 --shiviz causes.log
 
+An EVENT is its id, FILE:LINE, or /REGEX/, the first whose text matches.
 Record with strace -f -ttt -yy -s 512 -o FILE. Exits with 1 if the events contradict each other, so that no order exists.";
 
 #[derive(Debug, ClapArgs)]
@@ -63,6 +79,27 @@ pub(crate) struct Order {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 
+    /// Write the events for ShiViz: vector clocks, with the regular expression in the first line.
+    #[arg(long, value_name = "FILE")]
+    shiviz: Option<PathBuf>,
+
+    /// Write the events in Chrome's JSON for Perfetto: threads as tracks, messages as flows.
+    #[arg(long, value_name = "FILE")]
+    perfetto: Option<PathBuf>,
+
+    /// Write a page with the space-time diagram: threads as lines, messages as arrows. Above 20,000
+    /// events, processes are drawn instead of threads.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    #[command(flatten)]
+    ask: Ask,
+
+    /// Print the log records of all files in order, each with time, host and process. A ~ marks a
+    /// record that is concurrent with the one above.
+    #[arg(long, conflicts_with = "json")]
+    merged: bool,
+
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -90,7 +127,14 @@ pub(crate) fn run(args: &Order, stop: Stop<'_>) -> Result<(), Failure> {
     let (hosts, paths): (Vec<String>, Vec<PathBuf>) = args.paths.iter().map(|path| host(path)).unzip();
     check_inputs(&paths)?;
     let mut outputs = Outputs::new(&paths);
-    let out = args.out.as_ref().map(|path| outputs.file("--out", path)).transpose()?;
+    let mut file =
+        |option, path: &Option<PathBuf>| path.as_ref().map(|path| outputs.file(option, path)).transpose();
+    let files = Files {
+        out: file("--out", &args.out)?,
+        shiviz: file("--shiviz", &args.shiviz)?,
+        perfetto: file("--perfetto", &args.perfetto)?,
+        html: file("--html", &args.html)?,
+    };
     let (collected, input) =
         interrupt::answer_at_once_while_reading(stop, || read(args, &hosts, &paths, stop))?;
     interrupt::answer_at_once(stop)?;
@@ -105,16 +149,76 @@ pub(crate) fn run(args: &Order, stop: Stop<'_>) -> Result<(), Failure> {
     let options =
         Options { goal: args.goal.goal(), raw_times: args.raw_times, offsets: args.offsets.clone() };
     let order = order::order(collected.events, &options);
-    let late = match &out {
-        Some(file) if order.exists() => falcon::write(file, &order),
-        _ => Ok(()),
-    };
-    let late = late.and(report::contradiction(&order));
     let report = report::Report::new(&input, &order, &collected.left_out, &collected.joins);
-    if args.json {
-        return Failure::after(output::print_json(&report), late);
+    if !order.exists() {
+        let late = report::contradiction(&order);
+        let printed = if args.json { output::print_json(&report) } else { output::report(&report.screen()) };
+        return Failure::after(printed, late);
     }
-    Failure::after(output::report(&report.screen()), late)
+    let links = Links::new(&order);
+    let lines = Lines::new(&links);
+    let answer = ask::answer(&args.ask, &links, &lines)?;
+    let diagram = Diagram {
+        title: &input.arguments(),
+        links: &links,
+        lines: &lines,
+        chosen: &answer.chosen,
+        goal: args.goal.goal(),
+    };
+    let late = files.write(&diagram);
+    let printed = if args.json {
+        output::print_json(&show::Answered::new(&report, &order, &answer))
+    } else if args.merged {
+        merged::print(&links, &lines, &answer.chosen)
+    } else if let Some(text) = show::text(&links, &answer, files.any()) {
+        output::report(&(input.heading() + &text + &input.footing()))
+    } else {
+        output::report(&report.screen())
+    };
+    Failure::after(printed, late)
+}
+
+/// The files to write.
+struct Files {
+    out: Option<Output>,
+    shiviz: Option<Output>,
+    perfetto: Option<Output>,
+    html: Option<Output>,
+}
+
+impl Files {
+    /// True if there are any.
+    fn any(&self) -> bool {
+        [&self.out, &self.shiviz, &self.perfetto, &self.html].into_iter().any(Option::is_some)
+    }
+
+    fn write(&self, diagram: &Diagram<'_>) -> Result<(), Failure> {
+        let Diagram { links, lines, chosen, .. } = *diagram;
+        if let Some(file) = &self.out {
+            falcon::write(file, links.order(), chosen)?;
+        }
+        if let Some(file) = &self.shiviz {
+            write_to(file, |out| order::shiviz::write(links, lines, chosen, out))?;
+        }
+        if let Some(file) = &self.perfetto {
+            write_to(file, |out| order::perfetto::write(links, chosen, out))?;
+        }
+        if let Some(file) = &self.html {
+            file.write(&page(diagram))?;
+        }
+        Ok(())
+    }
+}
+
+fn write_to(
+    file: &Output,
+    write: impl FnOnce(&mut BufWriter<Box<dyn Write>>) -> io::Result<()>,
+) -> Result<(), Failure> {
+    let open = file.open()?;
+    let mut writer = BufWriter::with_capacity(BUFFER_BYTES, open.writer()?);
+    write(&mut writer).and_then(|()| writer.flush()).map_err(|error| file.failure(&error))?;
+    drop(writer);
+    open.complete()
 }
 
 /// The host and the path of an argument. A file whose name has an equals sign is that file.

@@ -7,8 +7,8 @@ use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
 use crate::outputs::Folder;
-use crate::query;
 use crate::{Scratch, TWO_TRACES, failure, run, success, unwrapped};
+use crate::{order, query};
 
 /// Exit codes for each of [`VALUES`]; [`SKIP`] where the command would wait for a signal.
 pub(crate) type Codes = [i32; VALUES.len()];
@@ -172,15 +172,6 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (&["events", INPUT], "--trace", [1, 2, 2, 1, 2, 2, 2, 2, 2, 2]),
     (EVENTS, "--rule", REFUSED),
     (EVENTS, "--html", FILE),
-    // The recording has spans only, so a valid option ends with 1.
-    (&["order"], "", [1, 2, 1, 1, 1, 2, 1, 1, 1, 1]),
-    (&["order", INPUT], "--goal", REFUSED),
-    (&["order", INPUT], "--offset", REFUSED),
-    (&["order", INPUT], "--layout", REFUSED),
-    (&["order", INPUT], "--log-zone", REFUSED),
-    (&["order", INPUT], "--expanded-max", REFUSED),
-    (&["order", INPUT], "--record-max", REFUSED),
-    (&["order", INPUT], "--out", [1, 2, 1, 1, 1, 2, 2, 1, 1, 2]),
     (&["convert", INPUT], "", CONVERTED),
     (CONVERT, "--format", REFUSED),
     (CONVERT, "--expanded-max", REFUSED),
@@ -252,7 +243,7 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
 
 /// The rows of all commands; some are beside their command's other tests.
 fn rows() -> impl Iterator<Item = &'static (&'static [&'static str], &'static str, Codes)> {
-    TABLE.iter().chain(query::OPTIONS)
+    TABLE.iter().chain(query::OPTIONS).chain(order::OPTIONS)
 }
 
 /// Options without a value.
@@ -273,6 +264,7 @@ const FLAGS: &[&str] = &[
     "--paper",
     "--explain",
     "--no-remote-returns",
+    "--merged",
 ];
 
 fn run_in(folder: &Folder, args: &[&str]) -> Output {

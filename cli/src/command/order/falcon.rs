@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 
+use astracer_analysis::order::select::Selection;
 use astracer_analysis::order::{Edge, Order};
 use astracer_formats::events::falcon::{TimeUnit, write_line};
 use astracer_model::event::Event;
@@ -14,15 +15,15 @@ use crate::outputs::Output;
 /// Lines are written in pieces of this size.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Writes all events in order.
-pub(super) fn write(file: &Output, order: &Order) -> Result<(), Failure> {
+/// Writes the events of a selection in order.
+pub(super) fn write(file: &Output, order: &Order, chosen: &Selection) -> Result<(), Failure> {
     let open = file.open()?;
     let mut writer = open.writer()?;
     let rows = order.events.rows();
     let unit = TimeUnit::of(rows.iter().map(|row| UnixNanos(row.time)));
-    let causes = causes(order);
+    let causes = causes(order, chosen);
     let mut text = Vec::new();
-    for (position, &index) in order.sequence.iter().enumerate() {
+    for &index in &chosen.events {
         let row = &rows[index as usize];
         let threads = order.events.threads();
         let mut event = Event::new(row.kind, UnixNanos(row.time), &*order.events.thread(row).name);
@@ -38,7 +39,7 @@ pub(super) fn write(file: &Output, order: &Order) -> Result<(), Failure> {
             let cause = causes.get(index as usize).copied().flatten();
             let dependency = cause.map(|cause| rows[cause as usize].id);
             let mut more = json!({
-                "order": position,
+                "order": order.positions[index as usize],
                 "clock": order.clocks[index as usize],
                 "file": &*order.events.files()[row.file as usize],
                 "line": row.line,
@@ -59,15 +60,24 @@ pub(super) fn write(file: &Output, order: &Order) -> Result<(), Failure> {
     open.complete()
 }
 
-/// The cause of each event on another thread: the last in order, of those of the most certain kind.
-fn causes(order: &Order) -> Vec<Option<u32>> {
+/// The cause of each event on another thread: the last in order. If events were left out, a chain
+/// over them is a cause too.
+fn causes(order: &Order, chosen: &Selection) -> Vec<Option<u32>> {
     let mut causes = vec![None; order.events.len()];
-    for &Edge { before, after, .. } in order.edges.iter().filter(|edge| edge.kind.is_dependency()) {
+    let place = |event: u32| order.positions[event as usize];
+    let mut add = |before: u32, after: u32| {
         let cause: &mut Option<u32> = &mut causes[after as usize];
-        let place = |event: u32| order.positions[event as usize];
         if cause.is_none_or(|known| place(known) < place(before)) {
             *cause = Some(before);
         }
+    };
+    for &Edge { before, after, .. } in order.edges.iter().filter(|edge| edge.kind.is_dependency()) {
+        if chosen.is_chosen[before as usize] && chosen.is_chosen[after as usize] {
+            add(before, after);
+        }
+    }
+    for link in chosen.links.iter().filter(|link| link.kind.is_none()) {
+        add(link.before, link.after);
     }
     causes
 }

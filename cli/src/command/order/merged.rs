@@ -1,0 +1,54 @@
+//! Prints the log records of all files as one log.
+
+use std::io::{self, BufWriter, Write};
+
+use astracer_analysis::order::links::Links;
+use astracer_analysis::order::select::Selection;
+use astracer_analysis::order::text::{Stamps, time};
+use astracer_analysis::order::vectors::{Clocks, Lines};
+use astracer_model::event::EventKind;
+
+use super::BUFFER_BYTES;
+use crate::failure::Failure;
+use crate::output::{escaped, lines_escaped};
+use crate::stdout;
+
+/// Prints the records of a selection, each whole after its time, host and process.
+pub(super) fn print(links: &Links<'_>, lines: &Lines, chosen: &Selection) -> Result<(), Failure> {
+    let rows = links.order().events.rows();
+    if !chosen.events.iter().any(|&event| rows[event as usize].kind == EventKind::Log) {
+        return Err(Failure::Job("there are no log records to merge; give the logs too".to_owned()));
+    }
+    let print = || -> io::Result<()> {
+        let mut out = BufWriter::with_capacity(BUFFER_BYTES, stdout::open()?);
+        write(links, lines, chosen, &mut out)?;
+        out.flush()
+    };
+    print().map_err(|error| Failure::output(&error))
+}
+
+fn write(links: &Links<'_>, lines: &Lines, chosen: &Selection, out: &mut impl Write) -> io::Result<()> {
+    let order = links.order();
+    let events = &order.events;
+    let stamps = Stamps::of(order);
+    let mut clocks = Clocks::new(links, lines);
+    // The line and the number of the record above.
+    let mut above = None;
+    for &event in &order.sequence {
+        let clock = clocks.step(event, true);
+        let row = &events.rows()[event as usize];
+        if row.kind != EventKind::Log || !chosen.is_chosen[event as usize] {
+            continue;
+        }
+        let is_concurrent = above.is_some_and(|(line, number)| clock.of(line) < number);
+        above = Some((clock.line, clock.number));
+        let mark = if is_concurrent { '~' } else { ' ' };
+        let process = &*events.process(row).name;
+        // A process without a name is known by its thread.
+        let process = if process.is_empty() { &*events.thread(row).name } else { process };
+        let (time, host, process) =
+            (stamps.show(time(order, event)), escaped(events.host(row)), escaped(process));
+        writeln!(out, "{mark} {time} {host} {process} | {}", lines_escaped(events.text(row).trim_end()))?;
+    }
+    Ok(())
+}

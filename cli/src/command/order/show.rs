@@ -1,0 +1,230 @@
+//! Shows answers: the relation of two events with its chain, and selected events.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use astracer_analysis::order::links::{Links, Relation};
+use astracer_analysis::order::select::Link;
+use astracer_analysis::order::text::{Stamps, describe, place, time, untimed};
+use astracer_analysis::order::{EdgeKind, Order};
+use serde::Serialize;
+
+use super::ask::{Answer, Between, Found};
+use super::report::Report;
+use crate::output::{self, count, escaped};
+
+/// Causes that are listed of an event.
+const CAUSES_SHOWN: usize = 3;
+/// The least space for the text of an event.
+const TEXT_LEAST: usize = 24;
+
+/// The report with the answers, for `--json`.
+#[derive(Serialize)]
+pub(super) struct Answered<'a> {
+    #[serde(flatten)]
+    report: &'a Report<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    between: Option<BetweenJson<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    selected: Option<Selected>,
+}
+
+#[derive(Serialize)]
+struct BetweenJson<'a> {
+    a: u64,
+    b: u64,
+    relation: &'a Relation,
+    /// From the cause to the effect.
+    chain: Vec<Step>,
+}
+
+/// An event of a chain.
+#[derive(Serialize)]
+struct Step {
+    event: u64,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    thread: String,
+    time_ns: u64,
+    file: String,
+    line: u64,
+    text: String,
+    /// The constraint by which the event follows the one before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct Selected {
+    /// The ids, in order.
+    events: Vec<u64>,
+    /// Links from causes on other threads.
+    links: Vec<LinkJson>,
+}
+
+#[derive(Serialize)]
+struct LinkJson {
+    before: u64,
+    after: u64,
+    /// `transitive` over events that were not selected.
+    kind: &'static str,
+}
+
+fn name(link: &Link) -> &'static str {
+    link.kind.map_or("transitive", EdgeKind::name)
+}
+
+impl<'a> Answered<'a> {
+    pub(super) fn new(report: &'a Report<'a>, order: &'a Order, answer: &'a Answer) -> Self {
+        let rows = order.events.rows();
+        let id = |event: u32| rows[event as usize].id;
+        let step = |event: u32, by: Option<EdgeKind>| {
+            let row = &rows[event as usize];
+            Step {
+                event: row.id,
+                kind: row.kind.name(),
+                thread: order.events.thread(row).name.clone(),
+                time_ns: time(order, event),
+                file: order.events.files()[row.file as usize].to_string(),
+                line: row.line,
+                text: order.events.text(row).to_owned(),
+                by: by.map(EdgeKind::name),
+            }
+        };
+        let between = answer.between.as_ref().map(|between| {
+            let first = between.chain.first().map(|edge| step(edge.before, None));
+            let rest = between.chain.iter().map(|edge| step(edge.after, Some(edge.kind)));
+            BetweenJson {
+                a: id(between.one.event),
+                b: id(between.other.event),
+                relation: &between.relation,
+                chain: first.into_iter().chain(rest).collect(),
+            }
+        });
+        let chosen = &answer.chosen;
+        let link =
+            |link: &Link| LinkJson { before: id(link.before), after: id(link.after), kind: name(link) };
+        let selected = chosen.is_partial().then(|| Selected {
+            events: chosen.events.iter().map(|&event| id(event)).collect(),
+            links: chosen.links.iter().map(link).collect(),
+        });
+        Self { report, between, selected }
+    }
+}
+
+/// The answers for people; `None` if nothing was asked, or if files hold the selection.
+pub(super) fn text(links: &Links<'_>, answer: &Answer, is_written: bool) -> Option<String> {
+    if let Some(between) = &answer.between {
+        return Some(relation(links, between));
+    }
+    (answer.chosen.is_partial() && !is_written).then(|| selected(links, answer))
+}
+
+/// One event in one line: id, time of day, text and place.
+fn line(order: &Order, stamps: Stamps, event: u32, between: &str, width: usize) -> String {
+    let row = &order.events.rows()[event as usize];
+    let time = stamps.clock(time(order, event));
+    let place = place(order, row);
+    let place = escaped(place.rsplit('/').next().unwrap_or(&place)).into_owned();
+    let begin = format!("{:>5} {time} {between}", row.id);
+    let left = width.saturating_sub(begin.chars().count() + place.chars().count() + 3).max(TEXT_LEAST);
+    let text = describe(order, row);
+    format!("{begin}{} ({place})", cut(untimed(row.kind, &text), left))
+}
+
+/// The beginning of a text.
+fn cut(text: &str, columns: usize) -> Cow<'_, str> {
+    if text.chars().nth(columns).is_none() {
+        return text.into();
+    }
+    format!("{}...", text.chars().take(columns.saturating_sub(3)).collect::<String>()).into()
+}
+
+fn relation(links: &Links<'_>, between: &Between) -> String {
+    let order = links.order();
+    let (stamps, width) = (Stamps::of(order), output::width());
+    let mut text = String::new();
+    for (name, Found { event, of }) in [("A", between.one), ("B", between.other)] {
+        let which = if of > 1 { format!(", the first of {} that fit", count(of)) } else { String::new() };
+        let row = &order.events.rows()[event as usize];
+        let _ = writeln!(text, "{name}{which}: on {}", escaped(&order.events.thread(row).name));
+        let _ = writeln!(text, "{}", line(order, stamps, event, "", width));
+    }
+    let _ = match between.relation {
+        Relation::Same => writeln!(text, "A and B are the same event."),
+        Relation::Before => writeln!(text, "A is before B: it may have caused B."),
+        Relation::After => writeln!(text, "A is after B: B may have caused it."),
+        Relation::Concurrent => {
+            writeln!(text, "A and B are concurrent: neither can have caused the other.")
+        }
+    };
+    let Some(first) = between.chain.first() else { return text };
+    let _ = writeln!(
+        text,
+        "The shortest chain of causes has {}:",
+        output::plural(between.chain.len() as u64 + 1, "event")
+    );
+    let thread = |event: u32| escaped(&order.events.thread(&order.events.rows()[event as usize]).name);
+    let _ = writeln!(text, "on {}", thread(first.before));
+    let _ = writeln!(text, "{}", line(order, stamps, first.before, "", width));
+    let mut at = 0;
+    while let Some(edge) = between.chain.get(at) {
+        // Of several steps on one thread, the last is shown.
+        let run = between.chain[at..].iter().take_while(|edge| edge.kind == EdgeKind::ProgramOrder).count();
+        let edge = between.chain.get(at + run.saturating_sub(1)).unwrap_or(edge);
+        if run > 1 {
+            let _ = writeln!(text, "      ... {} of this thread", output::plural(run as u64 - 1, "event"));
+        } else if run == 0 {
+            let _ = writeln!(text, "{} {}", verb(edge.kind), thread(edge.after));
+        }
+        let _ = writeln!(text, "{}", line(order, stamps, edge.after, "", width));
+        at += run.max(1);
+    }
+    text
+}
+
+/// Leads from an event to its effect on another thread.
+fn verb(kind: EdgeKind) -> &'static str {
+    match kind {
+        EdgeKind::ForkStart => "started",
+        EdgeKind::EndJoin => "was awaited by",
+        EdgeKind::ConnectAccept => "was accepted by",
+        EdgeKind::SendReceive => "was received by",
+        EdgeKind::ProgramOrder => "then, on",
+    }
+}
+
+/// The selected events in order, each with its causes on other threads.
+fn selected(links: &Links<'_>, answer: &Answer) -> String {
+    let order = links.order();
+    let (stamps, width) = (Stamps::of(order), output::width());
+    let chosen = &answer.chosen;
+    let mut text = format!(
+        "{} of {} events, in order; <- names the causes on other threads, in brackets if events between were not selected\n",
+        count(chosen.events.len() as u64),
+        count(order.events.len() as u64)
+    );
+    let mut above = None;
+    for &event in &chosen.events {
+        let row = &order.events.rows()[event as usize];
+        if above != Some(row.thread) {
+            let _ = writeln!(text, "{}", escaped(&order.events.thread(row).name));
+        }
+        above = Some(row.thread);
+        let causes = chosen.causes(event);
+        let mut from: Vec<String> = causes
+            .iter()
+            .take(CAUSES_SHOWN)
+            .map(|link| {
+                let id = order.events.rows()[link.before as usize].id;
+                if link.kind.is_some() { id.to_string() } else { format!("[{id}]") }
+            })
+            .collect();
+        if causes.len() > CAUSES_SHOWN {
+            from.push(format!("{} more", count((causes.len() - CAUSES_SHOWN) as u64)));
+        }
+        let from = if from.is_empty() { String::new() } else { format!("<- {}: ", from.join(", ")) };
+        let _ = writeln!(text, "{}", line(order, stamps, event, &from, width));
+    }
+    text
+}

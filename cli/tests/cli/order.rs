@@ -1,0 +1,122 @@
+//! `astracer order` as a user runs it.
+
+use crate::options::{Codes, INPUT, REFUSED};
+use crate::{Scratch, failure, run, success};
+
+const ORDER: &[&str] = &["order", INPUT];
+const FILE: Codes = [1, 2, 1, 1, 1, 2, 2, 1, 1, 2];
+/// An event's id, or a number.
+const NUMBER: Codes = [1, 2, 2, 2, 2, 2, 2, 2, 2, 2];
+
+/// Rows of the table of options. The recording has no events, so a valid option ends with 1.
+pub(crate) const OPTIONS: &[(&[&str], &str, Codes)] = &[
+    (&["order"], "", [1, 2, 1, 1, 1, 2, 1, 1, 1, 1]),
+    (ORDER, "--goal", REFUSED),
+    (ORDER, "--offset", REFUSED),
+    (ORDER, "--layout", REFUSED),
+    (ORDER, "--log-zone", REFUSED),
+    (ORDER, "--expanded-max", REFUSED),
+    (ORDER, "--record-max", REFUSED),
+    (ORDER, "--out", FILE),
+    (ORDER, "--shiviz", FILE),
+    (ORDER, "--perfetto", FILE),
+    (ORDER, "--html", FILE),
+    // It takes two events.
+    (ORDER, "--between", REFUSED),
+    (ORDER, "--around", NUMBER),
+    (&["order", INPUT, "--around", "0"], "--hops", NUMBER),
+    (ORDER, "--cause-of", NUMBER),
+    (ORDER, "--from", NUMBER),
+    (ORDER, "--to", NUMBER),
+    (ORDER, "--only", REFUSED),
+    (ORDER, "--process", [1, 2, 1, 1, 1, 1, 1, 1, 1, 1]),
+];
+
+const EVENTS: &str = r#"{"type":"LOG","timestamp":1525880625800,"thread":"1@a","message":"asked","id":1}
+{"type":"SND","timestamp":1525880625801,"thread":"1@a","src":"a","src_port":1,"dst":"b","dst_port":2,"size":9,"id":2}
+{"type":"RCV","timestamp":1525880625803,"thread":"2@b","src":"a","src_port":1,"dst":"b","dst_port":2,"size":9,"id":3}
+{"type":"LOG","timestamp":1525880625804,"thread":"2@b","message":"answered","id":4}
+{"type":"LOG","timestamp":1525880625805,"thread":"1@a","message":"waited\n  for long","id":5}
+"#;
+
+/// The causes can be followed by hand: 1 < 2 < 3 < 4 and 2 < 5.
+#[test]
+fn questions_about_an_order_are_answered() {
+    let input = Scratch::new("order-ask.jsonl", EVENTS);
+    let ask = |args: &[&str]| success(&run(&[&["order", input.path()], args].concat()));
+    let text = ask(&["--between", "/^ans/", "1"]);
+    assert!(text.contains("A is after B") && text.contains("has 4 events"), "{text}");
+    assert!(text.contains("was received by 2@b\n    3 15:43:45.803 RCV 9 B a:1->b:2 ("), "{text}");
+    let place = format!("{}:5", input.path());
+    assert!(ask(&["--between", &place, "3"]).contains("A and B are concurrent"));
+    let json = |args: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&ask(&[args, &["--json"]].concat())).expect("JSON")
+    };
+    assert_eq!(json(&["--between", "1", "5"])["between"]["relation"], "before");
+    for (args, events) in [
+        (&["--cause-of", "4"][..], [1, 2, 3, 4].as_slice()),
+        (&["--around", "3", "--hops", "1"], &[2, 3, 4]),
+        (&["--from", "3ms", "--to", "2018-05-09T15:43:45.804Z"], &[3, 4]),
+        (&["--only", "LOG,RCV", "--process", "b"], &[3, 4]),
+        (&["--from", "/answered/"], &[4, 5]),
+    ] {
+        assert_eq!(json(args)["selected"]["events"], serde_json::json!(events), "{args:?}");
+    }
+    let links = &json(&["--only", "LOG"])["selected"]["links"];
+    assert_eq!(*links, serde_json::json!([{"before": 1, "after": 4, "kind": "transitive"}]));
+    for (args, code, says) in [
+        (&["--around", "9"][..], 1, "no event has the id 9"),
+        (&["--cause-of", "/x(/"], 2, "invalid regular expression 'x('"),
+        (&["--process", "c"], 1, "the names are a, b"),
+        (&["--only", "LOG", "--process", "a", "--from", "1h"], 1, "the selection has none of the 5 events"),
+    ] {
+        failure(&run(&[&["order", input.path()], args].concat()), code, &[says]);
+    }
+}
+
+#[test]
+fn the_logs_of_all_files_become_one() {
+    let input = Scratch::new("order-merged.jsonl", EVENTS);
+    let text = success(&run(&["order", input.path(), "--merged"]));
+    assert_eq!(
+        text,
+        "  2018-05-09T15:43:45.800Z a 1@a | asked\n  2018-05-09T15:43:45.804Z b 2@b | answered\n\
+         ~ 2018-05-09T15:43:45.805Z a 1@a | waited\n  for long\n"
+    );
+}
+
+/// Each file holds all five events and the message between the two threads.
+#[test]
+fn an_order_is_written_in_each_format() {
+    let input = Scratch::new("order-write.jsonl", EVENTS);
+    let [out, shiviz, perfetto, html] = ["out.jsonl", "shiviz.log", "perfetto.json", "page.html"]
+        .map(|name| Scratch::new(&format!("order-{name}"), ""));
+    let files = [
+        "--out",
+        out.path(),
+        "--shiviz",
+        shiviz.path(),
+        "--perfetto",
+        perfetto.path(),
+        "--html",
+        html.path(),
+    ];
+    success(&run(&[&["order", input.path()], &files[..]].concat()));
+    let read = |file: &Scratch| std::fs::read_to_string(file.path()).expect("written");
+    assert!(
+        read(&out).contains(r#""id":3,"clock":2,"#) && read(&out).contains(r#""dependency":2"#),
+        "{}",
+        read(&out)
+    );
+    assert!(read(&shiviz).contains(r#"2@b {"2@b":1,"1@a":2}"#), "{}", read(&shiviz));
+    let trace: serde_json::Value = serde_json::from_str(&read(&perfetto)).expect("JSON");
+    let phases: String = trace["traceEvents"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|event| event["ph"].as_str())
+        .collect();
+    assert_eq!(phases, "MMMMXXXsfXX");
+    assert_eq!(read(&html).matches("<circle").count(), 5);
+    assert!(read(&html).contains(r#"class="arrow SR""#));
+}
