@@ -24,6 +24,7 @@ mod ask;
 mod clocks;
 mod falcon;
 mod merged;
+mod next;
 mod report;
 mod show;
 
@@ -173,7 +174,7 @@ pub(crate) fn run(args: &Order, stop: Stop<'_>) -> Result<(), Failure> {
     } else if let Some(text) = show::text(&links, &answer, files.any()) {
         output::report(&(input.heading() + &text + &input.footing()))
     } else {
-        output::report(&report.screen())
+        output::report(&(report.screen() + &next::steps(&args.paths, &order)))
     };
     Failure::after(printed, late)
 }

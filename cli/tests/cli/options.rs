@@ -265,6 +265,7 @@ const FLAGS: &[&str] = &[
     "--explain",
     "--no-remote-returns",
     "--merged",
+    "--raw-times",
 ];
 
 fn run_in(folder: &Folder, args: &[&str]) -> Output {

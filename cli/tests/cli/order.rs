@@ -120,3 +120,17 @@ fn an_order_is_written_in_each_format() {
     assert_eq!(read(&html).matches("<circle").count(), 5);
     assert!(read(&html).contains(r#"class="arrow SR""#));
 }
+
+#[test]
+fn the_first_screen_says_when_clocks_alone_order_the_logs() {
+    let input = Scratch::new("order-screen.jsonl", EVENTS);
+    let screen = |path: &str| success(&run(&["order", path]));
+    let says = "no cause between processes is known: this is an order by clocks";
+    let text = screen(input.path());
+    assert!(!text.contains(says) && text.contains("LOGS --cause-of 5"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80 || line.contains(input.path())), "{text}");
+    let logs: String =
+        EVENTS.lines().filter(|line| line.contains("LOG")).map(|line| format!("{line}\n")).collect();
+    let logs = Scratch::new("order-alone.jsonl", &logs);
+    assert!(screen(logs.path()).contains(says));
+}
