@@ -1,5 +1,5 @@
-//! The constraints of an order as a graph that is walked in both directions, and the causal relation
-//! of two events.
+//! The constraints of an order as a graph that is walked in both directions, and the causal
+//! relation of two events.
 
 use std::collections::VecDeque;
 

@@ -18,7 +18,7 @@ const LENGTH: u64 = 1_000;
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// Fails if `out` does.
 pub fn write(links: &Links<'_>, chosen: &Selection, out: &mut impl Write) -> io::Result<()> {
     let order = links.order();
     let (events, rows) = (&order.events, order.events.rows());

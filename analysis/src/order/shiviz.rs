@@ -16,7 +16,7 @@ pub const EXPRESSION: &str = r"(?<host>\S*) (?<clock>{.*})\n(?<time>\S*) (?<plac
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// Fails if `out` does.
 pub fn write(links: &Links<'_>, lines: &Lines, chosen: &Selection, out: &mut impl Write) -> io::Result<()> {
     let order = links.order();
     let stamps = Stamps::of(order);

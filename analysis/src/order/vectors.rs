@@ -1,7 +1,8 @@
 //! Vector clocks: how many events of each line an event knows of.
 //!
-//! A line is a chain of events of one thread, each after the one before it by a constraint. A thread
-//! has several lines if not all of its events are ordered, as with spans that were only drawn on it.
+//! A line is a chain of events of one thread, each after the one before it by a constraint. A
+//! thread has several lines if not all of its events are ordered, as with spans that were only
+//! drawn on it.
 
 use std::collections::HashMap;
 use std::rc::Rc;

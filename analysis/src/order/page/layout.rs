@@ -130,7 +130,8 @@ fn columns(
         let line = lines.of(event) as usize;
         let causes = chosen.causes(event).iter().map(|link| x[link.before as usize] + STEP);
         let here = causes.fold(at.max(last_on_line[line] + STEP), f64::max);
-        // A cause with a later time does not push its effect: the arrow back shows the contradiction.
+        // A cause with a later time does not push its effect: the arrow back shows the
+        // contradiction.
         let here = if here > end.max(at) + STEP { end.max(at) } else { here };
         (x[event as usize], last_on_line[line]) = (here, here);
         end = end.max(here);

@@ -50,7 +50,7 @@ pub(super) struct Ask {
     #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = kind)]
     only: Vec<EventKind>,
 
-    /// Select events of this process, or of this process of a host as in web/nginx. May be repeated.
+    /// Select events of this process, or of one host's as in web/nginx. May be repeated.
     #[arg(long, value_name = "NAME")]
     process: Vec<String>,
 }

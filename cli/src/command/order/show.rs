@@ -169,7 +169,7 @@ fn relation(links: &Links<'_>, between: &Between) -> String {
     let _ = writeln!(text, "{}", line(order, stamps, first.before, "", width));
     let mut at = 0;
     while let Some(edge) = between.chain.get(at) {
-        // Of several steps on one thread, the last is shown.
+        // The last of several steps on one thread is shown.
         let run = between.chain[at..].iter().take_while(|edge| edge.kind == EdgeKind::ProgramOrder).count();
         let edge = between.chain.get(at + run.saturating_sub(1)).unwrap_or(edge);
         if run > 1 {
