@@ -11,6 +11,7 @@
 //! | `end.rs` | ends a span |
 //! | `change.rs` | records on an open span, or sets its parent |
 //! | `context.rs` | makes OpenTelemetry's context of a span |
+//! | `log_decision.rs` | tells what becomes of the trace of an event |
 //! | `known.rs` | finds the core to which a context belongs |
 
 mod begin;
@@ -20,6 +21,7 @@ mod decide;
 mod end;
 mod enter;
 mod known;
+mod log_decision;
 mod outcome;
 mod place;
 mod root;
@@ -35,6 +37,7 @@ pub(crate) use self::begin::NewId;
 pub(crate) use self::change::View;
 #[cfg(feature = "bridge")]
 pub(crate) use self::context::LiveSpan;
+pub(crate) use self::log_decision::LogDecision;
 pub(crate) use self::place::{Placement, parent_here, place, place_elsewhere};
 use crate::clock::Ticks;
 use crate::decider::Decider;

@@ -47,6 +47,7 @@ pub use self::view::{TailSpan, TailTrace};
 use crate::clock::{Clock, Ticks};
 use crate::decider::{Decider, Weighing};
 use crate::export::{Patience, Queue};
+use crate::held_logs::{Holds, Watchers};
 use crate::memory_budget::Reservation;
 use crate::panics::warn;
 use crate::record::{Buffer, Header, KeepReason};
@@ -79,6 +80,8 @@ pub(crate) struct LateTraces {
     spans_max: usize,
     bytes_max: usize,
     announced: Announcements,
+    /// The log layers that hold events of undecided traces.
+    logs: Watchers,
     #[cfg(feature = "http")]
     troubled: Troubled,
     callers: Meter,
@@ -206,6 +209,7 @@ impl LateTraces {
             spans_max,
             bytes_max: bytes_max.min(ring_bytes / Tail::TRACE_PART),
             announced: Announcements::default(),
+            logs: Watchers::default(),
             #[cfg(feature = "http")]
             troubled: Troubled::default(),
             callers: Meter::default(),
@@ -433,6 +437,7 @@ impl LateTraces {
         let misses = self.ring.note_kept(KeptTrace::new(&held, by), self.clock.ticks());
         self.came_later.fetch_add(misses, Ordering::Relaxed);
         self.announced.add(held.header.trace_id);
+        self.logs.each(|holds| holds.note_kept(held.header.trace_id));
         queue.wait_patiently(patience);
         let state = std::mem::take(&mut held.header.state);
         let state = match threshold {
@@ -453,7 +458,13 @@ impl LateTraces {
         self.export(held, (by, None), output);
     }
 
+    /// Notifies `holds` of the traces that are kept or given up from now on.
+    pub(crate) fn watch(&self, holds: &Arc<Holds>) {
+        self.logs.add(holds);
+    }
+
     fn give_up(&self, held: HeldTrace, reason: GivenUp) {
+        self.logs.each(|holds| holds.note_given_up(held.header.trace_id));
         self.counters.give_up(reason, held.counted);
         self.note_given_up(GivenUpTrace {
             trace_id: held.header.trace_id,

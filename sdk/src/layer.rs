@@ -66,6 +66,11 @@ impl AstracerLayer {
         if cfg!(feature = "enabled") { self.core.as_deref() } else { None }
     }
 
+    /// The core, for code that outlives the borrow.
+    pub(crate) fn shared_core(&self) -> Option<Arc<Core>> {
+        if cfg!(feature = "enabled") { self.core.clone() } else { None }
+    }
+
     pub(crate) fn max_level(&self) -> LevelFilter {
         self.max_level
     }

@@ -140,6 +140,7 @@ mod fault;
 mod gate;
 mod handle;
 mod heartbeat;
+mod held_logs;
 mod housekeeping;
 mod ids;
 #[cfg(feature = "http")]
@@ -151,6 +152,7 @@ mod key;
 mod late;
 mod layer;
 mod live;
+mod logs;
 mod memory_budget;
 #[cfg(feature = "metrics")]
 mod metrics;
@@ -209,6 +211,7 @@ pub use keep_header::{KEEP_HEADER, Keep, KeepCalls, KeepCallsLayer, KeepFuture, 
 pub use key::{Key, Root};
 pub use late::{TailSpan, TailTrace};
 pub use layer::AstracerLayer;
+pub use logs::{LogCounts, LogLayer};
 #[cfg(feature = "polling")]
 pub use polling::Polling;
 pub use propagation::Propagator;

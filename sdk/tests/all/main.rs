@@ -66,6 +66,8 @@ mod late_warnings;
 #[cfg(feature = "enabled")]
 mod late_weights;
 #[cfg(feature = "enabled")]
+mod log_layer;
+#[cfg(feature = "enabled")]
 mod logs;
 #[cfg(feature = "enabled")]
 mod losses;

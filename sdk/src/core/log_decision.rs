@@ -1,0 +1,70 @@
+//! Whether the trace of an event is kept, for logs that follow the decision.
+
+use std::sync::Arc;
+
+use opentelemetry::TraceId;
+use opentelemetry::trace::SpanContext;
+use tracing_core::Event;
+
+use super::{Core, known};
+use crate::held_logs::Holds;
+use crate::stack;
+use crate::table::Phase;
+
+/// The decision about the trace of an event.
+#[derive(Debug)]
+pub(crate) enum LogDecision {
+    Kept,
+    Dropped,
+    /// The trace is recorded, and decided by its outcome. Holds the ids of the event's span as they
+    /// are if the trace is kept.
+    Undecided(SpanContext),
+    /// The event is in none of our spans.
+    Outside,
+}
+
+impl Core {
+    /// The core with this number, if it still exists.
+    pub(crate) fn known(number: u64) -> Option<Arc<Core>> {
+        known::find(number)
+    }
+
+    pub(crate) fn log_decision(&self, event: &Event<'_>) -> LogDecision {
+        let entry = if event.is_contextual() {
+            match stack::innermost_place(self.number()) {
+                Some(inside) if inside.is_dropped => return LogDecision::Dropped,
+                Some(inside) => self.find_id(inside.entry),
+                None => None,
+            }
+        } else {
+            event.parent().and_then(|parent| self.find(parent))
+        };
+        let Some(entry) = entry else { return LogDecision::Outside };
+        match entry.settled_phase() {
+            Phase::Dropped => LogDecision::Dropped,
+            Phase::Waiting | Phase::Kept if !entry.trace_flags().is_sampled() => match self.ids(entry) {
+                Some(ids) => {
+                    let flags = ids.trace_flags().with_sampled(true);
+                    let (trace_id, span_id, state) = (ids.trace_id(), ids.span_id(), ids.trace_state());
+                    LogDecision::Undecided(SpanContext::new(trace_id, span_id, flags, false, state.clone()))
+                }
+                None => LogDecision::Outside,
+            },
+            // An event must not decide a root whose parent may still be set.
+            Phase::Waiting | Phase::Kept | Phase::Undecided => LogDecision::Kept,
+            Phase::Free | Phase::Claimed => LogDecision::Outside,
+        }
+    }
+
+    /// Notifies `holds` of what becomes of traces that are decided by their outcome.
+    pub(crate) fn watch_late(&self, holds: &Arc<Holds>) {
+        if let Some(late) = &self.shared.late {
+            late.watch(holds);
+        }
+    }
+
+    /// Whether a trace was kept late, if it is one of the last.
+    pub(crate) fn was_kept_late(&self, trace_id: TraceId) -> bool {
+        self.shared.late.as_ref().is_some_and(|late| late.was_kept(trace_id))
+    }
+}
