@@ -328,9 +328,15 @@ impl<'w> Evaluator<'w> {
 
     /// The ids of the traces that a sampler keeps on one draw, in order of arrival.
     pub fn kept(&self, sampler: &Candidate, draw: &Draw) -> Vec<TraceId> {
-        let mut kept = Vec::new();
-        sampler.replay(self.workload, draw, Stop::never(), |arrival, _| kept.push(arrival));
+        let kept = self.kept_arrivals(sampler, draw, Stop::never()).unwrap_or_default();
         kept.into_iter().map(|arrival| self.workload.trace_id(arrival)).collect()
+    }
+
+    /// The traces that a sampler keeps on one draw, as places in [`Workload::arrivals`]. `None` if
+    /// asked to stop.
+    pub fn kept_arrivals(&self, sampler: &Candidate, draw: &Draw, stop: Stop<'_>) -> Option<Vec<usize>> {
+        let mut kept = Vec::new();
+        sampler.replay(self.workload, draw, stop, |arrival, _| kept.push(arrival)).then_some(kept)
     }
 
     /// The exact numbers of traces seen and kept on one draw, by key and by interval of

@@ -40,6 +40,7 @@ pub mod records;
 pub mod replay;
 pub mod report;
 pub mod score;
+pub mod scoreboard;
 mod space;
 pub mod statistics;
 pub mod stop;

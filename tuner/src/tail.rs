@@ -145,8 +145,21 @@ impl Outcomes {
     /// The ids of the traces that the policies keep behind a sampler on one draw, in the order in
     /// which they are kept.
     pub fn kept(&self, workload: &Workload, sampler: &Candidate, draw: &Draw) -> Vec<TraceId> {
-        let run = self.run(workload, sampler, draw, Stop::never()).unwrap_or_default();
-        run.kept.into_iter().map(|arrival| workload.trace_id(arrival as usize)).collect()
+        let kept = self.kept_arrivals(workload, sampler, draw, Stop::never()).unwrap_or_default();
+        kept.into_iter().map(|arrival| workload.trace_id(arrival)).collect()
+    }
+
+    /// The traces that the policies keep behind a sampler on one draw, as places in
+    /// [`Workload::arrivals`]. `None` if asked to stop.
+    pub fn kept_arrivals(
+        &self,
+        workload: &Workload,
+        sampler: &Candidate,
+        draw: &Draw,
+        stop: Stop<'_>,
+    ) -> Option<Vec<usize>> {
+        let run = self.run(workload, sampler, draw, stop)?;
+        Some(run.kept.into_iter().map(|arrival| arrival as usize).collect())
     }
 
     fn run(&self, workload: &Workload, sampler: &Candidate, draw: &Draw, stop: Stop<'_>) -> Option<Run> {

@@ -1,5 +1,7 @@
 //! `astracer evaluate`: replays samplers and prints a table of their quality.
 
+mod scoreboard;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -21,7 +23,7 @@ use astracer_tuner::held_out::CountErrors;
 use astracer_tuner::records::crowded;
 use astracer_tuner::tail::{Outcomes, TailSummary, attributes};
 use astracer_tuner::{Candidate, Draw, Evaluation, Evaluator, Grouping, Stop};
-use clap::Args as ClapArgs;
+use clap::{ArgGroup, Args as ClapArgs};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -45,6 +47,7 @@ Examples:
   astracer evaluate traces/ --sampler ratio:0.01 --tail error,slow:p99
   astracer evaluate run.json --sampler ratio:0.05 --kept ids.txt
   astracer evaluate spans/ --key name+http.route --json
+  astracer evaluate shop/ --sampler ratio:0.05 --scoreboard faults.csv
 
 Samplers:
   always, never, ratio:P, every:N
@@ -56,6 +59,7 @@ docs/metrics.md explains the columns.";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]
+#[command(group = ArgGroup::new("compared").args(["baselines", "scoreboard"]).multiple(true))]
 pub(crate) struct Evaluate {
     #[command(flatten)]
     pub(crate) source: Source,
@@ -108,8 +112,9 @@ pub(crate) struct Evaluate {
     #[arg(long, requires = "baselines")]
     pub(crate) quicken: bool,
 
-    /// Share of the bytes that baselines keep, for example 5%.
-    #[arg(long, value_name = "SHARE", value_parser = share, requires = "baselines")]
+    /// Share of the bytes that baselines keep, and from which --scoreboard counts the error of
+    /// size, for example 5%.
+    #[arg(long, value_name = "SHARE", value_parser = share, requires = "compared")]
     pub(crate) size: Option<f64>,
 
     /// Key that samplers count by: name (of the root), name+ATTRIBUTE, or tree (the whole call
@@ -131,6 +136,12 @@ pub(crate) struct Evaluate {
     /// Length of an interval of --counts: seconds, or with ms, s, m, h.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time_limit, requires = "counts")]
     pub(crate) interval: Duration,
+
+    /// Also print the measures of published samplers (docs/metrics.md). FILE is a CSV file of the
+    /// faults in the recording, with the columns fault, from, to (UTC), service and, if known,
+    /// operation.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) scoreboard: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) tail: TailArgs,
@@ -167,14 +178,17 @@ struct Report<'a> {
     /// Late policies replayed with each of our samplers except `always`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tail: Vec<TailSummary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scoreboard: Option<scoreboard::Board>,
     /// Warnings, which are printed below the table too.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
 }
 
 pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
-    check_inputs(args.source.paths.iter().chain(&args.parameters))?;
-    let mut outputs = Outputs::new(args.source.paths.iter().chain(&args.parameters));
+    let inputs = || args.source.paths.iter().chain(&args.parameters).chain(&args.scoreboard);
+    check_inputs(inputs())?;
+    let mut outputs = Outputs::new(inputs());
     let mut file =
         |option, path: &Option<PathBuf>| path.as_ref().map(|path| outputs.file(option, path)).transpose();
     let kept = match &args.kept {
@@ -187,6 +201,10 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     // A pipe waits for its writer.
     let RequestedSamplers { samplers: asked, source, key, random, tail, warnings } =
         interrupt::answer_at_once_while_reading(stop, || asked(args))?;
+    let faults = match &args.scoreboard {
+        Some(path) => interrupt::answer_at_once_while_reading(stop, || scoreboard::read(path).map(Some))?,
+        None => None,
+    };
     let lone = |option: &str, file: Option<Output>| match (file, &asked[..]) {
         (None, _) => Ok(None),
         (Some(file), [sampler]) => Ok(Some((file, Candidate::capped(sampler.config.clone(), sampler.cap)))),
@@ -212,6 +230,8 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         .map(|tail| Outcomes::new(&recording, tail, stop).ok_or(Failure::Interrupted))
         .transpose()?;
     let absent = load::absent(&key, &recording, outcomes.as_ref());
+    let board = faults.map(|faults| scoreboard::prepare(&recording, &faults, stop)).transpose()?;
+    let (board, without_traces) = board.unzip();
     drop(recording);
 
     let evaluator = Evaluator::unless_stopped(&workload, stop).ok_or(Failure::Interrupted)?;
@@ -220,7 +240,8 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         true => baselines.iter().map(|baseline| baseline.quickened_for(seconds)).collect(),
         false => baselines,
     };
-    let met = at_equal_size(&baselines, (args, &asked, random), &evaluator, stop)?;
+    let size = wanted_size((args, &asked, random), &evaluator);
+    let met = at_equal_size(&baselines, size, (args, random), &evaluator, stop)?;
     samplers.extend(met.iter().map(|met| Candidate::from(met.spec.clone())));
     let progress = Progress::steps("replaying", samplers.len() as u64 * args.seeds);
     let draws: Vec<Draw> = (0..args.seeds).map(|index| draw(args, random, index)).collect();
@@ -239,6 +260,12 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
             summaries.push(summary.ok_or(Failure::Interrupted)?);
         }
     }
+    let board = board
+        .map(|board| {
+            let replayed = (&samplers[..], &draws[..], size);
+            scoreboard::replay(&board, &evaluator, outcomes.as_ref(), replayed, stop)
+        })
+        .transpose()?;
     // Print the table before a failed file ends the command, because it is worth more.
     let mut late = Ok(());
     for ((file, sampler), draw) in kept.into_iter().flatten().zip(&draws) {
@@ -257,11 +284,11 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         let lines = lines.map_err(|error| Failure::Job(format!("--counts: {error}")));
         late = late.and(lines.and_then(|lines| file.write(&lines)));
     }
-    let warnings: Vec<String> =
-        warnings.into_iter().chain(phase).chain(absent).chain(crowded(&workload)).collect();
+    let warnings = warnings.into_iter().chain(phase).chain(absent).chain(crowded(&workload));
+    let warnings: Vec<String> = warnings.chain(without_traces.flatten()).collect();
     interrupt::answer_at_once(stop)?;
     if args.json {
-        let report = Report { input: &input, evaluation, tail: summaries, warnings };
+        let report = Report { input: &input, evaluation, tail: summaries, scoreboard: board, warnings };
         return Failure::after(output::print_json(&report), late);
     }
     let names: BTreeMap<String, String> =
@@ -275,6 +302,7 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         .zip(tail.iter().cycle())
         .map(|(summary, tail)| tail::render(summary, tail, named(&names, &summary.sampler)));
     text.extend(policies);
+    text.extend(board.map(|board| board.render(|sampler| named(&names, sampler).to_owned())));
     text += &missed(&met);
     text.extend(warnings.iter().map(|warning| format!("warning: {warning}\n")));
     text += &input.footing();
@@ -297,23 +325,32 @@ fn baselines(args: &Evaluate) -> Result<Vec<BaselineSpec>, Failure> {
     Ok(chosen)
 }
 
-/// Tunes baselines to keep `--size`, or as much as the only sampler given, or a tenth.
-fn at_equal_size(
-    baselines: &[BaselineSpec],
+/// The share of the bytes that baselines keep: `--size`, or as much as the only sampler given, or a
+/// tenth.
+fn wanted_size(
     (args, asked, random): (&Evaluate, &[Sampler], RandomSource),
     evaluator: &Evaluator<'_>,
-    stop: Stop<'_>,
-) -> Result<Vec<EqualSize>, Failure> {
-    let size = match (args.size, asked) {
+) -> f64 {
+    match (args.size, asked) {
         (Some(size), _) => size,
-        (None, [sampler]) if !baselines.is_empty() => {
+        (None, [sampler]) if !args.baselines.is_empty() || args.scoreboard.is_some() => {
             let sampler = Candidate::capped(sampler.config.clone(), sampler.cap);
             let sizes =
                 (0..SIZE_SEEDS).map(|index| evaluator.score(&sampler, &draw(args, random, index)).tfcr);
             sizes.sum::<f64>() / SIZE_SEEDS as f64
         }
         _ => SIZE_DEFAULT,
-    };
+    }
+}
+
+/// Tunes baselines to keep `size`.
+fn at_equal_size(
+    baselines: &[BaselineSpec],
+    size: f64,
+    (args, random): (&Evaluate, RandomSource),
+    evaluator: &Evaluator<'_>,
+    stop: Stop<'_>,
+) -> Result<Vec<EqualSize>, Failure> {
     let progress = Progress::steps("sizing baselines", baselines.len() as u64);
     let draws: Vec<Draw> = (0..SIZE_SEEDS).map(|index| draw(args, random, index)).collect();
     let mut met = Vec::with_capacity(baselines.len());

@@ -27,6 +27,8 @@ pub(crate) const FROM_0: Codes = [0, 2, 2, 2, 2, 2, 2, 2, 2, 2];
 const FILE: Codes = [0, 2, 0, 0, 0, 2, 2, 1, 1, 2];
 /// A recording to read; `-` is the standard input.
 pub(crate) const RECORDING: Codes = [1, 2, 1, 1, 1, 2, 0, 1, 1, 0];
+/// A file of labelled faults, which none of the values is.
+const LABELS: Codes = [1, 2, 1, 1, 1, 2, 1, 1, 1, 1];
 /// The output of `convert`, which may be `-`.
 const CONVERTED: Codes = [0, 2, 0, 0, 0, 2, 2, 1, 1, 0];
 
@@ -100,6 +102,7 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (EVALUATE, "--key", REFUSED),
     (EVALUATE, "--kept", FILE),
     (EVALUATE, "--counts", FILE),
+    (EVALUATE, "--scoreboard", LABELS),
     (COUNTS, "--interval", REFUSED),
     (EVALUATE, "--random", REFUSED),
     (EVALUATE, "--cap", REFUSED),
