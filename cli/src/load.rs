@@ -9,7 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use astracer_formats::detect::OTHER_SIGNALS;
 use astracer_formats::logs;
-use astracer_model::{ProblemKind, Problems, TraceId};
+use astracer_model::{Format, ProblemKind, Problems, Span, TraceId};
 use astracer_recording::convert::Converted;
 use astracer_recording::recording::{self, Intake, Keep, Recording};
 use astracer_recording::source::{self, EventFileSummary, FileSummary, LogFileSummary};
@@ -88,7 +88,19 @@ pub(crate) fn load(args: &Source, stop: Stop<'_>) -> Result<Loaded, Failure> {
 /// Reads a workload with the parts of spans that `keep` asks for, beside their times and names. A
 /// signal ends the process.
 pub(crate) fn load_keeping(args: &Source, keep: Keep, stop: Stop<'_>) -> Result<Loaded, Failure> {
-    interrupt::answer_at_once_while_reading(stop, || read(args, keep, logs::Options::default(), stop))
+    interrupt::answer_at_once_while_reading(stop, || read(args, keep, logs::Options::default(), None, stop))
+}
+
+/// As [`load_keeping`], with a look at each span as it is read.
+pub(crate) fn load_watching(
+    args: &Source,
+    keep: Keep,
+    watch: Box<Watch<'_>>,
+    stop: Stop<'_>,
+) -> Result<Loaded, Failure> {
+    interrupt::answer_at_once_while_reading(stop, || {
+        read(args, keep, logs::Options::default(), Some(watch), stop)
+    })
 }
 
 /// As [`load_keeping`], for commands that read logs too.
@@ -98,15 +110,25 @@ pub(crate) fn load_with_logs(
     logs: &LogReading,
     stop: Stop<'_>,
 ) -> Result<Loaded, Failure> {
-    interrupt::answer_at_once_while_reading(stop, || read(args, keep, logs.options(), stop))
+    interrupt::answer_at_once_while_reading(stop, || read(args, keep, logs.options(), None, stop))
 }
 
 /// Reads another workload after something was found, so a signal must not end the process.
 pub(crate) fn load_beside(args: &Source, labels: &[String], stop: Stop<'_>) -> Result<Loaded, Failure> {
-    read(args, Keep { labels: labels.to_vec(), ..Keep::default() }, logs::Options::default(), stop)
+    let keep = Keep { labels: labels.to_vec(), ..Keep::default() };
+    read(args, keep, logs::Options::default(), None, stop)
 }
 
-fn read(args: &Source, keep: Keep, logs: logs::Options, stop: Stop<'_>) -> Result<Loaded, Failure> {
+/// Sees each span with its name and format; see [`Intake::watch_with`].
+pub(crate) type Watch<'w> = dyn FnMut(&Span<'_>, &str, Option<Format>) + 'w;
+
+fn read(
+    args: &Source,
+    keep: Keep,
+    logs: logs::Options,
+    watch: Option<Box<Watch<'_>>>,
+    stop: Stop<'_>,
+) -> Result<Loaded, Failure> {
     args.check()?;
     let folding = RefCell::new(NameFolding::new(args.template()));
     let progress = Progress::reading(&args.paths);
@@ -116,6 +138,9 @@ fn read(args: &Source, keep: Keep, logs: logs::Options, stop: Stop<'_>) -> Resul
         .progress_to(|bytes| progress.inc(bytes));
     if args.naming.folds() {
         intake = intake.rename_with(|raw, out| folding.borrow_mut().fold(raw, out));
+    }
+    if let Some(watch) = watch {
+        intake = intake.watch_with(watch);
     }
     let options = source::Options { logs, ..args.reading.options() };
     let mut files = Vec::new();

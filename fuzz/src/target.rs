@@ -2,6 +2,7 @@
 
 mod instances;
 mod logs;
+mod queries;
 mod reader;
 mod recording;
 mod samplers;
@@ -38,7 +39,15 @@ pub const ALL: &[Target] = &[
     Target { name: "tracestate", run: samplers::check_tracestate },
     Target { name: "name_template", run: samplers::check_name },
     Target { name: "instances", run: instances::check },
+    Target { name: "query_language", run: queries::check_language },
+    Target { name: "query_advice", run: queries::check_advice },
+    Target { name: "query_bag", run: queries::check_bag },
 ];
+
+/// The seeds of advice and bags: their paths among all seeds, and their bytes.
+pub fn query_seeds() -> Vec<(&'static str, Vec<u8>)> {
+    queries::seeds()
+}
 
 /// The target of this name.
 ///

@@ -178,6 +178,15 @@ impl Bag {
         vec![VERSION, u8::from(self.marked) | 2, 0, 0]
     }
 
+    /// The bytes of a bag without rows.
+    pub(crate) const EMPTY_BYTES: usize = 4;
+
+    /// A message without its rows, which it no longer claims to have.
+    pub(crate) fn emptied(message: &[u8]) -> [u8; Self::EMPTY_BYTES] {
+        let flags = message.get(1).map_or(0, |flags| flags & 1);
+        [message.first().copied().unwrap_or(VERSION), flags | 2, 0, 0]
+    }
+
     /// Reads a message of [`Bag::encode`] for the same plan.
     pub fn decode(bytes: &[u8], plan: &Plan, limits: Limits) -> Result<Bag, BagError> {
         match bytes.first() {

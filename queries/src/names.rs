@@ -80,9 +80,10 @@ impl fmt::Display for Tracepoint {
     }
 }
 
-/// Whether a pattern matches the whole text. Each piece between two `*` is searched once.
-fn glob(pattern: &str, text: &str) -> bool {
+/// Whether a pattern, in which `*` stands for any text, matches the whole text.
+pub fn glob(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
+    // Each piece between two `*` is searched once.
     let (pieces, last) = rest.rsplit_once('*').unwrap_or(("", rest));
     let Some(mut text) = text.strip_prefix(first).and_then(|text| text.strip_suffix(last)) else {
         return false;

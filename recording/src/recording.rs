@@ -163,6 +163,11 @@ impl Recording {
         (0..self.traces.len()).map(|position| TraceView::new(self, position))
     }
 
+    /// The trace at this position in [`Self::traces`]; `None` beyond its end.
+    pub fn trace(&self, position: usize) -> Option<TraceView<'_>> {
+        (position < self.traces.len()).then(|| TraceView::new(self, position))
+    }
+
     /// The span with this [index](SpanView::index).
     ///
     /// # Panics
@@ -215,6 +220,11 @@ impl Recording {
     /// The fields that [`Keep::points`] names, in the order of [`Self::field_symbols`].
     pub fn field_keys(&self) -> impl Iterator<Item = &str> {
         self.points.field_keys()
+    }
+
+    /// For each of [`Self::field_keys`], whether any span or event has it.
+    pub fn fields_found(&self) -> Vec<bool> {
+        self.points.found()
     }
 
     /// The values of all fields, in the order of their symbols.

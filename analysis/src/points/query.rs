@@ -47,6 +47,8 @@ pub struct Answer {
     /// Tracepoints of the query that match no name in the recording, each with a name that was
     /// perhaps meant.
     pub unmatched: Vec<(String, Option<String>)>,
+    /// Variables of the query that are neither built in nor a field of any point.
+    pub unknown_fields: Vec<String>,
 }
 
 /// Asks a query. The recording must have been read with [`keep`](super::keep) of the same plan.
@@ -60,7 +62,7 @@ pub fn ask(recording: &Recording, question: Question<'_>, stop: impl Fn() -> boo
     let parts = ranges.into_par_iter().fold(new, |part, range| {
         let mut part = part?;
         let mut pulse = Pulse::new(&stop);
-        for trace in recording.traces().skip(range.start).take(range.len()) {
+        for trace in range.filter_map(|position| recording.trace(position)) {
             asker.trace(trace, &mut part, &mut pulse)?;
         }
         Some(part)
@@ -75,6 +77,7 @@ pub fn ask(recording: &Recording, question: Question<'_>, stop: impl Fn() -> boo
         late_traces: part.late,
         cycles: part.cycles,
         unmatched: asker.unmatched(),
+        unknown_fields: asker.unknown_fields(),
     })
 }
 
@@ -239,6 +242,14 @@ impl<'q, 'r> Asker<'q, 'r> {
         Some(())
     }
 
+    fn unknown_fields(&self) -> Vec<String> {
+        let found = self.recording.fields_found();
+        let found: Vec<&str> =
+            self.recording.field_keys().zip(found).filter(|(_, found)| *found).map(|(key, _)| key).collect();
+        let variables = self.question.plan.variables().iter().filter(|known| known.builtin().is_none());
+        variables.map(|known| known.name()).filter(|name| !found.contains(name)).map(str::to_owned).collect()
+    }
+
     fn unmatched(&self) -> Vec<(String, Option<String>)> {
         let mut names: Vec<&str> =
             self.recording.names().names().chain(self.recording.event_names().names()).collect();
@@ -272,7 +283,7 @@ impl Asked for Asker<'_, '_> {
             Spot::End => lists().wants(Edge::End),
             Spot::Report => lists().wants(Edge::Event),
             Spot::Event(at) => {
-                let event = span.events().nth(at as usize);
+                let event = span.event(at as usize);
                 event.is_some_and(|event| self.named_event(&event).wants(Edge::Event))
             }
         }
@@ -358,7 +369,7 @@ impl Flow<At> for Run<'_, '_, '_> {
         let span = self.spans[span as usize];
         match spot {
             Spot::Event(at) => {
-                if let Some(event) = span.events().nth(at as usize) {
+                if let Some(event) = span.event(at as usize) {
                     self.visit_event(bag, span, event);
                 }
             }

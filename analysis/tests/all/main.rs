@@ -4,6 +4,8 @@ mod compare;
 mod cpath;
 mod crisp;
 mod distalyzer;
+#[allow(clippy::print_stdout, reason = "a test shows how far estimates are off")]
+mod estimates;
 #[allow(clippy::print_stdout, reason = "a test says how many cases agreed")]
 mod goldens;
 mod graphs;

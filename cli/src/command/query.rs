@@ -21,9 +21,11 @@ use crate::source::{Naming, Reading, Source};
 mod answer;
 mod definitions;
 mod screen;
+mod tracepoints;
 
 const EXAMPLES: &str = "\
 Examples:
+  astracer query run.tar.xz --tracepoints            the names and fields to ask for
   astracer query run.tar.xz -q 'From r In disk.read
       GroupBy r.host Select r.host, COUNT, SUM(r.bytes)'
   astracer query run.tar.xz -q 'From r In disk.read
@@ -47,7 +49,7 @@ pub(crate) struct Query {
     paths: Vec<PathBuf>,
 
     /// The query, such as 'From r In disk.read GroupBy r.host Select r.host, SUM(r.bytes)'.
-    #[arg(short, long, value_name = "TEXT", required_unless_present = "file", conflicts_with = "file")]
+    #[arg(short, long, value_name = "TEXT", required_unless_present_any = ["file", "tracepoints"], conflicts_with = "file")]
     query: Option<String>,
 
     /// A file with the query; - reads standard input.
@@ -77,11 +79,22 @@ pub(crate) struct Query {
     #[arg(long, conflicts_with_all = ["json", "sort", "top"])]
     explain: bool,
 
+    /// List the tracepoints that a query can name, with their points, hosts and fields: all, or
+    /// those that match a pattern such as 'client:*'.
+    #[arg(
+        long,
+        value_name = "PATTERN",
+        num_args = 0..=1,
+        default_missing_value = "*",
+        conflicts_with_all = ["query", "file", "definitions", "explain", "sort", "weights", "no_remote_returns"]
+    )]
+    tracepoints: Option<String>,
+
     /// Column to sort by: its name, largest first [default: the first aggregate].
     #[arg(long, value_name = "COLUMN", conflicts_with = "json")]
     sort: Option<String>,
 
-    /// Show only the first N rows; 0 shows all [default: 30].
+    /// Show only the first N rows or tracepoints; 0 shows all [default: 30].
     #[arg(long, value_name = "N", conflicts_with = "json")]
     top: Option<usize>,
 
@@ -100,6 +113,9 @@ pub(crate) fn run(args: &Query, stop: Stop<'_>) -> Result<(), Failure> {
     let source =
         Source { paths: args.paths.clone(), reading: args.reading.clone(), naming: args.naming.clone() };
     source.check()?;
+    if let Some(pattern) = &args.tracepoints {
+        return tracepoints::run(&source, pattern, args.top.unwrap_or(TOP_DEFAULT), args.json, stop);
+    }
     let plan = interrupt::answer_at_once_while_reading(stop, || plan(args))?;
     if args.explain {
         return output::report(&plan.to_string());

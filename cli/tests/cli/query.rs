@@ -22,6 +22,8 @@ pub(crate) const OPTIONS: &[(&[&str], &str, Codes)] = &[
     // No value is the text of a query, or names a file with one.
     (&["query", INPUT], "--query", REFUSED),
     (&["query", INPUT], "--file", [1, 2, 1, 1, 1, 2, 2, 1, 1, 2]),
+    // Each is a pattern, which may match nothing.
+    (&["query", INPUT], "--tracepoints", [0, 2, 0, 0, 0, 0, 0, 0, 0, 0]),
     (ASK, "--definitions", [1, 2, 1, 1, 1, 2, 1, 1, 1, 1]),
 ];
 
@@ -70,6 +72,8 @@ fn a_tracepoint_that_nothing_matches_is_named() {
     let input = Scratch::new("query-unmatched.json", TWO_TRACES);
     let text = success(&run(&["query", input.path(), "-q", "From s In snd Select COUNT"]));
     assert!(text.contains("snd: did you mean \"send\"?"), "{text}");
+    let text = success(&run(&["query", input.path(), "-q", "From s In send Select s.tim, s.time"]));
+    assert!(text.contains("they are null: 1\n  tim\n"), "{text}");
 }
 
 #[test]
@@ -88,4 +92,70 @@ fn definitions_give_tracepoints_other_names() {
         1,
         &["'a' needs a pattern"],
     );
+}
+
+/// Numbers from the three lines of the input.
+#[test]
+fn tracepoints_are_listed_with_their_hosts_and_fields() {
+    let attribute = |key: &str, value: &str| format!(r#"{{"key":"{key}","value":{value}}}"#);
+    let span = |id: u32, name: &str, attributes: &str, event: &str| {
+        format!(
+            r#"{{"traceId":"{id:032x}","spanId":"{id:016x}","name":"{name}","startTimeUnixNano":"1000","endTimeUnixNano":"2000","attributes":[{attributes}],"events":[{event}]}}"#
+        )
+    };
+    let bytes = attribute("bytes", r#"{"intValue":"7"}"#);
+    let event = format!(
+        r#"{{"timeUnixNano":"1500","name":"retry","attributes":[{}]}}"#,
+        attribute("n", r#"{"doubleValue":0.5}"#)
+    );
+    let spans =
+        [span(1, "read", &bytes, &event), span(2, "read", &attribute("path", r#"{"stringValue":"/a"}"#), "")];
+    let text = format!(
+        r#"{{"resourceSpans":[{{"resource":{{"attributes":[{}]}},"scopeSpans":[{{"spans":[{}]}}]}}]}}"#,
+        attribute("host.name", r#"{"stringValue":"dn1"}"#),
+        spans.join(",")
+    );
+    let input = Scratch::new("query-tracepoints.json", &text);
+    let found = json(&["query", input.path(), "--tracepoints"]);
+    let expected = serde_json::json!([
+        {"name": "read", "kind": "span", "points": 2, "hosts": ["dn1"], "fields": [
+            {"name": "bytes", "types": ["integer"], "count": 1, "examples": ["7"]},
+            {"name": "path", "types": ["text"], "count": 1, "examples": ["/a"]}]},
+        {"name": "retry", "kind": "event", "points": 1, "hosts": ["dn1"], "fields": [
+            {"name": "n", "types": ["number"], "count": 1, "examples": ["0.5"]}]}
+    ]);
+    assert_eq!(found["tracepoints"], expected);
+    assert_eq!(found["resource"][0]["name"], "host.name");
+    let text = success(&run(&["query", input.path(), "--tracepoints", "re?ry*"]));
+    assert!(text.contains("no tracepoint matches 're?ry*'"), "{text}");
+    let text = success(&run(&["query", input.path(), "--tracepoints", "ret*"]));
+    assert!(text.contains("\nretry (event, 1 point on dn1)\n  n: number, 1 times: 0.5\n"), "{text}");
+    assert!(!text.contains("\nread "), "{text}");
+}
+
+/// The document's commands print what it shows, and its other queries are valid.
+#[cfg(unix)]
+#[test]
+fn the_examples_of_the_document_are_true() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let text = std::fs::read_to_string(format!("{root}/docs/queries.md")).expect("the document");
+    let blocks = |kind: &str| -> Vec<String> {
+        let begin = format!("```{kind}\n");
+        let blocks = text.split(&*begin).skip(1);
+        blocks.filter_map(|rest| rest.split("```").next()).map(str::to_owned).collect()
+    };
+    let (commands, outputs) = (blocks("sh"), blocks("text"));
+    assert_eq!((commands.len(), outputs.len()), (5, 5));
+    for (command, expected) in commands.iter().zip(outputs) {
+        let binary = env!("CARGO_BIN_EXE_astracer");
+        let command = command.replacen("astracer", &format!("'{binary}'"), 1);
+        let output =
+            std::process::Command::new("sh").args(["-c", &command]).current_dir(root).output().expect("sh");
+        assert_eq!(success(&output), expected, "{command}");
+    }
+    let queries = blocks("query");
+    assert_eq!(queries.len(), 7);
+    for query in queries {
+        success(&run(&["query", "--explain", "-q", &query]));
+    }
 }

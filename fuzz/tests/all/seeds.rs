@@ -13,6 +13,7 @@ use astracer_model::Format;
 use astracer_model::problem::Problem;
 use astracer_model::sink::{Record, Sink};
 use astracer_model::span::Span;
+use astracer_queries::{Program, Rewrite};
 use astracer_samplers::Config;
 use astracer_samplers::parameters::Parameters;
 
@@ -127,4 +128,23 @@ fn seeds_of_texts_are_read() {
         assert!(parameters.iter().any(|file| file.to_string().contains(table)), "{table}");
     }
     assert!(!texts::<Config>("sampler_config").is_empty() && !texts::<BaselineSpec>("baseline").is_empty());
+}
+
+/// Advice and bags are bytes that nobody reads: `ASTRACER_WRITE=1` writes them after a change of
+/// their form.
+#[test]
+fn query_seeds_are_accepted() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
+    for (name, bytes) in astracer_fuzz::target::query_seeds() {
+        let path = folder.join(name);
+        if std::env::var_os("ASTRACER_WRITE").is_some() {
+            std::fs::write(&path, &bytes).unwrap();
+        }
+        assert!(std::fs::read(&path).unwrap() == bytes, "{name} differs: write it with ASTRACER_WRITE=1");
+    }
+    for seed in std::fs::read_dir(folder.join("query_language")).unwrap() {
+        let text = std::fs::read_to_string(seed.unwrap().path()).unwrap();
+        let program = Program::parse(&text).unwrap_or_else(|faults| panic!("{}", faults[0]));
+        program.plan(Rewrite::ALL).unwrap_or_else(|faults| panic!("{}", faults[0]));
+    }
 }

@@ -55,6 +55,9 @@ replays! {
     tracestate,
     name_template,
     instances,
+    query_language,
+    query_advice,
+    query_bag,
 }
 
 fn names_in(folder: &Path) -> Vec<String> {

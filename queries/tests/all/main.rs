@@ -11,4 +11,5 @@ mod hostile;
 mod language;
 mod model;
 mod output;
+mod request;
 mod run;

@@ -59,6 +59,7 @@ pub struct Skipped {
 }
 
 type Rename<'c> = Box<dyn FnMut(&str, &mut String) + 'c>;
+type Watch<'c> = Box<dyn FnMut(&Span<'_>, &str, Option<Format>) + 'c>;
 type Stop<'c> = Box<dyn Fn() -> bool + 'c>;
 type Progress<'c> = Box<dyn FnMut(u64) + 'c>;
 
@@ -66,6 +67,7 @@ type Progress<'c> = Box<dyn FnMut(u64) + 'c>;
 pub struct Intake<'c> {
     keep: Keep,
     rename: Option<Rename<'c>>,
+    watch: Option<Watch<'c>>,
     pub(super) stop: Option<Stop<'c>>,
     progress: Option<Progress<'c>>,
     /// Symbols of raw names, so that renaming runs once per name.
@@ -98,6 +100,7 @@ impl<'c> Intake<'c> {
         Self {
             keep,
             rename: None,
+            watch: None,
             stop: None,
             progress: None,
             renamed: HashMap::default(),
@@ -115,6 +118,13 @@ impl<'c> Intake<'c> {
     /// folded, for example). It is called at least once per distinct name, not once per span.
     pub fn rename_with(mut self, rename: impl FnMut(&str, &mut String) + 'c) -> Self {
         self.rename = Some(Box::new(rename));
+        self
+    }
+
+    /// Shows each span to `watch` as it is read, with its name as renamed and the format of its
+    /// file.
+    pub fn watch_with(mut self, watch: impl FnMut(&Span<'_>, &str, Option<Format>) + 'c) -> Self {
+        self.watch = Some(Box::new(watch));
         self
     }
 
@@ -257,6 +267,9 @@ impl Sink for Intake<'_> {
             let Recording { points, names, formats, .. } = &mut self.recording;
             let file = (&record.place.file, formats[row.file as usize]);
             points.add(keep, &span, names.name(name), file);
+        }
+        if let Some(watch) = &mut self.watch {
+            watch(&span, self.recording.names.name(name), self.recording.formats[row.file as usize]);
         }
         self.recording.spans.push(row);
         if self.keep.full {

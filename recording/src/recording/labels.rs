@@ -83,6 +83,18 @@ impl Labels {
         &self.sets[set.index() * width..][..width]
     }
 
+    /// For each key, whether any set has a value.
+    pub(super) fn found(&self) -> Vec<bool> {
+        let width = self.keys.len();
+        let mut found = vec![false; width];
+        for set in self.sets.chunks_exact(width.max(1)) {
+            for (found, value) in found.iter_mut().zip(set) {
+                *found |= value.is_some();
+            }
+        }
+        found
+    }
+
     /// The values of all sets.
     pub(super) fn texts(&self) -> &Interner {
         &self.values

@@ -210,6 +210,10 @@ impl Points {
         keys.iter().chain(own).map(String::as_str)
     }
 
+    pub(super) fn found(&self) -> Vec<bool> {
+        self.fields.found()
+    }
+
     pub(super) fn symbols(&self, fields: Symbol) -> &[Option<Symbol>] {
         self.fields.symbols(fields)
     }
@@ -223,13 +227,26 @@ impl Points {
         std::iter::once(span).chain(pieces).flat_map(|span| {
             let first = self.events.partition_point(|event| event.span < span);
             let own = self.events[first..].iter().take_while(move |event| event.span == span);
-            own.map(|row| EventView {
-                time: UnixNanos(row.time),
-                name: self.event_names.name(row.name),
-                name_symbol: row.name,
-                fields: row.fields,
-            })
+            own.map(|row| self.event(row))
         })
+    }
+
+    /// An event by its number in [`Self::events_of`], without a walk through those before.
+    pub(super) fn event_of(&self, span: u32, number: usize) -> Option<EventView<'_>> {
+        let first = self.events.partition_point(|event| event.span < span);
+        match self.events.get(first + number).filter(|event| event.span == span) {
+            Some(row) => Some(self.event(row)),
+            None => self.events_of(span).nth(number),
+        }
+    }
+
+    fn event(&self, row: &EventRow) -> EventView<'_> {
+        EventView {
+            time: UnixNanos(row.time),
+            name: self.event_names.name(row.name),
+            name_symbol: row.name,
+            fields: row.fields,
+        }
     }
 
     pub(super) fn event_names(&self) -> &Interner {

@@ -137,6 +137,11 @@ impl<'r> SpanView<'r> {
         self.recording.points.events_of(self.index)
     }
 
+    /// A kept event by its number in [`Self::events`].
+    pub fn event(self, number: usize) -> Option<EventView<'r>> {
+        self.recording.points.event_of(self.index, number)
+    }
+
     /// The spans of the same trace that the span is linked to, if [`super::Keep::points`] is set.
     pub fn links(self) -> &'r [SpanId] {
         self.recording.points.links_of(self.index)

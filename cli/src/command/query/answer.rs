@@ -73,6 +73,13 @@ pub(super) fn problems(answer: &Answer) -> Vec<ProblemCount> {
         false,
         unmatched.take(EXAMPLES).collect(),
     );
+    add(
+        "no-such-field",
+        "variables that are a field of no matching point, so that they are null",
+        answer.unknown_fields.len() as u64,
+        false,
+        answer.unknown_fields.iter().take(EXAMPLES).cloned().collect(),
+    );
     let lost = table.lost.iter().map(|(point, count)| format!("{point}: {count}"));
     add(
         "lost-flow",

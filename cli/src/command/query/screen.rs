@@ -71,9 +71,10 @@ pub(super) fn screen(
     }
     let _ = writeln!(
         text,
-        "{} of {} from {}",
+        "{} of {} {}, from {}",
         output::plural(order.len() as u64, "row"),
-        output::plural(table.emitted, "match").replace("matchs", "matches"),
+        output::count(table.emitted),
+        if table.emitted == 1 { "match" } else { "matches" },
         output::plural(table.traces, "trace"),
     );
     if let Some(errors) = &table.errors {
