@@ -15,6 +15,7 @@ use serde::Serialize;
 pub mod clocks;
 mod constraints;
 mod cycles;
+mod drop;
 pub mod edges;
 pub mod events;
 pub mod goal;
@@ -24,11 +25,15 @@ pub mod links;
 mod online;
 pub mod page;
 pub mod perfetto;
+mod placing;
+pub mod reason;
 mod repair;
 pub mod select;
 pub mod shiviz;
+mod spans;
 mod streams;
 pub mod text;
+mod threads;
 pub mod vectors;
 pub mod written;
 
@@ -36,7 +41,8 @@ pub use clocks::{ClockEvidence, HostClock};
 pub use edges::{Edge, EdgeKind, Unmatched, Why};
 pub use events::{Events, Row};
 pub use goal::{Goal, Soft};
-pub use intake::Intake;
+pub use intake::{Collected, Intake};
+pub use spans::SpanRow;
 
 /// The options of [`order`].
 #[derive(Clone, Debug, Default)]
@@ -47,6 +53,8 @@ pub struct Options {
     pub raw_times: bool,
     /// By how many nanoseconds the clocks of hosts run ahead, as far as the user states it.
     pub offsets: Vec<(String, i64)>,
+    /// True to leave out the least certain constraints if they contradict each other.
+    pub drop_cycles: bool,
 }
 
 /// The result: events, constraints between them, and an order, from which every report, page and
@@ -62,8 +70,10 @@ pub struct Order {
     /// Events that lack their counterpart, with the reason.
     pub unmatched: Vec<Unmatched>,
     /// A short cycle of each group of events that contradict each other: each event precedes the
-    /// next, and the last precedes the first. Empty if an order exists.
+    /// next, and the last precedes the first. Empty if all constraints can be kept.
     pub cycles: Vec<Vec<u32>>,
+    /// The constraints that were left out so that an order exists.
+    pub dropped: Vec<Edge>,
     /// The length of the longest chain of constraints that ends at each event, from 0. Empty if no
     /// order exists.
     pub clocks: Vec<u32>,
@@ -92,21 +102,35 @@ pub struct Counted {
 }
 
 /// Finds the order of all events.
-pub fn order(events: Events, options: &Options) -> Order {
-    let edges::Found { edges, unmatched } = constraints::find(&events);
-    let graph = graph::Graph::new(events.len(), edges.iter().map(|edge| (edge.before, edge.after)));
+pub fn order(collected: Collected, options: &Options) -> Order {
+    let Collected { events, ties, .. } = collected;
+    let edges::Found { mut edges, unmatched } = constraints::find(&events, &ties.edges);
     let host_clocks = if options.raw_times {
         Vec::new()
     } else {
         let given = |host: &String| options.offsets.iter().find(|(name, _)| name == host).map(|own| own.1);
         let given: Vec<_> = events.hosts().iter().map(given).collect();
-        clocks::estimate(&events, &edges, &[], &given)
+        clocks::estimate(&events, &edges, &ties.pairs, &given)
     };
     let ahead = |row: &Row| host_clocks.get(events.process(row).host as usize).map_or(0, |clock| clock.ahead);
     let aligned = |row: &Row| row.time.saturating_add_signed(ahead(row).saturating_neg());
     let aligned_times: Vec<u64> = events.rows().iter().map(aligned).collect();
+    let graph_of =
+        |edges: &[Edge]| graph::Graph::new(events.len(), edges.iter().map(|edge| (edge.before, edge.after)));
+    let mut graph = graph_of(&edges);
+    let mut levels = graph.levels();
+    let (mut cycles, mut dropped) = (Vec::new(), Vec::new());
+    if levels.is_none() {
+        cycles = cycles::shortest(&graph);
+        if options.drop_cycles {
+            (edges, dropped) = drop::acyclic(edges, events.len(), &aligned_times);
+            graph = graph_of(&edges);
+            levels = graph.levels();
+        }
+    }
     let mut order = Order {
-        cycles: Vec::new(),
+        cycles,
+        dropped,
         clocks: Vec::new(),
         sequence: Vec::new(),
         positions: Vec::new(),
@@ -118,10 +142,7 @@ pub fn order(events: Events, options: &Options) -> Order {
         aligned_times,
         times: Vec::new(),
     };
-    let Some(clocks) = graph.levels() else {
-        order.cycles = cycles::shortest(&graph);
-        return order;
-    };
+    let Some(clocks) = levels else { return order };
     let times = &order.aligned_times;
     let (sequence, soft) = match options.goal {
         Goal::Concurrency => goal::by_clock(&clocks, times, &order.events),
@@ -134,9 +155,9 @@ pub fn order(events: Events, options: &Options) -> Order {
 }
 
 impl Order {
-    /// True if the constraints do not contradict each other.
+    /// True if the constraints that were kept do not contradict each other.
     pub fn exists(&self) -> bool {
-        self.cycles.is_empty()
+        self.sequence.len() == self.events.len()
     }
 
     /// The number of events whose time contradicted a constraint, and the largest shift that

@@ -169,7 +169,11 @@ pub(crate) struct LogReading {
 impl LogReading {
     /// As the options of the reader.
     pub(crate) fn options(&self) -> logs::Options {
-        logs::Options { layout: self.layout.clone(), zone: self.log_zone.unwrap_or_default() }
+        logs::Options {
+            layout: self.layout.clone(),
+            zone: self.log_zone.unwrap_or_default(),
+            clock_pattern: None,
+        }
     }
 }
 

@@ -11,19 +11,26 @@ use std::sync::Arc;
 use astracer_model::EventFormat;
 use astracer_model::sink::Sink;
 
-use crate::Limits;
+use crate::{Limits, logs};
 
 pub mod falcon;
+mod ids;
 pub mod strace;
+mod vector;
+
+pub use vector::ClockPattern;
 
 /// Detects the format of events from the first bytes of a file; `None` for other
 /// content.
-pub fn detect(prefix: &[u8]) -> Option<EventFormat> {
+pub fn detect(prefix: &[u8], options: &logs::Options) -> Option<EventFormat> {
     let text = prefix.strip_prefix(b"\xef\xbb\xbf").unwrap_or(prefix).trim_ascii_start();
     if falcon::is_falcon(text) {
         return Some(EventFormat::FalconJson);
     }
-    strace::is_strace(text).then_some(EventFormat::Strace)
+    if strace::is_strace(text) {
+        return Some(EventFormat::Strace);
+    }
+    vector::pattern_of(text, options.clock_pattern.as_ref()).map(|_| EventFormat::VectorClocks)
 }
 
 /// Reads one uncompressed stream of events in this format to its end, and passes events and
@@ -35,10 +42,14 @@ pub fn read(
     input: &mut dyn BufRead,
     file: &Arc<str>,
     limits: &Limits,
+    options: &logs::Options,
     sink: &mut dyn Sink,
 ) {
     match format {
         EventFormat::FalconJson => falcon::read(input, file, limits, sink),
         EventFormat::Strace => strace::read(input, file, limits, sink),
+        EventFormat::VectorClocks => {
+            vector::read(input, file, limits, options.clock_pattern.as_ref(), options.zone, sink);
+        }
     }
 }

@@ -27,6 +27,7 @@ pub use layout::Layout;
 pub use options::Options;
 use text::Form;
 pub use time::Zone;
+pub(crate) use time::leading as leading_time;
 
 /// Detects the format of logs from the first bytes of a file; `None` if they are no logs.
 ///

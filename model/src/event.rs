@@ -108,11 +108,13 @@ pub struct Event<'a> {
     pub channel: Option<Channel<'a>>,
     /// The bytes of a message.
     pub bytes: u64,
+    /// The first of these bytes, as far as they were recorded.
+    pub head: Cow<'a, [u8]>,
     /// The record of a log as far as it is known, the number of a datagram, or the name of a span.
     pub text: Cow<'a, str>,
     /// The file that a log record was written to; empty if unknown.
     pub path: Cow<'a, str>,
-    /// The ids in the text of a message, or of a span.
+    /// The ids in the text of a message. Of a span its own, and with the same trace its parents'.
     pub contexts: Vec<(TraceId, SpanId)>,
     /// A vector clock: how many events of each process are known here.
     pub clock: Vec<(Cow<'a, str>, u64)>,
@@ -132,6 +134,7 @@ impl<'a> Event<'a> {
             child: Cow::Borrowed(""),
             channel: None,
             bytes: 0,
+            head: Cow::Borrowed(b""),
             text: Cow::Borrowed(""),
             path: Cow::Borrowed(""),
             contexts: Vec::new(),
@@ -179,6 +182,8 @@ pub enum EventFormat {
     FalconJson,
     /// The output of strace. The order within a thread is that of lines.
     Strace,
+    /// A log with vector clocks, as ShiViz reads it. They state the order.
+    VectorClocks,
 }
 
 impl EventFormat {
@@ -187,6 +192,7 @@ impl EventFormat {
         match self {
             Self::FalconJson => "falcon-json",
             Self::Strace => "strace",
+            Self::VectorClocks => "vector-clocks",
         }
     }
 }

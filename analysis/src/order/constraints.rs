@@ -7,6 +7,8 @@
 //! | EJ | the end of a thread | a join with it |
 //! | CA | the n-th connect of a connection | its n-th accept |
 //! | SR | every send whose bytes a receive has | the receive |
+//! | VC | an event that a vector clock knows | the event with the clock |
+//! | SP | the start of a span | its end, its children's starts, its sends and its records |
 
 use std::collections::HashMap;
 
@@ -18,7 +20,7 @@ use super::events::{Events, NONE};
 use super::streams;
 
 /// Finds all constraints.
-pub(super) fn find(events: &Events) -> Found {
+pub(super) fn find(events: &Events, of_spans: &[Edge]) -> Found {
     let mut found = Found::default();
     program_order(events, &mut found);
     let pair = |thread: u32, of_child: u32| (thread, of_child);
@@ -31,6 +33,7 @@ pub(super) fn find(events: &Events) -> Found {
     let accepts = by_key(events, EventKind::Accept, |row| pair(row.channel, 0));
     zip(&connects, &accepts, EdgeKind::ConnectAccept, [Why::NoAccept, Why::NoConnect], &mut found);
     streams::find(events, &mut found);
+    found.edges.extend_from_slice(of_spans);
     found.edges.sort_unstable_by_key(|edge| (edge.kind, edge.after, edge.before));
     found.edges.dedup();
     found.unmatched.sort_unstable_by_key(|unmatched| unmatched.event);
@@ -40,17 +43,45 @@ pub(super) fn find(events: &Events) -> Found {
 fn program_order(events: &Events, found: &mut Found) {
     let rows = events.rows();
     let mut order: Vec<u32> = (0..rows.len() as u32).collect();
+    order.retain(|&index| rows[index as usize].chain != NONE);
     order.sort_unstable_by_key(|&index| {
         let row = &rows[index as usize];
-        (row.thread, row.rank, index)
+        (row.chain, row.rank, index)
     });
-    let is_pair = |pair: &&[u32]| rows[pair[0] as usize].thread == rows[pair[1] as usize].thread;
+    vector_clocks(events, &order, found);
+    let is_pair = |pair: &&[u32]| rows[pair[0] as usize].chain == rows[pair[1] as usize].chain;
     let edges = order.windows(2).filter(is_pair);
     found.edges.extend(edges.map(|pair| Edge {
         kind: EdgeKind::ProgramOrder,
         before: pair[0],
         after: pair[1],
     }));
+}
+
+/// Each part of a vector clock that grew since the event before names an event that is known.
+/// `order` has the events of each thread in order.
+fn vector_clocks(events: &Events, order: &[u32], found: &mut Found) {
+    let row = |index: u32| &events.rows()[index as usize];
+    let threads = order.chunk_by(|&one, &other| row(one).chain == row(other).chain);
+    let threads = threads.filter(|own| own.iter().any(|&index| row(index).clock.1 > 0));
+    let own: HashMap<u32, &[u32], RandomState> = threads.map(|own| (row(own[0]).chain, own)).collect();
+    for (&thread, &events_of) in &own {
+        let mut known: HashMap<u32, u64, RandomState> = HashMap::default();
+        for &after in events_of {
+            for &(other, count) in events.clock_of(row(after)) {
+                let before = known.entry(other).or_insert(0);
+                if other == thread || count <= *before {
+                    continue;
+                }
+                *before = count;
+                let others = own.get(&other).copied().unwrap_or_default();
+                let at = others.partition_point(|&index| row(index).rank <= count);
+                if let Some(&before) = at.checked_sub(1).and_then(|at| others.get(at)) {
+                    found.edges.push(Edge { kind: EdgeKind::VectorClock, before, after });
+                }
+            }
+        }
+    }
 }
 
 type Groups = HashMap<(u32, u32), Vec<u32>, RandomState>;

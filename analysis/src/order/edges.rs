@@ -15,12 +15,23 @@ pub enum EdgeKind {
     ConnectAccept,
     /// Bytes are received after they were sent.
     SendReceive,
+    /// A vector clock knows of an event.
+    VectorClock,
+    /// A span's start precedes its end, its children, its sends and its records.
+    Span,
 }
 
 impl EdgeKind {
     /// Every kind, from the most to the least certain.
-    pub const ALL: &'static [Self] =
-        &[Self::ProgramOrder, Self::ForkStart, Self::EndJoin, Self::ConnectAccept, Self::SendReceive];
+    pub const ALL: &'static [Self] = &[
+        Self::ProgramOrder,
+        Self::ForkStart,
+        Self::EndJoin,
+        Self::ConnectAccept,
+        Self::SendReceive,
+        Self::VectorClock,
+        Self::Span,
+    ];
 
     /// The short name in reports.
     pub fn name(self) -> &'static str {
@@ -30,12 +41,14 @@ impl EdgeKind {
             Self::EndJoin => "EJ",
             Self::ConnectAccept => "CA",
             Self::SendReceive => "SR",
+            Self::VectorClock => "VC",
+            Self::Span => "SP",
         }
     }
 
     /// True for causes on other threads, as Falcon's files name them.
     pub fn is_dependency(self) -> bool {
-        matches!(self, Self::ForkStart | Self::EndJoin | Self::ConnectAccept | Self::SendReceive)
+        !matches!(self, Self::ProgramOrder | Self::Span)
     }
 }
 
@@ -80,6 +93,10 @@ pub enum Why {
     AfterReceived,
     /// The bytes end after the last that was sent, or begin there.
     BeyondSent,
+    /// The bytes differ from those that were sent at this place of the stream.
+    NotAsSent,
+    /// The stream stopped closing before.
+    BehindBreak,
 }
 
 impl Why {
@@ -95,6 +112,8 @@ impl Why {
             Self::NoSend => "no send in this direction was recorded",
             Self::AfterReceived => "bytes after the last received",
             Self::BeyondSent => "bytes beyond the last sent",
+            Self::NotAsSent => "the stream stops closing here: the bytes are not those sent",
+            Self::BehindBreak => "behind the place where the stream stopped closing",
         }
     }
 }

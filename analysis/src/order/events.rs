@@ -3,6 +3,9 @@
 use std::sync::Arc;
 
 use astracer_model::event::{Channel, EventKind};
+use astracer_model::ids::{SpanId, TraceId};
+
+use super::spans::SpanRow;
 
 /// No thread, channel or file.
 pub const NONE: u32 = u32::MAX;
@@ -37,6 +40,17 @@ pub struct Row {
     pub log_file: u32,
     /// The record's line in that file.
     pub log_line: u64,
+    /// The span of a span's start or end, or the one that a message or a log record belongs to by
+    /// its ids, in [`Events::spans`]; else [`NONE`].
+    pub span: u32,
+    /// The chain of events in program order: mostly the thread. [`NONE`] for events of spans.
+    pub(super) chain: u32,
+    /// The ids in a message or a record: the first, and their number.
+    pub(super) ids: (u32, u16),
+    /// The vector clock: the first part, and their number.
+    pub(super) clock: (u32, u16),
+    /// The first bytes of a message, and their number.
+    pub(super) head: ([u8; 15], u8),
     pub(super) text: (u64, u32),
 }
 
@@ -70,6 +84,12 @@ pub struct Events {
     pub(super) channels: Vec<Channel<'static>>,
     pub(super) files: Vec<Arc<str>>,
     pub(super) texts: Vec<u8>,
+    pub(super) spans: Vec<SpanRow>,
+    /// Parents of spans.
+    pub(super) parents: Vec<SpanId>,
+    pub(super) ids: Vec<(TraceId, SpanId)>,
+    /// Threads, and how many of their events are known.
+    pub(super) clock_parts: Vec<(u32, u64)>,
 }
 
 impl Row {
@@ -93,6 +113,11 @@ impl Row {
             bytes: 0,
             log_file: NONE,
             log_line: 0,
+            span: NONE,
+            chain: NONE,
+            ids: (0, 0),
+            clock: (0, 0),
+            head: ([0; 15], 0),
             text: (at, text.len() as u32),
         }
     }
@@ -139,11 +164,28 @@ impl Events {
         &self.files
     }
 
+    /// The spans.
+    pub fn spans(&self) -> &[SpanRow] {
+        &self.spans
+    }
+
+    /// The ids of a span's parents, whether or not they are here.
+    pub fn parents(&self, span: &SpanRow) -> &[SpanId] {
+        let (from, to) = span.parents;
+        self.parents.get(from as usize..to as usize).unwrap_or_default()
+    }
+
     /// The text of an event: its log record, or the name of its span.
     pub fn text(&self, row: &Row) -> &str {
         let (at, len) = row.text;
         let bytes = self.texts.get(at as usize..at as usize + len as usize).unwrap_or_default();
         std::str::from_utf8(bytes).unwrap_or_default()
+    }
+
+    /// The vector clock of an event: threads, and how many of their events it knows.
+    pub(super) fn clock_of(&self, row: &Row) -> &[(u32, u64)] {
+        let (from, len) = row.clock;
+        self.clock_parts.get(from as usize..from as usize + usize::from(len)).unwrap_or_default()
     }
 
     /// The thread of an event.

@@ -4,15 +4,19 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use astracer_model::event::{Channel, Endpoint, Event, EventKind};
+use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::log::LogRecord;
 use astracer_model::problem::{Place, Problem, Problems};
 use astracer_model::sink::{Record, Sink};
-use astracer_model::span::Span;
-use astracer_model::{EventFormat, LogFormat};
+use astracer_model::span::{Span, SpanKind};
+use astracer_model::{EventFormat, Format, LogFormat};
 use astracer_recording::intern::Interner;
 use rapidhash::fast::RandomState;
 
-use super::events::{Events, NONE, Process, Row, Thread};
+use super::events::{Events, NONE, Row};
+use super::placing::{self, Known, Pending};
+use super::spans::{self, Placed, SpanRow, Ties};
+use super::threads::{Origin, Threads, or_local};
 use super::written::{self, Joins, LogRow, UNREAD, Written};
 
 type Map<K, V> = HashMap<K, V, RandomState>;
@@ -30,28 +34,17 @@ pub struct Intake<'i> {
     paths: Interner,
     written: Vec<Written>,
     records: Vec<LogRow>,
-    threads: Map<(String, String), u32>,
-    processes: Map<(u32, String), u32>,
-    hosts: Map<String, u32>,
+    threads: Threads,
+    spans: Vec<Pending>,
+    names: Interner,
+    /// Spans of event files, by their ids.
+    span_events: Map<(u32, TraceId, SpanId), u32>,
     channels: Map<Channel<'static>, u32>,
     problems: Problems,
     skipped: Vec<(Arc<str>, String)>,
     left_out: BTreeMap<&'static str, u64>,
     stop: Option<Box<dyn Fn() -> bool + 'i>>,
     progress: Option<Box<dyn Fn(u64) + 'i>>,
-}
-
-/// Where the events of a file belong.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Origin {
-    /// The host, if the user names it.
-    pub(super) host: String,
-    /// The file's name without folder and endings.
-    pub(super) process: String,
-    /// Files of one process, of which each may hold one thread: folder and process.
-    group: String,
-    /// True if the order of lines is the order of events.
-    pub(super) is_ordered: bool,
 }
 
 impl std::fmt::Debug for Intake<'_> {
@@ -74,6 +67,7 @@ pub struct Collected {
     pub left_out: BTreeMap<&'static str, u64>,
     /// Records and spans that were joined to threads and processes.
     pub joins: Joins,
+    pub(super) ties: Ties,
 }
 
 impl<'i> Intake<'i> {
@@ -103,7 +97,7 @@ impl<'i> Intake<'i> {
 
     /// The events, in an order that does not depend on the files'.
     pub fn finish(mut self) -> Collected {
-        let joins = self.join();
+        let mut joins = self.join();
         let Self { mut events, problems, skipped, left_out, origins, .. } = self;
         own_starts(&mut events.rows, &origins);
         let mut seen = HashSet::with_capacity_and_hasher(events.rows.len(), RandomState::default());
@@ -129,8 +123,15 @@ impl<'i> Intake<'i> {
                 *latest = row.time.max(*latest);
                 row.rank = *latest;
             }
+            if let Some(&(_, count)) =
+                events.clock_parts.get(row.clock.0 as usize).filter(|_| row.clock.1 > 0)
+            {
+                // Its own part comes first.
+                row.rank = count;
+            }
         }
-        Collected { events, problems, skipped, left_out, joins }
+        let ties = spans::tie(&mut events, &mut joins);
+        Collected { events, problems, skipped, left_out, joins, ties }
     }
 
     /// Joins log records to the calls that wrote them, and makes events of all others.
@@ -138,13 +139,15 @@ impl<'i> Intake<'i> {
         let (mut records, mut written) =
             (std::mem::take(&mut self.records), std::mem::take(&mut self.written));
         let files: Vec<Arc<str>> = self.events.files.clone();
-        let found = written::join(&mut self.events, &mut records, &mut written, &self.paths);
+        let mut found = written::join(&mut self.events, &mut records, &mut written, &self.paths);
         let writes = self.events.rows.len();
         self.events.rows.retain(|row| row.channel != UNREAD);
         let unread = (writes - self.events.rows.len()) as u64;
         if unread > 0 {
             *self.left_out.entry("a write to a file that is no log here").or_insert(0) += unread;
         }
+        let known = Known::new(&self.events);
+        self.events.rows.iter_mut().filter(|row| !spans::is_span(row)).for_each(|row| row.chain = row.thread);
         for record in &records {
             let origin = self.origins[record.file as usize].clone();
             // A log without threads is one thread.
@@ -154,14 +157,37 @@ impl<'i> Intake<'i> {
             row.text = record.text;
             (row.file, row.line, row.sequence) = (record.file, record.line, record.line.saturating_mul(4));
             let name = format!("{name}@{}", or_local(host));
+            row.ids = record.ids;
             row.thread = self.thread(&name, &origin.process, or_local(host), &files[record.file as usize]);
+            row.chain = row.thread;
+            // On the line of a traced thread it is drawn, but not ordered by it.
+            let (process, host) = {
+                let process = self.events.threads[row.thread as usize].process;
+                (process, self.events.processes[process as usize].host)
+            };
+            if let Some(thread) = known.thread(&self.events, host, Some(process), &record.thread) {
+                row.thread = thread;
+                found.thread += 1;
+            }
             self.events.rows.push(row);
+        }
+        let known = Known::new(&self.events);
+        let (spans, names) = (std::mem::take(&mut self.spans), std::mem::take(&mut self.names));
+        placing::place(&mut self.events, &mut self.threads, &spans, &names, &self.origins, &known);
+        for (number, reason) in [
+            (found.before_first_write, "log records that no traced call wrote"),
+            (found.unknown_writes, "writes to a log whose text is not in it"),
+            (found.ambiguous_logs, "logs to which several traced paths fit"),
+        ] {
+            if number > 0 {
+                found.unjoined.insert(reason, number);
+            }
         }
         found
     }
 
     fn file(&mut self, file: &Arc<str>) -> u32 {
-        if self.events.files.last().is_none_or(|last| !Arc::ptr_eq(last, file)) {
+        if self.events.files.last().is_none_or(|last| last != file) {
             self.open(file, false);
         }
         self.events.files.len() as u32 - 1
@@ -182,34 +208,42 @@ impl<'i> Intake<'i> {
             process: stem.to_owned(),
             group: format!("{}{stem}", &file[..folder]),
             is_ordered,
+            has_clocks: false,
         });
     }
 
-    /// The thread of this name, in a process and on a host that may be unknown.
     fn thread(&mut self, name: &str, process: &str, host: &str, group: &str) -> u32 {
-        let key = (name.to_owned(), group.to_owned());
-        if let Some(&found) = self.threads.get(&key) {
-            return found;
-        }
-        let host = if host.is_empty() { name.rsplit_once('@').map_or("", |(_, host)| host) } else { host };
-        let host = match self.hosts.get(host) {
-            Some(&found) => found,
-            None => {
-                self.events.hosts.push(host.to_owned());
-                let index = self.hosts.len() as u32;
-                self.hosts.insert(host.to_owned(), index);
-                index
-            }
-        };
-        let processes = &mut self.events.processes;
-        let process = *self.processes.entry((host, process.to_owned())).or_insert_with_key(|(_, process)| {
-            processes.push(Process { name: process.clone(), host });
-            processes.len() as u32 - 1
-        });
-        self.events.threads.push(Thread { name: name.to_owned(), process });
-        let index = self.threads.len() as u32;
-        self.threads.insert(key, index);
-        index
+        self.threads.thread(&mut self.events, name, process, host, group)
+    }
+
+    /// Keeps the ids of a message or a record.
+    fn ids(&mut self, ids: impl IntoIterator<Item = (TraceId, SpanId)>) -> (u32, u16) {
+        let first = self.events.ids.len();
+        self.events.ids.extend(ids);
+        (first as u32, (self.events.ids.len() - first) as u16)
+    }
+
+    /// The span of these ids in event files.
+    fn span_of(&mut self, trace: TraceId, id: SpanId, parents: &[(TraceId, SpanId)], thread: u32) -> u32 {
+        let events = &mut self.events;
+        *self.span_events.entry((thread, trace, id)).or_insert_with(|| {
+            let first = events.parents.len() as u32;
+            events.parents.extend(parents.iter().map(|&(_, parent)| parent));
+            events.spans.push(SpanRow {
+                trace,
+                id,
+                parents: (first, events.parents.len() as u32),
+                kind: SpanKind::Unspecified,
+                follows: false,
+                shared: false,
+                start: NONE,
+                end: NONE,
+                thread,
+                placed: Placed::Process,
+                by_bytes: false,
+            });
+            events.spans.len() as u32 - 1
+        })
     }
 
     fn channel(&mut self, channel: &Channel<'_>) -> u32 {
@@ -222,11 +256,6 @@ impl<'i> Intake<'i> {
             channels.len() as u32 - 1
         })
     }
-}
-
-/// The host of files that name none.
-fn or_local(host: &str) -> &str {
-    if host.is_empty() { "local" } else { host }
 }
 
 /// With one file a thread, a child's file begins with a start, and its parent's file has the start
@@ -253,14 +282,31 @@ fn own_starts(rows: &mut Vec<Row>, origins: &[Origin]) {
 }
 
 impl Sink for Intake<'_> {
-    fn span(&mut self, _: Span<'_>, _: Record<'_>) {}
+    fn file(&mut self, file: &Arc<str>, _: Format) {
+        self.open(file, true);
+    }
+
+    fn span(&mut self, span: Span<'_>, record: Record<'_>) {
+        let file = Intake::file(self, &record.place.file);
+        if self.is_repeated {
+            return;
+        }
+        let place = (file, record.place.line);
+        match Pending::of(&span, place, &mut self.names, &mut self.events.texts) {
+            Some(span) => self.spans.push(span),
+            None => self.left_out("a span without a start", record.place),
+        }
+    }
 
     fn wants_events(&self) -> bool {
         true
     }
 
     fn event_file(&mut self, file: &Arc<str>, format: EventFormat) {
-        self.open(file, format == EventFormat::Strace);
+        self.open(file, format != EventFormat::FalconJson);
+        if let Some(origin) = self.origins.last_mut() {
+            origin.has_clocks = format == EventFormat::VectorClocks;
+        }
     }
 
     fn wants_logs(&self) -> bool {
@@ -272,10 +318,12 @@ impl Sink for Intake<'_> {
     }
 
     fn log(&mut self, log: LogRecord<'_>, record: Record<'_>) {
-        let file = self.file(&record.place.file);
+        let file = Intake::file(self, &record.place.file);
         if self.is_repeated {
             return;
         }
+        let has_ids = log.span_id != SpanId::ZERO;
+        let ids = self.ids(has_ids.then_some((log.trace_id, log.span_id)));
         let text = String::from_utf8_lossy(record.bytes);
         let text = Row::new(EventKind::Log, 0, &mut self.events.texts, &text).text;
         // A record without a time belongs to the one before it.
@@ -289,6 +337,7 @@ impl Sink for Intake<'_> {
             text,
             thread: (&*log.thread).into(),
             host: host.into(),
+            ids,
         });
     }
 
@@ -298,10 +347,23 @@ impl Sink for Intake<'_> {
         }
         let mut row = Row::new(event.kind, event.time.0, &mut self.events.texts, &event.text);
         row.id = event.id.unwrap_or(0);
-        row.file = self.file(&record.place.file);
+        row.file = Intake::file(self, &record.place.file);
         (row.line, row.sequence, row.bytes) = (record.place.line, event.sequence, event.bytes);
         let origin = self.origins[row.file as usize].clone();
-        if origin.is_ordered {
+        if origin.has_clocks {
+            let host = or_local(&origin.host);
+            let mut known = |name: &str| self.thread(&format!("{name}@{host}"), name, host, "");
+            row.thread = known(&event.thread);
+            let mut clock: Vec<(u32, u64)> =
+                event.clock.iter().map(|(name, count)| (known(name), *count)).collect();
+            clock.sort_by_key(|&(thread, _)| thread != row.thread);
+            if clock.first().is_none_or(|first| first.0 != row.thread) {
+                return self.left_out("a vector clock without its own host", record.place);
+            }
+            clock.truncate(usize::from(u16::MAX));
+            row.clock = (self.events.clock_parts.len() as u32, clock.len() as u16);
+            self.events.clock_parts.extend(clock);
+        } else if origin.is_ordered {
             let host = or_local(&origin.host);
             let name = |thread: &str| format!("{thread}@{host}");
             row.thread = self.thread(&name(&event.thread), &origin.process, host, &origin.group);
@@ -314,6 +376,16 @@ impl Sink for Intake<'_> {
                 row.child = self.thread(&event.child, "", "", "");
             }
         }
+        if let (EventKind::SpanStart | EventKind::SpanEnd, Some(&(trace, id))) =
+            (event.kind, event.contexts.first())
+        {
+            row.span = self.span_of(trace, id, &event.contexts[1..], row.thread);
+        } else {
+            row.ids = self.ids(event.contexts.iter().copied());
+        }
+        let len = event.head.len().min(row.head.0.len());
+        row.head.0[..len].copy_from_slice(&event.head[..len]);
+        row.head.1 = len as u8;
         if !event.path.is_empty() {
             // Until the log is known that it was written to.
             row.channel = UNREAD;

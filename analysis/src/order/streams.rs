@@ -44,8 +44,62 @@ pub(super) fn find(events: &Events, found: &mut Found) {
     for stream in streams.values_mut() {
         stream.sends.sort_unstable_by_key(key);
         stream.receives.sort_unstable_by_key(key);
+        if let Some(at) = break_of(events, stream) {
+            cut(events, stream, at, found);
+            if stream.receives.is_empty() {
+                continue;
+            }
+        }
         join(events, stream, found);
     }
+}
+
+/// The byte of a stream from which receives have other bytes than were sent, because a line was
+/// lost: the first receive that begins where a send begins, and differs from it.
+fn break_of(events: &Events, stream: &Stream) -> Option<u64> {
+    let row = |index: u32| &events.rows()[index as usize];
+    let mut sends = stream.sends.iter();
+    let (mut send, mut send_begin, mut begin) = (sends.next(), 0u64, 0u64);
+    for &receive in &stream.receives {
+        while let Some(&own) = send
+            && send_begin < begin
+        {
+            send_begin = send_begin.saturating_add(row(own).bytes);
+            send = sends.next();
+        }
+        let Some(&own) = send else { return None };
+        if send_begin == begin {
+            let ((sent, sent_len), (got, got_len)) = (row(own).head, row(receive).head);
+            let len = usize::from(sent_len.min(got_len));
+            if sent.get(..len) != got.get(..len) {
+                return Some(begin);
+            }
+        }
+        begin = begin.saturating_add(row(receive).bytes);
+    }
+    None
+}
+
+/// Leaves out what comes behind the break of a stream.
+fn cut(events: &Events, stream: &mut Stream, at: u64, found: &mut Found) {
+    let bytes = |index: u32| events.rows()[index as usize].bytes;
+    let keep = |list: &[u32]| {
+        let mut begin = 0u64;
+        list.iter()
+            .take_while(|&&index| {
+                let is_before = begin < at;
+                begin = begin.saturating_add(bytes(index));
+                is_before
+            })
+            .count()
+    };
+    let receives = stream.receives.split_off(keep(&stream.receives));
+    let sends = stream.sends.split_off(keep(&stream.sends));
+    for (number, event) in receives.into_iter().enumerate() {
+        let why = if number == 0 { Why::NotAsSent } else { Why::BehindBreak };
+        found.unmatched.push(Unmatched { event, why });
+    }
+    found.unmatched.extend(sends.into_iter().map(|event| Unmatched { event, why: Why::BehindBreak }));
 }
 
 /// Two cursors over the bytes of a stream.

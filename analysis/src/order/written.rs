@@ -5,7 +5,7 @@
 //! aligned from the end, because a log that was kept may have lost its beginning. Each write must
 //! begin with the text of its record, as far as it was recorded.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use astracer_recording::intern::{Interner, Symbol};
@@ -27,6 +27,8 @@ pub(super) struct LogRow {
     pub(super) text: (u64, u32),
     pub(super) thread: Box<str>,
     pub(super) host: Box<str>,
+    /// The ids of its span: the first, and their number.
+    pub(super) ids: (u32, u16),
 }
 
 /// A write to a file.
@@ -42,6 +44,22 @@ pub(super) struct Written {
 pub struct Joins {
     /// Log records that a traced call wrote.
     pub write: u64,
+    /// Log records that follow the start of their span, by its ids.
+    pub ids: u64,
+    /// Spans whose ids a message carries.
+    pub bytes: u64,
+    /// Spans and log records on the line of a thread that other files tell of.
+    pub thread: u64,
+    /// Spans beside a process that other files tell of, without better evidence.
+    pub process: u64,
+    /// All spans.
+    pub spans: u64,
+    /// Spans of clients and servers.
+    pub calls: u64,
+    /// Those whose ids a message carries.
+    pub calls_by_bytes: u64,
+    /// What could not be joined, by reason.
+    pub unjoined: BTreeMap<&'static str, u64>,
     /// Log records of such a log that no traced call wrote, which are left out.
     pub before_first_write: u64,
     /// Writes to a log whose text is not in it.
@@ -148,6 +166,7 @@ fn align(events: &mut Events, records: &[LogRow], writes: &[Written], joins: &mu
             let mut own = row;
             (own.text, own.log_file, own.log_line, own.channel) =
                 (record.text, record.file, record.line, NONE);
+            own.ids = record.ids;
             if number == 0 {
                 events.rows[write.row as usize] = own;
             } else {

@@ -7,6 +7,8 @@ use astracer_analysis::order::links::Links;
 use astracer_analysis::order::page::{Diagram, page};
 use astracer_analysis::order::vectors::Lines;
 use astracer_analysis::order::{self, Goal, Intake, Options};
+use astracer_formats::events::ClockPattern;
+use astracer_formats::logs;
 use astracer_recording::source;
 use astracer_tuner::Stop;
 use clap::{Args as ClapArgs, ValueEnum};
@@ -22,6 +24,7 @@ use crate::values;
 
 mod ask;
 mod clocks;
+mod contradictions;
 mod falcon;
 mod merged;
 mod next;
@@ -50,8 +53,8 @@ Record with strace -f -ttt -yy -s 512 -o FILE. Exits with 1 if the events contra
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Order {
-    /// Files, folders or archives (tar, gz, xz, zst) of events, strace's output and logs; - reads
-    /// standard input. HOST=PATH names the host whose clock wrote the times.
+    /// Files, folders or archives (tar, gz, xz, zst) of events, strace's output, logs and spans; -
+    /// reads standard input. HOST=PATH names the host whose clock wrote the times.
     #[arg(required = true, value_name = "LOGS")]
     paths: Vec<PathBuf>,
 
@@ -68,6 +71,16 @@ pub(crate) struct Order {
     /// Take the times of all hosts as they were recorded.
     #[arg(long, conflicts_with = "offsets")]
     raw_times: bool,
+
+    /// If events contradict each other, go on without the least certain constraints, and list
+    /// them.
+    #[arg(long)]
+    drop_cycles: bool,
+
+    /// Regular expression of logs with vector clocks, with the groups event, host and clock, if
+    /// their first line does not state it (ShiViz).
+    #[arg(long, value_name = "REGEX", help_heading = "Reading")]
+    clock_pattern: Option<ClockPattern>,
 
     #[command(flatten)]
     bounds: Bounds,
@@ -139,6 +152,7 @@ pub(crate) fn run(args: &Order, stop: Stop<'_>) -> Result<(), Failure> {
     let (collected, input) =
         interrupt::answer_at_once_while_reading(stop, || read(args, &hosts, &paths, stop))?;
     interrupt::answer_at_once(stop)?;
+    let (left_out, joins) = (collected.left_out.clone(), collected.joins.clone());
     let hosts = collected.events.hosts();
     if let Some((unknown, _)) = args.offsets.iter().find(|(host, _)| !hosts.contains(host)) {
         let hosts: Vec<_> = hosts.iter().map(|host| escaped(host)).collect();
@@ -147,12 +161,16 @@ pub(crate) fn run(args: &Order, stop: Stop<'_>) -> Result<(), Failure> {
             "--offset: no event is of host '{unknown}'; the hosts are {hosts}"
         )));
     }
-    let options =
-        Options { goal: args.goal.goal(), raw_times: args.raw_times, offsets: args.offsets.clone() };
-    let order = order::order(collected.events, &options);
-    let report = report::Report::new(&input, &order, &collected.left_out, &collected.joins);
+    let options = Options {
+        goal: args.goal.goal(),
+        raw_times: args.raw_times,
+        offsets: args.offsets.clone(),
+        drop_cycles: args.drop_cycles,
+    };
+    let order = order::order(collected, &options);
+    let report = report::Report::new(&input, &order, &left_out, &joins);
     if !order.exists() {
-        let late = report::contradiction(&order);
+        let late = contradictions::failure(&order);
         let printed = if args.json { output::print_json(&report) } else { output::report(&report.screen()) };
         return Failure::after(printed, late);
     }
@@ -237,12 +255,14 @@ fn read(
     paths: &[PathBuf],
     stop: Stop<'_>,
 ) -> Result<(order::intake::Collected, Input), Failure> {
-    let options = source::Options { logs: args.logs.options(), ..args.bounds.options() };
+    let logs = logs::Options { clock_pattern: args.clock_pattern.clone(), ..args.logs.options() };
+    let options = source::Options { logs, ..args.bounds.options() };
     let progress = Progress::reading(paths);
     let mut intake =
         Intake::new(load::EXAMPLES).stop_when(|| stop.is_asked()).progress_to(|bytes| progress.inc(bytes));
     let mut files = Vec::new();
     let mut log_files = Vec::new();
+    let mut span_files = Vec::new();
     for (host, path) in hosts.iter().zip(paths) {
         intake.set_host(host);
         let asked = || stop.is_asked();
@@ -250,13 +270,15 @@ fn read(
             .map_err(|error| Failure::Job(error.to_string()))?;
         files.extend(summary.event_files);
         log_files.extend(summary.log_files);
+        span_files.extend(summary.files);
     }
     progress.finish();
     if stop.is_asked() {
         return Err(Failure::Interrupted);
     }
     let collected = intake.finish();
-    let input = Input::of_events(paths, &files, &log_files, &collected.problems, &collected.skipped);
+    let input =
+        Input::of_events(paths, &files, &log_files, &span_files, &collected.problems, &collected.skipped);
     if collected.events.is_empty() {
         return Err(Failure::Job(format!("no events in {}", input.arguments())));
     }

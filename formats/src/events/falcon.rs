@@ -9,7 +9,7 @@
 //! | `src`, `src_port`, `dst`, `dst_port`, `socket_type` | the connection, in the direction of its bytes |
 //! | `size` | the bytes of a message |
 //! | `message` | the text of a `LOG`, the number of a datagram, the name of a span |
-//! | `trace`, `span` | the ids of a span event |
+//! | `trace`, `span`, `parents` | the ids of a span event |
 //! | `id` | the id; otherwise the number of objects before it |
 //!
 //! Numbers may be texts, and other members are skipped.
@@ -97,6 +97,7 @@ fn object(cursor: &mut Cursor<'_>, out: &mut Out<'_>, count: &mut u64) -> Result
     event.text = found.text;
     if let (Some(trace), Some(span)) = (found.trace, found.span) {
         event.contexts.push((trace, span));
+        event.contexts.extend(found.parents.into_iter().map(|parent| (trace, parent)));
     }
     if !found.channel.from.address.is_empty() || !found.channel.to.address.is_empty() {
         event.channel = Some(found.channel);
@@ -119,6 +120,7 @@ struct Found<'t> {
     channel: Channel<'t>,
     trace: Option<TraceId>,
     span: Option<SpanId>,
+    parents: Vec<SpanId>,
 }
 
 impl<'t> Found<'t> {
@@ -139,6 +141,12 @@ impl<'t> Found<'t> {
                 "message" => self.text = text(cursor)?,
                 "trace" => self.trace = TraceId::from_hex(&text(cursor)?),
                 "span" => self.span = SpanId::from_hex(&text(cursor)?),
+                "parents" if cursor.peek() == Some(b'[') => {
+                    return cursor.list(|cursor| {
+                        self.parents.extend(SpanId::from_hex(&text(cursor)?));
+                        Ok(())
+                    });
+                }
                 "data" if cursor.peek() == Some(b'{') => {
                     return cursor.object(|cursor, key| {
                         match &*key {
@@ -157,7 +165,7 @@ impl<'t> Found<'t> {
 }
 
 /// A simple value as text; empty for a list or an object.
-fn text<'t>(cursor: &mut Cursor<'t>) -> Result<Cow<'t, str>, Fault> {
+pub(super) fn text<'t>(cursor: &mut Cursor<'t>) -> Result<Cow<'t, str>, Fault> {
     if let Some(b'{' | b'[') = cursor.peek() {
         return cursor.skip().map(|_| Cow::Borrowed(""));
     }
@@ -248,6 +256,10 @@ pub fn write_line(out: &mut Vec<u8>, event: &Event<'_>, unit: TimeUnit, more: im
     {
         text(out, "trace", &trace.to_string());
         text(out, "span", &span.to_string());
+        let parents: Vec<_> = event.contexts[1..].iter().map(|(_, parent)| format!("\"{parent}\"")).collect();
+        if !parents.is_empty() {
+            out.extend_from_slice(format!(",\"parents\":[{}]", parents.join(",")).as_bytes());
+        }
     }
     if let Some(id) = event.id {
         number(out, "id", id);

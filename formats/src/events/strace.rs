@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use rapidhash::fast::RandomState;
 
+use super::ids;
 use crate::Limits;
 use crate::lines::each_row;
 use astracer_model::event::{Channel, Event, EventKind};
@@ -24,6 +25,9 @@ mod line;
 
 use call::{Call, Label};
 use line::{Body, Clock, Head};
+
+/// Bytes of a message that are kept, to tell whether a receive has the bytes of a send.
+const HEAD_BYTES: usize = 16;
 
 /// The lines at the start of a file that are tried.
 const LINES_TRIED: usize = 16;
@@ -250,6 +254,9 @@ impl Reader {
         self.emit(kind, pid, stamp, 0, sink, |event| {
             event.channel = Some(Channel { from, to, is_datagram: false });
             event.bytes = bytes;
+            let text = call.message(argument);
+            event.contexts = ids::contexts(text.as_bytes());
+            event.head = call::unescaped_bytes(text, HEAD_BYTES).into();
         });
     }
 

@@ -2,6 +2,7 @@
 
 use super::layout::Layout;
 use super::time::Zone;
+use crate::events::ClockPattern;
 
 /// The forms that a file's content does not state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,4 +12,6 @@ pub struct Options {
     pub layout: Option<Layout>,
     /// The zone of times that state none.
     pub zone: Zone,
+    /// The expression of logs with vector clocks that state none in their first line.
+    pub clock_pattern: Option<ClockPattern>,
 }

@@ -29,7 +29,7 @@ const MONTHS: [&str; 12] =
 
 /// The instant at the start of a text, and the bytes that it takes. A time of day without a date is
 /// one of 1970-01-01. `None` if no time is there, or if it lies outside the years 1970 to 2554.
-pub(super) fn leading(text: &str, zone: Zone) -> Option<(UnixNanos, usize)> {
+pub(crate) fn leading(text: &str, zone: Zone) -> Option<(UnixNanos, usize)> {
     let (days, mut at) = match date(text) {
         Some((days, len)) => {
             (days, len + usize::from(matches!(text.as_bytes().get(len), Some(b'T' | b't' | b' '))))

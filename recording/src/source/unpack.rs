@@ -130,7 +130,7 @@ impl<'a> Unpack<'a> {
         // A traced program may write a span's JSON, so events come first.
         if self.tap.sink.wants_events()
             && self.options.format.is_none()
-            && let Some(format) = events::detect(input.peek(PREFIX_BYTES[0]))
+            && let Some(format) = events::detect(input.peek(PREFIX_BYTES[0]), &self.options.logs)
         {
             return self.event_file(input, name, format);
         }
@@ -197,7 +197,8 @@ impl<'a> Unpack<'a> {
         let mut quiet = Quiet::new(input);
         self.tap.events = 0;
         self.tap.sink.event_file(name, format);
-        events::read(format, &mut quiet, name, &self.options.limits.records, &mut self.tap);
+        let options = self.options;
+        events::read(format, &mut quiet, name, &options.limits.records, &options.logs, &mut self.tap);
         let error = quiet.into_error();
         self.event_files.push(EventFileSummary {
             name: Arc::clone(name),

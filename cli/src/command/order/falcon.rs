@@ -34,6 +34,10 @@ pub(super) fn write(file: &Output, order: &Order, chosen: &Selection) -> Result<
         event.channel = order.events.channels().get(row.channel as usize).cloned();
         event.bytes = row.bytes;
         event.text = order.events.text(row).into();
+        if let Some(span) = order.events.spans().get(row.span as usize) {
+            let ids = std::iter::once(&span.id).chain(order.events.parents(span));
+            event.contexts = ids.map(|&id| (span.trace, id)).collect();
+        }
         write_line(&mut text, &event, unit, |text| {
             // A cause on another thread; of several sends, the last.
             let cause = causes.get(index as usize).copied().flatten();

@@ -4,16 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use astracer_analysis::order::written::Joins;
-use astracer_analysis::order::{Order, Row, Soft};
+use astracer_analysis::order::{Order, Soft};
 use serde::Serialize;
 
 use super::clocks::{self, Clock};
-use crate::failure::Failure;
+use super::contradictions;
 use crate::load::Input;
-use crate::output::{self, count, escaped};
-
-/// Cycles that are shown as sentences.
-const CYCLES_SHOWN: usize = 3;
+use crate::output::{self, count};
 
 /// The report as it is printed with `--json`.
 #[derive(Serialize)]
@@ -34,6 +31,10 @@ pub(super) struct Report<'a> {
     order_exists: bool,
     /// The ids of the events of cycles.
     cycles: Vec<Vec<u64>>,
+    /// Each cycle as sentences, with its likely reason.
+    contradictions: Vec<String>,
+    /// Constraints that were left out.
+    dropped: Vec<Dropped>,
     soft: Soft,
     clock_max: Option<u32>,
     /// The hosts' clocks, if there are several hosts.
@@ -42,6 +43,14 @@ pub(super) struct Report<'a> {
     moved: Moved,
     #[serde(skip)]
     order: &'a Order,
+}
+
+#[derive(Serialize)]
+struct Dropped {
+    kind: &'static str,
+    before: u64,
+    after: u64,
+    says: String,
 }
 
 #[derive(Serialize)]
@@ -93,7 +102,18 @@ impl<'a> Report<'a> {
             unmatched: unmatched.collect(),
             left_out,
             joined,
-            order_exists: order.exists(),
+            order_exists: order.cycles.is_empty(),
+            contradictions: order.cycles.iter().map(|own| contradictions::sentences(order, own)).collect(),
+            dropped: order
+                .dropped
+                .iter()
+                .map(|edge| Dropped {
+                    kind: edge.kind.name(),
+                    before: row(edge.before).id,
+                    after: row(edge.after).id,
+                    says: contradictions::sentence(order, edge),
+                })
+                .collect(),
             cycles: order.cycles.iter().map(|cycle| cycle.iter().map(|&at| row(at).id).collect()).collect(),
             soft: order.soft,
             clock_max: order.clocks.iter().max().copied(),
@@ -120,17 +140,7 @@ impl<'a> Report<'a> {
             counts(&self.events)
         );
         let _ = writeln!(text, "constraints: {}", counts(&self.constraints));
-        let Joins { write, before_first_write, unknown_writes, ambiguous_logs, .. } = *self.joined;
-        for (number, what) in [
-            (write, "log records joined to the calls that wrote them"),
-            (before_first_write, "records of these logs left out: no traced call wrote them"),
-            (unknown_writes, "writes whose text is not in the log"),
-            (ambiguous_logs, "logs not joined: several traced paths end like theirs"),
-        ] {
-            if number > 0 {
-                let _ = writeln!(text, "{}: {what}", count(number));
-            }
-        }
+        text.push_str(&joined(self.joined));
         let mut reasons: BTreeMap<(&str, &str), u64> = BTreeMap::new();
         for (own, found) in self.unmatched.iter().zip(&self.order.unmatched) {
             *reasons.entry((own.kind, found.why.describe())).or_insert(0) += 1;
@@ -158,7 +168,8 @@ impl<'a> Report<'a> {
                 clocks::length(self.moved.largest_ns)
             );
         }
-        if self.order_exists {
+        text.push_str(&contradictions::dropped(self.order));
+        if self.order.exists() {
             let _ = writeln!(
                 text,
                 "an order exists; it keeps {} of {} pairs of consecutive times",
@@ -171,30 +182,26 @@ impl<'a> Report<'a> {
     }
 }
 
-/// Fails if no order exists: names the first contradictions.
-pub(super) fn contradiction(order: &Order) -> Result<(), Failure> {
-    if order.exists() {
-        return Ok(());
+/// What was joined, by evidence.
+fn joined(joins: &Joins) -> String {
+    let mut text = String::new();
+    let calls = format!(
+        "spans to messages that carry their ids ({} of {} of clients and servers)",
+        count(joins.calls_by_bytes),
+        count(joins.calls)
+    );
+    let lines = [
+        (joins.write, "log records to the calls that wrote them".to_owned()),
+        (joins.ids, "log records to their spans, by ids".to_owned()),
+        (joins.bytes, calls),
+        (joins.thread, "spans and records to their threads (this orders nothing)".to_owned()),
+        (joins.process, "spans to their processes only (this orders nothing)".to_owned()),
+    ];
+    for (number, what) in lines.into_iter().filter(|&(number, _)| number > 0) {
+        let _ = writeln!(text, "joined: {} {what}", count(number));
     }
-    let mut text = format!("no order exists: {}", output::plural(order.cycles.len() as u64, "contradiction"));
-    for cycle in order.cycles.iter().take(CYCLES_SHOWN) {
-        for (at, &event) in cycle.iter().enumerate() {
-            let next = cycle[(at + 1) % cycle.len()];
-            let kind = order.edges.iter().find(|edge| (edge.before, edge.after) == (event, next));
-            let kind = kind.map_or("", |edge| edge.kind.name());
-            let show = |row: &Row| {
-                let events = &order.events;
-                format!(
-                    "{} of {} ({})",
-                    row.kind,
-                    escaped(&events.thread(row).name),
-                    escaped(&events.place(row))
-                )
-            };
-            let row = |index: u32| &order.events.rows()[index as usize];
-            let _ = write!(text, "\n  {} precedes {}: {kind}", show(row(event)), show(row(next)));
-        }
-        text.push('\n');
+    for (reason, number) in &joins.unjoined {
+        let _ = writeln!(text, "not joined: {} {reason}", count(*number));
     }
-    Err(Failure::Job(text))
+    text
 }

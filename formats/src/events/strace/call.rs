@@ -85,6 +85,20 @@ impl<'t> Call<'t> {
         unescaped(&argument[begin..])
     }
 
+    /// The text of a message on the n-th argument's descriptor, with escapes, as far as it was
+    /// recorded: of several buffers the first.
+    pub(super) fn message(&self, argument: usize) -> &'t str {
+        let text = match self.name {
+            "sendfile" | "sendfile64" | "splice" => "",
+            _ => self.arguments.get(argument + 1).copied().unwrap_or_default(),
+        };
+        let begin = match text.strip_prefix('"') {
+            Some(text) => Some(text),
+            None => text.split_once("iov_base=\"").map(|(_, text)| text),
+        };
+        begin.unwrap_or_default()
+    }
+
     /// The reason why a socket has no addresses.
     pub(super) fn without_label(&self) -> &'static str {
         "a socket without its addresses: record with strace -f -ttt -yy -s 512 -o FILE"
@@ -145,9 +159,16 @@ fn endpoint(text: &str) -> Option<Endpoint<'_>> {
 
 /// The text of C's string up to its end. Bytes that are not UTF-8 become U+FFFD.
 fn unescaped(text: &str) -> String {
+    String::from_utf8_lossy(&unescaped_bytes(text, usize::MAX)).into_owned()
+}
+
+/// Up to `most` bytes of C's string up to its end.
+pub(super) fn unescaped_bytes(text: &str, most: usize) -> Vec<u8> {
     let mut bytes = text.bytes().peekable();
     let mut out = Vec::new();
-    while let Some(byte) = bytes.next() {
+    while let Some(byte) = bytes.next()
+        && out.len() < most
+    {
         match byte {
             b'"' => break,
             b'\\' => match bytes.next() {
@@ -176,7 +197,7 @@ fn unescaped(text: &str) -> String {
             _ => out.push(byte),
         }
     }
-    String::from_utf8_lossy(&out).into_owned()
+    out
 }
 
 #[cfg(test)]

@@ -1,0 +1,77 @@
+//! The threads, processes and hosts of events while they are read.
+
+use std::collections::HashMap;
+
+use rapidhash::fast::RandomState;
+
+use super::events::{Events, Process, Thread};
+
+type Map<K, V> = HashMap<K, V, RandomState>;
+
+/// Numbers of names.
+#[derive(Debug, Default)]
+pub(super) struct Threads {
+    threads: Map<(String, String), u32>,
+    processes: Map<(u32, String), u32>,
+    hosts: Map<String, u32>,
+}
+
+impl Threads {
+    /// The thread of this name, in a process and on a host that may be unknown. Threads of one name
+    /// in different groups are different.
+    pub(super) fn thread(
+        &mut self,
+        events: &mut Events,
+        name: &str,
+        process: &str,
+        host: &str,
+        group: &str,
+    ) -> u32 {
+        let key = (name.to_owned(), group.to_owned());
+        if let Some(&found) = self.threads.get(&key) {
+            return found;
+        }
+        let host = if host.is_empty() { name.rsplit_once('@').map_or("", |(_, host)| host) } else { host };
+        let host = self.host(events, host);
+        let processes = &mut events.processes;
+        let process = *self.processes.entry((host, process.to_owned())).or_insert_with_key(|(_, process)| {
+            processes.push(Process { name: process.clone(), host });
+            processes.len() as u32 - 1
+        });
+        events.threads.push(Thread { name: name.to_owned(), process });
+        let index = self.threads.len() as u32;
+        self.threads.insert(key, index);
+        index
+    }
+
+    /// The number of a host.
+    pub(super) fn host(&mut self, events: &mut Events, name: &str) -> u32 {
+        if let Some(&found) = self.hosts.get(name) {
+            return found;
+        }
+        events.hosts.push(name.to_owned());
+        let index = self.hosts.len() as u32;
+        self.hosts.insert(name.to_owned(), index);
+        index
+    }
+}
+
+/// Where the events of a file belong.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Origin {
+    /// The host, if the user names it.
+    pub(super) host: String,
+    /// The file's name without folder and endings.
+    pub(super) process: String,
+    /// Files of one process, of which each may hold one thread: folder and process.
+    pub(super) group: String,
+    /// True if the order of lines is the order of events.
+    pub(super) is_ordered: bool,
+    /// True if vector clocks are the order of events.
+    pub(super) has_clocks: bool,
+}
+
+/// The host of files that name none.
+pub(super) fn or_local(host: &str) -> &str {
+    if host.is_empty() { "local" } else { host }
+}
