@@ -39,10 +39,9 @@ pub mod written;
 
 pub use clocks::{ClockEvidence, HostClock};
 pub use edges::{Edge, EdgeKind, Unmatched, Why};
-pub use events::{Events, Row};
+pub use events::{Events, Row, SpanRow};
 pub use goal::{Goal, Soft};
 pub use intake::{Collected, Intake};
-pub use spans::SpanRow;
 
 /// The options of [`order`].
 #[derive(Clone, Debug, Default)]

@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "examples print")]
 
 pub mod chain;
+pub mod json_log;
 pub mod load;
 pub mod quotes;
 pub mod shop;

@@ -10,6 +10,7 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+use tracing::{Instrument as _, Span, info_span};
 
 /// The size and duration of a load.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +23,8 @@ pub struct Load {
     pub duration_max: Duration,
     /// Orders per thousand requests, at most 970. One order in five fails.
     pub orders: u64,
+    /// True if each request has a client's span, whose context it carries.
+    pub traced: bool,
 }
 
 /// Orders per thousand requests in an ordinary load.
@@ -77,7 +80,7 @@ impl Load {
         let began = Instant::now();
         let share = self.requests_max.div_ceil(u64::from(self.connections.max(1)));
         let clients: Vec<_> = (0..self.connections.max(1))
-            .map(|number| tokio::spawn(client(to, number, (share, self.orders), began + self.duration_max)))
+            .map(|number| tokio::spawn(client(to, number, (share, self), began + self.duration_max)))
             .collect();
         let (mut latencies_us, mut failed) = (Vec::new(), 0);
         for client in clients {
@@ -115,7 +118,7 @@ pub async fn answer(
 async fn client(
     to: SocketAddr,
     number: u32,
-    (requests, orders): (u64, u64),
+    (requests, load): (u64, Load),
     end: Instant,
 ) -> Result<(Vec<u32>, u64), Box<dyn std::error::Error + Send + Sync>> {
     let stream = TcpStream::connect(to).await?;
@@ -127,13 +130,22 @@ async fn client(
         if Instant::now() >= end {
             break;
         }
-        let (method, path) = route(u64::from(number) * 7_919 + index, orders);
-        let request =
+        let (method, path) = route(u64::from(number) * 7_919 + index, load.orders);
+        let mut request =
             Request::builder().method(method).uri(path).header("host", "shop").body(Empty::<Bytes>::new())?;
         let sent = Instant::now();
-        let response = sender.send_request(request).await?;
-        failed += u64::from(response.status().is_server_error());
-        response.into_body().collect().await?;
+        let span = if load.traced { info_span!("call", otel.kind = "client") } else { Span::none() };
+        let exchange = async {
+            if load.traced {
+                astracer::inject(request.headers_mut());
+                crate::json_log::write("request sent");
+            }
+            let response = sender.send_request(request).await?;
+            let is_failed = response.status().is_server_error();
+            response.into_body().collect().await?;
+            Ok::<bool, hyper::Error>(is_failed)
+        };
+        failed += u64::from(exchange.instrument(span).await?);
         latencies.push(u32::try_from(sent.elapsed().as_micros()).unwrap_or(u32::MAX));
     }
     drop(sender);

@@ -47,7 +47,12 @@ pub(crate) async fn traced(request: Request, next: Next) -> Response {
         http.response.status_code = Empty,
         otel.status_code = Empty,
     );
-    let response = next.run(request).instrument(span.clone()).await;
+    let served = async {
+        let response = next.run(request).await;
+        crate::json_log::write("request served");
+        response
+    };
+    let response = served.instrument(span.clone()).await;
     span.record("http.response.status_code", response.status().as_u16());
     if response.status().is_server_error() {
         span.record("otel.status_code", "ERROR");

@@ -18,7 +18,7 @@ mod ids;
 pub mod strace;
 mod vector;
 
-pub use vector::ClockPattern;
+pub use crate::clock_pattern::ClockPattern;
 
 /// Detects the format of events from the first bytes of a file; `None` for other
 /// content.

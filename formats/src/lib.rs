@@ -26,6 +26,8 @@ use astracer_model::{Format, Sink, Span};
 
 #[cfg(feature = "all-formats")]
 mod cells;
+#[cfg(feature = "all-formats")]
+mod clock_pattern;
 mod decimal;
 #[cfg(feature = "all-formats")]
 pub mod detect;

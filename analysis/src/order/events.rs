@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use astracer_model::event::{Channel, EventKind};
 use astracer_model::ids::{SpanId, TraceId};
-
-use super::spans::SpanRow;
+use astracer_model::span::SpanKind;
 
 /// No thread, channel or file.
 pub const NONE: u32 = u32::MAX;
@@ -70,6 +69,46 @@ pub struct Process {
     pub name: String,
     /// The index of the host in [`Events::hosts`].
     pub host: u32,
+}
+
+/// One span. Rows are indices into [`Events::rows`].
+#[derive(Clone, Copy, Debug)]
+pub struct SpanRow {
+    /// The trace; zero if the recorder wrote none.
+    pub trace: TraceId,
+    /// The id.
+    pub id: SpanId,
+    pub(super) parents: (u32, u32),
+    /// The side of a call.
+    pub kind: SpanKind,
+    pub(super) follows: bool,
+    pub(super) shared: bool,
+    /// The event of its start.
+    pub start: u32,
+    /// The event of its end; [`NONE`] if it has none.
+    pub end: u32,
+    /// The thread on whose line it is drawn.
+    pub thread: u32,
+    pub(super) placed: Placed,
+    /// True if a message carries its id, or its parent's to it.
+    pub by_bytes: bool,
+}
+
+/// The evidence for the place of a span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Placed {
+    /// Its thread is one that other files tell of.
+    Thread,
+    /// Its process is.
+    Process,
+    /// Nothing else is known of its process.
+    Nowhere,
+}
+
+impl SpanRow {
+    pub(super) fn is_call(&self) -> bool {
+        matches!(self.kind, SpanKind::Client | SpanKind::Server)
+    }
 }
 
 /// The events, ordered by id, or else by file and position, which does not depend on the order of

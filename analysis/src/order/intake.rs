@@ -13,9 +13,9 @@ use astracer_model::{EventFormat, Format, LogFormat};
 use astracer_recording::intern::Interner;
 use rapidhash::fast::RandomState;
 
-use super::events::{Events, NONE, Row};
+use super::events::{Events, NONE, Placed, Row, SpanRow};
 use super::placing::{self, Known, Pending};
-use super::spans::{self, Placed, SpanRow, Ties};
+use super::spans::{self, Ties};
 use super::threads::{Origin, Threads, or_local};
 use super::written::{self, Joins, LogRow, UNREAD, Written};
 

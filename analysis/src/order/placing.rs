@@ -10,8 +10,7 @@ use astracer_model::value::Value;
 use astracer_recording::intern::{Interner, Symbol};
 use rapidhash::fast::RandomState;
 
-use super::events::{Events, NONE, Row};
-use super::spans::{Placed, SpanRow};
+use super::events::{Events, NONE, Placed, Row, SpanRow};
 use super::threads::{Origin, Threads, or_local};
 
 /// A span until all files are read.

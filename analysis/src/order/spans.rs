@@ -7,50 +7,10 @@ use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::span::SpanKind;
 
 use super::edges::{Edge, EdgeKind};
-use super::events::{Events, NONE, Row};
+use super::events::{Events, NONE, Placed, Row};
 use super::written::Joins;
 
-/// One span. Rows are indices into [`Events::rows`].
-#[derive(Clone, Copy, Debug)]
-pub struct SpanRow {
-    /// The trace; zero if the recorder wrote none.
-    pub trace: TraceId,
-    /// The id.
-    pub id: SpanId,
-    pub(super) parents: (u32, u32),
-    /// The side of a call.
-    pub kind: SpanKind,
-    pub(super) follows: bool,
-    pub(super) shared: bool,
-    /// The event of its start.
-    pub start: u32,
-    /// The event of its end; [`NONE`] if it has none.
-    pub end: u32,
-    /// The thread on whose line it is drawn.
-    pub thread: u32,
-    pub(super) placed: Placed,
-    /// True if a message carries its id, or its parent's to it.
-    pub by_bytes: bool,
-}
-
-/// How the place of a span is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Placed {
-    /// Its thread is one that other files tell of.
-    Thread,
-    /// Its process is.
-    Process,
-    /// Nothing else is known of its process.
-    Nowhere,
-}
-
-impl SpanRow {
-    fn is_call(&self) -> bool {
-        matches!(self.kind, SpanKind::Client | SpanKind::Server)
-    }
-}
-
-/// What ids tie together.
+/// Events that belong together by ids.
 #[derive(Debug, Default)]
 pub(super) struct Ties {
     /// Constraints between spans, their sends and their records.
@@ -63,8 +23,8 @@ pub(super) struct Ties {
 struct ById(Vec<(TraceId, SpanId, u32)>);
 
 impl ById {
-    fn new(spans: &[SpanRow]) -> Self {
-        let mut all: Vec<_> = (0..).zip(spans).map(|(at, span)| (span.trace, span.id, at)).collect();
+    fn new(events: &Events) -> Self {
+        let mut all: Vec<_> = (0..).zip(&events.spans).map(|(at, span)| (span.trace, span.id, at)).collect();
         all.sort_unstable();
         Self(all)
     }
@@ -86,7 +46,7 @@ pub(super) fn tie(events: &mut Events, joins: &mut Joins) -> Ties {
             _ => {}
         }
     }
-    let by_id = ById::new(&events.spans);
+    let by_id = ById::new(events);
     let process = |thread: u32| events.threads[thread as usize].process;
     let mut children: Vec<(u32, u32)> = Vec::new();
     for (at, span) in (0u32..).zip(&events.spans) {

@@ -58,7 +58,7 @@ pub struct Joins {
     pub calls: u64,
     /// Those whose ids a message carries.
     pub calls_by_bytes: u64,
-    /// What could not be joined, by reason.
+    /// Counts of the rest, by the reason why it was not joined.
     pub unjoined: BTreeMap<&'static str, u64>,
     /// Log records of such a log that no traced call wrote, which are left out.
     pub before_first_write: u64,

@@ -13,6 +13,7 @@ mod hostile;
 mod hostile_instances;
 mod jaeger;
 mod order_answers;
+mod order_causes;
 mod points;
 mod recordings;
 mod sampled;

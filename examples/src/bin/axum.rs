@@ -26,10 +26,11 @@
 
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use astracer_examples::load::{Load, ORDERS};
-use astracer_examples::{shop, telemetry};
+use astracer_examples::{json_log, shop, telemetry};
 use clap::Parser;
 use tokio::net::TcpListener;
 
@@ -46,6 +47,11 @@ struct Args {
     /// Only send load, to this address.
     #[arg(long, value_name = "ADDRESS")]
     to: Option<SocketAddr>,
+
+    /// Write a JSON line with the span's ids for each request to this file. With --to, the load is
+    /// traced too.
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
 
     /// Maximum number of requests to send.
     #[arg(long, value_name = "N", default_value_t = 20_000)]
@@ -67,10 +73,18 @@ fn main() -> Result<(), Box<dyn Error>> {
         requests_max: args.requests,
         duration_max: Duration::from_secs(args.seconds),
         orders: ORDERS,
+        traced: args.to.is_some() && args.log.is_some(),
     };
     let runtime = tokio::runtime::Runtime::new()?;
+    if let Some(log) = &args.log {
+        json_log::open(log)?;
+    }
     if let Some(to) = args.to {
+        let running = load.traced.then(|| args.tracing.start("load")).transpose()?;
         println!("{}", runtime.block_on(load.run(to)).map_err(|error| error.to_string())?);
+        if let Some(running) = running {
+            println!("{}", running.stop()?);
+        }
         return Ok(());
     }
     let running = args.tracing.start("shop")?;

@@ -10,9 +10,8 @@ use std::collections::VecDeque;
 use std::io::BufRead;
 use std::sync::Arc;
 
-use regex::Regex;
-
 use crate::Limits;
+use crate::clock_pattern::ClockPattern;
 use crate::json::Cursor;
 use crate::lines::each_row;
 use crate::logs::{Zone, leading_time};
@@ -21,74 +20,12 @@ use astracer_model::problem::Place;
 use astracer_model::sink::{Record, Sink};
 use astracer_model::time::UnixNanos;
 
-/// Lines that one match may span; further ones if the expression names more line ends.
-const LINES_MAX: usize = 16;
 /// Lines that are matched at once.
 const BLOCK_LINES: usize = 512;
 const BLOCK_BYTES: usize = 1 << 20;
 
 const TEXT_FIRST: &str = r"(?<event>.*)\n(?<host>.+?) (?<clock>\{.*\})";
 const TEXT_LAST: &str = r"(?<host>.+?) (?<clock>\{.*\})\n(?<event>.*)";
-const FIELDS: [&str; 3] = ["event", "host", "clock"];
-
-/// The expression of a log with vector clocks.
-#[derive(Clone, Debug)]
-pub struct ClockPattern {
-    regex: Regex,
-    lines: usize,
-}
-
-impl PartialEq for ClockPattern {
-    fn eq(&self, other: &Self) -> bool {
-        self.regex.as_str() == other.regex.as_str()
-    }
-}
-
-impl Eq for ClockPattern {}
-
-impl std::str::FromStr for ClockPattern {
-    type Err = String;
-
-    /// Reads an expression as JavaScript writes it: braces that count nothing stand for themselves.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let regex = Regex::new(&format!("(?m){}", braces_escaped(text))).map_err(|error| {
-            let reason = error.to_string();
-            let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
-            format!(
-                "invalid expression '{text}': {reason}; look-around and back references are not supported"
-            )
-        })?;
-        let has = |name: &&str| regex.capture_names().flatten().any(|own| own == *name);
-        if let Some(missing) = FIELDS.iter().find(|name| !has(name)) {
-            return Err(format!("the expression '{text}' lacks the group (?<{missing}>...)"));
-        }
-        let lines = 1 + text.matches("\\n").count() + text.matches('\n').count();
-        Ok(Self { regex, lines: lines.max(LINES_MAX) })
-    }
-}
-
-/// Escapes each `{` that begins no count.
-fn braces_escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 8);
-    let mut rest = text;
-    let mut is_escaped = false;
-    while let Some(next) = rest.chars().next() {
-        rest = &rest[next.len_utf8()..];
-        if next == '{' && !is_escaped {
-            let inside = rest.split('}').next().unwrap_or_default();
-            let is_count = inside.starts_with(|first: char| first.is_ascii_digit())
-                && inside.chars().all(|next| next.is_ascii_digit() || next == ',');
-            let is_name = ["p", "P", "x", "u"].iter().any(|class| out.ends_with(&format!("\\{class}")));
-            if !is_count && !is_name {
-                out.push('\\');
-            }
-        }
-        is_escaped = next == '\\' && !is_escaped;
-        out.push(next);
-    }
-    out
-}
-
 /// The expression of a file by its first bytes: of the first line, the one that the user states, or
 /// one of the usual forms; and whether it is the file's first line.
 pub(super) fn pattern_of(prefix: &[u8], given: Option<&ClockPattern>) -> Option<(ClockPattern, bool)> {
@@ -335,9 +272,6 @@ mod tests {
         let found = seen(inline, Some(r"^\[\w{4}\] \[x/(?<host>\w+)\] (?<clock>{.*}) (?<event>.*)$"));
         assert_eq!(found.0[..1], [row("a", "one", "a1", 1)]);
         assert!(pattern_of(b"2026-01-01 INFO {\"a\":1}\nx\n", None).is_none());
-        for (wrong, reason) in [("(?<host>a)", "event"), ("(", "unclosed")] {
-            assert!(wrong.parse::<ClockPattern>().unwrap_err().contains(reason), "{wrong}");
-        }
     }
 
     #[test]

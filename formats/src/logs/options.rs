@@ -2,7 +2,7 @@
 
 use super::layout::Layout;
 use super::time::Zone;
-use crate::events::ClockPattern;
+use crate::clock_pattern::ClockPattern;
 
 /// The forms that a file's content does not state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

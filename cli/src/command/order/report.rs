@@ -182,7 +182,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// What was joined, by evidence.
+/// Counts of joins, by evidence.
 fn joined(joins: &Joins) -> String {
     let mut text = String::new();
     let calls = format!(
