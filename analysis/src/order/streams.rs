@@ -67,7 +67,7 @@ fn break_of(events: &Events, stream: &Stream) -> Option<u64> {
             send_begin = send_begin.saturating_add(row(own).bytes);
             send = sends.next();
         }
-        let Some(&own) = send else { return None };
+        let &own = send?;
         if send_begin == begin {
             let ((sent, sent_len), (got, got_len)) = (row(own).head, row(receive).head);
             let len = usize::from(sent_len.min(got_len));

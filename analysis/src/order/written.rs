@@ -6,13 +6,14 @@
 //! begin with the text of its record, as far as it was recorded.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 
 use astracer_recording::intern::{Interner, Symbol};
 use rapidhash::fast::RandomState;
 use serde::Serialize;
 
-use super::events::{Events, NONE};
+use super::events::{Events, NONE, Row};
 
 /// Marks a write whose file is not known to be a log.
 pub(super) const UNREAD: u32 = NONE - 1;
@@ -136,33 +137,25 @@ fn best(name: &str, candidates: &[Symbol], paths: &Interner) -> Best {
     }
 }
 
+/// Records before the last one that are tried: threads that write at once may be traced in another
+/// order than their bytes have in the file.
+const WINDOW: usize = 64;
+
 /// Gives each write its records, from the last.
 fn align(events: &mut Events, records: &[LogRow], writes: &[Written], joins: &mut Joins) {
-    let mut left = records.len();
+    let mut is_used = vec![false; records.len()];
+    let mut top = records.len();
     for write in writes.iter().rev() {
-        let row = events.rows[write.row as usize];
-        let known = events.text(&row);
-        let starts = |record: &LogRow| {
-            let (start, len) = record.text;
-            let text = events.texts.get(start as usize..start as usize + len as usize).unwrap_or_default();
-            let len = known.len().min(text.len());
-            len > 0 && known.as_bytes().get(..len) == text.get(..len)
-        };
-        // A write of several records begins with the first of them.
-        let (mut at, mut bytes, mut found) = (left, 0u64, None);
-        while at > 0 && bytes <= row.bytes {
-            at -= 1;
-            bytes += u64::from(records[at].text.1);
-            if starts(&records[at]) {
-                found = Some(at);
-                break;
-            }
+        while top > 0 && is_used[top - 1] {
+            top -= 1;
         }
-        let Some(first) = found else {
+        let row = events.rows[write.row as usize];
+        let Some(range) = written_by(events, records, &is_used[..top], &row) else {
             joins.unknown_writes += 1;
             continue;
         };
-        for (number, record) in records[first..left].iter().enumerate() {
+        for (number, at) in range.enumerate() {
+            let record = &records[at];
             let mut own = row;
             (own.text, own.log_file, own.log_line, own.channel) =
                 (record.text, record.file, record.line, NONE);
@@ -173,8 +166,48 @@ fn align(events: &mut Events, records: &[LogRow], writes: &[Written], joins: &mu
                 events.rows.push(own);
             }
             joins.write += 1;
+            is_used[at] = true;
         }
-        left = first;
     }
-    joins.before_first_write += left as u64;
+    joins.before_first_write += is_used.iter().filter(|&&is| !is).count() as u64;
+}
+
+/// The records of one write among those that are left. Sizes may differ, because a log that was
+/// kept may have been edited; then the last record counts if it begins like the write.
+fn written_by(events: &Events, records: &[LogRow], is_used: &[bool], row: &Row) -> Option<Range<usize>> {
+    let known = events.text(row).as_bytes();
+    let len = |at: usize| u64::from(records[at].text.1);
+    let starts = |at: usize| {
+        let (start, len) = records[at].text;
+        let text = events.texts.get(start as usize..start as usize + len as usize).unwrap_or_default();
+        let len = known.len().min(text.len());
+        len > 0 && known.get(..len) == text.get(..len)
+    };
+    // A record's text has no line end.
+    let fits = |len: u64| (len..=len + 2).contains(&row.bytes);
+    let last = is_used.len().checked_sub(1)?;
+    if starts(last) && fits(len(last)) {
+        return Some(last..last + 1);
+    }
+    let window = (is_used.len().saturating_sub(WINDOW)..last).rev().filter(|&at| !is_used[at]);
+    let mut exact = window.filter(|&at| starts(at) && fits(len(at)));
+    let is_whole = known.len() as u64 == row.bytes;
+    if let Some(at) = exact.next()
+        && (is_whole || !starts(last))
+    {
+        return Some(at..at + 1);
+    }
+    if starts(last) {
+        return Some(last..last + 1);
+    }
+    // A write of several records begins with the first of them.
+    let (mut at, mut bytes) = (is_used.len(), 0u64);
+    while at > 0 && !is_used[at - 1] && bytes < row.bytes {
+        at -= 1;
+        bytes += len(at) + 1;
+        if starts(at) && bytes.abs_diff(row.bytes) <= 1 {
+            return Some(at..is_used.len());
+        }
+    }
+    None
 }

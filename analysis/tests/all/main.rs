@@ -14,6 +14,7 @@ mod hostile_instances;
 mod jaeger;
 mod order_answers;
 mod order_causes;
+mod order_recording;
 mod points;
 mod recordings;
 mod sampled;
