@@ -54,7 +54,7 @@ fn random_events(events: u64, threads: u64, random: &mut SplitMix) -> String {
 fn order_of(text: &str) -> Order {
     let mut intake = Intake::new(4);
     falcon::read(&mut text.as_bytes(), &"events.jsonl".into(), &Limits::default(), &mut intake);
-    let order = order::order(intake.finish().events, &Options::default());
+    let order = order::order(intake.finish(), &Options::default());
     assert!(order.exists());
     order
 }

@@ -4,15 +4,16 @@ use crate::options::{Codes, INPUT, REFUSED};
 use crate::{Scratch, failure, run, success};
 
 const ORDER: &[&str] = &["order", INPUT];
-const FILE: Codes = [1, 2, 1, 1, 1, 2, 2, 1, 1, 2];
+const FILE: Codes = [0, 2, 0, 0, 0, 2, 2, 1, 1, 2];
 /// An event's id, or a number.
-const NUMBER: Codes = [1, 2, 2, 2, 2, 2, 2, 2, 2, 2];
+const NUMBER: Codes = [0, 2, 2, 2, 2, 2, 2, 2, 2, 2];
 
-/// Rows of the table of options. The recording has no events, so a valid option ends with 1.
+/// Rows of the table of options. The recording has spans only.
 pub(crate) const OPTIONS: &[(&[&str], &str, Codes)] = &[
-    (&["order"], "", [1, 2, 1, 1, 1, 2, 1, 1, 1, 1]),
+    (&["order"], "", [1, 2, 1, 1, 1, 2, 0, 1, 1, 0]),
     (ORDER, "--goal", REFUSED),
     (ORDER, "--offset", REFUSED),
+    (ORDER, "--clock-pattern", REFUSED),
     (ORDER, "--layout", REFUSED),
     (ORDER, "--log-zone", REFUSED),
     (ORDER, "--expanded-max", REFUSED),

@@ -190,6 +190,8 @@ fn verb(kind: EdgeKind) -> &'static str {
         EdgeKind::EndJoin => "was awaited by",
         EdgeKind::ConnectAccept => "was accepted by",
         EdgeKind::SendReceive => "was received by",
+        EdgeKind::VectorClock => "is known to the clock of",
+        EdgeKind::Span => "began the span of",
         EdgeKind::ProgramOrder => "then, on",
     }
 }
