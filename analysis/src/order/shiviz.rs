@@ -8,8 +8,8 @@ use super::select::Selection;
 use super::text::{Stamps, describe, place, time};
 use super::vectors::{Clocks, Lines};
 
-/// The first line.
-pub const EXPRESSION: &str = r"(?<host>\S*) (?<clock>{.*})\n(?<time>\S*) (?<place>\S*) (?<event>.*)";
+/// The first line, in the syntax that JavaScript and other languages share.
+pub const EXPRESSION: &str = r"(?<host>\S*) (?<clock>\{.*\})\n(?<time>\S*) (?<place>\S*) (?<event>.*)";
 
 /// Writes the events of a selection, in order. Each line of events counts 1, 2, 3 ..., and a clock
 /// names only the lines of which something is known.

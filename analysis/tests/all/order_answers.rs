@@ -114,6 +114,10 @@ fn check_clocks(text: &str, events: &[u32], is_before: impl Fn(u32, u32) -> bool
         assert_eq!(clock[host], *count, "{host}");
         assert!(clock.values().all(|&number| number > 0));
     }
+    // ShiViz refuses clocks of unknown hosts, and numbers that no event of the host has.
+    let is_known =
+        |(host, &number): (&String, &u64)| counts.get(&**host).is_some_and(|&count| number <= count);
+    assert!(found.iter().all(|(_, clock, _)| clock.iter().all(is_known)));
     for (one, (host, clock, _)) in events.iter().zip(&found) {
         for (other, (_, its, _)) in events.iter().zip(&found).filter(|(other, _)| *other != one) {
             let knows = its.get(host).is_some_and(|&number| number >= clock[host]);

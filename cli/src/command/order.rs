@@ -16,7 +16,7 @@ use clap::{Args as ClapArgs, ValueEnum};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::load::{self, Input};
-use crate::output::{self, escaped};
+use crate::output::{self, escaped, shown};
 use crate::outputs::{Output, Outputs};
 use crate::progress::Progress;
 use crate::source::{Bounds, LogReading, check_inputs};
@@ -33,6 +33,8 @@ mod show;
 
 use ask::Ask;
 
+/// Paths in the title of the page.
+const TITLE_PATHS: usize = 4;
 /// Files are written in pieces of this size.
 const BUFFER_BYTES: usize = 1 << 18;
 
@@ -177,8 +179,10 @@ pub(crate) fn run(args: &Order, stop: Stop<'_>) -> Result<(), Failure> {
     let links = Links::new(&order);
     let lines = Lines::new(&links);
     let answer = ask::answer(&args.ask, &links, &lines)?;
+    let named: Vec<_> = args.paths.iter().take(TITLE_PATHS).map(|path| shown(path)).collect();
+    let title = named.join(", ") + if args.paths.len() > TITLE_PATHS { " ..." } else { "" };
     let diagram = Diagram {
-        title: &input.arguments(),
+        title: &title,
         links: &links,
         lines: &lines,
         chosen: &answer.chosen,
