@@ -135,6 +135,14 @@ fn drawing(diagram: &Diagram<'_>, layout: &Layout, stamps: Stamps) -> Markup {
                     line.thread x1="0" x2=(number(layout.width)) y1=(number(layout.y(thread))) y2=(number(layout.y(thread))) {}
                 }
             }
+            @for span in order.events.spans() {
+                @let (start, end) = (span.start, span.end);
+                @if [start, end].iter().all(|&event| chosen.is_chosen.get(event as usize) == Some(&true)) && x(end) >= x(start) {
+                    rect.span x=(number(x(start))) y=(number(y(start) + 3.0)) width=(number(x(end) - x(start))) height="4" {
+                        title { (details(order, &rows[start as usize])) " " (span.id) " of trace " (span.trace) }
+                    }
+                }
+            }
             @for bundle in bundles(diagram) {
                 @let (from, to) = (bundle.link.before, bundle.link.after);
                 @for &(first, last) in &bundle.sheaves {

@@ -55,6 +55,17 @@ pub fn write(links: &Links<'_>, chosen: &Selection, out: &mut impl Write) -> io:
             "ph": "X", "cat": row.kind.name(), "name": name, "pid": pid, "tid": tid, "ts": at,
             "dur": micros(lengths[event as usize]), "args": args,
         }))?;
+        let phase = match row.kind {
+            EventKind::SpanStart => Some("b"),
+            EventKind::SpanEnd => Some("e"),
+            _ => None,
+        };
+        if let (Some(phase), Some(span)) = (phase, events.spans().get(row.span as usize)) {
+            file.write(&json!({
+                "ph": phase, "cat": "span", "name": &text, "id": format!("{}-{}", span.trace, span.id),
+                "pid": pid, "tid": tid, "ts": at,
+            }))?;
+        }
         for link in chosen.causes(event) {
             let from = &rows[link.before as usize];
             let kind = link.kind.map_or("transitive", |kind| kind.name());

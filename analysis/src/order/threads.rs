@@ -29,19 +29,31 @@ impl Threads {
     ) -> u32 {
         let key = (name.to_owned(), group.to_owned());
         if let Some(&found) = self.threads.get(&key) {
+            // A fork names its child before the child's own events name its process.
+            let known = events.threads[found as usize].process;
+            let own = &events.processes[known as usize];
+            if !process.is_empty() && own.name.is_empty() {
+                let host = own.host;
+                events.threads[found as usize].process = self.process(events, host, process);
+            }
             return found;
         }
         let host = if host.is_empty() { name.rsplit_once('@').map_or("", |(_, host)| host) } else { host };
         let host = self.host(events, host);
-        let processes = &mut events.processes;
-        let process = *self.processes.entry((host, process.to_owned())).or_insert_with_key(|(_, process)| {
-            processes.push(Process { name: process.clone(), host });
-            processes.len() as u32 - 1
-        });
+        let process = self.process(events, host, process);
         events.threads.push(Thread { name: name.to_owned(), process });
         let index = self.threads.len() as u32;
         self.threads.insert(key, index);
         index
+    }
+
+    /// The number of a process of a host.
+    fn process(&mut self, events: &mut Events, host: u32, name: &str) -> u32 {
+        let processes = &mut events.processes;
+        *self.processes.entry((host, name.to_owned())).or_insert_with_key(|(_, name)| {
+            processes.push(Process { name: name.clone(), host });
+            processes.len() as u32 - 1
+        })
     }
 
     /// The number of a host.

@@ -3,14 +3,18 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::io::Read as _;
+use std::sync::Arc;
 
 use astracer_analysis::order::links::{Links, Relation, Toward};
 use astracer_analysis::order::select::Selection;
 use astracer_analysis::order::vectors::Lines;
 use astracer_analysis::order::{self, Intake, Options, Order, shiviz};
-use astracer_formats::Limits;
-use astracer_formats::events::falcon;
+use astracer_formats::events::{self, falcon};
+use astracer_formats::{Limits, logs};
+use astracer_model::sink::Sink as _;
 use astracer_testing::{SplitMix, size};
+use liblzma::read::XzDecoder;
 
 /// Random messages and forks between threads, as Falcon's JSON.
 fn random_events(events: u64, threads: u64, random: &mut SplitMix) -> String {
@@ -198,5 +202,68 @@ fn a_selection_keeps_the_causality_between_its_events() {
         let event = order.sequence[order.sequence.len() - 1];
         let reached = links.reach(event, Toward::Causes, u32::MAX);
         assert!((0..).zip(reached).all(|(one, is)| is == (one == event || matrix.is_before(one, event))));
+    }
+}
+
+/// The order of a log with vector clocks.
+fn order_of_clocks(text: &str, pattern: Option<&str>) -> Order {
+    let options = logs::Options {
+        clock_pattern: pattern.map(|pattern| pattern.parse().expect("an expression")),
+        ..logs::Options::default()
+    };
+    let (mut intake, file) = (Intake::new(4), Arc::from("shiviz.log"));
+    let format = events::detect(text.as_bytes(), &options).expect("vector clocks");
+    intake.event_file(&file, format);
+    events::read(format, &mut text.as_bytes(), &file, &Limits::default(), &options, &mut intake);
+    let order = order::order(intake.finish(), &Options::default());
+    assert!(order.exists());
+    order
+}
+
+/// Events in the order of the file.
+fn by_line(order: &Order) -> Vec<u32> {
+    let mut events: Vec<u32> = (0..order.events.len() as u32).collect();
+    events.sort_by_key(|&event| order.events.rows()[event as usize].line);
+    events
+}
+
+/// ShiViz's own examples: imported, ordered, exported and imported again, they have the relation
+/// that their clocks state, for every pair.
+#[test]
+fn logs_of_shiviz_keep_their_relation() {
+    let reliable = r"(?<event>.*user/(?<host>\w+)\] (?<clock>\{.*?\}).*)";
+    for (name, pattern, events) in [
+        ("chord", None, 1235),
+        ("reliable-broadcast", Some(reliable), 116),
+        ("simpledb", None, 509),
+        ("voldemort", None, 864),
+    ] {
+        let path = format!("{}/tests/data/shiviz/{name}.log.xz", env!("CARGO_MANIFEST_DIR"));
+        let mut text = String::new();
+        XzDecoder::new(std::fs::File::open(path).expect("a file")).read_to_string(&mut text).expect("text");
+        let first = order_of_clocks(&text, pattern);
+        assert_eq!(first.events.len(), events, "{name}");
+        // The clocks as they stand in the file, one for each event.
+        let clocks: Vec<HashMap<String, u64>> = text
+            .lines()
+            .filter_map(|line| serde_json::from_str(&line[line.find('{')?..=line.find('}')?]).ok())
+            .collect();
+        assert_eq!(clocks.len(), events, "{name}");
+        let (links, matrix, lines) = (Links::new(&first), Matrix::new(&first), by_line(&first));
+        let all_lines = Lines::new(&links);
+        let all = Selection::all(&links, &all_lines);
+        let second = order_of_clocks(&exported(&links, &all_lines, &all), None);
+        let (again, written) = (Matrix::new(&second), by_line(&second));
+        assert_eq!(written.len(), events, "{name}");
+        let place: HashMap<u32, usize> = lines.iter().copied().zip(0..).collect();
+        for (&one, &its) in all.events.iter().zip(&written) {
+            for (&other, &others) in all.events.iter().zip(&written).filter(|&(&other, _)| other != one) {
+                let (clock, known) = (&clocks[place[&one]], &clocks[place[&other]]);
+                let expected =
+                    clock.iter().all(|(host, number)| known.get(host).is_some_and(|own| own >= number));
+                assert_eq!(matrix.is_before(one, other), expected, "{name}: {one} before {other}");
+                assert_eq!(again.is_before(its, others), expected, "{name}, written: {one} before {other}");
+            }
+        }
     }
 }
