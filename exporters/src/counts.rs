@@ -218,7 +218,7 @@ impl Counter {
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    #[cfg(feature = "_send")]
+    #[cfg(any(feature = "_send", feature = "file"))]
     pub(crate) fn set_waiting(&self, cause: Option<ExportError>) {
         *self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner) = cause;
     }

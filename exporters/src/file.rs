@@ -13,6 +13,13 @@
 //! keeps everything before it. A write that fails is undone by truncating the file to its previous
 //! length, so that no torn line is followed by whole ones. If the truncation fails too, a new file
 //! is begun.
+//!
+//! # Outages of the disk
+//!
+//! A disk that is full or cannot be written is an outage like that of a server: a call waits and
+//! tries again, for [`FilesBuilder::with_max_wait`]. If the limit of the process on the size of
+//! files (`ulimit -f`) is reached, a new file is begun; the process must ignore SIGXFSZ, which
+//! would end it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,16 +31,18 @@ use astracer_model::Span;
 
 use crate::clock::{Clock, SystemClock};
 use crate::counts::{Counter, Delivery};
-use crate::destination::{DeliveryReport, Destination};
+use crate::destination::{Attempt, DeliveryReport, Destination};
 use crate::error::{ErrorKind, ExportError};
 
 mod folder;
 mod open;
 mod sets;
+mod wait;
 
 use folder::Folder;
 use open::OpenFile;
 use sets::{Own, Sets};
+use wait::{PAUSE_MAX, Waits};
 
 /// The maximum number of spans per line, so that no reader has to hold an enormous line.
 const SPANS_PER_LINE_MAX: usize = 1 << 12;
@@ -107,6 +116,7 @@ struct Settings {
     when_full: WhenFilesFull,
     fsync: Fsync,
     compression: Compression,
+    max_wait: Duration,
 }
 
 impl FilesBuilder {
@@ -155,6 +165,14 @@ impl FilesBuilder {
         self
     }
 
+    /// Sets how long a call waits while the files cannot be written, such as on a full disk; 5
+    /// minutes by default. Then its spans are lost as [`ErrorKind::File`].
+    /// [`Files::write_lines`] does not wait.
+    pub fn with_max_wait(mut self, time: Duration) -> Self {
+        self.settings.max_wait = time;
+        self
+    }
+
     /// Sets the clock that determines the age of files.
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
@@ -180,6 +198,7 @@ pub struct Files {
     settings: Settings,
     clock: Arc<dyn Clock>,
     counter: Counter,
+    waits: Waits,
 }
 
 #[derive(Debug)]
@@ -192,7 +211,8 @@ struct State {
     opened: SystemTime,
     /// The number of spans in `file`.
     spans_written: u64,
-    /// The number of spans in files that somebody removed while they were being written.
+    /// The number of spans in files that somebody removed or shortened while they were being
+    /// written.
     spans_removed: u64,
     buffer: Vec<u8>,
     /// The failure to complete an earlier file, which the next flush or shutdown reports.
@@ -213,6 +233,7 @@ impl Files {
                 when_full: WhenFilesFull::default(),
                 fsync: Fsync::default(),
                 compression: Compression::default(),
+                max_wait: Duration::from_secs(300),
             },
             clock: Arc::new(SystemClock),
         }
@@ -243,7 +264,7 @@ impl Files {
             unfinished: None,
             ended: false,
         });
-        Ok(Files { sets, index, settings, clock, counter: Counter::default() })
+        Ok(Files { sets, index, settings, clock, counter: Counter::default(), waits: Waits::default() })
     }
 
     /// Opens another set of files in the same folder, with the same settings and another prefix.
@@ -268,7 +289,8 @@ impl Files {
         self.lock().folder.path().to_owned()
     }
 
-    /// Returns the number of spans in files that somebody removed while they were being written.
+    /// Returns the number of spans in files that somebody removed or shortened while they were
+    /// being written, as logrotate's `copytruncate` does.
     pub fn spans_removed(&self) -> u64 {
         let mut state = self.lock();
         state.forget_removed();
@@ -304,27 +326,65 @@ impl Files {
     fn lock(&self) -> Own<'_> {
         self.sets.lock(self.index)
     }
+
+    /// Writes spans once, and counts them if that succeeds.
+    fn write(&self, spans: &[Span<'_>]) -> Result<(), ExportError> {
+        let mut state = self.lock();
+        let now = self.clock.now();
+        state.write(|state| state.write_spans(spans, &self.settings, now))?;
+        state.spans_written += spans.len() as u64;
+        drop(state);
+        self.counter.deliver(&Delivery::all(spans));
+        Ok(())
+    }
+
+    fn lose(&self, outcome: &mut DeliveryReport, error: ExportError, spans: usize) {
+        self.counter.lose(error.kind(), spans as u64);
+        outcome.lose(error, spans as u64);
+    }
 }
 
 impl Destination for Files {
     fn deliver(&self, spans: &[Span<'_>]) -> DeliveryReport {
-        let mut state = self.lock();
-        let now = self.clock.now();
         let mut outcome = DeliveryReport::default();
+        let mut wait = self.waits.begin(self.settings.max_wait);
         for spans in spans.chunks(SPANS_PER_LINE_MAX) {
-            match state.write(|state| state.write_spans(spans, &self.settings, now)) {
-                Ok(()) => {
-                    state.spans_written += spans.len() as u64;
-                    self.counter.deliver(&Delivery::all(spans));
-                    outcome.delivery.accepted += spans.len() as u64;
+            let mut written = self.write(spans);
+            while let Err(error) = &written
+                && error.kind() == ErrorKind::File
+            {
+                self.counter.set_waiting(Some(error.clone()));
+                if !wait.pause() {
+                    break;
                 }
-                Err(error) => {
-                    self.counter.lose(error.kind(), spans.len() as u64);
-                    outcome.lose(error, spans.len() as u64);
-                }
+                written = self.write(spans);
+            }
+            match written {
+                Ok(()) => outcome.delivery.accepted += spans.len() as u64,
+                Err(error) => self.lose(&mut outcome, error, spans.len()),
             }
         }
+        self.counter.set_waiting(None);
         outcome
+    }
+
+    fn try_send(&self, spans: &[Span<'_>], _timeout: Duration) -> Attempt {
+        let mut attempt = Attempt::default();
+        for spans in spans.chunks(SPANS_PER_LINE_MAX) {
+            match self.write(spans) {
+                Ok(()) => attempt.outcome.delivery.accepted += spans.len() as u64,
+                Err(error) if error.kind() == ErrorKind::File => {
+                    self.counter.set_waiting(Some(error.clone()));
+                    attempt.outcome.error.get_or_insert(error);
+                    attempt.retry_in = PAUSE_MAX;
+                    return attempt;
+                }
+                Err(error) => self.lose(&mut attempt.outcome, error, spans.len()),
+            }
+            attempt.settled += spans.len();
+        }
+        self.counter.set_waiting(None);
+        attempt
     }
 
     fn counter(&self) -> Counter {
@@ -344,6 +404,7 @@ impl Destination for Files {
 
     /// Completes the last file. The timeout is ignored, because a disk write cannot be interrupted.
     fn shut_down(&self, _timeout: Duration) -> Result<(), ExportError> {
+        self.waits.end();
         let mut state = self.lock();
         state.ended = true;
         let closed = state.close(&self.settings);
@@ -416,6 +477,7 @@ impl State {
             Fsync::Each => file.sync_or_take_back(before),
             _ => Ok(()),
         });
+        let is_at_limit = written.is_err() && file.is_at_limit();
         if written.is_err() && file.bytes() == 0 {
             // Leave no empty file behind.
             self.file = None;
@@ -425,16 +487,27 @@ impl State {
             let broken = self.file.take().map_or(0, |file| file.bytes_on_disk());
             self.folder.completed(broken);
         }
+        // The next file has room. One that has none for these lines alone is not tried twice.
+        if is_at_limit && before > 0 {
+            self.give_way(settings);
+            return self.append(lines, settings, now);
+        }
         written
     }
 
-    /// Begins a new file if somebody has removed the current one. Its name is gone, and with it its
-    /// content.
+    /// Begins a new file if somebody has removed the current one, or made it shorter. Its content
+    /// is gone, or is in a copy that nobody knows here.
     fn forget_removed(&mut self) {
-        if self.file.as_ref().is_some_and(|_| !self.folder.has_current()) {
+        let Some(file) = &self.file else { return };
+        if !self.folder.has_current() {
             self.file = None;
-            self.spans_removed += std::mem::take(&mut self.spans_written);
+        } else if let Some(left) = file.shrunk_to() {
+            self.file = None;
+            self.folder.completed(left);
+        } else {
+            return;
         }
+        self.spans_removed += std::mem::take(&mut self.spans_written);
     }
 
     /// Forgets files that somebody has removed.
@@ -515,116 +588,4 @@ impl State {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::open::tests::{Small, Unsynced};
-    use super::*;
-
-    /// After a torn line that could not be undone, nothing may be written.
-    #[test]
-    fn a_file_that_broke_gives_way_to_the_next() {
-        let folder = tempfile::tempdir().unwrap();
-        let files = Files::builder(folder.path()).open().unwrap();
-        let spans = [Span { span_id: astracer_model::SpanId(1), ..Span::default() }];
-        let mut line = Vec::new();
-        write_request(&mut line, &spans).unwrap();
-        // Space for one line and 10 bytes of the next.
-        let disk = Small(Arc::default(), line.len() + 10, true);
-        {
-            let mut state = files.lock();
-            state.folder.create().unwrap();
-            let broken = OpenFile::on(Box::new(disk.clone()), "broken".into(), Compression::None);
-            state.file = Some(broken.unwrap());
-        }
-        files.send(&spans).unwrap();
-        assert_eq!(files.send(&spans).unwrap_err().kind(), ErrorKind::File);
-        // The torn bytes are on disk and count.
-        let torn = line.len() as u64 + 10;
-        assert_eq!((disk.0.lock().unwrap().len() as u64, files.total_bytes()), (torn, torn));
-        files.send(&spans).unwrap();
-        let second = std::fs::read(folder.path().join("traces-00000002.jsonl")).unwrap();
-        assert_eq!((&second, files.total_bytes()), (&line, torn + line.len() as u64));
-        let counts = files.counter.read();
-        assert_eq!((counts.sent, counts.lost.of(ErrorKind::File)), (2, 1));
-    }
-
-    /// Rejected lines must not be in the file, otherwise a sender that retries writes them twice.
-    #[test]
-    fn lines_that_could_not_be_synced_are_taken_back() {
-        let kinds = [Compression::None, Compression::Gzip { level: 6 }, Compression::Zstd { level: 3 }];
-        for (compression, ending) in kinds.into_iter().zip(["jsonl", "jsonl.gz", "jsonl.zst"]) {
-            let folder = tempfile::tempdir().unwrap();
-            let builder = Files::builder(folder.path()).with_fsync(Fsync::Each);
-            let files = builder.with_compression(compression).open().unwrap();
-            let disk = Unsynced::default();
-            {
-                let mut state = files.lock();
-                state.folder.create().unwrap();
-                let open = OpenFile::on(Box::new(disk.clone()), "unsynced".into(), compression);
-                state.file = Some(open.unwrap());
-            }
-            files.write_lines(b"first\n", 1).unwrap();
-            let before = disk.held();
-            disk.fail();
-            assert_eq!(files.write_lines(b"second\n", 1).unwrap_err().kind(), ErrorKind::File);
-            assert_eq!((disk.held(), files.total_bytes()), (before.clone(), before.len() as u64));
-            // Nothing more is written to that file.
-            files.write_lines(b"third\n", 1).unwrap();
-            assert_eq!(disk.held(), before);
-            assert!(folder.path().join(format!("traces-00000002.{ending}")).exists());
-        }
-    }
-
-    /// The lines go to the next file. The error concerns the file before it, so flush reports it.
-    #[test]
-    fn lines_are_not_refused_for_the_file_before_them() {
-        let folder = tempfile::tempdir().unwrap();
-        let files = Files::builder(folder.path()).with_rotate_bytes(10).open().unwrap();
-        let disk = Unsynced::default();
-        {
-            let mut state = files.lock();
-            state.folder.create().unwrap();
-            let open = OpenFile::on(Box::new(disk.clone()), "unsynced".into(), Compression::None);
-            state.file = Some(open.unwrap());
-        }
-        files.write_lines(b"first\n", 1).unwrap();
-        disk.fail();
-        files.write_lines(b"second\n", 1).unwrap();
-        let second = std::fs::read(folder.path().join("traces-00000002.jsonl")).unwrap();
-        assert_eq!((&*second, files.counter.read().sent), (&b"second\n"[..], 2));
-        assert_eq!(files.flush().map_err(|error| error.kind()), Err(ErrorKind::File));
-        assert_eq!(files.flush(), Ok(()));
-        assert_eq!(files.shut_down(Duration::ZERO), Ok(()));
-    }
-
-    #[test]
-    fn a_file_that_could_take_nothing_is_removed() {
-        let folder = tempfile::tempdir().unwrap();
-        let files = Files::builder(folder.path()).open().unwrap();
-        {
-            let mut state = files.lock();
-            state.folder.create().unwrap();
-            let full =
-                OpenFile::on(Box::new(Small(Arc::default(), 0, false)), "full".into(), Compression::None);
-            state.file = Some(full.unwrap());
-        }
-        let spans = [Span { span_id: astracer_model::SpanId(1), ..Span::default() }];
-        assert_eq!(files.send(&spans).unwrap_err().kind(), ErrorKind::File);
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn a_file_that_somebody_removed_takes_no_more() {
-        let folder = tempfile::tempdir().unwrap();
-        let files = Files::builder(folder.path()).open().unwrap();
-        let spans = [Span { span_id: astracer_model::SpanId(1), ..Span::default() }];
-        files.send(&spans).unwrap();
-        std::fs::remove_file(folder.path().join("traces-00000001.jsonl")).unwrap();
-        files.send(&spans).unwrap();
-        assert!(folder.path().join("traces-00000002.jsonl").exists());
-        assert_eq!(files.spans_removed(), 1);
-        // Without the folder, nothing is accepted.
-        std::fs::remove_dir_all(folder.path()).unwrap();
-        assert_eq!(files.send(&spans).unwrap_err().kind(), ErrorKind::File);
-        assert_eq!(files.spans_removed(), 2);
-    }
-}
+mod tests;

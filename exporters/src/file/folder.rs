@@ -1,7 +1,7 @@
 //! The folder: numbered file names, and the sizes of the complete files.
 
 use std::collections::VecDeque;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -89,7 +89,8 @@ impl Folder {
             self.last_number += 1;
             let name = format!("{}-{:08}.{}", self.prefix, self.last_number, self.extension);
             self.current = self.path.join(name);
-            match File::create_new(&self.current) {
+            // In append mode, a file that somebody truncates gets no hole.
+            match OpenOptions::new().append(true).create_new(true).open(&self.current) {
                 Ok(file) => return Ok((file, &self.current)),
                 // Another process writes to this folder too.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

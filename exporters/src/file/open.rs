@@ -17,6 +17,8 @@ pub(super) trait Disk: Write + Send {
     fn cut(&mut self, bytes: u64) -> io::Result<()>;
     /// Syncs the content to the disk.
     fn sync(&mut self) -> io::Result<()>;
+    /// The current length in bytes.
+    fn length(&self) -> io::Result<u64>;
 }
 
 impl Disk for File {
@@ -27,6 +29,10 @@ impl Disk for File {
 
     fn sync(&mut self) -> io::Result<()> {
         self.sync_data()
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        self.metadata().map(|metadata| metadata.len())
     }
 }
 
@@ -74,6 +80,8 @@ pub(super) struct OpenFile {
     /// The length up to which the file contains whole lines.
     good_bytes: u64,
     sound: bool,
+    /// True after a write beyond the process's limit on the size of files (`ulimit -f`).
+    is_at_limit: bool,
 }
 
 impl fmt::Debug for OpenFile {
@@ -110,7 +118,7 @@ impl OpenFile {
                 Err(error) => return Err(ExportError::file(path, &error)),
             },
         };
-        Ok(OpenFile { body, path, good_bytes: 0, sound: true })
+        Ok(OpenFile { body, path, good_bytes: 0, sound: true, is_at_limit: false })
     }
 
     /// The number of bytes in whole lines.
@@ -118,15 +126,30 @@ impl OpenFile {
         self.good_bytes
     }
 
+    fn counted(&self) -> &Counted {
+        match &self.body {
+            Body::Plain(counted) => counted,
+            #[cfg(feature = "gzip")]
+            Body::Gzip(counted, _) => counted,
+            #[cfg(feature = "zstd")]
+            Body::Zstd(encoder) => encoder.get_ref(),
+        }
+    }
+
     /// The number of all bytes, including a torn end.
     pub(super) fn bytes_on_disk(&self) -> u64 {
-        match &self.body {
-            Body::Plain(counted) => counted.bytes,
-            #[cfg(feature = "gzip")]
-            Body::Gzip(counted, _) => counted.bytes,
-            #[cfg(feature = "zstd")]
-            Body::Zstd(encoder) => encoder.get_ref().bytes,
-        }
+        self.counted().bytes
+    }
+
+    /// The length of the file if somebody has made it shorter.
+    pub(super) fn shrunk_to(&self) -> Option<u64> {
+        let Counted { disk, bytes } = self.counted();
+        disk.length().ok().filter(|length| length < bytes)
+    }
+
+    /// True if the process's limit on the size of files does not allow more.
+    pub(super) fn is_at_limit(&self) -> bool {
+        self.is_at_limit
     }
 
     /// False if nothing may be appended to the file.
@@ -150,6 +173,7 @@ impl OpenFile {
             }
             Err(error) => {
                 self.take_back();
+                self.is_at_limit = error.kind() == io::ErrorKind::FileTooLarge;
                 Err(ExportError::file(&*self.path, &error))
             }
         }
@@ -279,6 +303,10 @@ pub(super) mod tests {
         fn sync(&mut self) -> io::Result<()> {
             Ok(())
         }
+
+        fn length(&self) -> io::Result<u64> {
+            Ok(self.0.lock().unwrap().len() as u64)
+        }
     }
 
     /// A disk of unlimited size whose syncs fail after a call of `fail`.
@@ -318,6 +346,10 @@ pub(super) mod tests {
 
         fn sync(&mut self) -> io::Result<()> {
             if self.1.load(Ordering::Relaxed) { Err(io::ErrorKind::Other.into()) } else { Ok(()) }
+        }
+
+        fn length(&self) -> io::Result<u64> {
+            self.0.length()
         }
     }
 

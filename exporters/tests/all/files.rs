@@ -331,7 +331,7 @@ fn what_is_in_the_way_is_named() {
     assert!(error.to_string().contains("invalid file name prefix `a/b`"), "{error}");
     // The folder is removed while spans are sent.
     let gone = folder.path().join("gone");
-    let files = Files::builder(&gone).open().unwrap();
+    let files = Files::builder(&gone).with_max_wait(Duration::ZERO).open().unwrap();
     fs::remove_dir(&gone).unwrap();
     assert_eq!(send(&files, 0..1), Err(ErrorKind::File));
     assert_eq!(files.counter().read().lost.of(ErrorKind::File), 1);
