@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io::{self, Read as _};
 use std::net::IpAddr;
+#[cfg(feature = "tls")]
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use astracer_model::text::escaped;
@@ -82,13 +84,15 @@ impl Client {
         let config = if is_loopback(uri.host().unwrap_or_default()) { config.proxy(None) } else { config };
         let peer = Peer::new(&uri, Speaks::Http1);
         #[cfg(feature = "tls")]
-        let (config, peer) = if uri.scheme_str() == Some("https") {
-            let peer = peer.over_tls(sending.tls.client_config()?);
-            (config.tls_config(sending.tls.for_http()?), peer)
+        let (agent, peer) = if uri.scheme_str() == Some("https") {
+            let tls = sending.tls.client_config()?;
+            (over_tls(config.build(), Arc::clone(&tls)), peer.over_tls(tls))
         } else {
-            (config, peer)
+            (config.build().new_agent(), peer)
         };
-        Ok(Client { agent: config.build().new_agent(), uri, headers, compression: sending.compression, peer })
+        #[cfg(not(feature = "tls"))]
+        let agent = config.build().new_agent();
+        Ok(Client { agent, uri, headers, compression: sending.compression, peer })
     }
 
     /// Returns the endpoint without its password, as shown in errors.
@@ -251,6 +255,17 @@ impl Client {
             _ => of(ErrorKind::UnexpectedAnswer),
         }
     }
+}
+
+/// An agent with our own TLS, behind a proxy or not.
+#[cfg(feature = "tls")]
+fn over_tls(config: ureq::config::Config, tls: Arc<rustls::ClientConfig>) -> Agent {
+    use ureq::unversioned::resolver::DefaultResolver;
+    use ureq::unversioned::transport::{ConnectProxyConnector, Connector as _, TcpConnector};
+
+    let connector = ().chain(ConnectProxyConnector::default()).chain(TcpConnector::default());
+    let connector = connector.chain(crate::tls::TlsConnector(tls));
+    Agent::with_parts(config, connector, DefaultResolver::default())
 }
 
 /// True if the connection was closed while the request was sent.

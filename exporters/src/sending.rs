@@ -90,7 +90,8 @@ macro_rules! setters {
             self
         }
 
-        /// Trusts these certificate authorities, in PEM, instead of the system's.
+        /// Trusts these certificate authorities, in PEM, instead of the system's. A server's own
+        /// certificate, such as a self-signed one, is trusted as that server's.
         #[cfg(feature = "tls")]
         pub fn with_root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
             self.sending.tls.roots = Some(pem.into());

@@ -1,21 +1,29 @@
 //! TLS: root and client certificates, and the classification of failed handshakes.
 
+#[cfg(feature = "_http")]
+mod connector;
+mod named;
+
 use std::error::Error;
 use std::io::{self, Read as _};
 use std::net::TcpStream;
 use std::sync::Arc;
 
+use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection, RootCertStore, Stream};
 
+#[cfg(feature = "_http")]
+pub(crate) use self::connector::TlsConnector;
+use self::named::Named;
 use crate::error::{ErrorKind, ExportError};
 
 /// Certificates and a key, as the text of PEM files.
 #[derive(Clone, Default)]
 pub(crate) struct Tls {
-    /// The certificate authorities to trust instead of the system's.
+    /// The certificate authorities, or servers' own certificates, to trust instead of the system's.
     pub(crate) roots: Option<Vec<u8>>,
     /// Our certificate chain, our own certificate first, and its key.
     pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
@@ -62,12 +70,12 @@ impl Tls {
     /// panic on, when they connect.
     pub(crate) fn client_config(&self) -> Result<Arc<ClientConfig>, String> {
         let Parsed { roots, client } = self.parse()?;
-        let mut store = RootCertStore::empty();
-        if store.add_parsable_certificates(roots).0 == 0 {
-            return Err("none of the root certificates can be used".to_owned());
-        }
         let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
-        let builder = builder.map_err(|error| error.to_string())?.with_root_certificates(store);
+        let builder = builder.map_err(|error| error.to_string())?;
+        let builder = match self.roots {
+            Some(_) => builder.dangerous().with_custom_certificate_verifier(verifier(roots)?),
+            None => builder.with_root_certificates(store(roots)?),
+        };
         let config = match client {
             None => builder.with_no_client_auth(),
             Some((chain, key)) => builder
@@ -77,42 +85,36 @@ impl Tls {
         Ok(Arc::new(config))
     }
 
-    /// Returns the configuration for HTTP/1.1 requests.
-    #[cfg(feature = "_http")]
-    pub(crate) fn for_http(&self) -> Result<ureq::tls::TlsConfig, String> {
-        use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig, TlsProvider};
-        let convert = |certificates: &[CertificateDer<'static>]| -> Vec<Certificate<'static>> {
-            certificates.iter().map(|certificate| Certificate::from_der(certificate).to_owned()).collect()
-        };
-        let Parsed { roots, client } = self.parse()?;
-        let client = match (&client, &self.client) {
-            (Some((chain, _)), Some((_, key))) => {
-                let key = PrivateKey::from_pem(key).map_err(|error| error.to_string())?;
-                Some(ClientCert::new_with_certs(&convert(chain), key))
-            }
-            _ => None,
-        };
-        let config = TlsConfig::builder()
-            .provider(TlsProvider::Rustls)
-            .root_certs(RootCerts::new_with_certs(&convert(&roots)))
-            .client_cert(client)
-            .unversioned_rustls_crypto_provider(provider());
-        Ok(config.build())
-    }
-
-    /// Returns the configuration for gRPC.
+    /// Returns the configuration for gRPC, and the verifier if it trusts other certificates than
+    /// the system's.
     #[cfg(feature = "otlp-grpc")]
-    pub(crate) fn for_grpc(&self) -> tonic::transport::ClientTlsConfig {
-        use tonic::transport::{Certificate, ClientTlsConfig, Identity};
-        let config = match &self.roots {
-            Some(pem) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem)),
-            None => ClientTlsConfig::new().with_native_roots(),
+    pub(crate) fn for_grpc(
+        &self,
+    ) -> Result<(tonic::transport::ClientTlsConfig, Option<Arc<dyn ServerCertVerifier>>), String> {
+        use tonic::transport::{ClientTlsConfig, Identity};
+        let (config, verifier) = match &self.roots {
+            Some(_) => (ClientTlsConfig::new(), Some(verifier(self.parse()?.roots)?)),
+            None => (ClientTlsConfig::new().with_native_roots(), None),
         };
-        match &self.client {
+        let config = match &self.client {
             Some((chain, key)) => config.identity(Identity::from_pem(chain, key)),
             None => config,
-        }
+        };
+        Ok((config, verifier))
     }
+}
+
+fn store(roots: Vec<CertificateDer<'static>>) -> Result<RootCertStore, String> {
+    let mut store = RootCertStore::empty();
+    match store.add_parsable_certificates(roots).0 {
+        0 => Err("none of the root certificates can be used".to_owned()),
+        _ => Ok(store),
+    }
+}
+
+/// A verifier that trusts certificates named by the user.
+fn verifier(named: Vec<CertificateDer<'static>>) -> Result<Arc<dyn ServerCertVerifier>, String> {
+    Ok(Arc::new(Named::new(store(named.clone())?, named)?))
 }
 
 fn provider() -> Arc<CryptoProvider> {

@@ -93,8 +93,11 @@ impl Client {
         let (endpoint, peer) = if uri.scheme_str() == Some("https") {
             let refused = |reason: String| ConfigError::new("certificates", reason);
             let config = builder.sending.tls.client_config().map_err(refused)?;
-            let tls = builder.sending.tls.for_grpc();
-            (endpoint.tls_config(tls).map_err(|error| refused(error.to_string()))?, peer.over_tls(config))
+            let endpoint = match builder.sending.tls.for_grpc().map_err(refused)? {
+                (tls, Some(verifier)) => endpoint.tls_config_with_verifier(tls, verifier),
+                (tls, None) => endpoint.tls_config(tls),
+            };
+            (endpoint.map_err(|error| refused(error.to_string()))?, peer.over_tls(config))
         } else {
             (endpoint, peer)
         };

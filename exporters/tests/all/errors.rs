@@ -201,10 +201,19 @@ impl Authority {
 /// An HTTPS server for `localhost` that may require client certificates.
 fn https(authority: &Authority, wants_clients: bool) -> Server {
     let (certificate, key) = authority.issue("localhost");
+    https_by(&certificate, &key, wants_clients.then_some(authority))
+}
+
+/// An HTTPS server that presents this certificate, and may require those of an authority.
+fn https_by(
+    certificate: &rcgen::Certificate,
+    key: &rcgen::KeyPair,
+    of_clients: Option<&Authority>,
+) -> Server {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
     let builder = builder.with_safe_default_protocol_versions().unwrap();
-    let builder = if wants_clients {
+    let builder = if let Some(authority) = of_clients {
         let mut roots = RootCertStore::empty();
         roots.add(authority.certificate.der().clone()).unwrap();
         let verifier =
@@ -257,6 +266,41 @@ fn a_server_that_is_not_trusted() {
         let builder =
             otlp(protocol, url.replace("localhost", "127.0.0.1")).with_root_certificates(authority.pem());
         check(builder, ErrorKind::UntrustedCertificate, "certificate covers");
+    }
+}
+
+/// `openssl req -x509` marks a certificate as an authority. The advice was to name it, and then it
+/// was refused.
+#[test]
+fn a_self_signed_certificate_that_is_named_is_trusted() {
+    for is_authority in [true, false] {
+        let issue = || {
+            let key = rcgen::KeyPair::generate().unwrap();
+            let mut params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+            if is_authority {
+                params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+            }
+            (params.self_signed(&key).unwrap(), key)
+        };
+        let ((certificate, key), (other, _)) = (issue(), issue());
+        let tls = ServerTlsConfig::new();
+        let tls = tls.identity(Identity::from_pem(certificate.pem(), key.serialize_pem()));
+        let (http, grpc) = (https_by(&certificate, &key, None), GrpcSink::with([], Some(tls), 4 << 20));
+        for (protocol, url) in [(HTTP, http.url("https")), (GRPC, grpc.url("https"))] {
+            let named = otlp(protocol, &*url).with_root_certificates(certificate.pem()).build().unwrap();
+            let batch = [sample::plain(1, 1)];
+            let spans = spans(&batch, &Arc::new(Resource::service("a")));
+            assert_eq!(named.send(&spans).map(|sent| sent.accepted), Ok(1), "{protocol:?} {is_authority}");
+            let wrong = otlp(protocol, &*url).with_root_certificates(other.pem());
+            check(wrong, ErrorKind::UntrustedCertificate, "OTEL_EXPORTER_OTLP_CERTIFICATE");
+            // The certificate is for localhost.
+            let builder = otlp(protocol, url.replace("localhost", "127.0.0.1"));
+            check(
+                builder.with_root_certificates(certificate.pem()),
+                ErrorKind::UntrustedCertificate,
+                "certificate covers",
+            );
+        }
     }
 }
 
