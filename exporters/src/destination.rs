@@ -58,6 +58,12 @@ pub trait Destination: Send + Sync + Debug {
         Vec::new()
     }
 
+    /// Returns, as a sentence with counts, what the destination accepted and did not pass on: the
+    /// dead letters, losses and damage of a spool. `None` if there is nothing of the kind.
+    fn undelivered(&self) -> Option<String> {
+        None
+    }
+
     /// Looks for the cause of a failed send, possibly with a connection of its own, and returns a
     /// more specific error. For tools; nothing in this crate calls it.
     fn diagnose(&self, error: ExportError) -> ExportError {
@@ -149,6 +155,10 @@ impl<D: Destination + ?Sized> Destination for Box<D> {
 
     fn warnings(&self) -> Vec<String> {
         (**self).warnings()
+    }
+
+    fn undelivered(&self) -> Option<String> {
+        (**self).undelivered()
     }
 
     fn diagnose(&self, error: ExportError) -> ExportError {

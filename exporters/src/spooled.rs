@@ -254,6 +254,12 @@ impl Destination for Spooled {
         self.shared.destination.warnings()
     }
 
+    fn undelivered(&self) -> Option<String> {
+        let state = self.shared.lock();
+        let damage = state.spool.as_ref().map_or(&[][..], Spool::damage);
+        undelivered(&self.shared.target, &state.counts(), damage)
+    }
+
     fn diagnose(&self, error: ExportError) -> ExportError {
         self.shared.destination.diagnose(error)
     }
@@ -612,6 +618,27 @@ fn rejection(outcome: &DeliveryReport, settled: usize) -> Option<(u32, String)> 
     };
     let all = count as usize == settled;
     Some((count, if all { reason } else { format!("{count} of {settled} spans, unknown which: {reason}") }))
+}
+
+/// Describes what a spool could not pass on.
+fn undelivered(folder: &str, counts: &SpoolCounts, damage: &[Damage]) -> Option<String> {
+    let lost = [
+        (counts.expired, "too old"),
+        (counts.damaged, "damaged"),
+        (counts.dropped, "dropped to free space"),
+        (counts.dead_letters_lost, "dead letters that could not be kept"),
+    ];
+    let lost = lost.iter().filter(|(spans, _)| *spans > 0);
+    let mut parts: Vec<_> = lost.map(|(spans, why)| format!("{spans} spans lost ({why})")).collect();
+    if counts.dead_letters > 0 {
+        let how = "`astracer spool inspect` shows why, and `spool drain --dead` sends them again";
+        parts.insert(0, format!("{} spans are dead letters ({how})", counts.dead_letters));
+    }
+    let places = damage.iter().filter(|damage| !damage.is_harmless()).count();
+    if places > 0 {
+        parts.push(format!("{places} damaged places in its files"));
+    }
+    (!parts.is_empty()).then(|| format!("the spool {}: {}", escaped(folder), parts.join(", ")))
 }
 
 /// Spans of a record.

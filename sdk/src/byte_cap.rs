@@ -190,6 +190,10 @@ impl Export for ByteCapped {
         self.inner.warnings()
     }
 
+    fn undelivered(&self) -> Option<String> {
+        self.inner.undelivered()
+    }
+
     fn in_flight(&self) -> usize {
         self.inner.in_flight()
     }

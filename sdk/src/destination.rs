@@ -59,6 +59,10 @@ impl<D: Destination> CountingExporter for Counted<D> {
         self.0.destination().warnings()
     }
 
+    fn undelivered(&self) -> Option<String> {
+        self.0.destination().undelivered()
+    }
+
     fn exports_in_flight(&self) -> usize {
         self.0.destination().in_flight()
     }

@@ -50,6 +50,9 @@ struct State {
     /// Accepted spans when exports began to fail or wait; `None` while they succeed.
     failing_from: Option<u64>,
     lost_at: Option<Instant>,
+    /// The last text about spans that were accepted and not passed on.
+    undelivered: Option<String>,
+    undelivered_at: Option<Instant>,
     failing_at: Option<Instant>,
     well_at: Option<Instant>,
     /// When the keys were last looked at.
@@ -66,6 +69,7 @@ enum Report {
     Well(String),
     Notice(String),
     Hint(String),
+    Undelivered(String),
 }
 
 /// The lost spans of which a shutdown has to tell. The cap on bytes refuses spans as configured,
@@ -107,6 +111,19 @@ impl State {
             due.push(Report::Well(text));
         }
         due
+    }
+}
+
+impl State {
+    /// A report about spans that were accepted and not passed on, if there are more.
+    fn undelivered(&mut self, text: Option<String>, now: Instant) -> Option<Report> {
+        let is_early = self.undelivered_at.is_some_and(|at| now.saturating_duration_since(at) < PAUSE);
+        if text == self.undelivered || is_early {
+            return None;
+        }
+        self.undelivered.clone_from(&text);
+        self.undelivered_at = Some(now);
+        text.map(Report::Undelivered)
     }
 }
 
@@ -170,8 +187,12 @@ impl Reports {
         if !is_heard() {
             return;
         }
-        let due = self.lock().due(&stats, now);
-        for report in due.into_iter().chain(hint) {
+        let undelivered = exporter.undelivered();
+        let mut state = self.lock();
+        let due = state.due(&stats, now);
+        let undelivered = state.undelivered(undelivered, now);
+        drop(state);
+        for report in due.into_iter().chain(undelivered).chain(hint) {
             let is_read = report.emit();
             if let (true, Report::Lost(..)) = (is_read, &report) {
                 let mut state = self.lock();
@@ -283,11 +304,12 @@ impl Report {
         | Report::Lost(text, _)
         | Report::Well(text)
         | Report::Notice(text)
-        | Report::Hint(text)) = self;
+        | Report::Hint(text)
+        | Report::Undelivered(text)) = self;
         let text = Text { text, is_read: AtomicBool::new(false) };
         warn(|| match self {
             Report::Well(_) | Report::Hint(_) => tracing::info!(target: "astracer", parent: None, "{text}"),
-            Report::Failing(_) | Report::Lost(..) | Report::Notice(_) => {
+            Report::Failing(_) | Report::Lost(..) | Report::Notice(_) | Report::Undelivered(_) => {
                 tracing::warn!(target: "astracer", parent: None, "{text}")
             }
         });
@@ -298,6 +320,16 @@ impl Report {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_spool_did_not_pass_on_is_told_once_a_minute() {
+        let (mut state, began) = (State::default(), Instant::now());
+        let mut told = |text: Option<&str>, seconds| {
+            state.undelivered(text.map(str::to_owned), began + Duration::from_secs(seconds)).is_some()
+        };
+        assert!(!told(None, 0) && told(Some("1"), 1) && !told(Some("1"), 90));
+        assert!(told(Some("2"), 91) && !told(Some("3"), 92) && told(Some("3"), 151));
+    }
 
     #[test]
     fn each_kind_comes_once_a_minute_and_ends_with_the_outage() {

@@ -40,6 +40,8 @@ pub(crate) enum Mood {
     Page,
     /// The server accepts the request, and closes its half of the connection before the response.
     HalfClosed,
+    /// The server has ended for good.
+    Ended,
 }
 
 /// An HTTP/1.1 server that records the numbers of the spans it accepted.
@@ -92,7 +94,9 @@ impl Moody {
         listener.set_nonblocking(true).unwrap();
         let mut listener = Some(listener);
         loop {
-            if self.mood() == Mood::Stopped {
+            if self.mood() == Mood::Ended {
+                return;
+            } else if self.mood() == Mood::Stopped {
                 listener = None;
             } else if listener.is_none() {
                 let again = TcpListener::bind(self.address).unwrap();
@@ -116,7 +120,7 @@ impl Moody {
         let (mut bytes, mut part) = (Vec::new(), [0; 16 << 10]);
         loop {
             let (head, length) = loop {
-                if self.mood() == Mood::Stopped {
+                if matches!(self.mood(), Mood::Stopped | Mood::Ended) {
                     return None;
                 }
                 match stream.read(&mut part) {
@@ -138,8 +142,12 @@ impl Moody {
             self.requests.fetch_add(1, Ordering::SeqCst);
             let mood = self.mood();
             if matches!(mood, Mood::Takes | Mood::Slow | Mood::Late | Mood::HalfClosed) {
-                let request = ExportTraceServiceRequest::decode(&body[..]).unwrap();
-                self.taken.lock().unwrap().extend(numbers(&request));
+                let found = match body.first() {
+                    // Zipkin's JSON is a list.
+                    Some(b'[') => zipkin_numbers(&body),
+                    _ => numbers(&ExportTraceServiceRequest::decode(&body[..]).unwrap()),
+                };
+                self.taken.lock().unwrap().extend(found);
             }
             match mood {
                 Mood::Takes | Mood::Late => {
@@ -174,10 +182,16 @@ impl Moody {
                     stream.shutdown(Shutdown::Write).ok()?;
                     return None;
                 }
-                Mood::Resets | Mood::Stopped => return None,
+                Mood::Resets | Mood::Stopped | Mood::Ended => return None,
             }
         }
     }
+}
+
+/// The numbers of the spans in Zipkin's JSON.
+fn zipkin_numbers(body: &[u8]) -> Vec<u64> {
+    let spans: Vec<serde_json::Value> = serde_json::from_slice(body).unwrap();
+    spans.iter().map(|span| u64::from_str_radix(span["id"].as_str().unwrap(), 16).unwrap()).collect()
 }
 
 pub(crate) fn spans(numbers: impl Iterator<Item = u64>) -> Vec<Span<'static>> {

@@ -1,6 +1,7 @@
 //! Tests of the exporters through their public interface.
 
 mod errors;
+mod fault_table;
 mod faults;
 mod files;
 mod finality;

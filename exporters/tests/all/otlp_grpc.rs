@@ -34,6 +34,8 @@ type Answer = Result<ExportTraceServiceResponse, Status>;
 struct State {
     answers: VecDeque<Answer>,
     requests: Vec<(MetadataMap, ExportTraceServiceRequest)>,
+    /// The answer to every request.
+    fault: Option<Status>,
 }
 
 /// A server that returns the given answers, and then success.
@@ -51,6 +53,9 @@ impl TraceService for GrpcSink {
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
         let (metadata, _, message) = request.into_parts();
         let mut state = self.state.lock().unwrap();
+        if let Some(fault) = &state.fault {
+            return Err(fault.clone());
+        }
         state.requests.push((metadata, message));
         state.answers.pop_front().unwrap_or(Ok(ExportTraceServiceResponse::default())).map(Response::new)
     }
@@ -68,7 +73,7 @@ impl GrpcSink {
         bytes_max: usize,
     ) -> Self {
         let state =
-            Arc::new(Mutex::new(State { answers: answers.into_iter().collect(), requests: Vec::new() }));
+            Arc::new(Mutex::new(State { answers: answers.into_iter().collect(), ..State::default() }));
         let (sender, address) = mpsc::channel();
         let shared = Arc::clone(&state);
         thread::spawn(move || {
@@ -96,6 +101,15 @@ impl GrpcSink {
 
     pub(crate) fn url(&self, scheme: &str) -> String {
         format!("{scheme}://localhost:{}", self.address.port())
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers every request with this status, and records none.
+    pub(crate) fn set_fault(&self, fault: Option<Status>) {
+        self.state.lock().unwrap().fault = fault;
     }
 
     pub(crate) fn requests(&self) -> Vec<(MetadataMap, ExportTraceServiceRequest)> {

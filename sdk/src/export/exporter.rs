@@ -40,6 +40,12 @@ pub trait CountingExporter: SpanExporter {
         Vec::new()
     }
 
+    /// Returns, with counts, what the exporter accepted and did not pass on, such as the dead
+    /// letters of a spool. A change of it is a warning, at most once a minute.
+    fn undelivered(&self) -> Option<String> {
+        None
+    }
+
     /// Returns the best number of concurrent exports for this exporter.
     /// [`Builder::with_exports_in_flight`](crate::Builder::with_exports_in_flight) overrides it.
     fn exports_in_flight(&self) -> usize {
@@ -87,6 +93,9 @@ pub(crate) trait Export: Send + Sync + fmt::Debug {
     }
     fn warnings(&self) -> Vec<String> {
         Vec::new()
+    }
+    fn undelivered(&self) -> Option<String> {
+        None
     }
     /// The number of concurrent exports unless the builder sets one. OpenTelemetry allows exporters
     /// to rely on 1.
@@ -150,6 +159,10 @@ impl<E: CountingExporter> Export for Counting<E> {
 
     fn warnings(&self) -> Vec<String> {
         self.0.warnings()
+    }
+
+    fn undelivered(&self) -> Option<String> {
+        self.0.undelivered()
     }
 
     fn in_flight(&self) -> usize {
@@ -223,6 +236,11 @@ impl SharedExporter {
     /// Returns settings that the exporter ignored.
     pub(crate) fn warnings(&self) -> Vec<String> {
         caught(|| self.exporter.warnings(), |_| Vec::new())
+    }
+
+    /// Returns what the exporter accepted and did not pass on.
+    pub(crate) fn undelivered(&self) -> Option<String> {
+        caught(|| self.exporter.undelivered(), |_| None)
     }
 
     pub(super) fn force_flush(&self) -> OTelSdkResult {
