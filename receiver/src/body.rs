@@ -13,24 +13,24 @@ use crate::counts::Refusal;
 use crate::shared::Shared;
 
 /// A body in memory, with the memory permits it holds.
-pub(crate) struct Bytes<'c> {
-    pub(crate) bytes: Vec<u8>,
-    _permit: BodyPermit<'c>,
+pub(crate) struct Bytes {
+    bytes: Vec<u8>,
+    permit: BodyPermit,
 }
 
-impl<'c> Bytes<'c> {
-    pub(crate) fn into_parts(self) -> (Vec<u8>, BodyPermit<'c>) {
-        (self.bytes, self._permit)
+impl Bytes {
+    pub(crate) fn into_parts(self) -> (Vec<u8>, BodyPermit) {
+        (self.bytes, self.permit)
     }
 }
 
 /// Reads a body to its end.
-pub(crate) async fn read<'c>(
+pub(crate) async fn read(
     shared: &Shared,
-    client: &'c Client,
+    client: &Client,
     body: &mut Incoming,
     bytes_max: usize,
-) -> Result<Bytes<'c>, Refused> {
+) -> Result<Bytes, Refused> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if announced > bytes_max {
         return Err(too_large(bytes_max));
@@ -51,7 +51,7 @@ pub(crate) async fn read<'c>(
             permit.grow(client, bytes.len() + data.len()).await?;
             bytes.extend_from_slice(&data);
         }
-        Ok(Bytes { bytes, _permit: permit })
+        Ok(Bytes { bytes, permit })
     };
     let late = || Refused::new(Refusal::Incomplete, "the request did not arrive in time");
     tokio::time::timeout(shared.limits.arrival_timeout, whole).await.unwrap_or_else(|_| Err(late()))

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::Limits;
 use crate::answer::Refused;
@@ -21,11 +21,19 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The memory that is left for bodies.
 #[derive(Debug)]
 pub(crate) struct BodyMemory {
-    of_all: Semaphore,
+    of_all: Arc<Semaphore>,
     of_each: usize,
     /// The time to wait for memory that other bodies hold.
     patience: Duration,
-    clients: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
+    clients: Mutex<HashMap<IpAddr, Arc<Share>>>,
+}
+
+/// The parts of one client.
+#[derive(Debug)]
+struct Share {
+    bytes: Arc<Semaphore>,
+    /// The right to have a request decoded; there is one.
+    turn: Arc<Semaphore>,
 }
 
 /// A client with an open connection.
@@ -36,7 +44,7 @@ pub(crate) struct Client(Arc<ClientShare>);
 struct ClientShare {
     memory: Arc<BodyMemory>,
     address: IpAddr,
-    share: Option<Arc<Semaphore>>,
+    share: Option<Arc<Share>>,
 }
 
 impl Drop for ClientShare {
@@ -60,23 +68,33 @@ impl BodyMemory {
         let units = |bytes: usize| (bytes.max(limits.message_bytes) / UNIT + 2).min(Semaphore::MAX_PERMITS);
         let of_each = (limits.body_bytes as f64 * limits.client_share) as usize;
         Arc::new(BodyMemory {
-            of_all: Semaphore::new(units(limits.body_bytes)),
+            of_all: Arc::new(Semaphore::new(units(limits.body_bytes))),
             of_each: units(of_each),
             patience,
             clients: Mutex::default(),
         })
     }
 
-    fn clients(&self) -> MutexGuard<'_, HashMap<IpAddr, Arc<Semaphore>>> {
+    fn clients(&self) -> MutexGuard<'_, HashMap<IpAddr, Arc<Share>>> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the client of a new connection.
     pub(crate) fn client(self: &Arc<Self>, address: IpAddr) -> Client {
         let address = network(address);
-        let new = || Arc::new(Semaphore::new(self.of_each));
+        let new = || {
+            let bytes = Arc::new(Semaphore::new(self.of_each));
+            Arc::new(Share { bytes, turn: Arc::new(Semaphore::new(1)) })
+        };
         let share = Arc::clone(self.clients().entry(address).or_insert_with(new));
         Client(Arc::new(ClientShare { memory: Arc::clone(self), address, share: Some(share) }))
+    }
+}
+
+impl Client {
+    /// The one right of the client to have a request decoded; `None` while it is being dropped.
+    pub(crate) fn turn(&self) -> Option<&Arc<Semaphore>> {
+        self.0.share.as_ref().map(|share| &share.turn)
     }
 }
 
@@ -90,18 +108,18 @@ pub(crate) fn network(address: IpAddr) -> IpAddr {
 
 /// The memory that one body holds.
 #[derive(Debug, Default)]
-pub(crate) struct BodyPermit<'c> {
-    of_client: Option<SemaphorePermit<'c>>,
-    of_all: Option<SemaphorePermit<'c>>,
+pub(crate) struct BodyPermit {
+    of_client: Option<OwnedSemaphorePermit>,
+    of_all: Option<OwnedSemaphorePermit>,
 }
 
-impl<'c> BodyPermit<'c> {
+impl BodyPermit {
     /// Acquires more memory, so that all of `bytes` are covered. A body acquires memory for the
     /// bytes that have arrived, not for its announced length, so a slow sender holds little.
-    pub(crate) async fn grow(&mut self, client: &'c Client, bytes: usize) -> Result<(), Refused> {
+    pub(crate) async fn grow(&mut self, client: &Client, bytes: usize) -> Result<(), Refused> {
         let Some(share) = &client.0.share else { return Ok(()) };
         let (memory, units) = (&client.0.memory, bytes.div_ceil(UNIT));
-        if !take(&mut self.of_client, share, units, memory.patience).await {
+        if !take(&mut self.of_client, &share.bytes, units, memory.patience).await {
             let message = "too many request bytes from this address are being read; retry later";
             return Err(Refused::new(Refusal::Overloaded, message));
         }
@@ -112,17 +130,17 @@ impl<'c> BodyPermit<'c> {
     }
 }
 
-async fn take<'c>(
-    held: &mut Option<SemaphorePermit<'c>>,
-    from: &'c Semaphore,
+async fn take(
+    held: &mut Option<OwnedSemaphorePermit>,
+    from: &Arc<Semaphore>,
     units: usize,
     patience: Duration,
 ) -> bool {
-    let more = units.saturating_sub(held.as_ref().map_or(0, SemaphorePermit::num_permits));
+    let more = units.saturating_sub(held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits));
     if more == 0 {
         return true;
     }
-    let more = from.acquire_many(u32::try_from(more).unwrap_or(u32::MAX));
+    let more = Arc::clone(from).acquire_many_owned(u32::try_from(more).unwrap_or(u32::MAX));
     match tokio::time::timeout(patience, more).await {
         Ok(Ok(permit)) => {
             match held {

@@ -2,6 +2,7 @@
 //! receiver's own limits.
 
 use std::future::{Ready, ready};
+use std::sync::Arc;
 use std::time::Duration;
 
 use astracer_exporters::wire::Encoded;
@@ -11,6 +12,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::header::CONTENT_TYPE;
 use hyper::{Request, Response};
 use prost::Message as _;
+use tokio::runtime::Handle;
 use tonic::codec::CompressionEncoding;
 use tonic::server::{Grpc, UnaryService};
 use tonic::{Code, Status};
@@ -33,7 +35,11 @@ pub(crate) fn is_grpc<B>(request: &Request<B>) -> bool {
     text(request.headers(), &CONTENT_TYPE).starts_with("application/grpc")
 }
 
-pub(crate) async fn answer(shared: &Shared, client: &Client, request: Request<Incoming>) -> Response<Body> {
+pub(crate) async fn answer(
+    shared: &Arc<Shared>,
+    client: &Client,
+    request: Request<Incoming>,
+) -> Response<Body> {
     match take(shared, client, request).await {
         Ok(response) => response,
         Err(refused) => {
@@ -44,7 +50,7 @@ pub(crate) async fn answer(shared: &Shared, client: &Client, request: Request<In
 }
 
 async fn take(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     client: &Client,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Refused> {
@@ -58,14 +64,29 @@ async fn take(
     let bytes_max = shared.limits.message_bytes;
     let (head, mut incoming) = request.into_parts();
     let read = body::read(shared, client, &mut incoming, bytes_max.saturating_add(FRAME_HEAD_BYTES)).await?;
-    let (bytes, _held) = read.into_parts();
+    let (bytes, held) = read.into_parts();
+    let (common, runtime) = (Arc::clone(shared), Handle::current());
+    let decode = move || {
+        let _held = held;
+        // The body is complete, so this waits for nothing.
+        Ok(runtime.block_on(decode(&common, signal, bytes_max, Request::from_parts(head, bytes))))
+    };
+    shared.turns.take(client, decode).await
+}
+
+async fn decode(
+    shared: &Shared,
+    signal: Signal,
+    bytes_max: usize,
+    request: Request<Vec<u8>>,
+) -> Response<Body> {
     let mut grpc = Grpc::new(Encoded).max_decoding_message_size(bytes_max);
     for encoding in [CompressionEncoding::Gzip, CompressionEncoding::Deflate, CompressionEncoding::Zstd] {
         grpc = grpc.accept_compressed(encoding);
     }
     let mut is_asked = false;
     let service = Service { shared, signal, is_asked: &mut is_asked };
-    let response = grpc.unary(service, Request::from_parts(head, Full::new(Bytes::from(bytes)))).await;
+    let response = grpc.unary(service, request.map(|bytes| Full::new(Bytes::from(bytes)))).await;
     if !is_asked {
         // tonic rejected the frame or its compression, and made the response.
         let code = Status::from_header_map(response.headers()).map_or(Code::Internal, |status| status.code());
@@ -75,7 +96,7 @@ async fn take(
             _ => Refusal::Bad,
         });
     }
-    Ok(boxed(response))
+    boxed(response)
 }
 
 /// The method of a signal's service.

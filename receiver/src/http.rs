@@ -1,5 +1,7 @@
 //! OTLP over HTTP: `POST /v1/traces` and `POST /v1/logs`, in protobuf or JSON.
 
+use std::sync::Arc;
+
 use astracer_model::Format;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{
@@ -42,7 +44,11 @@ impl Form {
     }
 }
 
-pub(crate) async fn answer(shared: &Shared, client: &Client, request: Request<Incoming>) -> Response<Body> {
+pub(crate) async fn answer(
+    shared: &Arc<Shared>,
+    client: &Client,
+    request: Request<Incoming>,
+) -> Response<Body> {
     let origin = cors::allowed(&shared.origins, request.headers());
     if let Some(origin) = &origin
         && request.method() == Method::OPTIONS
@@ -57,7 +63,7 @@ pub(crate) async fn answer(shared: &Shared, client: &Client, request: Request<In
     response
 }
 
-async fn answer_to_any(shared: &Shared, client: &Client, request: Request<Incoming>) -> Response<Body> {
+async fn answer_to_any(shared: &Arc<Shared>, client: &Client, request: Request<Incoming>) -> Response<Body> {
     let (head, mut incoming) = request.into_parts();
     let announced = incoming.size_hint().lower();
     let form = Form::of(&head.headers);
@@ -107,7 +113,7 @@ async fn answer_to_any(shared: &Shared, client: &Client, request: Request<Incomi
 }
 
 async fn take(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     client: &Client,
     (signal, form): (Signal, Option<Form>),
     headers: &HeaderMap,
@@ -121,17 +127,22 @@ async fn take(
     };
     shared.accepts(signal)?;
     let bytes_max = shared.limits.message_bytes;
-    let bytes = body::read(shared, client, incoming, bytes_max).await?;
-    let bytes = body::decompress(&bytes.bytes, text(headers, &CONTENT_ENCODING), bytes_max)?;
-    match form {
-        Form::Protobuf => record(shared, signal, &bytes, Format::OtlpProto),
-        Form::Json if bytes.trim_ascii_start().starts_with(b"{") => {
-            record(shared, signal, &bytes, Format::OtlpJson)
+    let (bytes, held) = body::read(shared, client, incoming, bytes_max).await?.into_parts();
+    let (common, encoding) = (Arc::clone(shared), text(headers, &CONTENT_ENCODING).to_owned());
+    let decode = move || {
+        let _held = held;
+        let bytes = body::decompress(&bytes, &encoding, bytes_max)?;
+        match form {
+            Form::Protobuf => record(&common, signal, &bytes, Format::OtlpProto),
+            Form::Json if bytes.trim_ascii_start().starts_with(b"{") => {
+                record(&common, signal, &bytes, Format::OtlpJson)
+            }
+            // Files may contain a list of requests, or none. In a request body that is a mistake,
+            // which the sender should see.
+            Form::Json => Err(Refused::new(Refusal::Bad, "the body is not a JSON object")),
         }
-        // Files may contain a list of requests, or none. In a request body that is a mistake, which
-        // the sender should see.
-        Form::Json => Err(Refused::new(Refusal::Bad, "the body is not a JSON object")),
-    }
+    };
+    shared.turns.take(client, decode).await
 }
 
 fn success(signal: Signal, form: Form, partial: &Partial) -> Response<Body> {

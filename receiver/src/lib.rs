@@ -31,7 +31,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use astracer_exporters::spool::FileLock;
-use astracer_exporters::{Counts as Forwarded, Destination as _, ExportError, Files};
+use astracer_exporters::{Counts as Forwarded, Destination as _, ExportError, Files, Spooled};
 use tokio::sync::watch;
 
 mod answer;
@@ -50,6 +50,7 @@ mod recording;
 mod server;
 mod shared;
 mod signal;
+mod turns;
 mod whole;
 
 pub use counts::{Received, Refusal};
@@ -175,14 +176,14 @@ impl Receiver {
         self.shared.files.total_bytes() + self.shared.logs.as_ref().map_or(0, Files::total_bytes)
     }
 
-    /// Returns the number of acknowledged spans whose file somebody removed while it was being
-    /// written.
+    /// Returns the number of acknowledged spans whose file somebody removed or shortened while it
+    /// was being written.
     pub fn spans_removed(&self) -> u64 {
         self.shared.files.spans_removed()
     }
 
-    /// Returns the number of acknowledged log records whose file somebody removed while it was
-    /// being written.
+    /// Returns the number of acknowledged log records whose file somebody removed or shortened
+    /// while it was being written.
     pub fn logs_removed(&self) -> u64 {
         self.shared.logs.as_ref().map_or(0, Files::spans_removed)
     }
@@ -191,6 +192,11 @@ impl Receiver {
     /// `None` for a receiver that does not forward.
     pub fn forwarded(&self) -> Option<(Forwarded, u64)> {
         self.shared.forward.as_ref().map(|spool| (spool.counter().read(), spool.pending()))
+    }
+
+    /// Returns the spool of a receiver that forwards.
+    pub fn forward(&self) -> Option<&Spooled> {
+        self.shared.forward.as_ref()
     }
 
     /// Forwards what waits in the spool, for at most `timeout`. Returns the number of spans that

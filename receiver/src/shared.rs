@@ -12,6 +12,7 @@ use crate::connections::Connections;
 use crate::counts::{Counts, Refusal};
 use crate::events::Events;
 use crate::signal::Signal;
+use crate::turns::Turns;
 use crate::{Limits, Recording};
 use astracer_exporters::{Files, Spooled};
 
@@ -38,6 +39,7 @@ pub(crate) struct Shared {
     /// The file name in problems.
     pub(crate) file: Arc<str>,
     pub(crate) body_memory: Arc<BodyMemory>,
+    pub(crate) turns: Turns,
     pub(crate) connections: Arc<Connections>,
     stopped: watch::Receiver<bool>,
 }
@@ -57,6 +59,7 @@ impl Shared {
             counts: Counts::default(),
             events: Events::default(),
             file: "request".into(),
+            turns: Turns::default(),
             connections: Arc::default(),
             stopped,
         }

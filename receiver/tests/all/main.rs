@@ -4,3 +4,4 @@ mod logs;
 mod receive;
 mod refused_early;
 mod sample;
+mod turns;

@@ -341,7 +341,7 @@ fn half_a_request_is_counted_at_the_end() {
 
 /// A connection from one of the addresses of the loopback network.
 #[cfg(target_os = "linux")]
-fn from(last: u8, to: SocketAddr) -> TcpStream {
+pub(crate) fn from(last: u8, to: SocketAddr) -> TcpStream {
     use std::net::Ipv4Addr;
 
     use socket2::{Domain, Socket, Type};
