@@ -66,12 +66,25 @@ pub(crate) fn answer_at_once_while_reading<T>(
 /// A flag that is set by the first of these signals.
 pub(crate) fn stop_flag() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
+    outlive_file_limit();
     // Without our handler a signal still ends the process, but without a message.
     if let Err(error) = listen(Arc::clone(&stop)) {
         output::note(&format!("astracer: warning: cannot catch signals: {error}"));
     }
     stop
 }
+
+/// Handles SIGXFSZ, which would end the process, so that a write beyond `ulimit -f` fails like one
+/// on a full disk.
+#[cfg(unix)]
+fn outlive_file_limit() {
+    let signal = rustix::process::Signal::XFSZ.as_raw();
+    // Without the handler, such a write still ends the process.
+    let _ = signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)));
+}
+
+#[cfg(not(unix))]
+fn outlive_file_limit() {}
 
 /// Waits for signals on a separate thread, because files must not be removed in a signal handler.
 fn listen(stop: Arc<AtomicBool>) -> io::Result<()> {

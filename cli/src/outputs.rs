@@ -92,7 +92,7 @@ impl Outputs {
     ///
     /// As for [`file`](Self::file), except for `-`.
     pub(crate) fn recording(&mut self, option: &'static str, path: &Path) -> Result<Output, Failure> {
-        if is_standard(path) {
+        if is_standard(path) || names_standard_file(path) {
             let here = standard_output();
             if here.is_some() && self.inputs.iter().any(|input| input_identity(input) == here) {
                 return Err(Failure::Usage(
@@ -294,6 +294,13 @@ fn resolve(path: &Path) -> io::Result<(PathBuf, Option<Metadata>)> {
             Ok((fs::canonicalize(folder)?.join(name), None))
         }
     }
+}
+
+/// True for the names that systems give to standard output, if that is a file: opening the name
+/// would begin the file anew.
+fn names_standard_file(path: &Path) -> bool {
+    let names = ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
+    names.iter().any(|name| path == Path::new(name)) && standard_output().is_some()
 }
 
 /// True for outputs that are written directly: devices, pipes and sockets.

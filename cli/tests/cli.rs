@@ -13,6 +13,8 @@ mod closed;
 mod convert;
 #[path = "cli/foreign.rs"]
 mod foreign;
+#[path = "cli/forward.rs"]
+mod forward;
 #[path = "cli/options.rs"]
 mod options;
 #[path = "cli/order.rs"]

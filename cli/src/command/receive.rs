@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 use std::net::{SocketAddr, ToSocketAddrs as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use astracer_exporters::{FileCompression, Files, Spooled, WhenFilesFull};
-use astracer_receiver::{Event, Limits, Received, Receiver, Recording, Refusal};
+use astracer_receiver::{Limits, Received, Receiver, Recording, Refusal};
 use astracer_tuner::Stop;
 use clap::Args as ClapArgs;
 use serde::Serialize;
@@ -16,6 +16,10 @@ use crate::progress::Progress;
 use crate::target::Target;
 use crate::values::{share, size};
 use crate::{handles, output};
+
+mod notices;
+
+use self::notices::{Notices, records, undelivered};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -137,6 +141,9 @@ struct Forwarded {
     lost: u64,
     /// Spans in the spool.
     waiting: u64,
+    /// Spans that were rejected for good, also in earlier runs; `spool drain --dead` sends them
+    /// again.
+    dead_letters: u64,
     /// The last message of that server beside a success.
     message: String,
 }
@@ -154,6 +161,12 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
         return Err(Failure::Usage(format!(
             "--forward {target} is an address of this receiver, which would forward all spans to itself forever; choose \
              another address, or another --otlp"
+        )));
+    }
+    if args.forward.is_some() && settled(&args.out) == settled(&args.spool_folder()) {
+        return Err(Failure::Usage(format!(
+            "--spool {} is also the folder of --out; choose another one for --spool",
+            output::shown(&args.spool_folder())
         )));
     }
     let compression = if args.zstd { FileCompression::Zstd { level: 3 } } else { FileCompression::None };
@@ -204,8 +217,9 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
         output::note(&format!("forwarding traces to {target} through {spool}; logs stay in the files"));
     }
     let display = Progress::message();
+    let mut notices = Notices::default();
     while !stop.is_asked() {
-        display.suspend(|| receiver.events().iter().for_each(report_event));
+        display.suspend(|| notices.tell(&receiver));
         let received = receiver.received();
         let bytes = output::bytes(receiver.total_bytes());
         display.set_message(format!("{}, {bytes}", records(received.spans, received.logs)));
@@ -213,44 +227,46 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
     }
     display.finish_and_clear();
     let ended = receiver.end();
-    receiver.events().iter().for_each(report_event);
+    notices.tell(&receiver);
     receiver.drain(FORWARD_TIMEOUT);
     let forwarded = receiver.forwarded().map(|(counts, waiting)| Forwarded {
         accepted: counts.sent,
         rejected: counts.rejected,
         lost: counts.lost.total(),
         waiting,
+        dead_letters: receiver.forward().map_or(0, |spool| spool.spool_counts().dead_letters),
         message: counts.message,
     });
+    let undelivered = undelivered(&receiver);
     let removed = (receiver.spans_removed(), receiver.logs_removed());
     let report = Report::new(args, &receiver.received(), receiver.total_bytes(), forwarded);
     let stopped = ended.and(receiver.stop().map(drop));
     let printed = if args.json { output::print_json(&report) } else { output::report(&report.render()) };
-    Failure::after(printed, late(removed, stopped.err().map(|error| error.to_string())))
-}
-
-/// A number of spans, and one of log records unless it is 0.
-fn records(spans: u64, logs: u64) -> String {
-    let spans = output::plural(spans, "span");
-    match logs {
-        0 => spans,
-        _ => format!("{spans} and {}", output::plural(logs, "log record")),
-    }
+    Failure::after(printed, late(removed, undelivered, stopped.err().map(|error| error.to_string())))
 }
 
 /// Combines what went wrong at the end: acknowledged spans and log records whose file was removed,
-/// and an error while closing.
-fn late((spans, logs): (u64, u64), stopped: Option<String>) -> Result<(), Failure> {
-    let gone = (spans + logs > 0).then(|| {
-        let records = records(spans, logs);
-        format!("{records} acknowledged but lost, because a file was removed while it was being written")
-    });
+/// spans that were not passed on, and an error while closing.
+fn late(removed: (u64, u64), undelivered: Option<String>, stopped: Option<String>) -> Result<(), Failure> {
+    let undelivered = undelivered.map(|text| format!("not everything was passed on: {text}"));
     // Errors quote file names.
     let stopped = stopped.map(|error| output::escaped(&error).into_owned());
-    match gone.into_iter().chain(stopped).collect::<Vec<_>>() {
+    match notices::lost(removed).into_iter().chain(undelivered).chain(stopped).collect::<Vec<_>>() {
         texts if texts.is_empty() => Ok(()),
         texts => Err(Failure::Job(texts.join("; "))),
     }
+}
+
+/// The folder behind links and dots, which may not exist yet.
+fn settled(folder: &Path) -> PathBuf {
+    let whole = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+    for there in whole.ancestors() {
+        if let (Ok(real), Ok(rest)) = (there.canonicalize(), whole.strip_prefix(there)) {
+            // Joining an empty path would end the result with a slash.
+            return if rest.as_os_str().is_empty() { real } else { real.join(rest) };
+        }
+    }
+    whole
 }
 
 /// Errors quote file names.
@@ -265,26 +281,6 @@ impl Receive {
             name.push(".spool");
             name.into()
         })
-    }
-}
-
-/// Tells the operator when the receiver starts or stops refusing requests.
-fn report_event(event: &Event) {
-    match event {
-        Event::Refusing(reason) => output::note(&format!("refusing requests: {}", output::escaped(reason))),
-        Event::Taking(refused) => {
-            output::note(&format!(
-                "accepting requests again, after refusing {}",
-                output::plural(*refused, "request")
-            ));
-        }
-        Event::ConnectionsFull => {
-            output::note("refusing connections: the limit of --connections is reached and all are busy");
-        }
-        Event::NotAccepted(why) => {
-            output::note(&format!("cannot accept a connection: {}", output::escaped(why)));
-        }
-        _ => {}
     }
 }
 
@@ -352,10 +348,12 @@ impl Report {
         if self.rejected + self.logs_rejected > 0 {
             let _ = writeln!(text, "rejected as invalid: {}", records(self.rejected, self.logs_rejected));
         }
-        if let Some(Forwarded { accepted, rejected, lost, waiting, message }) = &self.forwarded {
+        if let Some(Forwarded { accepted, rejected, lost, waiting, dead_letters, message }) = &self.forwarded
+        {
             let _ = writeln!(
                 text,
-                "forwarded: {}; {rejected} rejected, {lost} lost, {waiting} waiting in the spool",
+                "forwarded: {}; {rejected} rejected, {lost} lost, {waiting} waiting in the spool, \
+                 {dead_letters} dead letters there",
                 output::plural(*accepted, "span")
             );
             if !message.is_empty() {
@@ -376,14 +374,20 @@ mod tests {
     /// If two things went wrong, both are reported.
     #[test]
     fn all_failures_at_the_end_are_reported() {
-        assert!(late((0, 0), None).is_ok());
+        assert!(late((0, 0), None, None).is_ok());
         let text = |removed, stopped: Option<&str>| {
-            late((removed, 0), stopped.map(str::to_owned)).unwrap_err().text().unwrap_or_default().to_owned()
+            late((removed, 0), None, stopped.map(str::to_owned))
+                .unwrap_err()
+                .text()
+                .unwrap_or_default()
+                .to_owned()
         };
         assert_eq!(text(0, Some("s: \u{1b}no")), "s: \\u{1b}no");
         let both = text(2, Some("s: no"));
         assert!(both.starts_with("2 spans acknowledged but lost") && both.ends_with("; s: no"), "{both}");
-        let logs = late((1, 3), None).unwrap_err();
+        let spool = late((0, 0), Some("the spool s: 2 spans".to_owned()), None).unwrap_err();
+        assert_eq!(spool.text(), Some("not everything was passed on: the spool s: 2 spans"));
+        let logs = late((1, 3), None, None).unwrap_err();
         assert!(
             logs.text().unwrap_or_default().starts_with("1 span and 3 log records acknowledged but lost")
         );

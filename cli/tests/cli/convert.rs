@@ -1,6 +1,7 @@
 //! `astracer convert`.
 
 use std::fs;
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -127,4 +128,20 @@ fn names_of_other_compressions_are_refused() {
         }
         assert!(!target.exists(), "{name}");
     }
+}
+
+/// `astracer convert FILE /dev/stdout > out` was refused as an output that is also standard output.
+#[cfg(target_os = "linux")]
+#[test]
+fn standard_output_may_be_a_file_by_its_name() {
+    let recording = Scratch::new("named-stdout.json", TWO_TRACES);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("out.jsonl");
+    let mut file = fs::File::create(&path).expect("a file");
+    std::io::Write::write_all(&mut file, b"\n").expect("a line before it");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_astracer"));
+    let status = command.args(["convert", recording.path(), "/dev/stdout"]).stdout(file).status();
+    assert!(status.expect("the binary starts").success());
+    let text = fs::read_to_string(&path).expect("text");
+    assert!(text.starts_with("\n{\"resourceSpans\"") && text.ends_with('\n'), "{text}");
 }

@@ -1,7 +1,7 @@
 //! `astracer receive` and `astracer send` with each other.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read as _};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 use serde_json::Value;
@@ -9,10 +9,10 @@ use serde_json::Value;
 use crate::{Scratch, TWO_TRACES, failure, run, success, workload};
 
 /// A receiver on a free port.
-struct Receiver {
+pub(crate) struct Receiver {
     child: Running,
     stderr: BufReader<ChildStderr>,
-    address: String,
+    pub(crate) address: String,
     folder: Folder,
 }
 
@@ -40,7 +40,18 @@ impl Drop for Running {
 }
 
 /// A folder that is removed at the end of its test.
-struct Folder(std::path::PathBuf);
+pub(crate) struct Folder(std::path::PathBuf);
+
+impl Folder {
+    pub(crate) fn path(&self) -> &std::path::Path {
+        &self.0
+    }
+
+    /// The default spool of a receiver with this folder.
+    pub(crate) fn spool(&self) -> Folder {
+        Folder(self.0.with_extension("spool"))
+    }
+}
 
 impl Drop for Folder {
     fn drop(&mut self) {
@@ -54,7 +65,7 @@ fn signal_to(pid: u32, signal: &str) {
 }
 
 impl Receiver {
-    fn start(name: &str, more: &[&str]) -> Self {
+    pub(crate) fn start(name: &str, more: &[&str]) -> Self {
         Self::start_by(Command::new(env!("CARGO_BIN_EXE_astracer")), name, more)
     }
 
@@ -68,7 +79,7 @@ impl Receiver {
     }
 
     /// `command` is the binary, or a program that replaces itself by it.
-    fn start_by(mut command: Command, name: &str, more: &[&str]) -> Self {
+    pub(crate) fn start_by(mut command: Command, name: &str, more: &[&str]) -> Self {
         let folder = std::env::temp_dir().join(format!("astracer-cli-{}-{name}", std::process::id()));
         let mut child = command
             .args(["receive", "--otlp", "127.0.0.1:0", "--json", "--out"])
@@ -87,7 +98,7 @@ impl Receiver {
         Self { child: Running(Some(child)), stderr, address, folder: Folder(folder) }
     }
 
-    fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         self.folder.0.to_str().expect("UTF-8")
     }
 
@@ -104,8 +115,17 @@ impl Receiver {
     }
 
     /// Sends Ctrl-C, and returns what the receiver prints.
-    fn stop(self) -> (Value, Folder) {
+    pub(crate) fn stop(self) -> (Value, Folder) {
         self.stop_by("-INT")
+    }
+
+    /// Sends a signal; returns the result and the text on standard error.
+    pub(crate) fn ended_by(self, signal: &str) -> (Output, String, Folder) {
+        let Self { child, mut stderr, folder, .. } = self;
+        signal_to(child.id(), signal);
+        let mut told = String::new();
+        stderr.read_to_string(&mut told).expect("UTF-8");
+        (child.wait(), told, folder)
     }
 
     fn stop_by(self, signal: &str) -> (Value, Folder) {
@@ -302,7 +322,7 @@ fn a_receiver_passes_spans_on_through_its_spool() {
     let (report, folder) = first.stop();
     assert_eq!(report["forwarded"]["accepted"].as_u64(), Some(3), "{report}");
     assert_eq!(report["forwarded"]["waiting"].as_u64(), Some(0), "{report}");
-    let spool = Folder(folder.0.with_extension("spool"));
+    let spool = folder.spool();
     let (_, _backend) = backend.stop();
 
     // Nothing listens there any more: the next spans wait on disk, and `spool drain` sends them
@@ -322,7 +342,7 @@ fn a_receiver_passes_spans_on_through_its_spool() {
 /// Posts JSON over HTTP/1.1; returns true if it was accepted.
 #[cfg(unix)]
 fn is_accepted(address: &str, path: &str, body: &Value) -> bool {
-    use std::io::{Read as _, Write as _};
+    use std::io::Write as _;
     let mut stream = std::net::TcpStream::connect(address).expect("the receiver listens");
     let body = body.to_string();
     let head = "host: localhost\r\nconnection: close\r\ncontent-type: application/json";

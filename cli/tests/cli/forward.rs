@@ -1,0 +1,158 @@
+//! Messages and exit codes of `astracer receive` and `astracer spool drain` when acknowledged spans
+//! are lost or not passed on.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use astracer_exporters::spool::{Folder, Settings, Spool};
+use astracer_model::{Span, SpanId, TraceId};
+use astracer_testing::{Answer, Server};
+use serde_json::Value;
+
+use crate::wire::Receiver;
+use crate::{Scratch, TWO_TRACES, run, success, unwrapped};
+
+/// A server that answers every request with this status.
+fn server(status: u16) -> Server {
+    let answer = Answer::status(status).with_header("content-type", "application/json").with_body("{}");
+    Server::new([]).then(answer)
+}
+
+/// A spool with a dead letter of two spans for each reason.
+fn dead_letters(path: &Path, reasons: &[&str]) {
+    let (mut spool, _) =
+        Spool::open(Folder::create(path).expect("a folder"), Settings::default()).expect("a spool");
+    for (trace, reason) in (1..).zip(reasons) {
+        let span = |id| Span {
+            trace_id: TraceId(trace),
+            span_id: SpanId(id),
+            name: "work".into(),
+            ..Span::default()
+        };
+        let mut body = Vec::new();
+        astracer_formats::otlp_proto::write_request(&mut body, &[span(1), span(2)]);
+        spool.append_dead(0, 0, 2, &body, reason);
+    }
+}
+
+#[test]
+fn dead_letters_are_sent_again_by_reason_or_all() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    dead_letters(folder.path(), &["HTTP 401: token", "HTTP 400: no", "HTTP 401: token"]);
+    let dir = folder.path().to_str().expect("UTF-8");
+    let (server, refusing) = (server(200), server(400));
+    let drain = |to: &Server, more: &[&str]| {
+        let url = to.url("otlp+http");
+        let output = run(&[&["spool", "drain", dir, "--to", &url][..], more].concat());
+        (output.status.code(), unwrapped(&String::from_utf8_lossy(&output.stdout)))
+    };
+    let (code, text) = drain(&server, &[]);
+    assert_eq!((code, server.requests().len()), (Some(1), 0), "{text}");
+    assert!(text.contains("dead letters: 6 spans"), "{text}");
+    let (code, text) = drain(&server, &["--dead=401"]);
+    assert_eq!((code, server.requests().len()), (Some(1), 2), "{text}");
+    assert!(text.contains("sent again: 4 dead spans") && text.contains("dead letters: 2 spans"), "{text}");
+    // A letter that is refused again is a dead letter again.
+    let (code, text) = drain(&refusing, &["--dead"]);
+    assert_eq!((code, refusing.requests().len()), (Some(1), 1), "{text}");
+    assert!(text.contains("dead letters: 2 spans"), "{text}");
+    let (code, text) = drain(&server, &["--dead"]);
+    assert_eq!((code, server.requests().len()), (Some(0), 3), "{text}");
+    let found = success(&run(&["spool", "inspect", dir, "--json"]));
+    let found: Value = serde_json::from_str(&found).expect("JSON");
+    assert_eq!((&found["dead_letter_spans"], &found["pending_spans"]), (&0.into(), &0.into()));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_receiver_says_what_was_not_passed_on_and_ends_with_1() {
+    let recording = Scratch::new("refused-forward.json", TWO_TRACES);
+    let backend = server(400);
+    let receiver = Receiver::start("refused", &["--forward", &backend.url("otlp+http")]);
+    success(&run(&["send", recording.path(), "--to", &format!("otlp://{}", receiver.address)]));
+    while backend.requests().is_empty() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let (output, told, folder) = receiver.ended_by("-INT");
+    let spool = folder.spool();
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["forwarded"]["dead_letters"], 3, "{report}");
+    assert!(
+        told.contains("not everything was passed on") && told.contains("3 spans are dead letters"),
+        "{told}"
+    );
+    // The next run says so from its start, and while it runs.
+    let receiver = Receiver::start("refused", &["--forward", &backend.url("otlp+http")]);
+    let (output, told, _folder) = receiver.ended_by("-TERM");
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("not passed on: the spool") && told.contains("3 spans are dead letters"), "{told}");
+    drop(spool);
+}
+
+/// logrotate's `copytruncate`.
+#[cfg(unix)]
+#[test]
+fn a_recording_that_somebody_shortens_is_noticed() {
+    let recording = Scratch::new("shortened.json", TWO_TRACES);
+    let receiver = Receiver::start("shortened", &[]);
+    let send = || success(&run(&["send", recording.path(), "--to", &format!("otlp://{}", receiver.address)]));
+    send();
+    let first = Path::new(receiver.path()).join("traces-00000001.jsonl");
+    let file = fs::OpenOptions::new().write(true).open(first).expect("the first file");
+    file.set_len(0).expect("shortened");
+    send();
+    let inspected = success(&run(&["inspect", receiver.path(), "--json"]));
+    assert!(inspected.contains("\"spans\": 3"), "{inspected}");
+    let (output, told, _folder) = receiver.ended_by("-INT");
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("3 spans acknowledged but lost") && told.contains("shortened"), "{told}");
+}
+
+/// SIGXFSZ ended the receiver. Now a file that may not grow gives way to the next.
+#[cfg(unix)]
+#[test]
+fn a_limit_on_the_size_of_files_costs_nothing() {
+    let span = |id: u32| {
+        format!(
+            r#"{{"traceId":"{id:032x}","spanId":"{id:016x}","name":"{}","startTimeUnixNano":"1","endTimeUnixNano":"2"}}"#,
+            "x".repeat(1_000)
+        )
+    };
+    let spans = (1..=300).map(span).collect::<Vec<_>>().join(",");
+    let recording = Scratch::new(
+        "limited.json",
+        &format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{spans}]}}]}}]}}"#),
+    );
+    let mut command = Command::new("sh");
+    // Blocks of 512 or 1,024 bytes.
+    command.args(["-c", r#"ulimit -f 100; exec "$0" "$@""#, env!("CARGO_BIN_EXE_astracer")]);
+    let receiver = Receiver::start_by(command, "limited", &[]);
+    let url = format!("otlp://{}", receiver.address);
+    success(&run(&["send", recording.path(), "--to", &url, "--batch", "10"]));
+    let (received, folder) = receiver.stop();
+    assert_eq!(received["spans"], 300);
+    let files = fs::read_dir(folder.path()).expect("a folder").count();
+    assert!(files > 2, "{files} files");
+    let inspected = success(&run(&["inspect", folder.path().to_str().expect("UTF-8"), "--json"]));
+    assert!(inspected.contains("\"spans\": 300"), "{inspected}");
+}
+
+#[test]
+fn one_folder_is_not_recording_and_spool() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let out = folder.path().join("out");
+    let spool = folder.path().join("x").join("..").join("out");
+    fs::create_dir(folder.path().join("x")).expect("a folder");
+    let args = ["receive", "--otlp", "127.0.0.1:0", "--forward", "otlp://127.0.0.1:1", "--out"];
+    for spool in [&out, &spool] {
+        let output =
+            run(&[&args[..], &[out.to_str().expect("UTF-8"), "--spool", spool.to_str().expect("UTF-8")]]
+                .concat());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains("also the folder of --out"), "{error}");
+    }
+    assert!(!out.exists());
+}
