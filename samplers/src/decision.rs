@@ -57,6 +57,8 @@ pub enum Reason {
     Override,
     /// A boost raised the key's probability: see [`tail::Boost`](crate::tail::Boost).
     Boost,
+    /// A parent in another process.
+    Parent,
 }
 
 impl Reason {
@@ -75,6 +77,7 @@ impl Reason {
             Reason::CapEmpty => "cap_empty",
             Reason::Override => "override",
             Reason::Boost => "boost",
+            Reason::Parent => "parent",
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The sampler: one type for every kind of sampling.
 
 use crate::bump::{Bump, BumpPolicy, Count, Curves, Tumbling};
-use crate::cap::{Cap, Caps};
+use crate::cap::{Cap, Caps, Meter};
 use crate::config::Config;
 use crate::decision::{Decision, Reason};
 use crate::every_nth::EveryNth;
@@ -10,6 +10,7 @@ use crate::nanos::Nanos;
 use crate::per_key::PerKey;
 use crate::policy::NEVER;
 use crate::probability::Probability;
+use crate::randomness::Randomness;
 use crate::request::Request;
 use crate::sync::Arc;
 use crate::table::{Capped, ImageError, KeyState, Limits, Restored, Snapshot, Table};
@@ -364,6 +365,22 @@ impl Sampler {
                 self.admit(boosting.raise(own, randomness, now), request)
             }
             Kind::Always | Kind::Never | Kind::EveryNth(_) | Kind::TokenBucket(_) => self.decide(request),
+        }
+    }
+
+    /// Applies the cap's allowance for all traces to a trace that a parent's decision keeps, with a
+    /// meter of its own for such traces. The call is not counted. `decision` has the parent's
+    /// threshold, if it is known; that of the result is at least as high.
+    pub fn admit_followed(
+        &self,
+        meter: &Meter,
+        decision: Decision,
+        randomness: Randomness,
+        now: Nanos,
+    ) -> Decision {
+        match &self.capped {
+            Some(Capped { caps, .. }) if decision.keep => caps.admit(meter, None, decision, randomness, now),
+            _ => decision,
         }
     }
 

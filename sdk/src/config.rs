@@ -27,6 +27,9 @@ const QUEUE_SIZE: &str = "OTEL_BSP_MAX_QUEUE_SIZE";
 /// The specification's default, which operators set without a need.
 const QUEUE_SIZE_DEFAULT: &str = "2048";
 
+/// Whether `astracer_file` follows changes of its file. OpenTelemetry has no variable for this.
+const WATCH: &str = "ASTRACER_PARAMETERS_WATCH";
+
 const TRACES_EXPORTER: &str = "OTEL_TRACES_EXPORTER";
 
 /// Variables of the specification that this SDK does not implement, each with its substitute.
@@ -56,7 +59,8 @@ impl Builder {
     /// - `astracer` takes the sampler as text from `OTEL_TRACES_SAMPLER_ARG`; without it,
     ///   `bump:lambda=10,min=0.01,window=1s`.
     /// - `astracer_file` takes the path of a parameters file from there: see
-    ///   [`with_parameters_file`](Self::with_parameters_file).
+    ///   [`with_parameters_file`](Self::with_parameters_file). It follows the changes of the file
+    ///   while the service runs, unless `ASTRACER_PARAMETERS_WATCH` is `false`.
     pub fn with_environment(self) -> Self {
         self.with_variables(|name| match std::env::var(name) {
             Ok(value) => Some(value),
@@ -147,7 +151,7 @@ impl Builder {
         self.with_resource(resource.build())
     }
 
-    fn sampler_variables(self, get: impl Fn(&'static str) -> Option<String> + Copy) -> Self {
+    fn sampler_variables(mut self, get: impl Fn(&'static str) -> Option<String> + Copy) -> Self {
         const SAMPLER: &str = "OTEL_TRACES_SAMPLER";
         const ARGUMENT: &str = "OTEL_TRACES_SAMPLER_ARG";
         let Some(name) = get(SAMPLER) else { return self };
@@ -182,9 +186,11 @@ impl Builder {
             "astracer_file" => match argument {
                 Some(path) => {
                     let path = path.trim();
+                    let watches = self.read(WATCH, "true", get, boolean).unwrap_or(true);
                     match std::fs::File::open(path) {
                         Ok(_) => {
-                            self.with_parent_decision(ParentDecision::Respect).with_parameters_file(path)
+                            let builder = self.with_parent_decision(ParentDecision::Respect);
+                            builder.with_parameters_file_followed(path, watches)
                         }
                         Err(error) => self
                             .with_fault(Origin::Variable(ARGUMENT), format!("cannot open `{path}`: {error}")),
@@ -239,6 +245,19 @@ impl Builder {
     #[cfg(feature = "parameters")]
     pub fn with_parameters_file(self, path: impl AsRef<Path>) -> Self {
         self.with_parameters_of(path.as_ref()).0
+    }
+
+    #[cfg(feature = "parameters")]
+    fn with_parameters_file_followed(self, path: &str, watches: bool) -> Self {
+        match watches {
+            true => self.with_watched_parameters_file(path),
+            false => self.with_parameters_file(path),
+        }
+    }
+
+    #[cfg(not(feature = "parameters"))]
+    fn with_parameters_file_followed(self, path: &str, _watches: bool) -> Self {
+        self.with_parameters_file(path)
     }
 
     /// Without the feature `parameters` no parameters file can be read, so each call is a fault.

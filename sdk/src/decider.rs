@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use astracer_samplers::tail::Tail;
 use astracer_samplers::tail::{Boosting, KeyNumber, TailSampler};
 use astracer_samplers::tracestate::OtMember;
-use astracer_samplers::{Decision, Nanos, Randomness, Reason, Request, Sampler, Stratified};
+use astracer_samplers::{Decision, Meter, Nanos, Randomness, Reason, Request, Sampler, Stratified};
 use opentelemetry::trace::{SpanContext, TraceState};
 use opentelemetry::{Context, KeyValue, TraceId};
 use tracing_core::Metadata;
@@ -56,6 +56,8 @@ pub(crate) struct Decider {
     kept_keys: OnceLock<KeptKeys>,
     /// Whether decisions are noted, for `why` or `kept_keys`.
     notes: AtomicBool,
+    /// The traces that parents in other processes keep, if the cap bounds them.
+    followed: Meter,
     /// Policies at the end of traces, which count roots by key.
     tail: Option<Arc<TailSampler>>,
     /// The policies that the service was started with, and those of its parameters file, which code
@@ -100,9 +102,18 @@ thread_local! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParentDecision {
-    /// The parent's decision holds, so traces are kept whole.
+    /// The parent's decision holds, so traces are kept whole. Callers decide how many: the cap on
+    /// traces does not count theirs.
     #[default]
     Respect,
+    /// A parent's decision holds for as many traces as the cap on traces allows. They have an
+    /// allowance of their own, of the same size, so callers cannot use up that of traces that begin
+    /// here. For a service at the edge that wants whole traces from callers that behave.
+    ///
+    /// Above the allowance, this process drops its part of a trace and passes the sampled flag on
+    /// as 0, so the services that it calls drop theirs, and the caller's part remains. Kept ones
+    /// get the true threshold, which the cap may have raised, if the parent's is known.
+    RespectWithinCap,
     /// The sampler decides each local root, with the trace's randomness. For a service at the edge
     /// that does not trust its callers. If the caller kept the trace too, both parts belong to one
     /// trace.
@@ -177,6 +188,7 @@ impl Decider {
             notes: AtomicBool::new(false),
             why: extras.why,
             kept_keys: OnceLock::new(),
+            followed: Meter::default(),
             tail: extras.tail,
             #[cfg(feature = "parameters")]
             policies: extras.policies,
@@ -199,7 +211,7 @@ impl Decider {
     /// Whether this parent's decision holds. A decision made in this process always does. `context`
     /// holds the parent, and may say that the parent left the decision to us.
     pub(crate) fn respects(&self, parent: &SpanContext, context: &Context) -> bool {
-        let follows = self.parents == ParentDecision::Respect && !is_undecided(context);
+        let follows = self.parents != ParentDecision::Ignore && !is_undecided(context);
         parent.is_valid() && (follows || !parent.is_remote())
     }
 
@@ -306,20 +318,51 @@ impl Decider {
 
     /// Applies a parent's decision to a local root, and counts it.
     pub(crate) fn follow_counted(&self, parent: &SpanContext, counters: &Counters) -> RootDecision {
-        counters.followed_parent(parent.is_sampled());
+        let decision = self.follow_remote(parent);
+        counters.followed_parent(decision.keep);
         if self.notes.load(Ordering::Relaxed) {
-            self.note_parent(parent);
+            self.note_parent(parent, decision.keep);
         }
-        self.follow(parent)
+        decision
     }
 
     #[cold]
-    fn note_parent(&self, parent: &SpanContext) {
+    fn note_parent(&self, parent: &SpanContext, keep: bool) {
         if let Some(why) = &self.why {
-            why.note_parent(parent.trace_id(), parent.is_sampled());
+            why.note_parent(parent.trace_id(), keep);
         }
-        if parent.is_sampled() {
+        if keep {
             self.note_keyless(parent.trace_id());
+        }
+    }
+
+    /// Applies the decision of a parent that may be in another process, within the cap if that
+    /// bounds such traces.
+    pub(crate) fn follow_remote(&self, parent: &SpanContext) -> RootDecision {
+        let is_bounded = self.parents == ParentDecision::RespectWithinCap;
+        match is_bounded && parent.is_remote() && parent.is_sampled() {
+            true => self.follow_within_cap(parent),
+            false => self.follow(parent),
+        }
+    }
+
+    #[cold]
+    fn follow_within_cap(&self, parent: &SpanContext) -> RootDecision {
+        let state = parent.trace_state();
+        let member = trace_state::member(state);
+        let randomness = member.randomness.unwrap_or_else(|| weight::of_trace_id(parent.trace_id()));
+        // A threshold that contradicts the flag is unknown.
+        let threshold = member.threshold.filter(|threshold| threshold.keeps(randomness));
+        let followed = Decision { keep: true, threshold, reason: Reason::Parent };
+        let now = self.now();
+        let decision =
+            self.with_rules(|rules| rules.sampler.admit_followed(&self.followed, followed, randomness, now));
+        RootDecision {
+            keep: decision.keep,
+            key: None,
+            trace_state: weight::decided(state, member, &decision),
+            attributes: None,
+            weighing: Weighing::IfCertain,
         }
     }
 

@@ -20,6 +20,7 @@ use opentelemetry_sdk::trace::SpanData;
 use crate::core::Shared;
 use crate::heartbeat::Heart;
 use crate::panics::warn;
+use crate::steering::NewParameters;
 
 /// The interval between checks of the parameters file.
 const TICK: Duration = Duration::from_secs(1);
@@ -149,8 +150,12 @@ impl Housekeeping {
     pub(crate) fn look(&self, shared: &Shared) {
         let _suppressed = Context::enter_telemetry_suppressed_scope();
         shared.steering().control_budget(shared.decider(), || shared.queue().progress());
-        let change = lock(&self.work).look(shared);
+        let (change, news) = lock(&self.work).look(shared);
         self.note(change, |faults| &mut faults.parameters);
+        // Without a lock: the subscriber may call the handle.
+        if let Some(news) = news {
+            news.tell();
+        }
     }
 
     fn save(&self, shared: &Shared) {
@@ -213,18 +218,24 @@ impl Work {
     }
 
     #[cfg(feature = "parameters")]
-    fn look(&mut self, shared: &Shared) -> Change {
-        let path = self.chores.watched.as_ref()?;
-        match self.watch.look(path, |text| shared.steering().set_parameters(shared.decider(), text)) {
+    fn look(&mut self, shared: &Shared) -> (Change, Option<NewParameters>) {
+        let Some(path) = &self.chores.watched else { return (None, None) };
+        let mut news = None;
+        let take = |text: &str| {
+            news = shared.steering().set_parameters(shared.decider(), text)?;
+            Ok(())
+        };
+        let change = match self.watch.look(path, take) {
             watch::FileCheck::Unchanged => None,
             watch::FileCheck::Applied => Some(Ok(())),
             watch::FileCheck::Fault(fault) => Some(Err(fault)),
-        }
+        };
+        (change, news)
     }
 
     #[cfg(not(feature = "parameters"))]
-    fn look(&mut self, _: &Shared) -> Change {
-        None
+    fn look(&mut self, _: &Shared) -> (Change, Option<NewParameters>) {
+        (None, None)
     }
 
     /// The spans of a heartbeat, if heartbeats are enabled.

@@ -295,12 +295,18 @@ impl Poller {
         if self.state().is_over {
             return;
         }
-        let fault = client.ask(|text| match shared.upgrade() {
-            Some(shared) => shared.steering().set_parameters(shared.decider(), text),
-            None => Ok(()),
+        let mut news = None;
+        let fault = client.ask(|text| {
+            if let Some(shared) = shared.upgrade() {
+                news = shared.steering().set_parameters(shared.decider(), text)?;
+            }
+            Ok(())
         });
         let before = std::mem::replace(&mut self.state().fault, fault.clone());
         drop(client);
+        if let Some(news) = news {
+            news.tell();
+        }
         if let Some(fault) = fault.filter(|fault| before.as_ref() != Some(fault)) {
             warn(|| tracing::warn!("astracer: {fault}"));
         }

@@ -60,10 +60,11 @@ impl ShouldSample for AstracerSampler {
         }
         let RootDecision { keep, trace_state, attributes: added, .. } = match &parent {
             Some((parent, context)) if decider.respects(parent, context) => {
-                if parent.is_remote() && parent.is_sampled() {
+                let decision = decider.follow_remote(parent);
+                if parent.is_remote() && decision.keep {
                     decider.note_keyless(parent.trace_id());
                 }
-                decider.follow(parent)
+                decision
             }
             parent => {
                 let parent = parent.as_ref().map_or(&SpanContext::NONE, |(parent, _)| parent);

@@ -18,6 +18,7 @@ pub(crate) use self::budget_control::{BudgetControl, ExportedBytes, QueueProgres
 pub(crate) use self::counts::CarriedCounts;
 pub use self::counts::KeyStats;
 use crate::decider::Decider;
+use crate::panics::warn;
 #[cfg(feature = "parameters")]
 use crate::parameters;
 use crate::rules::Rules;
@@ -137,10 +138,34 @@ impl Steering {
 
     /// Replaces sampler, cap and budget by those of a parameters file's text. If the text has no
     /// cap or budget, the one set in code applies.
+    /// Returns what changed, if anything did.
     #[cfg(feature = "parameters")]
-    pub(crate) fn set_parameters(&self, decider: &Decider, text: &str) -> Result<(), SteerError> {
-        parameters::apply(text, &mut Running { steering: self, decider, own_cap: self.own_cap() })
-            .map_err(|refusal| SteerError::new(refusal.line, refusal.message))
+    pub(crate) fn set_parameters(
+        &self,
+        decider: &Decider,
+        text: &str,
+    ) -> Result<Option<NewParameters>, SteerError> {
+        let own_cap = self.own_cap();
+        let old = self.in_use(decider);
+        let mut running = Running { steering: self, decider, own_cap };
+        parameters::apply(text, &mut running)
+            .map_err(|refusal| SteerError::new(refusal.line, refusal.message))?;
+        let new = self.in_use(decider);
+        Ok((old != new).then_some(NewParameters { old, new }))
+    }
+
+    /// Sampler, budget and cap as text.
+    #[cfg(feature = "parameters")]
+    fn in_use(&self, decider: &Decider) -> String {
+        let sampler = decider.sampler();
+        let (config, budget) = match self.budget_control() {
+            Some(control) => (control.tuned().clone(), control.bytes_per_second()),
+            None => (sampler.config().clone(), None),
+        };
+        let budget =
+            budget.map(|budget| format!(", budget {budget:.0} bytes per second")).unwrap_or_default();
+        let cap = if sampler.cap().is_none() { String::new() } else { format!(", cap {}", sampler.cap()) };
+        format!("{config}{budget}{cap}")
     }
 
     /// Removes expired overrides, so that decisions no longer look them up.
@@ -159,6 +184,22 @@ impl Steering {
         let mut carried = self.lock();
         carried.fold();
         counts::by_key(&carried, &decider.sampler(), decider.now())
+    }
+}
+
+/// The parameters before and after a change by a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "parameters"), allow(dead_code, reason = "parameters files are not read"))]
+pub(crate) struct NewParameters {
+    old: String,
+    new: String,
+}
+
+impl NewParameters {
+    /// Emits one event. Call it without a lock.
+    pub(crate) fn tell(&self) {
+        let NewParameters { old, new } = self;
+        warn(|| tracing::info!(target: "astracer", parent: None, "new parameters: {new}; before: {old}"));
     }
 }
 

@@ -110,13 +110,16 @@ function draw(stats, now) {
   before = { now, known };
 }
 
+let ticks = 0;
+
 async function tick() {
   try {
     draw(await (await fetch("/stats")).json(), performance.now());
   } catch (error) {
     find("state").textContent = `no answer: ${error.message}`;
   }
-  setTimeout(tick, 1000);
+  // The first rates come soon after the first counts, which show none.
+  setTimeout(tick, ticks++ === 0 ? 400 : 1000);
 }
 
 find("ask").addEventListener("submit", async (event) => {

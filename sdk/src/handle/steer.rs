@@ -74,7 +74,7 @@ impl Handle {
     #[cfg(feature = "parameters")]
     pub fn set_parameters(&self, text: &str) -> Result<(), SteerError> {
         let Some(shared) = self.shared() else { return Ok(()) };
-        shared.steering().set_parameters(shared.decider(), text)
+        shared.steering().set_parameters(shared.decider(), text).map(drop)
     }
 
     /// Checks the watched or polled parameters file now, instead of at the next second or interval:

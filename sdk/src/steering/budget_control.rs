@@ -81,6 +81,18 @@ impl BudgetControl {
         self.controller.as_ref().map(Controller::factor)
     }
 
+    /// The sampler's config, not scaled.
+    #[cfg(feature = "parameters")]
+    pub(super) fn tuned(&self) -> &Config {
+        &self.tuned
+    }
+
+    /// The budget in use, in bytes per second.
+    #[cfg(feature = "parameters")]
+    pub(super) fn bytes_per_second(&self) -> Option<f64> {
+        self.controller.as_ref().map(|controller| controller.budget().bytes_per_second())
+    }
+
     /// Takes another config; returns it scaled, if it can be. Bytes exported under a config that
     /// cannot be scaled belong to no interval.
     pub(super) fn tune(&mut self, config: &Config) -> Option<Config> {

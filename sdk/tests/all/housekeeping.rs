@@ -11,6 +11,7 @@ use astracer_samplers::{Nanos, Probability};
 use astracer_sdk::{Budget, Handle, OnFault, Override};
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+use tracing::field::Field;
 use tracing::{Event, Subscriber, info_span};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
@@ -174,6 +175,54 @@ fn a_file_whose_policies_the_code_has_replaced_is_taken_over() {
     (0..2).for_each(|_| world.handle.look_at_parameters());
     assert_eq!(config(&world), "bucket:capacity=52,rate=1");
     assert!(world.handle.parameters_fault().unwrap().contains("restart it to change policies"));
+}
+
+/// A subscriber that collects the texts of events.
+struct Texts(Arc<Mutex<Vec<String>>>);
+
+impl<S: Subscriber> Layer<S> for Texts {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut text = event.metadata().level().to_string();
+        event.record(&mut |_: &Field, value: &dyn std::fmt::Debug| text.push_str(&format!(" {value:?}")));
+        self.0.lock().unwrap().push(text);
+    }
+}
+
+/// The default of `OTEL_TRACES_SAMPLER=astracer_file`. Changes under load lose no root, and each is
+/// one event.
+#[test]
+fn a_file_of_the_environment_is_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("astracer.toml");
+    for (follows, expected) in
+        [(None, "bucket:capacity=50,rate=0.001"), (Some("false"), "bucket:capacity=3,rate=0.001")]
+    {
+        fs::write(&path, file(3)).unwrap();
+        let world = world(|builder| {
+            builder.with_variables(|name| match name {
+                "OTEL_TRACES_SAMPLER" => Some("astracer_file".to_owned()),
+                "OTEL_TRACES_SAMPLER_ARG" => path.to_str().map(str::to_owned),
+                "ASTRACER_PARAMETERS_WATCH" => follows.map(str::to_owned),
+                _ => None,
+            })
+        });
+        let texts = Arc::default();
+        let layer = Texts(Arc::clone(&texts));
+        std::thread::scope(|scope| {
+            let made = scope.spawn(|| roots(&world, "a", 2_000));
+            fs::write(&path, file(50)).unwrap();
+            tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+                (0..3).for_each(|_| world.handle.look_at_parameters());
+            });
+            made.join().unwrap();
+        });
+        assert_eq!(config(&world), expected);
+        let stats = world.handle.stats();
+        assert_eq!(stats.roots_kept + stats.roots_dropped, 2_000);
+        let text = "INFO new parameters: bucket:capacity=50,rate=0.001; before: bucket:capacity=3,rate=0.001";
+        let told = if follows.is_none() { vec![text.to_owned()] } else { Vec::new() };
+        assert_eq!(*texts.lock().unwrap(), told);
+    }
 }
 
 /// A subscriber that calls the handle when it receives the warning.

@@ -17,7 +17,13 @@ use crate::support::{TIMEOUT, World, world};
 
 /// Trace ids from a fixed seed, so that the test gives the same result each time.
 #[derive(Debug)]
-struct Seeded(std::sync::Mutex<SplitMix>, AtomicU64);
+pub(crate) struct Seeded(std::sync::Mutex<SplitMix>, AtomicU64);
+
+impl Seeded {
+    pub(crate) fn new(seed: u64) -> Self {
+        Seeded(std::sync::Mutex::new(SplitMix::new(seed)), AtomicU64::new(1))
+    }
+}
 
 impl IdGenerator for Seeded {
     fn new_trace_id(&self) -> TraceId {
@@ -34,7 +40,7 @@ impl IdGenerator for Seeded {
 /// The adjusted count of a span, by the tracestate alone and by the specification's words: the
 /// threshold has 14 hexadecimal digits, with zeros left out at the end. One without a threshold, as
 /// the connector counts; but 0 if docs/backends.md's filter leaves the span out.
-fn adjusted_count(span: &SpanData) -> f64 {
+pub(crate) fn adjusted_count(span: &SpanData) -> f64 {
     let excluded = |name: &str, value: f64| {
         let found = span.attributes.iter().find(|attribute| attribute.key.as_str() == name);
         found.is_some_and(|attribute| attribute.value == opentelemetry::Value::F64(value))
@@ -70,7 +76,7 @@ const REQUESTS: u64 = 100_000;
 /// its own. Returns the exact counts, and those that a backend finds.
 fn run(case: &Case) -> (Sums, Sums, BTreeMap<String, u64>) {
     let seed = 39;
-    let ids = Seeded(std::sync::Mutex::new(SplitMix::new(seed)), AtomicU64::new(1));
+    let ids = Seeded::new(seed);
     let tail = case.policies.parse::<astracer_sdk::Tail>().expect("policies").with_provisional(case.mode);
     let World { dispatch, collector, handle, clock, .. } = world(|builder| {
         builder

@@ -19,6 +19,8 @@ enum Bad {
 /// unusable one.
 type Row = (&'static str, &'static str, &'static str, Bad);
 
+/// A parameters file.
+const PARAMETERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sdk/tests/data/parameters.toml");
 const FILE: &str = "no/such/file.pem";
 
 const SDK: &[Row] = &[
@@ -41,6 +43,12 @@ const SDK: &[Row] = &[
         "the ratio; after `astracer` a sampler, after `astracer_file` a parameters file",
         "0.1",
         Bad::Ignored("ten"),
+    ),
+    (
+        "ASTRACER_PARAMETERS_WATCH",
+        "`false`: the file of `astracer_file` is read once; otherwise its changes take effect",
+        "true",
+        Bad::Ignored("off"),
     ),
     (
         "OTEL_PROPAGATORS",
@@ -135,6 +143,8 @@ const HEADERS: [(&str, &[Row]); 3] =
 fn outcome(variable: &str, value: &str) -> Result<Vec<String>, String> {
     let get = |name: &str| match name {
         "OTEL_TRACES_SAMPLER" if variable == "OTEL_TRACES_SAMPLER_ARG" => Some("traceidratio".to_owned()),
+        "OTEL_TRACES_SAMPLER" if variable.starts_with("ASTRACER_") => Some("astracer_file".to_owned()),
+        "OTEL_TRACES_SAMPLER_ARG" if variable.starts_with("ASTRACER_") => Some(PARAMETERS.to_owned()),
         name => (name == variable).then(|| value.to_owned()),
     };
     let builder = Astracer::builder().with_variables(get);
