@@ -1,9 +1,10 @@
-//! Code that the examples share: tracing set-up in `telemetry`, the traced services, and a load
-//! generator.
+//! Code that the examples share: tracing set-up in `telemetry`, the end by a signal in `ending`,
+//! the traced services, and a load generator.
 
 #![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "examples print")]
 
 pub mod chain;
+pub mod ending;
 pub mod json_log;
 pub mod load;
 pub mod quotes;

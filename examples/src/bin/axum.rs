@@ -20,7 +20,7 @@
 //!
 //! The first of these records every trace for `astracer tune`. The second shows live counts in a
 //! browser. The third keeps errors and slow requests that the sampler dropped. The last runs with
-//! tuned parameters and exports to a collector.
+//! tuned parameters, takes over changes of their file while it runs, and exports to a collector.
 
 #![allow(clippy::print_stdout, reason = "examples show what they do")]
 
@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use astracer_examples::load::{Load, ORDERS};
-use astracer_examples::{json_log, shop, telemetry};
+use astracer_examples::{ending, json_log, shop, telemetry};
 use clap::Parser;
 use tokio::net::TcpListener;
 
@@ -40,7 +40,7 @@ struct Args {
     #[command(flatten)]
     tracing: telemetry::Options,
 
-    /// Only serve, on this address, until Ctrl-C.
+    /// Only serve, on this address, until Ctrl-C or SIGTERM.
     #[arg(long, value_name = "ADDRESS", conflicts_with = "to")]
     listen: Option<SocketAddr>,
 
@@ -92,16 +92,19 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("live counts: http://{address}/");
     }
     runtime.block_on(async {
+        let asked = ending::asked()?;
         let listener = TcpListener::bind(args.listen.unwrap_or((Ipv4Addr::LOCALHOST, 0).into())).await?;
         let address = listener.local_addr()?;
         let service = axum::serve(listener, shop::routes());
         if args.listen.is_some() {
             println!("listening on {address}; stop with Ctrl-C");
-            service.with_graceful_shutdown(async { drop(tokio::signal::ctrl_c().await) }).await?;
+            service.with_graceful_shutdown(asked).await?;
         } else {
             let service = tokio::spawn(service.into_future());
-            let outcome = load.run(address).await.map_err(|error| error.to_string())?;
-            println!("{outcome}");
+            tokio::select! {
+                outcome = load.run(address) => println!("{}", outcome.map_err(|error| error.to_string())?),
+                () = asked => println!("stopped"),
+            }
             service.abort();
         }
         Ok::<(), Box<dyn Error>>(())

@@ -14,8 +14,9 @@
 #![allow(clippy::print_stdout, reason = "examples show what they do")]
 
 use std::error::Error;
+use std::sync::atomic::Ordering;
 
-use astracer_examples::telemetry;
+use astracer_examples::{ending, telemetry};
 use clap::Parser;
 use tracing::{error, info_span, instrument};
 
@@ -34,14 +35,16 @@ struct Args {
 fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
     let running = args.tracing.start("import")?;
-    let (mut sum, mut broken) = (0u64, 0u64);
-    for number in 0..args.records {
+    let is_asked = ending::flag()?;
+    let (mut sum, mut broken, mut records) = (0u64, 0u64, 0);
+    for number in (0..args.records).take_while(|_| !is_asked.load(Ordering::Relaxed)) {
+        records += 1;
         match import(number) {
             Ok(value) => sum = sum.wrapping_add(value),
             Err(_) => broken += 1,
         }
     }
-    println!("{} records, {broken} broken, sum {sum}", args.records);
+    println!("{records} records, {broken} broken, sum {sum}");
     println!("{}", running.stop()?);
     Ok(())
 }

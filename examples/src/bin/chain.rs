@@ -31,10 +31,11 @@ use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::Ordering;
 
-use astracer_examples::chain;
 use astracer_examples::load::answer;
 use astracer_examples::telemetry::{self, Export};
+use astracer_examples::{chain, ending};
 use clap::{Parser, ValueEnum};
 use tokio::net::TcpListener;
 use tonic::transport::server::TcpIncoming;
@@ -46,7 +47,7 @@ struct Args {
     #[command(flatten)]
     tracing: telemetry::Options,
 
-    /// Run only this service, until Ctrl-C.
+    /// Run only this service, until Ctrl-C or SIGTERM.
     #[arg(long, value_enum)]
     service: Option<Service>,
 
@@ -58,7 +59,7 @@ struct Args {
     #[arg(long, value_name = "ADDRESS", requires = "service")]
     next: Option<SocketAddr>,
 
-    /// Stop at the end of standard input instead of at Ctrl-C.
+    /// Stop at the end of standard input, too.
     #[arg(long, requires = "service")]
     until_eof: bool,
 
@@ -107,6 +108,7 @@ fn serve(service: Service, args: Args) -> Result<(), Box<dyn Error>> {
     let next = || args.next.ok_or("--next is missing: pass the address of the service that this one calls");
     let listen = args.listen.unwrap_or((Ipv4Addr::LOCALHOST, 0).into());
     tokio::runtime::Runtime::new()?.block_on(async {
+        let asked = ending::asked()?;
         let told = |address: SocketAddr| println!("listening on {address}");
         let serving = async {
             if service == Service::Stock {
@@ -123,20 +125,22 @@ fn serve(service: Service, args: Args) -> Result<(), Box<dyn Error>> {
         };
         tokio::select! {
             served = serving => served.map_err(|error| error.to_string()),
-            () = end(args.until_eof) => Ok(()),
+            () = asked => Ok(()),
+            () = eof(), if args.until_eof => Ok(()),
         }
     })?;
     println!("{}", running.stop()?);
     Ok(())
 }
 
-async fn end(until_eof: bool) {
-    if until_eof {
-        let eof = || std::io::stdin().read_to_end(&mut Vec::new());
-        drop(tokio::task::spawn_blocking(eof).await);
-    } else {
-        drop(tokio::signal::ctrl_c().await);
-    }
+/// Waits for the end of standard input, on a thread that the runtime does not wait for.
+async fn eof() {
+    let (ended, end) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        let _ = ended.send(());
+    });
+    drop(end.await);
 }
 
 /// A service running in its own process.
@@ -200,12 +204,15 @@ fn all_three(first: u64, orders: u64) -> Result<(), Box<dyn Error>> {
     let stock = Process::start(Service::Stock, Some(bank.address))?;
     let shop = Process::start(Service::Shop, Some(stock.address))?;
     let runtime = tokio::runtime::Runtime::new()?;
-    let mut failed = 0;
-    for id in first..first.saturating_add(orders) {
+    let is_asked = ending::flag()?;
+    let (mut sent, mut failed) = (0, 0);
+    let ids = first..first.saturating_add(orders);
+    for id in ids.take_while(|_| !is_asked.load(Ordering::Relaxed)) {
+        sent += 1;
         let status = runtime.block_on(answer(shop.address, &format!("/orders/{id}")));
         failed += u64::from(status.map_err(|error| error.to_string())?.is_server_error());
     }
-    println!("{orders} orders, {failed} failed");
+    println!("{sent} orders, {failed} failed");
     // Callers stop first, so that no service calls one that is gone.
     for process in [shop, stock, bank] {
         process.stop()?;

@@ -19,7 +19,7 @@ use std::net::Ipv4Addr;
 
 use astracer::{InjectLayer, RemoteParentLayer};
 use astracer_examples::quotes::{Quotes, call, connect};
-use astracer_examples::telemetry;
+use astracer_examples::{ending, telemetry};
 use clap::Parser;
 use tonic::transport::Server;
 use tower_layer::Layer as _;
@@ -39,7 +39,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
     let running = args.tracing.start("quotes")?;
     let runtime = tokio::runtime::Runtime::new()?;
-    let failed = runtime.block_on(async {
+    let (calls, failed) = runtime.block_on(async {
+        let mut asked = std::pin::pin!(ending::asked()?);
         let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         // tonic binds the address itself, so this listener only finds a free port.
@@ -48,14 +49,18 @@ fn main() -> Result<(), Box<dyn Error>> {
             Server::builder().layer(RemoteParentLayer::global()).add_service(Quotes).serve(address),
         );
         let channel = InjectLayer::global().layer(connect(address).await?);
-        let mut failed = 0;
-        for number in 0..args.calls {
-            failed += u64::from(call(channel.clone(), number).await.is_err());
+        let (mut calls, mut failed) = (0, 0);
+        while calls < args.calls {
+            tokio::select! {
+                called = call(channel.clone(), calls) => failed += u64::from(called.is_err()),
+                () = &mut asked => break,
+            }
+            calls += 1;
         }
         server.abort();
-        Ok::<u64, Box<dyn Error>>(failed)
+        Ok::<(u64, u64), Box<dyn Error>>((calls, failed))
     })?;
-    println!("{} calls, {failed} failed", args.calls);
+    println!("{calls} calls, {failed} failed");
     println!("{}", running.stop()?);
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Runs the examples as a newcomer does, and goes once around the loop: record, tune, run with the
 //! tuned parameters.
 
+mod ending;
 mod first_hour;
 
 use std::path::Path;

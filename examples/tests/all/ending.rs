@@ -1,0 +1,41 @@
+//! SIGTERM ends each example as Ctrl-C does: the last spans are exported, the summary is printed,
+//! and the exit code is 0.
+
+#![cfg(target_os = "linux")]
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Waits until the process catches SIGTERM.
+fn is_ready(child: &Child) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).expect("it runs");
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or_default();
+    // SIGTERM is 15.
+    u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask & (1 << 14) != 0)
+}
+
+#[test]
+fn each_example_ends_well_on_sigterm() {
+    let endless = "1000000000";
+    for (example, options) in [
+        (env!("CARGO_BIN_EXE_axum"), &["--listen", "127.0.0.1:0"][..]),
+        (env!("CARGO_BIN_EXE_axum"), &["--requests", endless]),
+        (env!("CARGO_BIN_EXE_batch"), &["--records", endless]),
+        (env!("CARGO_BIN_EXE_tonic"), &["--calls", endless]),
+        (env!("CARGO_BIN_EXE_chain"), &["--orders", endless]),
+    ] {
+        let mut command = Command::new(example);
+        command.args(options).args(["--export", "none"]).stdin(Stdio::null()).stdout(Stdio::piped());
+        let child = command.spawn().expect("the example starts");
+        while !is_ready(&child) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        let killed = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+        assert!(killed.is_ok_and(|status| status.success()));
+        let output = child.wait_with_output().expect("it ends");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{example}: {:?} {text}", output.status);
+        assert!(text.contains("roots"), "{example}: {text}");
+    }
+}
