@@ -108,7 +108,7 @@ fn serve(service: Service, args: Args) -> Result<(), Box<dyn Error>> {
     let next = || args.next.ok_or("--next is missing: pass the address of the service that this one calls");
     let listen = args.listen.unwrap_or((Ipv4Addr::LOCALHOST, 0).into());
     tokio::runtime::Runtime::new()?.block_on(async {
-        let asked = ending::asked()?;
+        let asked = ending::asked().map_err(|error| error.to_string())?;
         let told = |address: SocketAddr| println!("listening on {address}");
         let serving = async {
             if service == Service::Stock {

@@ -7,6 +7,7 @@ mod keys;
 mod metrics_example;
 mod middleware;
 mod outcome_metrics;
+mod promises;
 mod readme;
 mod real_servers;
 mod recordings;
