@@ -1,5 +1,6 @@
 //! The targets by name.
 
+mod events;
 mod instances;
 mod logs;
 mod queries;
@@ -31,6 +32,9 @@ pub const ALL: &[Target] = &[
     Target { name: "log_lines", run: logs::check_lines },
     Target { name: "otlp_logs", run: logs::check_otlp },
     Target { name: "log_csv", run: logs::check_csv },
+    Target { name: "strace", run: events::check_strace },
+    Target { name: "falcon_json", run: events::check_falcon },
+    Target { name: "vector_clocks", run: events::check_clocks },
     Target { name: "source", run: source::check },
     Target { name: "joining", run: recording::check },
     Target { name: "parameters", run: samplers::check_parameters },

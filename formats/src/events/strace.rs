@@ -26,6 +26,33 @@ mod line;
 use call::{Call, Label};
 use line::{Body, Clock, Head};
 
+/// The calls that make events.
+const CALLS: &[&str] = &[
+    "read",
+    "write",
+    "recvfrom",
+    "sendto",
+    "readv",
+    "writev",
+    "recvmsg",
+    "sendmsg",
+    "recv",
+    "send",
+    "sendfile",
+    "sendfile64",
+    "splice",
+    "connect",
+    "accept",
+    "accept4",
+    "clone",
+    "clone3",
+    "fork",
+    "vfork",
+    "wait4",
+    "waitpid",
+    "waitid",
+];
+
 /// Bytes of a message that are kept, to tell whether a receive has the bytes of a send.
 const HEAD_BYTES: usize = 16;
 
@@ -167,6 +194,11 @@ impl Reader {
     }
 
     fn call(&mut self, pid: u64, text: &str, entry: Stamp, end: Stamp, sink: &mut dyn Sink) {
+        let name = text.split('(').next().unwrap_or_default();
+        // Most calls make no event, but their labels tell the ports of connects in progress.
+        if self.connects.is_empty() && !CALLS.contains(&name) {
+            return;
+        }
         let Some(call) = Call::of(text) else { return };
         let group = self.threads.get(&pid).map_or(pid, |thread| thread.group);
         if !self.connects.is_empty()
