@@ -23,6 +23,7 @@ mod packed;
 mod partial;
 mod probe;
 mod progress;
+mod root_attributes;
 mod source;
 mod stdout;
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use astracer_samplers::Nanos;
-use astracer_samplers::tail::{Policy, ProvisionalMode, Rule, Tail};
+use astracer_samplers::tail::{Policy, ProvisionalMode, Rule, Slow, Tail};
 use astracer_tuner::statistics::MeanSd;
 use astracer_tuner::tail::TailSummary;
 use clap::Args as ClapArgs;
@@ -142,6 +142,19 @@ pub(crate) fn render(summary: &TailSummary, tail: &Tail, sampler: &str) -> Strin
     }
     if let Some(slow) = summary.slow_not_recorded {
         let _ = writeln!(text, "slow: {} traces not recorded ({})", number(slow), tail.provisional);
+    }
+    if let Some(unknown) = summary.slow_unknown.filter(|unknown| unknown.mean > 0.0) {
+        let quantiles = tail.rules.iter().filter_map(|rule| match rule.policy {
+            Policy::Slow(Slow::Quantile(quantile)) => Some(quantile.to_string()),
+            _ => None,
+        });
+        let quantiles: Vec<String> = quantiles.collect();
+        let _ = writeln!(
+            text,
+            "too few calls for {}: {} traces ended before it was known; tune --tail writes starting values",
+            quantiles.join(" and "),
+            number(unknown)
+        );
     }
     let _ = writeln!(
         text,

@@ -331,7 +331,7 @@ fn tune_writes_the_file_that_a_service_loads_and_says_how_good_it_is() {
         assert!(table.contains(part), "{part:?} is not in {table}");
     }
     let verbose = tune(&["--verbose"]);
-    for part in ["key, in a short search", "90% of", "path kinds", "seed 7"] {
+    for part in ["key, on other blocks", "90% of", "path kinds", "seed 7"] {
         assert!(verbose.contains(part) && !table.contains(part), "{part:?} is not in {verbose}");
     }
     assert_eq!(std::fs::read_to_string(file.path()).expect("written"), text, "the same seed finds the same");

@@ -14,7 +14,7 @@ mod policy;
 mod tumbling;
 
 pub(crate) use curve::Curves;
-pub use knee::knee_factor;
+pub use knee::{knee_factor, knee_factor_of};
 pub(crate) use policy::BumpPolicy;
 pub(crate) use tumbling::Tumbling;
 
@@ -154,16 +154,19 @@ impl Bump {
     /// at four times its share. For x calls, whose weight halves with each 2,000 calls of all keys,
     /// the probability is the minimum times min(1, lambda / x), where lambda is 10 plus
     /// `4 share 2,000 / ln 2`. In the long run, the key's kept calls are at most a share of
-    /// `minimum (4 share + 0.0035)` of all calls. No effect on other counts.
+    /// `minimum (4 share + 0.0035)` of all calls.
+    ///
+    /// It bounds the minimum of a [`Count::Paced`] in the same way, where lambda has the count's
+    /// half-life in place of 2,000. No effect on other counts.
     #[must_use]
     pub fn with_share(self, share: Option<Probability>) -> Self {
         Bump { share: share.map_or(NO_SHARE, Probability::get), ..self }
     }
 
     /// Whether a count under these parameters means the same under the others: they differ in the
-    /// minimum at most.
+    /// minimum and the share at most.
     fn counts_as(&self, other: &Self) -> bool {
-        self.clone().with_minimum(other.minimum) == *other
+        Bump { share: other.share, ..self.clone().with_minimum(other.minimum) } == *other
     }
 
     /// Turns the shift of each key's windows on or off; see [`Count::Tumbling`]. No effect on other

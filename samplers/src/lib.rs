@@ -128,7 +128,7 @@ mod token_bucket;
 pub mod tracestate;
 
 pub use budget::{Budget, Controller};
-pub use bump::{Bump, Count, knee_factor};
+pub use bump::{Bump, Count, knee_factor, knee_factor_of};
 pub use cap::{Allowance, Cap, Meter};
 pub use config::Config;
 pub use config_error::ConfigError;

@@ -23,7 +23,7 @@
 //! [bump.probability_by_key]  # constant probabilities for single keys: nothing is counted (count = "none")
 //! "GET /stock" = 0.02
 //!
-//! [bump.share_by_key]        # of such keys: their recorded share of all calls. Above 4 times it, p falls as 1/x
+//! [bump.share_by_key]        # of these keys: their recorded share of all calls. Above 4 times it, p falls as 1/x
 //! "GET /stock" = 0.3
 //!
 //! [bump.root."GET /orders"]  # other parameters for one key; missing ones are inherited
@@ -45,6 +45,9 @@
 //!
 //! [tail.provisional_by_key]  # the same for single keys
 //! "GET /health" = "never"
+//!
+//! [tail.slow_from.p99]       # from when on roots are slow while a key has too few recent calls for slow:p99
+//! "GET /orders" = "120ms"
 //!
 //! [budget]                   # one factor on all probabilities, toward a rate of exported bytes (see Budget)
 //! bytes = 50000.0            # bytes per second of this process
@@ -80,12 +83,12 @@ use crate::key::KeyRule;
 use crate::per_key::PerKey;
 use crate::probability::Probability;
 use crate::stratified::RandomSource;
-use crate::tail::Tail;
+use crate::tail::{Quantile, SlowFrom, Tail};
 
 /// The versions of the format that this crate reads. It writes the lowest version from 2 on that
 /// has everything in the file. Version 2 added `random`, `count`, `tau`, `exponent`, `min_by_key`
 /// and `probability_by_key`, and templates other than the default; version 3 added `cap`, version 4
-/// `tail` and `budget`, version 5 `share_by_key`, `boost` and half-lives in calls.
+/// `tail` and `budget`, version 5 `share_by_key`, `boost`, `slow_from` and half-lives in calls.
 const VERSIONS: RangeInclusive<u32> = 1..=5;
 const VERSION_PLAIN: u32 = 2;
 const VERSION_CAP: u32 = 3;
@@ -146,7 +149,9 @@ impl fmt::Display for Parameters {
             writeln!(f, "{}", format!("# {line}").trim_end())?;
         }
         let version = match (self.tail == Tail::default() && self.budget.is_none(), self.cap.is_none()) {
-            _ if is_paced(&self.config) || self.tail.boost.is_some() => *VERSIONS.end(),
+            _ if is_paced(&self.config) || self.tail.boost.is_some() || !self.tail.slow_from.is_empty() => {
+                *VERSIONS.end()
+            }
             (false, _) => VERSION_TAIL,
             (true, false) => VERSION_CAP,
             (true, true) => VERSION_PLAIN,
@@ -170,7 +175,7 @@ impl fmt::Display for Parameters {
 }
 
 fn write_tail(f: &mut fmt::Formatter<'_>, tail: &Tail) -> fmt::Result {
-    let Tail { rules, provisional, provisional_by_key, ring_bytes, hold, boost } = tail;
+    let Tail { rules, provisional, provisional_by_key, ring_bytes, hold, boost, slow_from } = tail;
     let policies: Vec<_> = rules.iter().map(|rule| quoted(&rule.to_string())).collect();
     writeln!(f, "\n[tail]\npolicies = [{}]\nprovisional = \"{provisional}\"", policies.join(", "))?;
     writeln!(f, "ring_bytes = {ring_bytes}\nhold = \"{hold}\"")?;
@@ -182,6 +187,18 @@ fn write_tail(f: &mut fmt::Formatter<'_>, tail: &Tail) -> fmt::Result {
     }
     for (key, provisional) in provisional_by_key {
         writeln!(f, "{} = \"{provisional}\"", quoted(key))?;
+    }
+    let mut quantiles: Vec<Quantile> = Vec::new();
+    for SlowFrom { quantile, .. } in slow_from {
+        if !quantiles.contains(quantile) {
+            quantiles.push(*quantile);
+        }
+    }
+    for quantile in quantiles {
+        writeln!(f, "\n[tail.slow_from.{}]", quoted(&quantile.to_string()))?;
+        for SlowFrom { key, from, .. } in slow_from.iter().filter(|slow| slow.quantile == quantile) {
+            writeln!(f, "{} = \"{from}\"", quoted(key))?;
+        }
     }
     Ok(())
 }
@@ -245,12 +262,16 @@ fn write_bump(f: &mut fmt::Formatter<'_>, bump: &PerKey<Bump>) -> fmt::Result {
     writeln!(f, "[bump]")?;
     let default = bump.default();
     write(f, default)?;
-    let inherits = |own: &Bump| default.clone().with_minimum(own.minimum()) == *own;
+    let inherits = |own: &Bump| {
+        let is_plain = default.share().is_none() || own.share().is_some();
+        is_plain && default.clone().with_minimum(own.minimum()).with_share(own.share()) == *own
+    };
     let (minima, others): (Vec<_>, Vec<_>) = bump.overrides().partition(|(_, own)| inherits(own));
     let (constants, others): (Vec<_>, Vec<_>) = others
         .into_iter()
         .partition(|(_, own)| uncounted(own.minimum()) == Ok((*own).clone().with_share(None)));
-    let shares: Vec<_> = constants.iter().filter_map(|(key, own)| Some((*key, own.share()?))).collect();
+    let named = minima.iter().chain(&constants);
+    let shares: Vec<_> = named.filter_map(|(key, own)| Some((*key, own.share()?))).collect();
     for (table, keys) in [("min_by_key", minima), ("probability_by_key", constants)] {
         if !keys.is_empty() {
             writeln!(f, "\n[bump.{table}]")?;
@@ -272,13 +293,13 @@ fn write_bump(f: &mut fmt::Formatter<'_>, bump: &PerKey<Bump>) -> fmt::Result {
     Ok(())
 }
 
-/// The parameters of a key listed in `probability_by_key`.
 /// Whether some parameters follow the pace of all calls, which version 5 added.
 fn is_paced(config: &Config) -> bool {
     let is_paced = |bump: &Bump| bump.share().is_some() || matches!(bump.count(), Count::Paced { .. });
     matches!(config, Config::Bump(bump) if bump.all().any(is_paced))
 }
 
+/// The parameters of a key listed in `probability_by_key`.
 fn uncounted(probability: Probability) -> Result<Bump, ConfigError> {
     Bump::new(0.0, probability, Bump::WINDOW_DEFAULT)?.with_count(Count::Uncounted)
 }

@@ -43,7 +43,7 @@ pub use boost::{Boost, Boosting};
 pub use exemplars::Exemplar;
 pub use histogram::Histogram;
 pub use keys::{KeyNumber, KeyOutcomes};
-pub use policy::{Comparison, Condition, Policy, Rule, Severity, Slow, Value};
+pub use policy::{Comparison, Condition, Policy, Quantile, Rule, Severity, Slow, Value};
 pub use sampler::{Decided, Ended, Limits, PolicyCounts, Recording, TailSampler, Trace, View};
 
 use crate::nanos::Nanos;
@@ -67,6 +67,21 @@ pub struct Tail {
     pub hold: Nanos,
     /// The boost of a key's head probability after an error or a slow root; none by default.
     pub boost: Option<Boost>,
+    /// For policies such as `slow:p99`, the durations from which roots of a key are slow while the
+    /// key has too few recent calls; learnt from a recording.
+    pub slow_from: Vec<SlowFrom>,
+}
+
+/// The duration from which roots of a key are slow, while the key has too few recent calls for the
+/// quantile.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SlowFrom {
+    /// The key.
+    pub key: String,
+    /// The quantile.
+    pub quantile: Quantile,
+    /// The duration.
+    pub from: Nanos,
 }
 
 impl Default for Tail {
@@ -79,6 +94,7 @@ impl Default for Tail {
             ring_bytes: 32 << 20,
             hold: Nanos::from_secs(2),
             boost: None,
+            slow_from: Vec::new(),
         }
     }
 }

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::Barrier;
 
 use astracer_samplers::tail::{
-    Condition, Decided, Ended, KeyNumber, Limits, Policy, ProvisionalMode, Severity, Tail, TailSampler,
-    Trace, Value,
+    Condition, Decided, Ended, KeyNumber, Limits, Policy, ProvisionalMode, Severity, SlowFrom, Tail,
+    TailSampler, Trace, Value,
 };
 use astracer_samplers::{Nanos, Randomness};
 
@@ -269,4 +269,31 @@ fn a_trace_whose_root_is_open_is_not_slow_by_durations_of_hours_ago() {
         assert_eq!(sampler.decide(&trace), decided, "{second}");
         assert_eq!(sampler.decide(&trace), decided, "{second}, again");
     }
+}
+
+/// A key with two calls an hour never has a hundred in ten minutes: it has the duration of the
+/// settings, before its first call and after any rest. A key that is busy has its own.
+#[test]
+fn a_key_with_few_calls_is_slow_by_what_was_learnt() {
+    let mut tail: Tail = "slow:p99".parse().unwrap();
+    let quantile = "p99".parse().unwrap();
+    let from = Nanos::from_millis(100);
+    tail.slow_from.push(SlowFrom { key: "rare".to_owned(), quantile, from });
+    let sampler = TailSampler::new(&tail, Limits::single_threaded());
+    let (rare, other) = (sampler.key("rare"), sampler.key("other"));
+    assert!(!sampler.lacks_quantile(rare) && sampler.lacks_quantile(other));
+    let is_slow = |key, seconds: u64, millis: u64| {
+        let (now, duration) = (Nanos::from_secs(seconds), Nanos::from_millis(millis));
+        let ended = Ended { now, duration, is_error: false, is_recorded: false };
+        let before = sampler.outcomes().iter().map(|key| key.missed_slow).sum::<u64>();
+        sampler.count(key, 0, &ended);
+        sampler.outcomes().iter().map(|key| key.missed_slow).sum::<u64>() > before
+    };
+    for hour in 0..5 {
+        assert!(!is_slow(rare, hour * 3_600, 99) && is_slow(rare, hour * 3_600 + 1_800, 101), "{hour}");
+        assert!(!is_slow(other, hour * 3_600, 5_000));
+    }
+    (0..200).for_each(|call| _ = is_slow(rare, 20_000 + call / 10, 10));
+    assert!(is_slow(rare, 20_021, 50), "its own quantile is 10 ms now");
+    assert!(!is_slow(rare, 90_000, 50) && is_slow(rare, 90_001, 101), "and forgotten after a rest");
 }

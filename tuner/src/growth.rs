@@ -1,6 +1,6 @@
 //! By how much the kept bytes grow if a single operation becomes far more frequent than recorded.
 
-use astracer_samplers::{Bump, Config, Count, knee_factor};
+use astracer_samplers::{Bump, Config, Count, knee_factor, knee_factor_of};
 use serde::Serialize;
 
 use crate::workload::Workload;
@@ -53,10 +53,11 @@ impl Growth {
 /// The bytes that are kept in addition, as a multiple of the key's recorded bytes.
 fn more(bump: &Bump, share: f64) -> f64 {
     let p = bump.minimum().get();
+    let now = FACTOR * share / (1.0 + (FACTOR - 1.0) * share);
     match (bump.count(), bump.share()) {
-        (Count::Uncounted, Some(recorded)) => {
-            let now = FACTOR * share / (1.0 + (FACTOR - 1.0) * share);
-            p * (FACTOR * knee_factor(recorded.get(), now) - 1.0)
+        (Count::Uncounted, Some(recorded)) => p * (FACTOR * knee_factor(recorded.get(), now) - 1.0),
+        (Count::Paced { half_life }, Some(recorded)) => {
+            p * (FACTOR * knee_factor_of(recorded.get(), now, half_life as f64) - 1.0)
         }
         _ => p * (FACTOR - 1.0),
     }
@@ -80,6 +81,8 @@ mod tests {
     fn a_constant_grows_by_the_knee_and_a_minimum_by_all_calls() {
         let bounded = more(&bump("bump:lambda=0,min=0.5,count=none,share=0.01"), 0.01);
         assert!((bounded - 0.5 * 7.65).abs() < 0.01, "{bounded}");
+        let of_minimum = more(&bump("bump:lambda=1,min=0.5,count=decaying,tau=2000calls,share=0.01"), 0.01);
+        assert_eq!(of_minimum, bounded, "by the same half-life");
         assert_eq!(more(&bump("bump:lambda=0,min=0.5,count=none"), 0.01), 49.5);
         assert_eq!(more(&bump("bump:lambda=3,min=0.01,count=decaying,tau=1s"), 0.01), 0.99);
     }

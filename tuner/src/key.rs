@@ -34,6 +34,11 @@ impl From<KeyRule> for Grouping {
     }
 }
 
+/// The most values that an attribute may have to be proposed for keys.
+pub const VALUES_MAX: usize = 200;
+/// The most other attributes that are tried.
+const OTHERS_MAX: usize = 4;
+
 /// Attributes of OpenTelemetry's conventions that a root span has when it starts, and that take few
 /// values.
 pub const START_ATTRIBUTES: [&str; 6] = [
@@ -47,15 +52,21 @@ pub const START_ATTRIBUTES: [&str; 6] = [
 
 impl Grouping {
     /// The groupings worth comparing, simplest first: the name, the name with those
-    /// [`START_ATTRIBUTES`] that roots have, and the tree. The second is left out if roots have
-    /// none of them.
+    /// [`START_ATTRIBUTES`] that roots have, the name with each other attribute that most roots
+    /// have and that has 2 to [`VALUES_MAX`] values, and the tree.
     pub fn candidates(recording: &Recording, template: Template) -> Vec<Self> {
         let name = KeyRule::new(template);
-        let with_attributes = present(recording).cloned().fold(name.clone(), KeyRule::with_attribute);
-        let mut candidates = vec![Self::Key(name)];
-        if !with_attributes.is_name_only() {
-            candidates.push(Self::Key(with_attributes));
+        let is_usual = |label: &&String| START_ATTRIBUTES.contains(&label.as_str());
+        let usual = present(recording).filter(is_usual).cloned();
+        let usual = usual.fold(name.clone(), KeyRule::with_attribute);
+        let mut candidates = vec![Self::Key(name.clone())];
+        if !usual.is_name_only() {
+            candidates.push(Self::Key(usual));
         }
+        let others = telling(recording).into_iter().filter(|label| !is_usual(label));
+        candidates.extend(
+            others.take(OTHERS_MAX).map(|label| Self::Key(name.clone().with_attribute(label.clone()))),
+        );
         candidates.push(Self::Tree);
         candidates
     }
@@ -149,6 +160,32 @@ fn present(recording: &Recording) -> impl Iterator<Item = &String> {
         present.iter_mut().zip(values).for_each(|(present, value)| *present |= value.is_some());
     }
     labels.iter().zip(present).filter(|(_, present)| *present).map(|(label, _)| label)
+}
+
+/// The labels that most roots have, with 2 to [`VALUES_MAX`] values; those with the fewest values
+/// first.
+fn telling(recording: &Recording) -> Vec<&String> {
+    let labels = recording.label_keys();
+    let mut roots: HashMap<Symbol, usize> = HashMap::new();
+    let sets = recording.traces().filter_map(|trace| trace.root().label_symbol());
+    sets.for_each(|set| *roots.entry(set).or_default() += 1);
+    let mut values: Vec<(usize, HashSet<&str>)> = vec![Default::default(); labels.len()];
+    for (&set, &roots) in &roots {
+        for ((carriers, values), value) in values.iter_mut().zip(recording.label_values(set)) {
+            *carriers += if value.is_some() { roots } else { 0 };
+            values.extend(value.filter(|_| values.len() <= VALUES_MAX));
+        }
+    }
+    let mut telling: Vec<(usize, &String)> = values
+        .iter()
+        .zip(labels)
+        .filter(|((carriers, values), _)| {
+            2 * carriers > recording.trace_count() && (2..=VALUES_MAX).contains(&values.len())
+        })
+        .map(|((_, values), label)| (values.len(), label))
+        .collect();
+    telling.sort();
+    telling.into_iter().map(|(_, label)| label).collect()
 }
 
 impl fmt::Display for Grouping {
@@ -253,5 +290,35 @@ mod tests {
         let route = |route| format!("handle;http.request.method=GET;http.route=/orders/{route} now");
         assert_eq!(folded[1..], ["handle;http.request.method=GET", "handle"]);
         assert_eq!((&folded[0], &raw[0]), (&route("*"), &route("12345")));
+    }
+    /// Ten roots: 9 carry `tenant` with 3 values, all carry `id` with 10 values, which is as many
+    /// as there are roots here but few enough, and 4 carry `flag`.
+    #[test]
+    fn attributes_on_most_roots_are_proposed() {
+        let labels = ["flag", "tenant", "id", "region", "http.route"].map(str::to_owned).to_vec();
+        let mut intake = Intake::new(Keep { labels, ..Keep::default() });
+        let place = Place { file: Arc::from("test"), line: 1, byte: 0 };
+        for trace in 0..10u64 {
+            let value = |key: &'static str, value: String| Attribute {
+                key: key.into(),
+                value: Value::String(value.into()),
+            };
+            let mut attributes = vec![value("id", trace.to_string()), value("region", "eu".to_owned())];
+            attributes.extend((trace > 0).then(|| value("tenant", (trace % 3).to_string())));
+            attributes.extend((trace < 4).then(|| value("flag", trace.to_string())));
+            let span = Span {
+                trace_id: TraceId(u128::from(trace) + 1),
+                span_id: SpanId(trace + 1),
+                name: "handle".into(),
+                start: Some(UnixNanos(trace)),
+                end: Some(UnixNanos(99)),
+                attributes,
+                ..Span::default()
+            };
+            intake.span(span, Record { bytes: b"x", place: &place });
+        }
+        let found = Grouping::candidates(&intake.finish(), Template::default());
+        let found: Vec<String> = found.iter().map(Grouping::to_string).collect();
+        assert_eq!(found, ["name", "name+tenant", "name+id", "tree"]);
     }
 }

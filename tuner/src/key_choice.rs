@@ -7,14 +7,15 @@ use serde::Serialize;
 
 use crate::key::Grouping;
 use crate::stop::Stop;
-use crate::tune::{KEYS_TRIED_MAX, Options, Progress, Sums, Tuning, search, search_and_keep};
+use crate::tune::{KEYS_TRIED_MAX, KeyTrial, Options, Progress, try_key};
 use crate::workload::Workload;
 
 /// A more complicated key is advised only if it is better by this share.
 const GAIN_MIN: f64 = 0.1;
 /// Starts and iterations of the search for each key.
-const STARTS: u32 = 2;
+const STARTS: u32 = 1;
 const ITERATIONS: u64 = 120;
+const PER_KEY_ITERATIONS: u64 = 1_000;
 /// Each key may take this share of the time allowed.
 const TIME_SHARE: f64 = 0.1;
 
@@ -42,89 +43,81 @@ pub struct KeyRow {
     pub known_at_start: bool,
     /// Whether the limits can be met.
     pub feasible: bool,
-    /// The value of the objective.
+    /// The value of the objective relative to an equal share of the same size, on blocks of time
+    /// that were not tuned on.
     pub value: f64,
-    /// dist/entropy.
+    /// dist/entropy there, of the sampler that would be deployed.
     pub dist_over_entropy: f64,
-    /// dist/entropy of an equal share of everything, as large as the limits allow.
+    /// dist/entropy of an equal share of everything of the same size.
     pub baseline: f64,
     /// Share of the bytes.
     pub size: f64,
     /// Call trees found.
     pub call_trees: f64,
-    /// Call trees found by an equal share of everything, as large as the limits allow.
+    /// Call trees found by that equal share.
     pub baseline_call_trees: f64,
 }
 
-/// Tunes briefly with each key. `candidates` are the same recording grouped by different keys,
-/// simplest first. The iterator is advanced one candidate at a time, and each owned workload is
-/// dropped before the next is requested. A borrowed workload is searched last, and its sums are
-/// returned, because the search that follows can reuse them.
+/// Tries each key as it would be deployed: tuned briefly on half of the blocks of time, and
+/// replayed on the others. `candidates` are the same recording grouped by different keys, simplest
+/// first. The iterator is advanced one candidate at a time, and each owned workload is dropped
+/// before the next is requested. `current` is the key that is used otherwise.
 pub fn choose_key<'w>(
     candidates: impl IntoIterator<Item = (Grouping, Cow<'w, Workload>)>,
+    current: &Grouping,
     options: &Options,
     stop: Stop<'_>,
     progress: &(dyn Fn(Progress) + Sync),
-) -> (KeyChoice, Option<Sums<'w>>) {
+) -> KeyChoice {
     let quick = Options {
         starts: STARTS,
         iterations: ITERATIONS,
+        per_key_iterations: PER_KEY_ITERATIONS,
         time_max: options.time_max.map(|time| time.mul_f64(TIME_SHARE)),
-        ..options.search_only()
+        compare: false,
+        split: None,
+        ..options.clone()
     };
     // A key for which there was no time gets no row, because it may well meet the limits. Neither
     // does a key with thousands of values: most of them hardly occur, and 100,000 call trees would
     // take a gigabyte.
-    let row = |rule: &Grouping, workload: &Workload, tuning: &Tuning| {
-        (!tuning.found_nothing_in_time()).then(|| KeyRow::new(rule, workload, tuning))
+    let row = |(rule, workload): (Grouping, Cow<'w, Workload>)| {
+        if workload.keys().len() > KEYS_TRIED_MAX {
+            return None;
+        }
+        try_key(&workload, &quick, stop, progress).map(|trial| KeyRow::new(&rule, &workload, &trial))
     };
-    let is_many = |workload: &Workload| workload.keys().len() > KEYS_TRIED_MAX;
-    let (mut rows, mut borrowed): (Vec<Option<KeyRow>>, _) = (Vec::new(), None);
-    for (rule, workload) in candidates {
-        rows.push(match workload {
-            Cow::Owned(workload) if !is_many(&workload) => {
-                row(&rule, &workload, &search(&workload, &quick, stop, progress))
-            }
-            Cow::Borrowed(workload) if !is_many(workload) => {
-                borrowed = Some((rows.len(), rule, workload));
-                None
-            }
-            _ => None,
-        });
-    }
-    let sums = borrowed.and_then(|(place, rule, workload)| {
-        let (tuning, sums) = search_and_keep(workload, &quick, stop, progress);
-        rows[place] = row(&rule, workload, &tuning);
-        sums
-    });
-    let keys: Vec<KeyRow> = rows.into_iter().flatten().collect();
-    let advised = advise(&keys);
-    (KeyChoice { because: because(&keys, advised), keys, advised }, sums)
+    let keys: Vec<KeyRow> = candidates.into_iter().filter_map(row).collect();
+    let advised = advise(&keys, &current.to_string());
+    KeyChoice { because: because(&keys, advised), keys, advised }
 }
 
 impl KeyRow {
-    fn new(rule: &Grouping, workload: &Workload, tuning: &Tuning) -> Self {
+    fn new(rule: &Grouping, workload: &Workload, trial: &KeyTrial) -> Self {
         let mut seen = vec![false; workload.keys().len()];
         workload.arrivals().iter().for_each(|arrival| seen[arrival.key as usize] = true);
+        let KeyTrial { replayed, share, value, is_feasible } = trial;
         Self {
             key: rule.to_string(),
             keys: seen.into_iter().filter(|&seen| seen).count() as u64,
             known_at_start: *rule != Grouping::Tree,
-            feasible: tuning.feasible,
-            value: tuning.value,
-            dist_over_entropy: tuning.score.dist_over_entropy,
-            baseline: tuning.baseline.dist_over_entropy,
-            size: tuning.score.tfcr,
-            call_trees: tuning.score.call_trees,
-            baseline_call_trees: tuning.baseline.call_trees,
+            feasible: *is_feasible,
+            value: *value,
+            dist_over_entropy: replayed.dist_over_entropy.mean,
+            baseline: share.dist_over_entropy,
+            size: replayed.tfcr.mean,
+            call_trees: replayed.call_trees.mean,
+            baseline_call_trees: share.call_trees,
         }
     }
 }
 
-/// The first usable key, unless a later one is better by [`GAIN_MIN`].
-fn advise(keys: &[KeyRow]) -> Option<usize> {
-    let usable = keys.iter().enumerate().filter(|(_, row)| row.feasible && row.known_at_start);
-    usable.fold(None, |best: Option<usize>, (place, row)| match best {
+/// The current key, or else the first usable one, unless another is better by [`GAIN_MIN`].
+fn advise(keys: &[KeyRow], current: &str) -> Option<usize> {
+    let is_usable = |row: &KeyRow| row.feasible && row.known_at_start;
+    let current = keys.iter().position(|row| row.key == current && is_usable(row));
+    let usable = keys.iter().enumerate().filter(|(_, row)| is_usable(row));
+    usable.fold(current, |best: Option<usize>, (place, row)| match best {
         None => Some(place),
         // With equal values, 0 or infinity, this is false.
         Some(best) if row.value < keys[best].value * (1.0 - GAIN_MIN) => Some(place),
@@ -176,10 +169,9 @@ fn because(keys: &[KeyRow], advised: Option<usize>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::Limits;
     use crate::space::Tunable;
     use crate::testing::synthetic;
-    use crate::tune::{PerKeyUse, search_with};
+    use crate::tune::PerKeyUse;
 
     fn row(key: &str, feasible: bool, value: f64) -> KeyRow {
         KeyRow {
@@ -198,46 +190,32 @@ mod tests {
 
     #[track_caller]
     fn check(rows: &[KeyRow], advised: Option<usize>, says: &str) {
-        assert_eq!(advise(rows), advised);
+        assert_eq!(advise(rows, "name"), advised);
         let text = because(rows, advised);
         assert!(text.contains(says), "{text}");
     }
 
-    /// A search that reuses the sums of the chosen key finds the same as one without them, and
-    /// builds its own if the limits differ. Rows are in the order of the candidates, although the
-    /// chosen key is searched last.
+    /// The current key stays if another is like it; so does a lone key of equal traces.
     #[test]
-    fn the_sums_of_the_chosen_key_serve_the_search() {
-        let (workload, other) = (synthetic(1000, 1), synthetic(800, 2));
+    fn the_current_key_stays_among_equals() {
+        let (workload, alike) = (synthetic(4000, 1), crate::testing::many_names(1, 4000, 2));
+        let options = Options { per_key: PerKeyUse::Auto, replays: 24, ..Options::default() };
+        let key = |text: &str| -> Grouping { text.parse().expect("a key") };
         for sampler in [Tunable::Bump, Tunable::Bucket] {
-            let options = Options {
-                sampler,
-                starts: 2,
-                iterations: 30,
-                per_key: PerKeyUse::Never,
-                ..Options::default()
-            };
-            let quiet: &(dyn Fn(Progress) + Sync) = &|_| {};
-            let choose = || {
-                let name: Grouping = "name".parse().expect("a key");
-                let service: Grouping = "name+service.name".parse().expect("a key");
-                let candidates = [(name, Cow::Borrowed(&workload)), (service, Cow::Owned(other.clone()))];
-                choose_key(candidates, &options, Stop::never(), quiet)
-            };
-            let (choice, sums) = choose();
-            let keys: Vec<&str> = choice.keys.iter().map(|row| row.key.as_str()).collect();
-            assert_eq!(keys, ["name", "name+service.name"]);
-            assert!(sums.is_some());
-            let tighter = Limits { size_max: 0.05, ..options.limits };
-            for limits in [options.limits, tighter] {
-                let options = Options { limits, ..options.clone() };
-                let found = |sums| {
-                    let tuning = search_with(sums, &workload, &options, Stop::never(), quiet);
-                    format!("{:?} {:?} {:?}", tuning.score, tuning.front, tuning.starts)
-                };
-                assert_eq!(found(choose().1), found(None), "{limits:?}");
-            }
+            let options = Options { sampler, ..options.clone() };
+            let candidates =
+                [(key("name"), Cow::Borrowed(&workload)), (key("name+a"), Cow::Borrowed(&workload))];
+            let current = key("name+a");
+            let choice = choose_key(candidates, &current, &options, Stop::never(), &|_| {});
+            // Equal keys: the current one stays.
+            assert_eq!((choice.keys.len(), choice.advised), (2, Some(1)), "{choice:?}");
+            assert_eq!(choice.keys[0].value, choice.keys[1].value);
         }
+        assert_eq!(
+            choose_key([(key("name"), Cow::Owned(alike))], &key("name"), &options, Stop::never(), &|_| {})
+                .advised,
+            Some(0)
+        );
     }
 
     #[test]
@@ -245,6 +223,9 @@ mod tests {
         let name = || row("name", true, 10.0);
         check(&[name(), row("name+a", true, 9.5)], Some(0), "name reaches dist/entropy 10.000, name+a 9.500");
         check(&[name(), row("name+a", true, 8.0)], Some(1), "name+a reaches dist/entropy 8.000");
+        // A key that was asked for stays unless another is clearly better.
+        assert_eq!(advise(&[name(), row("name+a", true, 10.5)], "name+a"), Some(1));
+        assert_eq!(advise(&[name(), row("name+a", true, 11.5)], "name+a"), Some(0));
         check(&[name(), row("name+a", false, 1.0)], Some(0), "equal share of everything 20");
         check(&[name(), row("tree", true, 1.0)], Some(0), "call tree");
         check(&[row("name", true, 30.0), row("tree", true, 29.0)], Some(0), "worse than an equal share");

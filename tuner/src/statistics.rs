@@ -154,7 +154,7 @@ pub(crate) fn normal_quantile(probability: f64) -> f64 {
 }
 
 /// Like [`quantile`], but for any sorted numbers.
-fn quantile_of(sorted: &[f64], q: f64) -> f64 {
+pub(crate) fn quantile_of(sorted: &[f64], q: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
     let rank = q.clamp(0.0, 1.0) * last as f64;
     let below = rank.floor() as usize;

@@ -26,12 +26,13 @@ mod aged;
 mod shape;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 
 use astracer_model::{Status, TraceId};
 use astracer_recording::recording::{Recording, SpanView, TraceView};
 use astracer_samplers::tail::{
-    Decided, Ended, Limits, Policy, PolicyCounts, Rule, Severity, Tail, TailSampler, Trace, Value, View,
+    Decided, Ended, Limits, Policy, PolicyCounts, Quantile, Rule, Severity, Slow, SlowFrom, Tail,
+    TailSampler, Trace, Value, View,
 };
 use astracer_samplers::{Nanos, Randomness};
 use serde::Serialize;
@@ -39,7 +40,7 @@ use serde::Serialize;
 use crate::candidate::Candidate;
 use crate::draw::Draw;
 use crate::replay::Numbers;
-use crate::statistics::MeanSd;
+use crate::statistics::{MeanSd, quantile_of};
 use crate::stop::Stop;
 use crate::workload::{Arrival, Workload};
 use aged::{Aged, Old};
@@ -111,6 +112,33 @@ impl Outcomes {
             }
         }
         Some(Self { tail: tail.clone(), outcomes, attributes, sets, sets_of, aged })
+    }
+
+    /// Learns from which durations on roots are slow, for policies such as `slow:p99`: the quantile
+    /// of each key that has enough calls in the whole recording, for times in which it has too few.
+    pub fn learn_slow(&mut self, workload: &Workload) {
+        let quantiles = self.tail.rules.iter().filter_map(|rule| match rule.policy {
+            Policy::Slow(Slow::Quantile(quantile)) => Some(quantile),
+            _ => None,
+        });
+        let quantiles: Vec<Quantile> = quantiles.collect();
+        if quantiles.is_empty() {
+            return;
+        }
+        let mut durations: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+        for (arrival, outcome) in workload.arrivals().iter().zip(&self.outcomes) {
+            durations.entry(workload.key(arrival)).or_default().push(outcome.duration_ns as f64);
+        }
+        let mut learnt = Vec::new();
+        for (key, mut durations) in durations {
+            durations.sort_unstable_by(f64::total_cmp);
+            let known = quantiles.iter().filter(|quantile| durations.len() as u64 >= quantile.calls_min());
+            learnt.extend(known.map(|&quantile| {
+                let from = Nanos::new(quantile_of(&durations, quantile.get()) as u64);
+                SlowFrom { key: key.to_owned(), quantile, from }
+            }));
+        }
+        self.tail.slow_from = learnt;
     }
 
     /// The policies.
@@ -214,6 +242,7 @@ impl Outcomes {
             errors_refused: of(&|run| run.errors_refused as f64),
             errors_late: of(&|run| run.errors_late as f64),
             slow_not_recorded: is_slow_asked.then(|| of(&|run| run.slow_not_recorded as f64)),
+            slow_unknown: is_slow_asked.then(|| of(&|run| run.slow_unknown as f64)),
         }
     }
 }
@@ -296,6 +325,9 @@ pub struct TailSummary {
     /// Traces slower than a `slow` policy's duration that were not recorded, because their key was
     /// not armed. `None` without such a policy.
     pub slow_not_recorded: Option<MeanSd>,
+    /// Traces that ended while their key had too few calls for the quantile of a `slow` policy, so
+    /// that nobody knows whether they were slow. `None` without such a policy.
+    pub slow_unknown: Option<MeanSd>,
 }
 
 /// The results of one policy.
@@ -330,6 +362,7 @@ struct Run {
     errors_refused: u64,
     errors_late: u64,
     slow_not_recorded: u64,
+    slow_unknown: u64,
 }
 
 /// An event in the life of a trace after its beginning.
@@ -479,6 +512,7 @@ impl<'a> Replay<'a> {
         // failed.
         let aged = outcomes.aged.get(&number).filter(|_| is_recorded);
         let counts_error = aged.map_or(is_error, |aged| aged.root_failed);
+        self.run.slow_unknown += u64::from(self.sampler.lacks_quantile(key));
         self.sampler.count(key, 0, &Ended { now, duration, is_error: counts_error, is_recorded });
         if state == State::Old {
             self.end_old(at_ns, number);

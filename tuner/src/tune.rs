@@ -3,6 +3,7 @@
 mod check;
 mod equal;
 mod file;
+mod key_trial;
 mod later;
 mod measure;
 mod options;
@@ -19,10 +20,10 @@ use serde::Serialize;
 
 pub use check::{check, validate};
 pub use file::NoParameters;
+pub(crate) use key_trial::KeyTrial;
 pub use later::Later;
 pub use options::{Options, OptionsError, PerKeyUse};
 pub use single_keys::KEYS_TRIED_MAX;
-pub use sums::Sums;
 
 use crate::anneal::{Schedule, anneal};
 use crate::expect::Expected;
@@ -246,7 +247,7 @@ pub struct RootParameters {
     pub key: String,
     /// The key's parameters.
     pub parameters: Parameters,
-    /// The key's share of the recorded traces. Above four times it, a constant falls.
+    /// The key's share of the recorded traces. Above four times it, a constant or minimum falls.
     pub share: f64,
 }
 
@@ -290,19 +291,6 @@ pub fn search(
     stop: Stop<'_>,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Tuning {
-    search_with(None, workload, options, stop, progress)
-}
-
-/// Like [`search`], but reuses sums that another search built of this workload, for the same
-/// sampler, draws and windows. The sums are not used if the limits differ, or if only a part of the
-/// time is tuned on.
-pub fn search_with<'w>(
-    sums: Option<Sums<'w>>,
-    workload: &'w Workload,
-    options: &Options,
-    stop: Stop<'_>,
-    progress: &(dyn Fn(Progress) + Sync),
-) -> Tuning {
     let began = Instant::now();
     let run = Run::new(options, stop, progress);
     let first = match options.split.map(|share| workload.split(share, run.stop)) {
@@ -310,25 +298,25 @@ pub fn search_with<'w>(
         parts => parts.flatten().map(|(first, _)| first),
     };
     let Some(first) = first else {
-        let sums = sums.filter(|sums| sums.limits == options.limits);
-        return run.search_in(workload, sums, began, false).0;
+        return run.search_in(workload, began);
     };
     if first.arrivals().is_empty() {
         let mut tuning = run.tuning();
         tuning.infeasible = Some(NOTHING_BEFORE_SPLIT.to_owned());
         return run.ended(tuning, began);
     }
-    run.search_in(&first, None, began, false).0
+    run.search_in(&first, began)
 }
 
-/// Finds parameters on all of the time, and also returns the sums built for it.
-pub(crate) fn search_and_keep<'w>(
-    workload: &'w Workload,
+/// Tries a key: tunes briefly on half of the blocks of time, and replays the result on the others.
+/// `None` if there was no time.
+pub(crate) fn try_key(
+    workload: &Workload,
     options: &Options,
     stop: Stop<'_>,
     progress: &(dyn Fn(Progress) + Sync),
-) -> (Tuning, Option<Sums<'w>>) {
-    Run::new(options, stop, progress).search_in(workload, None, Instant::now(), true)
+) -> Option<KeyTrial> {
+    Run::new(options, stop, progress).try_key(workload)
 }
 
 /// The constant state of one search.
@@ -376,22 +364,11 @@ impl<'a> Run<'a> {
         run
     }
 
-    /// Searches in a workload. Returns its sums too if `keep` is true.
-    fn search_in<'w>(
-        &self,
-        workload: &'w Workload,
-        sums: Option<Sums<'w>>,
-        began: Instant,
-        keep: bool,
-    ) -> (Tuning, Option<Sums<'w>>) {
+    fn search_in(&self, workload: &Workload, began: Instant) -> Tuning {
         let options = self.options;
         let mut tuning = self.tuning();
         tuning.warnings.extend(crowded(workload));
-        let (target, family) = match sums {
-            Some(Sums { target, family, .. }) => (Some(target), Some(family)),
-            None => (self.target(workload), None),
-        };
-        let mut kept = None;
+        let target = self.target(workload);
         let too_little = target.as_ref().and_then(|target| self.too_little(workload, target));
         if let (Some(reason), Some(target)) = (&too_little, &target)
             && self.use_equal_share(workload, target, &mut tuning)
@@ -399,16 +376,8 @@ impl<'a> Run<'a> {
             tuning.warnings.push(format!("too little to tune: {reason}; an equal share (ratio) is used"));
         } else if let Some(target) = &target {
             tuning.baseline = target.baseline;
-            let family = family.or_else(|| self.family(workload, true));
-            let common =
-                family.as_ref().map(|family| self.common_of(family, workload, target, options.starts, true));
-            // Drops the sums if they are not wanted: tables of single keys take as much memory.
-            kept = family.filter(|_| keep).map(|family| Sums {
-                limits: options.limits,
-                target: target.clone(),
-                family,
-            });
-            if let Some(common) = common.flatten() {
+            // The sums are dropped first: tables of single keys take as much memory.
+            if let Some(common) = self.common(workload, target, options.starts, true) {
                 common.report(&mut tuning);
                 if options.per_key != PerKeyUse::Never && options.sampler == Tunable::Bump {
                     self.use_single_keys(workload, target, &mut tuning);
@@ -436,7 +405,7 @@ impl<'a> Run<'a> {
         if let Ok(config) = tuning.config() {
             tuning.growth = Growth::worst(workload, &config, tuning.score.tfcr);
         }
-        (self.ended(tuning, began), kept)
+        self.ended(tuning, began)
     }
 
     fn ended(&self, mut tuning: Tuning, began: Instant) -> Tuning {
@@ -493,22 +462,11 @@ impl<'a> Run<'a> {
 
     /// Searches for common parameters; `None` if stopped before the first score.
     fn common(&self, workload: &Workload, target: &Target, starts: u32, report: bool) -> Option<Common> {
-        self.common_of(&self.family(workload, report)?, workload, target, starts, report)
-    }
-
-    /// Like [`common`](Self::common), with sums of the workload that exist already.
-    fn common_of(
-        &self,
-        family: &SummedFamily<'_>,
-        workload: &Workload,
-        target: &Target,
-        starts: u32,
-        report: bool,
-    ) -> Option<Common> {
+        let family = self.family(workload, report)?;
         let (limits, scale) = (self.options.limits, Scale::new(workload));
         let is_loop = per_key::loop_share(workload).is_some();
         let stop = self.stop;
-        match family {
+        match &family {
             SummedFamily::Bump(family) => {
                 self.search(Problem { family, limits, scale, target, is_loop, stop }, starts, report)
             }
@@ -623,11 +581,7 @@ fn config(common: &Parameters, roots: &[RootParameters]) -> Result<Config, Confi
         _ => {
             let mut keyed = Keyed::new(common.bump()?);
             for root in roots {
-                let share = Probability::new(root.share);
-                let own = match root.parameters {
-                    Parameters::Constant { .. } => root.parameters.bump()?.with_share(share),
-                    _ => root.parameters.bump()?,
-                };
+                let own = root.parameters.bump()?.with_share(Probability::new(root.share));
                 keyed = keyed.with_override(root.key.as_str(), own);
             }
             Ok(Config::Bump(keyed))

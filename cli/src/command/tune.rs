@@ -5,6 +5,7 @@ mod shared_limits;
 mod table;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,7 @@ use astracer_tuner::key::START_ATTRIBUTES;
 use astracer_tuner::key_choice::{KeyChoice, choose_key};
 use astracer_tuner::report::Report as Page;
 use astracer_tuner::tail::{Outcomes, attributes};
-use astracer_tuner::tune::{KEYS_TRIED_MAX, Options, PerKeyUse, Progress, Stage, Sums, check, validate};
+use astracer_tuner::tune::{KEYS_TRIED_MAX, Options, PerKeyUse, Progress, Stage, check, validate};
 use astracer_tuner::{Grouping, Limits, Objective, Stop, Tunable, Tuning, Workload};
 use clap::Args as ClapArgs;
 use serde::Serialize;
@@ -32,6 +33,7 @@ use crate::load::{self, Input};
 use crate::output;
 use crate::outputs::{Output, Outputs};
 use crate::progress::Progress as Bar;
+use crate::root_attributes;
 use crate::source::{Source, check_inputs};
 use crate::tail::{self, TailArgs};
 use crate::values::{cap, key, part, random, rate, share, size, time_limit, window};
@@ -256,7 +258,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     for path in &args.validate {
         load::try_to_read(path, &args.source.reading, stop)?;
     }
-    let load::Loaded { input, recording } = load::load_keeping(&args.source, keep(args), stop)?;
+    let load::Loaded { input, recording } = load::load_keeping(&args.source, keep(args, stop), stop)?;
     // Each phase may use the time that earlier phases left.
     let began = Instant::now();
     let left = || args.time.map(|time| time.saturating_sub(began.elapsed()));
@@ -264,7 +266,9 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     let outcomes = match args.tail.tail() {
         Some(tail) => {
             let outcomes = Outcomes::new(&recording, &tail, stop.within(left()));
-            Some(outcomes.ok_or_else(|| stopped(stop))?)
+            let mut outcomes = outcomes.ok_or_else(|| stopped(stop))?;
+            outcomes.learn_slow(&workload);
+            Some(outcomes)
         }
         None => None,
     };
@@ -283,16 +287,14 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     let too_many = workload.keys().len() > KEYS_TRIED_MAX;
     let keys = (!args.one_key && !too_many)
         .then(|| try_keys(args, &recording, &workload, &options, stop.within(left().map(for_keys)), &bar));
-    let (keys, sums) = keys.unzip();
     let absent = load::absent(&args.key, &recording, outcomes.as_ref());
     // Tuning needs only the workload.
     drop(recording);
 
-    let policies = args.tail.tail().unwrap_or_default();
+    let policies = outcomes.as_ref().map(|outcomes| outcomes.tail().clone()).unwrap_or_default();
     let shared_limits = shared_limits.as_ref().map(|shared_limits| (shared_limits, &policies));
     let shown = |progress| show(&bar, "", progress);
-    let (mut tuning, tail) =
-        rounds::search(shared_limits, sums.flatten(), &workload, &mut options, stop, (&left, &shown))?;
+    let (mut tuning, tail) = rounds::search(shared_limits, &workload, &mut options, stop, (&left, &shown))?;
     tuning.warnings.extend(absent);
     if too_many && !args.one_key {
         tuning.warnings.push(format!(
@@ -454,13 +456,15 @@ fn refuse_contradictions(args: &Tune) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The attributes to read: those of the key, or by default those that keys often use. Attributes
-/// that policies need are read from spans only.
-fn keep(args: &Tune) -> Keep {
-    let mut labels = args.key.attributes();
-    if labels.is_empty() && !args.one_key {
-        labels = START_ATTRIBUTES.map(str::to_owned).to_vec();
+/// The attributes to read: those of the key, and of keys to try. Attributes that policies need are
+/// read from spans only.
+fn keep(args: &Tune, stop: Stop<'_>) -> Keep {
+    let mut labels: BTreeSet<String> = args.key.attributes().into_iter().collect();
+    if !args.one_key {
+        labels.extend(START_ATTRIBUTES.map(str::to_owned));
+        labels.extend(root_attributes::found(&args.source, stop));
     }
+    let labels = labels.into_iter().collect();
     let own_labels = args.tail.tail().as_ref().map(attributes).unwrap_or_default();
     Keep { labels, own_labels, ..Keep::default() }
 }
@@ -493,16 +497,19 @@ fn options(args: &Tune) -> Options {
     }
 }
 
-fn try_keys<'w>(
+fn try_keys(
     args: &Tune,
     recording: &Recording,
-    workload: &'w Workload,
+    workload: &Workload,
     options: &Options,
     stop: Stop<'_>,
     bar: &Bar,
-) -> (KeyChoice, Option<Sums<'w>>) {
+) -> KeyChoice {
     // Without the folding template, which is a separate option on the command line.
-    let groupings = Grouping::candidates(recording, Template::default());
+    let mut groupings = Grouping::candidates(recording, Template::default());
+    if !groupings.contains(&args.key) {
+        groupings.insert(1, args.key.clone());
+    }
     let candidates = groupings.into_iter().map(|grouping| {
         let own = if grouping == args.key {
             Some(Cow::Borrowed(workload))
@@ -511,7 +518,7 @@ fn try_keys<'w>(
         };
         own.map(|own| (grouping, own))
     });
-    choose_key(candidates.map_while(|candidate| candidate), options, stop, &|progress| {
+    choose_key(candidates.map_while(|candidate| candidate), &args.key, options, stop, &|progress| {
         show(bar, "trying keys: ", progress)
     })
 }

@@ -5,13 +5,17 @@
 //! are fixed-point numbers of half-lives that wrap around after 2^32 half-lives (49 days for a
 //! half-life of a millisecond, 136 years for a second); only their differences are used.
 
-use super::Bump;
 use super::common::{REASONS, batch_bits};
 use super::curve::{Curve, Curves, LOG_BITS, LOG_ONE};
+use super::knee;
+use super::{Bump, Count};
 use crate::decision::Reason;
 use crate::nanos::LATE_MAX;
 use crate::nanos::Nanos;
+use crate::pace::CALL;
 use crate::policy::{Policy, Step, Write};
+use crate::probability::Probability;
+use crate::threshold::Threshold;
 
 /// The logarithm below which a count is 0: a key with such a count is treated as new.
 const FORGOTTEN: i64 = -24 * LOG_ONE;
@@ -34,6 +38,9 @@ pub(crate) struct Decaying {
     late_max: i64,
     /// See [`batch_bits`].
     batch_bits: u32,
+    /// The logarithm of the count above which the minimum falls; see
+    /// [`Bump::with_share`](super::Bump::with_share).
+    knee_log2: i64,
 }
 
 impl Decaying {
@@ -53,10 +60,28 @@ impl Decaying {
             shift: 31 + bits,
             late_max: 0,
             batch_bits: batch_bits(shards),
+            knee_log2: match (bump.share(), bump.count()) {
+                (Some(share), Count::Paced { .. }) => {
+                    let half_life_calls = half_life.get() as f64 / CALL as f64;
+                    (knee::lambda_of(share.get(), half_life_calls).log2() * LOG_ONE as f64) as i64
+                }
+                _ => i64::MAX,
+            },
         };
         // Differences of rounded times are off by at most one.
         decaying.late_max = decaying.time(LATE_MAX) as i64 + 1;
         decaying
+    }
+
+    pub(super) fn share(&self) -> Option<Probability> {
+        self.bump.share()
+    }
+
+    /// The minimum's threshold for a count above the knee: that of p knee / x.
+    #[cold]
+    fn above_knee(&self, above: i64) -> u64 {
+        let kept = Threshold::RANGE - self.curve.minimum();
+        Threshold::RANGE - self.curve.tables.power(kept, above.unsigned_abs()).max(1)
     }
 
     /// `now` in half-lives.
@@ -89,20 +114,23 @@ impl Policy for Decaying {
         self.time(now).wrapping_add_signed(FORGOTTEN - 1)
     }
 
+    /// `absent` is log2 of 1 / (the recorded shares of the keys present), as for [`knee`].
     #[inline]
-    fn step(&self, word: u64, now: Nanos, _offset: Nanos) -> Step {
+    fn step(&self, word: u64, now: Nanos, absent: Nanos) -> Step {
         let time = self.time(now);
         let Some(log2) = self.count_log2(word, time) else {
             // f(0) = 1, and the count is 1.
             return Step { threshold: 0, slot: 0, write: Write::Word(time) };
         };
         let threshold = self.curve.threshold_of_log2(log2);
-        let slot = usize::from(threshold >= self.curve.minimum());
+        let above = log2.saturating_sub(self.knee_log2.saturating_add_unsigned(absent.get()));
+        let minimum = if above > 0 { self.above_knee(above) } else { self.curve.minimum() };
+        let slot = usize::from(threshold >= minimum);
         let write = match ((log2 >> LOG_BITS) as i32).checked_sub_unsigned(self.batch_bits) {
             Some(bits @ 1..) => Write::Batch(1 << bits),
             _ => Write::Word(self.curve.tables.sum(word, time)),
         };
-        Step { threshold: threshold.min(self.curve.minimum()), slot, write }
+        Step { threshold: threshold.min(minimum), slot, write }
     }
 
     /// `calls` is a power of two.
@@ -133,9 +161,7 @@ impl Policy for Decaying {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bump::{BumpPolicy, Count};
-    use crate::probability::Probability;
-    use crate::threshold::Threshold;
+    use crate::bump::BumpPolicy;
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -230,6 +256,32 @@ mod tests {
         // f(2) = 0.63, f(3) = 0.36.
         assert_eq!(steps.iter().map(|step| step.slot).collect::<Vec<_>>(), [0, 0, 0, 1, 1]);
         assert!(steps[2].threshold < minimum && steps[3].threshold == minimum);
+    }
+
+    /// Compared with a count in floating point: with the share 0.01 and a half-life of 100 calls,
+    /// the knee is at 4 * 0.01 * 100 / ln 2 + 10 = 15.77 calls, and f(15.77) is far below.
+    #[test]
+    fn a_minimum_with_a_share_falls_above_the_knee() {
+        let bump = Bump::new(0.5, Probability::new(0.8).unwrap(), Nanos::from_secs(1)).unwrap();
+        let bump = bump.with_count(Count::Paced { half_life: 100 }).unwrap();
+        let bump = bump.with_share(Probability::new(0.01));
+        let policy = BumpPolicy::lone(&bump, 1);
+        let half = LOG_ONE as u64;
+        for absent in [0, half] {
+            let lambda =
+                (4.0 * 0.01 * 100.0 / std::f64::consts::LN_2 + 10.0) * if absent > 0 { 2.0 } else { 1.0 };
+            let (mut word, mut x) = (policy.fresh(Nanos::ZERO, Nanos::ZERO), 0.0f64);
+            for call in 0..2_000u64 {
+                let step = policy.step(word, Nanos::new(call * CALL), Nanos::new(absent));
+                let Write::Word(next) = step.write else { panic!("{step:?}") };
+                word = next;
+                let found = Threshold::new(step.threshold).unwrap().probability().get();
+                let f = if x > 0.0 { -(-(0.5 / x).powi(2)).exp_m1() } else { 1.0 };
+                let expected = f.max(0.8 * (lambda / x).min(1.0));
+                assert!((found / expected - 1.0).abs() < 1e-3, "{call}: {found}, {expected}");
+                x = (x + 1.0) * (-0.01f64).exp2();
+            }
+        }
     }
 
     #[test]

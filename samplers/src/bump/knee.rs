@@ -42,14 +42,25 @@ pub(crate) struct Knee {
 
 /// The count up to which a key with this share has its constant, if all recorded keys are present.
 pub(crate) fn lambda(share: f64) -> f64 {
-    MULTIPLE * share * HALF_LIFE / std::f64::consts::LN_2 + CALLS
+    lambda_of(share, HALF_LIFE)
+}
+
+/// As [`lambda`], for a count with this half-life in calls of all keys.
+pub(super) fn lambda_of(share: f64, half_life: f64) -> f64 {
+    MULTIPLE * share * half_life / std::f64::consts::LN_2 + CALLS
 }
 
 /// By how much the probability of a key falls in the long run, if it has `share_now` of all calls
 /// and had `share` of those recorded: min(1, lambda / x), where x is the count of a key that is
 /// called at a constant rate. For reports; decisions use the count.
 pub fn knee_factor(share: f64, share_now: f64) -> f64 {
-    (lambda(share) * std::f64::consts::LN_2 / (share_now * HALF_LIFE)).min(1.0)
+    knee_factor_of(share, share_now, HALF_LIFE)
+}
+
+/// As [`knee_factor`], for the minimum of a key whose count halves with this many calls of all
+/// keys.
+pub fn knee_factor_of(share: f64, share_now: f64, half_life: f64) -> f64 {
+    (lambda_of(share, half_life) * std::f64::consts::LN_2 / (share_now * half_life)).min(1.0)
 }
 
 impl Knee {

@@ -70,8 +70,7 @@ impl Policy for BumpPolicy {
     #[inline]
     fn reading(&self, now: Nanos, offset: Nanos, pace: &Pace) -> (Nanos, Nanos) {
         match self {
-            BumpPolicy::Knee(_) => (pace.time(now), Nanos::new(pace.absent_log2())),
-            BumpPolicy::Paced(_) => (pace.time(now), offset),
+            BumpPolicy::Knee(_) | BumpPolicy::Paced(_) => (pace.time(now), Nanos::new(pace.absent_log2())),
             _ => (now, offset),
         }
     }
@@ -81,10 +80,12 @@ impl Policy for BumpPolicy {
     }
 
     fn share(&self) -> u64 {
-        match self {
-            BumpPolicy::Knee(knee) => (knee.share().get() * (1u64 << 40) as f64) as u64,
-            _ => 0,
-        }
+        let share = match self {
+            BumpPolicy::Knee(knee) => Some(knee.share()),
+            BumpPolicy::Paced(decaying) => decaying.share(),
+            _ => None,
+        };
+        share.map_or(0, |share| (share.get() * (1u64 << 40) as f64) as u64)
     }
 
     fn offset(&self, hash: u64) -> Nanos {

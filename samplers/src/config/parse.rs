@@ -169,9 +169,12 @@ fn bump(mut parameters: Parameters<'_>, inherited: Option<&Bump>) -> Result<Bump
     let count = count(&mut parameters, inherited.map(Bump::count))?;
     // A share is one key's own, so it is never inherited.
     let share = match parameters.take("share") {
-        Some((value, part)) if count == Count::Uncounted => Some(probability(value, part, "share=0.01")?),
+        Some((value, part)) if matches!(count, Count::Uncounted | Count::Paced { .. }) => {
+            Some(probability(value, part, "share=0.01")?)
+        }
         Some((_, part)) => {
-            return Err(ConfigError::unknown_parameter(part, "a share bounds a constant: add count=none"));
+            let advice = "a share bounds a constant, or a min with tau in calls: add count=none";
+            return Err(ConfigError::unknown_parameter(part, advice));
         }
         None => None,
     };

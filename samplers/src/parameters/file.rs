@@ -20,7 +20,7 @@ use crate::per_key::{KEYS_MAX, PerKey};
 use crate::probability::Probability;
 use crate::ratio::Ratio;
 use crate::stratified::RandomSource;
-use crate::tail::Tail;
+use crate::tail::{Quantile, SlowFrom, Tail};
 use crate::template::{Template, TemplateError};
 use crate::token_bucket::TokenBucket;
 
@@ -52,6 +52,8 @@ struct TailTable {
     boost: Option<Spanned<String>>,
     #[serde(default)]
     provisional_by_key: BTreeMap<Spanned<String>, Spanned<String>>,
+    #[serde(default)]
+    slow_from: BTreeMap<Spanned<String>, BTreeMap<Spanned<String>, Spanned<String>>>,
 }
 
 #[derive(Deserialize)]
@@ -250,6 +252,16 @@ fn tail(text: &str, table: TailTable) -> Result<Tail> {
     for (key, provisional) in table.provisional_by_key {
         tail.provisional_by_key.push((key.into_inner(), from_text(text, &provisional)?));
     }
+    check_number(text, table.slow_from.values().flat_map(BTreeMap::keys))?;
+    for (quantile, keys) in table.slow_from {
+        let quantile: Quantile = from_text(text, &quantile)?;
+        for (key, from) in keys {
+            let message = "write a time, such as \"120ms\"";
+            let read = Nanos::parse(from.get_ref());
+            let read = read.ok_or_else(|| ParametersError::at(text, Some(from.span()), message))?;
+            tail.slow_from.push(SlowFrom { key: key.into_inner(), quantile, from: read });
+        }
+    }
     Ok(tail)
 }
 
@@ -328,16 +340,22 @@ fn bump(text: &str, all: BumpTable) -> Result<Config> {
         let share = probability(text, &share)?;
         let constant = config.has(key.get_ref()).then(|| config.of(key.get_ref()).clone());
         match constant {
-            Some(bump) if bump.count() == Count::Uncounted => {
+            Some(bump) if has_knee(&bump) => {
                 config = config.with_override(key.into_inner(), bump.with_share(Some(share)));
             }
             _ => {
-                let message = "a share bounds a constant; give this key one in [bump.probability_by_key]";
+                let message = "a share bounds a constant, or the min of a count with tau in calls; give this key one in \
+                               [bump.probability_by_key] or [bump.min_by_key]";
                 return Err(ParametersError::at(text, Some(key.span()), message));
             }
         }
     }
     Ok(Config::Bump(config))
+}
+
+/// Whether a recorded share has an effect.
+fn has_knee(bump: &Bump) -> bool {
+    matches!(bump.count(), Count::Uncounted | Count::Paced { .. })
 }
 
 /// Refuses more keys than a sampler counts, with the line of the first one beyond.
@@ -389,8 +407,8 @@ fn bump_over(text: &str, table: BumpRoot, inherited: &Bump) -> Result<Bump> {
     let bump = choose_count(count, window, shift, tau, Some(inherited.count()))
         .and_then(|count| bump.with_count(count))
         .map_err(at(cause))?;
-    if let Some(share) = table.share.filter(|_| bump.count() != Count::Uncounted) {
-        let message = "a share bounds a constant; add count = \"none\"";
+    if let Some(share) = table.share.filter(|_| !has_knee(&bump)) {
+        let message = "a share bounds a constant, or a min with tau in calls; add count = \"none\"";
         return Err(ParametersError::at(text, Some(share.span()), message));
     }
     Ok(bump.with_share(share))

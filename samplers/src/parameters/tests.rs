@@ -165,6 +165,19 @@ fn recorded_shares_take_a_line_each() {
     refused(&text.replace("[bump.share_by_key]\na", "[bump.share_by_key]\nb"), Some(9), "probability_by_key");
     refused(&text.replace("= 0.5", "= 1.5"), Some(9), "from 0 to 1");
     refused("version = 5\n[bump]\nlambda = 1.0\nshare = 0.5\n", Some(4), "count = \"none\"");
+    // A minimum with a half-life in calls has a knee too.
+    let minimum = "version = 5\n[bump]\nlambda = 3.0\ntau = \"2000calls\"\n[bump.min_by_key]\na = 1.0\n\
+                   [bump.share_by_key]\na = 0.5\n";
+    let parameters: Parameters = minimum.parse().unwrap();
+    let Config::Bump(keyed) = &parameters.config else { panic!("{parameters}") };
+    assert_eq!(keyed.of("a").share(), Probability::new(0.5));
+    let written = parameters.to_string();
+    assert!(
+        written.contains("[bump.min_by_key]\n\"a\" = 1.0\n\n[bump.share_by_key]\n\"a\" = 0.5\n"),
+        "{written}"
+    );
+    assert_eq!(written.parse::<Parameters>().as_ref(), Ok(&parameters), "{written}");
+    refused(&minimum.replace("2000calls", "2s"), Some(8), "min_by_key");
     let alone = "version = 5\n[bump]\nlambda = 1.0\ncount = \"none\"\nshare = 0.5\n";
     let alone: Parameters = alone.parse().unwrap();
     assert_eq!(alone.to_string().parse(), Ok(alone));
@@ -332,4 +345,26 @@ fn a_budget_is_read_and_written() {
     ] {
         refused(&format!("version = 4\n[always]\n[budget]\n{budget}\n"), Some(line), "");
     }
+}
+
+#[test]
+fn durations_learnt_for_quantiles_take_a_line_each() {
+    let text = "version = 5\n[ratio]\nprobability = 0.1\n[tail]\npolicies = [\"slow:p99\", \"slow:p99.9\"]\n\
+                [tail.slow_from.p99]\n\"GET /a\" = \"120ms\"\nb = \"1s\"\n[tail.slow_from.\"p99.9\"]\nb = \"5s\"\n";
+    let parameters: Parameters = text.parse().unwrap();
+    let found: Vec<String> = parameters
+        .tail
+        .slow_from
+        .iter()
+        .map(|slow| format!("{} {} {}", slow.quantile, slow.key, slow.from))
+        .collect();
+    assert_eq!(found, ["p99 GET /a 120ms", "p99 b 1s", "p99.9 b 5s"]);
+    let written = parameters.to_string();
+    assert!(
+        written.starts_with("version = 5\n") && written.contains("[tail.slow_from.\"p99.9\"]"),
+        "{written}"
+    );
+    assert_eq!(written.parse::<Parameters>().as_ref(), Ok(&parameters), "{written}");
+    refused(&text.replace("120ms", "soon"), Some(7), "120ms");
+    refused(&text.replace("slow_from.p99]", "slow_from.p20]"), Some(6), "p99");
 }

@@ -5,6 +5,9 @@
 //! as long as the sampler lives; readers take no lock. Counts are split into shards, each behind a
 //! lock that is held for some ten nanoseconds.
 
+use std::collections::HashMap;
+
+use super::SlowFrom;
 use super::arming::ProvisionalMode;
 use super::boost::Boost;
 use super::budget::Meters;
@@ -141,6 +144,8 @@ pub(super) struct Record {
     /// The duration above which a root is slow, for each policy with a quantile; `u64::MAX` while
     /// it is unknown.
     slow_from: Box<[AtomicU64]>,
+    /// The same while the key has too few calls.
+    slow_at_first: Box<[u64]>,
     /// The generation in which these were computed.
     slow_of: AtomicU64,
     /// The time until which dropped roots are recorded, in ns.
@@ -172,10 +177,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Record {
     fn new(key: Option<&str>, mode: ProvisionalMode, shape: &Shape) -> Self {
+        let at_first = |quantile: &Quantile| {
+            let own = key.and_then(|key| shape.slow_from.get(key)).into_iter().flatten();
+            own.into_iter().find(|(of, _)| of == quantile).map_or(u64::MAX, |(_, from)| from.get())
+        };
+        let slow_at_first: Box<[u64]> = shape.quantiles.iter().map(at_first).collect();
         let record = Record {
             key: key.map(Box::from),
             shards: (0..shape.shards.next_power_of_two()).map(|_| OnceLock::new()).collect(),
-            slow_from: shape.quantiles.iter().map(|_| AtomicU64::new(u64::MAX)).collect(),
+            slow_from: slow_at_first.iter().map(|&from| AtomicU64::new(from)).collect(),
+            slow_at_first,
             slow_of: AtomicU64::new(0),
             armed_until: AtomicU64::new(0),
             boosted_until: AtomicU64::new(0),
@@ -335,9 +346,9 @@ impl Record {
                 recent.merge(previous);
             }
         }
-        for (from, quantile) in self.slow_from.iter().zip(quantiles) {
+        for ((from, quantile), &at_first) in self.slow_from.iter().zip(quantiles).zip(&self.slow_at_first) {
             let known = recent.quantile(quantile.get()).filter(|_| recent.count() >= quantile.calls_min());
-            from.store(known.map_or(u64::MAX, Nanos::get), Ordering::Relaxed);
+            from.store(known.map_or(at_first, Nanos::get), Ordering::Relaxed);
         }
         // Release pairs with the Acquire load in `renew`.
         self.slow_of.store(now, Ordering::Release);
@@ -370,6 +381,19 @@ pub(super) struct Shape {
     pub(super) shards: usize,
     pub(super) quantiles: Box<[Quantile]>,
     pub(super) rules: usize,
+    /// By key, as records distinguish them: the durations of [`Record::slow_at_first`].
+    pub(super) slow_from: HashMap<Box<str>, Vec<(Quantile, Nanos)>>,
+}
+
+impl Shape {
+    /// The durations of the settings, by key.
+    pub(super) fn slow_from(all: &[SlowFrom]) -> HashMap<Box<str>, Vec<(Quantile, Nanos)>> {
+        let mut by_key: HashMap<Box<str>, Vec<_>> = HashMap::new();
+        for SlowFrom { key, quantile, from } in all {
+            by_key.entry(cut(key).into()).or_default().push((*quantile, *from));
+        }
+        by_key
+    }
 }
 
 /// A key's hash and record, once the place is taken.

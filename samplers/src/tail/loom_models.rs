@@ -10,7 +10,7 @@ use super::{Boost, Ended, ProvisionalMode};
 use crate::nanos::Nanos;
 
 fn keys(keys_max: usize) -> Arc<Keys> {
-    let shape = Shape { shards: 1, quantiles: Box::default(), rules: 0 };
+    let shape = Shape { shards: 1, quantiles: Box::default(), rules: 0, slow_from: Default::default() };
     Arc::new(Keys::new(keys_max, shape, ProvisionalMode::Armed, &[]))
 }
 

@@ -236,8 +236,12 @@ impl TailSampler {
             _ => None,
         });
         let is_odd = tail.rules.iter().any(|rule| rule.policy == Policy::Odd);
-        let shape =
-            Shape { shards: limits.shards.max(1), quantiles: quantiles.into(), rules: policies.len() };
+        let shape = Shape {
+            shards: limits.shards.max(1),
+            quantiles: quantiles.into(),
+            rules: policies.len(),
+            slow_from: Shape::slow_from(&tail.slow_from),
+        };
         TailSampler {
             slow_than: slow_than.min().unwrap_or(Nanos::new(u64::MAX)),
             policies,
@@ -255,6 +259,13 @@ impl TailSampler {
     #[inline]
     pub fn key(&self, key: &str) -> KeyNumber {
         self.keys.number(key)
+    }
+
+    /// Whether some policy with a quantile does not know yet from which duration roots of this key
+    /// are slow, because the key has had too few calls.
+    pub fn lacks_quantile(&self, key: KeyNumber) -> bool {
+        let record = self.keys.record(key);
+        (0..self.keys.shape().quantiles.len()).any(|at| record.slow_from(at) == Nanos::new(u64::MAX))
     }
 
     /// The key with this number; `None` for the number that all keys without a record share.

@@ -20,13 +20,30 @@ impl fmt::Display for Policy {
             Policy::Error(Severity::Warning) => f.write_str("error:warn"),
             Policy::Error(Severity::Fine) => f.write_str("error:any"),
             Policy::Slow(Slow::Than(duration)) => write!(f, "slow:{duration}"),
-            Policy::Slow(Slow::Quantile(quantile)) => write!(f, "slow:p{}", percent(quantile.get())),
+            Policy::Slow(Slow::Quantile(quantile)) => write!(f, "slow:{quantile}"),
             Policy::Odd => f.write_str("odd"),
             Policy::Attribute(condition) => {
                 write!(f, "attr:{}{}", condition.name(), condition.comparison().sign())?;
                 write_value(f, condition.value())
             }
             Policy::Own(name) => write!(f, "own:{name}"),
+        }
+    }
+}
+
+impl fmt::Display for Quantile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "p{}", percent(self.get()))
+    }
+}
+
+impl FromStr for Quantile {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        match slow(text, text)? {
+            Slow::Quantile(quantile) => Ok(quantile),
+            Slow::Than(_) => Err(ConfigError::syntax(text, "write a quantile, as in p99")),
         }
     }
 }

@@ -154,7 +154,7 @@ fn keys(keys: Option<&KeyChoice>) -> Markup {
     let Some(keys) = keys else { return html! {} };
     html! {
         h2 { "Which key to use" }
-        p { "In a short search, " (keys.because) "." }
+        p { "Tuned briefly, on blocks of time not tuned on: " (keys.because) "." }
         div.wide { table {
             tr {
                 th { "key" } th { "keys" } th { "dist/entropy" } th { "call trees" } th { "size" }

@@ -5,12 +5,15 @@
 //! search runs on the first half of the time, and its result is replayed on the later half beside
 //! an equal share. Nothing is chosen there except whether to use the result at all.
 
+use astracer_samplers::{Config, Probability, Ratio};
 use serde::Serialize;
 
 use super::check::trial_replays;
 use super::roots::named;
 use super::single_keys::Effort;
 use super::{Run, Stage, config, stream};
+use crate::bootstrap;
+use crate::candidate::Candidate;
 use crate::draw::Draw;
 use crate::held_out::HeldOut;
 use crate::statistics::Distribution;
@@ -27,6 +30,8 @@ const TRACES_MIN: usize = 400;
 const BALANCED: std::ops::RangeInclusive<f64> = 0.3..=0.7;
 const REPLAYS: u64 = 24;
 const LATER_STREAM: u64 = 1 << 35;
+/// Standard errors to either side of a 95 % interval.
+const ERRORS: f64 = 1.96;
 
 /// The result of tuning on the first half, on the later half.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -35,7 +40,9 @@ pub struct Later {
     /// dist/entropy as a share of that of an equal share of the same size, by weights: the value
     /// that decides. As counted if decisions have no weights.
     pub ratio: f64,
-    /// The interval of `ratio` (95 %) over draws. It does not cover the luck of these two halves.
+    /// An interval for the ratio on other traffic of this length (95 %): over draws and over which
+    /// blocks of time a recording consists of, once for the later half and once for the other
+    /// traffic.
     pub interval: [f64; 2],
     /// The same from plain means, as counted.
     pub ratio_as_counted: f64,
@@ -44,16 +51,19 @@ pub struct Later {
 }
 
 impl Later {
-    fn new(there: HeldOut) -> Option<Self> {
+    /// `spread` is the standard deviation of the ratio's logarithm over drawn recordings.
+    fn new(there: HeldOut, spread: f64) -> Option<Self> {
         let (found, share) = (there.replayed, there.replayed_share?.dist_over_entropy);
         let by_weights = found.dist_over_entropy_weighted.unwrap_or(found.dist_over_entropy);
         let ratio = by_weights.mean / share.mean;
-        let off = |of: &Distribution| (of.mean_interval[1] - of.mean) / of.mean;
-        let off = off(&by_weights).hypot(off(&share));
+        let error = |of: &Distribution| (of.mean_interval[1] / of.mean - 1.0) / ERRORS;
+        let error = error(&by_weights).hypot(error(&share));
+        // This half is one recording of its traffic, and the traffic to come is another one.
+        let off = (ERRORS * error.hypot(spread * 2.0f64.sqrt())).exp();
         let ratio_as_counted = found.dist_over_entropy.mean / share.mean;
         ratio.is_finite().then_some(Self {
             ratio,
-            interval: [(ratio * (1.0 - off)).max(0.0), ratio * (1.0 + off)],
+            interval: [ratio / off, ratio * off],
             ratio_as_counted,
             there,
         })
@@ -80,6 +90,20 @@ impl Later {
             )
         })
     }
+}
+
+/// The standard deviation, over recordings drawn from the blocks of a workload, of the logarithm of
+/// a result's ratio to an equal share.
+fn spread(
+    workload: &Workload,
+    config: &Config,
+    there: &HeldOut,
+    draws: &[Draw],
+    stop: Stop<'_>,
+) -> Option<f64> {
+    let share = Probability::new(there.replayed.tfcr.mean.clamp(0.0, 1.0))?;
+    let share = Candidate::from(Config::from(Ratio::new(share).ok()?));
+    bootstrap::spread_of_ratio(workload, [&config.clone().into(), &share], draws, stop)
 }
 
 /// The first half of the time and the rest; of the traces if they are too uneven. `None` if asked
@@ -114,7 +138,9 @@ impl Run<'_> {
         self.watch.begin(Stage::Replaying, 1);
         let draws = Draw::unseen(replays as usize, stream(options.seed, LATER_STREAM), options.random);
         let config = config(parameters, &roots).ok()?;
-        Later::new(HeldOut::new("the later half", &rest, &config, None, &draws, self.stop)?)
+        let there = HeldOut::new("the later half", &rest, &config, None, &draws, self.stop)?;
+        let spread = spread(&rest, &config, &there, &draws, self.stop);
+        Later::new(there, spread.unwrap_or(0.0))
     }
 }
 
@@ -133,9 +159,14 @@ mod tests {
     #[test]
     fn an_equal_share_has_the_ratio_one() {
         let workload = synthetic(2000, 1);
-        let later = Later::new(replayed(&workload, "ratio:0.1")).expect("finite");
+        let later = Later::new(replayed(&workload, "ratio:0.1"), 0.0).expect("finite");
         assert!((later.ratio_as_counted - 1.0).abs() < 0.1, "{later:?}");
         assert!(later.interval[0] < 1.0 && later.interval[1] > 1.0, "{:?}", later.interval);
+        // By hand: with a spread of 0.3, exp(1.96 * 0.3 * sqrt(2)) = 2.30 to either side, and a
+        // little more for the draws.
+        let wide = Later::new(replayed(&workload, "ratio:0.1"), 0.3).expect("finite");
+        let off = wide.interval[1] / wide.ratio;
+        assert!(off > 2.29 && off < 2.5 && (wide.ratio / wide.interval[0] / off - 1.0).abs() < 1e-9, "{off}");
         assert!(!later.is_worth_it());
         assert!(later.warning(true).expect("a warning").contains("(ratio) is used"));
         assert!(later.warning(false).expect("a warning").contains("use ratio:0.10"));

@@ -50,7 +50,7 @@ const TRIAL_REPLAYS: usize = 24;
 /// parameters by up to this factor, because they do not depend on windows or on the order of calls,
 /// and their weighted counts have much smaller errors.
 const TRIAL_TOLERANCE: f64 = 1.1;
-const TRIAL_STARTS: u32 = 1;
+pub(super) const TRIAL_STARTS: u32 = 1;
 const ONE_KEY: &str = "--per-key has no effect, because there is only one key; omit --per-key and --min-kept, or use a key \
                        with more values";
 
@@ -67,7 +67,7 @@ pub(super) struct Effort {
 impl Effort {
     /// As for a result.
     pub(super) const FULL: Self = Self { searches: SEARCHES, starts: 1, curves: false };
-    const TRIAL: Self = Self { searches: SEARCHES_TRIED, starts: 1, curves: false };
+    pub(super) const TRIAL: Self = Self { searches: SEARCHES_TRIED, starts: 1, curves: false };
     const LOOP: Self = Self { searches: 1, starts: STARTS_PER_KEY, curves: true };
 }
 
@@ -261,7 +261,7 @@ impl Run<'_> {
         Some(Trial { common: trial(&[])?, per_key: trial(&roots)? })
     }
 
-    fn trial_draws(&self, workload: &Workload) -> Vec<Draw> {
+    pub(super) fn trial_draws(&self, workload: &Workload) -> Vec<Draw> {
         let replays = trial_replays(workload, TRIAL_REPLAYS as u64) as usize;
         self.watch.begin(Stage::Replaying, 2 * replays as u64);
         Draw::unseen(replays, stream(self.options.seed, PER_KEY_STREAM), self.options.random)
@@ -269,7 +269,7 @@ impl Run<'_> {
 
     /// Replays parameters. The value is that of the objective, relative to an equal share of the
     /// same size.
-    fn trial(
+    pub(super) fn trial(
         &self,
         (workload, target): (&Workload, &Target),
         (common, roots): (&Parameters, &[RootParameters]),
@@ -292,7 +292,7 @@ struct Trial {
 /// Whether probabilities of single keys are better, or worse by at most a tenth, in the geometric
 /// mean of trials. Each trial has the value with common parameters, then the value with single
 /// keys.
-fn is_better(trials: &[(f64, f64)]) -> bool {
+pub(super) fn is_better(trials: &[(f64, f64)]) -> bool {
     let product = |of: fn(&(f64, f64)) -> f64| trials.iter().map(of).product::<f64>();
     let tolerance = TRIAL_TOLERANCE.powi(trials.len() as i32);
     let single = product(|trial| trial.1);

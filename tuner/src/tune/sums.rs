@@ -1,5 +1,5 @@
-//! The sums over a workload that a search of common parameters needs. They are the same for every
-//! search of one sampler within the same limits, and take as long as some hundred scores.
+//! The sums over a workload that a search of common parameters needs. They take as long as some
+//! hundred scores.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -10,18 +10,8 @@ use super::Run;
 use crate::draw::{CALL_NS, Draw};
 use crate::expect::Counting;
 use crate::family::{BucketFamily, BumpFamily, Settings};
-use crate::limits::Limits;
-use crate::objective::Target;
 use crate::space::Tunable;
 use crate::workload::Workload;
-
-/// The sums of a workload for a search of common parameters.
-#[derive(Debug)]
-pub struct Sums<'w> {
-    pub(super) limits: Limits,
-    pub(super) target: Target,
-    pub(super) family: SummedFamily<'w>,
-}
 
 /// Sums for the sampler whose parameters are searched.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use astracer_samplers::tail::Tail;
 use astracer_tuner::tail::TailSummary;
-use astracer_tuner::tune::{Options, Progress, Sums, search_with};
+use astracer_tuner::tune::{self, Options, Progress};
 use astracer_tuner::{Limits, Stop, Tuning, Workload};
 use serde::Serialize;
 
@@ -34,10 +34,9 @@ struct First {
 
 /// Searches with `options`, and replaces their limits by those with which the returned result was
 /// found. `left` returns the remaining time.
-pub(super) fn search<'w>(
+pub(super) fn search(
     shared_limits: Option<(&SharedLimits<'_>, &Tail)>,
-    mut sums: Option<Sums<'w>>,
-    workload: &'w Workload,
+    workload: &Workload,
     options: &mut Options,
     stop: Stop<'_>,
     (left, progress): (&dyn Fn() -> Option<Duration>, &(dyn Fn(Progress) + Sync)),
@@ -45,7 +44,7 @@ pub(super) fn search<'w>(
     let mut first: Option<First> = None;
     loop {
         options.time_max = left();
-        let mut tuning = search_with(sums.take(), workload, options, stop, progress);
+        let mut tuning = tune::search(workload, options, stop, progress);
         let Some((shared_limits, tail)) = shared_limits.filter(|_| tuning.feasible) else {
             // The second search found nothing. Return the first result rather than nothing: it took
             // minutes, and has a warning that sampler and policies together exceed the limits.

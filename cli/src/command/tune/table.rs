@@ -90,8 +90,8 @@ pub(super) fn render(report: &Report<'_>, verbose: bool) -> String {
 /// The worst case if traffic changes.
 fn growth(growth: &Growth) -> String {
     format!(
-        "If any one operation became {} times as frequent: kept bytes x {:.1}.\n",
-        growth.calls, growth.kept_bytes
+        "If any one operation became {} times as frequent: kept bytes x {:.1}, all x {:.1}.\n",
+        growth.calls, growth.kept_bytes, growth.bytes
     )
 }
 
@@ -261,10 +261,15 @@ fn results(report: &Report<'_>) -> Vec<String> {
         && advised.key != report.key
     {
         all.push(format!(
-            "hint: --key {} does better (dist/entropy {} in a short search).\n",
+            "hint: --key {} does better ({:.2} of an equal share on blocks not tuned on).\n",
             output::escaped(&advised.key),
-            three(advised.dist_over_entropy)
+            advised.dist_over_entropy / advised.baseline
         ));
+    }
+    if let Some(keys) = report.keys.as_ref().filter(|keys| keys.keys.len() > 2) {
+        let keys: Vec<&str> =
+            keys.keys.iter().filter(|row| row.known_at_start).map(|row| &*row.key).collect();
+        all.push(format!("Keys tried: {}.\n", output::escaped(&keys.join(", "))));
     }
     all
 }
@@ -500,7 +505,7 @@ fn key_choice(keys: &KeyChoice, text: &mut String) {
         cells.push(known.to_owned());
         cells
     });
-    let header = ["key, in a short search", "keys", "dist/entropy", "call trees", "bytes", "known at start"];
+    let header = ["key, on other blocks", "keys", "dist/entropy", "call trees", "bytes", "known at start"];
     text.push_str(&output::table(&header, rows));
     // The first sentence repeats the table.
     if let Some((_, advice)) = keys.because.split_once(". ") {
