@@ -225,7 +225,6 @@ impl Part {
 
     /// Unites with the same bag of another branch.
     pub(crate) fn merge(&mut self, other: &Part) {
-        let before = self.entries.len();
         let mut added = false;
         for entry in &other.entries {
             let found = match entry.content {
@@ -246,7 +245,7 @@ impl Part {
         }
         if let Keep::Recent(n) = self.keep {
             self.seen.merge(&other.seen);
-            if added || before > other.entries.len() {
+            if added {
                 self.drop_superseded(n.into());
             }
         }

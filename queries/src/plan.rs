@@ -280,3 +280,73 @@ impl Known {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Program, Rewrite};
+
+    fn plan(text: &str) -> Plan {
+        Program::parse(text).unwrap().plan(Rewrite::ALL).unwrap()
+    }
+
+    /// The message for a plan after one change of its lists.
+    fn refused(change: impl FnOnce(&mut Vec<Advice>)) -> Option<&'static str> {
+        let mut plan = plan("From a In a Join b In b On b -> a Select a.x, b.v");
+        change(&mut plan.advice);
+        let columns = plan.columns.into_iter().zip(plan.positions).collect();
+        Plan::new(plan.advice, plan.variables, columns, plan.listing).err()
+    }
+
+    #[test]
+    fn lists_that_break_a_rule_are_refused() {
+        let list = |lists: &[Advice], emits: bool| {
+            let is = |advice: &Advice| matches!(advice.operations.last(), Some(Operation::Emit { .. }));
+            lists.iter().position(|advice| is(advice) == emits).expect("a list of each kind")
+        };
+        assert_eq!(refused(|_| {}), None);
+        assert_eq!(
+            refused(|lists| {
+                let at = list(lists, true);
+                lists.remove(at);
+            }),
+            Some("a plan has one EMIT")
+        );
+        assert_eq!(
+            refused(|lists| {
+                let at = list(lists, false);
+                lists.remove(at);
+            }),
+            Some("UNPACK names a bag without a PACK")
+        );
+        assert_eq!(
+            refused(|lists| {
+                let at = list(lists, false);
+                let pack = lists[at].operations.last().cloned();
+                lists[at].operations.extend(pack);
+            }),
+            Some("a list ends with its only PACK or EMIT")
+        );
+        assert_eq!(
+            refused(|lists| {
+                let at = list(lists, true);
+                for operation in &mut lists[at].operations {
+                    if let Operation::Unpack { slots, .. } = operation {
+                        slots.pop();
+                    }
+                }
+            }),
+            Some("UNPACK and PACK differ in their columns")
+        );
+    }
+
+    /// A name may match several lists, of which each edge has its own.
+    #[test]
+    fn a_name_selects_every_list_that_it_matches() {
+        let plan = plan("From a In \"x*\"@end Join b In x@end On b -> a Select b.v");
+        let lists = plan.select("x", None);
+        assert_eq!((lists.start, lists.end.count_ones()), (0, 2));
+        assert_eq!(plan.select("xy", None).end.count_ones(), 1);
+        assert!(plan.select("y", None).is_empty());
+    }
+}

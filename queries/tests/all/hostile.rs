@@ -158,6 +158,25 @@ fn live_bags_are_bounded_and_say_so() {
     assert!(empty.is_incomplete() && empty.is_marked() && bag.encode(100).len() <= 100);
 }
 
+/// A flow that joins brings its mark and what it lacks, whichever side asks.
+#[test]
+fn merged_flows_share_marks_and_losses() {
+    let plan = plan("From a In a Join b In b On b -> a GroupBy b.v Select b.v, COUNT", Rewrite::ALL);
+    let options = OutputOptions { bags: Limits { entries: 3, ..Limits::LIVE }, ..OutputOptions::default() };
+    let mut output = Output::new(&plan, options);
+    let mut full = output.begin();
+    for value in 0..4_i64 {
+        assert!(!full.is_incomplete(), "three groups fit");
+        plan.visit(&mut full, plan.select("b", None), &event("b", &[], value), &mut output);
+    }
+    assert!(full.is_incomplete(), "the fourth has no room");
+    let mut lost = output.lost();
+    lost.merge(full.split());
+    assert!(lost.is_marked() && lost.is_incomplete());
+    full.merge(output.lost());
+    assert!(full.is_marked() && full.is_incomplete());
+}
+
 #[test]
 fn points_without_their_causes_are_counted() {
     let plan = plan("From a In a Join b In b On b -> a Select COUNT", Rewrite::ALL);
