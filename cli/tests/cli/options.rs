@@ -269,6 +269,7 @@ const FLAGS: &[&str] = &[
     "--no-remote-returns",
     "--merged",
     "--raw-times",
+    "--drop-cycles",
 ];
 
 fn run_in(folder: &Folder, args: &[&str]) -> Output {

@@ -1,5 +1,7 @@
 //! `astracer query`: its options, its messages, and what it prints.
 
+use std::process::Command;
+
 use serde_json::Value;
 
 use crate::options::{Codes, FROM_0, INPUT, RECORDING, REFUSED};
@@ -58,6 +60,52 @@ fn a_wrong_query_is_refused_with_a_caret() {
     failure(&run(&["query", input.path(), "-f", file.path()]), 2, &["wrong.query", "^", "help:"]);
     failure(&run(&["query", input.path()]), 2, &["--query"]);
     failure(&run(&["query", "-q", COUNT]), 2, &["RECORDING"]);
+}
+
+/// Neither the order of files nor the number of threads shows in an answer.
+#[test]
+fn every_order_of_files_and_number_of_threads_answers_alike() {
+    let path = workload("hdfs_client_ops.tar.xz");
+    let lines = include_str!("../../../docs/queries-example.jsonl").lines();
+    let (web, store): (Vec<&str>, Vec<&str>) = lines.partition(|line| line.contains("\"r\":\"web\""));
+    let [web, store] = [("query-web.json", web), ("query-store.json", store)]
+        .map(|(name, lines)| Scratch::new(name, &(lines.join("\n") + "\n")));
+    let text = "From d In disk.read Join c In \"GET*\" On c -> d GroupBy c.client, d.host Select c.client, d.host, \
+                SUM(d.bytes)";
+    let one = json(&["query", web.path(), store.path(), "-q", text]);
+    assert_ne!(one["rows"].to_string(), "[]");
+    assert_eq!(one["rows"], json(&["query", store.path(), web.path(), "-q", text])["rows"]);
+    let text = "From r In OpReadBlockProto Join c In First(\"client:*\") On c -> r GroupBy c.name, r.host Select \
+                c.name, r.host, COUNT, QUANTILE(r.time, 0.5)";
+    let with_threads = |threads: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_astracer"))
+            .args(["query", &path, "--json", "-q", text])
+            .env("RAYON_NUM_THREADS", threads)
+            .output();
+        success(&output.expect("the binary starts"))
+    };
+    assert_eq!(with_threads("1"), with_threads("5"));
+}
+
+/// Three traces of probability 1/2, 1 (unknown) and 0 (kept late): 2 + 1 + 0, and the variance is
+/// w (w - 1) = 2 of the first.
+#[test]
+fn weights_count_what_traces_stand_for() {
+    let span = |trace: u32, more: &str| {
+        format!(
+            r#"{{"traceId":"{trace:032x}","spanId":"{trace:016x}","name":"read","startTimeUnixNano":"1","endTimeUnixNano":"2"{more}}}"#
+        )
+    };
+    let late = r#","attributes":[{"key":"sampler.adjusted_count","value":{"intValue":"0"}}]"#;
+    let spans = [span(1, r#","traceState":"ot=th:8""#), span(2, ""), span(3, late)].join(",");
+    let text = format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{spans}]}}]}}]}}"#);
+    let input = Scratch::new("query-weights.json", &text);
+    let answer = json(&["query", input.path(), "--weights", "-q", "From r In read Select COUNT"]);
+    assert_eq!(answer["rows"].to_string(), "[[3.0]]");
+    assert!((answer["errors"][0][0].as_f64().unwrap() - 2f64.sqrt()).abs() < 1e-9, "{answer}");
+    assert_eq!(answer["unweighted_traces"], 1);
+    let plain = json(&["query", input.path(), "-q", "From r In read Select COUNT"]);
+    assert_eq!((plain["rows"].to_string(), &plain["errors"]), ("[[3]]".to_owned(), &Value::Null));
 }
 
 #[test]

@@ -177,6 +177,23 @@ fn merged_flows_share_marks_and_losses() {
     assert!(full.is_marked() && full.is_incomplete());
 }
 
+/// Groups that one event packs share the room that is left.
+#[test]
+fn groups_of_one_event_are_bounded() {
+    let text = "From c In c Join b In b On b -> c Join a In a On a -> b GroupBy a.v, b.v Select a.v, COUNT";
+    let plan = plan(text, Rewrite::ALL);
+    for (entries, is_incomplete) in [(10, false), (9, true)] {
+        let bags = Limits { entries, ..Limits::LIVE };
+        let mut output = Output::new(&plan, OutputOptions { bags, ..OutputOptions::default() });
+        let mut bag = output.begin();
+        for value in 0..5_i64 {
+            plan.visit(&mut bag, plan.select("a", None), &event("a", &[], value), &mut output);
+        }
+        plan.visit(&mut bag, plan.select("b", None), &event("b", &[], 1_i64), &mut output);
+        assert_eq!(bag.is_incomplete(), is_incomplete, "{entries} entries");
+    }
+}
+
 #[test]
 fn points_without_their_causes_are_counted() {
     let plan = plan("From a In a Join b In b On b -> a Select COUNT", Rewrite::ALL);

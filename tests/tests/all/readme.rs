@@ -22,7 +22,7 @@ fn program() -> Result<(), astracer::SetupError> {
 fn the_program_is_the_readme_s() {
     let readme = include_str!("../../../README.md");
     let block = readme.split("```rust,no_run\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    let work = "// ... the service's work, traced by `tracing` ...";
+    let work = "// ... the service's work, traced by `tracing`, until Ctrl-C or SIGTERM ...";
     let expected = block.replace("fn main()", "fn program()").replace(work, "request();");
     assert!(include_str!("readme.rs").contains(&expected), "README's program is another: {block}");
 }

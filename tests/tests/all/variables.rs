@@ -194,6 +194,8 @@ fn strict_services_refuse_what_others_ignore() {
             "OTEL_TRACES_SAMPLER" if *variable == "OTEL_TRACES_SAMPLER_ARG" => {
                 Some("traceidratio".to_owned())
             }
+            "OTEL_TRACES_SAMPLER" if variable.starts_with("ASTRACER_") => Some("astracer_file".to_owned()),
+            "OTEL_TRACES_SAMPLER_ARG" if variable.starts_with("ASTRACER_") => Some(PARAMETERS.to_owned()),
             name => (name == *variable).then(|| (*value).to_owned()),
         };
         let builder = Astracer::builder().with_on_fault(OnFault::Refuse).with_variables(get);

@@ -58,7 +58,7 @@ fn parse(text: &[u8]) -> Result<Vec<Fault>, String> {
     let mut faults = Vec::new();
     for record in reader.records() {
         let record = record.map_err(|error| format!("{error}; {hint}"))?;
-        let line = record.position().map_or(0, csv::Position::line);
+        let line = record.position().map_or(0, |position| line(text, position.byte()));
         let label: Label = record.deserialize(Some(&header)).map_err(|error| format!("{error}; {hint}"))?;
         let time = |column: &str, text: &str| {
             time(text).ok_or_else(|| {
@@ -81,6 +81,15 @@ fn parse(text: &[u8]) -> Result<Vec<Fault>, String> {
         return Err(format!("no line with a fault; {hint}"));
     }
     Ok(faults)
+}
+
+/// The number of the first line at or after this byte that is not empty. The reader's own number is
+/// that of the first empty line before a record.
+fn line(text: &[u8], byte: u64) -> usize {
+    let at = usize::try_from(byte).unwrap_or(usize::MAX).min(text.len());
+    let (before, rest) = text.split_at(at);
+    let empty = rest.iter().take_while(|byte| matches!(byte, b'\r' | b'\n'));
+    1 + before.iter().chain(empty).filter(|&&byte| byte == b'\n').count()
 }
 
 fn time(text: &str) -> Option<UnixNanos> {
