@@ -4,11 +4,11 @@
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use astracer::Astracer;
 use astracer::exporters::{Otlp, Retry};
-use astracer_testing::{Answer, Server};
+use astracer_testing::{Answer, Server, wait_until};
 use tracing::field::{Field, Visit};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
@@ -38,14 +38,9 @@ impl<S: tracing::Subscriber> Layer<S> for Page {
 
 impl Page {
     fn waits_for(&self, text: &str) -> String {
-        let until = Instant::now() + Duration::from_secs(60);
-        loop {
-            let page = self.0.lock().unwrap().clone();
-            if page.contains(text) || Instant::now() > until {
-                return page;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let page = || self.0.lock().unwrap().clone();
+        wait_until(text, || page().contains(text));
+        page()
     }
 }
 

@@ -57,8 +57,7 @@ impl Turns {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-    use std::time::Duration;
+    use std::sync::{Mutex, mpsc};
 
     use super::*;
     use crate::Limits;
@@ -72,12 +71,16 @@ mod tests {
         let turns = Arc::new(Turns(Arc::new(Semaphore::new(1))));
         let done = Arc::new(Mutex::new(Vec::new()));
         let mut all = Vec::new();
+        // The first body is decoded until the others wait.
+        let (others_wait, until_others_wait) = mpsc::channel::<()>();
+        let mut until_others_wait = Some(until_others_wait);
         for (number, address) in [1, 1, 1, 1, 2].into_iter().enumerate() {
             let client = memory.client(format!("192.0.2.{address}").parse().unwrap());
             let (own, done) = (Arc::clone(&turns), Arc::clone(&done));
+            let until = until_others_wait.take();
             all.push(tokio::spawn(async move {
                 let work = move || {
-                    std::thread::sleep(Duration::from_millis(20));
+                    until.map(|until| until.recv());
                     done.lock().unwrap().push(address);
                     Ok(())
                 };
@@ -91,6 +94,7 @@ mod tests {
             }
             tokio::task::yield_now().await;
         }
+        drop(others_wait);
         for task in all {
             let _ = task.await;
         }

@@ -1,14 +1,17 @@
 //! Pieces that the tests and benchmarks of several crates share: seeded random numbers, the sizes
-//! of long tests, a span exporter that collects, and a little HTTP server. Not published.
+//! of long tests, a span exporter that collects, a little HTTP server, and a
+//! wait for other threads. Not published.
 
 mod random;
 mod server;
 mod size;
 #[cfg(feature = "spans")]
 mod spans;
+mod wait;
 
 pub use random::{SplitMix, mix};
 pub use server::{Answer, Request, Server, Stream};
 pub use size::{number, size};
 #[cfg(feature = "spans")]
 pub use spans::Collector;
+pub use wait::wait_until;

@@ -4,7 +4,8 @@
 #![cfg(target_os = "linux")]
 
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+
+use astracer_testing::wait_until;
 
 /// Waits until the process catches SIGTERM.
 fn is_ready(child: &Child) -> bool {
@@ -27,10 +28,7 @@ fn each_example_ends_well_on_sigterm() {
         let mut command = Command::new(example);
         command.args(options).args(["--export", "none"]).stdin(Stdio::null()).stdout(Stdio::piped());
         let child = command.spawn().expect("the example starts");
-        while !is_ready(&child) {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        std::thread::sleep(Duration::from_millis(50));
+        wait_until("the example catches SIGTERM", || is_ready(&child));
         let killed = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
         assert!(killed.is_ok_and(|status| status.success()));
         let output = child.wait_with_output().expect("it ends");

@@ -1,5 +1,7 @@
 //! Files on disks that fill up, fail, or lose files.
 
+use astracer_testing::wait_until;
+
 use super::open::tests::{Small, Unsynced};
 use super::*;
 
@@ -137,9 +139,7 @@ fn a_full_disk_is_waited_for() {
     std::fs::rename(folder.path(), &away).unwrap();
     std::thread::scope(|scope| {
         let sent = scope.spawn(|| files.send(&spans).unwrap().accepted);
-        while files.counter.read().waiting.is_none() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("the file waits", || files.counter.read().waiting.is_some());
         // A spool keeps the spans meanwhile.
         let attempt = files.try_send(&spans, Duration::MAX);
         assert_eq!((attempt.settled, attempt.retry_in), (0, PAUSE_MAX));
@@ -151,9 +151,7 @@ fn a_full_disk_is_waited_for() {
     // A shutdown ends the wait.
     std::thread::scope(|scope| {
         let sent = scope.spawn(|| files.send(&spans).unwrap_err().kind());
-        while files.counter.read().waiting.is_none() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("the file waits again", || files.counter.read().waiting.is_some());
         files.shut_down(Duration::ZERO).unwrap_or_default();
         assert_eq!(sent.join().unwrap(), ErrorKind::File);
     });

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -13,11 +13,12 @@ use astracer_exporters::{Destination, Files, Otlp, Protocol, Retry, Spooled, Zip
 use astracer_model::sink::Record;
 use astracer_model::{Problem, Sink, Span};
 use astracer_recording::source;
-use astracer_testing::size;
+use astracer_testing::{size, wait_until};
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use super::faults::{Mood, Moody, spans};
+use super::listening::{Listening, listen};
 use super::otlp_grpc::GrpcSink;
 use super::wire::numbers;
 
@@ -125,50 +126,23 @@ struct Proxy {
 
 impl Proxy {
     fn start(upstream: SocketAddr) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let address = listener.local_addr().unwrap();
-        let proxy = Proxy { address, upstream, state: Arc::default() };
-        let own = proxy.clone();
-        thread::spawn(move || own.accept(listener));
-        proxy
+        let listening = |proxy: &Self| match proxy.state() {
+            (_, true) => Listening::Over,
+            (Some(Fault::Refused), _) => Listening::Closed,
+            _ => Listening::Open,
+        };
+        listen(|address| Proxy { address, upstream, state: Arc::default() }, listening, Self::serve)
     }
 
     fn state(&self) -> (Option<Fault>, bool) {
         *self.state.lock().unwrap()
     }
 
-    fn accept(&self, listener: TcpListener) {
-        listener.set_nonblocking(true).unwrap();
-        let mut listener = Some(listener);
-        loop {
-            let (fault, is_over) = self.state();
-            if is_over {
-                return;
-            }
-            if fault == Some(Fault::Refused) {
-                listener = None;
-            } else if listener.is_none() {
-                let again = TcpListener::bind(self.address).unwrap();
-                again.set_nonblocking(true).unwrap();
-                listener = Some(again);
-            }
-            match listener.as_ref().map(TcpListener::accept) {
-                Some(Ok((stream, _))) => {
-                    stream.set_nonblocking(false).unwrap();
-                    let own = self.clone();
-                    thread::spawn(move || own.serve(stream, fault));
-                }
-                _ => thread::sleep(MS(3)),
-            }
-        }
-    }
-
-    fn serve(&self, mut client: TcpStream, fault: Option<Fault>) -> Option<()> {
+    fn serve(&self, mut client: TcpStream) -> Option<()> {
+        let (fault, _) = self.state();
         match fault {
             Some(Fault::Hangs) => {
-                while self.state().0 == fault {
-                    thread::sleep(MS(5));
-                }
+                wait_until("the server no longer hangs", || self.state().0 != fault);
             }
             Some(Fault::Garbage) => client.write_all(b"220 mail.example.org ESMTP\r\n").ok()?,
             Some(Fault::WrongProtocol) => {
@@ -348,6 +322,7 @@ impl Cell {
         backend.set(Some(self.fault));
         thread::scope(|scope| {
             scope.spawn(|| {
+                // The length of the outage: a few of the retries' delays.
                 thread::sleep(MS(100));
                 backend.set(None);
             });
@@ -381,6 +356,7 @@ impl Cell {
         let sender = self.sender(&backend, (MS(60), MS(200)), folder.path().join("spool"));
         backend.set(Some(self.fault));
         sender.destination().deliver(&spans(1..=10));
+        // The spool may give records up for as long as it keeps the others, so no count ends this.
         let began = Instant::now();
         while sender.told().1 > 0 && began.elapsed() < MS(300) {
             thread::sleep(MS(5));

@@ -2,7 +2,7 @@
 //! configuration: an outage of a minute with the defaults takes 200 ms here.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -14,6 +14,7 @@ use astracer_model::{Span, SpanId, TraceId};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use prost::Message as _;
 
+use super::listening::{Listening, listen};
 use super::wire::numbers;
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -55,17 +56,18 @@ pub(crate) struct Moody {
 
 impl Moody {
     pub(crate) fn start(mood: Mood) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let address = listener.local_addr().unwrap();
-        let server = Moody {
+        let listening = |server: &Self| match server.mood() {
+            Mood::Ended => Listening::Over,
+            Mood::Stopped => Listening::Closed,
+            _ => Listening::Open,
+        };
+        let make = |address| Moody {
             address,
             mood: Arc::new(Mutex::new(mood)),
             taken: Arc::default(),
             requests: Arc::default(),
         };
-        let own = server.clone();
-        thread::spawn(move || own.accept(listener));
-        server
+        listen(make, listening, Self::serve)
     }
 
     pub(crate) fn set(&self, mood: Mood) {
@@ -88,30 +90,6 @@ impl Moody {
         taken.dedup();
         let again = all - taken.len();
         (taken, again)
-    }
-
-    fn accept(&self, listener: TcpListener) {
-        listener.set_nonblocking(true).unwrap();
-        let mut listener = Some(listener);
-        loop {
-            if self.mood() == Mood::Ended {
-                return;
-            } else if self.mood() == Mood::Stopped {
-                listener = None;
-            } else if listener.is_none() {
-                let again = TcpListener::bind(self.address).unwrap();
-                again.set_nonblocking(true).unwrap();
-                listener = Some(again);
-            }
-            match listener.as_ref().map(TcpListener::accept) {
-                Some(Ok((stream, _))) => {
-                    stream.set_nonblocking(false).unwrap();
-                    let own = self.clone();
-                    thread::spawn(move || own.serve(stream));
-                }
-                _ => thread::sleep(MS(1)),
-            }
-        }
     }
 
     fn serve(&self, mut stream: TcpStream) -> Option<()> {

@@ -10,6 +10,8 @@ use std::time::Duration;
 use astracer_exporters::spool::{Settings, Sync};
 use astracer_exporters::{Destination, ErrorKind, Files, Otlp, Protocol, Retry, SpoolMode, Spooled};
 
+use astracer_testing::wait_until;
+
 use super::faults::{Mood, Moody, otlp, spans};
 
 const ROUNDS: usize = 50;
@@ -147,9 +149,7 @@ fn files_wait_while_their_disk_is_full() {
             let batches = (0..40).map(|batch| files.deliver(&spans(batch * 20 + 1..=batch * 20 + 20)));
             batches.map(|outcome| (outcome.delivery.accepted, outcome.lost.total())).collect::<Vec<_>>()
         });
-        while files.counter().read().waiting.is_none() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("the full disk is noticed", || files.counter().read().waiting.is_some());
         std::fs::remove_file(ballast).unwrap();
         assert_eq!(sent.join().unwrap(), vec![(20, 0); 40]);
     });

@@ -6,6 +6,7 @@ mod faults;
 mod files;
 mod finality;
 mod killed;
+mod listening;
 mod otlp_grpc;
 mod otlp_http;
 mod provider;

@@ -6,10 +6,10 @@ use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use astracer_receiver::Limits;
-use astracer_testing::size;
+use astracer_testing::{size, wait_until};
 
 use crate::receive::{JSON, PROTOBUF, from, gzip, proto, receiver, spans};
 
@@ -45,9 +45,7 @@ fn costly_bodies_of_one_address_do_not_delay_another() {
             })
         })
         .collect();
-    while done.load(Ordering::SeqCst) == 0 {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until("a costly body is decoded", || done.load(Ordering::SeqCst) > 0);
     let (before, began) = (done.load(Ordering::SeqCst), Instant::now());
     assert_eq!(post_from(3, address, PROTOBUF, &good), "200");
     let (took, meanwhile) = (began.elapsed(), done.load(Ordering::SeqCst) - before);
