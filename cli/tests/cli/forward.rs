@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::Command;
 
 use astracer_exporters::spool::{Folder, Settings, Spool};
-use astracer_model::{Span, SpanId, TraceId};
-use astracer_testing::{Answer, Server};
+use astracer_testing::{Answer, Server, wait_until};
 use serde_json::Value;
 
+use crate::spool::two_spans;
 use crate::wire::Receiver;
 use crate::{Scratch, TWO_TRACES, run, success, unwrapped};
 
@@ -24,15 +24,7 @@ fn dead_letters(path: &Path, reasons: &[&str]) {
     let (mut spool, _) =
         Spool::open(Folder::create(path).expect("a folder"), Settings::default()).expect("a spool");
     for (trace, reason) in (1..).zip(reasons) {
-        let span = |id| Span {
-            trace_id: TraceId(trace),
-            span_id: SpanId(id),
-            name: "work".into(),
-            ..Span::default()
-        };
-        let mut body = Vec::new();
-        astracer_formats::otlp_proto::write_request(&mut body, &[span(1), span(2)]);
-        spool.append_dead(0, 0, 2, &body, reason);
+        spool.append_dead(0, 0, 2, &two_spans(trace), reason);
     }
 }
 
@@ -71,9 +63,7 @@ fn a_receiver_says_what_was_not_passed_on_and_ends_with_1() {
     let backend = server(400);
     let receiver = Receiver::start("refused", &["--forward", &backend.url("otlp+http")]);
     success(&run(&["send", recording.path(), "--to", &format!("otlp://{}", receiver.address)]));
-    while backend.requests().is_empty() {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    wait_until("the spans are passed on", || !backend.requests().is_empty());
     let (output, told, folder) = receiver.ended_by("-INT");
     let spool = folder.spool();
     assert_eq!(output.status.code(), Some(1), "{told}");

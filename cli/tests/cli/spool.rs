@@ -94,21 +94,22 @@ fn ctrl_c_ends_a_send_to_a_server_that_hangs() {
     failure(&output, 130, &["0 spans accepted so far", "interrupted"]);
 }
 
+/// An OTLP request with two spans of a trace.
+pub(crate) fn two_spans(trace: u128) -> Vec<u8> {
+    let span =
+        |id| Span { trace_id: TraceId(trace), span_id: SpanId(id), name: "work".into(), ..Span::default() };
+    let mut body = Vec::new();
+    astracer_formats::otlp_proto::write_request(&mut body, &[span(1), span(2)]);
+    body
+}
+
 /// An open spool of three records with two spans each, from 1970: they are sent however old they
 /// are.
 fn spool(path: &Path) -> Spool {
     let folder = Folder::create(path).expect("a folder");
     let (mut spool, _) = Spool::open(folder, Settings::default()).expect("a spool");
     for trace in 1..=3 {
-        let span = |id| Span {
-            trace_id: TraceId(trace),
-            span_id: SpanId(id),
-            name: "work".into(),
-            ..Span::default()
-        };
-        let mut body = Vec::new();
-        astracer_formats::otlp_proto::write_request(&mut body, &[span(1), span(2)]);
-        spool.append(0, 0, 2, &body).expect("room");
+        spool.append(0, 0, 2, &two_spans(trace)).expect("room");
     }
     spool
 }
