@@ -170,7 +170,7 @@ impl Scoreboard {
         let pairs: HashSet<u32> =
             shapes.iter().flat_map(|&shape| self.traces.events.pairs(shape)).copied().collect();
         let anomalous = count(|trace| trace.is_anomalous);
-        let located = self.spectrum.locate(&kept);
+        let located = self.spectrum.locate(&kept, &self.traces.operations);
         Scores {
             traces: share(kept.len(), self.whole.traces),
             entries: share(different(|trace| trace.entry).len(), self.whole.entries),

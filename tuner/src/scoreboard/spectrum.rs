@@ -7,7 +7,7 @@ use astracer_recording::intern::Symbol;
 use astracer_recording::recording::Recording;
 
 use super::Fault;
-use super::operation::Operation;
+use super::operation::{Operation, is_at_fault};
 use super::traces::{Trace, Traces};
 
 /// The place of a fault, and the kind of places among which it is looked for.
@@ -23,7 +23,6 @@ enum Place {
 pub(super) struct Spectrum {
     /// The place of each fault. `None` if the recording has no trace of it during the fault.
     places: Vec<Option<Place>>,
-    operations: Vec<Box<[Operation]>>,
 }
 
 /// The quality of a ranking. Shares of the faults, 0 to 1.
@@ -40,22 +39,13 @@ type BySet = HashMap<u32, u32>;
 
 impl Spectrum {
     pub(super) fn new(recording: &Recording, faults: &[Fault], traces: &Traces) -> Self {
-        let (services, names) = (recording.services(), recording.names());
         let place = |(number, fault): (u32, &Fault)| {
             let of_fault = traces.all.iter().filter(|trace| trace.fault == Some(number));
             let mut visited = of_fault.flat_map(|trace| &traces.operations[trace.operations as usize]);
-            match &fault.operation {
-                Some(operation) => visited
-                    .find(|&&(service, name)| {
-                        services.name(service) == fault.service && names.name(name) == operation
-                    })
-                    .map(|&operation| Place::Operation(operation)),
-                None => visited
-                    .find(|&&(service, _)| services.name(service) == fault.service)
-                    .map(|&(service, _)| Place::Service(service)),
-            }
+            let &found = visited.find(|&&operation| is_at_fault(recording, fault, operation))?;
+            Some(if fault.operation.is_some() { Place::Operation(found) } else { Place::Service(found.0) })
         };
-        Self { places: (0..).zip(faults).map(place).collect(), operations: traces.operations.clone() }
+        Self { places: (0..).zip(faults).map(place).collect() }
     }
 
     pub(super) fn fault_count(&self) -> usize {
@@ -70,7 +60,7 @@ impl Spectrum {
     /// Ranks places for each fault by these traces alone. Failed traces are the suspect ones that
     /// start during the fault; passed ones are the others that start then, and all that start
     /// during no fault.
-    pub(super) fn locate(&self, kept: &[&Trace]) -> Located {
+    pub(super) fn locate(&self, kept: &[&Trace], operations: &[Box<[Operation]>]) -> Located {
         let mut outside = BySet::new();
         let mut during: Vec<[BySet; 2]> = vec![Default::default(); self.places.len()];
         for trace in kept {
@@ -84,7 +74,7 @@ impl Spectrum {
         for (place, [passed, failed]) in self.places.iter().zip(&during) {
             let Some(place) = place else { continue };
             faults += 1.0;
-            let Some(rank) = self.rank(*place, failed, [passed, &outside]) else { continue };
+            let Some(rank) = rank(*place, failed, [passed, &outside], operations) else { continue };
             located.top_1 += f64::from(rank <= 1.0);
             located.top_3 += f64::from(rank <= 3.0);
             located.mrr += 1.0 / rank;
@@ -96,47 +86,47 @@ impl Spectrum {
         }
         located
     }
+}
 
-    /// The rank of a place; equal coefficients share the mean of their ranks. `None` if no failed
-    /// trace visits it.
-    fn rank(&self, place: Place, failed: &BySet, passed: [&BySet; 2]) -> Option<f64> {
-        match place {
-            Place::Service(service) => {
-                self.rank_of(&service, failed, passed, |&(service, _): &Operation| service)
-            }
-            Place::Operation(operation) => self.rank_of(&operation, failed, passed, |&operation| operation),
+/// The rank of a place; equal coefficients share the mean of their ranks. `None` if no failed trace
+/// visits it.
+fn rank(place: Place, failed: &BySet, passed: [&BySet; 2], operations: &[Box<[Operation]>]) -> Option<f64> {
+    match place {
+        Place::Service(service) => rank_of(&service, failed, passed, operations, |&(service, _)| service),
+        Place::Operation(operation) => {
+            rank_of(&operation, failed, passed, operations, |&operation| operation)
         }
     }
+}
 
-    fn rank_of<C: Copy + Ord + std::hash::Hash>(
-        &self,
-        wanted: &C,
-        failed: &BySet,
-        passed: [&BySet; 2],
-        component: impl Fn(&Operation) -> C,
-    ) -> Option<f64> {
-        let mut counts = HashMap::<C, [u64; 2]>::new();
-        let by_outcome = [failed].into_iter().map(|set| (0, set)).chain(passed.map(|set| (1, set)));
-        for (outcome, (&set, &traces)) in
-            by_outcome.flat_map(|(outcome, sets)| sets.iter().map(move |set| (outcome, set)))
-        {
-            let mut components: Vec<C> = self.operations[set as usize].iter().map(&component).collect();
-            components.sort_unstable();
-            components.dedup();
-            for component in components {
-                counts.entry(component).or_default()[outcome] += u64::from(traces);
-            }
+fn rank_of<C: Copy + Ord + std::hash::Hash>(
+    wanted: &C,
+    failed: &BySet,
+    passed: [&BySet; 2],
+    operations: &[Box<[Operation]>],
+    component: impl Fn(&Operation) -> C,
+) -> Option<f64> {
+    let mut counts = HashMap::<C, [u64; 2]>::new();
+    let by_outcome = [failed].into_iter().map(|set| (0, set)).chain(passed.map(|set| (1, set)));
+    for (outcome, (&set, &traces)) in
+        by_outcome.flat_map(|(outcome, sets)| sets.iter().map(move |set| (outcome, set)))
+    {
+        let mut components: Vec<C> = operations[set as usize].iter().map(&component).collect();
+        components.sort_unstable();
+        components.dedup();
+        for component in components {
+            counts.entry(component).or_default()[outcome] += u64::from(traces);
         }
-        let all_failed: u64 = failed.values().map(|&traces| u64::from(traces)).sum();
-        let coefficient = |[failed, passed]: [u64; 2]| ochiai(failed, passed, all_failed);
-        let of_wanted = coefficient(*counts.get(wanted)?);
-        if of_wanted <= 0.0 {
-            return None;
-        }
-        let others = |is: &dyn Fn(f64) -> bool| counts.values().filter(|&&of| is(coefficient(of))).count();
-        let (above, equal) = (others(&|of| of > of_wanted), others(&|of| of == of_wanted));
-        Some(above as f64 + (equal as f64 + 1.0) / 2.0)
     }
+    let all_failed: u64 = failed.values().map(|&traces| u64::from(traces)).sum();
+    let coefficient = |[failed, passed]: [u64; 2]| ochiai(failed, passed, all_failed);
+    let of_wanted = coefficient(*counts.get(wanted)?);
+    if of_wanted <= 0.0 {
+        return None;
+    }
+    let others = |is: &dyn Fn(f64) -> bool| counts.values().filter(|&&of| is(coefficient(of))).count();
+    let (above, equal) = (others(&|of| of > of_wanted), others(&|of| of == of_wanted));
+    Some(above as f64 + (equal as f64 + 1.0) / 2.0)
 }
 
 /// Ochiai's coefficient of a component that takes part in `failed` of `all_failed` failed traces

@@ -7,7 +7,7 @@ use astracer_recording::recording::{Recording, SpanView, TraceView};
 
 use super::Fault;
 use super::events::{Events, Observed};
-use super::operation::{Operation, operation};
+use super::operation::{Operation, is_at_fault, operation};
 use crate::stop::Stop;
 
 /// An entry is rare if fewer traces than this share begin there.
@@ -118,18 +118,15 @@ impl Traces {
         }
         let mut operations = vec![Box::default(); sets.0.len()];
         sets.0.into_iter().for_each(|(set, number)| operations[number as usize] = set);
-        let services = recording.services();
-        let is_place = |fault: &Fault, &(service, name): &Operation| {
-            services.name(service) == fault.service
-                && fault.operation.as_deref().is_none_or(|wanted| recording.names().name(name) == wanted)
-        };
         let count = all.len() as f64;
         for trace in &mut all {
             trace.is_rare = (by_entry[trace.entry as usize] as f64) < RARE * count;
             let visited: &[Operation] = &operations[trace.operations as usize];
             trace.is_anomalous = trace.is_suspect
                 && trace.fault.is_some_and(|fault| {
-                    visited.iter().any(|operation| is_place(&faults[fault as usize], operation))
+                    visited
+                        .iter()
+                        .any(|&operation| is_at_fault(recording, &faults[fault as usize], operation))
                 });
         }
         Some(Self { all, events, operations, entries: entries.0.len(), paths: paths.0.len() })
