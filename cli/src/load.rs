@@ -299,15 +299,7 @@ impl Input {
             log_records: None,
             events: Some(summary.events),
         });
-        let of_spans = span_files.iter().map(|summary| File {
-            name: summary.name.to_string(),
-            format: summary.format.name(),
-            expanded_bytes: summary.expanded_bytes,
-            spans: summary.spans,
-            log_records: None,
-            events: None,
-        });
-        let files = files.chain(log_files.iter().map(File::of_logs)).chain(of_spans);
+        let files = files.chain(log_files.iter().map(File::of_logs)).chain(span_files.iter().map(File::new));
         let mut input = Self::new(paths, files.collect(), problems, &[], skipped.len() as u64, None);
         let shown = skipped.iter().take(SKIPPED_SHOWN);
         let shown = shown.map(|(file, reason)| Skipped { file: file.to_string(), reason: reason.clone() });

@@ -8,6 +8,7 @@ use astracer_tuner::Stop;
 use clap::Parser;
 use clap::error::ErrorKind;
 
+mod bounded;
 mod command;
 mod failure;
 mod handles;

@@ -5,7 +5,6 @@ mod scoreboard;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::io::Read as _;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,6 +25,7 @@ use astracer_tuner::{Candidate, Draw, Evaluation, Evaluator, Grouping, Stop};
 use clap::{ArgGroup, Args as ClapArgs};
 use serde::Serialize;
 
+use crate::bounded::read_within;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::json_text::json_escaped;
@@ -437,15 +437,12 @@ fn asked(args: &Evaluate) -> Result<RequestedSamplers, Failure> {
         let failure = |error: String| {
             Failure::Job(format!("--parameters {}: {}", output::shown(path), output::escaped(&error)))
         };
-        // Read no more than the limit: a device may be endless.
-        let file = fs::File::open(path).map_err(|error| failure(error.to_string()))?;
-        let mut text = String::new();
-        file.take(PARAMETERS_MAX + 1)
-            .read_to_string(&mut text)
-            .map_err(|error| failure(error.to_string()))?;
-        if text.len() as u64 > PARAMETERS_MAX {
-            return Err(failure(format!("the file is larger than the limit of {PARAMETERS_MAX} bytes")));
-        }
+        let text = fs::File::open(path).and_then(|file| read_within(file, PARAMETERS_MAX));
+        let text = text
+            .map_err(|error| failure(error.to_string()))?
+            .ok_or_else(|| failure(format!("the file is larger than the limit of {PARAMETERS_MAX} bytes")))?;
+        let text =
+            String::from_utf8(text).map_err(|_| failure("stream did not contain valid UTF-8".to_owned()))?;
         let parameters = text.parse::<Parameters>().map_err(|error| failure(error.to_string()))?;
         // Options may repeat the key, but need not.
         let template = *parameters.key.template();

@@ -1,7 +1,7 @@
 //! `astracer query`: answers a question about a recording.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use astracer_recording::recording::Keep;
 use astracer_tuner::Stop;
 use clap::Args as ClapArgs;
 
+use crate::bounded::read_within;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::load;
@@ -159,21 +160,17 @@ fn plan(args: &Query) -> Result<Plan, Failure> {
     program.plan(args.rewrite).map_err(refused)
 }
 
-/// Reads a text within [`TEXT_MAX`], because a path may be a device that never ends.
+/// Reads a text within [`TEXT_MAX`].
 fn read_text(path: &Path) -> Result<String, Failure> {
     let shown = output::shown(path);
-    let mut bytes = Vec::new();
     let read = match path.as_os_str() == "-" {
-        true => io::stdin().lock().take(TEXT_MAX + 1).read_to_end(&mut bytes),
-        false => File::open(path).and_then(|file| file.take(TEXT_MAX + 1).read_to_end(&mut bytes)),
+        true => read_within(io::stdin().lock(), TEXT_MAX),
+        false => File::open(path).and_then(|file| read_within(file, TEXT_MAX)),
     };
-    read.map_err(|error| Failure::Job(format!("cannot read {shown}: {error}")))?;
-    if bytes.len() as u64 > TEXT_MAX {
-        return Err(Failure::Job(format!(
-            "{shown} is larger than {} MiB; is it the right file?",
-            TEXT_MAX >> 20
-        )));
-    }
+    let read = read.map_err(|error| Failure::Job(format!("cannot read {shown}: {error}")))?;
+    let bytes = read.ok_or_else(|| {
+        Failure::Job(format!("{shown} is larger than {} MiB; is it the right file?", TEXT_MAX >> 20))
+    })?;
     String::from_utf8(bytes)
         .map_err(|_| Failure::Job(format!("{shown} is not UTF-8 text; is it the right file?")))
 }

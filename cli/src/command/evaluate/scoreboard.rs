@@ -1,7 +1,6 @@
 //! `--scoreboard`: reads labelled faults, and prints the measures of published samplers.
 
 use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 use std::time::{Instant, UNIX_EPOCH};
 
@@ -15,6 +14,7 @@ use astracer_tuner::{Candidate, Draw, Evaluator, Stop};
 use csv::{ReaderBuilder, Trim};
 use serde::{Deserialize, Serialize};
 
+use crate::bounded::read_within;
 use crate::failure::Failure;
 use crate::output::{self, measure};
 
@@ -37,12 +37,10 @@ pub(super) fn read(path: &Path) -> Result<Vec<Fault>, Failure> {
     let failure = |error: String| {
         Failure::Job(format!("--scoreboard {}: {}", output::shown(path), output::escaped(&error)))
     };
-    let mut text = Vec::new();
-    let file = File::open(path).map_err(|error| failure(error.to_string()))?;
-    file.take(LABELS_MAX + 1).read_to_end(&mut text).map_err(|error| failure(error.to_string()))?;
-    if text.len() as u64 > LABELS_MAX {
-        return Err(failure(format!("the file is larger than the limit of {LABELS_MAX} bytes")));
-    }
+    let text = File::open(path).and_then(|file| read_within(file, LABELS_MAX));
+    let text = text.map_err(|error| failure(error.to_string()))?;
+    let text =
+        text.ok_or_else(|| failure(format!("the file is larger than the limit of {LABELS_MAX} bytes")))?;
     parse(&text).map_err(failure)
 }
 
@@ -62,9 +60,7 @@ fn parse(text: &[u8]) -> Result<Vec<Fault>, String> {
         let label: Label = record.deserialize(Some(&header)).map_err(|error| format!("{error}; {hint}"))?;
         let time = |column: &str, text: &str| {
             time(text).ok_or_else(|| {
-                format!(
-                    "line {line}: {column} is '{text}', which is no time in UTC such as 2026-11-27T10:05:00Z"
-                )
+                format!("line {line}: {column} is '{text}'; use a time in UTC such as 2026-11-27T10:05:00Z")
             })
         };
         let (from, to) = (time("from", &label.from)?, time("to", &label.to)?);
