@@ -495,8 +495,8 @@ impl State {
         written
     }
 
-    /// Begins a new file if somebody has removed the current one, or made it shorter. Its content
-    /// is gone, or is in a copy that nobody knows here.
+    /// Begins a new file if the current one has been removed or made shorter. Its content is gone,
+    /// or in a copy at an unknown place.
     fn forget_removed(&mut self) {
         let Some(file) = &self.file else { return };
         if !self.folder.has_current() {

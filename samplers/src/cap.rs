@@ -128,7 +128,7 @@ impl Allowance {
 #[non_exhaustive]
 pub struct Cap {
     /// Kept traces of this process. Traces that a parent's decision keeps are not decided here, and
-    /// do not count: whoever may send `traceparent` headers decides about their number.
+    /// do not count: every client that sends a sampled `traceparent` header adds to them.
     /// `ParentDecision::RespectWithinCap` of astracer-sdk bounds them too.
     pub traces: Option<Allowance>,
     /// Kept traces of each key; keys without a record of their own share one allowance.

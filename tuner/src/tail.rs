@@ -325,8 +325,8 @@ pub struct TailSummary {
     /// Traces slower than a `slow` policy's duration that were not recorded, because their key was
     /// not armed. `None` without such a policy.
     pub slow_not_recorded: Option<MeanSd>,
-    /// Traces that ended while their key had too few calls for the quantile of a `slow` policy, so
-    /// that nobody knows whether they were slow. `None` without such a policy.
+    /// Traces that ended while their key had too few calls for the quantile of a `slow` policy.
+    /// They may have been slow. `None` without such a policy.
     pub slow_unknown: Option<MeanSd>,
 }
 

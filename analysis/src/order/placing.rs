@@ -114,7 +114,7 @@ impl Known {
         let mut own = found.iter().filter(|&&thread| {
             process.is_none_or(|process| events.threads[thread as usize].process == process)
         });
-        // Two threads of one name are no evidence.
+        // If two threads share a name, the name is not evidence.
         own.next().filter(|_| own.next().is_none()).copied()
     }
 

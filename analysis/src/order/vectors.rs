@@ -61,8 +61,8 @@ impl Lines {
         self.threads.is_empty()
     }
 
-    /// A name for each line, in which there is no white space: the thread's name, with the process
-    /// or a number if several would have the same.
+    /// A name without white space for each line: the thread's name, with the process or a number
+    /// if several would have the same.
     pub fn names(&self, links: &Links<'_>) -> Vec<String> {
         let events = &links.order().events;
         let plain = |text: &str| text.replace(|char: char| char.is_whitespace() || char.is_control(), "_");

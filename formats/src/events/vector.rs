@@ -1,6 +1,6 @@
 //! Logs with vector clocks, as ShiViz reads them: a regular expression with the named groups
-//! `event`, `host` and `clock` is matched again and again. The clock is a JSON object that tells how
-//! many events of each host are known.
+//! `event`, `host` and `clock` is matched repeatedly. The clock is a JSON object with the number of
+//! events that are known of each host.
 //!
 //! The expression is the first line of the file, or the user states it. Without one, lines of a
 //! host and its clock are recognised whose text stands in the line before or behind.
