@@ -70,6 +70,9 @@ struct Bound {
     is_of_spans: bool,
 }
 
+/// A bound from one host to another.
+type HostBound = ((u32, u32), Bound);
+
 /// Estimates the clock of each host. `pairs` are events of which the first is known to precede the
 /// second for this estimate only; `given` are the clocks that the user states.
 pub(super) fn estimate(
@@ -96,13 +99,15 @@ pub(super) fn estimate(
         clocks[to as usize].messages.0 += bound.messages;
         clocks[from as usize].messages.1 += bound.messages;
     }
-    for group in groups(clocks.len(), &bounds) {
+    let groups = groups(clocks.len(), &bounds);
+    let of_groups = by_group(clocks.len(), &groups, bounds);
+    for (group, bounds) in groups.iter().zip(of_groups) {
         let weight = |&host: &u32| {
             let (to, from) = clocks[host as usize].messages;
             (given(host).is_none(), to + from, std::cmp::Reverse(&events.hosts()[host as usize]))
         };
         let Some(&reference) = group.iter().max_by_key(|&host| weight(host)) else { continue };
-        compare(&mut clocks, &group, reference, &bounds);
+        compare(&mut clocks, group, reference, &bounds);
     }
     clocks
 }
@@ -145,14 +150,29 @@ fn groups(hosts: usize, bounds: &BTreeMap<(u32, u32), Bound>) -> Vec<Vec<u32>> {
     Graph::new(hosts, both).knots()
 }
 
+/// The bounds within each group.
+fn by_group(hosts: usize, groups: &[Vec<u32>], bounds: BTreeMap<(u32, u32), Bound>) -> Vec<Vec<HostBound>> {
+    let mut group_of = vec![usize::MAX; hosts];
+    for (number, group) in groups.iter().enumerate() {
+        group.iter().for_each(|&host| group_of[host as usize] = number);
+    }
+    let mut all = vec![Vec::new(); groups.len()];
+    for (hosts, bound) in bounds {
+        if let Some(own) = all.get_mut(group_of[hosts.0 as usize]) {
+            own.push((hosts, bound));
+        }
+    }
+    all
+}
+
 /// Sets the clocks of hosts that are connected by messages.
-fn compare(clocks: &mut [HostClock], group: &[u32], reference: u32, bounds: &BTreeMap<(u32, u32), Bound>) {
+fn compare(clocks: &mut [HostClock], group: &[u32], reference: u32, bounds: &[HostBound]) {
     // Clocks that the user states are one with the reference.
     let is_given = |host: u32| clocks[host as usize].evidence == ClockEvidence::Given;
     let free: Vec<u32> = group.iter().copied().filter(|&host| host == reference || !is_given(host)).collect();
     let node = |host: u32| free.binary_search(&host).or_else(|_| free.binary_search(&reference)).unwrap_or(0);
     let mut least: BTreeMap<(usize, usize), (i128, bool)> = BTreeMap::new();
-    for (&(from, to), bound) in bounds.iter().filter(|((from, _), _)| group.binary_search(from).is_ok()) {
+    for &((from, to), bound) in bounds {
         let (from, to) = (node(from), node(to));
         if from != to {
             let own = least.entry((from, to)).or_insert((bound.least, bound.is_of_spans));
@@ -162,36 +182,32 @@ fn compare(clocks: &mut [HostClock], group: &[u32], reference: u32, bounds: &BTr
     let edges: Vec<Link> = least.iter().map(|(&(from, to), &(least, _))| Link { from, to, least }).collect();
     let graph = Graph::new(free.len(), edges.iter().map(|link| (link.from as u32, link.to as u32)));
     let (cluster, count) = graph.components();
+    let clusters = Clusters::new(&cluster, count, &edges);
     let mut ahead = vec![0i128; free.len()];
     let mut within = vec![None; free.len()];
     let mut compared = vec![reference; free.len()];
     let mut is_unsteady = vec![false; free.len()];
     let root = node(reference);
     // An edge between clusters leads to a smaller number.
-    for own in (0..count as u32).rev() {
-        let members: Vec<usize> = (0..free.len()).filter(|&at| cluster[at] == own).collect();
+    for own in (0..count).rev() {
+        let members = &clusters.members[own];
         let busiest = |&&at: &&usize| {
             let (to, from) = clocks[free[at] as usize].messages;
             (at == root, to + from, std::cmp::Reverse(at))
         };
         let Some(&first) = members.iter().max_by_key(busiest) else { continue };
-        let inside: Vec<Link> = edges
-            .iter()
-            .filter(|link| cluster[link.from] == own && cluster[link.to] == own)
-            .copied()
-            .collect();
-        let (most, fewest, slack) = ranges(free.len(), &inside, first);
-        for &at in &members {
-            ahead[at] = (most[at] + fewest[at]).div_euclid(2);
+        let (most, fewest, slack) = ranges(members.len(), &clusters.inside[own], clusters.place[first]);
+        for (place, &at) in members.iter().enumerate() {
+            ahead[at] = (most[place] + fewest[place]).div_euclid(2);
             compared[at] = free[first];
             if members.len() > 1 {
-                within[at] = u64::try_from(((most[at] - fewest[at]) / 2).max(slack)).ok();
+                within[at] = u64::try_from(((most[place] - fewest[place]) / 2).max(slack)).ok();
                 is_unsteady[at] = slack > 0;
             }
         }
         // The least shift of all members that keeps the bounds from other clusters.
         let mut shift = 0;
-        for link in edges.iter().filter(|link| cluster[link.to] == own && cluster[link.from] != own) {
+        for link in &clusters.entering[own] {
             let most = ahead[link.from] + link.least - ahead[link.to];
             if most < shift {
                 shift = most;
@@ -200,19 +216,19 @@ fn compare(clocks: &mut [HostClock], group: &[u32], reference: u32, bounds: &BTr
         }
         members.iter().for_each(|&at| ahead[at] += shift);
     }
-    let is_alone = |at: usize| cluster.iter().filter(|&&own| own == cluster[at]).count() == 1;
-    let by_spans = |at: usize| {
-        least.iter().any(|(&(from, to), &(_, is_of_spans))| {
-            let counts = is_alone(at) || cluster[from] == cluster[to];
-            is_of_spans && counts && (from == at || to == at)
-        })
-    };
+    let is_alone = |at: usize| clusters.members[cluster[at] as usize].len() == 1;
+    let mut by_spans = vec![false; free.len()];
+    for (&(from, to), _) in least.iter().filter(|(_, (_, is_of_spans))| *is_of_spans) {
+        for at in [from, to] {
+            by_spans[at] |= is_alone(at) || cluster[from] == cluster[to];
+        }
+    }
     for (at, &host) in free.iter().enumerate() {
         let evidence = if host == reference {
             ClockEvidence::Reference
         } else if is_unsteady[at] {
             ClockEvidence::Unsteady
-        } else if by_spans(at) {
+        } else if by_spans[at] {
             ClockEvidence::Spans
         } else if is_alone(at) {
             ClockEvidence::OneWay
@@ -231,6 +247,39 @@ fn compare(clocks: &mut [HostClock], group: &[u32], reference: u32, bounds: &BTr
             clock.ahead = clock.ahead.saturating_add(i64::try_from(shift).unwrap_or(0));
             clock.reference = reference;
         }
+    }
+}
+
+/// The nodes and links of strongly connected components.
+struct Clusters {
+    /// The nodes of each cluster, in ascending order.
+    members: Vec<Vec<usize>>,
+    /// The place of each node among the members of its cluster.
+    place: Vec<usize>,
+    /// The links within each cluster, between places.
+    inside: Vec<Vec<Link>>,
+    /// The links into each cluster from others, between nodes.
+    entering: Vec<Vec<Link>>,
+}
+
+impl Clusters {
+    fn new(cluster: &[u32], count: usize, links: &[Link]) -> Self {
+        let mut members = vec![Vec::new(); count];
+        let mut place = Vec::with_capacity(cluster.len());
+        for (node, &own) in cluster.iter().enumerate() {
+            place.push(members[own as usize].len());
+            members[own as usize].push(node);
+        }
+        let (mut inside, mut entering) = (vec![Vec::new(); count], vec![Vec::new(); count]);
+        for link in links {
+            let own = cluster[link.to] as usize;
+            if cluster[link.from] as usize == own {
+                inside[own].push(Link { from: place[link.from], to: place[link.to], ..*link });
+            } else {
+                entering[own].push(*link);
+            }
+        }
+        Self { members, place, inside, entering }
     }
 }
 

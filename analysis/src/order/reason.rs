@@ -1,5 +1,7 @@
 //! Why events contradict each other: the likely reason, as far as the recording tells it.
 
+use std::collections::{HashMap, HashSet};
+
 use super::Order;
 use super::edges::{Edge, EdgeKind};
 use super::events::{NONE, Row};
@@ -33,27 +35,35 @@ impl Reason {
     }
 }
 
-/// The constraint between two consecutive events of a cycle, the most certain of several.
-pub fn edge_of(order: &Order, before: u32, after: u32) -> Option<Edge> {
-    let all = order.edges.iter().chain(&order.dropped);
-    all.filter(|edge| (edge.before, edge.after) == (before, after)).min_by_key(|edge| edge.kind).copied()
+/// The constraints between each event of a cycle and the next, the most certain of several.
+pub fn edges_of(order: &Order, cycle: &[u32]) -> Vec<Option<Edge>> {
+    let next = cycle.iter().cycle().skip(1);
+    let steps: HashMap<(u32, u32), usize> = cycle.iter().copied().zip(next.copied()).zip(0..).collect();
+    let mut found: Vec<Option<Edge>> = vec![None; cycle.len()];
+    for edge in order.edges.iter().chain(&order.dropped) {
+        if let Some(&step) = steps.get(&(edge.before, edge.after)) {
+            let known = &mut found[step];
+            *known = (*known).into_iter().chain([*edge]).min_by_key(|edge| edge.kind);
+        }
+    }
+    found
 }
 
-/// The likely reason of a cycle.
-pub fn reason(order: &Order, cycle: &[u32]) -> Reason {
+/// The likely reason of a cycle with these [`edges_of`] it.
+pub fn reason(order: &Order, cycle: &[u32], edges: &[Option<Edge>]) -> Reason {
     let rows = order.events.rows();
     let row = |event: u32| &rows[event as usize];
-    let of_cycle = |what: fn(&Row) -> u32| {
-        let mut found: Vec<u32> = cycle.iter().map(|&event| what(row(event))).collect();
-        found.retain(|&found| found != NONE);
-        found
+    let of_cycle = |what: fn(&Row) -> u32| -> HashSet<u32> {
+        cycle.iter().map(|&event| what(row(event))).filter(|&found| found != NONE).collect()
+    };
+    // Whether two events of a kind state the same channel or child, out of these.
+    let is_twice = |kind: EventKind, what: fn(&Row) -> u32, of: &HashSet<u32>| {
+        let mut seen = HashSet::new();
+        let mut stated = rows.iter().filter(|row| row.kind == kind && of.contains(&what(row)));
+        stated.any(|row| !seen.insert(what(row)))
     };
     let channels = of_cycle(|row| row.channel);
-    let opened = |channel: u32| {
-        let is_open = |row: &&Row| row.channel == channel && row.kind == EventKind::Connect;
-        rows.iter().filter(is_open).count()
-    };
-    if channels.iter().any(|&channel| opened(channel) > 1) {
+    if is_twice(EventKind::Connect, |row| row.channel, &channels) {
         return Reason::ReusedPort;
     }
     let is_lost = |event: u32| channels.contains(&row(event).channel);
@@ -61,19 +71,16 @@ pub fn reason(order: &Order, cycle: &[u32]) -> Reason {
         return Reason::LostLines;
     }
     let children = of_cycle(|row| row.child);
-    let forks =
-        |child: u32| rows.iter().filter(|row| row.kind == EventKind::Fork && row.child == child).count();
-    if children.iter().any(|&child| forks(child) > 1) {
+    if is_twice(EventKind::Fork, |row| row.child, &children) {
         return Reason::ReusedPid;
     }
     let host = |event: u32| order.events.process(row(event)).host;
-    let is_back = |at: usize| {
-        let (before, after) = (cycle[at], cycle[(at + 1) % cycle.len()]);
-        let is_program =
-            edge_of(order, before, after).is_some_and(|edge| edge.kind == EdgeKind::ProgramOrder);
-        !is_program && host(before) == host(after) && row(before).time > row(after).time
+    let is_back = |edge: &Edge| {
+        edge.kind != EdgeKind::ProgramOrder
+            && host(edge.before) == host(edge.after)
+            && row(edge.before).time > row(edge.after).time
     };
-    if (0..cycle.len()).any(is_back) {
+    if edges.iter().flatten().any(is_back) {
         return Reason::ClockSetBack;
     }
     Reason::Unknown

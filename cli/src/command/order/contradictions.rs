@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use astracer_analysis::order::reason::{edge_of, reason};
+use astracer_analysis::order::reason::{edges_of, reason};
 use astracer_analysis::order::{Edge, EdgeKind, Order};
 
 use crate::failure::Failure;
@@ -30,17 +30,14 @@ pub(super) fn failure(order: &Order) -> Result<(), Failure> {
 /// One cycle, a line for each step, with its likely reason.
 pub(super) fn sentences(order: &Order, cycle: &[u32]) -> String {
     let mut text = String::new();
-    for (at, &before) in cycle.iter().enumerate() {
-        if at >= STEPS_SHOWN {
-            let _ = writeln!(text, "  ... and {}", plural((cycle.len() - at) as u64, "step"));
-            break;
-        }
-        let after = cycle[(at + 1) % cycle.len()];
-        if let Some(edge) = edge_of(order, before, after) {
-            let _ = writeln!(text, "  {}", sentence(order, &edge));
-        }
+    let edges = edges_of(order, cycle);
+    for edge in edges.iter().take(STEPS_SHOWN).flatten() {
+        let _ = writeln!(text, "  {}", sentence(order, edge));
     }
-    let _ = write!(text, "  likely: {}", reason(order, cycle).describe());
+    if let Some(more) = cycle.len().checked_sub(STEPS_SHOWN).filter(|&more| more > 0) {
+        let _ = writeln!(text, "  ... and {}", plural(more as u64, "step"));
+    }
+    let _ = write!(text, "  likely: {}", reason(order, cycle, &edges).describe());
     text
 }
 
