@@ -11,12 +11,14 @@
 //! | `end.rs` | ends a span |
 //! | `change.rs` | records on an open span, or sets its parent |
 //! | `context.rs` | makes OpenTelemetry's context of a span |
+//! | `contexts.rs` | finds out whether another layer keeps OpenTelemetry's context |
 //! | `log_decision.rs` | tells what becomes of the trace of an event |
 //! | `known.rs` | finds the core to which a context belongs |
 
 mod begin;
 mod change;
 mod context;
+mod contexts;
 mod decide;
 mod end;
 mod enter;
@@ -37,6 +39,7 @@ pub(crate) use self::begin::NewId;
 pub(crate) use self::change::View;
 #[cfg(feature = "bridge")]
 pub(crate) use self::context::LiveSpan;
+use self::contexts::Contexts;
 pub(crate) use self::log_decision::LogDecision;
 pub(crate) use self::place::{Placement, parent_here, place, place_elsewhere};
 use crate::clock::Ticks;
@@ -80,8 +83,8 @@ pub(crate) struct Core {
     shared: Arc<Shared>,
     /// The spans of this subscriber, by their ids there.
     table: Table,
-    /// The mode of the settings; `Off` if another layer keeps the contexts.
-    context: ContextMode,
+    /// The mode of the contexts: see [`contexts`](self::contexts).
+    contexts: Contexts,
 }
 
 impl Shared {
@@ -222,15 +225,8 @@ impl Drop for Shared {
 
 impl Core {
     pub(crate) fn new(shared: Arc<Shared>) -> Arc<Self> {
-        let context = shared.settings.context;
-        Self::with_table(Table::new(shared.budget.clone()), shared, context)
-    }
-
-    /// Makes the layer's state for a subscriber on which another layer keeps OpenTelemetry's
-    /// context.
-    pub(crate) fn without_contexts(&self) -> Arc<Self> {
-        let shared = self.shared.clone();
-        Self::with_table(Table::new(shared.budget.clone()), shared, ContextMode::Off)
+        let contexts = Contexts::new(shared.settings.context);
+        Self::with_table(Table::new(shared.budget.clone()), shared, contexts)
     }
 
     /// Makes the layer's state for another registry. It needs a table of its own, because
@@ -242,12 +238,12 @@ impl Core {
     /// Makes the state of a subscriber that makes the span ids itself.
     pub(crate) fn with_own_ids(&self) -> Arc<Self> {
         let shared = self.shared.clone();
-        let context = shared.settings.context;
-        Self::with_table(Table::with_own_ids(shared.budget.clone()), shared, context)
+        let contexts = Contexts::new(shared.settings.context);
+        Self::with_table(Table::with_own_ids(shared.budget.clone()), shared, contexts)
     }
 
-    fn with_table(table: Table, shared: Arc<Shared>, context: ContextMode) -> Arc<Self> {
-        let core = Arc::new(Core { owner: Owner::new(), table, shared, context });
+    fn with_table(table: Table, shared: Arc<Shared>, contexts: Contexts) -> Arc<Self> {
+        let core = Arc::new(Core { owner: Owner::new(), table, shared, contexts });
         known::add(&core);
         stack::set_release(known::let_go_on);
         core
@@ -256,7 +252,7 @@ impl Core {
     /// The content of OpenTelemetry's current context inside this layer's spans.
     #[inline]
     pub(crate) fn context_mode(&self) -> ContextMode {
-        self.context
+        self.contexts.mode()
     }
 
     /// Stores the subscriber on which the layer is installed, so that layers on the same one tell

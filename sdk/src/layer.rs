@@ -14,7 +14,7 @@ use tracing_subscriber::registry::LookupSpan;
 use crate::bridge::Bridge;
 use crate::core::{Core, NewId, place};
 use crate::entryless::{mark_entryless, stand_in_of};
-use crate::settings::{ContextMode, DroppedSpans};
+use crate::settings::DroppedSpans;
 use crate::stack;
 
 /// The layer for `tracing_subscriber`. Put it on a `Registry`, with any other layers.
@@ -47,7 +47,8 @@ impl Clone for AstracerLayer {
     }
 }
 
-/// A part of the type's name of a subscriber that has tracing-opentelemetry's layer.
+/// A part of the type's name of a subscriber that has tracing-opentelemetry's layer, unless it is
+/// boxed.
 const STOCK_LAYER: &str = "tracing_opentelemetry::layer::OpenTelemetryLayer<";
 
 impl AstracerLayer {
@@ -175,12 +176,10 @@ where
     }
 
     fn on_layer(&mut self, _: &mut S) {
-        // Spans of the stock layer have its contexts as parents, so ours must not cover them.
         if let Some(core) = self.core()
-            && core.context_mode() != ContextMode::Off
             && std::any::type_name::<S>().contains(STOCK_LAYER)
         {
-            *self = AstracerLayer::new(Some(core.without_contexts())).with_max_level(self.max_level);
+            core.give_way();
         }
     }
 

@@ -306,6 +306,30 @@ pub(crate) fn innermost_id(owner: u64) -> Option<u64> {
     find_item(owner, |id, _| Some(id))
 }
 
+/// The context of this item, and whether the item itself attached it.
+pub(crate) fn entered(owner: u64, id: u64) -> Option<(SpanId, bool)> {
+    let innermost = here(|here| {
+        let guard = here.guard.replace(ManuallyDrop::new(None));
+        let has_guard = guard.is_some();
+        here.guard.set(guard);
+        (here.owner.get() == owner && here.id.get() == id).then(|| (here.context.get(), has_guard))
+    });
+    let outer = |stack: &Stack| {
+        let stack = stack.0.borrow();
+        let entered = stack.iter().rev().find(|entered| entered.owner == owner && entered.id == id)?;
+        Some((entered.inside.context, entered.guard.is_some()))
+    };
+    innermost.or_else(|| STACK.try_with(outer).ok().flatten())
+}
+
+/// Whether a span that this thread is inside, of any owner, has this context.
+#[cold]
+pub(crate) fn has_context(context: SpanId) -> bool {
+    let is_outer = |stack: &Stack| stack.0.borrow().iter().any(|entered| entered.inside.context == context);
+    here(|here| here.owner.get() != 0 && here.context.get() == context)
+        || STACK.try_with(is_outer).unwrap_or_default()
+}
+
 fn find_item<T>(owner: u64, f: impl Fn(u64, CurrentSpan) -> Option<T>) -> Option<T> {
     let (innermost, id, inside) = here(|here| Some((here.owner.get(), here.id.get(), here.inside())))?;
     if innermost == owner

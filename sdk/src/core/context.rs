@@ -28,9 +28,9 @@ impl Core {
         }
         let is_often = entry.mark_entered();
         if let Some(kept) = self.kept_context(entry) {
-            return Some(kept);
+            return if !is_often && self.gives_way_to_enter(entry) { None } else { Some(kept) };
         }
-        let context = self.new_context(entry)?;
+        let context = self.new_context(entry, true)?;
         // Code that suppresses telemetry and enters the span must not suppress it for later code
         // too.
         if is_often && !context.is_telemetry_suppressed() {
@@ -49,7 +49,7 @@ impl Core {
         if let Some(kept) = self.kept_context(entry) {
             return Some(kept);
         }
-        let context = self.new_context(entry)?;
+        let context = self.new_context(entry, false)?;
         if context.is_telemetry_suppressed() {
             // The calling code suppresses its own telemetry, not the span's. The context is not
             // cached: where the span is entered, other context values may be current.
@@ -73,11 +73,15 @@ impl Core {
         drop(old);
     }
 
-    fn new_context(&self, entry: &Entry) -> Option<Context> {
+    /// `None` if another layer keeps the context where the span is entered, or the span has no id.
+    fn new_context(&self, entry: &Entry, is_entered: bool) -> Option<Context> {
         if entry.span_id() == SpanId::INVALID {
             return None;
         }
         if !entry.has(BASE_CURRENT) || entry.thread() != thread::number() || !stack::has_contexts() {
+            if is_entered && self.gives_way_to_enter(entry) {
+                return None;
+            }
             return self.context_from(&Context::new(), entry);
         }
         // The thread that enters the span may be inside another trace, whose values are not the
@@ -86,6 +90,9 @@ impl Core {
         Context::map_current(|current| {
             let span = current.span().span_context().span_id();
             if span != entry.parent() && !self.is_beside(span, entry.parent()) {
+                if is_entered && span != SpanId::INVALID && self.gives_way_to_enter(entry) {
+                    return None;
+                }
                 self.context_from(&Context::new(), entry)
             } else if current.baggage().is_empty() {
                 self.context_from(current, entry)

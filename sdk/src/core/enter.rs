@@ -40,7 +40,7 @@ impl Core {
         if self.settings().extras.inactivity {
             entry.occupy(self.ticks());
         }
-        let context = if guard.is_some() { entry.span_id() } else { SpanId::INVALID };
+        let context = if guard.is_some() { entry.span_id() } else { self.other_context() };
         self.push(
             id,
             CurrentSpan { entry: id.into_u64(), is_dropped: false, is_entryless: false, context },
@@ -54,7 +54,7 @@ impl Core {
     #[inline(never)]
     fn enter_dropped(&self, id: &Id, entry: &Entry) {
         if self.context_mode() == ContextMode::Off {
-            return self.push(id, CurrentSpan::dropped(entry.id(), SpanId::INVALID), None);
+            return self.push(id, CurrentSpan::dropped(entry.id(), self.other_context()), None);
         }
         let context = entry.span_id();
         // Attaching can be skipped only if an item of ours keeps the context current for long
@@ -62,7 +62,10 @@ impl Core {
         // item, the current context might belong to that layer.
         let is_ours =
             || stack::innermost_of_all(self.number()).is_some_and(|inside| inside.context == context);
-        let guard = if is_ours() && current_span() == context { None } else { self.attach(entry) };
+        let is_current = is_ours() && current_span() == context;
+        let guard = if is_current { None } else { self.attach(entry) };
+        let context =
+            if guard.is_none() && self.is_beside_contexts() { self.other_context() } else { context };
         self.push(id, CurrentSpan::dropped(entry.id(), context), guard);
     }
 
@@ -119,6 +122,9 @@ impl Core {
     /// and with their number; see [`stack`](crate::stack).
     #[inline]
     pub(crate) fn exit(&self, id: &Id, let_go: impl FnOnce(u64, u32)) {
+        if self.is_unsure() {
+            self.resolve(id.into_u64());
+        }
         let Some(left) = stack::pop(self.number(), id.into_u64()) else { return forget_gone() };
         // The guard is dropped last: the values in its context may be the user's, and dropping them
         // may trace or panic. It is also dropped if a filter panics while it is notified of a

@@ -4,7 +4,10 @@
 //! its core instead of a `Weak`: counting references would make all threads contend for one cache
 //! line, twice for each span.
 
+use std::cell::Cell;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
+
+use opentelemetry::SpanId;
 
 use super::Core;
 
@@ -28,6 +31,21 @@ pub(super) fn find(number: u64) -> Option<Arc<Core>> {
     let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
     let at = position(&known, number).ok()?;
     known.get(at)?.1.upgrade()
+}
+
+/// The number of the core that has an open span with this id.
+#[cold]
+pub(super) fn with_open(span: SpanId) -> Option<u64> {
+    let cores: Vec<Arc<Core>> = {
+        let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
+        known.iter().filter_map(|(_, core)| core.upgrade()).collect()
+    };
+    let has_it = |core: &&Arc<Core>| {
+        let found = Cell::new(false);
+        core.table.each_open(|entry| found.set(found.get() || entry.span_id() == span));
+        found.get()
+    };
+    cores.iter().find(has_it).map(|core| core.number())
 }
 
 /// Releases the handles that an ending thread held for children. The last handle stays: if there

@@ -132,6 +132,9 @@ pub(crate) fn parent_here<'a>(core: &'a Core, attributes: &Attributes<'_>) -> Op
     let (above, context) = stack::kept_here(core.number())?;
     let base = if core.context_mode() == ContextMode::Off {
         // Contexts do not identify our spans here.
+        if core.attached_parent(context).is_some() {
+            return None;
+        }
         0
     } else {
         let here = Here::now();
@@ -215,6 +218,9 @@ fn place_anywhere<'a>(
     };
     let here = if is_off {
         // Contexts do not identify our spans here.
+        if core.attached_parent(inside.context).is_some() {
+            return Here::now().local_root();
+        }
         Here { is_suppressed: false, span_id: inside.context, has_values: false }
     } else {
         Here::now()
@@ -226,6 +232,7 @@ fn place_anywhere<'a>(
     let inside = match is_beside.then(|| stack::beside(core.number(), here.span_id)) {
         None => inside,
         // Code attached a context in between, with a remote parent or with none.
+        Some(None) if core.is_of_other_layer(&inside) => inside,
         Some(None) => return here.local_root(),
         // The context is another layer's, of a span that both layers have or of one around it.
         Some(Some(own)) => match own {

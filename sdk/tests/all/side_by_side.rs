@@ -9,7 +9,7 @@ use opentelemetry::trace::{
     SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState, TracerProvider as _,
 };
 use opentelemetry::{Context, KeyValue};
-use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData};
+use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider, SpanData};
 use tracing::subscriber::with_default;
 use tracing::{Instrument as _, Level, info_span};
 use tracing_subscriber::filter::filter_fn;
@@ -180,32 +180,92 @@ fn a_filter_on_one_layer_changes_nothing_for_the_other() {
     }
 }
 
-/// tracing-opentelemetry's layer takes the current context as a span's parent, so its contexts
-/// have to stay current: ours sees it if it is put on after it. In the other order the service
-/// switches our contexts off.
+/// tracing-opentelemetry's layer on a registry, below ours or above.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Stock {
+    Below,
+    BelowBoxed,
+    Above,
+    AboveBoxed,
+    /// Between two of ours.
+    Between,
+}
+
+const STOCK: [Stock; 5] = [Stock::Below, Stock::BelowBoxed, Stock::Above, Stock::AboveBoxed, Stock::Between];
+
+/// Runs the work, and returns the paths that the stock layer exports beside ours.
+fn beside_stock(
+    own: &Astracer,
+    other: &Astracer,
+    place: Option<Stock>,
+    sampler: Sampler,
+    work: &dyn Fn(),
+) -> Vec<String> {
+    let collector = Collector::default();
+    let builder = SdkTracerProvider::builder().with_simple_exporter(collector.clone());
+    let provider = builder.with_sampler(sampler).build();
+    let (registry, layer) = (Registry::default(), || own.layer.clone());
+    let tracer = || provider.tracer("stock");
+    match place {
+        None => with_default(registry.with(tracing_opentelemetry::layer().with_tracer(tracer())), work),
+        Some(Stock::Below) => {
+            with_default(
+                registry.with(tracing_opentelemetry::layer().with_tracer(tracer())).with(layer()),
+                work,
+            );
+        }
+        Some(Stock::BelowBoxed) => {
+            let stock = tracing_opentelemetry::layer().with_tracer(tracer()).boxed();
+            with_default(registry.with(stock).with(layer()), work);
+        }
+        Some(Stock::Above) => {
+            with_default(
+                registry.with(layer()).with(tracing_opentelemetry::layer().with_tracer(tracer())),
+                work,
+            );
+        }
+        Some(Stock::AboveBoxed) => {
+            let stock = tracing_opentelemetry::layer().with_tracer(tracer()).boxed();
+            with_default(registry.with(layer()).with(stock), work);
+        }
+        Some(Stock::Between) => {
+            let stock = tracing_opentelemetry::layer().with_tracer(tracer());
+            with_default(registry.with(layer()).with(stock).with(other.layer.clone()), work);
+        }
+    }
+    provider.force_flush().unwrap();
+    paths(&collector.spans())
+}
+
 #[test]
 fn the_stock_layer_beside_ours() {
     let samplers = ["never", "every:2", "always"];
     for (sampler, mode) in samplers.into_iter().flat_map(|sampler| MODES.map(|mode| (sampler, mode))) {
-        let orders: &[bool] = if mode == ContextMode::Off { &[true, false] } else { &[true] };
-        for &stock_is_first in orders {
-            let collector = Collector::default();
-            let provider = SdkTracerProvider::builder().with_simple_exporter(collector.clone()).build();
-            let tracer = provider.tracer("stock");
-            let own = ours(sampler, mode);
-            if stock_is_first {
-                let stock = tracing_opentelemetry::layer().with_tracer(tracer);
-                with_default(Registry::default().with(stock).with(own.0.layer.clone()), ten_traces);
-            } else {
-                let stock = tracing_opentelemetry::layer().with_tracer(tracer);
-                with_default(Registry::default().with(own.0.layer.clone()).with(stock), ten_traces);
-            }
-            provider.force_flush().unwrap();
-            let case = format!("{sampler} {mode:?} {stock_is_first}");
+        for place in STOCK {
+            let (own, other) = (ours(sampler, mode), ours("always", mode));
+            let stock = beside_stock(&own.0, &other.0, Some(place), Sampler::AlwaysOn, &ten_traces);
+            let case = format!("{sampler} {mode:?} {place:?}");
             assert_eq!(exported(&own), alone(sampler, mode, &ten_traces), "{case}");
-            let stock = paths(&collector.spans());
             let whole = stock.iter().filter(|path| *path == "root/child/grandchild").count();
             assert_eq!((stock.len(), whole), (30, 10), "{case}");
+            if place == Stock::Between {
+                assert_eq!(exported(&other), alone("always", mode, &ten_traces), "{case}");
+            }
         }
+    }
+}
+
+/// Also with remote parents, baggage and other threads, and where the stock layer drops all.
+#[test]
+fn random_programs_beside_the_stock_layer_export_the_same_as_alone() {
+    for seed in 0..astracer_testing::size(90, 3_000) as usize {
+        let work = || program(&mut Random::new(seed as u64), 4);
+        let (sampler, mode) = (["always", "never"][seed % 2], MODES[1 + seed / 2 % 2]);
+        let (own, other) = (ours(sampler, mode), ours("always", mode));
+        let place = STOCK[seed % 5];
+        let of_stock = if seed % 3 == 2 { Sampler::AlwaysOff } else { Sampler::AlwaysOn };
+        let run = |place| beside_stock(&own.0, &other.0, place, of_stock.clone(), &work);
+        assert_eq!(run(Some(place)), run(None), "seed {seed}, stock layer, {place:?}");
+        assert_eq!(exported(&own), alone(sampler, mode, &work), "seed {seed}, our layer, {place:?}");
     }
 }

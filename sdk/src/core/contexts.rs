@@ -1,0 +1,229 @@
+//! Finds out whether another layer on the subscriber, such as tracing-opentelemetry's, keeps
+//! OpenTelemetry's context.
+//!
+//! Two layers that attach a context for each span take each other's for remote parents. The stock
+//! layer has no other way to find a span's parent, so ours gives way: it attaches none, and follows
+//! a remote parent that code attaches.
+//!
+//! `tracing` does not tell a layer which others are on its subscriber, but their contexts show. A
+//! parent that code attaches comes from another process and is marked as remote; the span of a
+//! layer is not. So our layer gives way when it first sees such a context inside one of its spans,
+//! or between a span's beginning and its entry. When it exits that span it knows: the contexts that
+//! code attached inside are gone then, and those of another layer are not, or the other way round
+//! if the other layer is called first. If it was code after all, which started a span through
+//! OpenTelemetry's API, the layer attaches its contexts again, and from then on follows such spans.
+
+use opentelemetry::trace::{SpanContext, TraceContextExt as _};
+use opentelemetry::{Context, SpanId, TraceFlags};
+
+use super::{Core, known};
+use crate::settings::ContextMode;
+use crate::stack::{self, CurrentSpan};
+use crate::sync::{AtomicU8, AtomicU64, Ordering};
+use crate::table::{Entry, REMOTE_PARENT};
+
+const OFF: u8 = 0;
+const IDS: u8 = 1;
+const RECORDING: u8 = 2;
+const MODE: u8 = 3;
+/// Another layer keeps the context, as far as is known.
+const BESIDE: u8 = 4;
+/// `BESIDE` is a guess, until the suspect is exited.
+const UNSURE: u8 = 8;
+/// Contexts of this process were attached by code.
+const ALONE: u8 = 16;
+
+/// The mode of the contexts of one layer on one subscriber. Relaxed: the values guard no other
+/// data, and a guess that is late is corrected.
+#[derive(Debug)]
+pub(super) struct Contexts {
+    state: AtomicU8,
+    /// The span whose exit resolves a guess.
+    suspect: AtomicU64,
+}
+
+impl Contexts {
+    pub(super) fn new(mode: ContextMode) -> Self {
+        let state = match mode {
+            ContextMode::Off => OFF,
+            ContextMode::Ids => IDS,
+            ContextMode::Recording => RECORDING,
+        };
+        Contexts { state: AtomicU8::new(state), suspect: AtomicU64::new(0) }
+    }
+
+    #[inline]
+    pub(super) fn mode(&self) -> ContextMode {
+        match self.state() {
+            IDS => ContextMode::Ids,
+            RECORDING => ContextMode::Recording,
+            other if other & BESIDE == 0 && other & MODE == IDS => ContextMode::Ids,
+            other if other & BESIDE == 0 && other & MODE == RECORDING => ContextMode::Recording,
+            _ => ContextMode::Off,
+        }
+    }
+
+    #[inline]
+    fn state(&self) -> u8 {
+        self.state.load(Ordering::Relaxed)
+    }
+
+    /// Gives way, until `suspect` is exited.
+    fn suspect(&self, suspect: u64) {
+        let state = self.state();
+        if state & (BESIDE | ALONE) == 0 {
+            self.suspect.store(suspect, Ordering::Relaxed);
+            self.state.store(state | BESIDE | UNSURE, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The span of the current context, if there is one.
+fn current() -> Option<SpanContext> {
+    if !stack::has_contexts() {
+        return None;
+    }
+    Context::map_current(|context| {
+        let span = context.span();
+        let ids = span.span_context();
+        ids.is_valid().then(|| ids.clone())
+    })
+}
+
+/// The span of the current context, if it may be another layer's or started through
+/// OpenTelemetry's API: it is of this process, and open or not sampled. Our contexts that outlive
+/// their spans record nothing, and have the flag that OpenTelemetry's SDK does not set.
+fn foreign() -> Option<SpanContext> {
+    if !stack::has_contexts() {
+        return None;
+    }
+    Context::map_current(|context| {
+        let span = context.span();
+        let ids = span.span_context();
+        let may_be = ids.is_valid()
+            && !ids.is_remote()
+            && (ids.trace_flags() == TraceFlags::NOT_SAMPLED || span.is_recording());
+        may_be.then(|| ids.clone())
+    })
+}
+
+impl Core {
+    /// Notes that tracing-opentelemetry's layer is on the subscriber.
+    pub(crate) fn give_way(&self) {
+        let state = self.contexts.state();
+        if state & MODE != OFF {
+            self.contexts.state.store(state & MODE | BESIDE, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether another layer on the subscriber attached the current context, for the span `inside`
+    /// or one that only it has.
+    #[cold]
+    pub(super) fn is_of_other_layer(&self, inside: &CurrentSpan) -> bool {
+        if self.is_beside_contexts() {
+            return current().is_some_and(|ids| !ids.is_remote());
+        }
+        if !self.may_guess() {
+            return false;
+        }
+        let Some(ids) = foreign() else { return false };
+        // Code that starts a span here continues our trace. Another layer does so only where both
+        // continue a caller's.
+        let continues = |entry: &Entry| {
+            entry.trace_id() == ids.trace_id() && !inside.is_dropped && entry.flags() & REMOTE_PARENT == 0
+        };
+        if self.find_id(inside.entry).is_some_and(continues) || self.is_ours(ids.span_id()) {
+            return false;
+        }
+        self.contexts.suspect(inside.entry);
+        true
+    }
+
+    /// Whether another layer attached the current context since this span began, before ours is
+    /// called for the span's entry.
+    #[inline]
+    pub(super) fn gives_way_to_enter(&self, entry: &Entry) -> bool {
+        self.may_guess() && stack::has_contexts() && self.guess_at_entry(entry)
+    }
+
+    #[inline(never)]
+    fn guess_at_entry(&self, entry: &Entry) -> bool {
+        let Some(ids) = foreign() else { return false };
+        let span = ids.span_id();
+        if span == entry.parent() || stack::has_context(span) || self.is_ours(span) {
+            return false;
+        }
+        self.contexts.suspect(entry.id());
+        true
+    }
+
+    /// Whether it is unknown if another layer keeps the contexts. Our own subscriber has no other
+    /// layer. After spans were refused for lack of memory, contexts of ours may have no entry.
+    #[inline]
+    fn may_guess(&self) -> bool {
+        self.contexts.state() & (BESIDE | ALONE) == 0 && !self.makes_ids() && !self.has_refused()
+    }
+
+    /// Whether another layer keeps OpenTelemetry's context.
+    #[inline]
+    pub(super) fn is_beside_contexts(&self) -> bool {
+        self.contexts.state() & BESIDE != 0
+    }
+
+    /// The span in the current context where another layer keeps the contexts, else an invalid id.
+    pub(super) fn other_context(&self) -> SpanId {
+        if !self.is_beside_contexts() {
+            return SpanId::INVALID;
+        }
+        current().map_or(SpanId::INVALID, |ids| ids.span_id())
+    }
+
+    /// The current span, if it is remote and was not current when this thread entered the span with
+    /// the context `inside`: code attached it.
+    #[inline]
+    pub(super) fn attached_parent(&self, inside: SpanId) -> Option<SpanId> {
+        if !self.is_beside_contexts() {
+            return None;
+        }
+        current().filter(|ids| ids.is_remote() && ids.span_id() != inside).map(|ids| ids.span_id())
+    }
+
+    /// Whether the exit of a span may resolve a guess.
+    #[inline]
+    pub(super) fn is_unsure(&self) -> bool {
+        self.contexts.state() & UNSURE != 0
+    }
+
+    /// Resolves a guess when the thread is about to exit the suspect.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn resolve(&self, id: u64) {
+        if self.contexts.suspect.load(Ordering::Relaxed) != id {
+            return;
+        }
+        let Some((inside, is_attached)) = stack::entered(self.number(), id) else { return };
+        if inside == SpanId::INVALID {
+            return;
+        }
+        let now = current();
+        let is_same = now.as_ref().is_some_and(|ids| ids.span_id() == inside);
+        // Ours is covered by another layer's, or the other layer's has gone before ours is called.
+        let is_beside = !is_same && (!is_attached || now.is_some_and(|ids| !ids.is_remote()));
+        let mode = self.contexts.state() & MODE;
+        if is_beside {
+            self.contexts.state.store(mode | BESIDE, Ordering::Relaxed);
+        } else if is_same {
+            self.contexts.state.store(mode | ALONE, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether this is the id of an open span of ours, on any subscriber: then code attached its
+    /// context, and no other layer keeps the contexts of its subscriber.
+    fn is_ours(&self, span: SpanId) -> bool {
+        let of_core = known::with_open(span);
+        if of_core == Some(self.number()) {
+            self.contexts.state.fetch_or(ALONE, Ordering::Relaxed);
+        }
+        of_core.is_some()
+    }
+}
