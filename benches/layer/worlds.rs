@@ -4,9 +4,7 @@
 use std::cell::Cell;
 
 use astracer_samplers::Nanos;
-use astracer_sdk::{
-    Astracer, Builder, ContextMode, DroppedSpans, Handle, ProvisionalMode, Start, Tail, gate,
-};
+use astracer_sdk::{Astracer, Builder, ContextMode, DroppedSpans, Handle, ProvisionalMode, Start, Tail};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{BatchSpanProcessor, Sampler, SdkTracerProvider, SpanData, SpanExporter};
@@ -186,21 +184,6 @@ fn stock_as_it_comes() -> World {
     provided(provider, layer, bodies::plain)
 }
 
-/// The stock layer behind the gate, dropping everything.
-fn gated(dropped_spans: DroppedSpans, body: fn(), spans: u64) -> World {
-    let provider = SdkTracerProvider::builder().with_sampler(Sampler::AlwaysOff).build();
-    // The gate needs contexts, which the other stock worlds disable.
-    let layer = tracing_opentelemetry::layer()
-        .with_tracer(provider.tracer("bench"))
-        .with_location(false)
-        .with_threads(false)
-        .with_target(false)
-        .with_tracked_inactivity(false);
-    let mut world = provided(provider, gate(layer, dropped_spans), body);
-    world.spans = spans;
-    world
-}
-
 struct Nobody;
 
 impl fastrace::collector::Reporter for Nobody {
@@ -325,9 +308,6 @@ pub(crate) const WORLDS: &[(&str, Make)] = &[
     ("tracing-opentelemetry, keeping", || stock(Sampler::AlwaysOn, bodies::plain)),
     ("tracing-opentelemetry, keeping, all extras", stock_as_it_comes),
     ("tracing-opentelemetry, keeping, attributes", || stock(Sampler::AlwaysOn, bodies::attributes)),
-    ("gate(stock), exclusive, dropping", || gated(DroppedSpans::Disabled, bodies::plain, SPANS)),
-    ("gate(stock), exclusive, dropping, of 100", || gated(DroppedSpans::Disabled, bodies::hundred, 100)),
-    ("gate(stock), shared, dropping", || gated(DroppedSpans::Visible, bodies::plain, SPANS)),
     ("fastrace, unsampled", || fastrace(bodies::fastrace, false)),
     ("fastrace, unsampled, attributes", || fastrace(bodies::fastrace_attributes, false)),
     ("fastrace, unsampled, of 100", || fastrace(bodies::fastrace_hundred, false).of_hundred()),

@@ -10,13 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use astracer_samplers::{Config, Limits, Nanos, Randomness, Request, Sampler};
-use astracer_sdk::{Astracer, ContextMode, DroppedSpans, ProvisionalMode, Start, Tail, gate};
-use opentelemetry::trace::TracerProvider as _;
+use astracer_sdk::{Astracer, ContextMode, DroppedSpans, ProvisionalMode, Start, Tail};
 use opentelemetry::{SpanId, TraceId};
 use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::trace::{
-    IdGenerator, Sampler as OtelSampler, SdkTracerProvider, SpanData, SpanExporter,
-};
+use opentelemetry_sdk::trace::{IdGenerator, SpanData, SpanExporter};
 use tracing::{Dispatch, info_span};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{Layer, Registry};
@@ -38,8 +35,6 @@ fn main() {
         "decision, kept, one allowance" => decide(ALL, "traces=1e9", rounds),
         "decision, kept, capped" => decide(ALL, "traces=1e9,key_traces=1e9", rounds),
         "idle layer" => run(&Dispatch::new(Registry::default().with(Idle)), plain, rounds),
-        "gate, exclusive" => gated(plain, rounds),
-        "gate, exclusive, of 100" => gated(hundred, rounds),
         name => trace(name, rounds),
     }
 }
@@ -121,21 +116,6 @@ fn trace(name: &str, rounds: u64) {
 fn recorded(provisional: ProvisionalMode) -> Tail {
     let tail: Tail = "error".parse().expect("a policy");
     tail.with_provisional(provisional).with_hold(Nanos::new(1))
-}
-
-/// The stock layer behind the gate, dropping everything.
-fn gated(body: fn(), rounds: u64) {
-    let provider = SdkTracerProvider::builder()
-        .with_sampler(OtelSampler::AlwaysOff)
-        .with_id_generator(Counting::default())
-        .build();
-    let layer = tracing_opentelemetry::layer()
-        .with_tracer(provider.tracer("instructions"))
-        .with_location(false)
-        .with_threads(false)
-        .with_target(false)
-        .with_tracked_inactivity(false);
-    run(&Dispatch::new(Registry::default().with(gate(layer, DroppedSpans::Disabled))), body, rounds);
 }
 
 /// A sampler that keeps one call in a hundred, and one that keeps all.

@@ -515,8 +515,8 @@ impl LateTraces {
         if self.counters.roots_elsewhere() > 0 && self.warned_elsewhere.swap(1, Ordering::Relaxed) == 0 {
             warn(|| {
                 tracing::warn!(
-                    "astracer samples roots that another SDK records (behind `gate`, or by the sampler alone), so \
-                     late keeping does not cover their traces: record them with astracer's layer"
+                    "astracer samples roots that another SDK records, so late keeping \
+                      does not cover their traces: record them with astracer's layer"
                 );
             });
         }

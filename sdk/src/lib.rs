@@ -76,7 +76,6 @@
 //! | [`Builder`] | all settings, from code, the environment or a parameters file |
 //! | [`AstracerLayer`] | the layer, for a `tracing_subscriber::Registry` |
 //! | [`AstracerSubscriber`] | replaces registry and layer if no other layer looks up spans |
-//! | [`gate()`] | hides spans below a dropped one from tracing-opentelemetry's layer |
 //! | [`AstracerSampler`] | `ShouldSample`, for an `SdkTracerProvider` |
 //! | [`OpenTelemetrySpanExt`] | remote parents, links, attributes and status on a `tracing::Span` |
 //! | [`Handle`] | counts, flush, shutdown, and changes while the service runs |
@@ -137,7 +136,6 @@ mod endpoint;
 mod entryless;
 mod export;
 mod fault;
-mod gate;
 mod handle;
 mod heartbeat;
 mod held_logs;
@@ -202,7 +200,6 @@ pub use decider::ParentDecision;
 pub use endpoint::Endpoint;
 pub use export::{CountingExporter, Exported};
 pub use fault::{Fault, OnFault};
-pub use gate::{Gate, gate};
 pub use handle::{FlushError, Handle, ShutdownGuard};
 #[cfg(feature = "http")]
 pub use inject::{Inject, InjectLayer, inject};

@@ -27,8 +27,8 @@ use crate::stack;
 /// [`LogCounts`] has the number of events held, passed late, and dropped.
 ///
 /// Put it on the subscriber after astracer's layer, and filters around it:
-/// `LogLayer::new(bridge).with_filter(..)`. Where no layer of astracer is on the subscriber, as
-/// behind [`gate`](crate::gate()), it reads the decision from OpenTelemetry's current context.
+/// `LogLayer::new(bridge).with_filter(..)`. Where no layer of astracer is on the subscriber,
+/// it reads the decision from OpenTelemetry's current context.
 ///
 /// ```
 /// use astracer_sdk::{Astracer, LogLayer};

@@ -1,4 +1,4 @@
-//! The spans that a thread is inside, for the layer and for the gate.
+//! The spans that a thread is inside, for the layer and the subscriber.
 //!
 //! Several layers may be active on one thread (a scoped subscriber inside a global one, or a layer
 //! on each of two subscribers), so each item names its owner. No user code runs while the stack is
@@ -447,17 +447,25 @@ pub(crate) struct Exited {
 #[inline]
 #[must_use]
 pub(crate) fn pop(owner: u64, id: u64) -> Option<Exited> {
-    pop_by(owner, id, take_out)
+    here(|here| {
+        if here.owner.get() != owner || here.id.get() != id {
+            return pop_outer(here, owner, id);
+        }
+        let left = Exited {
+            entry: here.entry.get(),
+            is_dropped: here.is_dropped.get(),
+            stock: here.stock.get(),
+            guard: here.guard.replace(ManuallyDrop::new(None)),
+        };
+        let _ = STACK.try_with(|stack| match stack.0.borrow_mut().pop() {
+            Some(outer) => here.put(outer),
+            None => here.put(Entered::NONE),
+        });
+        Some(left)
+    })
 }
 
-/// Like [`pop`], for an owner whose items never rely on another item's guard.
-#[inline]
-#[must_use]
-pub(crate) fn pop_alone(owner: u64, id: u64) -> Option<Exited> {
-    pop_by(owner, id, |stack, at| stack.remove(at))
-}
-
-/// Takes out the innermost item that has a context attached, if its owner is gone. A layer or gate
+/// Takes out the innermost item that has a context attached, if its owner is gone. A layer
 /// replaced through `reload` is not notified when its spans are exited, so their contexts would
 /// stay current.
 ///
@@ -485,31 +493,9 @@ fn outer_attached() -> Option<(u64, u64)> {
 }
 
 /// Removes the item at this position from the stack.
-type TakeOut = fn(&mut Vec<Entered>, usize) -> Entered;
-
-#[inline]
-fn pop_by(owner: u64, id: u64, take_out: TakeOut) -> Option<Exited> {
-    here(|here| {
-        if here.owner.get() != owner || here.id.get() != id {
-            return pop_outer(here, owner, id, take_out);
-        }
-        let left = Exited {
-            entry: here.entry.get(),
-            is_dropped: here.is_dropped.get(),
-            stock: here.stock.get(),
-            guard: here.guard.replace(ManuallyDrop::new(None)),
-        };
-        let _ = STACK.try_with(|stack| match stack.0.borrow_mut().pop() {
-            Some(outer) => here.put(outer),
-            None => here.put(Entered::NONE),
-        });
-        Some(left)
-    })
-}
-
 /// Exits a span that is not the innermost, if this thread is inside it at all.
 #[cold]
-fn pop_outer(here: &Here, owner: u64, id: u64, take_out: TakeOut) -> Option<Exited> {
+fn pop_outer(here: &Here, owner: u64, id: u64) -> Option<Exited> {
     let popped = STACK.try_with(|stack| {
         let mut stack = stack.0.borrow_mut();
         let at = stack.iter().rposition(|entered| entered.owner == owner && entered.id == id)?;

@@ -89,7 +89,7 @@ fn parse_soak(words: &[String]) -> Result<soak::Options, String> {
                 options.minutes = value.parse().map_err(|_| format!("--minutes: not a number: {value}"))?;
             }
             "--mode" => {
-                let name = words.next().ok_or("--mode needs a name, such as visible or gate")?;
+                let name = words.next().ok_or("--mode needs a name, such as visible or late")?;
                 let mode = soak::mode(name).ok_or_else(|| format!("--mode: no such mode: {name}"))?;
                 options.mode = Some(mode);
             }
@@ -202,8 +202,8 @@ mod tests {
 
     #[test]
     fn soak_takes_minutes_and_a_mode() {
-        let expected = soak::Options { minutes: 5, mode: Some("gate"), with_sanitizer: false };
-        assert_eq!(parse(words("soak --mode gate --minutes 5")), Ok(Command::Soak(expected)));
+        let expected = soak::Options { minutes: 5, mode: Some("late"), with_sanitizer: false };
+        assert_eq!(parse(words("soak --mode late --minutes 5")), Ok(Command::Soak(expected)));
         let expected = soak::Options { minutes: 30, mode: None, with_sanitizer: true };
         assert_eq!(parse(words("soak --sanitizer")), Ok(Command::Soak(expected)));
         assert_eq!(parse(words("soak --mode x")), Err("--mode: no such mode: x".to_owned()));

@@ -46,8 +46,6 @@ const CASES: [(&str, &[(&str, u64)]); 2] = [
             ("kept, weighed, no context", 10),
             ("kept, own trait's call", 10),
             ("kept, stock trait's call", 10),
-            ("gate, exclusive", 10),
-            ("gate, exclusive, of 100", 100),
             ("late: counted, exclusive, no context", 10),
             ("late: armed, exclusive, no context", 10),
             ("late: all, no context", 10),

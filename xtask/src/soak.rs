@@ -19,15 +19,13 @@ pub(crate) struct Options {
 }
 
 /// The modes, by their names in the test `proof::soak`: the layer and the subscriber, with spans
-/// below a dropped root visible to other layers or disabled; tracing-opentelemetry behind the gate,
-/// both ways; the layer with bounds that are too small; and late keeping.
-const MODES: [&str; 11] = [
+/// below a dropped root visible to other layers or disabled; the layer with bounds that are too
+/// small; and late keeping.
+const MODES: [&str; 9] = [
     "visible",
     "disabled",
     "subscriber",
     "subscriber-disabled",
-    "gate",
-    "gate-disabled",
     "cramped",
     "late",
     "late-disabled",
@@ -81,7 +79,7 @@ fn host(root: &Path) -> Result<String, String> {
     Ok(host.trim().to_owned())
 }
 
-/// Sessions of 50 programs for each of thirteen comparisons: 20,000 programs, or 100,000.
+/// Sessions of 50 programs for each of eleven comparisons: 17,000 programs, or 85,000.
 const SESSIONS: u32 = 31;
 const SESSIONS_FULL: u32 = 155;
 

@@ -50,8 +50,8 @@ impl Builder {
     /// attribute `sampling.reason`, without a threshold, and with `sampler.adjusted_count` 0, so
     /// that sums of weights stay correct.
     ///
-    /// Policies work for the layer and the subscriber. Behind the [`gate`](crate::gate()), and with
-    /// the sampler in another SDK's provider, the spans of dropped traces are not recorded at all.
+    /// Policies work for the layer and the subscriber. With the sampler in another SDK's provider,
+    /// the spans of dropped traces are not recorded at all.
     /// Such roots are counted as [`TailStats::roots_elsewhere`](crate::TailStats::roots_elsewhere).
     pub fn with_tail(mut self, tail: Tail) -> Self {
         self.tail = tail;

@@ -12,7 +12,7 @@ fn position(there: &[(u64, usize)], number: u64) -> Result<usize, usize> {
     there.binary_search_by_key(&number, |(number, _)| *number)
 }
 
-/// A layer or a gate, one for each subscriber on which it is installed. When it is dropped, its
+/// A layer, one for each subscriber on which it is installed. When it is dropped, its
 /// items on the stack become meaningless.
 #[derive(Debug)]
 pub(crate) struct Owner(u64);

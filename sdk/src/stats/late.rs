@@ -82,9 +82,8 @@ pub struct TailStats {
     /// Roots that were to be recorded when no slot for another open trace was free: see
     /// [`Builder::with_open_traces_max`](crate::Builder::with_open_traces_max).
     pub without_slot: u64,
-    /// Roots decided by the [`ShouldSample`](crate::AstracerSampler) implementation, with or
-    /// without the gate. Another SDK records their spans, so no policy sees them and no outcome is
-    /// counted.
+    /// Roots decided by the [`ShouldSample`](crate::AstracerSampler) implementation.
+    /// Another SDK records their spans, so no policy sees them and no outcome is counted.
     pub roots_elsewhere: u64,
     /// Faults of policy functions supplied by the service.
     pub own_faults: Vec<OwnPolicyFaults>,

@@ -47,8 +47,6 @@ enum Pair {
     /// tracing-opentelemetry and the reference, in programs for which the documentation calls both
     /// the same.
     Stock,
-    /// tracing-opentelemetry behind a gate, and the reference.
-    Gate(DroppedSpans),
     /// Our layer with bounds that are too small, and the reference. Only what must hold even when
     /// spans are lost is compared.
     Cramped,
@@ -70,12 +68,12 @@ impl Pair {
             // another parent there, which then ends at another step.
             Pair::Subscriber(_) | Pair::LateSubscriber(_) => Times::Start,
             // The stock layer uses the machine's clock.
-            Pair::Stock | Pair::Gate(_) => Times::None,
+            Pair::Stock => Times::None,
         }
     }
 
     fn is_ours(self) -> bool {
-        !matches!(self, Pair::Stock | Pair::Gate(_))
+        self != Pair::Stock
     }
 
     fn is_subscriber(self) -> bool {
@@ -132,9 +130,6 @@ fn session(pair: Pair, seed: u64) -> Session {
         }
         Pair::LateCramped => {}
         Pair::Stock => setup.context = ContextMode::Recording,
-        Pair::Gate(dropped_spans) => {
-            (setup.context, setup.dropped_spans) = (ContextMode::Recording, dropped_spans);
-        }
     }
     let parity = !pair.is_ours();
     // The stock layer and ours export the ended spans of a trace with a leaked span.
@@ -217,8 +212,7 @@ fn check(pair: Pair, setup: Setup, programs: &[Vec<Step>]) -> Result<(), String>
         Pair::Subscriber(_) | Pair::LateSubscriber(_) => {
             (World::ours(setup, Base::Subscriber), Kind::Subscriber)
         }
-        Pair::Stock => (World::stock(setup, false), Kind::Stock),
-        Pair::Gate(_) => (World::stock(setup, true), Kind::Gate),
+        Pair::Stock => (World::stock(setup), Kind::Stock),
     };
     let (subject, reference) = (Driver::new(subject), Driver::new(World::reference(setup, kind)));
     let (mut subject_names, mut reference_names) = (Names::default(), Names::default());
@@ -311,7 +305,6 @@ const MODES: [ContextMode; 3] = [ContextMode::Off, ContextMode::Ids, ContextMode
 fn at_once(base: Base, dropped_spans: DroppedSpans, context: ContextMode, sampler: &'static str) -> Load {
     Load {
         base,
-        gate: false,
         dropped_spans,
         context,
         sampler,
@@ -324,12 +317,11 @@ fn at_once(base: Base, dropped_spans: DroppedSpans, context: ContextMode, sample
     }
 }
 
-fn eight_threads_at_once(base: Base, gate: bool, open_max: u64) {
+fn eight_threads_at_once(base: Base, open_max: u64) {
     for (seed, dropped_spans) in [(1, DroppedSpans::Visible), (2, DroppedSpans::Disabled)] {
-        // The stock layer has only one mode.
-        for context in MODES.into_iter().filter(|mode| !gate || *mode == ContextMode::Recording) {
+        for context in MODES {
             for sampler in ["always", "every:2"] {
-                let load = Load { gate, ..at_once(base, dropped_spans, context, sampler) };
+                let load = at_once(base, dropped_spans, context, sampler);
                 let outcome = stress::run(seed, load, None, &mut |_| ());
                 let stats = outcome.stats;
                 assert_eq!(stats.spans_lost.total(), 0, "{load:?}: {stats:?}");
@@ -382,17 +374,12 @@ fn eight_threads_on_the_subscriber_report_late_kept_traces_correctly() {
 #[test]
 fn eight_threads_report_correctly() {
     // The registry itself fails to close about one in 100,000 spans shared between threads.
-    eight_threads_at_once(Base::Registry, false, 20);
-}
-
-#[test]
-fn eight_threads_behind_the_gate_report_correctly() {
-    eight_threads_at_once(Base::Registry, true, 20);
+    eight_threads_at_once(Base::Registry, 20);
 }
 
 #[test]
 fn eight_threads_on_the_subscriber_report_correctly() {
-    eight_threads_at_once(Base::Subscriber, false, 0);
+    eight_threads_at_once(Base::Subscriber, 0);
 }
 
 /// A week of a service: 50,000 connections are open at any time, and one span in 100,000 never
@@ -402,7 +389,6 @@ fn a_week_with_leaks(base: Base) {
     const ROUNDS: u64 = 100_000;
     let load = Load {
         base,
-        gate: false,
         dropped_spans: DroppedSpans::Visible,
         context: ContextMode::Ids,
         sampler: "every:2",
@@ -483,16 +469,6 @@ fn the_cramped_layer_agrees_with_the_reference() {
     sessions(Pair::Cramped, size(33, 100));
 }
 
-#[test]
-fn the_gate_agrees_with_the_reference_visible() {
-    sessions(Pair::Gate(DroppedSpans::Visible), size(16, 50));
-}
-
-#[test]
-fn the_gate_agrees_with_the_reference_disabled() {
-    sessions(Pair::Gate(DroppedSpans::Disabled), size(33, 100));
-}
-
 /// The pair for a mode of `cargo xtask soak`.
 fn soak_pair(name: &str) -> Pair {
     match name {
@@ -500,8 +476,6 @@ fn soak_pair(name: &str) -> Pair {
         "disabled" => Pair::Ours(DroppedSpans::Disabled),
         "subscriber" => Pair::Subscriber(DroppedSpans::Visible),
         "subscriber-disabled" => Pair::Subscriber(DroppedSpans::Disabled),
-        "gate" => Pair::Gate(DroppedSpans::Visible),
-        "gate-disabled" => Pair::Gate(DroppedSpans::Disabled),
         "cramped" => Pair::Cramped,
         "late" => Pair::Late(DroppedSpans::Visible),
         "late-disabled" => Pair::Late(DroppedSpans::Disabled),
@@ -532,15 +506,12 @@ fn soak() {
             println!("{} programs agree", sessions * PROGRAMS_IN_SESSION);
         });
         let (base, dropped_spans) = match pair {
-            Pair::Ours(dropped_spans) | Pair::Gate(dropped_spans) | Pair::Late(dropped_spans) => {
-                (Base::Registry, dropped_spans)
-            }
+            Pair::Ours(dropped_spans) | Pair::Late(dropped_spans) => (Base::Registry, dropped_spans),
             Pair::Subscriber(dropped_spans) | Pair::LateSubscriber(dropped_spans) => {
                 (Base::Subscriber, dropped_spans)
             }
             Pair::Stock | Pair::Cramped | Pair::LateCramped => return,
         };
-        let gate = matches!(pair, Pair::Gate(_));
         let late = matches!(pair, Pair::Late(_) | Pair::LateSubscriber(_)).then_some(LATE);
         let weeks = (first..).zip(MODES.into_iter().cycle()).take_while(|_| !is_over());
         for (week, (seed, context)) in weeks.enumerate() {
@@ -552,9 +523,8 @@ fn soak() {
             const ROUNDS: u64 = 200_000;
             let load = Load {
                 base,
-                gate,
                 dropped_spans,
-                context: if gate { ContextMode::Recording } else { context },
+                context,
                 sampler,
                 threads: 8,
                 places: 50_000,

@@ -89,7 +89,7 @@ fn kept_traces_are_as_with_the_stock_layer() {
     for pair in PAIRS {
         let stock = call(pair, [Kind::Stock; 2], ["always", "never"]);
         assert_one_trace(&stock, "", &format!("{pair:?} stock"));
-        for kind in [Kind::Ours, Kind::OursExclusive, Kind::Gated, Kind::GatedExclusive] {
+        for kind in [Kind::Ours, Kind::OursExclusive] {
             let ours = call(pair, [kind; 2], ["always", "never"]);
             assert_one_trace(&ours, "", &format!("{pair:?} {kind:?}"));
             for (side, (ours, stock)) in ours.iter().zip(&stock).enumerate() {
@@ -111,7 +111,7 @@ fn kept_traces_are_as_with_the_stock_layer() {
 #[test]
 fn dropped_traces_are_dropped_on_both_sides() {
     for pair in PAIRS {
-        for kind in [Kind::Stock, Kind::Ours, Kind::OursExclusive, Kind::Gated, Kind::GatedExclusive] {
+        for kind in [Kind::Stock, Kind::Ours, Kind::OursExclusive] {
             let [own, theirs] = call(pair, [kind; 2], ["never", "always"]);
             assert!(own.is_empty() && theirs.is_empty(), "{pair:?} {kind:?}: {own:?} {theirs:?}");
         }
@@ -126,7 +126,7 @@ fn weights_travel_with_the_trace() {
         [Kind::Ours, Kind::Ours],
         [Kind::Ours, Kind::Stock],
         [Kind::Stock, Kind::Ours],
-        [Kind::GatedExclusive, Kind::OursExclusive],
+        [Kind::OursExclusive, Kind::Ours],
     ];
     for pair in PAIRS {
         for kinds in mixed {

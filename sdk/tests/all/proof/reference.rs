@@ -164,9 +164,6 @@ impl Reference {
         };
         let mut book = self.lock();
         let entry = &mut book.entries[at];
-        if entry.bound && kind == Kind::Gate {
-            return Ok(());
-        }
         if entry.bound || !matches!(entry.place, TracePlace::NotStarted) {
             return Err(());
         }
@@ -180,9 +177,6 @@ impl Reference {
         let Some(at) = self.find(id) else { return Context::new() };
         self.start(at);
         let book = self.lock();
-        if book.entries[at].bound && book.rules.kind == Kind::Gate {
-            return Context::new();
-        }
         match (&book.entries[at].place, book.rules.context) {
             (TracePlace::NotStarted, _) | (TracePlace::Dropped(_), ContextMode::Off) => Context::new(),
             (TracePlace::Kept(_), ContextMode::Off)
@@ -249,12 +243,7 @@ impl Reference {
                 TracePlace::NotStarted => (Context::new(), ParentSpan::None),
                 TracePlace::Kept(context) => (context.clone(), ParentSpan::Kept(at)),
                 TracePlace::Dropped(context) => {
-                    let parent = &book.entries[at];
-                    // The gate learns a span's decision only when the span is entered.
-                    let is_known = parent.bound || (parent.was_entered && !book.rules.refuses);
-                    let is_known = is_known || book.rules.kind != Kind::Gate;
-                    let binds = book.rules.kind.binds(attributes);
-                    let is_bound = is_known && (binds || parent.bound && book.rules.kind == Kind::Gate);
+                    let is_bound = book.rules.kind.binds(attributes);
                     (context.clone(), if is_bound { ParentSpan::Binding } else { ParentSpan::None })
                 }
             };
@@ -319,8 +308,7 @@ impl Book {
     fn owner(&self, at: usize, id: &tracing::Id) -> Owner {
         match self.rules.kind {
             Kind::Stock => Owner::Id(id.into_u64()),
-            Kind::Gate if !self.entries[at].bound => Owner::Id(id.into_u64()),
-            Kind::Layer | Kind::Subscriber | Kind::Gate => Owner::Entry(at),
+            Kind::Layer | Kind::Subscriber => Owner::Entry(at),
         }
     }
 
@@ -529,13 +517,6 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
 
     fn on_follows_from(&self, id: &tracing::Id, follows: &tracing::Id, _: LayerContext<'_, S>) {
         let (Some(at), Some(from)) = (self.find(id), self.find(follows)) else { return };
-        {
-            let book = self.lock();
-            let is_unknown = book.entries[at].bound || book.entries[from].bound;
-            if is_unknown && book.rules.kind == Kind::Gate {
-                return;
-            }
-        }
         self.start(from);
         let mut book = self.lock();
         let to = book.entries[from].record.ids;

@@ -26,9 +26,6 @@ pub(crate) enum Kind {
     Subscriber,
     /// tracing-opentelemetry: no span is bound.
     Stock,
-    /// The gate around tracing-opentelemetry, which never sees the span: setting its parent has no
-    /// effect, its context is empty, and no span is linked to it.
-    Gate,
 }
 
 impl Kind {
@@ -42,7 +39,6 @@ impl Kind {
         match self {
             Kind::Layer | Kind::Subscriber => !(is_outward && attributes.is_contextual()),
             Kind::Stock => false,
-            Kind::Gate => !is_outward,
         }
     }
 }

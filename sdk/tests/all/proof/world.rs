@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use astracer_samplers::Nanos;
-use astracer_sdk::{Astracer, Clock, ContextMode, DroppedSpans, ManualClock, Start, Stats, Tail, gate};
+use astracer_sdk::{Astracer, Clock, ContextMode, DroppedSpans, ManualClock, Start, Stats, Tail};
 use opentelemetry::propagation::{Injector, TextMapCompositePropagator, TextMapPropagator as _};
 use opentelemetry::trace::{
     SpanContext, SpanKind, Status, TraceContextExt as _, TraceState, TracerProvider as _,
@@ -133,23 +133,15 @@ impl World {
         }
     }
 
-    /// tracing-opentelemetry, with a sampler that decides at the same times as ours, behind a gate
-    /// or without one.
-    pub(crate) fn stock(setup: Setup, with_gate: bool) -> World {
+    /// tracing-opentelemetry, with a sampler that decides at the same times as ours.
+    pub(crate) fn stock(setup: Setup) -> World {
         let collector = Collector::default();
         let provider = SdkTracerProvider::builder()
             .with_sampler(Every { n: setup.keep_every, asked: Arc::default() })
             .with_simple_exporter(collector.clone())
             .build();
-        let dispatches = (0..setup.subscribers)
-            .map(|_| {
-                if with_gate {
-                    on_registry!(gate(stock_layer(&provider), setup.dropped_spans), setup.filter)
-                } else {
-                    on_registry!(stock_layer(&provider), setup.filter)
-                }
-            })
-            .collect();
+        let dispatches =
+            (0..setup.subscribers).map(|_| on_registry!(stock_layer(&provider), setup.filter)).collect();
         let propagator = Astracer::builder().build().unwrap().propagator();
         let subject = Subject::Stock { collector, _provider: provider };
         World {

@@ -23,7 +23,7 @@ const KEPT_MAX: u64 = 2;
 /// exported traces by key.
 #[track_caller]
 fn check(pair: Pair, attributes: [&'static str; 2], routes: &[&str], calls: &[(Method, &str, &str)]) {
-    for kind in [Kind::Stock, Kind::Ours, Kind::OursExclusive, Kind::Gated, Kind::GatedExclusive] {
+    for kind in [Kind::Stock, Kind::Ours, Kind::OursExclusive] {
         let case = format!("{pair:?} {kind:?}");
         let key = attributes.into_iter().fold(Key::default(), Key::with_attribute);
         let telemetry = Telemetry::with_key(kind, SAMPLER, key);

@@ -1,4 +1,4 @@
-//! The telemetry of a process: our layer, the stock layer, or the stock layer behind the gate.
+//! The telemetry of a process: our layer or the stock layer.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use astracer_sdk::{Astracer, DroppedSpans, Handle, Key, gate};
+use astracer_sdk::{Astracer, DroppedSpans, Handle, Key};
 use astracer_testing::Collector;
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry::{SpanId, TraceId};
@@ -23,8 +23,6 @@ pub(crate) enum Kind {
     Stock,
     Ours,
     OursExclusive,
-    Gated,
-    GatedExclusive,
 }
 
 impl fmt::Display for Kind {
@@ -37,7 +35,7 @@ impl FromStr for Kind {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        [Kind::Stock, Kind::Ours, Kind::OursExclusive, Kind::Gated, Kind::GatedExclusive]
+        [Kind::Stock, Kind::Ours, Kind::OursExclusive]
             .into_iter()
             .find(|kind| kind.to_string() == text)
             .ok_or(())
@@ -91,7 +89,7 @@ impl Telemetry {
         let randomness = if randomness == "high" { 0xff_ffff_ffff_ffff } else { 1 };
         let ids = || Ids { next_trace: AtomicU64::new(1), next_span: AtomicU64::new(1), randomness };
         let dropped_spans = match kind {
-            Kind::OursExclusive | Kind::GatedExclusive => DroppedSpans::Disabled,
+            Kind::OursExclusive => DroppedSpans::Disabled,
             _ => DroppedSpans::Visible,
         };
         let collector = Collector::default();
@@ -130,11 +128,6 @@ impl Telemetry {
             Kind::Stock => {
                 let provider = provider();
                 (Dispatch::new(registry.with(stock(&provider)).with(targets)), Some(provider))
-            }
-            Kind::Gated | Kind::GatedExclusive => {
-                let provider = provider();
-                let gated = gate(stock(&provider), dropped_spans);
-                (Dispatch::new(registry.with(gated).with(targets)), Some(provider))
             }
         };
         Telemetry { dispatch, handle: astracer.handle, collector, provider }
