@@ -2,7 +2,7 @@
 
 mod convert;
 mod exporter;
-mod lists;
+mod list;
 mod queue;
 #[cfg(all(test, not(loom)))]
 mod simulation;

@@ -97,7 +97,7 @@
 //!   the common path. Key functions, policies and `Debug` impls run without a lock of this crate
 //!   held. A panic in a key function or a policy is caught and counted.
 //! - **No waiting for the exporter.** Exports run on their own threads. When the queue is full,
-//!   traces are shed by the rule of [`WhenQueueFull`]; only [`WhenQueueFull::Block`] makes the
+//!   new traces are shed; only [`WhenQueueFull::Block`] makes the
 //!   thread that ends a span wait, for a bounded time.
 //! - **Bounded memory.** Open spans take at most 128 MiB and the queue 32 MiB by default
 //!   ([`Builder::with_open_bytes_max`], [`Builder::with_queue_bytes_max`]).

@@ -15,7 +15,7 @@ mod memory;
 mod span;
 
 pub(crate) use self::attribute::{Attribute, ERROR, Value, is_error};
-pub(crate) use self::batch::{Batch, TraceView, weight_class};
+pub(crate) use self::batch::{Batch, TraceView};
 pub(crate) use self::body::Body;
 pub(crate) use self::buffer::{Buffer, End, Header, KeepReason};
 pub(crate) use self::event::{Event, EventName, EventTime};

@@ -167,8 +167,7 @@ impl SpanLimits {
     }
 }
 
-/// The reaction to ended traces when the queue to the exporter is full. Queued traces are never
-/// shed for a trace that would not fit even then. Lost spans are counted in
+/// The reaction to ended traces when the queue to the exporter is full. Lost spans are counted in
 /// [`Losses::queue_full`](crate::Losses::queue_full), and the calls that they represented in
 /// [`Stats::calls_lost`](crate::Stats::calls_lost).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -177,11 +176,6 @@ pub enum WhenQueueFull {
     /// Sheds new traces; queued traces stay.
     #[default]
     ShedNewest,
-    /// Sheds the oldest queued traces to make space for new ones.
-    ShedOldest,
-    /// Sheds the queued traces with the lowest weights (adjusted counts, compared by powers of two)
-    /// for heavier ones. A new trace that is not heavier than any queued one is shed.
-    ShedLowestWeight,
     /// The thread that ends a span waits for space, at most this long; then the new trace is shed.
     /// This slows the service down and suits jobs that would rather take longer than lose traces.
     /// Threads admitted at the same time may exceed the queue's bounds, up to twice their values.

@@ -3,12 +3,11 @@
 //! A small trace is copied into a batch with other traces, and the buffer in which it was recorded
 //! stays with its thread: memory that another processor has read is slow to write to. Threads are
 //! divided into a few groups, and each group fills a batch of its own. When the batch is full, or
-//! when a worker collects it, it moves to the lists that all threads share.
+//! when a worker collects it, it moves to the list that all threads share.
 //!
-//! Batches are numbered when they enter the lists. A worker takes the lowest numbers first, up to
-//! the number of spans for one export. The rest stays in the lists, where [`WhenQueueFull`] may
-//! shed it. A flush takes the next number, and is done when every batch with a lower one has been
-//! exported or lost.
+//! Batches are numbered when they enter the list. A worker takes the lowest numbers first, up to
+//! the number of spans for one export. A flush takes the next number, and is done when every batch
+//! with a lower one has been exported or lost.
 //!
 //! # Order
 //!
@@ -26,7 +25,7 @@
 //!
 //! Several workers take turns to wait for work (`is_led`); only the export itself is concurrent.
 
-// A batch moves between lists and threads by its address, not by its contents.
+// A batch moves between threads by its address, not by its contents.
 #![allow(clippy::vec_box)]
 
 use std::collections::VecDeque;
@@ -34,9 +33,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use self::heartbeat::Heartbeats;
-use super::lists::{CLASSES, Lists, QueuedSize};
+use super::list::List;
 use super::ticket::Ticket;
-use crate::record::{Batch, Body, Buffer, Header, Record, weight_class};
+use crate::record::{Batch, Body, Buffer, Header, Record};
 use crate::settings::{Bounds, WhenQueueFull};
 use crate::stats::{Counted, Counters, Loss};
 use crate::steering::QueueProgress;
@@ -74,7 +73,7 @@ pub(crate) struct Queue {
 
 #[derive(Debug)]
 struct State {
-    lists: Lists,
+    list: List,
     /// The number for the next batch.
     next_number: u64,
     /// Exports in flight.
@@ -127,10 +126,10 @@ const SPARE_BYTES_MAX: usize = 256 * 1024;
 /// A larger trace is handed over with its buffer: copying it costs more than a cold buffer.
 const COPIED_BYTES_MAX: usize = 32 * 1024;
 
-/// The batches that a group of threads fills: one, or one for each weight class.
+/// The batch that a group of threads fills.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Group(Mutex<[Option<Box<Batch>>; CLASSES]>);
+struct Group(Mutex<Option<Box<Batch>>>);
 
 const GROUPS: usize = if cfg!(loom) { 2 } else { 16 };
 /// A batch is passed on when it reaches this number of spans or bytes.
@@ -184,7 +183,7 @@ pub(crate) struct Taken {
 impl Queue {
     pub(crate) fn new(bounds: Bounds, counters: Arc<Counters>) -> Self {
         let state = State {
-            lists: Lists::default(),
+            list: List::default(),
             next_number: 0,
             in_flight: Vec::new(),
             collected: Instant::now(),
@@ -266,27 +265,24 @@ impl Queue {
             || self.traces.load(Ordering::Relaxed) >= self.bounds.queue_traces
     }
 
-    /// Whether a batch fits once `shed` has left.
-    fn fits(&self, (bytes, traces): (usize, usize), shed: QueuedSize) -> bool {
+    fn fits(&self, batch: &Batch) -> bool {
         // Several threads may stop waiting at the same time and fill the queue again. The bound is
         // doubled for them, so that the trace of a thread that has waited is not shed.
         let factor = if matches!(self.bounds.when_full, WhenQueueFull::Block(_)) { 2 } else { 1 };
-        let fits = |held: &AtomicUsize, more: usize, less: usize, max: usize| {
-            (held.load(Ordering::Relaxed) + more).saturating_sub(less) <= max.saturating_mul(factor)
+        let fits = |held: &AtomicUsize, more: usize, max: usize| {
+            held.load(Ordering::Relaxed) + more <= max.saturating_mul(factor)
         };
-        fits(&self.bytes, bytes, shed.bytes, self.bounds.queue_bytes)
-            && fits(&self.traces, traces, shed.traces, self.bounds.queue_traces)
+        fits(&self.bytes, batch.bytes_held(), self.bounds.queue_bytes)
+            && fits(&self.traces, batch.traces(), self.bounds.queue_traces)
     }
 
     /// Takes a trace, or sheds and counts it; leaves an empty buffer. Returns whether the trace was
-    /// taken. It may still be shed later to make space for others.
+    /// taken. Its batch may still be shed when it is full and does not fit the queue.
     pub(crate) fn push(&self, header: Header, trace: &mut Buffer) -> bool {
-        let class = self.class_of(&header);
         if trace.bytes_held() <= COPIED_BYTES_MAX {
-            return self.gather(class, |batch| batch.add(header, trace));
+            return self.gather(|batch| batch.add(header, trace));
         }
-        let mut batch = Box::new(Batch::of(header, trace));
-        batch.class = class;
+        let batch = Box::new(Batch::of(header, trace));
         let counted = batch.counted();
         let passed_on = self.pass_on(&mut Some(batch));
         if let Err(loss) = passed_on {
@@ -297,20 +293,11 @@ impl Queue {
 
     /// As [`Queue::push`], for a span that leaves without the rest of its trace.
     pub(crate) fn push_span(&self, header: Header, record: Record, body: Option<&mut Body>) -> bool {
-        let class = self.class_of(&header);
-        self.gather(class, |batch| batch.add_span(header, record, body))
+        self.gather(|batch| batch.add_span(header, record, body))
     }
 
-    fn class_of(&self, header: &Header) -> u8 {
-        match self.bounds.when_full {
-            WhenQueueFull::ShedLowestWeight => weight_class(header, CLASSES),
-            _ => 0,
-        }
-    }
-
-    fn gather(&self, class: u8, add: impl FnOnce(&mut Batch)) -> bool {
-        let mut group = lock(&self.groups[thread::number() as usize % GROUPS].0);
-        let gathered = &mut group[usize::from(class) % CLASSES];
+    fn gather(&self, add: impl FnOnce(&mut Batch)) -> bool {
+        let mut gathered = lock(&self.groups[thread::number() as usize % GROUPS].0);
         let batch = gathered.get_or_insert_with(|| lock(&self.spare).pop().unwrap_or_else(fresh));
         let loss = if self.closed.load(Ordering::Relaxed) {
             Some(Loss::ShutDown)
@@ -321,16 +308,15 @@ impl Queue {
             // A shed trace goes into a batch too, because the batch counts its spans.
             let mut shed = Batch::default();
             add(&mut shed);
-            drop(group);
+            drop(gathered);
             self.counters.lose(loss, shed.counted());
             return false;
         }
         add(batch);
-        batch.class = class;
         let is_full = batch.spans() >= GATHERED_SPANS_MAX.min(self.bounds.batch_spans)
             || batch.traces() >= self.bounds.queue_traces
             || batch.bytes_used() >= GATHERED_BYTES_MAX.min(self.bounds.queue_bytes / 2);
-        if is_full || self.eager.load(Ordering::Relaxed) { self.pass_on_or_shed(gathered) } else { true }
+        if is_full || self.eager.load(Ordering::Relaxed) { self.pass_on_or_shed(&mut gathered) } else { true }
     }
 
     /// Returns whether the batch is passed on, or will be collected.
@@ -351,23 +337,12 @@ impl Queue {
     /// Passes a batch on to the workers. On error the batch stays where it is.
     fn pass_on(&self, from: &mut Option<Box<Batch>>) -> Result<(), Loss> {
         let Some(batch) = from else { return Ok(()) };
-        let size = (batch.bytes_held(), batch.traces());
         let mut state = lock(&self.state);
         if self.closed.load(Ordering::Relaxed) {
             return Err(Loss::ShutDown);
         }
-        // Shed nothing for a batch that would not fit even after shedding.
-        if !self.fits(size, self.may_shed(&state, batch)) {
+        if !self.fits(batch) {
             return Err(Loss::QueueFull);
-        }
-        let mut shed = Vec::new();
-        while !self.fits(size, QueuedSize::default()) {
-            let Some(victim) = self.victim(&mut state, batch) else { break };
-            self.bytes.fetch_sub(victim.bytes, Ordering::Relaxed);
-            self.traces.fetch_sub(victim.traces(), Ordering::Relaxed);
-            state.lost += victim.spans() as u64;
-            state.last_error = Some("the queue was full".to_owned());
-            shed.push(victim);
         }
         if let Some(batch) = from.take() {
             self.enqueue(&mut state, batch);
@@ -384,46 +359,24 @@ impl Queue {
         if wake {
             self.work.notify_one();
         }
-        for victim in &shed {
-            self.counters.lose(Loss::QueueFull, victim.counted());
-        }
-        self.keep_spare(shed);
         Ok(())
     }
 
-    /// The most that can be shed to make space for a batch.
-    fn may_shed(&self, state: &State, instead_of: &Batch) -> QueuedSize {
-        match self.bounds.when_full {
-            WhenQueueFull::ShedOldest => state.lists.size_below(CLASSES),
-            WhenQueueFull::ShedLowestWeight => state.lists.size_below(usize::from(instead_of.class)),
-            WhenQueueFull::ShedNewest | WhenQueueFull::Block(_) => QueuedSize::default(),
-        }
-    }
-
-    /// Takes a batch that is shed for `instead_of` out of the lists.
-    fn victim(&self, state: &mut State, instead_of: &Batch) -> Option<Box<Batch>> {
-        match self.bounds.when_full {
-            WhenQueueFull::ShedOldest => state.lists.pop_first(),
-            WhenQueueFull::ShedLowestWeight => state.lists.pop_lightest(instead_of.class),
-            WhenQueueFull::ShedNewest | WhenQueueFull::Block(_) => None,
-        }
-    }
-
-    /// Numbers a batch and adds it to the lists.
+    /// Numbers a batch and adds it to the list.
     fn enqueue(&self, state: &mut State, mut batch: Box<Batch>) {
         batch.bytes = batch.bytes_held();
         batch.number = state.next_number;
         state.next_number += 1;
         self.bytes.fetch_add(batch.bytes, Ordering::Relaxed);
         self.traces.fetch_add(batch.traces(), Ordering::Relaxed);
-        state.lists.push(batch);
+        state.list.push(batch);
     }
 
     /// Whether there is enough work for an export: the number of spans for one export, or as much
     /// as fills half of the queue, since a full queue sheds traces or blocks the service.
     fn has_batch(&self, state: &State) -> bool {
-        state.lists.spans() >= self.bounds.batch_spans
-            || !state.lists.is_empty()
+        state.list.spans() >= self.bounds.batch_spans
+            || !state.list.is_empty()
                 && (self.bytes.load(Ordering::Relaxed) >= self.bounds.queue_bytes / 2
                     || self.traces.load(Ordering::Relaxed) >= self.bounds.queue_traces / 2)
     }
@@ -463,7 +416,7 @@ impl Queue {
         // only after a pause: see `eager` in the module documentation.
         self.set_wake_on(&mut lock(&self.state), WakeOn::AnySpan);
         self.collect();
-        let nothing = |state: &State| state.lists.is_empty() && !self.hurries(state);
+        let nothing = |state: &State| state.list.is_empty() && !self.hurries(state);
         drop(wait_while(&self.work, lock(&self.state), idle, nothing));
         self.take()
     }
@@ -473,9 +426,9 @@ impl Queue {
         let mut state = lock(&self.state);
         self.set_wake_on(&mut state, WakeOn::Nothing);
         // Read before the groups are collected: a trace that ended before the close is then in the
-        // groups or in the lists.
+        // groups or in the list.
         let closed = self.closed.load(Ordering::Relaxed);
-        let is_due = state.lists.spans() < self.bounds.batch_spans
+        let is_due = state.list.spans() < self.bounds.batch_spans
             || state.collected.elapsed() >= self.bounds.batch_delay
             || closed;
         drop(state);
@@ -487,7 +440,7 @@ impl Queue {
         if let Some(flush) = state.reach_flushes() {
             return Work::Flush(flush);
         }
-        let batches = state.lists.take(self.bounds.batch_spans);
+        let batches = state.list.take(self.bounds.batch_spans);
         let Some(first) = batches.first() else {
             return if closed { Work::End } else { Work::Idle };
         };
@@ -497,16 +450,14 @@ impl Queue {
         Work::Export(Taken { batches, counted, number })
     }
 
-    /// Moves the groups' batches to the lists.
+    /// Moves the groups' batches to the list.
     fn collect(&self) {
         for group in &self.groups {
-            let mut group = lock(&group.0);
-            for gathered in group.iter_mut() {
-                if gathered.as_ref().is_some_and(|batch| !batch.is_empty())
-                    && let Some(batch) = gathered.take()
-                {
-                    self.enqueue(&mut lock(&self.state), batch);
-                }
+            let mut gathered = lock(&group.0);
+            if gathered.as_ref().is_some_and(|batch| !batch.is_empty())
+                && let Some(batch) = gathered.take()
+            {
+                self.enqueue(&mut lock(&self.state), batch);
             }
         }
         lock(&self.state).collected = Instant::now();
@@ -558,13 +509,12 @@ impl Queue {
         QueueProgress { outstanding: state.outstanding(), next: state.next_number, shed }
     }
 
-    /// Counts the spans in the groups and in the lists.
+    /// Counts the spans in the groups and in the list.
     #[cfg(all(test, not(loom)))]
     pub(super) fn held(&self) -> Counted {
-        let gathers =
-            |group: &Group| -> Counted { lock(&group.0).iter().flatten().map(|batch| batch.counted()).sum() };
+        let gathers = |group: &Group| -> Counted { lock(&group.0).iter().map(|batch| batch.counted()).sum() };
         let gathered: Counted = self.groups.iter().map(gathers).sum();
-        [gathered, lock(&self.state).lists.counted()].into_iter().sum()
+        [gathered, lock(&self.state).list.counted()].into_iter().sum()
     }
 }
 
@@ -572,7 +522,7 @@ impl State {
     /// The lowest number that is not exported or lost yet.
     fn outstanding(&self) -> u64 {
         let in_flight = self.in_flight.iter().map(|export| export.number).min();
-        let waiting = self.lists.first_number();
+        let waiting = self.list.first_number();
         in_flight.into_iter().chain(waiting).min().unwrap_or(u64::MAX)
     }
 
@@ -582,7 +532,7 @@ impl State {
 
     fn spans_below(&self, number: u64) -> u64 {
         let in_flight = self.in_flight.iter().filter(|export| export.number < number);
-        (in_flight.map(|export| export.spans).sum::<usize>() + self.lists.spans_below(number)) as u64
+        (in_flight.map(|export| export.spans).sum::<usize>() + self.list.spans_below(number)) as u64
     }
 }
 

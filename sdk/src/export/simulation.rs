@@ -168,12 +168,7 @@ impl World {
     }
 }
 
-const POLICIES: [WhenQueueFull; 4] = [
-    WhenQueueFull::ShedNewest,
-    WhenQueueFull::ShedOldest,
-    WhenQueueFull::ShedLowestWeight,
-    WhenQueueFull::Block(Duration::ZERO),
-];
+const POLICIES: [WhenQueueFull; 2] = [WhenQueueFull::ShedNewest, WhenQueueFull::Block(Duration::ZERO)];
 
 #[test]
 fn every_span_is_exported_lost_or_waits_after_every_step() {
@@ -227,65 +222,33 @@ fn every_span_is_exported_lost_or_waits_after_every_step() {
     }
 }
 
-/// 100 traces of one span each are pushed to a queue of 40, with 10 spans per batch.
-fn overflow(when_full: WhenQueueFull, power: impl Fn(u64) -> u32) -> (Vec<u128>, u64) {
-    let mut world = World::new(|bounds| {
-        (bounds.when_full, bounds.queue_traces, bounds.batch_spans) = (when_full, 40, 10);
-    });
+/// 100 traces of one span each are pushed to a queue of 40, with 10 spans per batch: the newest are
+/// shed, with the calls that they represent.
+#[test]
+fn the_newest_traces_are_shed() {
+    let mut world = World::new(|bounds| (bounds.queue_traces, bounds.batch_spans) = (40, 10));
+    let power = |number: u64| (number % 4) as u32;
     for number in 1..=100 {
         world.end_trace(1, power(number));
     }
     world.drain();
-    (world.arrived, world.counters.read().calls_lost)
+    let shed: u64 = (41..=100).map(|number| 1 << power(number)).sum();
+    assert_eq!((world.arrived, world.counters.read().calls_lost), (Vec::from_iter(1..=40), shed));
 }
 
-#[test]
-fn the_newest_or_the_oldest_traces_are_shed() {
-    assert_eq!(overflow(WhenQueueFull::ShedNewest, |_| 0), (Vec::from_iter(1..=40), 60));
-    assert_eq!(overflow(WhenQueueFull::ShedOldest, |_| 0), (Vec::from_iter(61..=100), 60));
-}
-
-#[test]
-fn the_lightest_traces_are_shed_first() {
-    // Weights 1, 2, 4 and 8 in turn.
-    let power = |number: u64| (number % 4) as u32;
-    let (mut arrived, calls_lost) = overflow(WhenQueueFull::ShedLowestWeight, power);
-    arrived.sort_unstable();
-    // Heavier traces evict lighter ones in batches of 10 of one class; batches that are still being
-    // filled are not queued yet.
-    let of_power = |wanted| arrived.iter().filter(|&&number| power(number as u64) == wanted).count();
-    let kept = [0, 1, 2, 3].map(of_power);
-    assert!(kept[3] == 25 && kept[2] >= 20 && kept[0] <= 5, "{kept:?}");
-    let all: u64 = (1..=100).map(|number| 1 << power(number)).sum();
-    let exported: u64 = arrived.iter().map(|&number| 1 << power(number as u64)).sum();
-    assert_eq!(exported + calls_lost, all);
-}
-
-/// A trace that does not fit, whatever the queue sheds, is lost alone.
+/// A trace that can never fit is lost alone.
 #[test]
 fn what_can_never_fit_pushes_nothing_out() {
-    // A span takes up to twice its record; the exact factor depends on the platform.
     const BYTES: usize = 1 << 20;
-    let spans_of = |bytes: usize| (bytes / size_of::<Record>()) as u64;
-    // The queue is too small, or it holds too little of lower weight.
-    for (when_full, waits, comes) in [
-        (WhenQueueFull::ShedOldest, (1, 0), (2 << 20, 0)),
-        (WhenQueueFull::ShedLowestWeight, (1, 0), (2 << 20, 5)),
-        (WhenQueueFull::ShedLowestWeight, (1 << 19, 5), (3 << 18, 3)),
-    ] {
-        let mut world = World::new(|bounds| {
-            (bounds.when_full, bounds.queue_bytes, bounds.batch_spans) = (when_full, BYTES, 1);
-        });
-        for _ in 0..10 {
-            world.end_trace(1, 0);
-        }
-        world.end_trace(spans_of(waits.0).max(1), waits.1);
-        world.end_trace(spans_of(comes.0), comes.1);
-        world.drain();
-        world.arrived.sort_unstable();
-        assert_eq!(world.arrived, Vec::from_iter(1..=11), "{when_full:?}");
-        assert_eq!(world.counters.read().traces_lost.queue_full, 1, "{when_full:?}");
+    let mut world = World::new(|bounds| (bounds.queue_bytes, bounds.batch_spans) = (BYTES, 1));
+    for _ in 0..11 {
+        world.end_trace(1, 0);
     }
+    world.end_trace(2 * (BYTES / size_of::<Record>()) as u64, 0);
+    world.drain();
+    world.arrived.sort_unstable();
+    assert_eq!(world.arrived, Vec::from_iter(1..=11));
+    assert_eq!(world.counters.read().traces_lost.queue_full, 1);
 }
 
 /// After a failed export the others continue; a flush waits for the lowest number.

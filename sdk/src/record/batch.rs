@@ -24,8 +24,6 @@ pub(crate) struct Batch {
     pub(crate) bytes: usize,
     /// The batch's number in the queue's order.
     pub(crate) number: u64,
-    /// The weight class of its traces.
-    pub(crate) class: u8,
 }
 
 /// The header of a trace, and the length of the trace's part of each list.
@@ -44,17 +42,6 @@ fn weight(header: &Header) -> f64 {
         return 0.0;
     }
     header.state.calls()
-}
-
-/// The weight class of a trace, by powers of two: 0 is the lightest, `classes - 1` the heaviest.
-///
-/// A trace that was kept late is in the heaviest class, because no other trace represents it.
-pub(crate) fn weight_class(header: &Header, classes: usize) -> u8 {
-    if header.kept_by.is_late() {
-        return (classes - 1) as u8;
-    }
-    let class = (weight(header) as u64).max(1).ilog2() as usize;
-    class.min(classes - 1) as u8
 }
 
 #[derive(Clone, Copy, Debug, Default)]

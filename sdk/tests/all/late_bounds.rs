@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use astracer_sdk::{Handle, Key, OpenTelemetrySpanExt as _, Start, Tail, WhenQueueFull};
+use astracer_sdk::{Handle, Key, OpenTelemetrySpanExt as _, Start, Tail};
 use opentelemetry::trace::Status;
 use tracing::{Span, error, info_span};
 
@@ -198,27 +198,23 @@ fn a_huge_trace_is_cut_and_says_so() {
 /// The ring may be larger than the queue, so a trace is cut to what the queue can hold.
 #[test]
 fn a_trace_that_is_kept_fits_into_the_queue() {
-    for when_full in [WhenQueueFull::ShedNewest, WhenQueueFull::ShedOldest] {
-        let world = world(|builder| {
-            let builder = builder.with_sampler("never".parse().unwrap()).with_queue_bytes_max(1 << 20);
-            let builder =
-                builder.with_tail(tail("error(bytes=1e9,bytes_burst=1e9)").with_ring_bytes(64 << 20));
-            builder.with_when_full(when_full)
-        });
-        tracing::dispatcher::with_default(&world.dispatch, || {
-            let _root = info_span!("root").entered();
-            (0..9_000).for_each(|_| info_span!("step", text = "x".repeat(500)).in_scope(|| ()));
-            error!("failed");
-        });
-        let spans = world.exported();
-        let stats = world.handle.stats();
-        assert_eq!((stats.spans_lost.queue_full, stats.tail.policies[0].kept), (0, 1), "{when_full:?}");
-        assert_eq!(spans.len() as u64 + stats.tail.spans_given_up.cut, 9_001);
-        // At most half of the queue, since lists double as they grow, and not much less than a
-        // quarter.
-        assert!(spans.len() > 300, "{}", spans.len());
-        check_sums(&world.handle);
-    }
+    let world = world(|builder| {
+        let builder = builder.with_sampler("never".parse().unwrap()).with_queue_bytes_max(1 << 20);
+        builder.with_tail(tail("error(bytes=1e9,bytes_burst=1e9)").with_ring_bytes(64 << 20))
+    });
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        let _root = info_span!("root").entered();
+        (0..9_000).for_each(|_| info_span!("step", text = "x".repeat(500)).in_scope(|| ()));
+        error!("failed");
+    });
+    let spans = world.exported();
+    let stats = world.handle.stats();
+    assert_eq!((stats.spans_lost.queue_full, stats.tail.policies[0].kept), (0, 1));
+    assert_eq!(spans.len() as u64 + stats.tail.spans_given_up.cut, 9_001);
+    // At most half of the queue, since lists double as they grow, and not much less than a
+    // quarter.
+    assert!(spans.len() > 300, "{}", spans.len());
+    check_sums(&world.handle);
 }
 
 #[test]

@@ -108,7 +108,7 @@ impl Queue {
         let mut state = lock(&self.state);
         state.abandoned = true;
         state.heartbeats.discard();
-        let batches = state.lists.take(usize::MAX);
+        let batches = state.list.take(usize::MAX);
         state.lost += batches.iter().map(|batch| batch.spans() as u64).sum::<u64>();
         drop(state);
         for batch in &batches {
@@ -177,6 +177,6 @@ impl State {
         let (Some(first), Some(last)) = (self.flushes_asked.front(), self.flushes_asked.back()) else {
             return false;
         };
-        self.lists.first_number().is_some_and(|number| number < *last) || self.outstanding() >= *first
+        self.list.first_number().is_some_and(|number| number < *last) || self.outstanding() >= *first
     }
 }

@@ -69,7 +69,7 @@ fn loom_the_worker_does_not_sleep_on_a_span() {
         // As in `Queue::lead` after a pause. Without the wake-up this would wait forever.
         queue.set_wake_on(&mut lock(&queue.state), WakeOn::AnySpan);
         queue.collect();
-        let nothing = |state: &State| state.lists.is_empty() && !queue.hurries(state);
+        let nothing = |state: &State| state.list.is_empty() && !queue.hurries(state);
         drop(wait_while(&queue.work, lock(&queue.state), Duration::from_secs(3_600), nothing));
         export(&queue);
         assert_eq!(exported(&queue), 1);
