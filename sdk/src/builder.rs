@@ -18,6 +18,7 @@ use opentelemetry::propagation::TextMapCompositePropagator;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{IdGenerator, SpanExporter};
 
+use crate::bounds::WhenQueueFull;
 use crate::byte_cap::ByteCapped;
 use crate::clock::Clock;
 use crate::core::{Core, Shared};
@@ -33,9 +34,10 @@ use crate::key::Key;
 use crate::late::{LateTraces, OwnPolicy};
 use crate::layer::AstracerLayer;
 use crate::propagation::Propagator;
+use crate::record::SpanLimits;
 use crate::reports::Watched;
 use crate::sampler::AstracerSampler;
-use crate::settings::{ContextMode, DroppedSpans, Settings, SpanLimits, Start, WhenQueueFull};
+use crate::settings::{ContextMode, DroppedSpans, Settings, Start};
 use crate::stats::Counters;
 use crate::steering::{BudgetControl, Steering};
 use crate::subscriber::AstracerSubscriber;
@@ -548,7 +550,14 @@ impl Builder {
         let idle = self.settings.bounds.trace_age.min(held).clamp(IDLE_MIN, IDLE_MAX);
         let settings = self.settings;
         let reasons = tail.as_deref().map(LateTraces::reasons).unwrap_or_default();
-        let converter = || Converter::new(clock.clone(), &settings, self.scope.clone(), Arc::clone(&reasons));
+        let converter = || {
+            Converter::new(
+                clock.clone(),
+                (settings.extras, &settings.limits),
+                self.scope.clone(),
+                Arc::clone(&reasons),
+            )
+        };
         let late = tail.map(|sampler| {
             let asked = (&settings.bounds, decider.why().is_some());
             let parts = late::parts(&self.tail, self.own_policies, sampler, &clock, asked);

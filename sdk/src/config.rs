@@ -19,7 +19,7 @@ use crate::fault::{Fault, Origin};
 #[cfg(feature = "parameters")]
 use crate::parameters;
 use crate::propagation::Propagator;
-use crate::settings::SpanLimits;
+use crate::record::SpanLimits;
 
 const KEPT: &str = "the previous setting";
 

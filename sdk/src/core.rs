@@ -56,6 +56,7 @@ use crate::stats::{Counters, Stats, TailStats};
 use crate::steering::{KeyStats, Steering};
 use crate::table::{Entry, Table};
 use crate::traces::Traces;
+use crate::weight::Weighing;
 
 /// State shared by all layers of one builder, across subscribers.
 #[derive(Debug)]
@@ -177,6 +178,12 @@ impl Shared {
         }
     }
 
+    /// A root of this duration in nanoseconds that ends now.
+    fn root_end(&self, nanos: u64, weighing: Weighing) -> RootEnd {
+        let at = self.decider.clock().ticks();
+        RootEnd { at, now: self.decider.time_of(at), nanos, weighing }
+    }
+
     /// Submits to the policies the provisional traces that began before `before`, although their
     /// root is still open.
     fn end_old(&self, before: Ticks, patience: Patience, goes_on: impl Fn() -> bool) {
@@ -184,7 +191,7 @@ impl Shared {
         let ring = OpenRing { late, traces: &self.traces };
         let clock = self.decider.clock();
         self.traces.take_old(before, &ring, goes_on, |whole| {
-            let root = RootEnd::now(&self.decider, clock.nanos_between(whole.opened, clock.ticks()));
+            let root = self.root_end(clock.nanos_between(whole.opened, clock.ticks()), Weighing::Never);
             late.end_trace(whole, root, &self.traces, (&self.queue, patience));
         });
     }

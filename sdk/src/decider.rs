@@ -30,7 +30,7 @@ use crate::rules::Rules;
 use crate::stats::Counters;
 use crate::sync::statics::{AtomicBool, AtomicU64, Ordering};
 use crate::trace_state::{self, State};
-use crate::weight;
+use crate::weight::{self, Weighing};
 use crate::why::Why;
 
 /// Decides whether a local root's trace is kept.
@@ -133,27 +133,9 @@ pub(crate) struct RootDecision {
     pub(crate) weighing: Weighing,
 }
 
-/// The weight that late keeping may give a trace that one of its policies wants.
-///
-/// A trace is exported if its randomness reaches the head sampler's threshold or the policies'. The
-/// lower of the two is its true threshold if both are known, and if it would be recorded whatever
-/// its randomness.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Weighing {
-    /// None: whether the trace was recorded depends on its randomness, or nothing is recorded.
-    #[default]
-    Never,
-    /// One call, if the policies keep every such trace: the head sampler's threshold is unknown.
-    IfCertain,
-    /// The weight of the lower threshold.
-    Always,
-}
-
-impl Weighing {
-    fn of(decision: &Decision) -> Self {
-        let is_known = decision.threshold.is_some() || decision.reason == Reason::Never;
-        if is_known { Weighing::Always } else { Weighing::IfCertain }
-    }
+fn weighing_of(decision: &Decision) -> Weighing {
+    let is_known = decision.threshold.is_some() || decision.reason == Reason::Never;
+    if is_known { Weighing::Always } else { Weighing::IfCertain }
 }
 
 impl RootDecision {
@@ -401,7 +383,7 @@ impl Decider {
             key: number,
             trace_state: weight::decided(state, member, &decision),
             attributes: self.attributes(key, &decision),
-            weighing: Weighing::of(&decision),
+            weighing: weighing_of(&decision),
         }
     }
 
@@ -422,7 +404,7 @@ impl Decider {
             // The randomness of a dropped trace is propagated too, so that other processes that
             // decide parts of it compare the same value.
             if !decision.keep && drawn.is_none() {
-                return RootDecision { key: number, weighing: Weighing::of(&decision), ..RootDecision::DROP };
+                return RootDecision { key: number, weighing: weighing_of(&decision), ..RootDecision::DROP };
             }
             let member = OtMember::of_numbers(None, drawn);
             RootDecision {
@@ -430,7 +412,7 @@ impl Decider {
                 key: number,
                 trace_state: weight::decided(&TraceState::NONE, member, &decision),
                 attributes: self.attributes(key, &decision),
-                weighing: Weighing::of(&decision),
+                weighing: weighing_of(&decision),
             }
         })
     }

@@ -45,7 +45,6 @@ use self::status::{GivenUpTrace, TraceStatus};
 use self::troubled::Troubled;
 pub use self::view::{TailSpan, TailTrace};
 use crate::clock::{Clock, Ticks};
-use crate::decider::{Decider, Weighing};
 use crate::export::{Patience, Queue};
 use crate::held_logs::{Holds, Watchers};
 use crate::memory_budget::Reservation;
@@ -56,7 +55,7 @@ use crate::sync::statics::{AtomicU64, Ordering};
 use crate::thread;
 use crate::trace_state::State;
 use crate::traces::{ProvisionalTrace, RingCapacity, TraceRef, Traces};
-use crate::weight;
+use crate::weight::{self, Weighing};
 
 /// Submits provisional traces to the policies, and holds the unwanted ones in the ring. One per
 /// builder.
@@ -135,14 +134,6 @@ pub(crate) struct RootEnd {
     pub(crate) nanos: u64,
     /// The weight that the trace may get.
     pub(crate) weighing: Weighing,
-}
-
-impl RootEnd {
-    /// A root with this duration in nanoseconds that ends now, of a trace that gets no weight.
-    pub(crate) fn now(decider: &Decider, nanos: u64) -> Self {
-        let at = decider.clock().ticks();
-        RootEnd { at, now: decider.time_of(at), nanos, weighing: Weighing::Never }
-    }
 }
 
 /// The number of buffers that a thread caches for later traces, and the largest size of each.

@@ -120,6 +120,7 @@
 //! - `polling`: `Builder::with_polled_parameters`, which fetches a parameters file from an `http`
 //!   URL; `polling-tls` adds `https`.
 
+mod bounds;
 #[cfg(feature = "bridge")]
 mod bridge;
 mod builder;
@@ -193,6 +194,7 @@ pub use astracer_samplers::{
     RandomSource, Reason, Snapshot,
 };
 
+pub use bounds::WhenQueueFull;
 pub use builder::{Astracer, BuildError, Builder};
 pub use clock::{Clock, ManualClock};
 pub use decider::ParentDecision;
@@ -212,13 +214,14 @@ pub use logs::{LogCounts, LogLayer};
 #[cfg(feature = "polling")]
 pub use polling::Polling;
 pub use propagation::Propagator;
+pub use record::SpanLimits;
 #[cfg(feature = "http")]
 pub use remote_parent::{RemoteParent, RemoteParentFuture, RemoteParentLayer, remote_parent};
 #[cfg(feature = "http")]
 pub use request_span::{RequestSpan, RequestSpanFuture, RequestSpanLayer, request_span};
 pub use rules::DryRunStats;
 pub use sampler::AstracerSampler;
-pub use settings::{ContextMode, DroppedSpans, SpanLimits, Start, WhenQueueFull};
+pub use settings::{ContextMode, DroppedSpans, Start};
 pub use span_ext::{OpenTelemetrySpanExt, SetParentError, get_otel_context};
 pub use stats::{GivenUpTraces, Losses, OwnPolicyFaults, Stats, TailStats};
 pub use steering::{KeyStats, SteerError};

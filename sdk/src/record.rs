@@ -11,6 +11,7 @@ mod body;
 mod buffer;
 mod event;
 mod fields;
+mod limits;
 mod memory;
 mod span;
 
@@ -20,5 +21,7 @@ pub(crate) use self::body::Body;
 pub(crate) use self::buffer::{Buffer, End, Header, KeepReason};
 pub(crate) use self::event::{Event, EventName, EventTime};
 pub(crate) use self::fields::Fields;
+pub(crate) use self::limits::Conventions;
+pub use self::limits::SpanLimits;
 pub(crate) use self::memory::MemoryView;
 pub(crate) use self::span::{Detail, Ending, Record, STATUS_CODE, STATUS_DESCRIPTION, Status};

@@ -14,10 +14,11 @@ use astracer_samplers::tail::Tail;
 use astracer_samplers::{Budget, KeyRule, RandomSource};
 use astracer_samplers::{Cap, Config, Nanos};
 
-pub(crate) use self::budget_control::{BudgetControl, ExportedBytes, QueueProgress};
+pub(crate) use self::budget_control::{BudgetControl, ExportedBytes};
 pub(crate) use self::counts::CarriedCounts;
 pub use self::counts::KeyStats;
 use crate::decider::Decider;
+use crate::export::QueueProgress;
 use crate::panics::warn;
 #[cfg(feature = "parameters")]
 use crate::parameters;

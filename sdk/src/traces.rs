@@ -22,11 +22,11 @@ use std::sync::{Arc, OnceLock};
 
 pub(crate) use self::provisional::{EndedSpan, ProvisionalTrace, RingCapacity};
 
+use crate::bounds::Bounds;
 use crate::clock::Ticks;
 use crate::export::{Patience, Queue};
 use crate::memory_budget::{MemoryBudget, Reservation, Use};
 use crate::record::{Body, Buffer, Header, Record};
-use crate::settings::Bounds;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use crate::thread;
 

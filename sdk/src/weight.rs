@@ -63,3 +63,19 @@ pub(crate) fn attributes(key: &str, decision: &Decision) -> Vec<KeyValue> {
     }
     attributes
 }
+
+/// The weight that late keeping may give a trace that one of its policies wants.
+///
+/// A trace is exported if its randomness reaches the head sampler's threshold or the policies'. The
+/// lower of the two is its true threshold if both are known, and if it would be recorded whatever
+/// its randomness.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Weighing {
+    /// None: whether the trace was recorded depends on its randomness, or nothing is recorded.
+    #[default]
+    Never,
+    /// One call, if the policies keep every such trace: the head sampler's threshold is unknown.
+    IfCertain,
+    /// The weight of the lower threshold.
+    Always,
+}

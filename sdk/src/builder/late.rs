@@ -6,10 +6,10 @@ use std::time::Duration;
 use astracer_samplers::tail::{Policy, Tail, TailSampler};
 
 use super::Builder;
+use crate::bounds::Bounds;
 use crate::clock::Clock;
 use crate::fault::{Fault, Origin};
 use crate::late::{OwnPolicy, Parts, TailTrace};
-use crate::settings::Bounds;
 
 /// The parameters of the [`LateTraces`](crate::late::LateTraces).
 pub(super) fn parts(

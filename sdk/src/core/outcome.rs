@@ -14,15 +14,16 @@ use tracing_core::{Event, Level};
 
 use super::Core;
 use crate::clock::Ticks;
-use crate::decider::{RootDecision, Weighing};
+use crate::decider::RootDecision;
 use crate::export::Patience;
-use crate::late::{LateTraces, OpenRing, Outcome, RootEnd};
+use crate::late::{LateTraces, OpenRing, Outcome};
 use crate::record::{Body, Buffer, ERROR, Header, Record, STATUS_CODE, STATUS_DESCRIPTION, Status, is_error};
 use crate::stack;
 use crate::table::{BODY, Entry, Phase, ROOT};
 use crate::thread;
 use crate::traces::{EndedSpan, TraceRef};
 use crate::weight;
+use crate::weight::Weighing;
 
 impl Core {
     /// The slot of a trace that is dropped but recorded; `None` if it is not recorded. Also notes
@@ -182,7 +183,7 @@ impl Core {
             EndedSpan::Gathered => {}
             EndedSpan::Whole(whole) => {
                 count(true);
-                let root = RootEnd { weighing: entry.weighing(), ..RootEnd::now(&shared.decider, nanos()) };
+                let root = shared.root_end(nanos(), entry.weighing());
                 late.end_trace(whole, root, &shared.traces, (&*shared.queue, Patience::Full));
             }
             EndedSpan::Late(span) => {

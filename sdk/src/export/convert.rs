@@ -13,10 +13,27 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use tracing_core::Metadata;
 
 use crate::clock::{Anchor, Anchors, Clock, Ticks};
-use crate::record::{Attribute, Event, EventName, EventTime, Header, MemoryView, Record, Status, TraceView};
-use crate::settings::{Extras, Settings};
+use crate::record::{
+    Attribute, Event, EventName, EventTime, Header, MemoryView, Record, SpanLimits, Status, TraceView,
+};
 use crate::thread::ThreadName;
 use crate::trace_state::State;
+
+/// Attributes added to spans and events, with the names and defaults of tracing-opentelemetry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extras {
+    pub(crate) location: bool,
+    pub(crate) threads: bool,
+    pub(crate) level: bool,
+    pub(crate) target: bool,
+    pub(crate) inactivity: bool,
+}
+
+impl Default for Extras {
+    fn default() -> Self {
+        Extras { location: true, threads: true, level: false, target: true, inactivity: true }
+    }
+}
 
 /// Converts traces. Each of the exporter's threads has its own.
 #[derive(Debug)]
@@ -60,12 +77,11 @@ struct Positions {
 impl Converter {
     pub(crate) fn new(
         clock: Clock,
-        settings: &Settings,
+        (extras, limits): (Extras, &SpanLimits),
         scope: Option<InstrumentationScope>,
         reasons: Arc<[Box<str>]>,
     ) -> Self {
-        let attributes_max = settings.limits.attributes as usize;
-        let extras = settings.extras;
+        let attributes_max = limits.attributes as usize;
         let Extras { location, threads, level, target, inactivity } = extras;
         let count = |on: bool, attributes: usize| if on { attributes } else { 0 };
         let added_max = count(location, 3)

@@ -35,10 +35,9 @@ use std::time::{Duration, Instant};
 use self::heartbeat::Heartbeats;
 use super::list::List;
 use super::ticket::Ticket;
+use crate::bounds::{Bounds, WhenQueueFull};
 use crate::record::{Batch, Body, Buffer, Header, Record};
-use crate::settings::{Bounds, WhenQueueFull};
 use crate::stats::{Counted, Counters, Loss};
-use crate::steering::QueueProgress;
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, lock, wait_for};
 use crate::thread;
 
@@ -168,6 +167,26 @@ impl Patience {
     /// Whether the deadline, if there is one, has passed.
     pub(crate) fn is_over(self) -> bool {
         matches!(self, Patience::Until(end) if Instant::now() >= end)
+    }
+}
+
+/// The state of the export queue at the end of an interval. Batches are numbered in the order in
+/// which they were queued.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct QueueProgress {
+    /// The lowest number that is not exported yet; `u64::MAX` if all are.
+    pub(crate) outstanding: u64,
+    /// The number for the next batch.
+    pub(crate) next: u64,
+    /// The number of spans shed because the queue was full.
+    pub(crate) shed: u64,
+}
+
+impl QueueProgress {
+    /// Whether the exporter may have received less since `before` than was kept: spans were shed,
+    /// or a batch that waited then still waits.
+    pub(crate) fn is_held_up(&self, before: &QueueProgress) -> bool {
+        self.shed != before.shed || self.outstanding < before.next
     }
 }
 

@@ -12,8 +12,8 @@ use opentelemetry::{SpanId, TraceFlags, TraceId};
 
 use super::queue::{Queue, Taken, Work};
 use super::ticket::{Ticket, WaitError};
+use crate::bounds::{Bounds, WhenQueueFull};
 use crate::record::{Buffer, Ending, Header, KeepReason, Record};
-use crate::settings::{Bounds, Settings, WhenQueueFull};
 use crate::stats::{Counted, Counters, Loss};
 use crate::test_callsite::METADATA;
 use crate::trace_state::State;
@@ -45,7 +45,7 @@ fn state(power: u32) -> State {
 
 impl World {
     fn new(change: impl FnOnce(&mut Bounds)) -> Self {
-        let mut bounds = Settings::default().bounds;
+        let mut bounds = Bounds::default();
         change(&mut bounds);
         let counters = Arc::new(Counters::default());
         let queue = Queue::new(bounds, counters.clone());

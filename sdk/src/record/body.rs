@@ -25,11 +25,11 @@ use tracing_core::{Level, Metadata};
 use super::attribute::{Attribute, Value, bytes_of, says_error};
 use super::event::{Event, EventName, EventTime, Link};
 use super::fields::{Fields, LogOrigin};
+use super::limits::SpanLimits;
 use super::memory::{Memory, Text, cut_text};
 use super::span::{Count, Detail, Status};
 use crate::clock::Ticks;
 use crate::memory_budget::{MemoryBudget, Reservation, Use};
-use crate::settings::SpanLimits;
 
 /// See the module documentation.
 #[derive(Debug, Default)]

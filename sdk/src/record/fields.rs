@@ -11,9 +11,9 @@ use tracing_core::Metadata;
 use tracing_core::field::{Field, Visit};
 
 use super::attribute::{Attribute, Value};
+use super::limits::{Conventions, NAME_LENGTH};
 use super::memory::{Memory, Text, Texts, cut_text};
 use super::span::{STATUS_CODE, STATUS_DESCRIPTION, Status};
-use crate::settings::{Conventions, NAME_LENGTH};
 
 /// The fields that one call records: a span's creation, a later `record`, or an event.
 #[derive(Debug, Default)]

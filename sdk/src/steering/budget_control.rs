@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use astracer_samplers::{Budget, Config, Controller, Nanos};
 
+use crate::export::QueueProgress;
+
 /// Bytes handed to the exporter since the last [`ExportedBytes::take`], as OTLP protobuf.
 ///
 /// Relaxed: the counter guards no other data, and the swap in `take` loses no bytes.
@@ -18,26 +20,6 @@ impl ExportedBytes {
 
     fn take(&self) -> u64 {
         self.0.swap(0, Ordering::Relaxed)
-    }
-}
-
-/// The state of the export queue at the end of an interval. Batches are numbered in the order in
-/// which they were queued.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct QueueProgress {
-    /// The lowest number that is not exported yet; `u64::MAX` if all are.
-    pub(crate) outstanding: u64,
-    /// The number for the next batch.
-    pub(crate) next: u64,
-    /// The number of spans shed because the queue was full.
-    pub(crate) shed: u64,
-}
-
-impl QueueProgress {
-    /// Whether the exporter may have received less since `before` than was kept: spans were shed,
-    /// or a batch that waited then still waits.
-    fn is_held_up(&self, before: &QueueProgress) -> bool {
-        self.shed != before.shed || self.outstanding < before.next
     }
 }
 

@@ -5,11 +5,10 @@ use opentelemetry::{SpanId, TraceFlags, TraceId};
 
 use super::*;
 use crate::record::{Ending, KeepReason};
-use crate::settings::Settings;
 use crate::test_callsite::METADATA;
 
 fn queue() -> loom::sync::Arc<Queue> {
-    loom::sync::Arc::new(Queue::new(Settings::default().bounds, Arc::default()))
+    loom::sync::Arc::new(Queue::new(Bounds::default(), Arc::default()))
 }
 
 fn push(queue: &Queue) {
@@ -110,7 +109,7 @@ fn loom_a_thread_that_waits_for_space_is_woken() {
         let bounds = Bounds {
             when_full: WhenQueueFull::Block(Duration::from_secs(3_600)),
             queue_traces: 1,
-            ..Settings::default().bounds
+            ..Bounds::default()
         };
         let queue = loom::sync::Arc::new(Queue::new(bounds, Arc::default()));
         push(&queue);
