@@ -2,11 +2,28 @@
 //!
 //! Rust's own handle ignores write errors on a descriptor that is open for reading only. Here they
 //! are errors, because a command that succeeds must have printed its result. A standard output that
-//! was closed before the process began (`>&-`) looks like `/dev/null`, which Rust opens in its
-//! place before `main`.
+//! was closed before the process began (`>&-`) is an error, too. Rust opens `/dev/null` in its place
+//! before `main`, and no flag tells that one from `/dev/null` as Python's `subprocess.DEVNULL` opens
+//! it. So the descriptor is looked at before Rust's runtime starts.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Write};
+#[cfg(unix)]
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// True if standard output was closed when the process began.
+#[cfg(unix)]
+static WAS_CLOSED: AtomicBool = AtomicBool::new(false);
+
+#[cfg(unix)]
+ctor::declarative::ctor! {
+    // Safe before `main`: one system call and one store.
+    #[ctor(unsafe)]
+    fn look_at_stdout() {
+        let is_closed = rustix::io::fcntl_getfd(rustix::stdio::stdout()).is_err();
+        WAS_CLOSED.store(is_closed, Ordering::Relaxed);
+    }
+}
 
 /// True if standard output is a terminal.
 pub(crate) fn is_terminal() -> bool {
@@ -22,6 +39,9 @@ pub(crate) fn is_terminal() -> bool {
 pub(crate) fn open() -> io::Result<File> {
     use std::os::fd::AsFd as _;
 
+    if WAS_CLOSED.load(Ordering::Relaxed) {
+        return Err(io::Error::other("it is closed; leave `>&-` out, or use `>/dev/null`"));
+    }
     let mut file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     // An empty write fails if the file is not open for writing.
     let _ = file.write(&[])?;

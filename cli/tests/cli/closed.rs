@@ -35,7 +35,7 @@ fn folder(name: &str) -> Folder {
 #[test]
 fn an_output_that_takes_nothing_is_an_error() {
     let folder = folder("closed");
-    for redirection in ["1</dev/null", ">/dev/full"] {
+    for redirection in ["1</dev/null", ">/dev/full", ">&-", "<&- >&-"] {
         for args in PRINTING {
             let output = Command::new("sh")
                 .args(["-c", &format!("exec \"$@\" {redirection}"), "sh", env!("CARGO_BIN_EXE_astracer")])
@@ -46,6 +46,22 @@ fn an_output_that_takes_nothing_is_an_error() {
             let text = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(1), "{args:?} {redirection}: {text}");
             assert!(text.contains("cannot write to standard output: "), "{args:?} {redirection}: {text}");
+        }
+    }
+}
+
+/// Python's `subprocess.DEVNULL` and daemons open `/dev/null` for reading and writing, as Rust does in
+/// place of a closed descriptor.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_null_device_is_no_closed_output() {
+    let folder = folder("null");
+    for redirection in [">/dev/null", "1<>/dev/null", "<&- 1<>/dev/null 2>&-"] {
+        for args in [&["--help"][..], &["inspect", "w.jsonl"]] {
+            let script = format!("exec \"$@\" {redirection}");
+            let command = ["-c", &script, "sh", env!("CARGO_BIN_EXE_astracer")];
+            let status = Command::new("sh").args(command).args(args).current_dir(folder.join(".")).status();
+            assert_eq!(status.expect("a shell").code(), Some(0), "{args:?} {redirection}");
         }
     }
 }
