@@ -118,9 +118,11 @@ impl ByteCapped {
 fn roots_of(trace: &[SpanData]) -> Refused {
     let is_root = |span: &&SpanData| span.parent_span_id == SpanId::INVALID || span.parent_span_is_remote;
     let calls = |span: &SpanData| {
-        // A trace that was kept late represents no calls.
+        // A trace that was kept late represents calls only if it has a weight.
         let ids = &span.span_context;
-        if ids.is_sampled() { (State::of(ids.trace_state()).calls() * 1e3) as u64 } else { 0 }
+        let state = State::of(ids.trace_state());
+        let is_counted = ids.is_sampled() || state.threshold().is_some();
+        if is_counted { (state.calls() * 1e3) as u64 } else { 0 }
     };
     let roots = trace.iter().filter(is_root);
     roots.fold(Refused::default(), |sum, root| Refused {

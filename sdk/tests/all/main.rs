@@ -104,4 +104,6 @@ mod user_code;
 #[cfg(feature = "enabled")]
 mod visibility;
 #[cfg(feature = "enabled")]
+mod weight_table;
+#[cfg(feature = "enabled")]
 mod weights;
