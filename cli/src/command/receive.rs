@@ -356,6 +356,9 @@ impl Report {
                  {dead_letters} dead letters there",
                 output::plural(*accepted, "span")
             );
+            if *waiting > 0 {
+                let _ = writeln!(text, "the next run, or `astracer spool drain`, sends what is waiting");
+            }
             if !message.is_empty() {
                 let _ = writeln!(text, "the server says: {}", output::escaped(message));
             }

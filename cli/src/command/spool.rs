@@ -294,6 +294,10 @@ fn drain(args: &Drain, stop: Stop<'_>) -> Result<(), Failure> {
     for (reason, spans) in counts.lost.iter() {
         let _ = writeln!(text, "lost ({reason}): {}", output::plural(spans, "span"));
     }
+    if left > 0 && gave_up.is_none() {
+        let left = output::plural(left, "span");
+        let _ = writeln!(text, "still waiting in the spool: {left}; the same command sends them");
+    }
     let late = match gave_up {
         Some(why) => {
             let why = why.unwrap_or_else(|| "the server accepts no spans".to_owned());

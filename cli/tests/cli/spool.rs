@@ -94,6 +94,35 @@ fn ctrl_c_ends_a_send_to_a_server_that_hangs() {
     failure(&output, 130, &["0 spans accepted so far", "interrupted"]);
 }
 
+/// The records stay for the next run of the same command, and it says how many.
+#[cfg(unix)]
+#[test]
+fn a_signal_ends_a_drain_and_it_says_what_is_left() {
+    use std::io::Read as _;
+
+    for signal in ["-INT", "-TERM"] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        drop(spool(folder.path()));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let child = Command::new(env!("CARGO_BIN_EXE_astracer"))
+            .args(["spool", "drain", folder.path().to_str().expect("UTF-8"), "--to"])
+            .arg(format!("otlp+http://{}", listener.local_addr().expect("an address")))
+            .env("OTEL_EXPORTER_OTLP_TIMEOUT", "3600000")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        let (mut stream, _) = listener.accept().expect("a connection");
+        stream.read_exact(&mut [0]).expect("a request begins");
+        let killed = Command::new("kill").args([signal, &child.id().to_string()]).status();
+        assert!(killed.expect("kill is there").success());
+        let output = child.wait_with_output().expect("it ends");
+        failure(&output, 130, &["interrupted"]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.contains("still waiting in the spool: 6 spans; the same command sends them"), "{text}");
+    }
+}
+
 /// An OTLP request with two spans of a trace.
 pub(crate) fn two_spans(trace: u128) -> Vec<u8> {
     let span =

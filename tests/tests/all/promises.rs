@@ -81,6 +81,12 @@ const PROMISES: &[(&str, &str, &str)] = &[
         FORWARD,
         "dead_letters_are_sent_again_by_reason_or_all",
     ),
+    (
+        "it says how many spans still wait, and the same command goes on",
+        SPOOL,
+        "a_signal_ends_a_drain_and_it_says_what_is_left",
+    ),
+    ("change nothing about the exit code", WIRE, "a_receiver_passes_spans_on_through_its_spool"),
     ("named and left alone", "spool/tests/all/fuzz.rs", "foreign_files_are_named_and_left_alone"),
     (
         "`drain` also tells every damage that `verify` finds",
