@@ -50,8 +50,8 @@ fn an_output_that_takes_nothing_is_an_error() {
     }
 }
 
-/// Python's `subprocess.DEVNULL` and daemons open `/dev/null` for reading and writing, as Rust does in
-/// place of a closed descriptor.
+/// Python's `subprocess.DEVNULL` and daemons open `/dev/null` for reading and writing, as Rust does
+/// in place of a closed descriptor.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_null_device_is_no_closed_output() {

@@ -126,9 +126,9 @@ fn check(row: Row, seeds: std::ops::Range<u64>) -> Result<(), String> {
     is_right.then_some(()).ok_or_else(|| format!("{mean:.1} +- {error:.2} for {ROOTS}: {row:?}"))
 }
 
-/// Of 480 rows, one or two are off by more than three standard errors by chance, and a few more
-/// because few weights of up to 64 calls are not normally distributed. So a row that is off must be
-/// right over five times as many runs of other seeds.
+/// One or two of 480 rows are off by more than three standard errors by chance, and a few more
+/// because a few weights of up to 64 calls are not normally distributed. So a row that is off must
+/// be right over five times as many runs of other seeds.
 #[test]
 fn weights_add_up_to_the_roots_in_each_combination() {
     let runs = size(24, 200);
