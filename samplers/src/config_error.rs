@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// An invalid config: the part at fault, and advice on a valid one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ConfigError {
     kind: Kind,
     part: String,
@@ -91,6 +91,13 @@ impl fmt::Display for ConfigError {
             Kind::Repeated => write!(f, "`{part}` is given twice: {remedy}"),
             Kind::OutOfRange => write!(f, "`{part}` is out of range: {remedy}"),
         }
+    }
+}
+
+/// The same text as `Display`: a `main` that returns the error prints it with `Debug`.
+impl fmt::Debug for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

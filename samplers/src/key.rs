@@ -130,12 +130,19 @@ impl fmt::Display for KeyRule {
 }
 
 /// A text that is not a key rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct KeyRuleError(String);
 
 impl fmt::Display for KeyRuleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "invalid key rule `{}`: write name, or name+ATTRIBUTE such as name+http.route", self.0)
+    }
+}
+
+/// The same text as `Display`: a `main` that returns the error prints it with `Debug`.
+impl fmt::Debug for KeyRuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -144,7 +144,7 @@ impl fmt::Display for Template {
 }
 
 /// A text that is not a template.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct TemplateError(String);
 
 impl fmt::Display for TemplateError {
@@ -155,6 +155,13 @@ impl fmt::Display for TemplateError {
              at most once, with N at least 1",
             self.0
         )
+    }
+}
+
+/// The same text as `Display`: a `main` that returns the error prints it with `Debug`.
+impl fmt::Debug for TemplateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -183,7 +183,7 @@ fn ot_value(member: &str) -> Option<&str> {
 }
 
 /// An `ot` member that does not follow the specification's grammar. Proceed as if there were none.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct TracestateError {
     part: String,
     problem: &'static str,
@@ -198,6 +198,13 @@ impl TracestateError {
 impl fmt::Display for TracestateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "tracestate member ot: `{}`: {}", self.part, self.problem)
+    }
+}
+
+/// The same text as `Display`: a `main` that returns the error prints it with `Debug`.
+impl fmt::Debug for TracestateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -30,7 +30,7 @@ impl OnFault {
 }
 
 /// A setting that cannot be used. Its text names the place and the problem.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Fault {
     pub(crate) origin: Origin,
     pub(crate) message: String,
@@ -89,6 +89,13 @@ impl fmt::Display for Fault {
             #[cfg(feature = "polling")]
             Origin::Url(url) => write!(f, "{url}: {}", self.message),
         }
+    }
+}
+
+/// The same text as `Display`: a `main` that returns the error prints it with `Debug`.
+impl fmt::Debug for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -262,7 +262,7 @@ impl Drop for ShutdownGuard {
 }
 
 /// A flush or a shutdown that did not export everything.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct FlushError(WaitError);
 
 impl FlushError {
@@ -306,6 +306,13 @@ impl fmt::Display for FlushError {
             Some(error) => write!(f, "; {error}"),
             None => f.write_str("; allow more time, or check why the exporter is slow"),
         }
+    }
+}
+
+/// The same text as `Display`: a `main` that returns the error prints it with `Debug`.
+impl fmt::Debug for FlushError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -253,7 +253,7 @@ impl SteerError {
 }
 
 /// A change that was refused; the previous settings stay in effect.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct SteerError {
     line: Option<usize>,
     message: String,
@@ -269,6 +269,13 @@ impl SteerError {
 impl fmt::Display for SteerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
+    }
+}
+
+/// The same text as `Display`: a `main` that returns the error prints it with `Debug`.
+impl fmt::Debug for SteerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

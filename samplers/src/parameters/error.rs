@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::config_error::ConfigError;
 
 /// An invalid parameters file: the fault and its line.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ParametersError {
     line: Option<usize>,
     message: String,
@@ -35,6 +35,13 @@ impl fmt::Display for ParametersError {
             Some(line) => write!(f, "line {line}: {}", self.message),
             None => f.write_str(&self.message),
         }
+    }
+}
+
+/// The same text as `Display`: a `main` that returns the error prints it with `Debug`.
+impl fmt::Debug for ParametersError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -275,6 +275,12 @@ pub(super) fn guarded<R>(f: impl FnOnce() -> Result<R, OTelSdkError>) -> Result<
     caught(f, |panic| {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        Err(OTelSdkError::InternalFailure(format!("the exporter panicked: {text}")))
+        // An HTTP client that needs a runtime, on the exporter's thread, which has none.
+        let remedy = if text.contains("no reactor running") {
+            "; use a blocking client, such as opentelemetry-otlp's feature reqwest-blocking-client"
+        } else {
+            ""
+        };
+        Err(OTelSdkError::InternalFailure(format!("the exporter panicked: {text}{remedy}")))
     })
 }

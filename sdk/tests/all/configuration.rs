@@ -477,3 +477,33 @@ fn a_file_s_fault_names_file_and_line() {
         (Some(file("missing.toml").as_path()), None)
     );
 }
+
+/// An exporter whose HTTP client needs a runtime that the thread has not.
+#[derive(Debug)]
+struct Runtimeless;
+
+impl SpanExporter for Runtimeless {
+    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
+        std::panic::resume_unwind(Box::new("there is no reactor running"))
+    }
+}
+
+/// A `main` that returns an error prints it with `Debug`.
+#[test]
+fn errors_read_the_same_from_main() {
+    fn read<E: std::error::Error>(result: Result<impl Sized, E>) -> String {
+        let error = result.err().expect("an error");
+        assert_eq!(format!("{error:?}"), error.to_string());
+        error.to_string()
+    }
+    read("bump:lamda=2".parse::<astracer_samplers::SamplerConfig>());
+    read("error(trace=2)".parse::<astracer_sdk::Tail>());
+    read(Astracer::builder().with_watched_parameters_file("no/such/file.toml").build());
+    let sampler = "always".parse().unwrap();
+    let astracer = Astracer::builder().with_sampler(sampler).with_exporter(Runtimeless).build().unwrap();
+    tracing::subscriber::with_default(Registry::default().with(astracer.layer.clone()), || {
+        drop(info_span!("lost"));
+    });
+    let lost = read(astracer.handle.shutdown(std::time::Duration::from_secs(5)));
+    assert!(lost.contains("reqwest-blocking-client"), "{lost}");
+}

@@ -11,6 +11,7 @@ mod promises;
 mod readme;
 mod real_servers;
 mod recordings;
+mod spanmetrics;
 mod stratified;
 mod tail_replay;
 mod tail_replay_aged;

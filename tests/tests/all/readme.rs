@@ -3,9 +3,13 @@
 
 use std::process::{Command, Output};
 
+use astracer_sdk::{RemoteParentLayer, inject};
 use astracer_testing::{Answer, Server};
 use axum::routing::get;
-use tower::ServiceExt as _;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message as _;
 use tower_http::trace::TraceLayer;
 
 /// Set in the other process.
@@ -28,12 +32,38 @@ fn the_program_is_the_readme_s() {
 }
 
 fn request() {
-    let router = axum::Router::new().route("/orders/{id}", get(|| async { "an order" }));
-    let router = router.layer(TraceLayer::new_for_http());
-    let request = http::Request::get("/orders/7").body(axum::body::Body::empty()).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let response = runtime.block_on(router.oneshot(request)).unwrap();
-    assert_eq!(response.status(), 200);
+    runtime.block_on(requests());
+}
+
+const ORDERS: usize = 20;
+
+/// Many orders, each of which asks the service itself for a price, and then one health check.
+async fn requests() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let client = reqwest::Client::new();
+    let price = (client.clone(), url.clone());
+    let order = move || {
+        let (client, url) = price.clone();
+        async move {
+            let mut headers = http::HeaderMap::new();
+            inject(&mut headers);
+            let price = client.get(format!("{url}/price")).headers(headers).send().await.unwrap();
+            price.text().await.unwrap()
+        }
+    };
+    let router = axum::Router::new()
+        .route("/orders/{id}", get(order))
+        .route("/price", get(async || "7"))
+        .route("/health", get(async || "ok"))
+        .layer(TraceLayer::new_for_http())
+        .layer(RemoteParentLayer::global());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    for path in (0..ORDERS).map(|id| format!("/orders/{id}")).chain(["/health".to_owned()]) {
+        let response = client.get(format!("{url}{path}")).send().await.unwrap();
+        assert_eq!(response.status(), 200);
+    }
 }
 
 /// The other process's part. Does nothing in an ordinary run.
@@ -100,5 +130,44 @@ fn the_operator_is_told_and_the_exit_code_stays_0() {
             assert!(!says.is_empty() || !plain.contains("WARN"), "{plain}");
         }
     });
-    assert_eq!(accepts.requests().len(), 1);
+    assert!(!accepts.requests().is_empty());
+}
+
+fn path(span: &Span) -> &str {
+    let uri = span.attributes.iter().find(|attribute| attribute.key == "uri").unwrap();
+    match uri.value.as_ref().and_then(|value| value.value.as_ref()) {
+        Some(Value::StringValue(path)) => path,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A sampler that keeps the first traces of each key and few of those that repeat keeps the health
+/// check that comes last, so it has a key of its own. Each kept order has the price below it: the
+/// context went out with reqwest, and in again.
+#[test]
+fn two_routes_are_two_keys_and_the_context_goes_out_and_in() {
+    let server = Server::new([]);
+    let url = server.url("http");
+    let sampler = [
+        ("OTEL_TRACES_SAMPLER", "astracer"),
+        ("OTEL_TRACES_SAMPLER_ARG", "bump:lambda=2,min=0.01,window=1h"),
+    ];
+    let (code, stderr) = run(&[&[(ENDPOINT, &*url)], &sampler[..]].concat());
+    assert_eq!(code, Some(0), "{stderr}");
+    let spans: Vec<Span> = server
+        .requests()
+        .iter()
+        .flat_map(|request| ExportTraceServiceRequest::decode(&*request.body).unwrap().resource_spans)
+        .flat_map(|of_resource| of_resource.scope_spans)
+        .flat_map(|of_scope| of_scope.spans)
+        .collect();
+    let at = |prefix: &str| spans.iter().filter(|span| path(span).starts_with(prefix)).collect::<Vec<_>>();
+    let (orders, prices) = (at("/orders/"), at("/price"));
+    assert_eq!(at("/health").len(), 1);
+    assert!((1..ORDERS).contains(&orders.len()), "{}", orders.len());
+    assert_eq!(prices.len(), orders.len());
+    for price in prices {
+        let is_above = |order: &&&Span| order.span_id == price.parent_span_id;
+        assert_eq!(orders.iter().find(is_above).unwrap().trace_id, price.trace_id);
+    }
 }
