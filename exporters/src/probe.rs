@@ -131,7 +131,8 @@ fn speaks(answer: &[u8]) -> Speaks {
         // ours.
         [_, _, _, 4 | 7, ..] if answer.len() >= 9 => Speaks::Http2,
         _ if answer.starts_with(b"HTTP/") && says_tls(answer) => Speaks::Tls,
-        _ if answer.starts_with(b"HTTP/") => Speaks::Http1,
+        // A page without a head is how some servers answer a version of HTTP that they do not know.
+        _ if answer.starts_with(b"HTTP/") || answer.starts_with(b"<") => Speaks::Http1,
         _ => Speaks::Unknown,
     }
 }
@@ -152,6 +153,7 @@ mod tests {
         let go = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
         for (answer, expected) in [
             (&b"HTTP/1.1 505 HTTP Version Not Supported\r\n\r\n"[..], Speaks::Http1),
+            (b"<!DOCTYPE HTML>\n<html>", Speaks::Http1),
             (go, Speaks::Tls),
             (b"\x15\x03\x03\0\x02\x02\x32", Speaks::Tls),
             (b"\0\0\x06\x04\0\0\0\0\0\0\x05\0\0\x40\0", Speaks::Http2),

@@ -85,6 +85,8 @@ impl Astracer {
 #[must_use]
 pub struct Builder {
     enabled: bool,
+    /// `OTEL_TRACES_EXPORTER` is `none`.
+    pub(crate) wants_no_exporter: bool,
     sampler: Config,
     sampler_limits: Limits,
     cap: Cap,
@@ -121,6 +123,7 @@ impl Default for Builder {
     fn default() -> Self {
         Builder {
             enabled: true,
+            wants_no_exporter: false,
             sampler: default_sampler(),
             sampler_limits: Limits::default(),
             cap: Cap::none(),
@@ -600,7 +603,9 @@ impl Builder {
                     .map_err(|error| BuildError { kind: Kind::Thread(error) })?;
             }
         } else {
-            shared.reports().add([NO_EXPORTER.to_owned()]);
+            if !self.wants_no_exporter {
+                shared.reports().add([NO_EXPORTER.to_owned()]);
+            }
             queue.close();
             queue.ended();
         }

@@ -92,6 +92,9 @@ impl Builder {
         if let Some(spans) = self.read("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", KEPT, get, positive) {
             self = self.with_batch_spans(spans as usize);
         }
+        if let Some(exporter) = get(TRACES_EXPORTER) {
+            self.wants_no_exporter = exporter.trim().eq_ignore_ascii_case("none");
+        }
         for (name, instead) in WITHOUT_EFFECT {
             // These values ask for the behaviour that the service has in any case.
             let harmless = |value: &String| match name {

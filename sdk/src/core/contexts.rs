@@ -22,43 +22,39 @@ use crate::stack::{self, CurrentSpan};
 use crate::sync::{AtomicU8, AtomicU64, Ordering};
 use crate::table::{Entry, REMOTE_PARENT};
 
-const OFF: u8 = 0;
-const IDS: u8 = 1;
-const RECORDING: u8 = 2;
-const MODE: u8 = 3;
 /// Another layer keeps the context, as far as is known.
-const BESIDE: u8 = 4;
+const BESIDE: u8 = 1;
 /// `BESIDE` is a guess, until the suspect is exited.
-const UNSURE: u8 = 8;
+const UNSURE: u8 = 2;
 /// Contexts of this process were attached by code.
-const ALONE: u8 = 16;
+const ALONE: u8 = 4;
 
 /// The mode of the contexts of one layer on one subscriber. Relaxed: the values guard no other
 /// data, and a guess that is late is corrected.
 #[derive(Debug)]
 pub(super) struct Contexts {
+    /// The mode that applies, as a number.
+    mode: AtomicU8,
     state: AtomicU8,
+    /// The mode of the settings.
+    own: ContextMode,
     /// The span whose exit resolves a guess.
     suspect: AtomicU64,
 }
 
 impl Contexts {
-    pub(super) fn new(mode: ContextMode) -> Self {
-        let state = match mode {
-            ContextMode::Off => OFF,
-            ContextMode::Ids => IDS,
-            ContextMode::Recording => RECORDING,
-        };
-        Contexts { state: AtomicU8::new(state), suspect: AtomicU64::new(0) }
+    pub(super) fn new(own: ContextMode) -> Self {
+        let (mode, state, suspect) = (AtomicU8::new(own as u8), AtomicU8::new(0), AtomicU64::new(0));
+        Contexts { mode, state, own, suspect }
     }
 
     #[inline]
     pub(super) fn mode(&self) -> ContextMode {
-        match self.state() {
+        const IDS: u8 = ContextMode::Ids as u8;
+        const RECORDING: u8 = ContextMode::Recording as u8;
+        match self.mode.load(Ordering::Relaxed) {
             IDS => ContextMode::Ids,
             RECORDING => ContextMode::Recording,
-            other if other & BESIDE == 0 && other & MODE == IDS => ContextMode::Ids,
-            other if other & BESIDE == 0 && other & MODE == RECORDING => ContextMode::Recording,
             _ => ContextMode::Off,
         }
     }
@@ -68,12 +64,17 @@ impl Contexts {
         self.state.load(Ordering::Relaxed)
     }
 
+    fn set(&self, state: u8) {
+        let mode = if state & BESIDE == 0 { self.own } else { ContextMode::Off };
+        self.state.store(state, Ordering::Relaxed);
+        self.mode.store(mode as u8, Ordering::Relaxed);
+    }
+
     /// Gives way, until `suspect` is exited.
     fn suspect(&self, suspect: u64) {
-        let state = self.state();
-        if state & (BESIDE | ALONE) == 0 {
+        if self.state() & (BESIDE | ALONE) == 0 {
             self.suspect.store(suspect, Ordering::Relaxed);
-            self.state.store(state | BESIDE | UNSURE, Ordering::Relaxed);
+            self.set(BESIDE | UNSURE);
         }
     }
 }
@@ -88,6 +89,17 @@ fn current() -> Option<SpanContext> {
         let ids = span.span_context();
         ids.is_valid().then(|| ids.clone())
     })
+}
+
+#[cold]
+fn current_id() -> SpanId {
+    current().map_or(SpanId::INVALID, |ids| ids.span_id())
+}
+
+/// Whether the current span is remote, and not this one.
+#[cold]
+fn is_remote(other_than: SpanId) -> bool {
+    current().is_some_and(|ids| ids.is_remote() && ids.span_id() != other_than)
 }
 
 /// The span of the current context, if it may be another layer's or started through
@@ -110,9 +122,8 @@ fn foreign() -> Option<SpanContext> {
 impl Core {
     /// Notes that tracing-opentelemetry's layer is on the subscriber.
     pub(crate) fn give_way(&self) {
-        let state = self.contexts.state();
-        if state & MODE != OFF {
-            self.contexts.state.store(state & MODE | BESIDE, Ordering::Relaxed);
+        if self.contexts.own != ContextMode::Off {
+            self.contexts.set(BESIDE);
         }
     }
 
@@ -171,21 +182,16 @@ impl Core {
     }
 
     /// The span in the current context where another layer keeps the contexts, else an invalid id.
+    #[inline]
     pub(super) fn other_context(&self) -> SpanId {
-        if !self.is_beside_contexts() {
-            return SpanId::INVALID;
-        }
-        current().map_or(SpanId::INVALID, |ids| ids.span_id())
+        if self.is_beside_contexts() { current_id() } else { SpanId::INVALID }
     }
 
-    /// The current span, if it is remote and was not current when this thread entered the span with
-    /// the context `inside`: code attached it.
+    /// Whether code attached a remote parent since this thread entered the span with the context
+    /// `inside`, where another layer keeps the contexts.
     #[inline]
-    pub(super) fn attached_parent(&self, inside: SpanId) -> Option<SpanId> {
-        if !self.is_beside_contexts() {
-            return None;
-        }
-        current().filter(|ids| ids.is_remote() && ids.span_id() != inside).map(|ids| ids.span_id())
+    pub(super) fn has_attached_parent(&self, inside: SpanId) -> bool {
+        self.is_beside_contexts() && is_remote(inside)
     }
 
     /// Whether the exit of a span may resolve a guess.
@@ -209,11 +215,10 @@ impl Core {
         let is_same = now.as_ref().is_some_and(|ids| ids.span_id() == inside);
         // Ours is covered by another layer's, or the other layer's has gone before ours is called.
         let is_beside = !is_same && (!is_attached || now.is_some_and(|ids| !ids.is_remote()));
-        let mode = self.contexts.state() & MODE;
         if is_beside {
-            self.contexts.state.store(mode | BESIDE, Ordering::Relaxed);
+            self.contexts.set(BESIDE);
         } else if is_same {
-            self.contexts.state.store(mode | ALONE, Ordering::Relaxed);
+            self.contexts.set(ALONE);
         }
     }
 
@@ -222,7 +227,7 @@ impl Core {
     fn is_ours(&self, span: SpanId) -> bool {
         let of_core = known::with_open(span);
         if of_core == Some(self.number()) {
-            self.contexts.state.fetch_or(ALONE, Ordering::Relaxed);
+            self.contexts.set(ALONE);
         }
         of_core.is_some()
     }

@@ -132,7 +132,7 @@ pub(crate) fn parent_here<'a>(core: &'a Core, attributes: &Attributes<'_>) -> Op
     let (above, context) = stack::kept_here(core.number())?;
     let base = if core.context_mode() == ContextMode::Off {
         // Contexts do not identify our spans here.
-        if core.attached_parent(context).is_some() {
+        if core.has_attached_parent(context) {
             return None;
         }
         0
@@ -218,7 +218,7 @@ fn place_anywhere<'a>(
     };
     let here = if is_off {
         // Contexts do not identify our spans here.
-        if core.attached_parent(inside.context).is_some() {
+        if core.has_attached_parent(inside.context) {
             return Here::now().local_root();
         }
         Here { is_suppressed: false, span_id: inside.context, has_values: false }

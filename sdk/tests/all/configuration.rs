@@ -496,7 +496,7 @@ fn errors_read_the_same_from_main() {
         assert_eq!(format!("{error:?}"), error.to_string());
         error.to_string()
     }
-    read("bump:lamda=2".parse::<astracer_samplers::SamplerConfig>());
+    read("bump:lamda=2".parse::<astracer_samplers::Config>());
     read("error(trace=2)".parse::<astracer_sdk::Tail>());
     read(Astracer::builder().with_watched_parameters_file("no/such/file.toml").build());
     let sampler = "always".parse().unwrap();

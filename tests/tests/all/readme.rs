@@ -103,7 +103,7 @@ const ALWAYS: (&str, &str) = ("OTEL_TRACES_SAMPLER", "always_on");
 fn the_operator_is_told_and_the_exit_code_stays_0() {
     let (refuses, accepts) = (Server::new([]).then(Answer::status(401)), Server::new([]));
     let [refuses, accepting] = [refuses, accepts.clone()].map(|server| server.url("http"));
-    let cases: [Case<'_>; 5] = [
+    let cases: [Case<'_>; 6] = [
         (
             &[(ENDPOINT, &accepting), ALWAYS, ("OTEL_BSP_SCHEDULE_DELAY", "5s")],
             0,
@@ -117,6 +117,7 @@ fn the_operator_is_told_and_the_exit_code_stays_0() {
         ),
         // The switch works whatever else is set.
         (&[("OTEL_SDK_DISABLED", "true"), (ENDPOINT, "nowhere"), ("OTEL_TRACES_SAMPLER", "xray")], 0, &[]),
+        (&[("OTEL_TRACES_EXPORTER", "none")], 0, &[]),
         (&[(ENDPOINT, "nowhere")], 1, &["Error: OTEL_EXPORTER_OTLP_ENDPOINT: `nowhere` has no scheme"]),
     ];
     std::thread::scope(|scope| {
