@@ -1,5 +1,5 @@
-//! What the Collector's spanmetrics connector makes of the thresholds of late traces. It needs a
-//! Collector whose connector reads `ot=th`: docs/results/late.md has its versions and
+//! The Collector's spanmetrics connector extrapolates from the thresholds of late traces. The test
+//! needs a Collector whose connector reads `ot=th`: docs/results/late.md has versions and
 //! configuration.
 
 use std::collections::BTreeMap;
