@@ -1,48 +1,39 @@
 //! Builds a layer, a sampler and a handle from settings.
 
+mod build;
 mod late;
 mod sampling;
 
+pub use self::build::BuildError;
 pub(crate) use self::sampling::default_sampler;
 
 use std::fmt;
-use std::hash::{BuildHasher as _, RandomState};
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use astracer_samplers::tail::{Limits as TailLimits, Tail, TailSampler};
-use astracer_samplers::{Budget, Cap, Config, Limits, Nanos, RandomSource, Sampler, Stratified};
+use astracer_samplers::tail::Tail;
+use astracer_samplers::{Budget, Cap, Config, Limits, RandomSource};
 use opentelemetry::InstrumentationScope;
 use opentelemetry::propagation::TextMapCompositePropagator;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{IdGenerator, SpanExporter};
 
 use crate::bounds::WhenQueueFull;
-use crate::byte_cap::ByteCapped;
 use crate::clock::Clock;
-use crate::core::{Core, Shared};
-use crate::decider::{Decider, Extras, ParentDecision};
-use crate::export::{
-    Converter, Counting, CountingExporter, Export, Plain, Queue, SharedExporter, Upkeep, Worker, Workers,
-};
+use crate::decider::ParentDecision;
+use crate::export::{Counting, CountingExporter, Export, Plain};
 use crate::fault::{Fault, OnFault};
 use crate::handle::Handle;
-use crate::housekeeping::{self, Chores, Housekeeping};
+use crate::housekeeping::Chores;
 use crate::ids::Ids;
 use crate::key::Key;
-use crate::late::{LateTraces, OwnPolicy};
+use crate::late::OwnPolicy;
 use crate::layer::AstracerLayer;
 use crate::propagation::Propagator;
 use crate::record::SpanLimits;
-use crate::reports::Watched;
 use crate::sampler::AstracerSampler;
 use crate::settings::{ContextMode, DroppedSpans, Settings, Start};
-use crate::stats::Counters;
-use crate::steering::{BudgetControl, Steering};
 use crate::subscriber::AstracerSubscriber;
-use crate::sync::AtomicUsize;
-use crate::why::Why;
 
 /// The three parts that a service uses: a layer, a sampler and a handle. One [`Builder`] makes
 /// them, and they share one decider.
@@ -499,185 +490,7 @@ impl Builder {
         self.enabled = enabled;
         self
     }
-
-    /// Builds the parts and starts the exporter's threads.
-    ///
-    /// # Errors
-    ///
-    /// If a setting is unusable and [`OnFault`] refuses it, or if a thread cannot be started.
-    pub fn build(mut self) -> Result<Astracer, BuildError> {
-        self.check_policies();
-        // The switch works whatever else is set.
-        if self.enabled && self.faults.iter().any(|fault| self.on_fault.refuses(fault)) {
-            return Err(BuildError { kind: Kind::Faults(std::mem::take(&mut self.faults)) });
-        }
-        if !cfg!(feature = "enabled") || !self.enabled {
-            return Ok(Astracer {
-                layer: AstracerLayer::new(None),
-                sampler: AstracerSampler::new(None),
-                handle: Handle::new(None, None),
-                // "This setting has no effect on propagators" (OpenTelemetry specification,
-                // OTEL_SDK_DISABLED).
-                propagators: self.propagators,
-            });
-        }
-        let clock = self.clock.unwrap_or_default();
-        let counters = Arc::new(Counters::default());
-        let sampler = Sampler::with_cap(&self.sampler, self.sampler_limits, &self.cap);
-        let resource = with_own_name(self.resource.unwrap_or_else(|| Resource::builder().build()));
-        let key = self.key.with_resource(&resource);
-        let stratified = (self.random == RandomSource::Stratified).then(|| {
-            // `RandomState` is seeded by the operating system: a secret without another dependency.
-            let secret = RandomState::new().hash_one(std::process::id());
-            Stratified::new(secret, self.sampler_limits)
-        });
-        let base = match &self.chores.snapshot {
-            Some(path) => housekeeping::warm_start(&sampler, path),
-            None => Nanos::ZERO,
-        };
-        let tail = (self.tail != Tail::default())
-            .then(|| Arc::new(TailSampler::new(&self.tail, TailLimits::default())));
-        let extras = Extras {
-            tail: tail.clone(),
-            #[cfg(feature = "parameters")]
-            policies: [self.tail.clone(), self.file_tail],
-            base,
-            stratified,
-            describes: self.sampling_attributes,
-            why: (self.explained > 0).then(|| Why::new(self.explained)),
-        };
-        let decider = Arc::new(Decider::new(sampler, key, self.parents, clock.clone(), extras));
-        let queue = Arc::new(Queue::new(self.settings.bounds, counters.clone()));
-        let held =
-            if self.tail == Tail::default() { IDLE_MAX } else { Duration::from_nanos(self.tail.hold.get()) };
-        let idle = self.settings.bounds.trace_age.min(held).clamp(IDLE_MIN, IDLE_MAX);
-        let settings = self.settings;
-        let reasons = tail.as_deref().map(LateTraces::reasons).unwrap_or_default();
-        let converter = || {
-            Converter::new(
-                clock.clone(),
-                (settings.extras, &settings.limits),
-                self.scope.clone(),
-                Arc::clone(&reasons),
-            )
-        };
-        let late = tail.map(|sampler| {
-            let asked = (&settings.bounds, decider.why().is_some());
-            let parts = late::parts(&self.tail, self.own_policies, sampler, &clock, asked);
-            LateTraces::new(parts, clock.clone(), counters.clone())
-        });
-        let has_budget = self.budget.is_some();
-        let now = decider.now();
-        let budget_control =
-            self.budget.map(|budget| BudgetControl::new((budget, self.own_budget), self.sampler, now));
-        let exported_bytes = budget_control.as_ref().map(BudgetControl::exported_bytes);
-        let steering = Steering::new(budget_control, self.own_cap);
-        let shared =
-            Shared::new(settings, decider.clone(), counters.clone(), queue.clone(), self.ids, late, steering);
-        let exporter = self.exporter.map(|mut exporter| {
-            exporter.set_resource(&resource);
-            SharedExporter::new(Box::new(ByteCapped::new(exporter, decider.clone(), exported_bytes)))
-        });
-        let ignored = self.faults.iter().map(|fault| format!("{fault}; using {}", fault.default()));
-        shared.reports().add(ignored);
-        if let Some(exporter) = exporter.clone() {
-            shared.reports().add(exporter.warnings());
-            let upkeep: Arc<dyn Upkeep> = shared.clone();
-            let in_flight = settings.bounds.in_flight.unwrap_or_else(|| exporter.in_flight());
-            let in_flight = in_flight.clamp(1, EXPORTS_MAX);
-            let workers = Arc::new(Workers {
-                queue: queue.clone(),
-                counters: counters.clone(),
-                exporter,
-                upkeep: Arc::downgrade(&upkeep),
-                idle,
-                running: AtomicUsize::new(in_flight),
-            });
-            for _ in 0..in_flight {
-                let worker = Worker { workers: workers.clone(), converter: converter() };
-                let thread = std::thread::Builder::new().name("astracer-export".to_owned());
-                // If a later spawn fails, the threads started so far still end: dropping `shared`
-                // closes the queue.
-                thread
-                    .spawn(move || worker.run())
-                    .map_err(|error| BuildError { kind: Kind::Thread(error) })?;
-            }
-        } else {
-            if !self.wants_no_exporter {
-                shared.reports().add([NO_EXPORTER.to_owned()]);
-            }
-            queue.close();
-            queue.ended();
-        }
-        let is_announced = shared.reports().announce();
-        if exporter.is_some() || !is_announced {
-            let watched: Arc<dyn Watched> = shared.clone();
-            let started = shared.reports().start(Arc::downgrade(&watched), exporter.clone());
-            started.map_err(|error| BuildError { kind: Kind::Thread(error) })?;
-        }
-        let housekeeping = (has_budget || !self.chores.is_empty()).then(|| Housekeeping::new(self.chores));
-        if let Some(housekeeping) = housekeeping.clone() {
-            let weak = Arc::downgrade(&shared);
-            let thread = std::thread::Builder::new().name("astracer-keeper".to_owned());
-            let spawned = thread.spawn(move || housekeeping.run(&weak));
-            spawned.map_err(|error| BuildError { kind: Kind::Thread(error) })?;
-        }
-        let handle = Handle::new(Some(shared.clone()), exporter.clone());
-        let handle = handle.with_housekeeping(housekeeping).with_resource(resource);
-        #[cfg(feature = "polling")]
-        let handle = match self.polled {
-            Some(client) => {
-                let handle = handle.with_poller(crate::polling::Poller::new(client));
-                handle.poll().map_err(|error| BuildError { kind: Kind::Thread(error) })?;
-                handle
-            }
-            None => handle,
-        };
-        Ok(Astracer {
-            layer: AstracerLayer::new(exporter.is_some().then(|| Core::new(shared))),
-            sampler: AstracerSampler::new(Some((decider, counters))),
-            handle,
-            propagators: self.propagators,
-        })
-    }
 }
-
-/// The warning of a layer without an exporter.
-const NO_EXPORTER: &str = "no exporter is set, so the layer records nothing; call `with_exporter`";
-
-/// The resource with `telemetry.sdk.*` of this SDK in place of the values that
-/// `Resource::builder()` detects: "`opentelemetry`" is reserved for the SDK of OpenTelemetry
-/// (semantic conventions, "Telemetry SDK"). Other names are the service's own.
-fn with_own_name(resource: Resource) -> Resource {
-    const NAME: opentelemetry::Key = opentelemetry::Key::from_static_str("telemetry.sdk.name");
-    if resource.get(&NAME).is_some_and(|name| name.as_str() != "opentelemetry") {
-        return resource;
-    }
-    let own = [
-        opentelemetry::KeyValue::new(NAME, "astracer"),
-        opentelemetry::KeyValue::new("telemetry.sdk.language", "rust"),
-        opentelemetry::KeyValue::new("telemetry.sdk.version", env!("CARGO_PKG_VERSION")),
-    ];
-    with_attributes(&resource, own)
-}
-
-/// The resource with attributes that replace others of the same keys.
-fn with_attributes<const N: usize>(resource: &Resource, own: [opentelemetry::KeyValue; N]) -> Resource {
-    let known = resource.iter();
-    let known = known.map(|(key, value)| opentelemetry::KeyValue::new(key.clone(), value.clone()));
-    let pairs = known.chain(own);
-    match resource.schema_url() {
-        Some(url) => Resource::builder_empty().with_schema_url(pairs, url.to_owned()).build(),
-        None => Resource::builder_empty().with_attributes(pairs).build(),
-    }
-}
-
-/// Upper bound on exports in flight. More threads would only contend for the queue.
-const EXPORTS_MAX: usize = 64;
-
-/// Bounds on how long an exporter's thread sleeps before it looks for old traces.
-const IDLE_MIN: Duration = Duration::from_millis(100);
-const IDLE_MAX: Duration = Duration::from_secs(60);
 
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -690,53 +503,13 @@ impl fmt::Debug for Builder {
     }
 }
 
-/// The reason why [`Builder::build`] failed.
-pub struct BuildError {
-    kind: Kind,
-}
-
-/// The same text as `Display`: a `main` that returns the error prints it with `Debug`.
-impl fmt::Debug for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-#[derive(Debug)]
-enum Kind {
-    Faults(Vec<Fault>),
-    Thread(io::Error),
-}
-
-impl BuildError {
-    /// The unusable settings; empty if a thread could not be started.
-    pub fn faults(&self) -> &[Fault] {
-        match &self.kind {
-            Kind::Faults(faults) => faults,
-            Kind::Thread(_) => &[],
-        }
-    }
-}
-
-impl fmt::Display for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.kind {
-            Kind::Faults(faults) => {
-                for (at, fault) in faults.iter().enumerate() {
-                    write!(f, "{}{fault}", if at == 0 { "" } else { "; " })?;
-                }
-                Ok(())
-            }
-            Kind::Thread(error) => write!(f, "cannot start a thread: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for BuildError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.kind {
-            Kind::Faults(faults) => faults.first().map(|fault| fault as &(dyn std::error::Error + 'static)),
-            Kind::Thread(error) => Some(error),
-        }
+/// The resource with attributes that replace others of the same keys.
+fn with_attributes<const N: usize>(resource: &Resource, own: [opentelemetry::KeyValue; N]) -> Resource {
+    let known = resource.iter();
+    let known = known.map(|(key, value)| opentelemetry::KeyValue::new(key.clone(), value.clone()));
+    let pairs = known.chain(own);
+    match resource.schema_url() {
+        Some(url) => Resource::builder_empty().with_schema_url(pairs, url.to_owned()).build(),
+        None => Resource::builder_empty().with_attributes(pairs).build(),
     }
 }
