@@ -351,7 +351,8 @@ fn find_item<T>(owner: u64, f: impl Fn(u64, CurrentSpan) -> Option<T>) -> Option
 #[cold]
 #[inline(never)]
 pub(crate) fn beside(owner: u64, context: SpanId) -> Option<Option<CurrentSpan>> {
-    if context == SpanId::INVALID {
+    // The search takes as long as spans are nested, so a layer by itself never makes it.
+    if context == SpanId::INVALID || owner::is_alone(owner) {
         return None;
     }
     let innermost = here(|here| Some((here.owner.get(), here.id.get(), here.inside())))?;
@@ -492,7 +493,6 @@ fn outer_attached() -> Option<(u64, u64)> {
     STACK.try_with(find).ok().flatten()
 }
 
-/// Removes the item at this position from the stack.
 /// Exits a span that is not the innermost, if this thread is inside it at all.
 #[cold]
 fn pop_outer(here: &Here, owner: u64, id: u64) -> Option<Exited> {

@@ -1,4 +1,4 @@
-//! Registry of the live layers and gates of a process, which own the items on a thread's stack.
+//! Registry of the live layers of a process, which own the items on a thread's stack.
 
 use std::sync::{PoisonError, RwLock};
 
@@ -12,8 +12,8 @@ fn position(there: &[(u64, usize)], number: u64) -> Result<usize, usize> {
     there.binary_search_by_key(&number, |(number, _)| *number)
 }
 
-/// A layer, one for each subscriber on which it is installed. When it is dropped, its
-/// items on the stack become meaningless.
+/// A layer, one for each subscriber on which it is installed. When it is dropped, its items on the
+/// stack become meaningless.
 #[derive(Debug)]
 pub(crate) struct Owner(u64);
 
@@ -63,4 +63,11 @@ pub(super) fn are_beside(one: u64, other: u64) -> bool {
     let there = THERE.read().unwrap_or_else(PoisonError::into_inner);
     let base = |number| position(&there, number).ok().map(|at| there[at].1).filter(|base| *base != 0);
     base(one).is_some_and(|found| base(other) == Some(found))
+}
+
+/// Whether no other owner is installed on this owner's subscriber.
+pub(super) fn is_alone(number: u64) -> bool {
+    let there = THERE.read().unwrap_or_else(PoisonError::into_inner);
+    let base = position(&there, number).map_or(0, |at| there[at].1);
+    base == 0 || !there.iter().any(|(other, own)| *other != number && *own == base)
 }
