@@ -495,11 +495,18 @@ impl State {
         written
     }
 
-    /// Begins a new file if the current one has been removed or made shorter. Its content is gone,
-    /// or in a copy at an unknown place.
+    /// Begins a new file if the current one has been renamed, removed or made shorter. Unless it
+    /// was renamed, its content is gone, or in a copy at an unknown place.
     fn forget_removed(&mut self) {
         let Some(file) = &self.file else { return };
         if !self.folder.has_current() {
+            let renamed = self.file.take_if(|file| file.is_whole());
+            if let Some(file) = renamed {
+                self.spans_written = 0;
+                // Completes compressed content.
+                self.unfinished = self.unfinished.take().or(file.close(false).1.err());
+                return;
+            }
             self.file = None;
         } else if let Some(left) = file.shrunk_to() {
             self.file = None;

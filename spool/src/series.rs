@@ -141,6 +141,11 @@ impl Series {
             // If a partial frame cannot be truncated, the segment is closed, and readers skip the
             // rest as damage.
             self.is_open = file.cut(*bytes).is_ok();
+            // The process's limit on the size of files (`ulimit -f`), not a full disk.
+            if error.kind() == io::ErrorKind::FileTooLarge && *bytes > SEGMENT_START {
+                self.is_open = false;
+                return self.append(disk, entry);
+            }
             return Err(error);
         }
         if self.durability.each_append

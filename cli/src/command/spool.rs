@@ -304,8 +304,11 @@ fn drain(args: &Drain, stop: Stop<'_>) -> Result<(), Failure> {
             Err(Failure::Job(format!("{why}\n{} still waiting in the spool", output::plural(left, "span"))))
         }
         None if left > 0 => Err(Failure::Interrupted),
-        None if counts.rejected + counts.lost.total() + dead > 0 || is_damaged => {
+        None if counts.rejected + counts.lost.total() + dead > 0 => {
             Err(Failure::Job("some spans were not accepted; see `astracer spool inspect`".to_owned()))
+        }
+        None if is_damaged => {
+            Err(Failure::Job("the spool is damaged, so spans may be missing; see the lines above".to_owned()))
         }
         None => Ok(()),
     };

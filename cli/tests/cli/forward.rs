@@ -100,7 +100,8 @@ fn a_recording_that_somebody_shortens_is_noticed() {
     assert!(told.contains("3 spans acknowledged but lost") && told.contains("shortened"), "{told}");
 }
 
-/// SIGXFSZ ended the receiver. Now a file that may not grow gives way to the next.
+/// SIGXFSZ ended the receiver. Now a file that may not grow gives way to the next, and so does a
+/// segment of the spool.
 #[cfg(unix)]
 #[test]
 fn a_limit_on_the_size_of_files_costs_nothing() {
@@ -118,11 +119,12 @@ fn a_limit_on_the_size_of_files_costs_nothing() {
     let mut command = Command::new("sh");
     // Blocks of 512 or 1,024 bytes.
     command.args(["-c", r#"ulimit -f 100; exec "$0" "$@""#, env!("CARGO_BIN_EXE_astracer")]);
-    let receiver = Receiver::start_by(command, "limited", &[]);
+    let receiver = Receiver::start_by(command, "limited", &["--forward", "otlp://127.0.0.1:1"]);
     let url = format!("otlp://{}", receiver.address);
     success(&run(&["send", recording.path(), "--to", &url, "--batch", "10"]));
     let (received, folder) = receiver.stop();
-    assert_eq!(received["spans"], 300);
+    let _spool = folder.spool();
+    assert_eq!((&received["spans"], &received["forwarded"]["waiting"]), (&300.into(), &300.into()));
     let files = fs::read_dir(folder.path()).expect("a folder").count();
     assert!(files > 2, "{files} files");
     let inspected = success(&run(&["inspect", folder.path().to_str().expect("UTF-8"), "--json"]));

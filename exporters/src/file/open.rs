@@ -19,6 +19,10 @@ pub(super) trait Disk: Write + Send {
     fn sync(&mut self) -> io::Result<()>;
     /// The current length in bytes.
     fn length(&self) -> io::Result<u64>;
+    /// True if the file is known to have a name, which may be another one than at its creation.
+    fn has_name(&self) -> bool {
+        false
+    }
 }
 
 impl Disk for File {
@@ -33,6 +37,13 @@ impl Disk for File {
 
     fn length(&self) -> io::Result<u64> {
         self.metadata().map(|metadata| metadata.len())
+    }
+
+    #[cfg(unix)]
+    fn has_name(&self) -> bool {
+        use std::os::unix::fs::MetadataExt as _;
+
+        self.metadata().is_ok_and(|metadata| metadata.nlink() > 0)
     }
 }
 
@@ -145,6 +156,11 @@ impl OpenFile {
     pub(super) fn shrunk_to(&self) -> Option<u64> {
         let Counted { disk, bytes } = self.counted();
         disk.length().ok().filter(|length| length < bytes)
+    }
+
+    /// True if the whole file is there, though somebody may have renamed it.
+    pub(super) fn is_whole(&self) -> bool {
+        self.counted().disk.has_name() && self.shrunk_to().is_none()
     }
 
     /// True if the process's limit on the size of files does not allow more.

@@ -113,6 +113,21 @@ fn a_file_that_somebody_removed_takes_no_more() {
     assert_eq!(files.spans_removed(), 2);
 }
 
+/// logrotate's default. Its spans were once told as lost.
+#[cfg(unix)]
+#[test]
+fn a_file_that_somebody_renamed_keeps_its_spans() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = Files::builder(folder.path()).open().unwrap();
+    files.write_lines(b"first\n", 1).unwrap();
+    let renamed = folder.path().join("traces.1");
+    std::fs::rename(folder.path().join("traces-00000001.jsonl"), &renamed).unwrap();
+    files.write_lines(b"second\n", 1).unwrap();
+    let second = std::fs::read(folder.path().join("traces-00000002.jsonl")).unwrap();
+    assert_eq!((&*std::fs::read(renamed).unwrap(), &*second), (&b"first\n"[..], &b"second\n"[..]));
+    assert_eq!(files.spans_removed(), 0);
+}
+
 /// logrotate's `copytruncate`, or an editor. The next lines once followed a hole of zeros.
 #[test]
 fn a_file_that_somebody_made_shorter_takes_no_more() {

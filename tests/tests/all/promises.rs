@@ -44,6 +44,11 @@ const PROMISES: &[(&str, &str, &str)] = &[
     ),
     ("somebody removed or shortened a file", FORWARD, "a_recording_that_somebody_shortens_is_noticed"),
     (
+        "one that was only renamed keeps its spans",
+        "exporters/src/file/tests.rs",
+        "a_file_that_somebody_renamed_keeps_its_spans",
+    ),
+    (
         "exits with 1 if acknowledged spans are lost or were not passed on",
         FORWARD,
         "a_receiver_says_what_was_not_passed_on_and_ends_with_1",
