@@ -11,6 +11,8 @@ use serde_json::Value;
 mod closed;
 #[path = "cli/convert.rs"]
 mod convert;
+#[path = "cli/figures.rs"]
+mod figures;
 #[path = "cli/foreign.rs"]
 mod foreign;
 #[path = "cli/forward.rs"]

@@ -163,7 +163,8 @@ mod tests {
     #[test]
     fn the_same_traces_are_kept_at_any_speed() {
         use crate::candidate::Candidate;
-        use crate::testing::{at_speed, recorded};
+        use crate::testing::recorded;
+        use crate::traffic::at_speed;
         let workload = recorded("hdfs_client_ops");
         let config: astracer_samplers::Config =
             "bump:lambda=5,min=0.03,count=decaying,tau=400calls;\"client:stat\":min=0.05,count=none,share=0.2"
@@ -178,7 +179,7 @@ mod tests {
         };
         let recorded = kept(&workload);
         for speed in [0.2, 2.0, 10.0] {
-            let there = kept(&at_speed(&workload, speed));
+            let there = kept(&at_speed(&workload, speed, Stop::never()).expect("not stopped"));
             let others = there.iter().zip(&recorded).filter(|(a, b)| a != b).count();
             assert!(others * 1000 <= recorded.len(), "speed {speed}: {others} others");
         }

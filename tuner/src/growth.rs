@@ -72,7 +72,8 @@ mod tests {
     use crate::draw::Draw;
     use crate::replay::Decided;
     use crate::stop::Stop;
-    use crate::testing::{grown, recorded};
+    use crate::testing::recorded;
+    use crate::traffic::grown;
 
     /// By hand: `lambda` of a share of 0.01 is 4 * 0.01 * 2,000 / ln 2 + 10 = 125.4. At 100 times
     /// the calls the key has 1 / 1.99 = 0.5025 of all calls, so x = 0.5025 * 2,000 / ln 2 = 1,450,
@@ -150,7 +151,7 @@ mod tests {
                     continue;
                 }
                 for in_bursts in [false, true] {
-                    let there = grown(&workload, key, 200, in_bursts);
+                    let there = grown(&workload, key, 200, in_bursts, Stop::never()).expect("not stopped");
                     let growth = |config| {
                         let (_, kept_there, all_there) = kept(&there, config);
                         kept_there / kept_here / (all_there / all)
@@ -173,7 +174,8 @@ mod tests {
             let (_, kept_here, all) = kept(&workload, &config);
             let worst = Growth::worst(&workload, &config, kept_here / all).expect("bump");
             let key = workload.keys().names().position(|name| name == worst.key).expect("a key") as u32;
-            let (_, kept_there, all_there) = kept(&grown(&workload, key, 100, false), &config);
+            let there = grown(&workload, key, 100, false, Stop::never()).expect("not stopped");
+            let (_, kept_there, all_there) = kept(&there, &config);
             assert!((all_there / all / worst.bytes - 1.0).abs() < 1e-9, "{worst:?}");
             let found = kept_there / kept_here;
             assert!((found / worst.kept_bytes - 1.0).abs() < 0.15, "{found}, {worst:?}");

@@ -48,6 +48,7 @@ mod sweep;
 pub mod tail;
 #[cfg(test)]
 mod testing;
+pub mod traffic;
 pub mod tune;
 pub mod workload;
 

@@ -47,9 +47,6 @@ const FLOOR_MIN: f64 = 0.5;
 const FLOOR_LEAST: f64 = 0.01;
 /// Floors may use up this share of each limit.
 const FLOOR_COST_MAX: f64 = 0.5;
-/// This share of the largest size allowed is shared evenly among the keys, in bytes, so that an odd
-/// trace of a frequent and cheap key is not missed for the sake of dist/entropy.
-const FLOOR_SHARE: f64 = 0.0625;
 /// A step changes at most this many keys.
 const KEYS_MOVED: u32 = 3;
 /// The cost of a function in a score, in units of a few ns: a square root and a logarithm.
@@ -333,7 +330,7 @@ impl<'t> PerKey<'t> {
         workload: &Workload,
         (common, curve_share): (&Parameters, f64),
         (limits, target): (Limits, &'t Target),
-        (min_kept, extras): (Option<f64>, Extras),
+        (min_kept, key_floor, extras): (Option<f64>, f64, Extras),
         draws: &[(Draw, LeftOut)],
         stop: Stop<'t>,
     ) -> Option<Self> {
@@ -351,7 +348,7 @@ impl<'t> PerKey<'t> {
         keys.truncate(KEYS_MAX);
         let least = least_floor(&sizes, largest);
         let all = sizes.iter().fold((0.0, 0.0), |all, of| (all.0 + of.0, all.1 + of.1));
-        let even = FLOOR_SHARE * largest.0 * all.1 / keys.len() as f64;
+        let even = key_floor * largest.0 * all.1 / keys.len() as f64;
         let own = |keys: &[usize]| {
             let floor = |key: usize| (min_kept.max(least) / sizes[key].0).max(even / sizes[key].1).min(1.0);
             let floor = |&key: &usize| (key, floor(key));

@@ -14,7 +14,6 @@ use astracer_samplers::Template;
 use crate::key::Grouping;
 use crate::names::NameFolding;
 use crate::random::Random;
-use crate::stop::Stop;
 use crate::workload::Workload;
 
 /// One of the repository's recordings, with ids in names folded.
@@ -31,34 +30,6 @@ pub(crate) fn recorded(name: &str) -> Workload {
 /// functions.
 pub(crate) fn synthetic(traces: u64, seed: u64) -> Workload {
     Workload::new(&synthetic_recording(traces, seed), &Grouping::default())
-}
-
-/// The workload with the calls of one key this many times as frequent: copies come at random times
-/// of the recording, or within a second after each of the key's traces.
-pub(crate) fn grown(workload: &Workload, key: u32, times: u64, in_bursts: bool) -> Workload {
-    let mut random = Random::new(3, u64::from(key));
-    let length_ns = workload.arrivals().last().map_or(0, |last| last.at_ns) as f64;
-    let mut order = Vec::new();
-    for (arrival, index) in workload.arrivals().iter().zip(0..) {
-        order.push((arrival.at_ns, index));
-        for _ in 1..if arrival.key == key { times } else { 1 } {
-            let at_ns = match in_bursts {
-                true => arrival.at_ns + (random.uniform() * 1e9) as u64,
-                false => (random.uniform() * length_ns) as u64,
-            };
-            order.push((at_ns, index));
-        }
-    }
-    order.sort_by_key(|&(at_ns, _)| at_ns);
-    workload.arranged(&order, Stop::never()).expect("not stopped")
-}
-
-/// The workload with all times divided by `speed`.
-pub(crate) fn at_speed(workload: &Workload, speed: f64) -> Workload {
-    let order = workload.arrivals().iter().zip(0..);
-    let order: Vec<_> =
-        order.map(|(arrival, index)| ((arrival.at_ns as f64 / speed) as u64, index)).collect();
-    workload.arranged(&order, Stop::never()).expect("not stopped")
 }
 
 /// The recording behind [`synthetic`].

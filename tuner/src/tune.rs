@@ -21,6 +21,7 @@ use serde::Serialize;
 pub use check::{check, validate};
 pub use file::NoParameters;
 pub(crate) use key_trial::KeyTrial;
+pub use key_trial::TRIED_TRACES_MAX;
 pub use later::Later;
 pub use options::{Options, OptionsError, PerKeyUse};
 pub use single_keys::KEYS_TRIED_MAX;

@@ -20,7 +20,9 @@ use astracer_tuner::key::START_ATTRIBUTES;
 use astracer_tuner::key_choice::{KeyChoice, choose_key};
 use astracer_tuner::report::Report as Page;
 use astracer_tuner::tail::{Outcomes, attributes};
-use astracer_tuner::tune::{KEYS_TRIED_MAX, Options, PerKeyUse, Progress, Stage, check, validate};
+use astracer_tuner::tune::{
+    KEYS_TRIED_MAX, Options, PerKeyUse, Progress, Stage, TRIED_TRACES_MAX, check, validate,
+};
 use astracer_tuner::{Grouping, Limits, Objective, Stop, Tunable, Tuning, Workload};
 use clap::Args as ClapArgs;
 use serde::Serialize;
@@ -514,7 +516,8 @@ fn try_keys(
         let own = if grouping == args.key {
             Some(Cow::Borrowed(workload))
         } else {
-            load::workload(&args.source, recording, &grouping, stop).ok().map(Cow::Owned)
+            let with_template = grouping.clone().with_template(args.source.template());
+            workload.with_keys(recording, &with_template, TRIED_TRACES_MAX, stop).map(Cow::Owned)
         };
         own.map(|own| (grouping, own))
     });

@@ -24,6 +24,8 @@ const DECAYING_PER_DOUBLING: f64 = 1.5;
 /// All tables together take about this much at most. If they would take more, fewer lengths and
 /// draws are used.
 const TABLES_BYTES_MAX: usize = 160 << 20;
+/// Sums are built for as many draws at a time as together have this many traces, at least for one.
+const COPIED_MAX: usize = 1 << 20;
 /// At least this many draws are used.
 const DRAWS_MIN: usize = 2;
 /// At least this many lengths are used, if there are that many.
@@ -141,8 +143,13 @@ impl BumpFamily {
             lengths_ns = lengths_ns.into_iter().rev().step_by(step).collect();
             lengths_ns.reverse();
         }
-        let expectations =
-            draws.par_iter().map(|draw| expectation(draw, &lengths_ns)).collect::<Option<Vec<_>>>()?;
+        // A draw takes another copy of the workload while its sums are built.
+        let at_once = (COPIED_MAX / workload.arrivals().len().max(1)).max(1);
+        let mut expectations = Vec::with_capacity(draws.len());
+        for draws in draws.chunks(at_once) {
+            let built = draws.par_iter().map(|draw| expectation(draw, &lengths_ns));
+            expectations.extend(built.collect::<Option<Vec<_>>>()?);
+        }
         let traces = workload.arrivals().len().max(1) as f64;
         Some(Self {
             expectations,

@@ -104,7 +104,7 @@ fn draws() -> Vec<Draw> {
 fn constants<'t>(workload: &Workload, target: &'t Target, min_kept: f64) -> PerKey<'t> {
     let draws: Vec<_> =
         draws().into_iter().enumerate().map(|(number, draw)| (draw, LeftOut::in_turn(number))).collect();
-    let settings = (Some(min_kept), Extras::default());
+    let settings = (Some(min_kept), 0.0625, Extras::default());
     let problem = (Limits::default(), target);
     PerKey::new(workload, (&COMMON, 0.0), problem, settings, &draws, Stop::never()).expect("three keys")
 }
@@ -167,7 +167,7 @@ fn the_mean_of_searches_is_as_large_as_the_limits_allow() {
     let (workload, target) = (synthetic(2000, 1), target());
     let of_search = |search: usize| {
         let draws: Vec<_> = draws().into_iter().map(|draw| (draw, LeftOut::in_turn(search))).collect();
-        let settings = (Some(3.0), Extras::default());
+        let settings = (Some(3.0), 0.0625, Extras::default());
         let problem = (Limits::default(), &target);
         PerKey::new(&workload, (&COMMON, 0.0), problem, settings, &draws, Stop::never()).expect("keys")
     };

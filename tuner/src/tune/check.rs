@@ -18,15 +18,17 @@ use crate::workload::Workload;
 /// Arrivals and functions, summed over all replays of a sampler on one side of a trial. Larger
 /// workloads are replayed less often, but at least [`TRIED_MIN`] times.
 const TRIED_WORK: usize = 3_000_000;
-const TRIED_MIN: u64 = 6;
+const TRIED_MIN: u64 = 3;
 
 /// A check begins with this many replays. Large workloads begin with fewer, but with a multiple of
 /// the three jitters.
 const REPLAYS: u64 = 96;
-const REPLAYS_LEAST: u64 = 24;
+const REPLAYS_LEAST: u64 = 12;
 /// A check begins with at most this many arrivals and functions, but with at least
 /// [`REPLAYS_LEAST`] replays.
 const BEGUN_WORK: usize = 6_000_000;
+/// Replays for the spread over resampled blocks of a large workload.
+const RESAMPLED_LEAST: usize = 6;
 /// All replays of a check cover about this many arrivals and functions at most.
 const CHECKED_WORK: usize = 30_000_000;
 /// The mean of dist/entropy is known if half of its 95 % interval is at most this share of it.
@@ -182,7 +184,9 @@ impl Run<'_> {
                 tuning.warnings.extend(remarks.last().cloned());
             }
         }
-        let resampled = &draws[..draws.len().min(bootstrap::REPLAYS)];
+        let resampled = times_within(train, BEGUN_WORK) as usize;
+        let resampled = resampled.clamp(RESAMPLED_LEAST, bootstrap::REPLAYS).min(draws.len());
+        let resampled = &draws[..resampled];
         tuning.bootstrap = bootstrap::bootstrap(train, &found.clone().into(), resampled, self.stop);
         replayed.replace(&mut tuning.score);
         if let Some(share) = &tuning.replayed_share {
@@ -339,7 +343,7 @@ mod tests {
         assert_eq!(share_replays(61, 240), 60);
         assert_eq!(share_replays(60, 30), 30);
         assert_eq!(share_replays(1000, 384), 384);
-        assert_eq!(share_replays(2, 96), 24);
+        assert_eq!(share_replays(2, 96), 12);
     }
 
     /// A doubled number of replays begins with the same draws, and the first number suffices if

@@ -18,6 +18,9 @@ use crate::workload::Workload;
 /// With fewer traces, half of the blocks say nothing, and the result is replayed on what it was
 /// tuned on.
 const TRACES_MIN: usize = 400;
+/// Of more traces, trials see evenly spaced stretches only. They choose between samplers that
+/// differ by a tenth or more, which this many traces show as well.
+pub const TRIED_TRACES_MAX: usize = 200_000;
 
 /// The result of a trial of a key.
 #[derive(Clone, Debug)]
@@ -35,6 +38,7 @@ pub(crate) struct KeyTrial {
 impl Run<'_> {
     pub(super) fn try_key(&self, workload: &Workload) -> Option<KeyTrial> {
         let options = self.options;
+        let workload = &*workload.thinned(TRIED_TRACES_MAX, self.stop)?;
         let half = |remainder: usize| {
             if workload.arrivals().len() < TRACES_MIN {
                 return Some(Cow::Borrowed(workload));

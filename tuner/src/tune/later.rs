@@ -5,6 +5,8 @@
 //! search runs on the first half of the time, and its result is replayed on the later half beside
 //! an equal share. Nothing is chosen there except whether to use the result at all.
 
+use std::borrow::Cow;
+
 use astracer_samplers::{Config, Probability, Ratio};
 use serde::Serialize;
 
@@ -29,6 +31,8 @@ const TRACES_MIN: usize = 400;
 /// instead.
 const BALANCED: std::ops::RangeInclusive<f64> = 0.3..=0.7;
 const REPLAYS: u64 = 24;
+/// Each half consists of evenly spaced stretches if it has more traces.
+const HALF_MAX: usize = 300_000;
 const LATER_STREAM: u64 = 1 << 35;
 /// Standard errors to either side of a 95 % interval.
 const ERRORS: f64 = 1.96;
@@ -126,6 +130,8 @@ impl Run<'_> {
             return None;
         }
         let (first, rest) = halves(train, self.stop)?;
+        let thinned = |half: Workload| half.thinned(HALF_MAX, self.stop).map(Cow::into_owned);
+        let (first, rest) = (thinned(first)?, thinned(rest)?);
         let target = self.target(&first)?;
         let common = self.common(&first, &target, 1, false)?;
         let parameters = &common.parameters;

@@ -12,6 +12,9 @@ use crate::space::Tunable;
 
 /// The shortest window that a sampler allows.
 const WINDOW_MIN: Duration = Duration::from_millis(1);
+/// The share of the budget that is shared evenly among the keys. An eighth costs 1 to 7 % of
+/// dist/entropy (docs/results/adaptive.md).
+const KEY_FLOOR: f64 = 0.0625;
 
 /// The sampler to search for, the limits, and how long to search.
 #[derive(Clone, Debug)]
@@ -56,6 +59,10 @@ pub struct Options {
     /// The floor on the expected number of kept traces of each key with its own probability. If
     /// unset, the largest of 40, 20, 10, 5, 3 and 1 that uses up at most half of each limit.
     pub min_kept: Option<f64>,
+    /// This share of the largest size allowed is shared evenly among keys with their own
+    /// probability, in bytes, so that an odd trace of a frequent and cheap key is not missed for
+    /// the sake of the objective.
+    pub key_floor: f64,
     /// If set, tunes on this first share of the time and checks the result on the rest.
     pub split: Option<f64>,
 }
@@ -95,6 +102,7 @@ impl Default for Options {
             per_key: PerKeyUse::Auto,
             per_key_iterations: 5000,
             min_kept: None,
+            key_floor: KEY_FLOOR,
             split: None,
         }
     }

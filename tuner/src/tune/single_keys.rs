@@ -5,7 +5,8 @@ use astracer_samplers::Config;
 use super::check::trial_replays;
 use super::roots::named;
 use super::{
-    PerKeyTrial, PerKeyUse, RootParameters, Run, STARTS_COMPARED, Stage, Tuning, affordable, config, stream,
+    PerKeyTrial, PerKeyUse, RootParameters, Run, STARTS_COMPARED, Stage, TRIED_TRACES_MAX, Tuning,
+    affordable, config, stream,
 };
 use crate::anneal::Schedule;
 use crate::blocks::{self, LeftOut};
@@ -39,7 +40,7 @@ const PER_KEY_STREAM: u64 = 1 << 34;
 /// are the draws of all searches together. Large workloads have fewer, so that together they have
 /// about [`DRAWN_MAX`] traces, because chance matters less there.
 const DRAWS_PER_KEY: usize = 48;
-const DRAWS_LEAST: usize = 12;
+const DRAWS_LEAST: usize = 6;
 const DRAWN_MAX: usize = 5_000_000;
 /// With more keys, most of them hardly occur, and a probability for each is not tried. Nor are
 /// groupings with more keys tried.
@@ -81,7 +82,7 @@ impl Run<'_> {
         effort: Effort,
     ) -> Option<per_key::Found> {
         let options = self.options;
-        let settings = (options.min_kept, options.objective.extras());
+        let settings = (options.min_kept, options.key_floor, options.objective.extras());
         let problem = (options.limits, target);
         let is_loop = per_key::loop_share(workload).is_some();
         let searches = if is_loop { 1 } else { effort.searches };
@@ -234,6 +235,7 @@ impl Run<'_> {
     /// Tunes both on every other block and replays them on the blocks between, and then the other
     /// way round.
     fn try_single_keys(&self, train: &Workload, target: &Target) -> Option<PerKeyTrial> {
+        let train = &*train.thinned(TRIED_TRACES_MAX, self.stop)?;
         let half = |remainder: usize| blocks::select(train, |block| block % 2 == remainder, self.stop);
         let (even, odd) = (half(0)?, half(1)?);
         let there = self.try_single_keys_on(&even, &odd, target)?;

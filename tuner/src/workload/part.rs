@@ -1,13 +1,30 @@
 //! A part of a workload in time, to tune on one part and check on another.
 
+use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 
+use astracer_recording::recording::Recording;
+use astracer_recording::shape::{Scratch, ShapeId, Shapes};
 use astracer_recording::stop::Pulse;
 
 use super::{Calls, Function, Workload};
 use crate::buckets::LatencyCell;
+use crate::key::{Grouping, Keys};
 use crate::statistics::MeanSd;
 use crate::stop::Stop;
+
+/// A thinned workload consists of this many stretches.
+const STRETCHES: usize = 64;
+
+/// Evenly spaced stretches of `all` traces, together at most about `most` of them: the indices.
+fn stretches(all: usize, most: usize) -> impl Iterator<Item = usize> {
+    let (length, kept) = match all > most {
+        true => (all.div_ceil(STRETCHES), (most / STRETCHES).max(1)),
+        false => (1, 1),
+    };
+    (0..all).filter(move |index| index % length < kept)
+}
 
 /// Sums over some of a workload's arrivals, whose means differ from those of the whole.
 #[derive(Debug)]
@@ -138,6 +155,47 @@ impl Workload {
         })
     }
 
+    /// The workload itself or, if it has more than `most` traces, only evenly spaced stretches of it,
+    /// at their original times. A trial on them says as much, for less time and memory. `None` if
+    /// asked to stop.
+    pub(crate) fn thinned(&self, most: usize, stop: Stop<'_>) -> Option<Cow<'_, Self>> {
+        if self.arrivals.len() <= most {
+            return Some(Cow::Borrowed(self));
+        }
+        let order = stretches(self.arrivals.len(), most);
+        let order: Vec<(u64, u32)> = order.map(|index| (self.arrivals[index].at_ns, index as u32)).collect();
+        self.arranged(&order, stop).map(Cow::Owned)
+    }
+
+    /// The same traces with keys by another grouping; of more than `most` traces only evenly spaced
+    /// stretches. `recording` is that of the workload, with the grouping's attributes as labels.
+    /// `None` if asked to stop.
+    pub fn with_keys(
+        &self,
+        recording: &Recording,
+        grouping: &Grouping,
+        most: usize,
+        stop: Stop<'_>,
+    ) -> Option<Self> {
+        let mut pulse = stop.pulse();
+        let (mut shapes, mut scratch) = (Shapes::default(), Scratch::default());
+        let mut keys = Keys::new(recording, grouping);
+        let mut workload = self.thinned(most, stop)?.into_owned();
+        let traces = stretches(self.arrivals.len(), most).filter_map(|index| recording.trace(index));
+        for (arrival, trace) in workload.arrivals.iter_mut().zip(traces) {
+            let shape = match grouping {
+                Grouping::Tree => shapes.of_trace(trace, &mut scratch, &mut pulse)?,
+                Grouping::Key(_) => ShapeId(0),
+            };
+            arrival.key = keys.of(trace, &shapes, shape).0;
+            if pulse.stopped() {
+                return None;
+            }
+        }
+        workload.keys = Arc::new(keys.finish());
+        Some(workload)
+    }
+
     /// Splits the workload at this share of the time from the first arrival to the last. `None` if
     /// asked to stop.
     pub fn split(&self, share: f64, stop: Stop<'_>) -> Option<(Self, Self)> {
@@ -151,10 +209,11 @@ impl Workload {
 #[cfg(test)]
 mod tests {
     use crate::Workload;
+    use crate::key::Grouping;
     use crate::latency::LatencyTally;
     use crate::score::{Reference, Tally};
     use crate::stop::Stop;
-    use crate::testing::synthetic;
+    use crate::testing::{synthetic, synthetic_recording};
 
     #[track_caller]
     fn close(found: f64, expected: f64) {
@@ -209,6 +268,29 @@ mod tests {
             assert_eq!(part.calls(n).len(), whole.calls(300 + n).len());
             assert_eq!(part.latencies(n), whole.latencies(300 + n));
         }
+    }
+
+    /// A thinned workload begins with the first trace and covers the whole time. With other keys it
+    /// is the same as if it were made with them.
+    #[test]
+    fn a_thinned_workload_has_stretches_of_all_times() {
+        let recording = synthetic_recording(6400, 2);
+        let whole = Workload::new(&recording, &Grouping::default());
+        let thinned = whole.thinned(1600, Stop::never()).expect("not stopped");
+        let ids: Vec<_> = (0..6400).filter(|n| n % 100 < 25).map(|n| whole.trace_id(n)).collect();
+        assert!(ids.iter().copied().eq((0..1600).map(|n| thinned.trace_id(n))));
+        assert_eq!(thinned.arrivals()[1599].at_ns, whole.arrivals()[6324].at_ns);
+        assert!(matches!(whole.thinned(6400, Stop::never()), Some(std::borrow::Cow::Borrowed(_))));
+        let again =
+            whole.with_keys(&recording, &Grouping::Tree, usize::MAX, Stop::never()).expect("not stopped");
+        let direct = Workload::new(&recording, &Grouping::Tree);
+        let keys = |of: &Workload| of.arrivals().iter().map(|one| of.key(one).to_owned()).collect::<Vec<_>>();
+        assert_eq!(keys(&again), keys(&direct));
+        let part = whole.with_keys(&recording, &Grouping::Tree, 1600, Stop::never()).expect("not stopped");
+        let roots = |of: &Workload| -> Vec<String> {
+            keys(of).iter().map(|key| key.split(" #").next().unwrap_or_default().to_owned()).collect()
+        };
+        assert_eq!(roots(&part), keys(&thinned));
     }
 
     #[test]

@@ -176,7 +176,10 @@ fn cells(name: String, replayed: &Replayed) -> Vec<String> {
         output::percent(replayed.tfcr.mean),
         output::rounded(replayed.functions.mean),
         output::rounded(replayed.call_trees.mean),
-        format!("{} ({})", three(found.mean), to(found.mean_interval)),
+        match found.mean.is_finite() {
+            true => format!("{} ({})", three(found.mean), to(found.mean_interval)),
+            false => "-".to_owned(),
+        },
         replayed.counts.map_or_else(|| "-".to_owned(), |counts| output::percent(counts.functions)),
     ]
 }
@@ -188,13 +191,18 @@ fn expected_cells(name: String, score: &Expected) -> Vec<String> {
         output::percent(score.tfcr),
         output::rounded(score.functions),
         output::rounded(score.call_trees),
-        three(score.dist_over_entropy),
+        finite(score.dist_over_entropy),
         score.count_error.map_or_else(|| "-".to_owned(), output::percent),
     ]
 }
 
 fn to([low, high]: [f64; 2]) -> String {
-    format!("{} to {}", three(low), three(high))
+    format!("{} to {}", finite(low), finite(high))
+}
+
+/// A dash for an infinite dist/entropy: that of spans of a single function.
+fn finite(value: f64) -> String {
+    if value.is_finite() { three(value) } else { "-".to_owned() }
 }
 
 /// The sentences below the table, the most important ones first.
@@ -356,7 +364,7 @@ fn measures(tuning: &Tuning, text: &mut String) {
     type Row = (&'static str, Box<dyn Fn(&Expected) -> String>);
     let of = |found: f64, all: f64| format!("{} of {}", output::rounded(found), output::whole(all));
     let rows: [Row; 11] = [
-        ("dist/entropy", Box::new(|score| measure(score.dist_over_entropy))),
+        ("dist/entropy", Box::new(|score| finite(score.dist_over_entropy))),
         ("distance of durations (SS), ms", Box::new(|score| measure(score.ss_ms))),
         ("entropy (IEn), bits", Box::new(|score| measure(score.entropy_bits))),
         ("traces", Box::new(|score| output::whole(score.traces))),
@@ -388,7 +396,7 @@ fn replays(report: &Report<'_>, text: &mut String) {
         let found = replayed.dist_over_entropy;
         rows.push(vec![
             name,
-            three(found.mean),
+            finite(found.mean),
             to(found.mean_interval),
             to(found.run_interval),
             output::percent(replayed.tfcr.mean),
