@@ -1,6 +1,7 @@
 //! Checks whether tuned parameters stay right when traffic changes. For each recording, common and
-//! per-key parameters are tuned for a tenth of the bytes. Rows of Markdown tables say how they do on
-//! the recorded traffic, at other speeds, with one rare key far more frequent, and on the later half.
+//! per-key parameters are tuned for a tenth of the bytes. Rows of Markdown tables show how they do
+//! on the recorded traffic, at other speeds, with one rare key far more frequent, and on the later
+//! half.
 //!
 //! ```text
 //! cargo run --release -p astracer-tuner --example adaptive -- \
@@ -9,16 +10,17 @@
 //!
 //! TABLE is one of:
 //!
-//! - `speed`: dist/entropy and size over N replays (240), at the recorded speed and at 0.2, 2 and 10
-//!   times it.
+//! - `speed`: dist/entropy and size over N replays (240), at the recorded speed and at 0.2, 2 and
+//!   10 times it.
 //! - `growth`: each key with at most 5 % of the calls 200 times as frequent, spread and in bursts:
 //!   by how much kept bytes grow, as a multiple of the growth of all bytes. The worst key.
-//! - `later`: tuned on the first half and judged on the later half, by weights, with N search seeds
-//!   (3).
+//! - `later`: tuned on the first half and replayed on the later half, by weights, with N search
+//!   seeds (3).
 //! - `coverage`: tuned on parts of the recording: is the ratio on the traffic that follows within
 //!   the printed interval?
-//! - `odd`: the share of odd traces (a root slower than 99 % of its key's) that is kept of the later
-//!   half by parameters of the first half, for floors over keys from none to a quarter of the budget.
+//! - `odd`: the share of odd traces (a root slower than 99 % of its key's) that is kept of the
+//!   later half by parameters of the first half, for floors over keys from none to a quarter of the
+//!   budget.
 //! - `misses`: how often a source of randomness misses every P-th call of a key, for P from 2 to
 //!   1,000. Needs no recording.
 
@@ -144,7 +146,7 @@ fn halves(workload: &Workload) -> Result<(Workload, Workload), Failure> {
     Ok((part(0..all / 2)?, part(all / 2..all)?))
 }
 
-/// Tunes on the first half as a user would, and judges on the later half.
+/// Tunes on the first half as a user would, and replays the later half.
 #[allow(clippy::print_stdout)]
 fn later(name: &str, workload: &Workload, tunings: u64) -> Result<(), Failure> {
     let (first, rest) = halves(workload)?;
@@ -219,8 +221,8 @@ fn coverage(name: &str, workload: &Workload, tunings: u64) -> Result<[u32; 3], F
     Ok(found)
 }
 
-/// For each trace, whether its root lasts longer than 95 and 99 % of its key's. Without folded names,
-/// a key is the name of its roots.
+/// For each trace, whether its root lasts longer than 95 and 99 % of its key's. A key is the name of
+/// its roots here.
 fn is_odd(workload: &Workload) -> Vec<[bool; 2]> {
     let names: Vec<&str> = workload.keys().names().collect();
     let duration = |index: usize| {
@@ -298,7 +300,7 @@ fn misses() {
     println!("| p | calls | worst period | missed there | independent | most standard errors above |");
     println!("|---|---:|---:|---:|---:|---:|");
     for p in [0.001f64, 0.01, 0.05, 0.1, 0.3, 0.5] {
-        // So many that three are expected to be kept.
+        // Three of these are expected to be kept.
         let calls = (3.0 / p).round() as u64;
         let independent = (1.0 - p).powi(calls as i32);
         let error = (independent * (1.0 - independent) / f64::from(runs)).sqrt();

@@ -1,5 +1,5 @@
-//! One number for one thing: the table, the JSON and the written file of `tune` agree to the printed
-//! digits. And the figures of recordings that show too little.
+//! One number for one thing: the table, the JSON and the written file of `tune` agree to the
+//! printed digits. And the figures of recordings that show too little.
 
 use std::fmt::Write as _;
 

@@ -18,7 +18,7 @@ use crate::workload::Workload;
 /// With fewer traces, half of the blocks say nothing, and the result is replayed on what it was
 /// tuned on.
 const TRACES_MIN: usize = 400;
-/// Of more traces, trials see evenly spaced stretches only. They choose between samplers that
+/// Trials see only evenly spaced stretches of more traces. They choose between samplers that
 /// differ by a tenth or more, which this many traces show as well.
 pub const TRIED_TRACES_MAX: usize = 200_000;
 

@@ -155,9 +155,9 @@ impl Workload {
         })
     }
 
-    /// The workload itself or, if it has more than `most` traces, only evenly spaced stretches of it,
-    /// at their original times. A trial on them says as much, for less time and memory. `None` if
-    /// asked to stop.
+    /// The workload itself or, if it has more than `most` traces, only evenly spaced stretches of
+    /// it, at their original times. A trial on them says as much, for less time and memory. `None`
+    /// if asked to stop.
     pub(crate) fn thinned(&self, most: usize, stop: Stop<'_>) -> Option<Cow<'_, Self>> {
         if self.arrivals.len() <= most {
             return Some(Cow::Borrowed(self));
