@@ -221,8 +221,8 @@ fn coverage(name: &str, workload: &Workload, tunings: u64) -> Result<[u32; 3], F
     Ok(found)
 }
 
-/// For each trace, whether its root lasts longer than 95 and 99 % of its key's. A key is the name of
-/// its roots here.
+/// For each trace, whether its root lasts longer than 95 and 99 % of its key's. Keys are the names
+/// of roots here.
 fn is_odd(workload: &Workload) -> Vec<[bool; 2]> {
     let names: Vec<&str> = workload.keys().names().collect();
     let duration = |index: usize| {
