@@ -245,6 +245,7 @@ impl Open<'_> {
         let opened = match (&self.temporary, &self.output.kind) {
             (Some(temporary), _) => temporary.file().try_clone(),
             (None, OutputKind::StandardOutput) => stdout::open(),
+            (None, _) if names_standard(&self.output.given) && stdout::was_closed() => stdout::open(),
             // A pipe waits for its reader.
             (None, _) => {
                 interrupt::answer_at_once_while(|| OpenOptions::new().write(true).open(&self.output.given))
@@ -296,11 +297,15 @@ fn resolve(path: &Path) -> io::Result<(PathBuf, Option<Metadata>)> {
     }
 }
 
-/// True for the names that systems give to standard output, if that is a file: opening the name
-/// would begin the file anew.
+/// True for the names that systems give to standard output.
+fn names_standard(path: &Path) -> bool {
+    ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].iter().any(|name| path == Path::new(name))
+}
+
+/// True for a name of standard output, if that is a file: opening the name would begin the file
+/// anew.
 fn names_standard_file(path: &Path) -> bool {
-    let names = ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
-    names.iter().any(|name| path == Path::new(name)) && standard_output().is_some()
+    names_standard(path) && standard_output().is_some()
 }
 
 /// True for outputs that are written directly: devices, pipes and sockets.

@@ -30,6 +30,18 @@ pub(crate) fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
+/// True if standard output was closed when the process began. Its names, such as `/dev/stdout`,
+/// then lead to the null device.
+#[cfg(unix)]
+pub(crate) fn was_closed() -> bool {
+    WAS_CLOSED.load(Ordering::Relaxed)
+}
+
+#[cfg(windows)]
+pub(crate) fn was_closed() -> bool {
+    false
+}
+
 /// Unbuffered standard output.
 ///
 /// # Errors
@@ -39,7 +51,7 @@ pub(crate) fn is_terminal() -> bool {
 pub(crate) fn open() -> io::Result<File> {
     use std::os::fd::AsFd as _;
 
-    if WAS_CLOSED.load(Ordering::Relaxed) {
+    if was_closed() {
         return Err(io::Error::other("it is closed; leave `>&-` out, or use `>/dev/null`"));
     }
     let mut file = File::from(io::stdout().as_fd().try_clone_to_owned()?);

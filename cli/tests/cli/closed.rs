@@ -50,6 +50,19 @@ fn an_output_that_takes_nothing_is_an_error() {
     }
 }
 
+/// The names of a closed output lead to the null device.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_closed_output_is_closed_under_its_names() {
+    let folder = folder("names");
+    for command in ["convert w.jsonl /dev/stdout", "critical-path w.jsonl --html /dev/fd/1 --json"] {
+        let script = format!("exec \"$0\" {command} >&-");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script, env!("CARGO_BIN_EXE_astracer")]).current_dir(folder.join("."));
+        failure(&shell.output().expect("a shell"), 1, &["cannot write", "it is closed"]);
+    }
+}
+
 /// Python's `subprocess.DEVNULL` and daemons open `/dev/null` for reading and writing, as Rust does
 /// in place of a closed descriptor.
 #[cfg(target_os = "linux")]
