@@ -37,6 +37,11 @@ const LATER_STREAM: u64 = 1 << 35;
 /// Standard errors to either side of a 95 % interval.
 const ERRORS: f64 = 1.96;
 
+/// The standard deviation of the ratio's logarithm over the traffic that was tuned on: the file's
+/// parameters come from twice as much as those tried here. Chosen so that nine in ten ratios on
+/// traffic that follows are within the interval (docs/results/adaptive.md).
+const TUNED: f64 = 0.2;
+
 /// The result of tuning on the first half, on the later half.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -63,7 +68,7 @@ impl Later {
         let error = |of: &Distribution| (of.mean_interval[1] / of.mean - 1.0) / ERRORS;
         let error = error(&by_weights).hypot(error(&share));
         // This half is one recording of its traffic, and the traffic to come is another one.
-        let off = (ERRORS * error.hypot(spread * 2.0f64.sqrt())).exp();
+        let off = (ERRORS * error.hypot(spread * 2.0f64.sqrt()).hypot(TUNED)).exp();
         let ratio_as_counted = found.dist_over_entropy.mean / share.mean;
         ratio.is_finite().then_some(Self {
             ratio,
@@ -168,11 +173,11 @@ mod tests {
         let later = Later::new(replayed(&workload, "ratio:0.1"), 0.0).expect("finite");
         assert!((later.ratio_as_counted - 1.0).abs() < 0.1, "{later:?}");
         assert!(later.interval[0] < 1.0 && later.interval[1] > 1.0, "{:?}", later.interval);
-        // By hand: with a spread of 0.3, exp(1.96 * 0.3 * sqrt(2)) = 2.30 to either side, and a
-        // little more for the draws.
+        // By hand: with a spread of 0.3, exp(1.96 * sqrt(2 * 0.3^2 + 0.2^2)) = 2.508 to either
+        // side, and a little more for the draws.
         let wide = Later::new(replayed(&workload, "ratio:0.1"), 0.3).expect("finite");
         let off = wide.interval[1] / wide.ratio;
-        assert!(off > 2.29 && off < 2.5 && (wide.ratio / wide.interval[0] / off - 1.0).abs() < 1e-9, "{off}");
+        assert!(off > 2.50 && off < 2.7 && (wide.ratio / wide.interval[0] / off - 1.0).abs() < 1e-9, "{off}");
         assert!(!later.is_worth_it());
         assert!(later.warning(true).expect("a warning").contains("(ratio) is used"));
         assert!(later.warning(false).expect("a warning").contains("use ratio:0.10"));
