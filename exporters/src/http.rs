@@ -313,8 +313,10 @@ fn gzip(body: &[u8]) -> io::Result<Vec<u8>> {
 
 /// Parses `Retry-After`: a number of seconds, or a date.
 fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
-    if let Ok(seconds) = value.trim().parse() {
-        return Some(Duration::from_secs(seconds));
+    let digits = value.trim();
+    if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        // More seconds than 64 bits hold are bounded like any others.
+        return Some(Duration::from_secs(digits.parse().unwrap_or(u64::MAX)));
     }
     let date = httpdate::parse_http_date(value).ok()?;
     Some(date.duration_since(now).unwrap_or_default())
@@ -339,6 +341,7 @@ mod tests {
         for (value, expected) in [
             ("120", Some(120)),
             (" 0 ", Some(0)),
+            ("99999999999999999999999", Some(u64::MAX)),
             ("Sat, 21 Nov 2026 12:00:30 GMT", Some(30)),
             ("Sat, 21 Nov 2026 11:00:00 GMT", Some(0)),
             ("-1", None),
