@@ -351,13 +351,16 @@ fn find_item<T>(owner: u64, f: impl Fn(u64, CurrentSpan) -> Option<T>) -> Option
 #[cold]
 #[inline(never)]
 pub(crate) fn beside(owner: u64, context: SpanId) -> Option<Option<CurrentSpan>> {
-    // The search takes as long as spans are nested, so a layer by itself never makes it.
-    if context == SpanId::INVALID || owner::is_alone(owner) {
+    if context == SpanId::INVALID {
         return None;
     }
     let innermost = here(|here| Some((here.owner.get(), here.id.get(), here.inside())))?;
     let find = |stack: &Stack| {
         let stack = stack.0.borrow();
+        // The search takes as long as spans are nested, and finds nothing for a layer by itself.
+        if stack.len() > SHALLOW && owner::is_alone(owner) {
+            return None;
+        }
         let others = stack.iter().rev().map(|entered| (entered.owner, entered.id, entered.inside));
         let items = std::iter::once(innermost).chain(others);
         let is_of_other = |(number, _, inside): &(u64, u64, CurrentSpan)| {
@@ -372,6 +375,9 @@ pub(crate) fn beside(owner: u64, context: SpanId) -> Option<Option<CurrentSpan>>
     };
     STACK.try_with(find).ok().flatten()
 }
+
+/// Nested spans that are searched in less time than owners are compared.
+const SHALLOW: usize = 64;
 
 /// The number of handles taken for children at once.
 const STOCK: u32 = 64;
