@@ -1,6 +1,6 @@
 //! Pieces that the tests and benchmarks of several crates share: seeded random numbers, the sizes
-//! of long tests, a span exporter that collects, a little HTTP server, and a
-//! wait for other threads. Not published.
+//! of long tests, a span exporter that collects, a little HTTP server, and a wait
+//! for other threads. Not published.
 
 mod random;
 mod server;

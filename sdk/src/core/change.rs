@@ -9,8 +9,7 @@ use super::Core;
 #[cfg(feature = "bridge")]
 use super::context::LiveSpan;
 use super::context::of_entryless;
-use crate::record::SpanLimits;
-use crate::record::{Body, EventTime, Fields};
+use crate::record::{Body, EventTime, Fields, SpanLimits};
 use crate::settings::ContextMode;
 use crate::stack;
 #[cfg(feature = "bridge")]

@@ -9,8 +9,7 @@ use opentelemetry::{Context, KeyValue, SpanId};
 use tracing_core::span::Id;
 
 use super::{Core, known};
-use crate::record::SpanLimits;
-use crate::record::{Body, EventTime};
+use crate::record::{Body, EventTime, SpanLimits};
 use crate::settings::ContextMode;
 use crate::stack;
 use crate::table::{BASE_CURRENT, CONTEXT, Entry, KeptSpan, Phase, STATE};

@@ -13,8 +13,8 @@
 //! if the other layer is called first. If it was code after all, which started a span through
 //! OpenTelemetry's API, the layer attaches its contexts again, and from then on follows such spans.
 
-use opentelemetry::trace::{SpanContext, TraceContextExt as _};
-use opentelemetry::{Context, SpanId, TraceFlags};
+use opentelemetry::trace::TraceContextExt as _;
+use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 
 use super::{Core, known};
 use crate::settings::ContextMode;
@@ -79,33 +79,33 @@ impl Contexts {
     }
 }
 
-/// The span of the current context, if there is one.
-fn current() -> Option<SpanContext> {
+/// The span of the current context, if there is one, and whether it is remote.
+fn current() -> Option<(SpanId, bool)> {
     if !stack::has_contexts() {
         return None;
     }
     Context::map_current(|context| {
         let span = context.span();
         let ids = span.span_context();
-        ids.is_valid().then(|| ids.clone())
+        ids.is_valid().then(|| (ids.span_id(), ids.is_remote()))
     })
 }
 
 #[cold]
 fn current_id() -> SpanId {
-    current().map_or(SpanId::INVALID, |ids| ids.span_id())
+    current().map_or(SpanId::INVALID, |(span, _)| span)
 }
 
 /// Whether the current span is remote, and not this one.
 #[cold]
 fn is_remote(other_than: SpanId) -> bool {
-    current().is_some_and(|ids| ids.is_remote() && ids.span_id() != other_than)
+    current().is_some_and(|(span, is_remote)| is_remote && span != other_than)
 }
 
 /// The span of the current context, if it may be another layer's or started through
 /// OpenTelemetry's API: it is of this process, and open or not sampled. Our contexts that outlive
 /// their spans record nothing, and have the flag that OpenTelemetry's SDK does not set.
-fn foreign() -> Option<SpanContext> {
+fn foreign() -> Option<(TraceId, SpanId)> {
     if !stack::has_contexts() {
         return None;
     }
@@ -115,7 +115,7 @@ fn foreign() -> Option<SpanContext> {
         let may_be = ids.is_valid()
             && !ids.is_remote()
             && (ids.trace_flags() == TraceFlags::NOT_SAMPLED || span.is_recording());
-        may_be.then(|| ids.clone())
+        may_be.then(|| (ids.trace_id(), ids.span_id()))
     })
 }
 
@@ -132,18 +132,18 @@ impl Core {
     #[cold]
     pub(super) fn is_of_other_layer(&self, inside: &CurrentSpan) -> bool {
         if self.is_beside_contexts() {
-            return current().is_some_and(|ids| !ids.is_remote());
+            return current().is_some_and(|(_, is_remote)| !is_remote);
         }
         if !self.may_guess() {
             return false;
         }
-        let Some(ids) = foreign() else { return false };
+        let Some((trace, span)) = foreign() else { return false };
         // Code that starts a span here continues our trace. Another layer does so only where both
         // continue a caller's.
         let continues = |entry: &Entry| {
-            entry.trace_id() == ids.trace_id() && !inside.is_dropped && entry.flags() & REMOTE_PARENT == 0
+            entry.trace_id() == trace && !inside.is_dropped && entry.flags() & REMOTE_PARENT == 0
         };
-        if self.find_id(inside.entry).is_some_and(continues) || self.is_ours(ids.span_id()) {
+        if self.find_id(inside.entry).is_some_and(continues) || self.is_ours(span) {
             return false;
         }
         self.contexts.suspect(inside.entry);
@@ -159,8 +159,7 @@ impl Core {
 
     #[inline(never)]
     fn guess_at_entry(&self, entry: &Entry) -> bool {
-        let Some(ids) = foreign() else { return false };
-        let span = ids.span_id();
+        let Some((_, span)) = foreign() else { return false };
         if span == entry.parent() || stack::has_context(span) || self.is_ours(span) {
             return false;
         }
@@ -212,9 +211,9 @@ impl Core {
             return;
         }
         let now = current();
-        let is_same = now.as_ref().is_some_and(|ids| ids.span_id() == inside);
+        let is_same = now.is_some_and(|(span, _)| span == inside);
         // Ours is covered by another layer's, or the other layer's has gone before ours is called.
-        let is_beside = !is_same && (!is_attached || now.is_some_and(|ids| !ids.is_remote()));
+        let is_beside = !is_same && (!is_attached || now.is_some_and(|(_, is_remote)| !is_remote));
         if is_beside {
             self.contexts.set(BESIDE);
         } else if is_same {

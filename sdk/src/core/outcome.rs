@@ -22,8 +22,7 @@ use crate::stack;
 use crate::table::{BODY, Entry, Phase, ROOT};
 use crate::thread;
 use crate::traces::{EndedSpan, TraceRef};
-use crate::weight;
-use crate::weight::Weighing;
+use crate::weight::{self, Weighing};
 
 impl Core {
     /// The slot of a trace that is dropped but recorded; `None` if it is not recorded. Also notes

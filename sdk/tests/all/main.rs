@@ -35,7 +35,6 @@ mod endpoint;
 #[cfg(feature = "enabled")]
 mod flushing;
 #[cfg(feature = "enabled")]
-#[cfg(feature = "enabled")]
 mod handed_over;
 mod hostile;
 #[cfg(feature = "enabled")]

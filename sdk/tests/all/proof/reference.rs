@@ -79,7 +79,6 @@ struct Entry {
     part: Option<(usize, bool)>,
     /// An error was seen below this dropped root.
     failed: bool,
-    was_entered: bool,
     last_left: Option<u64>,
     record: Record,
 }
@@ -459,7 +458,6 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
             key: None,
             part: None,
             failed: false,
-            was_entered: false,
             last_left: None,
             record,
         });
@@ -475,7 +473,6 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
         let Some(at) = self.find(id) else { return };
         self.start(at);
         let mut book = self.lock();
-        book.entries[at].was_entered = true;
         book.inside.entry(std::thread::current().id()).or_default().push((self.subscriber, at));
         let context = match &book.entries[at].place {
             TracePlace::Kept(context) | TracePlace::Dropped(context)
