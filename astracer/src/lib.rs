@@ -3,20 +3,20 @@
 //! # Contents of this crate
 //!
 //! The root re-exports `astracer-sdk`: the layer, the sampler for OpenTelemetry, their builder and
-//! their handle. `exporters` holds the exporters whose features are enabled, and [`samplers`] the
-//! types that configure a sampler. This crate itself adds `init` and `configure`, the shortest way
-//! to a traced service, and `OutcomeMetrics`. [`opentelemetry`] and [`opentelemetry_sdk`] are
-//! re-exported, so that a service has the versions that fit.
+//! their handle; and `astracer-operate`: the live page, metrics, and parameters from a URL.
+//! `exporters` holds the exporters whose features are enabled, and [`samplers`] the types that
+//! configure a sampler. This crate itself adds `init` and `configure`, the shortest way to a traced
+//! service. [`opentelemetry`] and [`opentelemetry_sdk`] are re-exported, so that a service has the
+//! versions that fit.
 
-#[cfg(any(feature = "otlp-http", feature = "otlp-grpc"))]
-mod outcome_metrics;
 #[cfg(feature = "setup")]
 mod setup;
 
+#[cfg(feature = "_operate")]
+#[doc(inline)]
+pub use astracer_operate::*;
 #[doc(inline)]
 pub use astracer_sdk::*;
-#[cfg(any(feature = "otlp-http", feature = "otlp-grpc"))]
-pub use outcome_metrics::{OutcomeMetrics, RunningOutcomeMetrics};
 
 #[cfg(feature = "setup")]
 pub use setup::{Guard, Setup, SetupError, configure, init};

@@ -13,8 +13,8 @@ use std::time::Duration;
 use astracer::exporters::{Console, Files, Otlp, Protocol, Zipkin};
 use astracer::samplers::Nanos;
 use astracer::{
-    Astracer, Boost, Cap, ContextMode, DroppedSpans, Endpoint, Handle, ProvisionalMode, SamplerConfig, Start,
-    Stats, Tail,
+    Astracer, Boost, Cap, ContextMode, DroppedSpans, Endpoint, Handle, Operate as _, ProvisionalMode,
+    SamplerConfig, Start, Stats, Tail,
 };
 use clap::{Args, ValueEnum};
 use opentelemetry::trace::TracerProvider as _;

@@ -88,7 +88,7 @@ pub struct Builder {
     own_budget: Option<Budget>,
     explained: usize,
     chores: Chores,
-    #[cfg(feature = "polling")]
+    #[cfg(feature = "parameters")]
     polled: Option<crate::polling::Client>,
     random: RandomSource,
     key: Key,
@@ -123,7 +123,7 @@ impl Default for Builder {
             own_budget: None,
             explained: 0,
             chores: Chores::default(),
-            #[cfg(feature = "polling")]
+            #[cfg(feature = "parameters")]
             polled: None,
             random: RandomSource::default(),
             key: Key::default(),

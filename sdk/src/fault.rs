@@ -42,8 +42,9 @@ pub struct Fault {
 pub(crate) enum Origin {
     Variable(&'static str),
     File(PathBuf, Option<usize>),
-    #[cfg(feature = "polling")]
-    Url(String),
+    /// A source of parameters files, such as a URL.
+    #[cfg(feature = "parameters")]
+    Source(String),
     /// A call of [`Builder::with_tail`](crate::Builder::with_tail).
     Tail,
 }
@@ -86,8 +87,8 @@ impl fmt::Display for Fault {
             Origin::Tail => write!(f, "with_tail: {}", self.message),
             Origin::File(path, Some(line)) => write!(f, "{}:{line}: {}", path.display(), self.message),
             Origin::File(path, None) => write!(f, "{}: {}", path.display(), self.message),
-            #[cfg(feature = "polling")]
-            Origin::Url(url) => write!(f, "{url}: {}", self.message),
+            #[cfg(feature = "parameters")]
+            Origin::Source(place) => write!(f, "{place}: {}", self.message),
         }
     }
 }

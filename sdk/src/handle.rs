@@ -2,9 +2,11 @@
 
 mod late;
 mod steer;
+mod weak;
 
 #[cfg(feature = "http")]
 pub(crate) use self::late::trace_id_of;
+pub use self::weak::WeakHandle;
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,7 +32,7 @@ pub struct Handle {
     exporter: Option<Arc<SharedExporter>>,
     housekeeping: Option<Arc<Housekeeping>>,
     resource: Option<Resource>,
-    #[cfg(feature = "polling")]
+    #[cfg(feature = "parameters")]
     poller: Option<Arc<crate::polling::Poller>>,
 }
 
@@ -45,7 +47,7 @@ impl Handle {
             exporter,
             housekeeping: None,
             resource: None,
-            #[cfg(feature = "polling")]
+            #[cfg(feature = "parameters")]
             poller: None,
         }
     }
@@ -58,25 +60,18 @@ impl Handle {
         Handle { housekeeping, ..self }
     }
 
-    #[cfg(feature = "polling")]
+    #[cfg(feature = "parameters")]
     pub(crate) fn with_poller(self, poller: Arc<crate::polling::Poller>) -> Self {
         Handle { poller: Some(poller), ..self }
     }
 
     /// Starts the polling thread.
-    #[cfg(feature = "polling")]
+    #[cfg(feature = "parameters")]
     pub(crate) fn poll(&self) -> std::io::Result<()> {
         let (Some(shared), Some(poller)) = (&self.shared, self.poller.clone()) else { return Ok(()) };
         let weak = Arc::downgrade(shared);
         let thread = std::thread::Builder::new().name("astracer-poller".to_owned());
         thread.spawn(move || poller.run(&weak)).map(drop)
-    }
-
-    /// A weak reference, for callbacks that must not keep the layer alive.
-    #[cfg(feature = "metrics")]
-    pub(crate) fn shared_weak(&self) -> Option<std::sync::Weak<Shared>> {
-        self.shared()?;
-        self.shared.as_ref().map(Arc::downgrade)
     }
 
     fn housekeeping(&self) -> Option<&Housekeeping> {
@@ -205,7 +200,7 @@ impl Handle {
             // exporter down. It may use half of the time; the queue has the rest.
             housekeeping.finish(timeout / 2);
         }
-        #[cfg(feature = "polling")]
+        #[cfg(feature = "parameters")]
         if let Some(poller) = &self.poller {
             poller.finish();
         }

@@ -24,7 +24,7 @@ use opentelemetry_sdk::trace::{IdGenerator as _, SpanData, SpanEvents, SpanLinks
 use crate::export::own_scope;
 use crate::ids::RandomIds;
 use crate::steering::KeyStats;
-use crate::totals::Totals;
+use crate::totals::KeyTotals;
 
 /// Keys per span: fewer than the 128 events that a span may have by default.
 const KEYS_PER_SPAN: usize = 100;
@@ -38,7 +38,7 @@ pub(crate) const NAME: &str = "astracer.heartbeat";
 pub(crate) struct Heart {
     process: String,
     beats: i64,
-    totals: Totals<2>,
+    totals: KeyTotals<2>,
 }
 
 /// A key's roots: seen and kept.
@@ -53,7 +53,7 @@ impl Default for Heart {
         Heart {
             process: format!("{:016x}", RandomState::new().hash_one(std::process::id())),
             beats: 0,
-            totals: Totals::new(counts),
+            totals: KeyTotals::new(counts),
         }
     }
 }

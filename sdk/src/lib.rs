@@ -114,11 +114,10 @@
 //! - `http`: for axum, tonic, hyper and reqwest: `RemoteParentLayer` and `remote_parent` attach the
 //!   caller's context around requests, `RequestSpanLayer` makes spans named by route, and
 //!   `InjectLayer` and `inject` write the current context into outgoing requests.
-//! - `endpoint`: `Handle::serve`, a local page with live counts.
-//! - `metrics`: `Handle::register_metrics`, which reports counts as OpenTelemetry metrics.
 //! - `parameters` (default): reads the parameters files that the tuner writes.
-//! - `polling`: `Builder::with_polled_parameters`, which fetches a parameters file from an `http`
-//!   URL; `polling-tls` adds `https`.
+//!
+//! A live page, metrics and parameters from a URL are in astracer-operate, on the public
+//! [`Handle`].
 
 mod bounds;
 #[cfg(feature = "bridge")]
@@ -132,8 +131,6 @@ mod decider;
 mod decision_time;
 #[cfg(feature = "exporters")]
 mod destination;
-#[cfg(feature = "endpoint")]
-mod endpoint;
 mod entryless;
 mod export;
 mod fault;
@@ -153,13 +150,11 @@ mod layer;
 mod live;
 mod logs;
 mod memory_budget;
-#[cfg(feature = "metrics")]
-mod metrics;
 mod otlp_size;
 mod panics;
 #[cfg(feature = "parameters")]
 mod parameters;
-#[cfg(feature = "polling")]
+#[cfg(feature = "parameters")]
 mod polling;
 mod propagation;
 mod record;
@@ -198,11 +193,9 @@ pub use bounds::WhenQueueFull;
 pub use builder::{Astracer, BuildError, Builder};
 pub use clock::{Clock, ManualClock};
 pub use decider::ParentDecision;
-#[cfg(feature = "endpoint")]
-pub use endpoint::Endpoint;
 pub use export::{CountingExporter, Exported};
 pub use fault::{Fault, OnFault};
-pub use handle::{FlushError, Handle, ShutdownGuard};
+pub use handle::{FlushError, Handle, ShutdownGuard, WeakHandle};
 #[cfg(feature = "http")]
 pub use inject::{Inject, InjectLayer, inject};
 #[cfg(feature = "http")]
@@ -211,8 +204,8 @@ pub use key::{Key, Root};
 pub use late::{TailSpan, TailTrace};
 pub use layer::AstracerLayer;
 pub use logs::{LogCounts, LogLayer};
-#[cfg(feature = "polling")]
-pub use polling::Polling;
+#[cfg(feature = "parameters")]
+pub use polling::{FetchParameters, ParametersSource};
 pub use propagation::Propagator;
 pub use record::SpanLimits;
 #[cfg(feature = "http")]
@@ -226,6 +219,7 @@ pub use span_ext::{OpenTelemetrySpanExt, SetParentError, get_otel_context};
 pub use stats::{GivenUpTraces, Losses, OwnPolicyFaults, Stats, TailStats};
 pub use steering::{KeyStats, SteerError};
 pub use subscriber::AstracerSubscriber;
+pub use totals::KeyTotals;
 pub use why::Explanation;
 
 /// Compiles the code blocks of the guides, so that they stay correct.

@@ -9,9 +9,13 @@ use std::collections::BTreeMap;
 
 use crate::steering::KeyStats;
 
-/// The running sums of the keys that are reported separately, `N` counts each.
+/// Running sums of [`Handle::keys`](crate::Handle::keys), `N` counts for each key that is reported
+/// separately.
+///
+/// A key's counts start again at 0 when its record is evicted and later recreated. These sums never
+/// fall, so they suit counters of a monitoring system.
 #[derive(Debug)]
-pub(crate) struct Totals<const N: usize> {
+pub struct KeyTotals<const N: usize> {
     keys: BTreeMap<String, Total<N>>,
     counts: fn(&KeyStats) -> [u64; N],
 }
@@ -43,15 +47,15 @@ impl<const N: usize> Total<N> {
     }
 }
 
-impl<const N: usize> Totals<N> {
+impl<const N: usize> KeyTotals<N> {
     /// Totals of what `counts` reads.
-    pub(crate) fn new(counts: fn(&KeyStats) -> [u64; N]) -> Self {
-        Totals { keys: BTreeMap::new(), counts }
+    pub fn new(counts: fn(&KeyStats) -> [u64; N]) -> Self {
+        KeyTotals { keys: BTreeMap::new(), counts }
     }
 
     /// Takes in the current counts of all keys. At most `keys_max` are reported separately: those
     /// that already are, and of the others the ones with the most roots.
-    pub(crate) fn note(&mut self, all: &[KeyStats], keys_max: usize) {
+    pub fn note(&mut self, all: &[KeyStats], keys_max: usize) {
         let mut new: BTreeMap<&str, &KeyStats> = BTreeMap::new();
         for stats in all {
             if let Some(key) = stats.key.as_deref() {
@@ -74,18 +78,18 @@ impl<const N: usize> Totals<N> {
     }
 
     /// Counts a key among the others from now on.
-    pub(crate) fn remove(&mut self, key: &str) {
+    pub fn remove(&mut self, key: &str) {
         self.keys.remove(key);
     }
 
     /// The totals of the keys that are reported separately, in the order of their names.
-    pub(crate) fn each(&self) -> impl Iterator<Item = (&str, [u64; N])> {
+    pub fn each(&self) -> impl Iterator<Item = (&str, [u64; N])> {
         self.keys.iter().map(|(key, total)| (key.as_str(), total.all()))
     }
 
     /// The sum over all other keys. Saturates: threads count meanwhile, so the part may briefly
     /// exceed the whole.
-    pub(crate) fn others(&self, all: &[KeyStats]) -> [u64; N] {
+    pub fn others(&self, all: &[KeyStats]) -> [u64; N] {
         let mut left = [0; N];
         for stats in all {
             left.iter_mut().zip((self.counts)(stats)).for_each(|(left, count)| *left += count);

@@ -1,12 +1,14 @@
 //! Pieces that the tests and benchmarks of several crates share: seeded random numbers, the sizes
-//! of long tests, a span exporter that collects, a little HTTP server, and a wait
-//! for other threads. Not published.
+//! of long tests, a span exporter that collects, a little HTTP server with certificates of its own,
+//! and a wait for other threads. Not published.
 
 mod random;
 mod server;
 mod size;
 #[cfg(feature = "spans")]
 mod spans;
+#[cfg(feature = "tls")]
+mod tls;
 mod wait;
 
 pub use random::{SplitMix, mix};
@@ -14,4 +16,6 @@ pub use server::{Answer, Request, Server, Stream};
 pub use size::{number, size};
 #[cfg(feature = "spans")]
 pub use spans::Collector;
+#[cfg(feature = "tls")]
+pub use tls::{Authority, Identity, https};
 pub use wait::wait_until;

@@ -34,12 +34,18 @@ pub struct Answer {
     headers: Vec<(String, String)>,
     body: Vec<u8>,
     hangs_up: bool,
+    is_raw: bool,
 }
 
 impl Answer {
     /// An empty body with this status.
     pub fn status(status: u16) -> Self {
-        Answer { status, headers: Vec::new(), body: Vec::new(), hangs_up: false }
+        Answer { status, headers: Vec::new(), body: Vec::new(), hangs_up: false, is_raw: false }
+    }
+
+    /// Sends these bytes as they are, whatever they are, and closes the connection.
+    pub fn raw(bytes: impl Into<Vec<u8>>) -> Self {
+        Answer { body: bytes.into(), hangs_up: true, is_raw: true, ..Answer::status(0) }
     }
 
     /// Adds a header.
@@ -110,8 +116,13 @@ impl Server {
     /// Returns this answer instead of 200 once there are no others.
     #[must_use]
     pub fn then(self, answer: Answer) -> Self {
-        self.state.lock().unwrap().last = answer;
+        self.answers(answer);
         self
+    }
+
+    /// Returns this answer from now on, once there are no others.
+    pub fn answers(&self, answer: Answer) {
+        self.state.lock().unwrap().last = answer;
     }
 
     /// Its address as a URL, such as `http://localhost:40123`.
@@ -160,12 +171,15 @@ fn serve(stream: Box<dyn Stream>, connection: usize, state: &Mutex<State>) {
             state.requests.push(request);
             state.answers.pop_front().unwrap_or_else(|| state.last.clone())
         };
-        let Answer { status, headers, body, hangs_up } = answer;
-        let mut text = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n", body.len());
-        for (name, value) in headers {
-            text.push_str(&format!("{name}: {value}\r\n"));
+        let Answer { status, headers, body, hangs_up, is_raw } = answer;
+        let mut text = String::new();
+        if !is_raw {
+            text = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n", body.len());
+            for (name, value) in headers {
+                text.push_str(&format!("{name}: {value}\r\n"));
+            }
+            text.push_str("\r\n");
         }
-        text.push_str("\r\n");
         let out = stream.get_mut();
         let written =
             out.write_all(text.as_bytes()).and_then(|()| out.write_all(&body)).and_then(|()| out.flush());

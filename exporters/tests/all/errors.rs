@@ -8,11 +8,8 @@ use std::time::Duration;
 
 use astracer_exporters::{Destination, ErrorKind, ExportError, Otlp, OtlpBuilder, Protocol, Retry, spans};
 use astracer_model::span::Resource;
-use astracer_testing::{Answer, Server, Stream};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
-use tonic::transport::{Certificate, Identity, ServerTlsConfig};
+use astracer_testing::{Answer, Authority, Identity, Server, https};
+use tonic::transport::{Certificate, ServerTlsConfig};
 
 use super::otlp_grpc::GrpcSink;
 use super::sample;
@@ -170,83 +167,27 @@ fn a_server_that_never_answers_costs_no_more_than_the_timeout() {
     }
 }
 
-/// A certificate authority for one test.
-struct Authority {
-    certificate: rcgen::Certificate,
-    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
-}
-
-impl Authority {
-    fn new() -> Self {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let mut params = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
-        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        params.distinguished_name.push(rcgen::DnType::CommonName, "an authority");
-        let certificate = params.self_signed(&key).unwrap();
-        Authority { certificate, issuer: rcgen::Issuer::new(params, key) }
-    }
-
-    fn pem(&self) -> String {
-        self.certificate.pem()
-    }
-
-    /// A certificate for this name, and its key.
-    fn issue(&self, name: &str) -> (rcgen::Certificate, rcgen::KeyPair) {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let params = rcgen::CertificateParams::new([name.to_owned()]).unwrap();
-        (params.signed_by(&key, &self.issuer).unwrap(), key)
-    }
-}
-
-/// An HTTPS server for `localhost` that may require client certificates.
-fn https(authority: &Authority, wants_clients: bool) -> Server {
-    let (certificate, key) = authority.issue("localhost");
-    https_by(&certificate, &key, wants_clients.then_some(authority))
-}
-
-/// An HTTPS server that presents this certificate, and may require those of an authority.
-fn https_by(
-    certificate: &rcgen::Certificate,
-    key: &rcgen::KeyPair,
-    of_clients: Option<&Authority>,
-) -> Server {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
-    let builder = builder.with_safe_default_protocol_versions().unwrap();
-    let builder = if let Some(authority) = of_clients {
-        let mut roots = RootCertStore::empty();
-        roots.add(authority.certificate.der().clone()).unwrap();
-        let verifier =
-            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
-        builder.with_client_cert_verifier(verifier)
-    } else {
-        builder.with_no_client_auth()
-    };
-    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-    let chain = vec![CertificateDer::from(certificate.der().to_vec())];
-    let config = Arc::new(builder.with_single_cert(chain, key).unwrap());
-    Server::over([], move |stream| -> Box<dyn Stream> {
-        Box::new(StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), stream))
-    })
+fn grpc_identity(own: &Identity) -> tonic::transport::Identity {
+    tonic::transport::Identity::from_pem(own.pem(), own.key_pem())
 }
 
 fn grpcs(authority: &Authority, wants_clients: bool) -> GrpcSink {
-    let (certificate, key) = authority.issue("localhost");
-    let tls = ServerTlsConfig::new().identity(Identity::from_pem(certificate.pem(), key.serialize_pem()));
+    let own = authority.issue("localhost");
+    let tls = ServerTlsConfig::new().identity(grpc_identity(&own));
     let tls = if wants_clients { tls.client_ca_root(Certificate::from_pem(authority.pem())) } else { tls };
     GrpcSink::with([], Some(tls), 4 << 20)
 }
 
 #[test]
 fn tls_with_own_roots_and_client_certificates() {
-    let authority = Authority::new();
-    let (certificate, key) = authority.issue("client");
+    let authority = Authority::default();
+    let client = authority.issue("client");
     for wants_clients in [false, true] {
-        let (http, grpc) = (https(&authority, wants_clients), grpcs(&authority, wants_clients));
+        let (http, grpc) = (authority.server(wants_clients), grpcs(&authority, wants_clients));
         for (protocol, url) in [(HTTP, http.url("https")), (GRPC, grpc.url("https"))] {
             let builder = otlp(protocol, url)
                 .with_root_certificates(authority.pem())
-                .with_client_certificate(certificate.pem(), key.serialize_pem());
+                .with_client_certificate(client.pem(), client.key_pem());
             let batch = [sample::plain(1, 1)];
             let delivery = builder.build().unwrap().send(&spans(&batch, &Arc::new(Resource::service("a"))));
             assert_eq!(delivery.map(|delivery| delivery.accepted), Ok(1), "{protocol:?}");
@@ -257,8 +198,8 @@ fn tls_with_own_roots_and_client_certificates() {
 
 #[test]
 fn a_server_that_is_not_trusted() {
-    let (authority, other) = (Authority::new(), Authority::new());
-    let (http, grpc) = (https(&authority, false), grpcs(&authority, false));
+    let (authority, other) = (Authority::default(), Authority::default());
+    let (http, grpc) = (authority.server(false), grpcs(&authority, false));
     for (protocol, url) in [(HTTP, http.url("https")), (GRPC, grpc.url("https"))] {
         let builder = otlp(protocol, &*url).with_root_certificates(other.pem());
         check(builder, ErrorKind::UntrustedCertificate, "OTEL_EXPORTER_OTLP_CERTIFICATE");
@@ -274,20 +215,12 @@ fn a_server_that_is_not_trusted() {
 #[test]
 fn a_self_signed_certificate_that_is_named_is_trusted() {
     for is_authority in [true, false] {
-        let issue = || {
-            let key = rcgen::KeyPair::generate().unwrap();
-            let mut params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
-            if is_authority {
-                params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-            }
-            (params.self_signed(&key).unwrap(), key)
-        };
-        let ((certificate, key), (other, _)) = (issue(), issue());
-        let tls = ServerTlsConfig::new();
-        let tls = tls.identity(Identity::from_pem(certificate.pem(), key.serialize_pem()));
-        let (http, grpc) = (https_by(&certificate, &key, None), GrpcSink::with([], Some(tls), 4 << 20));
+        let issue = || Identity::self_signed("localhost", is_authority);
+        let (own, other) = (issue(), issue());
+        let tls = ServerTlsConfig::new().identity(grpc_identity(&own));
+        let (http, grpc) = (https(&own, None), GrpcSink::with([], Some(tls), 4 << 20));
         for (protocol, url) in [(HTTP, http.url("https")), (GRPC, grpc.url("https"))] {
-            let named = otlp(protocol, &*url).with_root_certificates(certificate.pem()).build().unwrap();
+            let named = otlp(protocol, &*url).with_root_certificates(own.pem()).build().unwrap();
             let batch = [sample::plain(1, 1)];
             let spans = spans(&batch, &Arc::new(Resource::service("a")));
             assert_eq!(named.send(&spans).map(|sent| sent.accepted), Ok(1), "{protocol:?} {is_authority}");
@@ -296,7 +229,7 @@ fn a_self_signed_certificate_that_is_named_is_trusted() {
             // The certificate is for localhost.
             let builder = otlp(protocol, url.replace("localhost", "127.0.0.1"));
             check(
-                builder.with_root_certificates(certificate.pem()),
+                builder.with_root_certificates(own.pem()),
                 ErrorKind::UntrustedCertificate,
                 "certificate covers",
             );
@@ -306,28 +239,28 @@ fn a_self_signed_certificate_that_is_named_is_trusted() {
 
 #[test]
 fn a_client_that_is_not_trusted() {
-    let (authority, other) = (Authority::new(), Authority::new());
-    let (http, grpc) = (https(&authority, true), grpcs(&authority, true));
-    let (certificate, key) = other.issue("client");
+    let (authority, other) = (Authority::default(), Authority::default());
+    let (http, grpc) = (authority.server(true), grpcs(&authority, true));
+    let client = other.issue("client");
     for (protocol, url) in [(HTTP, http.url("https")), (GRPC, grpc.url("https"))] {
         let builder = || otlp(protocol, &*url).with_root_certificates(authority.pem());
         let remedy = "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE";
         check(builder(), ErrorKind::ClientCertificate, remedy);
-        let stranger = builder().with_client_certificate(certificate.pem(), key.serialize_pem());
+        let stranger = builder().with_client_certificate(client.pem(), client.key_pem());
         check(stranger, ErrorKind::ClientCertificate, remedy);
     }
 }
 
 #[test]
 fn tls_on_one_side_only() {
-    let authority = Authority::new();
+    let authority = Authority::default();
     let roots = |builder: OtlpBuilder| builder.with_root_certificates(authority.pem());
     let plain = "use http:// instead of https://";
     check(roots(otlp(HTTP, Server::new([]).url("https"))), ErrorKind::PlainServer, plain);
     check(roots(otlp(GRPC, GrpcSink::new([]).url("https"))), ErrorKind::PlainServer, plain);
     // HTTP/1.1 behind TLS, spoken to by gRPC.
-    check(roots(otlp(GRPC, https(&authority, false).url("https"))), ErrorKind::HttpPort, "`http/protobuf`");
+    check(roots(otlp(GRPC, authority.server(false).url("https"))), ErrorKind::HttpPort, "`http/protobuf`");
     let tls = "use https:// instead of http://";
-    check(otlp(HTTP, https(&authority, false).url("http")), ErrorKind::TlsServer, tls);
+    check(otlp(HTTP, authority.server(false).url("http")), ErrorKind::TlsServer, tls);
     check(otlp(GRPC, grpcs(&authority, false).url("http")), ErrorKind::TlsServer, tls);
 }

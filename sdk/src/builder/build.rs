@@ -72,7 +72,7 @@ impl Builder {
         let housekeeping = self.start_housekeeping(&shared)?;
         let handle = Handle::new(Some(shared.clone()), exporter.clone());
         let handle = handle.with_housekeeping(housekeeping).with_resource(resource);
-        #[cfg(feature = "polling")]
+        #[cfg(feature = "parameters")]
         let handle = self.start_polling(handle)?;
         Ok(Astracer {
             layer: AstracerLayer::new(exporter.is_some().then(|| Core::new(shared))),
@@ -198,7 +198,7 @@ impl Builder {
         Ok(Some(housekeeping))
     }
 
-    #[cfg(feature = "polling")]
+    #[cfg(feature = "parameters")]
     fn start_polling(&mut self, handle: Handle) -> Result<Handle, BuildError> {
         let Some(client) = self.polled.take() else { return Ok(handle) };
         let handle = handle.with_poller(crate::polling::Poller::new(client));

@@ -13,6 +13,8 @@ use astracer_samplers::{Budget, Cap, Config, Limits, RandomSource};
 use super::Builder;
 #[cfg(feature = "parameters")]
 use crate::parameters::Target;
+#[cfg(feature = "parameters")]
+use crate::polling::Client;
 
 /// The default sampler, as text.
 const DEFAULT_SAMPLER: &str = "bump:lambda=10,min=0.01,window=1s";
@@ -106,18 +108,19 @@ impl Builder {
         builder
     }
 
-    /// Polls a URL for the parameters file, starting at once. New parameters take effect while the
-    /// service runs, and all counts are kept. Until the first file arrives, the other settings
-    /// apply. If a response cannot be used, that is reported once, in a warning and in
-    /// `Handle::parameters_fault`. The last good parameters stay in effect.
+    /// Polls a source of parameters files, such as a URL (`Polling` of `astracer`), starting at
+    /// once. New parameters take effect while the service runs, and all counts are kept. Until the
+    /// first file arrives, the other settings apply. If a response cannot be used, that is reported
+    /// once, in a warning and in `Handle::parameters_fault`. The last good parameters stay in
+    /// effect.
     ///
     /// The file is first requested when the service already runs, so some parts must match the
     /// builder's settings: the keys, the source of randomness, and the policies
     /// ([`with_tail`](Self::with_tail)) if the file has any. If the file has a budget, the builder
     /// needs one too ([`with_budget`](Self::with_budget)), which the file's replaces.
-    #[cfg(feature = "polling")]
-    pub fn with_polled_parameters(mut self, polling: crate::Polling) -> Self {
-        match polling.client() {
+    #[cfg(feature = "parameters")]
+    pub fn with_polled_parameters(mut self, source: impl crate::ParametersSource) -> Self {
+        match Client::new(source) {
             Ok(client) => {
                 self.polled = Some(client);
                 self

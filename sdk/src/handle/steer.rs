@@ -79,12 +79,12 @@ impl Handle {
 
     /// Checks the watched or polled parameters file now, instead of at the next second or interval:
     /// see [`Builder::with_watched_parameters_file`](crate::Builder::with_watched_parameters_file).
-    /// Blocks until the response of a URL arrives.
+    /// Blocks until a polled source answers.
     pub fn look_at_parameters(&self) {
         if let (Some(shared), Some(housekeeping)) = (self.shared(), self.housekeeping()) {
             housekeeping.look(shared);
         }
-        #[cfg(feature = "polling")]
+        #[cfg(feature = "parameters")]
         if let (Some(shared), Some(poller)) = (&self.shared, &self.poller) {
             poller.look(&Arc::downgrade(shared));
         }
@@ -94,7 +94,7 @@ impl Handle {
     /// `None` if it is.
     pub fn parameters_fault(&self) -> Option<String> {
         let watched = self.housekeeping().and_then(|housekeeping| housekeeping.faults().parameters);
-        #[cfg(feature = "polling")]
+        #[cfg(feature = "parameters")]
         let watched = watched.or_else(|| self.poller.as_ref()?.fault());
         watched
     }

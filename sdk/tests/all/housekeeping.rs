@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use astracer_samplers::{Nanos, Probability};
-use astracer_sdk::{Budget, Handle, OnFault, Override};
+use astracer_sdk::{Budget, FetchParameters, Handle, OnFault, Override, ParametersSource};
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tracing::field::Field;
@@ -473,4 +473,40 @@ fn a_file_without_a_budget_leaves_that_of_the_code() {
     (0..3).for_each(|_| interval());
     assert_eq!(config(&world), "ratio:0.0375");
     share("probability = 0.6\n", "ratio:0.1");
+}
+
+/// Answers with a file until a fault is set.
+#[derive(Clone, Default)]
+struct Source(Arc<Mutex<Option<String>>>);
+
+impl ParametersSource for Source {
+    fn place(&self) -> String {
+        "a place".to_owned()
+    }
+
+    fn interval(&self) -> Duration {
+        Duration::from_secs(3_600)
+    }
+
+    fn open(self) -> Result<FetchParameters, String> {
+        let good = || Ok(Some("version = 2\n[ratio]\nprobability = 0.25\n".to_owned()));
+        Ok(Box::new(move || self.0.lock().unwrap().clone().map_or_else(good, Err)))
+    }
+}
+
+#[test]
+fn the_last_good_parameters_hold_while_a_source_fails() {
+    let source = Source::default();
+    let world = world(|builder| builder.with_polled_parameters(source.clone()));
+    world.handle.look_at_parameters();
+    assert_eq!(world.handle.parameters_fault(), None);
+    *source.0.lock().unwrap() = Some("it is closed".to_owned());
+    world.handle.look_at_parameters();
+    let fault = world.handle.parameters_fault();
+    assert_eq!(fault.as_deref(), Some("a place: it is closed; the last parameters hold"));
+    assert_eq!(world.handle.sampler_config().unwrap().to_string(), "ratio:0.25");
+    let weak = world.handle.downgrade();
+    assert_eq!(weak.upgrade().unwrap().parameters_fault(), fault);
+    drop(world);
+    assert!(weak.upgrade().is_none(), "neither a weak handle nor the poller keeps the layer alive");
 }

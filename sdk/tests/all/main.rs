@@ -30,8 +30,6 @@ mod delivery;
 mod differences;
 #[cfg(feature = "enabled")]
 mod document;
-#[cfg(all(feature = "enabled", feature = "endpoint"))]
-mod endpoint;
 #[cfg(feature = "enabled")]
 mod flushing;
 #[cfg(feature = "enabled")]
@@ -74,8 +72,6 @@ mod nesting;
 mod off;
 #[cfg(feature = "enabled")]
 mod parity;
-#[cfg(all(feature = "enabled", feature = "polling"))]
-mod polling;
 #[cfg(feature = "enabled")]
 mod proof;
 #[cfg(feature = "enabled")]

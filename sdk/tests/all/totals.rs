@@ -147,6 +147,3 @@ fn kept_traces_are_exemplars_of_durations() {
     assert_eq!((outcomes[0].calls, outcomes[0].errors), (4, 1));
     assert!(world.handle.resource().is_some());
 }
-
-#[cfg(feature = "metrics")]
-mod metrics;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use astracer_testing::Identity;
+
 use super::*;
 
 fn read(variables: &[(&str, &str)]) -> OtlpBuilder {
@@ -180,13 +182,12 @@ fn certificates_that_cannot_be_used_are_refused_before_the_first_request() {
             build(builder.clone().with_root_certificates("hello")),
             "certificates: the file of root certificates contains no certificate"
         );
-        let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-        let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-        let builder = builder.with_root_certificates(own.cert.pem());
-        let bad = build(builder.clone().with_client_certificate(own.cert.pem(), "hello"));
+        let own = Identity::self_signed("localhost", false);
+        let other = Identity::self_signed("localhost", false);
+        let builder = builder.with_root_certificates(own.pem());
+        let bad = build(builder.clone().with_client_certificate(own.pem(), "hello"));
         assert!(bad.starts_with("certificates: cannot read the file of the client's key: "), "{bad}");
-        let unequal =
-            build(builder.with_client_certificate(own.cert.pem(), other.signing_key.serialize_pem()));
+        let unequal = build(builder.with_client_certificate(own.pem(), other.key_pem()));
         assert!(unequal.starts_with("certificates: invalid client certificate or key: "), "{unequal}");
     }
 }

@@ -1,14 +1,7 @@
 //! The endpoint's responses as JSON.
 
-use astracer_samplers::tail::{KeyOutcomes, PolicyCounts};
+use astracer_sdk::{DryRunStats, Explanation, Handle, KeyOutcomes, KeyStats, PolicyCounts, TailStats};
 use serde_json::{Map, Value, json};
-
-use crate::handle::Handle;
-use crate::reports::hint;
-use crate::rules::DryRunStats;
-use crate::stats::TailStats;
-use crate::steering::KeyStats;
-use crate::why::Explanation;
 
 /// The maximum number of keys listed, those with the most roots first.
 const KEYS_MAX: usize = 200;
@@ -18,7 +11,6 @@ pub(super) fn stats(handle: &Handle) -> String {
     let stats = handle.stats();
     let mut keys = handle.keys();
     let all = keys.len();
-    let hint = hint(&keys);
     keys.sort_by(|a, b| b.seen.cmp(&a.seen).then_with(|| a.key.cmp(&b.key)));
     keys.truncate(KEYS_MAX);
     let mut outcomes = handle.outcomes();
@@ -40,7 +32,7 @@ pub(super) fn stats(handle: &Handle) -> String {
         "spans_exported": stats.spans_exported,
         "spans_lost": stats.spans_lost.total(),
         "last_error": stats.last_error,
-        "hint": hint,
+        "hint": stats.hint,
         "tail": late(&stats.tail),
         "overrides": overrides,
         "dry_run": handle.dry_run().as_ref().map(dry_run),
@@ -111,7 +103,7 @@ fn key(key: &KeyStats) -> Value {
 
 /// The decision about a trace.
 pub(super) fn why(explanation: &Explanation) -> String {
-    let Explanation { trace_id, keep, key, reason, randomness, threshold, probability, counts, late } =
+    let Explanation { trace_id, keep, key, reason, randomness, threshold, probability, counts, late, .. } =
         explanation;
     // JavaScript numbers cannot hold 56 bits.
     let hex = |bits: u64| format!("{bits:014x}");

@@ -20,7 +20,7 @@ use astracer_sdk::Handle;
 /// OpenTelemetry metrics.
 ///
 /// The figures come from [`Handle::outcomes`], which counts while policies are set
-/// ([`Builder::with_tail`](crate::Builder::with_tail)):
+/// ([`Builder::with_tail`](astracer_sdk::Builder::with_tail)):
 ///
 /// - a duration, named `astracer.root.duration` by default: an exponential histogram in seconds by
 ///   key, whose count is the number of roots, with exemplars that name kept traces;
@@ -31,9 +31,9 @@ use astracer_sdk::Handle;
 /// cumulative, so the next request makes up for one that failed.
 ///
 /// ```no_run
-/// # fn run(astracer: astracer::Astracer) -> Result<(), Box<dyn std::error::Error>> {
-/// use astracer::OutcomeMetrics;
-/// use astracer::exporters::OtlpMetrics;
+/// # fn run(astracer: astracer_sdk::Astracer) -> Result<(), Box<dyn std::error::Error>> {
+/// use astracer_exporters::OtlpMetrics;
+/// use astracer_operate::OutcomeMetrics;
 ///
 /// let sender = OtlpMetrics::builder().with_environment().build()?;
 /// let metrics = OutcomeMetrics::new(&astracer.handle, sender)

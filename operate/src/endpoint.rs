@@ -1,9 +1,10 @@
 //! A local HTTP endpoint for people: counts as JSON, a page that draws them, and explanations of
 //! single decisions.
 //!
-//! Off unless [`Handle::serve`] is called. It listens on a loopback address only, and is read-only
-//! unless a token is set. It serves one connection at a time, each for at most two seconds and
-//! eight kilobytes, and computes its counts at most ten times a second. Its thread makes no spans.
+//! Off unless [`Operate::serve`](crate::Operate::serve) is called. It listens on a loopback address
+//! only, and is read-only unless a token is set. It serves one connection at a time, each for at
+//! most two seconds and eight kilobytes, and computes its counts at most ten times a second. Its
+//! thread makes no spans.
 
 mod http;
 mod json;
@@ -15,11 +16,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use astracer_samplers::Override;
+use astracer_sdk::{Handle, Override};
 use opentelemetry::{Context, TraceId};
 
 use self::http::{Answer, Request};
-use crate::handle::Handle;
 
 /// The age at which counts are computed again.
 const FRESH: Duration = Duration::from_millis(100);
@@ -56,40 +56,24 @@ impl Drop for Endpoint {
     }
 }
 
-impl Handle {
-    /// Serves the local endpoint on a loopback address. `/` is a page with live tables, `/stats`
-    /// its data as JSON, and `/why/TRACE_ID` the decision about a trace (see
-    /// [`Builder::with_explanations`](crate::Builder::with_explanations)).
-    ///
-    /// With a token, requests with `authorization: Bearer TOKEN` may set overrides:
-    /// `POST /override?key=KEY&seconds=600&keep=1`, where `keep` is the share to keep. `seconds=0`
-    /// ends an override. An override set here lasts at most a day, even if more seconds are given;
-    /// [`Handle::override_key`] sets longer ones. Requests whose host is not this machine are
-    /// refused, so that a foreign page in a browser gets no answer.
-    ///
-    /// # Errors
-    ///
-    /// If the address is not a loopback address, if the token is empty, or if binding the address
-    /// fails.
-    pub fn serve(&self, address: SocketAddr, token: Option<String>) -> io::Result<Endpoint> {
-        if !address.ip().is_loopback() {
-            let message = format!("{address} is not a loopback address; use for example 127.0.0.1:9464");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-        }
-        if token.as_deref() == Some("") {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "the token is empty; pass None for a read-only endpoint",
-            ));
-        }
-        let listener = TcpListener::bind(address)?;
-        let address = listener.local_addr()?;
-        let is_over = Arc::new(AtomicBool::new(false));
-        let server = Server { handle: self.clone(), token, stats: None, is_over: Arc::clone(&is_over) };
-        let thread = std::thread::Builder::new().name("astracer-http".to_owned());
-        let thread = Some(thread.spawn(move || server.run(&listener))?);
-        Ok(Endpoint { address, is_over, thread })
+pub(crate) fn serve(handle: &Handle, address: SocketAddr, token: Option<String>) -> io::Result<Endpoint> {
+    if !address.ip().is_loopback() {
+        let message = format!("{address} is not a loopback address; use for example 127.0.0.1:9464");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
+    if token.as_deref() == Some("") {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the token is empty; pass None for a read-only endpoint",
+        ));
+    }
+    let listener = TcpListener::bind(address)?;
+    let address = listener.local_addr()?;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let server = Server { handle: handle.clone(), token, stats: None, is_over: Arc::clone(&is_over) };
+    let thread = std::thread::Builder::new().name("astracer-http".to_owned());
+    let thread = Some(thread.spawn(move || server.run(&listener))?);
+    Ok(Endpoint { address, is_over, thread })
 }
 
 struct Server {

@@ -3,7 +3,8 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
-use astracer_sdk::{Endpoint, ProvisionalMode, Tail};
+use astracer_operate::{Endpoint, Operate as _};
+use astracer_sdk::{ProvisionalMode, Tail};
 use opentelemetry::Context;
 use opentelemetry::trace::TraceContextExt as _;
 use serde_json::{Value, json};

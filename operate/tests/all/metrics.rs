@@ -1,5 +1,9 @@
 //! Counts as OpenTelemetry metrics, which never fall, whatever reader collects them.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use astracer_operate::Operate as _;
 use astracer_samplers::{Limits, Nanos};
 use opentelemetry::metrics::MeterProvider as _;
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData};
@@ -7,7 +11,7 @@ use opentelemetry_sdk::metrics::{
     InMemoryMetricExporter, InMemoryMetricExporterBuilder, PeriodicReader, SdkMeterProvider, Temporality,
 };
 
-use super::*;
+use crate::support::{World, roots, world};
 
 #[test]
 fn counts_are_metrics() {

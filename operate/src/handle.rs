@@ -1,0 +1,72 @@
+//! The methods that this crate adds to the SDK's handle.
+
+use astracer_sdk::Handle;
+
+/// Lets people and monitoring systems watch a service, through its [`Handle`].
+///
+/// ```
+/// use astracer_operate::Operate as _;
+/// # fn start(handle: &astracer_sdk::Handle) -> std::io::Result<()> {
+/// # #[cfg(feature = "endpoint")]
+/// let page = handle.serve("127.0.0.1:9464".parse().unwrap(), None)?;
+/// # Ok(())
+/// # }
+/// ```
+pub trait Operate: sealed::Sealed {
+    /// Serves the local endpoint on a loopback address. `/` is a page with live tables, `/stats`
+    /// its data as JSON, and `/why/TRACE_ID` the decision about a trace (see
+    /// [`Builder::with_explanations`](astracer_sdk::Builder::with_explanations)).
+    ///
+    /// With a token, requests with `authorization: Bearer TOKEN` may set overrides:
+    /// `POST /override?key=KEY&seconds=600&keep=1`, where `keep` is the share to keep. `seconds=0`
+    /// ends an override. An override set here lasts at most a day, even if more seconds are given;
+    /// [`Handle::override_key`] sets longer ones. Requests whose host is not this machine are
+    /// refused, so that a foreign page in a browser gets no answer.
+    ///
+    /// # Errors
+    ///
+    /// If the address is not a loopback address, if the token is empty, or if binding the address
+    /// fails.
+    #[cfg(feature = "endpoint")]
+    fn serve(&self, address: std::net::SocketAddr, token: Option<String>)
+    -> std::io::Result<crate::Endpoint>;
+
+    /// Registers counts and states with a meter:
+    ///
+    /// - `astracer.roots` (counter): local roots of a key (`key`) by `decision` (`kept`, `dropped`)
+    ///   and `reason` (`sampler`, `cap`, `cap_empty`, `override`). These are the exact numbers, of
+    ///   which kept traces are a sample.
+    /// - `astracer.probability` and `astracer.tokens` (gauges): the state of a key.
+    /// - `astracer.keys.overflowed` (counter): roots of keys without a record of their own.
+    /// - `astracer.cap.level` (gauge): the remaining part of the cap's credit, from 0 to 1.
+    /// - `astracer.spans` (counter by `state`): `exported`, and `lost` by `reason`;
+    ///   `astracer.spans.waiting` (gauge).
+    ///
+    /// The first 300 keys are reported separately, those with the most roots first; the others are
+    /// added up as `_OTHER`. Counters never fall: a key continues from its last value when its
+    /// record is evicted or the sampler is replaced. The instruments keep working for as long as
+    /// the layer exists.
+    #[cfg(feature = "metrics")]
+    fn register_metrics(&self, meter: &opentelemetry::metrics::Meter);
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for astracer_sdk::Handle {}
+}
+
+impl Operate for Handle {
+    #[cfg(feature = "endpoint")]
+    fn serve(
+        &self,
+        address: std::net::SocketAddr,
+        token: Option<String>,
+    ) -> std::io::Result<crate::Endpoint> {
+        crate::endpoint::serve(self, address, token)
+    }
+
+    #[cfg(feature = "metrics")]
+    fn register_metrics(&self, meter: &opentelemetry::metrics::Meter) {
+        crate::metrics::register(self, meter);
+    }
+}

@@ -1,0 +1,190 @@
+//! Counts and states as OpenTelemetry metrics, collected when a metrics reader asks for them. This
+//! code makes no spans.
+
+use std::cmp::Reverse;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use astracer_sdk::{Handle, KeyStats, KeyTotals, WeakHandle};
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::{AsyncInstrument, Meter};
+
+pub(crate) fn register(handle: &Handle, meter: &Meter) {
+    if !handle.is_enabled() {
+        return;
+    }
+    let handle = handle.downgrade();
+    let weak = handle.clone();
+    let reported = Mutex::new(ReportedRoots::new());
+    let roots = meter.u64_observable_counter("astracer.roots").with_unit("{root}");
+    roots
+        .with_callback(move |observer| {
+            let Some(handle) = weak.upgrade() else { return };
+            let mut reported = lock(&reported);
+            reported.note(&handle.keys());
+            for (key, counts) in reported.totals.each() {
+                observe_roots(observer, Some(key), counts);
+            }
+            if reported.others != Roots::default() {
+                observe_roots(observer, None, reported.others);
+            }
+        })
+        .build();
+    let weak = handle.clone();
+    meter
+        .f64_observable_gauge("astracer.probability")
+        .with_callback(move |observer| each_state(&weak, observer, |stats| stats.probability))
+        .build();
+    let weak = handle.clone();
+    meter
+        .f64_observable_gauge("astracer.tokens")
+        .with_callback(move |observer| each_state(&weak, observer, |stats| stats.tokens))
+        .build();
+    let weak = handle.clone();
+    let overflowed = Mutex::new(Sum::default());
+    meter
+        .u64_observable_counter("astracer.keys.overflowed")
+        .with_callback(move |observer| {
+            let Some(handle) = weak.upgrade() else { return };
+            let mut overflowed = lock(&overflowed);
+            let snapshot = handle.snapshot();
+            overflowed.note(snapshot.map_or(0, |snapshot| snapshot.overflow.seen()));
+            observer.observe(overflowed.all(), &[]);
+        })
+        .build();
+    let weak = handle.clone();
+    meter
+        .f64_observable_gauge("astracer.cap.level")
+        .with_callback(move |observer| {
+            let Some(handle) = weak.upgrade() else { return };
+            if let Some(level) = handle.cap_level() {
+                observer.observe(level, &[]);
+            }
+        })
+        .build();
+    let weak = handle.clone();
+    meter
+        .u64_observable_counter("astracer.spans")
+        .with_callback(move |observer| {
+            let Some(handle) = weak.upgrade() else { return };
+            let stats = handle.stats();
+            observer.observe(stats.spans_exported, &[KeyValue::new("state", "exported")]);
+            for (reason, spans) in stats.spans_lost.iter() {
+                let attributes = [KeyValue::new("state", "lost"), KeyValue::new("reason", reason)];
+                observer.observe(spans, &attributes);
+            }
+        })
+        .build();
+    meter
+        .u64_observable_gauge("astracer.spans.waiting")
+        .with_callback(move |observer| {
+            let Some(handle) = handle.upgrade() else { return };
+            observer.observe(handle.stats().spans_waiting, &[]);
+        })
+        .build();
+}
+
+/// The maximum number of keys with their own series. OpenTelemetry's readers accept 2,000 attribute
+/// sets per instrument by default, and a key has up to six.
+const KEYS_MAX: usize = 300;
+
+/// Decisions and their reasons, in the order of [`Roots`].
+const DECISIONS: [(&str, &str); 6] = [
+    ("kept", "sampler"),
+    ("kept", "override"),
+    ("dropped", "sampler"),
+    ("dropped", "cap"),
+    ("dropped", "cap_empty"),
+    ("dropped", "override"),
+];
+
+/// Counts by decision.
+type Roots = [u64; DECISIONS.len()];
+
+fn roots(stats: &KeyStats) -> Roots {
+    let by_override = stats.kept_by_override.min(stats.kept);
+    [
+        stats.kept - by_override,
+        by_override,
+        stats.dropped_by_sampler(),
+        stats.dropped_by_cap,
+        stats.dropped_by_empty_cap,
+        stats.dropped_by_override,
+    ]
+}
+
+/// Counts as they were reported to readers, none of which ever decreases: OpenTelemetry's SDK
+/// computes differences between reports, and they would wrap around below 0. So a key with its own
+/// series keeps it.
+#[derive(Debug)]
+struct ReportedRoots {
+    totals: KeyTotals<{ DECISIONS.len() }>,
+    others: Roots,
+}
+
+impl ReportedRoots {
+    fn new() -> Self {
+        ReportedRoots { totals: KeyTotals::new(roots), others: Roots::default() }
+    }
+
+    fn note(&mut self, all: &[KeyStats]) {
+        self.totals.note(all, KEYS_MAX);
+        let left = self.totals.others(all);
+        self.others.iter_mut().zip(left).for_each(|(others, left)| *others = (*others).max(left));
+    }
+}
+
+/// A running sum over a counter that may restart.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    /// The total before the last restart.
+    before: u64,
+    now: u64,
+}
+
+impl Sum {
+    fn note(&mut self, count: u64) {
+        if count < self.now {
+            self.before += self.now;
+        }
+        self.now = count;
+    }
+
+    fn all(self) -> u64 {
+        self.before + self.now
+    }
+}
+
+/// The name under which all other keys are added up.
+const OTHERS: &str = "_OTHER";
+
+fn named(key: Option<&str>) -> KeyValue {
+    KeyValue::new("key", key.unwrap_or(OTHERS).to_owned())
+}
+
+fn observe_roots(observer: &dyn AsyncInstrument<u64>, key: Option<&str>, counts: Roots) {
+    for ((decision, reason), count) in DECISIONS.into_iter().zip(counts) {
+        // The two series of the sampler are always reported, so that a rate can be computed from
+        // the first call on.
+        if count > 0 || reason == "sampler" {
+            let attributes =
+                [named(key), KeyValue::new("decision", decision), KeyValue::new("reason", reason)];
+            observer.observe(count, &attributes);
+        }
+    }
+}
+
+fn each_state(handle: &WeakHandle, observer: &dyn AsyncInstrument<f64>, of: fn(&KeyStats) -> Option<f64>) {
+    let Some(handle) = handle.upgrade() else { return };
+    let mut keys = handle.keys();
+    keys.retain(|stats| stats.key.is_some());
+    keys.sort_by_key(|stats| Reverse(stats.seen));
+    for stats in keys.iter().take(KEYS_MAX) {
+        if let Some(value) = of(stats) {
+            observer.observe(value, &[named(stats.key.as_deref())]);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
