@@ -24,7 +24,7 @@ use std::any::TypeId;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use opentelemetry::trace::{
@@ -32,18 +32,16 @@ use opentelemetry::trace::{
 };
 use opentelemetry::{Context, KeyValue, SpanId, TraceFlags, TraceId, Value};
 use tracing_core::callsite::DefaultCallsite;
-use tracing_core::dispatcher::WeakDispatch;
 use tracing_core::field::Value as Field;
 use tracing_core::metadata::Kind;
 use tracing_core::span::{Attributes, Id, Record};
-use tracing_core::{Dispatch, Event, Level, Metadata, Subscriber};
+use tracing_core::{Event, Level, Metadata, Subscriber};
 use tracing_opentelemetry::OpenTelemetryLayer;
 use tracing_subscriber::layer::{Context as LayerContext, Layered, SubscriberExt as _};
 use tracing_subscriber::registry::{Extensions, ExtensionsMut, LookupSpan, SpanData};
 use tracing_subscriber::{Layer, Registry};
 
 use crate::core::{Core, LiveSpan, View};
-use crate::entryless::stand_in_on;
 use crate::record::EventTime;
 use crate::settings::ContextMode;
 
@@ -69,17 +67,8 @@ impl Bridge {
             .with_threads(false)
             .with_target(false)
             .with_tracked_inactivity(false);
-        let adapter = Adapter {
-            core,
-            stock: Registry::default().with(Quiet(stock)),
-            dispatch: Mutex::new(Dispatch::none().downgrade()),
-        };
+        let adapter = Adapter { core, stock: Registry::default().with(Quiet(stock)) };
         Bridge { adapter, asked }
-    }
-
-    /// Stores the dispatcher of the subscriber that the layer is on.
-    pub(crate) fn register(&self, dispatch: &Dispatch) {
-        *self.adapter.dispatch.lock().unwrap_or_else(PoisonError::into_inner) = dispatch.downgrade();
     }
 
     /// Downcasts to types that the layer itself does not know.
@@ -101,17 +90,13 @@ impl Bridge {
 struct Adapter {
     core: Arc<Core>,
     stock: Layered<Quiet, Registry>,
-    /// The real subscriber.
-    dispatch: Mutex<WeakDispatch>,
 }
 
 impl<'a> LookupSpan<'a> for Adapter {
     type Data = StockSpan<'a>;
 
     fn span_data(&'a self, id: &Id) -> Option<StockSpan<'a>> {
-        let dispatch = self.dispatch.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
-        let dispatch = dispatch.unwrap_or_else(Dispatch::none);
-        let (around, decided) = match self.core.view(id, || stand_in_on(&self.core, id, &dispatch)) {
+        let (around, decided) = match self.core.view(id) {
             View::Undecided(base) => (base.with_remote_span_context(untouched(id)), false),
             View::Decided(context) => (context, true),
         };
@@ -233,8 +218,7 @@ impl Tracer for RecordTracer {
             Some(span) => {
                 BridgedSpan::Live { span, after_call: core.context_mode() == ContextMode::Recording }
             }
-            // Where contexts are off, a dropped span has no ids to show. For a span that did not
-            // fit the budget, the parent is the entry that stands in for it.
+            // Where contexts are off, a dropped span has no ids to show.
             None => BridgedSpan::Ids(core.context_of(&id).map_or(ids, |cx| cx.span().span_context().clone())),
         }
     }

@@ -335,9 +335,10 @@ impl Builder {
     ///
     /// Three uses share this bound:
     ///
-    /// - The table takes 192 bytes per span and may use all of the bytes. It doubles when it must
-    ///   grow and never shrinks: like the registry's, its size follows the most spans that were
-    ///   ever open at once. A span that does not fit is lost and counted in [`Losses::open_spans`].
+    /// - The table takes 192 bytes per span and may use all of the bytes, but only nine tenths for
+    ///   local roots. It doubles when it must grow and never shrinks: like the registry's, its size
+    ///   follows the most spans that were ever open at once. A span that does not fit is
+    ///   lost with everything below it, and counted in [`Losses::open_spans`].
     /// - Attributes, events and links may use three quarters. Those that do not fit are cut, and
     ///   counted on their span and in [`Stats::parts_cut`].
     /// - Ended spans wait for their trace while less than half of the bytes is in use; otherwise

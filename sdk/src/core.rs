@@ -34,7 +34,6 @@ use tracing_core::Dispatch;
 use tracing_core::span::Id;
 use tracing_subscriber::Registry;
 
-pub(crate) use self::begin::NewId;
 #[cfg(feature = "bridge")]
 pub(crate) use self::change::View;
 #[cfg(feature = "bridge")]
@@ -298,6 +297,12 @@ impl Core {
         self.table.find(id.into_u64())
     }
 
+    /// The entry that an open span has to itself.
+    #[inline]
+    pub(crate) fn entry_of(&self, id: &Id) -> Option<&Entry> {
+        self.table.entry_of(id.into_u64())
+    }
+
     /// Like [`Core::find`], for a stored id; 0 means no span.
     #[inline]
     pub(crate) fn find_id(&self, id: u64) -> Option<&Entry> {
@@ -314,12 +319,6 @@ impl Core {
     #[inline]
     fn ticks(&self) -> Ticks {
         self.shared.decider.clock().ticks()
-    }
-
-    /// Whether open spans without an entry may exist because they did not fit the budget. Only then
-    /// is `stand_in_of` called, because it looks into the span's extensions.
-    pub(crate) fn has_refused(&self) -> bool {
-        self.table.has_refused()
     }
 
     /// An empty body for an open span.

@@ -12,10 +12,10 @@ use tracing_subscriber::registry::LookupSpan;
 
 #[cfg(feature = "bridge")]
 use crate::bridge::Bridge;
-use crate::core::{Core, NewId, place};
-use crate::entryless::{mark_entryless, stand_in_of};
+use crate::core::{Core, place};
 use crate::settings::DroppedSpans;
 use crate::stack;
+use crate::table::NewId;
 
 /// The layer for `tracing_subscriber`. Put it on a `Registry`, with any other layers.
 ///
@@ -125,20 +125,16 @@ where
     }
 
     #[inline(always)]
-    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, cx: Context<'_, S>) {
-        let Some(core) = self.core() else { return };
-        let placement = place(core, attributes, |parent| stand_in_of(&cx.span(parent)?));
-        let above = placement.stand_in();
-        let entry = core.begin(attributes, NewId::OfRegistry(id.into_u64()), placement);
-        if let (None, Some(above)) = (entry, above) {
-            cx.span(id).inspect(|span| mark_entryless(span, above));
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
+        if let Some(core) = self.core() {
+            core.begin(attributes, NewId::OfRegistry(id.into_u64()), place(core, attributes));
         }
     }
 
     #[inline(always)]
-    fn on_enter(&self, id: &Id, cx: Context<'_, S>) {
+    fn on_enter(&self, id: &Id, _: Context<'_, S>) {
         if let Some(core) = self.core() {
-            core.enter(id, || stand_in_of(&cx.span(id)?));
+            core.enter(id);
         }
     }
 
@@ -186,10 +182,6 @@ where
     fn on_register_dispatch(&self, dispatch: &Dispatch) {
         if let Some(core) = self.core() {
             core.note_subscriber(dispatch);
-        }
-        #[cfg(feature = "bridge")]
-        if let Some(bridge) = &self.bridge {
-            bridge.register(dispatch);
         }
     }
 

@@ -131,7 +131,6 @@ mod decider;
 mod decision_time;
 #[cfg(feature = "exporters")]
 mod destination;
-mod entryless;
 mod export;
 mod fault;
 mod handle;

@@ -1,9 +1,10 @@
 //! The bytes that open spans take: the tables of their entries, their attributes, and ended spans
 //! that wait for the rest of their trace.
 //!
-//! All three share one bound with different shares. An entry is a whole span and attributes are
-//! parts of one, so attributes leave a quarter of the bytes to entries. Ended spans can be exported
-//! at any time without loss, so they may take only the first half.
+//! All share one bound with different shares. An entry is a whole span and attributes are parts of
+//! one, so attributes leave a quarter of the bytes to entries. Local roots leave a tenth to the
+//! spans of traces that are open, so that those stay whole. Ended spans can be exported at any time
+//! without loss, so they may take only the first half.
 //!
 //! Memory that is cached for reuse stays charged, because it is still allocated.
 
@@ -24,6 +25,9 @@ pub(crate) struct MemoryBudget {
 /// The users of a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
+    /// Entries of local roots.
+    Roots,
+    /// Entries of other spans.
     Entries,
     Attributes,
     Ended,
@@ -46,6 +50,7 @@ impl MemoryBudget {
     pub(crate) fn take(&self, bytes: usize, by: Use) -> bool {
         let max = match by {
             Use::Entries => self.max,
+            Use::Roots => self.max - self.max / 10,
             Use::Attributes => self.max - self.max / 4,
             Use::Ended => self.max / 2,
         };
@@ -128,7 +133,8 @@ mod tests {
         let (mut ended, mut attributes) = (Reservation::of(&budget), Reservation::of(&budget));
         assert!(ended.grow_to(200, Use::Ended) && !ended.grow_to(201, Use::Ended));
         assert!(attributes.grow_to(100, Use::Attributes) && !attributes.grow_to(101, Use::Attributes));
-        assert!(budget.take(100, Use::Entries) && !budget.take(1, Use::Entries));
+        assert!(budget.take(60, Use::Roots) && !budget.take(1, Use::Roots));
+        assert!(budget.take(40, Use::Entries) && !budget.take(1, Use::Entries));
         assert_eq!(budget.used(), 400);
         ended.shrink_to(50);
         assert_eq!((budget.used(), ended.bytes()), (250, 50));

@@ -15,9 +15,9 @@ use tracing_subscriber::Registry;
 use tracing_subscriber::registry::LookupSpan as _;
 
 use crate::core::Core;
-use crate::entryless::{EntrylessId, stand_in_on};
 use crate::layer::AstracerLayer;
 use crate::record::EventTime;
+use crate::table::is_unrecorded;
 
 /// OpenTelemetry's side of a [`tracing::Span`]: the methods of tracing-opentelemetry's trait of the
 /// same name, for spans of [`AstracerLayer`].
@@ -114,7 +114,7 @@ impl OpenTelemetrySpanExt for tracing::Span {
     fn context(&self) -> Context {
         let context = self.with_subscriber(|(id, dispatch)| {
             let core = dispatch.downcast_ref::<AstracerLayer>()?.core()?;
-            Some(context_to_call(core, id, dispatch))
+            Some(core.context_to_call(id))
         });
         context.flatten().unwrap_or_default()
     }
@@ -165,14 +165,10 @@ pub(crate) fn outgoing_context() -> Context {
     let own = tracing::Span::current().with_subscriber(|(id, dispatch)| {
         let core = dispatch.downcast_ref::<AstracerLayer>()?.core()?;
         let is_off = core.context_mode() == crate::settings::ContextMode::Off;
-        is_off.then(|| context_to_call(core, id, dispatch))
+        is_off.then(|| core.context_to_call(id))
     });
     let own = own.flatten().map(|context| context.span().span_context().clone()).filter(is_ours);
     own.map_or(current.clone(), |own| current.with_remote_span_context(own))
-}
-
-fn context_to_call(core: &Core, id: &Id, dispatch: &Dispatch) -> Context {
-    core.context_to_call(id, || stand_in_on(core, id, dispatch))
 }
 
 fn with_core(span: &tracing::Span, f: impl FnOnce(&Core, &Id)) {
@@ -200,14 +196,14 @@ pub(crate) fn note_callee_trouble(trace_id: opentelemetry::TraceId) {
 pub fn get_otel_context(id: &Id, dispatch: &Dispatch) -> Option<Context> {
     let core = dispatch.downcast_ref::<AstracerLayer>()?.core()?;
     let is_known = if core.makes_ids() {
-        core.find(id).is_some() || EntrylessId::of(id).is_some()
+        core.find(id).is_some() || is_unrecorded(id)
     } else {
         dispatch.downcast_ref::<Registry>()?.span_data(id).is_some()
     };
     if !is_known {
         return None;
     }
-    Some(context_to_call(core, id, dispatch))
+    Some(core.context_to_call(id))
 }
 
 /// The reason why [`OpenTelemetrySpanExt::set_parent`] did not set the parent. The variants are

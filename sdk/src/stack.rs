@@ -43,14 +43,10 @@ pub(crate) struct Entered {
 /// Determines the place of spans that begin inside a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CurrentSpan {
-    /// The entry that stands for the span: its own, or that of the nearest ancestor with one; 0:
-    /// none.
+    /// The span's entry; 0: none, because the span has no place in traces.
     pub(crate) entry: u64,
     /// Spans that begin here are dropped.
     pub(crate) is_dropped: bool,
-    /// The span has no entry, because it did not fit the budget or has no place in traces. Nothing
-    /// is recorded on it, nor on the entry that stands in for it.
-    pub(crate) is_entryless: bool,
     /// The id of the span in the context that is current here. Invalid if there is none, or
     /// contexts are switched off.
     pub(crate) context: SpanId,
@@ -59,16 +55,14 @@ pub(crate) struct CurrentSpan {
 impl Entered {
     /// The absence of an item.
     const NONE: Entered =
-        Entered { owner: 0, id: 0, inside: CurrentSpan::NONE, stock: 0, guard: ManuallyDrop::new(None) };
+        Entered { owner: 0, id: 0, inside: CurrentSpan::NOWHERE, stock: 0, guard: ManuallyDrop::new(None) };
 }
 
 impl CurrentSpan {
-    const NONE: CurrentSpan =
-        CurrentSpan { entry: 0, is_dropped: false, is_entryless: false, context: SpanId::INVALID };
-
     /// Inside a span that has no place in traces. Events there belong to no span, and spans begin
     /// as if it did not exist.
-    pub(crate) const NOWHERE: CurrentSpan = CurrentSpan { is_entryless: true, ..CurrentSpan::NONE };
+    pub(crate) const NOWHERE: CurrentSpan =
+        CurrentSpan { entry: 0, is_dropped: false, context: SpanId::INVALID };
 
     fn is_nowhere(&self) -> bool {
         self.entry == 0 && !self.is_dropped
@@ -132,7 +126,6 @@ struct Here {
     entry: Cell<u64>,
     context: Cell<SpanId>,
     is_dropped: Cell<bool>,
-    is_entryless: Cell<bool>,
     stock: Cell<u32>,
     guard: Cell<ManuallyDrop<Option<ContextGuard>>>,
     /// The owner, if spans that begin here are dropped; else 0.
@@ -150,7 +143,6 @@ thread_local! {
             entry: Cell::new(0),
             context: Cell::new(SpanId::INVALID),
             is_dropped: Cell::new(false),
-            is_entryless: Cell::new(false),
             stock: Cell::new(0),
             guard: Cell::new(ManuallyDrop::new(None)),
             dropped: Cell::new(0),
@@ -173,12 +165,11 @@ impl Here {
         CurrentSpan {
             entry: self.entry.get(),
             is_dropped: self.is_dropped.get(),
-            is_entryless: self.is_entryless.get(),
             context: self.context.get(),
         }
     }
 
-    /// Whether the innermost item belongs to this owner and this entry stands for it.
+    /// Whether the innermost item is this owner's, with this entry.
     #[inline(always)]
     fn is_inside(&self, owner: u64, entry: u64) -> bool {
         self.owner.get() == owner && self.entry.get() == entry
@@ -205,7 +196,6 @@ impl Here {
         self.entry.set(inside.entry);
         self.context.set(inside.context);
         self.is_dropped.set(inside.is_dropped);
-        self.is_entryless.set(inside.is_entryless);
         self.stock.set(stock);
         self.guard.set(guard);
     }

@@ -98,8 +98,8 @@ pub struct Stats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Losses {
-    /// The span did not fit the memory of open spans. Spans below it become children of the nearest
-    /// ancestor that was not lost. If it was a local root, its trace is dropped from there on.
+    /// The span did not fit the memory of open spans, or is below one that did not. Processes
+    /// called from there drop their part of the trace.
     pub open_spans: u64,
     /// The queue to the exporter was full.
     pub queue_full: u64,

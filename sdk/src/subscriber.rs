@@ -9,21 +9,18 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::OnceLock;
 
-use tracing_core::callsite::DefaultCallsite;
 use tracing_core::dispatcher::WeakDispatch;
-use tracing_core::metadata::Kind;
 use tracing_core::span::{Attributes, Current, Id, Record};
 use tracing_core::subscriber::Interest;
-use tracing_core::{Dispatch, Event, Level, LevelFilter, Metadata, Subscriber};
+use tracing_core::{Dispatch, Event, LevelFilter, Metadata, Subscriber};
 use tracing_subscriber::layer::{Layered, SubscriberExt as _};
 use tracing_subscriber::{Layer, Registry};
 
-use crate::core::{Core, NewId, Placement, parent_here, place_elsewhere};
-use crate::entryless::EntrylessId;
+use crate::core::{Core, Placement, parent_here, place_elsewhere};
 use crate::layer::AstracerLayer;
 use crate::settings::{DroppedSpans, faces_outward};
 use crate::stack;
-use crate::table::{Entry, LetGo};
+use crate::table::{Entry, LetGo, NewId, UNRECORDED, is_unrecorded, unrecorded_id};
 
 /// A subscriber that replaces [`tracing_subscriber::registry()`] with an [`AstracerLayer`] on it.
 ///
@@ -50,9 +47,9 @@ use crate::table::{Entry, LetGo};
 /// - With [`DroppedSpans::Disabled`], events below a dropped root are disabled too, since no other
 ///   layer could see them. `tracing` does not reveal an event's parent when it asks whether the
 ///   event is enabled, so an event with an explicit parent in a kept trace is also disabled there.
-/// - Ids are never reused, except those of spans that begin while telemetry is suppressed, which
-///   repeat after 16 million. A handle or id used after its span has ended does nothing; a registry
-///   panics.
+/// - Ids are never reused, except those of spans that are not recorded because telemetry is
+///   suppressed or the memory of open spans is used up, which repeat after 16 million. A handle
+///   or id used after its span has ended does nothing; a registry panics.
 #[derive(Debug)]
 pub struct AstracerSubscriber {
     /// Its core generates the ids. The extension traits find the layer by its type.
@@ -108,31 +105,22 @@ impl AstracerSubscriber {
     #[inline]
     fn begin_here(&self, core: &Core, attributes: &Attributes<'_>, parent: &Entry, base: u8) -> Id {
         let above = self.hold(core, Some(parent));
-        above.pass_to(core.begin_child(attributes, NewId::Own, parent, base))
+        above.pass_to(Some(core.begin_child(attributes, NewId::Own, parent, base)))
     }
 
     /// Begins a span that has no parent, or whose parent is not simply this thread's current span.
     fn begin_elsewhere(&self, core: &Core, attributes: &Attributes<'_>) -> Id {
-        let placement = place_elsewhere(core, attributes, EntrylessId::stand_in_of);
-        if matches!(placement, Placement::Nowhere) {
-            return EntrylessId::nowhere().id();
-        }
-        // A local root that does not fit the budget has no recorded ancestor to stand in for it.
-        let has_stand_in = placement.stand_in().is_some_and(|above| above != 0);
+        let placement = place_elsewhere(core, attributes);
         let above = match &placement {
-            Placement::Child { parent, .. } => Some(*parent),
-            Placement::BelowDropped { above } => Some(*above),
-            _ if attributes.is_contextual() => {
+            Placement::Nowhere => return unrecorded_id(None),
+            Placement::Child { parent: above, .. } | Placement::BelowDropped { above } => Some(*above),
+            Placement::LocalRoot { .. } if attributes.is_contextual() => {
                 stack::innermost(core.number()).and_then(|inside| core.find_id(inside.entry))
             }
-            _ => attributes.parent().and_then(|parent| core.find_id(entry_of(parent))),
+            Placement::LocalRoot { .. } => attributes.parent().and_then(|parent| core.find(parent)),
         };
         let above = self.hold(core, above);
-        let entry = core.begin(attributes, NewId::Own, placement);
-        if entry.is_none() && !has_stand_in {
-            return EntrylessId::below(0).id();
-        }
-        above.pass_to(entry)
+        above.pass_to(core.begin(attributes, NewId::Own, placement))
     }
 
     /// Takes a handle of the parent of a span that begins.
@@ -219,7 +207,8 @@ impl AstracerSubscriber {
     #[inline]
     fn close(&self, core: &Core, id: &Id) -> bool {
         let number = id.into_u64();
-        let Some(entry) = core.find_id(number) else { return self.close_without_entry(core, id) };
+        // A span without an entry has no handle count: filters see an end for each of its handles.
+        let Some(entry) = core.entry_of(id) else { return is_unrecorded(id) };
         if entry.handles().let_go(number) != LetGo::Last {
             return false;
         }
@@ -227,17 +216,6 @@ impl AstracerSubscriber {
         // are the user's code.
         let _above = ParentHandle { subscriber: self, core, id: entry.above() };
         core.end_entry(entry);
-        true
-    }
-
-    /// Drops one handle of a span without an entry. Each such handle holds the nearest recorded
-    /// ancestor. The span has no handle count, so filters see an end for each of its handles.
-    #[cold]
-    fn close_without_entry(&self, core: &Core, id: &Id) -> bool {
-        let Some(entryless) = EntrylessId::of(id) else { return false };
-        if entryless.stand_in() != 0 {
-            self.release(core, entryless.stand_in());
-        }
         true
     }
 }
@@ -252,17 +230,15 @@ struct ParentHandle<'a> {
 }
 
 impl ParentHandle<'_> {
-    /// Passes the handle to the span that has begun, and returns the span's id. A span without an
-    /// entry carries the handle in its id.
+    /// Passes the handle to the span that has begun, if it has an entry to itself. Returns its id.
     #[inline]
     fn pass_to(mut self, entry: Option<&Entry>) -> Id {
-        let above = std::mem::take(&mut self.id);
         match entry {
-            Some(entry) => {
-                entry.set_above(above);
+            Some(entry) if entry.refusal().is_none() => {
+                entry.set_above(std::mem::take(&mut self.id));
                 Id::from_u64(entry.id())
             }
-            None => EntrylessId::below(above).id(),
+            unrecorded => unrecorded_id(unrecorded.and_then(Entry::refusal)),
         }
     }
 }
@@ -316,26 +292,6 @@ impl Drop for Closing {
     }
 }
 
-/// Metadata shown for spans without an entry, whose own metadata is not stored: `tracing` requires
-/// some with the current span's id.
-static UNRECORDED: Metadata<'static> = tracing_core::metadata! {
-    name: "astracer.unrecorded",
-    target: module_path!(),
-    level: Level::TRACE,
-    fields: &[],
-    callsite: &CALLSITE,
-    kind: Kind::SPAN
-};
-
-static CALLSITE: DefaultCallsite = DefaultCallsite::new(&UNRECORDED);
-
-/// The id of the span whose handle count this id uses: the span itself, or its nearest recorded
-/// ancestor if it has no entry.
-#[inline]
-fn entry_of(id: &Id) -> u64 {
-    EntrylessId::of(id).map_or(id.into_u64(), EntrylessId::stand_in)
-}
-
 impl Subscriber for AstracerSubscriber {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         match self.core() {
@@ -369,7 +325,7 @@ impl Subscriber for AstracerSubscriber {
 
     #[inline]
     fn new_span(&self, attributes: &Attributes<'_>) -> Id {
-        let Some(core) = self.core() else { return EntrylessId::nowhere().id() };
+        let Some(core) = self.core() else { return unrecorded_id(None) };
         match parent_here(core, attributes) {
             Some((parent, base)) => self.begin_here(core, attributes, parent, base),
             None => self.begin_elsewhere(core, attributes),
@@ -397,7 +353,7 @@ impl Subscriber for AstracerSubscriber {
     #[inline]
     fn enter(&self, id: &Id) {
         if let Some(core) = self.core() {
-            core.enter(id, || EntrylessId::stand_in_of(id));
+            core.enter(id);
         }
     }
 
@@ -411,7 +367,7 @@ impl Subscriber for AstracerSubscriber {
     #[inline]
     fn clone_span(&self, id: &Id) -> Id {
         if let Some(core) = self.core() {
-            let _ = core.hold(entry_of(id));
+            let _ = core.hold(id.into_u64());
         }
         id.clone()
     }
@@ -424,9 +380,9 @@ impl Subscriber for AstracerSubscriber {
     fn current_span(&self) -> Current {
         let current = self.core().and_then(|core| {
             let id = Id::from_u64(stack::innermost_id(core.number())?);
-            let known = core.find_id(entry_of(&id)).and_then(Entry::metadata);
-            let entryless = EntrylessId::of(&id).map(|_| &UNRECORDED);
-            Some(Current::new(id, known.or(entryless)?))
+            let known = core.find(&id).and_then(Entry::metadata);
+            let unrecorded = is_unrecorded(&id).then_some(&UNRECORDED);
+            Some(Current::new(id, known.or(unrecorded)?))
         });
         current.unwrap_or_else(Current::none)
     }

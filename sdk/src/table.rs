@@ -7,6 +7,8 @@
 //!
 //! A subscriber without a registry has a table that makes the ids itself: `own.rs`.
 //!
+//! Local roots may take nine tenths of the budget for their entries, and other spans all of it.
+//!
 //! A lookup compares the full id. If ids come from elsewhere, or a later registry numbers spans
 //! differently, two open spans may map to one entry. The second is then not recorded, and counted
 //! as lost; it is never mistaken for the first.
@@ -19,6 +21,7 @@ mod handles;
 mod loom_models;
 mod occupancy;
 mod own;
+mod unrecorded;
 
 use std::sync::{Arc, OnceLock};
 
@@ -30,8 +33,9 @@ pub(crate) use self::entry::{
 };
 pub(crate) use self::handles::LetGo;
 use self::own::OwnEntries;
+use self::unrecorded::Refused;
+pub(crate) use self::unrecorded::{METADATA as UNRECORDED, Refusal, is_unrecorded, unrecorded_id};
 use crate::memory_budget::{MemoryBudget, Use};
-use crate::sync::{AtomicBool, Ordering};
 
 /// The entries of one subscriber's spans.
 #[derive(Debug)]
@@ -39,8 +43,16 @@ pub(crate) struct Table {
     entries: Entries,
     /// Shared by the tables of all subscribers.
     budget: Arc<MemoryBudget>,
-    /// Whether a span was ever refused an entry: then open spans without one may exist.
-    refused: AtomicBool,
+    refused: Refused,
+}
+
+/// The source of a new span's id.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NewId {
+    /// The registry made this id.
+    OfRegistry(u64),
+    /// The table makes the id.
+    Own,
 }
 
 #[derive(Debug)]
@@ -79,7 +91,7 @@ impl Table {
     }
 
     fn with(entries: Entries, budget: Arc<MemoryBudget>) -> Self {
-        Table { entries, budget, refused: AtomicBool::new(false) }
+        Table { entries, budget, refused: Refused::default() }
     }
 
     /// The shard, the page, and the place in the page. A registry's first id is 1.
@@ -94,9 +106,15 @@ impl Table {
         ((id >> SLAB_BITS) as usize % SHARDS, page as usize, (place ^ (1 << page)) as usize)
     }
 
-    /// The entry of an open span.
+    /// The entry of an open span. Refused spans share one.
     #[inline]
     pub(crate) fn find(&self, id: u64) -> Option<&Entry> {
+        self.entry_of(id).or_else(|| self.refused.find(id, self.makes_ids()))
+    }
+
+    /// The entry that an open span has to itself.
+    #[inline]
+    pub(crate) fn entry_of(&self, id: u64) -> Option<&Entry> {
         match &self.entries {
             Entries::Own(own) => own.find(id),
             Entries::BySlab(shards) => {
@@ -107,35 +125,45 @@ impl Table {
         }
     }
 
-    /// Takes an entry for a span that begins under a registry's id. `None` if its page does not fit
-    /// the budget.
+    /// Takes an entry for a span that begins. `None` if its page does not fit the budget's share of
+    /// this use.
     #[inline]
-    pub(crate) fn take(&self, id: u64) -> Option<&Entry> {
-        let Entries::BySlab(shards) = &self.entries else { return None };
-        let (shard, page, place) = Self::locate(id);
-        let entries = shards[shard].get().and_then(|shard| shard.pages[page].get());
-        let entry = match entries {
-            Some(entries) => entries.get(place),
-            None => self.grow(&shards[shard], page).and_then(|entries| entries.get(place)),
-        };
-        self.noted(entry.filter(|entry| entry.take(id)))
-    }
-
-    /// Takes an entry for a span that begins, under a new id made by the table. `None` if its page
-    /// does not fit the budget.
-    #[inline]
-    pub(crate) fn take_own(&self) -> Option<&Entry> {
-        let Entries::Own(own) = &self.entries else { return None };
-        self.noted(own.take(|bytes| self.reserve(bytes)))
-    }
-
-    #[inline]
-    fn noted<'a>(&self, taken: Option<&'a Entry>) -> Option<&'a Entry> {
-        if taken.is_none() {
-            // Relaxed: a thread that uses the refused span received its id after this store.
-            self.refused.store(true, Ordering::Relaxed);
+    pub(crate) fn take(&self, id: NewId, by: Use) -> Option<&Entry> {
+        match (&self.entries, id) {
+            (Entries::Own(own), NewId::Own) => own.take(|bytes| self.budget.take(bytes, by)),
+            (Entries::BySlab(shards), NewId::OfRegistry(id)) => {
+                let (shard, page, place) = Self::locate(id);
+                let entries = shards[shard].get().and_then(|shard| shard.pages[page].get());
+                let entry = match entries {
+                    Some(entries) => entries.get(place),
+                    None => self.grow(&shards[shard], page, by).and_then(|entries| entries.get(place)),
+                };
+                entry.filter(|entry| entry.take(id))
+            }
+            _ => None,
         }
-        taken
+    }
+
+    /// Refuses a span that got no entry. Returns the entry that such spans share, which begins with
+    /// `beginning`.
+    #[cold]
+    pub(crate) fn refuse(
+        &self,
+        id: NewId,
+        refusal: Refusal,
+        beginning: impl FnOnce() -> Beginning,
+    ) -> &Entry {
+        let id = match id {
+            NewId::OfRegistry(id) => Some(id),
+            NewId::Own => None,
+        };
+        self.refused.add(id, refusal, beginning)
+    }
+
+    /// Forgets a refused span that ends.
+    #[cold]
+    pub(crate) fn forget(&self, id: u64) {
+        self.refused.forget(id);
     }
 
     /// Makes the entry of an ended span available again. Only the thread that ends the span calls
@@ -151,6 +179,7 @@ impl Table {
     /// Lends the entries of all open spans.
     pub(crate) fn each_open(&self, f: impl Fn(&Entry)) {
         let is_open = |entry: &&Entry| entry.id() != 0;
+        self.refused.shared().for_each(&f);
         match &self.entries {
             Entries::Own(own) => own.pages().flatten().filter(is_open).for_each(f),
             Entries::BySlab(shards) => pages(&**shards).flatten().filter(is_open).for_each(f),
@@ -161,21 +190,11 @@ impl Table {
         matches!(self.entries, Entries::Own(_))
     }
 
-    /// Whether open spans without an entry may exist because they did not fit the budget.
-    pub(crate) fn has_refused(&self) -> bool {
-        self.refused.load(Ordering::Relaxed)
-    }
-
-    /// Charges bytes for entries, if they fit the budget.
-    fn reserve(&self, bytes: usize) -> bool {
-        self.budget.take(bytes, Use::Entries)
-    }
-
     #[cold]
-    fn grow<'a>(&self, shard: &'a OnceLock<Box<Shard>>, page: usize) -> Option<&'a [Entry]> {
+    fn grow<'a>(&self, shard: &'a OnceLock<Box<Shard>>, page: usize, by: Use) -> Option<&'a [Entry]> {
         let length = 1 << page;
         let bytes = usize::try_from(length).ok()?.checked_mul(size_of::<Entry>())?;
-        if !self.reserve(bytes) {
+        if !self.budget.take(bytes, by) {
             return None;
         }
         let shard = shard.get_or_init(|| Box::new(Shard { pages: [const { OnceLock::new() }; PAGES] }));
@@ -240,7 +259,7 @@ mod tests {
         let places: HashSet<_> = ids.iter().map(|id| Table::locate(*id)).collect();
         assert_eq!(places.len(), ids.len());
         let table = Table::new(MemoryBudget::new(usize::MAX));
-        assert!(ids.iter().all(|id| table.take(*id).is_some()));
+        assert!(ids.iter().all(|id| table.take(NewId::OfRegistry(*id), Use::Roots).is_some()));
         assert!(ids.iter().all(|id| table.find(*id).is_some_and(|entry| entry.id() == *id)));
         let entries = table.budget.used() / size_of::<Entry>();
         assert!((20_000..70_000).contains(&entries), "{entries}: pages double");
@@ -251,18 +270,20 @@ mod tests {
         let page = FIRST_PAGE as usize * size_of::<Entry>();
         let budget = MemoryBudget::new(page);
         let table = Table::new(budget.clone());
+        assert!(table.take(NewId::OfRegistry(1), Use::Roots).is_none(), "a tenth is left to children");
+        let take = |id| table.take(NewId::OfRegistry(id), Use::Entries);
         for id in 1..=FIRST_PAGE {
-            assert!(table.take(id).is_some());
+            assert!(take(id).is_some());
         }
-        assert!(table.take(1).is_none());
-        assert!(table.take(FIRST_PAGE + 1).is_none(), "a second page");
-        assert!(table.take(1 << SLAB_BITS | 1).is_none(), "a second thread");
+        assert!(take(1).is_none());
+        assert!(take(FIRST_PAGE + 1).is_none(), "a second page");
+        assert!(take(1 << SLAB_BITS | 1).is_none(), "a second thread");
         assert_eq!(budget.used(), page);
         // The same place in its slab, used again.
         let again = 7 << (SLAB_BITS + SHARDS.ilog2() + 1) | 5;
-        assert!(table.take(again).is_none());
+        assert!(take(again).is_none());
         table.find(5).unwrap().free();
-        assert!(table.take(again).is_some() && table.find(5).is_none());
+        assert!(take(again).is_some() && table.find(5).is_none());
         drop(table);
         assert_eq!(budget.used(), 0);
     }

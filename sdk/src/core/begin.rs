@@ -7,25 +7,17 @@ use tracing_core::span::Attributes;
 
 use super::Core;
 use super::place::{Base, Placement};
+use crate::memory_budget::Use;
 use crate::record::{Body, Fields};
 use crate::settings::{ContextMode, Start};
 use crate::stats::{Counted, Loss};
-use crate::table::{Beginning, CONTEXT, Entry, Pending, Phase, ROOT, STATE};
+use crate::table::{Beginning, CONTEXT, Entry, NewId, Pending, Phase, ROOT, Refusal, STATE, UNRECORDED};
 use crate::thread;
 use crate::trace_state::State;
 use crate::traces::TraceRef;
 
-/// The source of a new span's id.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum NewId {
-    /// The registry made this id.
-    OfRegistry(u64),
-    /// The span table makes the id.
-    Own,
-}
-
 impl Core {
-    /// Begins a span at its place. Returns its entry, if it gets one.
+    /// Begins a span at its place. Returns its entry; `None` if the span is not known from then on.
     #[inline]
     pub(crate) fn begin(
         &self,
@@ -34,7 +26,7 @@ impl Core {
         placement: Placement<'_>,
     ) -> Option<&Entry> {
         match placement {
-            Placement::Nowhere | Placement::BelowUnknown => None,
+            Placement::Nowhere => None,
             Placement::LocalRoot { base, below_dropped } if self.settings().start == Start::AtOnce => {
                 self.begin_decided_root(attributes, id, base, below_dropped)
             }
@@ -43,23 +35,29 @@ impl Core {
             }
             Placement::Child { parent, base } => {
                 let entry = self.begin_child(attributes, id, parent, base.flag());
-                if let (Some(entry), Some(base)) = (entry, base.captured())
+                if let Some(base) = base.captured()
                     && self.context_mode() != ContextMode::Off
+                    && entry.refusal().is_none()
                 {
                     self.keep_context_from(entry, &base);
                 }
-                entry
+                Some(entry)
             }
-            Placement::BelowDropped { above } => self.begin_below_dropped(attributes.metadata(), id, above),
+            Placement::BelowDropped { above } => {
+                Some(self.begin_below_dropped(attributes.metadata(), id, above))
+            }
         }
     }
 
-    #[inline]
-    pub(super) fn take_entry(&self, id: NewId) -> Option<&Entry> {
-        match id {
-            NewId::OfRegistry(id) => self.table.take(id),
-            NewId::Own => self.table.take_own(),
-        }
+    /// Refuses a span for which the memory of open spans has no room, and everything below it.
+    #[cold]
+    pub(super) fn refuse(&self, id: NewId, refusal: Refusal) -> &Entry {
+        let ids = &self.shared.ids;
+        self.table.refuse(id, refusal, || Beginning {
+            trace_id: ids.new_trace_id(),
+            trace_flags: ids.flags().with_sampled(false),
+            ..Beginning::below_dropped(&UNRECORDED, ids.new_span_id())
+        })
     }
 
     /// Begins a local root that is decided later, because its parent may still be set.
@@ -80,9 +78,9 @@ impl Core {
             let parent = base.span().span_context().clone();
             Box::new(Pending { parent, base, below_dropped })
         });
-        let Some(entry) = self.take_entry(id) else {
-            self.decide_without_entry(metadata, began, body, pending);
-            return None;
+        let Some(entry) = self.table.take(id, Use::Roots) else {
+            let refusal = self.decide_without_entry(metadata, began, body, pending);
+            return Some(self.refuse(id, refusal));
         };
         let beginning = Beginning { flags, ..Beginning::undecided(metadata, began, thread::number()) };
         // The extra parts may follow after the phase is published: no other thread knows the span's
@@ -128,17 +126,12 @@ impl Core {
         id: NewId,
         parent: &Entry,
         flag: u8,
-    ) -> Option<&Entry> {
+    ) -> &Entry {
         let metadata = attributes.metadata();
         let began = self.ticks();
         let body = if attributes.fields().is_empty() { None } else { self.body(attributes) };
-        let counters = &self.shared.counters;
-        counters.made();
-        let Some(entry) = self.take_entry(id) else {
-            counters.ended();
-            counters.lose(Loss::OpenSpans, Counted { spans: 1, ..Counted::default() });
-            return None;
-        };
+        let Some(entry) = self.table.take(id, Use::Entries) else { return self.lose_child(id) };
+        self.shared.counters.made();
         let span_id = self.shared.ids.new_span_id();
         let thread = thread::number();
         let parent_flags = parent.flags();
@@ -160,20 +153,28 @@ impl Core {
             // A waiting span is not marked yet: it may still leave the trace.
             self.mark_if_begun_failed(entry);
         }
-        Some(entry)
+        entry
+    }
+
+    /// Refuses a span below a kept or a lost one.
+    #[cold]
+    fn lose_child(&self, id: NewId) -> &Entry {
+        let counters = &self.shared.counters;
+        counters.made();
+        counters.ended();
+        counters.lose(Loss::OpenSpans, Counted { spans: 1, ..Counted::default() });
+        self.refuse(id, Refusal::Lost)
     }
 
     /// Begins a span below a dropped local root. It keeps that root's ids, wherever it is entered.
     #[inline]
-    fn begin_below_dropped(
-        &self,
-        metadata: &'static Metadata<'static>,
-        id: NewId,
-        above: &Entry,
-    ) -> Option<&Entry> {
-        // Without memory for an entry, the nearest span above that has an entry stands in for this
-        // one.
-        let entry = self.take_entry(id)?;
+    fn begin_below_dropped(&self, metadata: &'static Metadata<'static>, id: NewId, above: &Entry) -> &Entry {
+        if above.refusal() == Some(Refusal::Lost) {
+            return self.lose_child(id);
+        }
+        let Some(entry) = self.table.take(id, Use::Entries) else {
+            return self.refuse(id, Refusal::Dropped);
+        };
         entry.begin(&Beginning {
             trace_id: above.trace_id(),
             trace_flags: above.trace_flags(),
@@ -183,7 +184,7 @@ impl Core {
             let context = above.extra().context.clone();
             entry.extra().context = context;
         }
-        Some(entry)
+        entry
     }
 }
 

@@ -8,7 +8,6 @@ use tracing_core::{Event, Metadata};
 use super::Core;
 #[cfg(feature = "bridge")]
 use super::context::LiveSpan;
-use super::context::of_entryless;
 use crate::record::{Body, EventTime, Fields, SpanLimits};
 use crate::settings::ContextMode;
 use crate::stack;
@@ -78,9 +77,7 @@ impl Core {
     pub(crate) fn event(&self, event: &Event<'_>) {
         let id = if event.is_contextual() {
             match stack::innermost(self.number()) {
-                Some(inside) if !(inside.is_dropped || inside.is_entryless) && inside.entry != 0 => {
-                    Id::from_u64(inside.entry)
-                }
+                Some(inside) if !inside.is_dropped && inside.entry != 0 => Id::from_u64(inside.entry),
                 Some(inside) if inside.is_dropped => return self.note_dropped_event(event, inside.entry),
                 _ => return,
             }
@@ -146,25 +143,10 @@ impl Core {
 
     /// The context of a span, for propagation to the processes that it calls. Decides the span if
     /// it is a local root.
-    ///
-    /// `stand_in_of` is called if the span has no entry: see [`entryless`](crate::entryless).
-    pub(crate) fn context_to_call(&self, id: &Id, stand_in_of: impl FnOnce() -> Option<u64>) -> Context {
-        let found = self.find(id);
-        let entry = match found {
-            Some(entry) => entry,
-            None => match stand_in_of().filter(|_| self.has_refused()) {
-                None => return Context::new(),
-                Some(above) => match self.find_id(above) {
-                    Some(entry) => entry,
-                    None if self.context_mode() == ContextMode::Off => return Context::new(),
-                    None => return self.context_of_lost_root(),
-                },
-            },
-        };
+    pub(crate) fn context_to_call(&self, id: &Id) -> Context {
+        let Some(entry) = self.find(id) else { return Context::new() };
         self.started(entry);
-        let context = self.context(entry);
-        let context = if found.is_some() { context } else { context.as_ref().map(of_entryless) };
-        context.unwrap_or_else(|| {
+        self.context(entry).unwrap_or_else(|| {
             // Contexts are off, but the caller needs the ids.
             let ids = if entry.phase() == Phase::Kept { self.ids_to_call(entry) } else { None };
             ids.map(|ids| Context::new().with_remote_span_context(ids)).unwrap_or_default()
@@ -175,10 +157,10 @@ impl Core {
 /// For the bridge, which implements tracing-opentelemetry's trait.
 #[cfg(feature = "bridge")]
 impl Core {
-    pub(crate) fn view(&self, id: &Id, stand_in_of: impl FnOnce() -> Option<u64>) -> View {
+    pub(crate) fn view(&self, id: &Id) -> View {
         match self.base_of_unstarted(id) {
             Some(base) => View::Undecided(base),
-            None => View::Decided(self.context_to_call(id, stand_in_of)),
+            None => View::Decided(self.context_to_call(id)),
         }
     }
 

@@ -132,15 +132,6 @@ impl Core {
         SpanContext::new(kept.trace_id, kept.span_id, kept.trace_flags, false, state)
     }
 
-    /// The context of a local root without an entry: its trace is dropped, whatever the sampler
-    /// decided.
-    pub(super) fn context_of_lost_root(&self) -> Context {
-        let ids = &self.shared.ids;
-        let (trace_id, span_id) = (ids.new_trace_id(), ids.new_span_id());
-        let ids = SpanContext::new(trace_id, span_id, ids.flags(), false, TraceState::NONE);
-        of_dropped(&Context::new(), ids)
-    }
-
     /// The ids of a started span; for a span below a dropped root, that root's ids. `None` if it
     /// has none.
     pub(crate) fn ids(&self, entry: &Entry) -> Option<SpanContext> {
@@ -179,12 +170,6 @@ fn kept(entry: &Entry) -> KeptSpan {
 /// dropped.
 pub(super) fn of_dropped(base: &Context, ids: SpanContext) -> Context {
     base.with_remote_span_context(ids)
-}
-
-/// The context of a span without an entry, made from that of the span that stands in for it. It has
-/// that span's ids, and records nothing.
-pub(super) fn of_entryless(above: &Context) -> Context {
-    above.with_remote_span_context(above.span().span_context().clone())
 }
 
 /// One of our spans behind the OpenTelemetry API. It may outlive the span, and then does nothing.

@@ -168,10 +168,10 @@ impl Core {
     }
 
     /// Whether it is unknown if another layer keeps the contexts. Our own subscriber has no other
-    /// layer. After spans were refused for lack of memory, contexts of ours may have no entry.
+    /// layer.
     #[inline]
     fn may_guess(&self) -> bool {
-        self.contexts.state() & (BESIDE | ALONE) == 0 && !self.makes_ids() && !self.has_refused()
+        self.contexts.state() & (BESIDE | ALONE) == 0 && !self.makes_ids()
     }
 
     /// Whether another layer keeps OpenTelemetry's context.

@@ -18,7 +18,7 @@ use crate::key::{Lookup, Root};
 use crate::record::Body;
 use crate::settings::ContextMode;
 use crate::stats::{Counted, Loss};
-use crate::table::{BODY, Claim, Entry, HELD, KeptSpan, Pending, Phase};
+use crate::table::{BODY, Claim, Entry, HELD, KeptSpan, Pending, Phase, Refusal};
 use crate::traces::TraceRef;
 
 /// New ids for a local root. They are generated before the entry is claimed, because the generator
@@ -225,8 +225,7 @@ impl Core {
         drop(old);
     }
 
-    /// Decides a local root without an entry at once. If it is kept, it counts as lost, and spans
-    /// below it are treated as those of a dropped trace.
+    /// Decides a local root that is refused. If its trace would be kept, it counts as lost.
     #[cold]
     pub(super) fn decide_without_entry(
         &self,
@@ -234,7 +233,7 @@ impl Core {
         began: Ticks,
         body: Option<Box<Body>>,
         pending: Option<Box<Pending>>,
-    ) {
+    ) -> Refusal {
         let trace_id = self.shared.ids.new_trace_id();
         let decision =
             self.decision(|| self.ask(body.as_deref(), pending.as_deref(), metadata, began, trace_id, None));
@@ -249,6 +248,7 @@ impl Core {
         if let Some(body) = body {
             body.recycle();
         }
+        if decision.keep { Refusal::Lost } else { Refusal::Dropped }
     }
 
     /// The key that the user's function computes. It gets copies, because no lock or claim may be

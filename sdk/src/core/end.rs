@@ -13,8 +13,9 @@ use crate::trace_state::State;
 impl Core {
     #[inline]
     pub(crate) fn end(&self, id: &Id) {
-        if let Some(entry) = self.find(id) {
-            self.end_entry(entry);
+        match self.entry_of(id) {
+            Some(entry) => self.end_entry(entry),
+            None => self.table.forget(id.into_u64()),
         }
     }
 

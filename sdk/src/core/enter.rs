@@ -7,20 +7,16 @@ use opentelemetry::{Context, ContextGuard, SpanId};
 use tracing_core::span::Id;
 
 use super::Core;
-use super::context::of_entryless;
 use super::place::forget_gone;
 use crate::settings::ContextMode;
 use crate::stack::{self, CurrentSpan, Entered};
 use crate::table::{Entry, Phase};
 
 impl Core {
-    /// Enters a span, and decides it if it is a local root. `stand_in_of` is called only if the
-    /// span has no entry: see [`entryless`](crate::entryless).
+    /// Enters a span, and decides it if it is a local root.
     #[inline]
-    pub(crate) fn enter(&self, id: &Id, stand_in_of: impl FnOnce() -> Option<u64>) {
-        let Some(entry) = self.find(id) else {
-            return self.enter_without_entry(id, stand_in_of);
-        };
+    pub(crate) fn enter(&self, id: &Id) {
+        let Some(entry) = self.find(id) else { return self.enter_unrecorded(id) };
         let phase = match entry.phase() {
             Phase::Kept => Phase::Kept,
             _ => self.started(entry),
@@ -41,11 +37,7 @@ impl Core {
             entry.occupy(self.ticks());
         }
         let context = if guard.is_some() { entry.span_id() } else { self.other_context() };
-        self.push(
-            id,
-            CurrentSpan { entry: id.into_u64(), is_dropped: false, is_entryless: false, context },
-            guard,
-        );
+        self.push(id, CurrentSpan { entry: id.into_u64(), is_dropped: false, context }, guard);
     }
 
     /// Enters a span of a dropped trace. Makes the local root's context current unless it already
@@ -69,35 +61,15 @@ impl Core {
         self.push(id, CurrentSpan::dropped(entry.id(), context), guard);
     }
 
-    /// Enters a span that got no entry for lack of memory. Other spans without an entry have no
-    /// place in traces: they began while telemetry was suppressed, or before the layer was
-    /// installed.
+    /// Enters a span that has no place in traces: it began while telemetry was suppressed or before
+    /// the layer was installed, or a filter hides it.
     #[cold]
-    fn enter_without_entry(&self, id: &Id, stand_in_of: impl FnOnce() -> Option<u64>) {
-        if self.is_closed() || !stack::has_contexts() {
-            return;
+    fn enter_unrecorded(&self, id: &Id) {
+        // Below a dropped root nothing is recorded in any case, and spans that begin here stay
+        // refused.
+        if !self.is_closed() && stack::has_contexts() && !stack::is_dropped(self.number()) {
+            self.push(id, CurrentSpan::NOWHERE, None);
         }
-        let may_be_entryless = self.has_refused() && !Context::is_current_telemetry_suppressed();
-        let above = if may_be_entryless { stand_in_of() } else { None };
-        let Some(above) = above else {
-            // Below a dropped root nothing is recorded in any case, and spans that begin here stay
-            // refused.
-            if !stack::is_dropped(self.number()) {
-                self.push(id, CurrentSpan::NOWHERE, None);
-            }
-            return;
-        };
-        let off = self.context_mode() == ContextMode::Off;
-        let Some(above) = self.find_id(above) else {
-            let cx = self.context_of_lost_root();
-            let context = if off { SpanId::INVALID } else { cx.span().span_context().span_id() };
-            let guard = (!off).then(|| cx.attach());
-            return self.push(id, CurrentSpan::dropped(0, context), guard);
-        };
-        let is_dropped = self.started(above) != Phase::Kept;
-        let guard = self.context(above).map(|context| of_entryless(&context).attach());
-        let context = if guard.is_some() { above.span_id() } else { SpanId::INVALID };
-        self.push(id, CurrentSpan { entry: above.id(), is_dropped, is_entryless: true, context }, guard);
     }
 
     #[inline]
@@ -154,7 +126,7 @@ impl Core {
 
 impl CurrentSpan {
     fn dropped(entry: u64, context: SpanId) -> Self {
-        CurrentSpan { entry, is_dropped: true, is_entryless: false, context }
+        CurrentSpan { entry, is_dropped: true, context }
     }
 }
 

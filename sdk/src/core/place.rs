@@ -9,7 +9,7 @@ use std::mem::ManuallyDrop;
 use opentelemetry::baggage::BaggageExt as _;
 use opentelemetry::trace::{SpanContext, TraceContextExt as _};
 use opentelemetry::{Context, SpanId};
-use tracing_core::span::{Attributes, Id};
+use tracing_core::span::Attributes;
 use tracing_core::{Level, Metadata};
 
 use super::Core;
@@ -22,7 +22,8 @@ use crate::table::{BASE_CURRENT, Entry, Phase};
 #[derive(Debug)]
 pub(crate) enum Placement<'a> {
     /// The span is not recorded, and not known: the layer is shut down, telemetry is suppressed
-    /// here, or a connection's span would begin a trace of its own.
+    /// here, a connection's span would begin a trace of its own, or the dropped span around it has
+    /// ended.
     Nowhere,
     /// The span is a local root. If its parent is one of our dropped spans, it is dropped too,
     /// unless it gets another parent.
@@ -31,8 +32,6 @@ pub(crate) enum Placement<'a> {
     Child { parent: &'a Entry, base: Base },
     /// The span is below a dropped local root, or below another span there.
     BelowDropped { above: &'a Entry },
-    /// The span is below a dropped local root that got no entry for lack of memory.
-    BelowUnknown,
 }
 
 /// The context from which the span's own is derived.
@@ -110,18 +109,6 @@ fn current_as(span: SpanContext) -> Context {
     Context::current().with_remote_span_context(span)
 }
 
-impl Placement<'_> {
-    /// The id of the entry that stands in for the span if it gets none of its own; 0 if there is
-    /// none. `None` if the span is not meant to have an entry.
-    pub(crate) fn stand_in(&self) -> Option<u64> {
-        match self {
-            Placement::Nowhere => None,
-            Placement::Child { parent: above, .. } | Placement::BelowDropped { above } => Some(above.id()),
-            Placement::LocalRoot { .. } | Placement::BelowUnknown => Some(0),
-        }
-    }
-}
-
 /// The parent of a new span in the common case: the span begins on a thread that is inside a span
 /// of a kept trace, and nothing else determines its place. The second value is its [`Base::flag`].
 #[inline]
@@ -146,28 +133,19 @@ pub(crate) fn parent_here<'a>(core: &'a Core, attributes: &Attributes<'_>) -> Op
     Some((core.find_id(above)?, base))
 }
 
-/// The place of a new span. `stand_in_of` is called for an explicit parent without an entry: see
-/// [`entryless`](crate::entryless).
+/// The place of a new span.
 #[inline]
-pub(crate) fn place<'a>(
-    core: &'a Core,
-    attributes: &Attributes<'_>,
-    stand_in_of: impl FnOnce(&Id) -> Option<u64>,
-) -> Placement<'a> {
+pub(crate) fn place<'a>(core: &'a Core, attributes: &Attributes<'_>) -> Placement<'a> {
     match parent_here(core, attributes) {
         Some((parent, 0)) => Placement::Child { parent, base: Base::Empty },
         Some((parent, _)) => Placement::Child { parent, base: Base::Current },
-        None => place_elsewhere(core, attributes, stand_in_of),
+        None => place_elsewhere(core, attributes),
     }
 }
 
 /// The place of a span for which [`parent_here`] returned `None`.
-pub(crate) fn place_elsewhere<'a>(
-    core: &'a Core,
-    attributes: &Attributes<'_>,
-    stand_in_of: impl FnOnce(&Id) -> Option<u64>,
-) -> Placement<'a> {
-    match place_anywhere(core, attributes, stand_in_of) {
+pub(crate) fn place_elsewhere<'a>(core: &'a Core, attributes: &Attributes<'_>) -> Placement<'a> {
+    match place_anywhere(core, attributes) {
         Placement::LocalRoot { .. }
             if is_of_transport(attributes.metadata()) && !core.settings().transport_roots =>
         {
@@ -190,16 +168,12 @@ fn is_transport(target: &str) -> bool {
     matches!(of, "h2" | "hyper" | "hyper_util" | "tonic" | "tower")
 }
 
-fn place_anywhere<'a>(
-    core: &'a Core,
-    attributes: &Attributes<'_>,
-    stand_in_of: impl FnOnce(&Id) -> Option<u64>,
-) -> Placement<'a> {
+fn place_anywhere<'a>(core: &'a Core, attributes: &Attributes<'_>) -> Placement<'a> {
     if core.is_closed() {
         return Placement::Nowhere;
     }
     if !attributes.is_contextual() {
-        return explicit(core, attributes, stand_in_of);
+        return explicit(core, attributes);
     }
     let inside = stack::innermost_place(core.number());
     let is_off = core.context_mode() == ContextMode::Off;
@@ -242,7 +216,7 @@ fn place_anywhere<'a>(
     };
     let Some(above) = core.find_id(inside.entry) else {
         return match inside.is_dropped {
-            true => Placement::BelowUnknown,
+            true => Placement::Nowhere,
             false if is_beside => here.root_beside(),
             false => here.local_root(),
         };
@@ -250,7 +224,7 @@ fn place_anywhere<'a>(
     if !inside.is_dropped {
         return Placement::Child { parent: above, base: if is_off { Base::Empty } else { here.base() } };
     }
-    if !is_off && faces_outward(attributes.metadata()) {
+    if !is_off && faces_outward(attributes.metadata()) && above.refusal().is_none() {
         // The span may get another parent, and the processes that it calls have to learn that the
         // trace is dropped.
         let base = match is_beside {
@@ -274,28 +248,14 @@ pub(super) fn forget_gone() {
 
 /// The place of a span with an explicit parent, or explicitly without one.
 #[cold]
-fn explicit<'a>(
-    core: &'a Core,
-    attributes: &Attributes<'_>,
-    stand_in_of: impl FnOnce(&Id) -> Option<u64>,
-) -> Placement<'a> {
+fn explicit<'a>(core: &'a Core, attributes: &Attributes<'_>) -> Placement<'a> {
     if Here::now().is_suppressed {
         return Placement::Nowhere;
     }
     let root = Placement::LocalRoot { base: Base::Empty, below_dropped: false };
     let Some(parent) = attributes.parent() else { return root };
-    let above = match core.find(parent) {
-        Some(above) => above,
-        None => match stand_in_of(parent).filter(|_| core.has_refused()) {
-            // A filter hides the parent from the layer: the span is a root, as in
-            // tracing-opentelemetry.
-            None => return root,
-            Some(above) => match core.find_id(above) {
-                Some(above) => above,
-                None => return Placement::BelowUnknown,
-            },
-        },
-    };
+    // If a filter hides the parent from the layer, the span is a root, as in tracing-opentelemetry.
+    let Some(above) = core.find(parent) else { return root };
     // Starting the parent fixes the parent's own parent.
     if core.started(above) == Phase::Kept {
         let base = core.kept_context(above).map_or(Base::Empty, Base::Captured);

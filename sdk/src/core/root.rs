@@ -13,16 +13,17 @@ use tracing_core::field::{Field, Visit};
 use tracing_core::span::Attributes;
 
 use super::Core;
-use super::begin::{NO_PARENT, NewId};
+use super::begin::NO_PARENT;
 use super::context::of_dropped;
 use super::place::Base;
 use crate::clock::Ticks;
 use crate::decider::RootDecision;
 use crate::key::{Key, Lookup, Root};
+use crate::memory_budget::Use;
 use crate::record::Fields;
 use crate::settings::ContextMode;
 use crate::stats::{Counted, Loss};
-use crate::table::{Beginning, Entry, Phase, REMOTE_PARENT, ROOT};
+use crate::table::{Beginning, Entry, NewId, Phase, REMOTE_PARENT, ROOT, Refusal};
 use crate::thread;
 use crate::traces::{TraceRef, Traces};
 
@@ -119,7 +120,9 @@ impl Core {
         let Facts { trace_id, base, .. } = facts;
         let trace_flags = facts.trace_flags.with_sampled(false);
         let span_id = self.shared.ids.new_span_id();
-        let entry = self.take_entry(id)?;
+        let Some(entry) = self.table.take(id, Use::Roots) else {
+            return Some(self.refuse(id, Refusal::Dropped));
+        };
         entry.begin(&Beginning {
             trace_id,
             trace_flags,
@@ -158,13 +161,13 @@ impl Core {
         counters.made();
         counters.trace_made();
         let span_id = self.shared.ids.new_span_id();
-        let Some(entry) = self.take_entry(id) else {
+        let Some(entry) = self.table.take(id, Use::Roots) else {
             counters.ended();
             // A trace recorded for late keeping has no weight: it would have represented no other
             // calls.
             let calls = if slot.is_some() { 0.0 } else { decision.trace_state.calls() };
             counters.lose(Loss::OpenSpans, Counted { spans: 1, roots: 1, calls });
-            return None;
+            return Some(self.refuse(id, Refusal::Lost));
         };
         unused.1 = None;
         let is_remote = parent.is_valid() && parent.is_remote();

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A place is the index of an entry; its generation changes with each span. Bit 63 marks the ids of
-//! spans without an entry: see [`above`](crate::entryless).
+//! spans without an entry: see `unrecorded.rs`.
 
 use crate::sync::{AtomicU64, Ordering};
 

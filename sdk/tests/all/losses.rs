@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use astracer_sdk::Losses;
+use astracer_sdk::{Losses, Start};
 use opentelemetry::trace::{SpanContext, TraceContextExt as _};
 use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
@@ -27,7 +27,7 @@ const COUNTS: fn() = delivery::an_exporter_that_counts_gives_every_loss_its_reas
 pub(crate) const ROWS: &[DocumentRow] = &[
     (
         "`open_spans`",
-        "the table of open spans is full",
+        "the memory of open spans is used up",
         "`with_open_bytes_max`, 128 MiB",
         the_table_of_open_spans_is_bounded_and_its_losses_are_counted,
     ),
@@ -187,27 +187,72 @@ fn the_bound_of_open_traces_costs_no_spans() {
     assert_eq!((stats.spans_made, stats.spans_exported, stats.traces_exported), (10, 10, 5));
 }
 
-/// One page of the table holds 32 spans.
+/// One page of the table holds 32 spans, and a local root may take it if it is nine tenths of the
+/// bound.
 #[test]
 fn the_table_of_open_spans_is_bounded_and_its_losses_are_counted() {
-    let world = world(|builder| builder.with_open_bytes_max(32 * 192));
+    let world = world(|builder| builder.with_open_bytes_max(7_000));
     let spans = world.run(|| {
         let root = info_span!("root").entered();
         let open: Vec<_> = (0..40).map(|n| info_span!("child", n)).collect();
-        // Spans below and after a lost one get an entry again once others have ended.
-        let lost = &open[39];
+        let lost = open[39].clone();
         drop(lost.clone().entered());
-        let below = open[39].in_scope(|| info_span!("no room either"));
-        drop(below);
+        lost.in_scope(|| {
+            tracing::info!("an event of the lost span");
+            drop(info_span!("no room either"));
+            drop(info_span!("client", otel.kind = "client"));
+        });
+        drop(info_span!(parent: &lost, "by its parent"));
+        // Spans get an entry again once others have ended, but not below a lost one.
         drop(open);
-        let below = info_span!("has room").entered();
-        drop(below);
-        drop(root);
+        drop(info_span!("has room").entered());
+        lost.in_scope(|| drop(info_span!("below")));
+        drop((lost, root));
     });
     assert_eq!(spans.len(), 33);
+    assert_eq!(one(&spans, "root").events.len(), 0);
+    one(&spans, "has room");
     let stats = world.handle.stats();
-    assert_eq!((stats.spans_made, stats.spans_lost), (43, losses(|lost| lost.open_spans = 10)));
+    assert_eq!((stats.spans_made, stats.spans_lost), (46, losses(|lost| lost.open_spans = 13)));
     assert_eq!((stats.spans_open, stats.spans_waiting, stats.traces_open), (0, 0, 0));
+}
+
+/// The table's pages hold 32 and 64 spans. Both fit, but the second is for spans below the roots
+/// that are open. A refused root is decided all the same, and spans below it are dropped.
+#[test]
+fn local_roots_leave_a_tenth_of_the_memory_to_their_children() {
+    for (start, sampler) in
+        [(Start::WhenUsed, "always"), (Start::AtOnce, "always"), (Start::WhenUsed, "never")]
+    {
+        let world = world(|builder| {
+            let builder = builder.with_open_bytes_max(19_000).with_sampler(sampler.parse().unwrap());
+            builder.with_start(start)
+        });
+        let spans = world.run(|| {
+            let open: Vec<_> = (0..33).map(|_| info_span!("root")).collect();
+            let is_refused = |root: &tracing::Span| root.id() == open[32].id();
+            let inside = |root: &tracing::Span| {
+                let _child = info_span!("child").entered();
+                let is_sampled = Context::current().span().span_context().is_sampled();
+                assert_eq!(is_sampled, sampler == "always" && !is_refused(root));
+            };
+            for root in &open {
+                root.in_scope(|| inside(root));
+                info_span!(parent: root, "another child").in_scope(|| ());
+            }
+            // A task of the refused root on another thread.
+            let task = || {
+                tracing::dispatcher::with_default(&world.dispatch, || open[32].in_scope(|| inside(&open[32])))
+            };
+            std::thread::scope(|scope| scope.spawn(task).join().unwrap());
+        });
+        let stats = world.handle.stats();
+        let kept = u64::from(sampler == "always");
+        assert_eq!(stats.roots_kept + stats.roots_dropped, 33, "{start:?}: {stats:?}");
+        assert_eq!((spans.len() as u64, stats.spans_made), (96 * kept, 100 * kept), "{start:?}: {stats:?}");
+        assert_eq!((stats.spans_lost.open_spans, stats.traces_lost.open_spans), (4 * kept, kept));
+        assert_eq!((stats.spans_lost.total(), stats.spans_open, stats.traces_open), (4 * kept, 0, 0));
+    }
 }
 
 /// A leaked span keeps its trace's local root open. The ended spans are exported, and the slot is
