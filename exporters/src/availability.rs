@@ -15,9 +15,9 @@ use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::counts::Counter;
-use crate::error::{ErrorKind, ExportError};
 use crate::retry::Retry;
+use astracer_model::destination::Counter;
+use astracer_model::destination::{ErrorKind, ExportError};
 
 /// The state of a destination. Times count from any fixed origin.
 #[derive(Debug, Default)]

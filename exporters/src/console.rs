@@ -20,9 +20,9 @@ use std::time::Duration;
 use astracer_model::value::Value;
 use astracer_model::{Span, Status, TraceId};
 
-use crate::counts::{Counter, Delivery};
-use crate::destination::{DeliveryReport, Destination};
-use crate::error::{ErrorKind, ExportError};
+use astracer_model::destination::{Counter, Delivery};
+use astracer_model::destination::{DeliveryReport, Destination};
+use astracer_model::destination::{ErrorKind, ExportError};
 
 mod text;
 mod tree;

@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use astracer_model::span::Resource;
-use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 
 use crate::convert;
-use crate::counts::Counter;
-use crate::destination::{DeliveryReport, Destination};
+use astracer_model::destination::{Counter, DeliveryReport, Destination, ErrorKind, ExportError};
 
 /// Passes finished spans to a [`Destination`].
 ///
@@ -46,19 +45,25 @@ impl<D: Destination> Exporter<D> {
 
 impl<D: Destination> SpanExporter for Exporter<D> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        self.deliver(&batch).into_result()?;
-        Ok(())
+        self.deliver(&batch).into_result().map(drop).map_err(to_otel)
     }
 
     fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
-        Ok(self.destination.shut_down(timeout)?)
+        self.destination.shut_down(timeout).map_err(to_otel)
     }
 
     fn force_flush(&self) -> OTelSdkResult {
-        Ok(self.destination.flush()?)
+        self.destination.flush().map_err(to_otel)
     }
 
     fn set_resource(&mut self, resource: &opentelemetry_sdk::Resource) {
         self.resource = Arc::new(convert::resource(resource));
+    }
+}
+
+fn to_otel(error: ExportError) -> OTelSdkError {
+    match error.kind() {
+        ErrorKind::ShutDown => OTelSdkError::AlreadyShutdown,
+        _ => OTelSdkError::InternalFailure(error.to_string()),
     }
 }

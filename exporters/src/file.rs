@@ -30,9 +30,9 @@ use astracer_formats::otlp_json::write_request;
 use astracer_model::Span;
 
 use crate::clock::{Clock, SystemClock};
-use crate::counts::{Counter, Delivery};
-use crate::destination::{Attempt, DeliveryReport, Destination};
-use crate::error::{ErrorKind, ExportError};
+use astracer_model::destination::{Attempt, DeliveryReport, Destination};
+use astracer_model::destination::{Counter, Delivery};
+use astracer_model::destination::{ErrorKind, ExportError};
 
 mod folder;
 mod open;
@@ -317,7 +317,7 @@ impl Files {
         }
         drop(state);
         match &written {
-            Ok(()) => self.counter.deliver(&Delivery { accepted: spans, ..Delivery::default() }),
+            Ok(()) => self.counter.deliver(&Delivery::new(spans, 0)),
             Err(error) => self.counter.lose(error.kind(), spans),
         }
         written

@@ -13,9 +13,9 @@ use ureq::http::{HeaderName, HeaderValue, Response, StatusCode, Uri};
 
 use crate::compression::Compression;
 use crate::endpoint::shown;
-use crate::error::{ErrorKind, ExportError};
 use crate::probe::{Peer, Speaks, says_tls};
 use crate::sending::Sending;
+use astracer_model::destination::{ErrorKind, ExportError};
 
 /// The maximum length of a response that is read. It is only a message about rejections or errors.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;

@@ -62,11 +62,8 @@ mod config;
 #[cfg(feature = "console")]
 mod console;
 mod convert;
-mod counts;
-mod destination;
 #[cfg(feature = "_send")]
 mod endpoint;
-mod error;
 mod exporter;
 #[cfg(feature = "file")]
 mod file;
@@ -91,6 +88,9 @@ mod zipkin;
 
 /// The model's spans, for implementations of [`Destination`].
 pub use astracer_model::Span;
+pub use astracer_model::destination::{
+    Attempt, Counter, Counts, Delivery, DeliveryReport, Destination, ErrorKind, ExportError, LostSpans,
+};
 /// The spool, for its settings.
 #[cfg(feature = "spool")]
 pub use astracer_spool as spool;
@@ -103,9 +103,6 @@ pub use config::ConfigError;
 #[cfg(feature = "console")]
 pub use console::Console;
 pub use convert::{resource, spans};
-pub use counts::{Counter, Counts, Delivery, LostSpans};
-pub use destination::{Attempt, DeliveryReport, Destination};
-pub use error::{ErrorKind, ExportError};
 pub use exporter::Exporter;
 #[cfg(feature = "file")]
 pub use file::{Compression as FileCompression, Files, FilesBuilder, Fsync, WhenFilesFull};

@@ -14,13 +14,13 @@ use http::uri::Uri;
 use http::{HeaderName, HeaderValue};
 
 use crate::config::ConfigError;
-use crate::counts::{Counter, Delivery};
-use crate::destination::{Attempt, DeliveryReport, Destination};
-use crate::error::ExportError;
 #[cfg(feature = "otlp-http")]
 use crate::http::Client;
 use crate::requests::Requests;
 use crate::sending::IN_FLIGHT;
+use astracer_model::destination::ExportError;
+use astracer_model::destination::{Attempt, DeliveryReport, Destination};
+use astracer_model::destination::{Counter, Delivery};
 
 #[cfg(feature = "otlp-grpc")]
 mod codec;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use http::uri::Uri;
 
-use crate::error::{ErrorKind, ExportError};
+use astracer_model::destination::{ErrorKind, ExportError};
 
 /// A protocol, below TLS if TLS is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

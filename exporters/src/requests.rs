@@ -7,10 +7,10 @@ use std::time::Duration;
 use astracer_model::Span;
 
 use crate::availability::Availability;
-use crate::counts::{Counter, Delivery};
-use crate::destination::{Attempt, DeliveryReport};
-use crate::error::{ErrorKind, ExportError};
 use crate::sending::Sending;
+use astracer_model::destination::{Attempt, DeliveryReport};
+use astracer_model::destination::{Counter, Delivery};
+use astracer_model::destination::{ErrorKind, ExportError};
 
 /// The encoding and transport of requests.
 pub(crate) trait Wire {

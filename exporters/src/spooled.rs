@@ -31,9 +31,9 @@ use astracer_spool::{
 use opentelemetry::Context;
 
 use crate::clock::{Clock, SystemClock};
-use crate::counts::Counter;
-use crate::destination::{Attempt, DeliveryReport, Destination};
-use crate::error::{ErrorKind, ExportError};
+use astracer_model::destination::Counter;
+use astracer_model::destination::{Attempt, DeliveryReport, Destination};
+use astracer_model::destination::{ErrorKind, ExportError};
 
 /// When spans go through the spool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection,
 #[cfg(feature = "_http")]
 pub(crate) use self::connector::TlsConnector;
 use self::named::Named;
-use crate::error::{ErrorKind, ExportError};
+use astracer_model::destination::{ErrorKind, ExportError};
 
 /// Certificates and a key, as the text of PEM files.
 #[derive(Clone, Default)]

@@ -9,12 +9,12 @@ use astracer_model::text::without_user_info;
 use http::uri::Uri;
 
 use crate::config::ConfigError;
-use crate::counts::{Counter, Delivery};
-use crate::destination::{Attempt, DeliveryReport, Destination};
-use crate::error::ExportError;
 use crate::http::Client;
 use crate::requests::{Requests, Wire};
 use crate::sending::{BATCH_TIMEOUT, IN_FLIGHT, Sending, setters};
+use astracer_model::destination::ExportError;
+use astracer_model::destination::{Attempt, DeliveryReport, Destination};
+use astracer_model::destination::{Counter, Delivery};
 
 const ENDPOINT: &str = "OTEL_EXPORTER_ZIPKIN_ENDPOINT";
 const TIMEOUT: &str = "OTEL_EXPORTER_ZIPKIN_TIMEOUT";
@@ -155,7 +155,7 @@ impl Wire for Json {
 
     fn post(&self, body: &Vec<u8>, spans: usize, timeout: Duration) -> Result<Delivery, ExportError> {
         let message = self.0.post(body, "application/json", timeout)?.text();
-        Ok(Delivery { accepted: spans as u64, message, ..Delivery::default() })
+        Ok(Delivery::new(spans as u64, 0).with_message(message))
     }
 }
 

@@ -1,12 +1,5 @@
-//! Shared parts of OTLP's two encodings.
-//!
-//! An OTLP span has only one parent, and cannot express that client and server share an id. The
-//! writers encode these parts of a [`Span`] in a form that every OTLP reader accepts, and from
-//! which our readers restore the same span:
-//!
-//! - The first parent is the span's `parent_span_id`. Each further parent is a link to a span of
-//!   the same trace with the single attribute `astracer.parent` = true.
-//! - The server's half of a shared id has `astracer.shared` = true as its last attribute.
+//! Shared parts of OTLP's two encodings. The readers restore a span's further parents and its
+//! shared id from the marks that the writers set: see [`astracer_model::otlp`].
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,6 +8,7 @@ use std::sync::Arc;
 use super::loss::{Found, Loss};
 use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::log::{LogRecord, Severity};
+use astracer_model::otlp::{PARENT_KEY, SHARED_KEY};
 use astracer_model::span::{Link, Span, SpanKind, Status};
 use astracer_model::time::UnixNanos;
 use astracer_model::value::{Attribute, Value};
@@ -22,12 +16,6 @@ use astracer_model::value::{Attribute, Value};
 pub(super) mod gathered;
 #[cfg(test)]
 pub(super) mod testing;
-
-/// Marks a link as a further parent.
-pub(super) const PARENT_KEY: &str = "astracer.parent";
-
-/// Marks the server's half of a shared id.
-pub(super) const SHARED_KEY: &str = "astracer.shared";
 
 /// Records the losses of OTLP: the first instant of 1970, which means "unset" there, a duration
 /// without a start, and the FOLLOWS_FROM mark.
@@ -70,11 +58,6 @@ pub(super) fn unmark(span: &mut Span<'_>) {
         span.attributes.pop();
         span.shared = true;
     }
-}
-
-/// The parents that are written as links.
-pub(super) fn linked_parents<'s>(span: &'s Span<'_>) -> impl Iterator<Item = SpanId> + 's {
-    span.parents.iter().skip(1).copied()
 }
 
 /// Groups spans by a shared resource or scope, in order of first occurrence. Equal values in

@@ -33,7 +33,6 @@ mod check;
 mod message;
 mod metrics;
 mod request;
-mod size;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -43,7 +42,6 @@ pub use check::{count_logs, count_spans};
 use message::Head;
 pub use metrics::{HistogramPoint, Metric, MetricData, MetricExemplar, SumPoint, write_metrics_request};
 pub use request::Request;
-pub use size::otlp_size;
 use wire::{Bytes, Fault, Fields, LEN, Why};
 pub(super) use write::Writer;
 pub use write::write_request;

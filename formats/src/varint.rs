@@ -45,15 +45,9 @@ pub(crate) fn append(out: &mut Vec<u8>, value: u64) {
     }
 }
 
-/// The number of bytes of a varint.
-#[inline]
-pub(crate) fn size(value: u64) -> usize {
-    (70 - (value | 1).leading_zeros() as usize) / 7
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{append, encode, read, size};
+    use super::{append, encode, read};
 
     #[test]
     fn boundaries() {
@@ -64,7 +58,7 @@ mod tests {
                 let mut out = Vec::new();
                 append(&mut out, value);
                 let (bytes, used) = encode(value);
-                assert_eq!((out.as_slice(), out.len()), (&bytes[..used], size(value)), "{value}");
+                assert_eq!(out, bytes[..used], "{value}");
                 assert_eq!(read(&out), Some((value, out.len())), "{value}");
                 assert_eq!(read(&out[..out.len() - 1]), None, "{value}, truncated");
             }

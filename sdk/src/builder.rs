@@ -7,10 +7,12 @@ mod sampling;
 pub use self::build::BuildError;
 pub(crate) use self::sampling::default_sampler;
 
+use std::any::type_name;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use astracer_model::Destination;
 use astracer_samplers::tail::Tail;
 use astracer_samplers::{Budget, Cap, Config, Limits, RandomSource};
 use opentelemetry::InstrumentationScope;
@@ -21,8 +23,9 @@ use opentelemetry_sdk::trace::{IdGenerator, SpanExporter};
 use crate::bounds::WhenQueueFull;
 use crate::clock::Clock;
 use crate::decider::ParentDecision;
-use crate::export::{Counting, CountingExporter, Export, Plain};
+use crate::export::SharedDestination;
 use crate::fault::{Fault, OnFault};
+use crate::foreign::Foreign;
 use crate::handle::Handle;
 use crate::housekeeping::Chores;
 use crate::ids::Ids;
@@ -72,6 +75,9 @@ impl Astracer {
     }
 }
 
+/// Makes the destination of spans with this resource.
+type MakeDestination = Box<dyn FnOnce(&Resource) -> Arc<SharedDestination> + Send + Sync>;
+
 /// Settings of an [`Astracer`]; see [`Astracer::builder`].
 #[must_use]
 pub struct Builder {
@@ -103,7 +109,7 @@ pub struct Builder {
     /// `None`: the scope named `astracer`.
     scope: Option<InstrumentationScope>,
     settings: Settings,
-    exporter: Option<Box<dyn Export>>,
+    destination: Option<MakeDestination>,
     tail: Tail,
     #[cfg(feature = "parameters")]
     file_tail: Tail,
@@ -137,7 +143,7 @@ impl Default for Builder {
             resource: None,
             scope: None,
             settings: Settings::default(),
-            exporter: None,
+            destination: None,
             tail: Tail::default(),
             #[cfg(feature = "parameters")]
             file_tail: Tail::default(),
@@ -180,16 +186,20 @@ impl Builder {
     /// Sets the exporter of kept traces: any `SpanExporter` of `opentelemetry_sdk`. It is called on
     /// a thread of its own, without an asynchronous runtime. Without an exporter the layer records
     /// nothing and [`build`](Self::build) warns; the sampler still decides.
-    pub fn with_exporter(mut self, exporter: impl SpanExporter + 'static) -> Self {
-        self.exporter = Some(Box::new(Plain(exporter)));
+    pub fn with_exporter<E: SpanExporter + 'static>(mut self, mut exporter: E) -> Self {
+        self.destination = Some(Box::new(move |resource| {
+            exporter.set_resource(resource);
+            SharedDestination::new(Box::new(Foreign(exporter)), type_name::<E>())
+        }));
         self
     }
 
-    /// Like [`with_exporter`](Self::with_exporter), for an exporter that reports the outcome of
-    /// each batch. Losses are then counted by their true reason, partial rejections are visible,
-    /// and [`Stats::waiting`](crate::Stats::waiting) shows the reason for an outage.
-    pub fn with_counting_exporter(mut self, exporter: impl CountingExporter + 'static) -> Self {
-        self.exporter = Some(Box::new(Counting(exporter)));
+    /// Exports kept traces to a destination: one of `astracer-exporters`, or your own. Unlike an
+    /// [exporter](Self::with_exporter), it reports the outcome of each span: [`Stats`](crate::Stats)
+    /// counts losses by their reason, and shows why exports wait.
+    pub fn with_destination<D: Destination + 'static>(mut self, destination: D) -> Self {
+        self.destination =
+            Some(Box::new(move |_| SharedDestination::new(Box::new(destination), type_name::<D>())));
         self
     }
 
@@ -396,8 +406,9 @@ impl Builder {
     }
 
     /// Sets how many exports may be in flight at once, each on its own thread (at most 64). The
-    /// default is 1, because OpenTelemetry lets exporters rely on that. A [`CountingExporter`]
-    /// states its own default, which is 4 for the network exporters of astracer-exporters.
+    /// default is 1, because OpenTelemetry lets exporters rely on that. A
+    /// [destination](Self::with_destination) states its own default: 4 for those of
+    /// astracer-exporters that send over a network.
     ///
     /// With one export in flight, each waits for the response to the one before, so the round trip
     /// limits throughput. With several, batches may arrive in a different order than they were

@@ -16,7 +16,7 @@ use astracer_samplers::{Config, Snapshot};
 use opentelemetry_sdk::Resource;
 
 use crate::core::Shared;
-use crate::export::{Patience, SharedExporter, WaitError};
+use crate::export::{Patience, SharedDestination, WaitError};
 use crate::housekeeping::Housekeeping;
 use crate::panics::warn;
 use crate::stats::Stats;
@@ -29,7 +29,7 @@ use crate::stats::Stats;
 #[derive(Clone, Debug)]
 pub struct Handle {
     shared: Option<Arc<Shared>>,
-    exporter: Option<Arc<SharedExporter>>,
+    destination: Option<Arc<SharedDestination>>,
     housekeeping: Option<Arc<Housekeeping>>,
     resource: Option<Resource>,
     #[cfg(feature = "parameters")]
@@ -41,10 +41,10 @@ const COUNTING: Duration = Duration::from_secs(1);
 
 /// # State and shutdown
 impl Handle {
-    pub(crate) fn new(shared: Option<Arc<Shared>>, exporter: Option<Arc<SharedExporter>>) -> Self {
+    pub(crate) fn new(shared: Option<Arc<Shared>>, destination: Option<Arc<SharedDestination>>) -> Self {
         Handle {
             shared,
-            exporter,
+            destination,
             housekeeping: None,
             resource: None,
             #[cfg(feature = "parameters")]
@@ -101,7 +101,7 @@ impl Handle {
 
     /// Counts since the layer was built; all zero if switched off.
     pub fn stats(&self) -> Stats {
-        let waiting = self.exporter.as_ref().and_then(|exporter| exporter.waiting());
+        let waiting = self.destination.as_ref().and_then(|destination| destination.waiting());
         let stats = |shared: &Shared| Stats { waiting, hint: shared.reports().hint(), ..shared.stats() };
         self.shared().map(stats).unwrap_or_default()
     }
@@ -143,8 +143,11 @@ impl Handle {
     /// Adds the cause of a timeout: an exporter that waits for its destination has not failed yet,
     /// so it has no last error.
     fn explained(&self, error: WaitError) -> WaitError {
-        let waiting =
-            self.exporter.as_ref().filter(|_| error.timed_out).and_then(|exporter| exporter.waiting());
+        let waiting = self
+            .destination
+            .as_ref()
+            .filter(|_| error.timed_out)
+            .and_then(|destination| destination.waiting());
         WaitError { last_error: waiting.or(error.last_error), ..error }
     }
 
@@ -211,13 +214,13 @@ impl Handle {
         }
         shared.close(deadline.map_or(Patience::Full, Patience::Until));
         let ended = queue.wait_for_end(ticket, timeout.saturating_sub(began.elapsed()));
-        if let (Err(WaitError { timed_out: true, .. }), Some(exporter)) = (&ended, &self.exporter) {
+        if let (Err(WaitError { timed_out: true, .. }), Some(destination)) = (&ended, &self.destination) {
             // Asked before the exporter stops waiting: the error names the server.
-            let waiting = exporter.waiting().or_else(|| exporter.unanswered());
+            let waiting = destination.waiting().or_else(|| destination.unanswered());
             queue.abandon();
             // An export may last for minutes while the destination is down. The thread that runs it
             // cannot interrupt it, so this thread shuts the exporter down.
-            let _ = exporter.shut_down(Duration::ZERO);
+            let _ = destination.shut_down(Duration::ZERO);
             let late = match queue.wait_for_end(ticket, COUNTING) {
                 Err(late) => late,
                 Ok(()) => WaitError { timed_out: true, left: 0, lost: 0, last_error: None },

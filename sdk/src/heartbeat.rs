@@ -15,11 +15,15 @@
 
 use std::cmp::Reverse;
 use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use opentelemetry::trace::{Event, SpanContext, SpanKind, Status, TraceFlags, TraceState};
-use opentelemetry::{KeyValue, SpanId, TraceId};
-use opentelemetry_sdk::trace::{IdGenerator as _, SpanData, SpanEvents, SpanLinks};
+use astracer_model::otel::otlp_flags;
+use astracer_model::span::{Event, Scope};
+use astracer_model::value::Attribute;
+use astracer_model::{Span, SpanKind, UnixNanos, Value};
+use opentelemetry::{TraceFlags, TraceId};
+use opentelemetry_sdk::trace::IdGenerator as _;
 
 use crate::export::own_scope;
 use crate::ids::RandomIds;
@@ -38,6 +42,7 @@ pub(crate) const NAME: &str = "astracer.heartbeat";
 pub(crate) struct Heart {
     process: String,
     beats: i64,
+    scope: Arc<Scope>,
     totals: KeyTotals<2>,
 }
 
@@ -53,6 +58,7 @@ impl Default for Heart {
         Heart {
             process: format!("{:016x}", RandomState::new().hash_one(std::process::id())),
             beats: 0,
+            scope: Arc::new(own_scope()),
             totals: KeyTotals::new(counts),
         }
     }
@@ -64,16 +70,16 @@ fn number(count: u64) -> i64 {
 
 impl Heart {
     /// The spans of a heartbeat at `now`. Keys beyond 10,000 are added to those without a record.
-    pub(crate) fn beat(&mut self, keys: Vec<KeyStats>, now: SystemTime) -> Vec<SpanData> {
+    pub(crate) fn beat(&mut self, keys: Vec<KeyStats>, now: SystemTime) -> Vec<Span<'static>> {
         self.beats += 1;
+        let now = UnixNanos::from(now);
         let keys = self.note(&keys);
         let trace_id = RandomIds.new_trace_id();
         let parts = keys.len().div_ceil(KEYS_PER_SPAN).max(1);
         let part = |at: usize| {
             let own = keys.iter().skip(at * KEYS_PER_SPAN).take(KEYS_PER_SPAN);
-            let mut events = SpanEvents::default();
-            events.events = own.map(|(key, counts)| event(key.as_deref(), *counts, now)).collect();
-            self.span(trace_id, at, parts, events, now)
+            let events = own.map(|(key, counts)| event(key.as_deref(), *counts, now)).collect();
+            Span { events, ..self.span(trace_id, at, parts, now) }
         };
         (0..parts).map(part).collect()
     }
@@ -98,47 +104,35 @@ impl Heart {
         reported
     }
 
-    fn span(
-        &self,
-        trace_id: TraceId,
-        part: usize,
-        parts: usize,
-        events: SpanEvents,
-        now: SystemTime,
-    ) -> SpanData {
-        let flags = TraceFlags::SAMPLED;
-        let ids = SpanContext::new(trace_id, RandomIds.new_span_id(), flags, false, TraceState::NONE);
-        SpanData {
-            span_context: ids,
-            parent_span_id: SpanId::INVALID,
-            parent_span_is_remote: false,
-            span_kind: SpanKind::Internal,
+    fn span(&self, trace_id: TraceId, part: usize, parts: usize, now: UnixNanos) -> Span<'static> {
+        Span {
+            trace_id: trace_id.into(),
+            span_id: RandomIds.new_span_id().into(),
+            kind: SpanKind::Internal,
             name: NAME.into(),
-            start_time: now,
-            end_time: now,
+            start: Some(now),
+            end: Some(now),
             attributes: vec![
-                KeyValue::new("astracer.process", self.process.clone()),
-                KeyValue::new("astracer.beat", self.beats),
-                KeyValue::new("astracer.part", part as i64),
-                KeyValue::new("astracer.parts", parts as i64),
+                Attribute::new("astracer.process", Value::String(self.process.clone().into())),
+                Attribute::new("astracer.beat", Value::Int(self.beats)),
+                Attribute::new("astracer.part", Value::Int(part as i64)),
+                Attribute::new("astracer.parts", Value::Int(parts as i64)),
             ],
-            dropped_attributes_count: 0,
-            events,
-            links: SpanLinks::default(),
-            status: Status::Unset,
-            instrumentation_scope: own_scope(),
+            flags: otlp_flags(TraceFlags::SAMPLED, false),
+            // The exporter's thread sets the resource.
+            ..Span::of(Arc::default(), self.scope.clone())
         }
     }
 }
 
-fn event(key: Option<&str>, [seen, kept]: Counts, now: SystemTime) -> Event {
+fn event(key: Option<&str>, [seen, kept]: Counts, now: UnixNanos) -> Event<'static> {
     let mut attributes = Vec::with_capacity(3);
     if let Some(key) = key {
-        attributes.push(KeyValue::new("astracer.key", key.to_owned()));
+        attributes.push(Attribute::new("astracer.key", Value::String(key.to_owned().into())));
     }
-    attributes.push(KeyValue::new("astracer.seen", number(seen)));
-    attributes.push(KeyValue::new("astracer.kept", number(kept)));
-    Event::new("astracer.key", now, attributes, 0)
+    attributes.push(Attribute::new("astracer.seen", Value::Int(number(seen))));
+    attributes.push(Attribute::new("astracer.kept", Value::Int(number(kept))));
+    Event { time: now, name: "astracer.key".into(), attributes, dropped_attributes: 0 }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -178,16 +172,16 @@ mod tests {
     /// The key, `seen` and `kept` of each event.
     fn reported(heart: &mut Heart, keys: Vec<KeyStats>) -> Vec<(Option<String>, i64, i64)> {
         let spans = heart.beat(keys, SystemTime::UNIX_EPOCH);
-        let of = |event: &Event| {
-            let find = |name: &str| event.attributes.iter().find(|own| own.key.as_str() == name);
+        let of = |event: &Event<'_>| {
+            let find = |name: &str| event.attributes.iter().find(|own| own.key == name);
             let number = |name: &str| match find(name).map(|own| &own.value) {
-                Some(opentelemetry::Value::I64(number)) => *number,
+                Some(Value::Int(number)) => *number,
                 other => panic!("{name}: {other:?}"),
             };
-            let key = find("astracer.key").map(|own| own.value.as_str().into_owned());
+            let key = find("astracer.key").map(|own| own.value.as_str().unwrap().to_owned());
             (key, number("astracer.seen"), number("astracer.kept"))
         };
-        spans.iter().flat_map(|span| &span.events.events).map(of).collect()
+        spans.iter().flat_map(|span| &span.events).map(of).collect()
     }
 
     /// The table of default size is full, and other keys were seen too: more often together than

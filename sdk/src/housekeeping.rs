@@ -13,9 +13,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
+use astracer_model::Span;
 use astracer_samplers::{Nanos, Restored, Sampler};
 use opentelemetry::Context;
-use opentelemetry_sdk::trace::SpanData;
 
 use crate::core::Shared;
 use crate::heartbeat::Heart;
@@ -239,11 +239,11 @@ impl Work {
     }
 
     /// The spans of a heartbeat, if heartbeats are enabled.
-    fn beat(&mut self, shared: &Shared) -> Option<Vec<SpanData>> {
+    fn beat(&mut self, shared: &Shared) -> Option<Vec<Span<'static>>> {
         self.chores.heartbeat?;
         let spans = self.heart.beat(shared.steering().keys(shared.decider()), SystemTime::now());
         if let Some(span) = spans.first() {
-            shared.decider().note_keyless(span.span_context.trace_id());
+            shared.decider().note_keyless(opentelemetry::TraceId::from(span.trace_id.0));
         }
         Some(spans)
     }

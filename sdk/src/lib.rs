@@ -11,7 +11,7 @@
 //! # Data flow
 //!
 //! ```text
-//! tracing spans -> AstracerLayer -- kept --> records -> queue -> exporter threads -> SpanExporter
+//! tracing spans -> AstracerLayer -- kept --> records -> queue -> exporter threads -> destination
 //!                       |                 of a trace   (bounded, losses counted)
 //!                       |
 //!                       +-- local root --> decider: key, randomness, time -> keep or drop, weight
@@ -26,7 +26,8 @@
 //!    a remote parent, that parent's decision holds unless [`ParentDecision::Ignore`] is set.
 //! 3. Spans of a kept trace are recorded and gathered until the local root ends, then queued
 //!    together. A large or old trace is queued in parts.
-//! 4. The exporter's threads convert queued records to `SpanData` and call the exporter.
+//! 4. The exporter's threads hand queued spans to the [`destination`], or to any exporter as
+//!    `SpanData`.
 //!
 //! Late keeping, set with [`Builder::with_tail`], also records some of the dropped traces and
 //! exports those whose outcome matters: errors, slow roots and other policies. It decides when the
@@ -107,7 +108,6 @@
 //! # Features
 //!
 //! - `enabled` (default): without it the whole API is present and does nothing.
-//! - `exporters`: `Builder::with_destination`, for the destinations of astracer-exporters.
 //! - `bridge`: tracing-opentelemetry's own `OpenTelemetrySpanExt` works on spans of the layer, so
 //!   existing middleware runs unchanged. Adds the dependency on tracing-opentelemetry; one call
 //!   costs about as much as creating a stock span.
@@ -129,10 +129,9 @@ mod config;
 mod core;
 mod decider;
 mod decision_time;
-#[cfg(feature = "exporters")]
-mod destination;
 mod export;
 mod fault;
+mod foreign;
 mod handle;
 mod heartbeat;
 mod held_logs;
@@ -149,7 +148,6 @@ mod layer;
 mod live;
 mod logs;
 mod memory_budget;
-mod otlp_size;
 mod panics;
 #[cfg(feature = "parameters")]
 mod parameters;
@@ -182,6 +180,7 @@ mod traces;
 mod weight;
 mod why;
 
+pub use astracer_model::destination;
 pub use astracer_samplers::tail::{Boost, Histogram, KeyOutcomes, PolicyCounts, ProvisionalMode, Tail};
 pub use astracer_samplers::{
     Allowance, Budget, Cap, Config as SamplerConfig, KeyRule, Limits as SamplerLimits, Override,
@@ -192,7 +191,6 @@ pub use bounds::WhenQueueFull;
 pub use builder::{Astracer, BuildError, Builder};
 pub use clock::{Clock, ManualClock};
 pub use decider::ParentDecision;
-pub use export::{CountingExporter, Exported};
 pub use fault::{Fault, OnFault};
 pub use handle::{FlushError, Handle, ShutdownGuard, WeakHandle};
 #[cfg(feature = "http")]

@@ -15,7 +15,7 @@ use opentelemetry::Context;
 use tracing_core::dispatcher;
 use tracing_core::subscriber::NoSubscriber;
 
-use crate::export::SharedExporter;
+use crate::export::SharedDestination;
 use crate::panics::warn;
 use crate::stats::{Losses, Stats};
 use crate::steering::KeyStats;
@@ -156,14 +156,14 @@ impl Reports {
     pub(crate) fn start(
         self: &Arc<Self>,
         watched: Weak<dyn Watched>,
-        exporter: Option<Arc<SharedExporter>>,
+        destination: Option<Arc<SharedDestination>>,
     ) -> std::io::Result<()> {
         let reports = Arc::clone(self);
         let thread = std::thread::Builder::new().name("astracer-report".to_owned());
-        thread.spawn(move || reports.run(&watched, exporter.as_deref())).map(drop)
+        thread.spawn(move || reports.run(&watched, destination.as_deref())).map(drop)
     }
 
-    fn run(&self, watched: &Weak<dyn Watched>, exporter: Option<&SharedExporter>) {
+    fn run(&self, watched: &Weak<dyn Watched>, destination: Option<&SharedDestination>) {
         let _suppressed = Context::enter_telemetry_suppressed_scope();
         loop {
             let woken = self.changed.wait_timeout_while(self.lock(), TICK, |state| !state.is_over);
@@ -172,22 +172,22 @@ impl Reports {
             }
             let Some(watched) = watched.upgrade() else { return };
             let is_announced = self.announce();
-            match exporter {
-                Some(exporter) => self.look(&*watched, exporter),
+            match destination {
+                Some(destination) => self.look(&*watched, destination),
                 None if is_announced => return,
                 None => {}
             }
         }
     }
 
-    fn look(&self, watched: &dyn Watched, exporter: &SharedExporter) {
-        let stats = Stats { waiting: exporter.waiting(), ..watched.stats() };
+    fn look(&self, watched: &dyn Watched, destination: &SharedDestination) {
+        let stats = Stats { waiting: destination.waiting(), ..watched.stats() };
         let now = Instant::now();
         let hint = self.look_at_keys(watched, &stats, now);
         if !is_heard() {
             return;
         }
-        let undelivered = exporter.undelivered();
+        let undelivered = destination.undelivered();
         let mut state = self.lock();
         let due = state.due(&stats, now);
         let undelivered = state.undelivered(undelivered, now);

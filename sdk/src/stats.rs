@@ -86,15 +86,16 @@ pub struct Stats {
     /// The exporter's last error or warning, or the last loss of spans that were already queued.
     pub last_error: Option<String>,
     /// The reason why exports currently wait for their destination, if they do and the exporter
-    /// reports it ([`CountingExporter::waiting`](crate::CountingExporter::waiting)).
+    /// reports it: a [destination](crate::Builder::with_destination) does.
     pub waiting: Option<String>,
     /// Advice for keys that do not tell roots apart: 1,000 or more roots have the same name, which
     /// middleware gives every request. Looked for once a minute.
     pub hint: Option<String>,
 }
 
-/// Losses by reason. An exporter that is not a [`CountingExporter`](crate::CountingExporter)
-/// reports only one reason, `export_failed`.
+/// Losses by reason. Of the reasons of an export, an
+/// [exporter](crate::Builder::with_exporter) that is not a
+/// [destination](crate::Builder::with_destination) reports only `export_failed`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Losses {

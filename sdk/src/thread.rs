@@ -46,10 +46,30 @@ impl ThreadName {
         let digits = text.trim_matches(|c: char| !c.is_ascii_digit());
         ThreadName { id: digits.parse().unwrap_or(0), name: thread.name().map(Arc::from) }
     }
+}
 
-    /// The name of a thread that is alive or has ended recently.
-    pub(crate) fn of(number: u32) -> Option<ThreadName> {
-        names().known.get(&number).cloned()
+/// The names of the threads that occur in a batch.
+#[derive(Debug, Default)]
+pub(crate) struct ThreadNames {
+    /// By number; `None` for a thread that ended long ago.
+    known: Vec<(u32, Option<ThreadName>)>,
+}
+
+impl ThreadNames {
+    /// Looks up the name of a thread that is alive or has ended recently.
+    pub(crate) fn note(&mut self, number: u32) {
+        if let Err(place) = self.place(number) {
+            self.known.insert(place, (number, names().known.get(&number).cloned()));
+        }
+    }
+
+    /// The name of a thread that was noted.
+    pub(crate) fn of(&self, number: u32) -> Option<&ThreadName> {
+        self.place(number).ok().and_then(|place| self.known[place].1.as_ref())
+    }
+
+    fn place(&self, number: u32) -> Result<usize, usize> {
+        self.known.binary_search_by_key(&number, |(known, _)| *known)
     }
 }
 
@@ -94,10 +114,15 @@ mod tests {
         };
         let first = spawn("first".to_owned());
         assert_ne!(first, number());
-        assert_eq!(ThreadName::of(first).unwrap().name.as_deref(), Some("first"));
+        let name = |number| {
+            let mut names = ThreadNames::default();
+            names.note(number);
+            names.of(number).cloned()
+        };
+        assert_eq!(name(first).unwrap().name.as_deref(), Some("first"));
         let later: Vec<u32> = (0..ENDED_MAX).map(|n| spawn(n.to_string())).collect();
-        assert_eq!(ThreadName::of(first), None);
-        assert!(ThreadName::of(later[ENDED_MAX - 1]).is_some());
+        assert_eq!(name(first), None);
+        assert!(name(later[ENDED_MAX - 1]).is_some());
         assert!(names().ended.len() <= ENDED_MAX);
     }
 }

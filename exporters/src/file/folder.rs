@@ -5,7 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::error::{ErrorKind, ExportError};
+use astracer_model::destination::{ErrorKind, ExportError};
 
 /// The file extensions. Files with any of them count, whatever compression is set now.
 const EXTENSIONS: [&str; 3] = ["jsonl", "jsonl.gz", "jsonl.zst"];

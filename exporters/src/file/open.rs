@@ -9,7 +9,7 @@ use zstd::stream::write::Encoder;
 
 use super::Compression;
 use super::folder::Folder;
-use crate::error::ExportError;
+use astracer_model::destination::ExportError;
 
 /// The operations of a file. Tests implement them with a full disk.
 pub(super) trait Disk: Write + Send {

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::State;
-use crate::error::{ErrorKind, ExportError};
+use astracer_model::destination::{ErrorKind, ExportError};
 
 /// The sets of a folder. One lock covers all of them, so that two sets cannot both take the last
 /// bytes.

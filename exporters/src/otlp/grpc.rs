@@ -27,8 +27,8 @@ use super::config::{OtlpBuilder, Signal};
 use crate::compression::Compression;
 use crate::config::ConfigError;
 use crate::endpoint::shown;
-use crate::error::{ErrorKind, ExportError};
 use crate::probe::{Peer, Speaks};
+use astracer_model::destination::{ErrorKind, ExportError};
 
 fn method(signal: Signal) -> PathAndQuery {
     PathAndQuery::from_static(match signal {

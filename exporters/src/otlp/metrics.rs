@@ -11,9 +11,9 @@ use super::Wire;
 use super::config::{OtlpBuilder, Protocol, Signal};
 use crate::compression::Compression;
 use crate::config::ConfigError;
-use crate::counts::Delivery;
-use crate::error::ExportError;
 use crate::requests::Wire as _;
+use astracer_model::destination::Delivery;
+use astracer_model::destination::ExportError;
 
 /// Sends cumulative metrics to a server that speaks OTLP.
 ///

@@ -2,9 +2,9 @@
 
 use prost::Message;
 
-use crate::counts::Delivery;
 #[cfg(feature = "otlp-http")]
 use crate::http::Answer;
+use astracer_model::destination::Delivery;
 
 /// `ExportTraceServiceResponse` of OTLP.
 #[derive(Clone, PartialEq, Message)]
@@ -57,7 +57,7 @@ fn delivery(partial: PartialSuccess, spans: usize) -> Delivery {
     let spans = spans as u64;
     // A server cannot reject more spans than it received.
     let rejected = u64::try_from(partial.rejected_spans).unwrap_or(0).min(spans);
-    Delivery { accepted: spans - rejected, rejected, message: partial.error_message }
+    Delivery::new(spans - rejected, rejected).with_message(partial.error_message)
 }
 
 #[cfg(test)]

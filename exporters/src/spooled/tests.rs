@@ -9,7 +9,7 @@ use astracer_spool::testing::MemoryDisk;
 use astracer_testing::SplitMix;
 
 use super::*;
-use crate::counts::Delivery;
+use astracer_model::destination::Delivery;
 
 /// A clock in seconds that the test advances.
 #[derive(Clone, Debug, Default)]

@@ -2,9 +2,9 @@
 
 use super::super::loss::{Found, Loss, has_details};
 use super::super::otel_tags;
-use super::super::otlp::SHARED_KEY;
 use super::write::{has_duration, is_child_of, kept_flags, kept_warnings, names_nothing, only_follows};
 use super::{EVENT, SAMPLED};
+use astracer_model::otlp::SHARED_KEY;
 use astracer_model::span::{Link, Span};
 use astracer_model::value::{Attribute, Value};
 

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::super::json::{Cursor, Fault, Out};
-use super::super::otlp::SHARED_KEY;
 use super::super::{micros, otel_tags, rfc3339};
 use super::id::{self, Id};
 use super::process::{Context, Shared, process};
@@ -12,6 +11,7 @@ use super::{
     EVENT, FLAGS, FOLLOWS_FROM, NO_END, NO_START, REF_TYPE, REF_TYPE_CHILD_OF, SAMPLED, WARNINGS, tag,
 };
 use astracer_model::ids::{SpanId, TraceId};
+use astracer_model::otlp::SHARED_KEY;
 use astracer_model::problem::ProblemKind;
 use astracer_model::span::{Event, Link, Parents, Span, Status};
 use astracer_model::time::UnixNanos;

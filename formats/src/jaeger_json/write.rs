@@ -10,13 +10,13 @@ use smallvec::SmallVec;
 use super::super::TraceWriter;
 use super::super::json::write::hex;
 use super::super::otel_tags::{self, status_word};
-use super::super::otlp::SHARED_KEY;
 use super::super::plain_json::{text_of, write_base64, write_double, write_integer, write_string};
 use super::{
     EVENT, FLAGS, FOLLOWS_FROM, NO_END, NO_SERVICE_NAME, NO_START, REF_TYPE, REF_TYPE_CHILD_OF, SAMPLED,
     WARNINGS,
 };
 use astracer_model::ids::{SpanId, TraceId};
+use astracer_model::otlp::SHARED_KEY;
 use astracer_model::span::{Event, Link, Resource, Span, Status, lookup};
 use astracer_model::time::UnixNanos;
 use astracer_model::value::{Attribute, Value};

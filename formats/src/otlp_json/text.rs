@@ -1,10 +1,10 @@
 //! Writes spans, log records, resources and scopes as OTLP JSON.
 
 use crate::json::write::{Commas, hex};
-use crate::otlp::{PARENT_KEY, SHARED_KEY, linked_parents};
 use crate::plain_json::{write_base64, write_double, write_integer, write_string};
 use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::log::LogRecord;
+use astracer_model::otlp::{PARENT_KEY, SHARED_KEY, linked_parents};
 use astracer_model::span::{Event, Link, Resource, Scope, Span, SpanKind, Status};
 use astracer_model::time::UnixNanos;
 use astracer_model::value::{Attribute, Value};

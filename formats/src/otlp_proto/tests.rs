@@ -5,11 +5,12 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use prost::Message as _;
 
-use super::{otlp_size, write_request};
+use super::write_request;
 use crate::Limits;
 use crate::otlp::testing::{Collected, cases, spans};
 use astracer_model::Format;
 use astracer_model::ids::{SpanId, TraceId};
+use astracer_model::otlp::otlp_size;
 use astracer_model::span::Span;
 use astracer_model::value::{Attribute, Value};
 

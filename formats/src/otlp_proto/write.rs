@@ -9,8 +9,9 @@ use crate::varint;
 use std::io::{self, BufWriter, Write};
 
 use crate::TraceWriter;
-use crate::otlp::{PARENT_KEY, SHARED_KEY, groups, linked_parents};
+use crate::otlp::groups;
 use astracer_model::ids::{SpanId, TraceId};
+use astracer_model::otlp::{PARENT_KEY, SHARED_KEY, linked_parents};
 use astracer_model::span::{Event, Link, Resource, Scope, Span};
 use astracer_model::value::{Attribute, Value};
 

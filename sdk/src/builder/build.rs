@@ -5,15 +5,16 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use std::{fmt, io, mem, thread};
 
+use astracer_model::span::{Resource as ModelResource, Scope};
 use astracer_samplers::tail::{Limits as TailLimits, Tail, TailSampler};
 use astracer_samplers::{Nanos, RandomSource, Sampler, Stratified};
 use opentelemetry_sdk::Resource;
 
 use super::{Astracer, Builder, late, with_attributes};
-use crate::byte_cap::ByteCapped;
+use crate::byte_cap::ByteCap;
 use crate::core::{Core, Shared};
 use crate::decider::{Decider, Extras};
-use crate::export::{Converter, Queue, SharedExporter, Upkeep, Worker, Workers};
+use crate::export::{Converter, Queue, SharedDestination, Source, Upkeep, Worker, Workers, own_scope};
 use crate::fault::Fault;
 use crate::handle::Handle;
 use crate::housekeeping::{self, Housekeeping};
@@ -54,12 +55,21 @@ impl Builder {
         let shared =
             Shared::new(self.settings, decider.clone(), counters.clone(), queue.clone(), ids, late, steering);
         shared.reports().add(self.faults.iter().map(|fault| format!("{fault}; using {}", fault.default())));
-        let exporter = self.exporter.take().map(|mut exporter| {
-            exporter.set_resource(&resource);
-            SharedExporter::new(Box::new(ByteCapped::new(exporter, decider.clone(), exported_bytes)))
-        });
-        match exporter.clone() {
-            Some(exporter) => self.start_workers(&shared, exporter, (queue, counters.clone()), tail)?,
+        let destination = self.destination.take().map(|make| make(&resource));
+        match destination.clone() {
+            Some(destination) => {
+                let cap = ByteCap::new(decider.clone(), exported_bytes);
+                let workers = Workers {
+                    queue,
+                    counters: counters.clone(),
+                    destination,
+                    admission: Box::new(cap),
+                    upkeep: Arc::downgrade(&shared) as Weak<dyn Upkeep>,
+                    idle: self.idle(),
+                    running: AtomicUsize::new(0),
+                };
+                self.start_workers(&shared, workers, &resource, tail)?;
+            }
             None => {
                 if !self.wants_no_exporter {
                     shared.reports().add([NO_EXPORTER.to_owned()]);
@@ -68,14 +78,14 @@ impl Builder {
                 queue.ended();
             }
         }
-        start_reports(&shared, exporter.clone())?;
+        start_reports(&shared, destination.clone())?;
         let housekeeping = self.start_housekeeping(&shared)?;
-        let handle = Handle::new(Some(shared.clone()), exporter.clone());
+        let handle = Handle::new(Some(shared.clone()), destination.clone());
         let handle = handle.with_housekeeping(housekeeping).with_resource(resource);
         #[cfg(feature = "parameters")]
         let handle = self.start_polling(handle)?;
         Ok(Astracer {
-            layer: AstracerLayer::new(exporter.is_some().then(|| Core::new(shared))),
+            layer: AstracerLayer::new(destination.is_some().then(|| Core::new(shared))),
             sampler: AstracerSampler::new(Some((decider, counters))),
             handle,
             propagators: self.propagators,
@@ -149,31 +159,24 @@ impl Builder {
     fn start_workers(
         &self,
         shared: &Arc<Shared>,
-        exporter: Arc<SharedExporter>,
-        (queue, counters): (Arc<Queue>, Arc<Counters>),
+        mut workers: Workers,
+        resource: &Resource,
         tail: Option<Arc<TailSampler>>,
     ) -> Result<(), BuildError> {
-        shared.reports().add(exporter.warnings());
-        let upkeep: Arc<dyn Upkeep> = shared.clone();
-        let in_flight = self.settings.bounds.in_flight.unwrap_or_else(|| exporter.in_flight());
+        shared.reports().add(workers.destination.warnings());
+        let in_flight = self.settings.bounds.in_flight.unwrap_or_else(|| workers.destination.in_flight());
         let in_flight = in_flight.clamp(1, EXPORTS_MAX);
-        let workers = Arc::new(Workers {
-            queue,
-            counters,
-            exporter,
-            upkeep: Arc::downgrade(&upkeep),
-            idle: self.idle(),
-            running: AtomicUsize::new(in_flight),
-        });
+        workers.running = AtomicUsize::new(in_flight);
+        let workers = Arc::new(workers);
         let reasons = tail.as_deref().map(LateTraces::reasons).unwrap_or_default();
         let looks = (self.settings.extras, &self.settings.limits);
+        let source = Source {
+            resource: Arc::new(ModelResource::of_opentelemetry(resource.iter(), resource.schema_url())),
+            scope: Arc::new(self.scope.as_ref().map_or_else(own_scope, Scope::from)),
+        };
         for _ in 0..in_flight {
-            let converter = Converter::new(
-                shared.decider().clock().clone(),
-                looks,
-                self.scope.clone(),
-                Arc::clone(&reasons),
-            );
+            let clock = shared.decider().clock().clone();
+            let converter = Converter::new(clock, looks, source.clone(), Arc::clone(&reasons));
             let worker = Worker { workers: workers.clone(), converter };
             // If a later spawn fails, the threads started so far still end: dropping `shared`
             // closes the queue.
@@ -209,14 +212,17 @@ impl Builder {
 
 /// Starts the thread that tells the operator of failures and losses, unless there is nothing to
 /// tell.
-fn start_reports(shared: &Arc<Shared>, exporter: Option<Arc<SharedExporter>>) -> Result<(), BuildError> {
+fn start_reports(
+    shared: &Arc<Shared>,
+    destination: Option<Arc<SharedDestination>>,
+) -> Result<(), BuildError> {
     let is_announced = shared.reports().announce();
-    if exporter.is_none() && is_announced {
+    if destination.is_none() && is_announced {
         return Ok(());
     }
     let watched: Arc<dyn Watched> = shared.clone();
     let watched: Weak<dyn Watched> = Arc::downgrade(&watched);
-    shared.reports().start(watched, exporter).map_err(BuildError::thread)
+    shared.reports().start(watched, destination).map_err(BuildError::thread)
 }
 
 fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), BuildError> {

@@ -1,22 +1,21 @@
-//! Conversion of records to OpenTelemetry's `SpanData`, on the exporter's thread.
+//! Conversion of records to the model's spans, which borrow their text from the batch.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use astracer_model::otel::otlp_flags;
+use astracer_model::span::{Event as ModelEvent, Link, Resource, Scope};
+use astracer_model::value::Attribute;
+use astracer_model::{Span, SpanId, SpanKind, Status as ModelStatus, Value};
 use astracer_samplers::Threshold;
-use opentelemetry::trace::{
-    Event as OtelEvent, Link as OtelLink, SpanContext, SpanKind, Status as OtelStatus,
-};
-use opentelemetry::{InstrumentationScope, KeyValue};
-use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use tracing_core::Metadata;
 
 use crate::clock::{Anchor, Anchors, Clock, Ticks};
 use crate::record::{
-    Attribute, Event, EventName, EventTime, Header, MemoryView, Record, SpanLimits, Status, TraceView,
+    Batch, Event, EventName, EventTime, Header, MemoryView, Record, SpanLimits, Status, TraceView,
 };
-use crate::thread::ThreadName;
+use crate::thread::ThreadNames;
 use crate::trace_state::State;
 
 /// Attributes added to spans and events, with the names and defaults of tracing-opentelemetry.
@@ -43,21 +42,56 @@ pub(crate) struct Converter {
     attributes_max: usize,
     /// The most attributes that we add to a span, so that the list is allocated once.
     added_max: usize,
-    /// `None`: astracer's own scope.
-    scope: Option<InstrumentationScope>,
+    source: Source,
     /// The names of the reasons for late keeping, by
     /// [`KeepReason::index`](crate::record::KeepReason::index).
     reasons: Arc<[Box<str>]>,
-    /// The name of the last thread on which a span began.
-    thread: Option<(u32, Option<ThreadName>)>,
-    positions: Vec<Positions>,
-    order: Vec<Begin>,
+}
+
+/// The process and the library that spans come from.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    pub(crate) resource: Arc<Resource>,
+    pub(crate) scope: Arc<Scope>,
 }
 
 /// The scope of spans if the service sets none.
-#[inline]
-pub(crate) fn own_scope() -> InstrumentationScope {
-    InstrumentationScope::builder("astracer").with_version(env!("CARGO_PKG_VERSION")).build()
+pub(crate) fn own_scope() -> Scope {
+    Scope { name: "astracer".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned(), ..Scope::default() }
+}
+
+/// The texts of a batch's spans that no record holds.
+#[derive(Debug, Default)]
+pub(crate) struct Texts {
+    threads: ThreadNames,
+    /// The trace state of each trace.
+    states: Vec<String>,
+}
+
+impl Texts {
+    pub(crate) fn of(batches: &[Box<Batch>]) -> Self {
+        let mut texts = Texts::default();
+        let mut last = 0;
+        for trace in batches.iter().flat_map(|batch| batch.each()) {
+            texts.states.push(trace.header.state.header());
+            for record in trace
+                .records
+                .iter()
+                .filter(|record| record.thread != std::mem::replace(&mut last, record.thread))
+            {
+                texts.threads.note(record.thread);
+            }
+        }
+        texts
+    }
+
+    /// The traces of the same batches, each with its trace state.
+    pub(crate) fn traces<'a>(
+        &'a self,
+        batches: &'a [Box<Batch>],
+    ) -> impl Iterator<Item = (TraceView<'a>, &'a str)> {
+        batches.iter().flat_map(|batch| batch.each()).zip(self.states.iter().map(String::as_str))
+    }
 }
 
 /// A record's start, end and index. Spans are exported in this order: see [`set_order`].
@@ -74,11 +108,27 @@ struct Positions {
     links: usize,
 }
 
+/// Memory that the conversion of each trace reuses.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    positions: Vec<Positions>,
+    order: Vec<Begin>,
+}
+
+/// A trace during its conversion.
+#[derive(Clone, Copy)]
+struct Trace<'a> {
+    view: TraceView<'a>,
+    state: &'a str,
+    threads: &'a ThreadNames,
+    anchor: Anchor,
+}
+
 impl Converter {
     pub(crate) fn new(
         clock: Clock,
         (extras, limits): (Extras, &SpanLimits),
-        scope: Option<InstrumentationScope>,
+        source: Source,
         reasons: Arc<[Box<str>]>,
     ) -> Self {
         let attributes_max = limits.attributes as usize;
@@ -89,18 +139,11 @@ impl Converter {
             + count(level, 1)
             + count(target, 1)
             + count(inactivity, 2);
-        let anchors = Anchors::new(clock);
-        Converter {
-            anchors,
-            extras,
-            attributes_max,
-            added_max,
-            scope,
-            reasons,
-            thread: None,
-            positions: Vec::new(),
-            order: Vec::new(),
-        }
+        Converter { anchors: Anchors::new(clock), extras, attributes_max, added_max, source, reasons }
+    }
+
+    pub(crate) fn source(&self) -> &Source {
+        &self.source
     }
 
     /// Reads both clocks. Call this before converting traces whose spans have ended by now.
@@ -109,121 +152,127 @@ impl Converter {
     }
 
     /// Appends the spans of a trace, ordered by their start.
-    pub(crate) fn convert(&mut self, mut trace: TraceView<'_>, out: &mut Vec<SpanData>) {
-        let anchor = self.anchors.of(trace.header.began);
-        let (mut positions, mut order) =
-            (std::mem::take(&mut self.positions), std::mem::take(&mut self.order));
-        set_positions(&mut positions, &trace);
-        set_order(&mut order, &trace);
-        for (.., record) in &order {
-            self.push_span(positions[*record], &mut trace, &anchor, out);
-        }
-        (self.positions, self.order) = (positions, order);
+    pub(crate) fn convert<'a>(
+        &'a self,
+        (view, state): (TraceView<'a>, &'a str),
+        texts: &'a Texts,
+        scratch: &mut Scratch,
+        out: &mut Vec<Span<'a>>,
+    ) {
+        let anchor = self.anchors.of(view.header.began);
+        set_positions(&mut scratch.positions, &view);
+        set_order(&mut scratch.order, &view);
+        let trace = Trace { view, state, threads: &texts.threads, anchor };
+        let spans = scratch.order.iter().map(|(.., record)| self.span(scratch.positions[*record], trace));
+        out.extend(spans);
     }
 
-    /// Appends a span. `SpanData` is large, so it is built in one expression and moved once.
-    fn push_span(
-        &mut self,
-        at: Positions,
-        trace: &mut TraceView<'_>,
-        anchor: &Anchor,
-        out: &mut Vec<SpanData>,
-    ) {
-        let record = &trace.records[at.record];
+    fn span<'a>(&'a self, at: Positions, trace: Trace<'a>) -> Span<'a> {
+        let TraceView { header, memory, .. } = trace.view;
+        let record = &trace.view.records[at.record];
         #[cfg(test)]
         assert_ne!(record.metadata.name(), "the converter panics");
-        let detail = if record.has_detail() { trace.details.get(at.detail) } else { None };
-        let memory = &mut trace.memory;
-        let name = match detail.and_then(|detail| detail.name) {
-            Some(text) => Cow::Owned(memory.text(text).to_owned()),
-            None => Cow::Borrowed(record.metadata.name()),
+        let detail = if record.has_detail() { trace.view.details.get(at.detail) } else { None };
+        let name = detail.and_then(|detail| detail.name);
+        let (status, status_message) = match detail.map_or(Status::Unset, |detail| detail.status) {
+            Status::Unset => (ModelStatus::Unset, ""),
+            Status::Ok => (ModelStatus::Ok, ""),
+            Status::Error(text) => (ModelStatus::Error, memory.text(text)),
         };
-        let status = match detail.map_or(Status::Unset, |detail| detail.status) {
-            Status::Unset => OtelStatus::Unset,
-            Status::Ok => OtelStatus::Ok,
-            Status::Error(text) => OtelStatus::error(memory.text(text).to_owned()),
-        };
-        let mut events = SpanEvents::default();
-        let mut links = SpanLinks::default();
+        let (mut events, mut links) = (Vec::new(), Vec::new());
+        let (mut dropped_events, mut dropped_links) = (0, 0);
         let mut attributes = Vec::with_capacity(record.attributes.held as usize + self.added_max);
-        for attribute in part(trace.attributes, at.attributes, record.attributes.held) {
-            set(&mut attributes, attribute.export(memory));
+        for attribute in part(trace.view.attributes, at.attributes, record.attributes.held) {
+            set(&mut attributes, attribute.view(memory));
         }
         if let Some(detail) = detail {
-            events.dropped_count = detail.events.cut;
-            links.dropped_count = detail.links.cut;
+            (dropped_events, dropped_links) = (detail.events.cut, detail.links.cut);
             let mut own = at.event_attributes;
-            for event in part(trace.events, at.events, detail.events.held) {
-                let attributes = part(trace.event_attributes, own, event.count);
+            for event in part(trace.view.events, at.events, detail.events.held) {
+                let attributes = part(trace.view.event_attributes, own, event.count);
                 own += event.count as usize;
-                events.events.push(self.event(event, attributes.iter().copied(), memory, anchor));
+                events.push(self.event(event, attributes, memory, trace.anchor));
             }
-            let end = (at.links + detail.links.held as usize).min(trace.links.len());
-            for link in &mut trace.links[at.links.min(end)..end] {
-                let attributes = std::mem::take(&mut link.attributes);
-                links.links.push(OtelLink::new(link.to.clone(), attributes, link.cut));
-            }
+            let own = part(trace.view.links, at.links, detail.links.held).iter();
+            links.extend(own.map(|link| Link::to_context(&link.to, &link.attributes, link.cut)));
         }
-        let mut dropped_attributes_count = record.attributes.cut;
+        let mut dropped_attributes = record.attributes.cut;
         let ended_by_hand = detail.and_then(|detail| detail.ended_by_hand);
-        self.add_extras(record, ended_by_hand.is_some(), &mut attributes, &mut dropped_attributes_count);
-        if let Some(place) = trace.header.kept_by.index() {
-            self.add_reason(place, trace.header, record, &mut attributes);
+        self.add_extras(
+            record,
+            trace.threads,
+            ended_by_hand.is_some(),
+            &mut attributes,
+            &mut dropped_attributes,
+        );
+        if let Some(place) = header.kept_by.index() {
+            self.add_reason(place, header, record, &mut attributes);
         }
-        let state = &trace.header.state;
-        if trace.header.is_reweighed {
-            describe_again(state, &mut attributes);
+        if header.is_reweighed {
+            describe_again(&header.state, &mut attributes);
         }
-        let (trace_id, flags) = (trace.header.trace_id, trace.header.flags);
+        let parent = SpanId::from(record.parent);
         let clock = self.anchors.clock();
-        out.push(SpanData {
-            span_context: SpanContext::new(trace_id, record.span_id, flags, false, state.to_api()),
-            parent_span_id: record.parent,
-            parent_span_is_remote: record.parent_is_remote(),
-            span_kind: detail.and_then(|detail| detail.kind.clone()).unwrap_or(SpanKind::Internal),
-            name,
-            start_time: anchor.date(clock, record.start),
-            end_time: ended_by_hand.unwrap_or_else(|| anchor.date(clock, record.end)),
-            attributes,
-            dropped_attributes_count,
-            events,
-            links,
+        let date = |ticks| trace.anchor.date(clock, ticks);
+        Span {
+            trace_id: header.trace_id.into(),
+            span_id: record.span_id.into(),
+            parents: (parent != SpanId::ZERO).then_some(parent).into_iter().collect(),
+            name: Cow::Borrowed(name.map_or(record.metadata.name(), |text| memory.text(text))),
+            kind: detail.and_then(|detail| detail.kind.as_ref()).map_or(SpanKind::Internal, SpanKind::from),
+            start: Some(date(record.start).into()),
+            end: Some(ended_by_hand.unwrap_or_else(|| date(record.end)).into()),
             status,
-            // Building a new scope is cheaper than cloning it.
-            instrumentation_scope: self.scope.clone().unwrap_or_else(own_scope),
-        });
+            status_message: Cow::Borrowed(status_message),
+            attributes,
+            dropped_attributes,
+            events,
+            dropped_events,
+            links,
+            dropped_links,
+            trace_state: Cow::Borrowed(trace.state),
+            flags: otlp_flags(header.flags, record.parent_is_remote()),
+            ..Span::of(self.source.resource.clone(), self.source.scope.clone())
+        }
     }
 
     /// Marks each span of a trace that was kept late, because sums over spans have to leave out
     /// those of them that have no weight. These attributes ignore the limit, and replace the
     /// service's own attributes of these names.
-    fn add_reason(&self, place: usize, header: &Header, record: &Record, attributes: &mut Vec<KeyValue>) {
+    fn add_reason<'a>(
+        &'a self,
+        place: usize,
+        header: &Header,
+        record: &Record,
+        attributes: &mut Vec<Attribute<'a>>,
+    ) {
         let reason = self.reasons.get(place).map_or("", |reason| reason);
-        set(attributes, KeyValue::new(REASON, reason.to_owned()));
+        set(attributes, Attribute::new(REASON, reason));
         let count = header.state.threshold().map_or(0.0, Threshold::adjusted_count);
-        set(attributes, KeyValue::new(ADJUSTED_COUNT, count));
+        set(attributes, Attribute::new(ADJUSTED_COUNT, Value::Double(count)));
         let cut = header.cut;
         if cut > 0 && record.is_local_root() {
-            set(attributes, KeyValue::new(SPANS_CUT, i64::from(cut)));
+            set(attributes, Attribute::new(SPANS_CUT, Value::Int(cut.into())));
         }
     }
 
     /// Adds astracer's own attributes. They come after the user's, so that a limit cuts ours first.
     /// If the user already set an attribute of that name, the user's value stays.
-    fn add_extras(
-        &mut self,
+    fn add_extras<'a>(
+        &self,
         record: &Record,
+        threads: &'a ThreadNames,
         is_ended_by_hand: bool,
-        attributes: &mut Vec<KeyValue>,
+        attributes: &mut Vec<Attribute<'a>>,
         cut: &mut u32,
     ) {
         let (attributes_max, given) = (self.attributes_max, attributes.len());
-        let mut add = |attribute: KeyValue| {
-            if has(&attributes[..given], &attribute) {
+        let mut add = |key: &'static str, value: Value<'a>| {
+            if has(&attributes[..given], key) {
                 return;
             }
             if attributes.len() < attributes_max {
-                attributes.push(attribute);
+                attributes.push(Attribute::new(key, value));
             } else {
                 *cut = cut.saturating_add(1);
             }
@@ -232,83 +281,76 @@ impl Converter {
         if self.extras.location {
             add_location(metadata, &mut add);
         }
-        if self.extras.threads {
-            let (_, thread) = match &self.thread {
-                Some(known) if known.0 == record.thread => known,
-                _ => self.thread.insert((record.thread, ThreadName::of(record.thread))),
-            };
-            if let Some(thread) = thread {
-                add(KeyValue::new("thread.id", thread.id));
-                if let Some(name) = &thread.name {
-                    add(KeyValue::new("thread.name", Arc::clone(name)));
-                }
+        if let Some(thread) = threads.of(record.thread).filter(|_| self.extras.threads) {
+            add("thread.id", Value::Int(thread.id));
+            if let Some(name) = &thread.name {
+                add("thread.name", (&**name).into());
             }
         }
         if self.extras.level {
-            add(KeyValue::new("level", metadata.level().as_str()));
+            add("level", metadata.level().as_str().into());
         }
         if self.extras.target {
-            add(KeyValue::new("target", metadata.target()));
+            add("target", metadata.target().into());
         }
         // Busy and idle times continue after an end by hand, so they would not add up to the span's
         // duration.
         if self.extras.inactivity && !is_ended_by_hand {
             let clock = self.anchors.clock();
-            let nanos = |ticks| i64::try_from(clock.nanos_between(0, ticks)).unwrap_or(i64::MAX);
+            let nanos = |ticks| Value::Int(i64::try_from(clock.nanos_between(0, ticks)).unwrap_or(i64::MAX));
             let (busy, idle) = record.busy_and_idle();
-            add(KeyValue::new("busy_ns", nanos(busy)));
-            add(KeyValue::new("idle_ns", nanos(idle)));
+            add("busy_ns", nanos(busy));
+            add("idle_ns", nanos(idle));
         }
     }
 
-    fn event(
+    fn event<'a>(
         &self,
-        event: &Event,
-        own: impl Iterator<Item = Attribute>,
-        memory: &mut MemoryView<'_>,
-        anchor: &Anchor,
-    ) -> OtelEvent {
+        event: &'a Event,
+        own: &'a [crate::record::Attribute],
+        memory: MemoryView<'a>,
+        anchor: Anchor,
+    ) -> ModelEvent<'a> {
         let mut attributes = Vec::with_capacity(event.count as usize + ADDED_TO_EVENTS);
         let log = event.log;
         if let Some(metadata) = event.metadata {
-            attributes.push(KeyValue::new("level", metadata.level().as_str()));
-            attributes.push(match log.target {
-                Some(target) => KeyValue::new("target", memory.text(target).to_owned()),
-                None => KeyValue::new("target", metadata.target()),
-            });
+            attributes.push(Attribute::new("level", metadata.level().as_str()));
+            let target = log.target.map_or(metadata.target(), |target| memory.text(target));
+            attributes.push(Attribute::new("target", target));
         }
         for attribute in own {
-            set(&mut attributes, attribute.export(memory));
+            set(&mut attributes, attribute.view(memory));
         }
         if let Some(metadata) = event.metadata.filter(|_| self.extras.location) {
             let given = attributes.len();
-            let mut add = |attribute: KeyValue| {
-                if !has(&attributes[..given], &attribute) {
-                    attributes.push(attribute);
+            let mut add = |key: &'static str, value: Value<'a>| {
+                if !has(&attributes[..given], key) {
+                    attributes.push(Attribute::new(key, value));
                 }
             };
             if log.target.is_some() {
-                let texts = [("code.file.path", log.file), ("code.module.name", log.module)];
-                let texts =
-                    texts.into_iter().filter_map(|(name, text)| Some((name, memory.text(text?).to_owned())));
-                texts.for_each(|(name, text)| add(KeyValue::new(name, text)));
+                for (key, text) in [("code.file.path", log.file), ("code.module.name", log.module)] {
+                    if let Some(text) = text {
+                        add(key, memory.text(text).into());
+                    }
+                }
                 if let Some(line) = log.line {
-                    add(KeyValue::new("code.line.number", line));
+                    add("code.line.number", Value::Int(line));
                 }
             } else {
                 add_location(metadata, add);
             }
         }
         let name = match &event.name {
-            EventName::Text(text) => Cow::Owned(memory.text(*text).to_owned()),
-            EventName::Static(name) => Cow::Borrowed(*name),
-            EventName::Owned(name) => Cow::Owned(name.to_string()),
+            EventName::Text(text) => memory.text(*text),
+            EventName::Static(name) => name,
+            EventName::Owned(name) => name,
         };
         let time = match event.time {
             EventTime::Ticks(ticks) => anchor.date(self.anchors.clock(), ticks),
             EventTime::Date(date) => date,
         };
-        OtelEvent::new(name, time, attributes, event.cut)
+        ModelEvent { time: time.into(), name: Cow::Borrowed(name), attributes, dropped_attributes: event.cut }
     }
 }
 
@@ -344,12 +386,12 @@ fn set_order(order: &mut Vec<Begin>, trace: &TraceView<'_>) {
 
 /// The attributes by which a root describes its decision, if it has them, now that the trace's
 /// threshold is another.
-fn describe_again(state: &State, attributes: &mut [KeyValue]) {
+fn describe_again(state: &State, attributes: &mut [Attribute<'_>]) {
     let Some(threshold) = state.threshold() else { return };
     for attribute in attributes {
-        match attribute.key.as_str() {
-            ADJUSTED_COUNT => attribute.value = threshold.adjusted_count().into(),
-            PARAM => attribute.value = threshold.probability().get().into(),
+        match &*attribute.key {
+            ADJUSTED_COUNT => attribute.value = Value::Double(threshold.adjusted_count()),
+            PARAM => attribute.value = Value::Double(threshold.probability().get()),
             _ => {}
         }
     }
@@ -369,28 +411,28 @@ const SPANS_CUT: &str = "sampling.spans_cut";
 const ADDED_TO_EVENTS: usize = 5;
 
 #[inline]
-fn add_location(metadata: &'static Metadata<'static>, mut add: impl FnMut(KeyValue)) {
+fn add_location<'a>(metadata: &'static Metadata<'static>, mut add: impl FnMut(&'static str, Value<'a>)) {
     if let Some(file) = metadata.file() {
-        add(KeyValue::new("code.file.path", file));
+        add("code.file.path", file.into());
     }
     if let Some(module) = metadata.module_path() {
-        add(KeyValue::new("code.module.name", module));
+        add("code.module.name", module.into());
     }
     if let Some(line) = metadata.line() {
-        add(KeyValue::new("code.line.number", i64::from(line)));
+        add("code.line.number", Value::Int(line.into()));
     }
 }
 
 /// Whether the user set an attribute of this name. A linear search, because few spans have many
 /// attributes.
 #[inline]
-fn has(given: &[KeyValue], attribute: &KeyValue) -> bool {
-    given.iter().any(|known| known.key == attribute.key)
+fn has(given: &[Attribute<'_>], key: &str) -> bool {
+    given.iter().any(|known| known.key == key)
 }
 
 /// Sets an attribute; a later value of the same name replaces the earlier one (OpenTelemetry
 /// specification, "Set Attributes").
-fn set(attributes: &mut Vec<KeyValue>, attribute: KeyValue) {
+fn set<'a>(attributes: &mut Vec<Attribute<'a>>, attribute: Attribute<'a>) {
     match attributes.iter_mut().find(|known| known.key == attribute.key) {
         Some(known) => *known = attribute,
         None => attributes.push(attribute),

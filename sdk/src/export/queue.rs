@@ -482,11 +482,10 @@ impl Queue {
         lock(&self.state).collected = Instant::now();
     }
 
-    /// Takes back batches after their conversion, and releases their space.
-    pub(crate) fn recycle(&self, batches: Vec<Box<Batch>>) {
+    /// Releases the space of batches that leave the queue.
+    pub(crate) fn release(&self, batches: &[Box<Batch>]) {
         let bytes = batches.iter().map(|batch| batch.bytes).sum();
         let traces = batches.iter().map(|batch| batch.traces()).sum();
-        self.keep_spare(batches);
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.traces.fetch_sub(traces, Ordering::Relaxed);
         // A blocked thread checks for space and counts itself as blocked under this lock. The space
@@ -497,7 +496,8 @@ impl Queue {
         }
     }
 
-    fn keep_spare(&self, mut batches: Vec<Box<Batch>>) {
+    /// Takes back the memory of batches after their export.
+    pub(crate) fn recycle(&self, mut batches: Vec<Box<Batch>>) {
         batches.retain(|batch| batch.bytes <= SPARE_BYTES_MAX);
         batches.iter_mut().for_each(|batch| batch.clear());
         let mut spare = lock(&self.spare);

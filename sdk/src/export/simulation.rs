@@ -106,11 +106,10 @@ impl World {
 
     /// Completes an export: all of its spans arrive, or all are lost.
     fn complete(&mut self, at: usize, arrives: bool) {
-        let Taken { mut batches, counted, number } = self.in_flight.remove(at);
-        let mut traces = Vec::new();
-        for batch in &mut batches {
-            batch.each(|trace| traces.push(u128::from_be_bytes(trace.header.trace_id.to_bytes())));
-        }
+        let Taken { batches, counted, number } = self.in_flight.remove(at);
+        let traces = batches.iter().flat_map(|batch| batch.each());
+        let traces = traces.map(|trace| u128::from_be_bytes(trace.header.trace_id.to_bytes()));
+        let mut traces: Vec<_> = traces.collect();
         let mut done = self.flushes.iter().filter(|flush| flush.is_done);
         assert!(
             done.all(|flush| traces.iter().all(|trace| *trace > flush.last)),
@@ -122,6 +121,7 @@ impl World {
         } else {
             self.counters.lose(Loss::Rejected, counted);
         }
+        self.queue.release(&batches);
         self.queue.recycle(batches);
         let lost = if arrives { 0 } else { counted.spans };
         if let Some(flush) = self.queue.exported(number, lost, None) {

@@ -1,15 +1,19 @@
-//! The exporter's threads, which convert records to `SpanData` and pass them to the exporter.
+//! The exporter's threads, which convert records to spans and pass them to the destination.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use opentelemetry::Context;
+use astracer_model::Span;
+use astracer_model::destination::DeliveryReport;
+use astracer_model::otlp::otlp_size;
+use opentelemetry::{Context, TraceId};
 
-use super::convert::Converter;
-use super::exporter::{Exported, SharedExporter, guarded};
+use super::convert::{Converter, Scratch, Texts};
 use super::queue::{Queue, Taken, Work};
+use super::shared::{SharedDestination, losses, message};
 use crate::panics::caught;
+use crate::record::Batch;
 use crate::stats::{Counted, Counters, Loss};
 use crate::sync::{AtomicUsize, Ordering};
 
@@ -20,12 +24,22 @@ pub(crate) trait Upkeep: Send + Sync + Debug {
     fn run(&self);
 }
 
+/// Decides which traces of a batch may be sent: the cap on bytes.
+pub(crate) trait Admission: Send + Sync + Debug {
+    /// Whether anything depends on the traces' bytes now. If not, nothing is measured.
+    fn measures(&self) -> bool;
+    /// Whether the spans of a trace in this batch may be sent, all or none. `is_late` is true for a
+    /// trace that the head sampler dropped.
+    fn admits(&self, trace_id: TraceId, is_late: bool, bytes: u64) -> bool;
+}
+
 /// The state that the exporter's threads share.
 #[derive(Debug)]
 pub(crate) struct Workers {
     pub(crate) queue: Arc<Queue>,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) exporter: Arc<SharedExporter>,
+    pub(crate) destination: Arc<SharedDestination>,
+    pub(crate) admission: Box<dyn Admission>,
     /// Weak, so that the threads end when the last layer and handle are dropped.
     pub(crate) upkeep: Weak<dyn Upkeep>,
     /// The time for which a worker waits for work before it does the upkeep anyway.
@@ -60,7 +74,7 @@ impl Worker {
         let _suppressed = Context::enter_telemetry_suppressed_scope();
         let workers = Arc::clone(&self.workers);
         loop {
-            workers.send_heartbeat();
+            self.send_heartbeat();
             let work = workers.queue.next(workers.idle);
             if let Some(upkeep) = workers.upkeep.upgrade() {
                 // Without `caught`, a panic here would end the thread and leave the batch it took
@@ -75,79 +89,118 @@ impl Worker {
             }
         }
         // A heartbeat may have been queued last.
-        workers.send_heartbeat();
-        // The last thread shuts the exporter down. As with `Arc`, the Release of the other threads
-        // pairs with the Acquire of the last one, so their exports happen before the shutdown.
+        self.send_heartbeat();
+        // The last thread shuts the destination down. As with `Arc`, the Release of the other
+        // threads pairs with the Acquire of the last one, so their exports happen before the
+        // shutdown.
         if workers.running.fetch_sub(1, Ordering::AcqRel) == 1 {
             let timeout = time_to_shut_down(workers.queue.time_left());
-            if let Err(error) = workers.exporter.shut_down(timeout) {
+            if let Err(error) = workers.destination.shut_down(timeout) {
                 workers.queue.failed(error.to_string());
             }
             workers.queue.ended();
         }
     }
 
-    fn export(&mut self, taken: Taken) {
-        let workers = Arc::clone(&self.workers);
-        let (number, counted, mut batches) = (taken.number, taken.counted, taken.batches);
-        let mut spans = Vec::with_capacity(counted.spans as usize);
+    fn export(&mut self, Taken { batches, counted, number }: Taken) {
+        self.converter.compare_clocks();
+        let workers = &*self.workers;
+        workers.queue.release(&batches);
+        let texts = Texts::of(&batches);
         // If our conversion panicked, the spans would be lost and counted, and the thread would
         // continue.
-        let converted = guarded(|| {
-            self.converter.compare_clocks();
-            for batch in &mut batches {
-                batch.each(|trace| self.converter.convert(trace, &mut spans));
-            }
-            Ok(())
-        });
-        workers.queue.recycle(batches);
-        let exported = match converted {
-            Ok(()) => workers.exporter.export(spans),
-            Err(error) => Exported::failed(counted.spans, error.to_string()),
+        let converted = workers.destination.guarded(|_| Ok(self.convert(&batches, &texts)));
+        let (report, capped) = match converted {
+            Ok((spans, capped)) => (workers.destination.deliver(&spans), capped),
+            Err(error) => (DeliveryReport::lost(error, counted.spans), Counted::default()),
         };
-        workers.count(counted, &exported);
-        let lost = counted.spans - exported.accepted;
-        if let Some(flush) = workers.queue.exported(number, lost, exported.error) {
+        workers.queue.recycle(batches);
+        workers.count(counted, capped, &report);
+        let lost = counted.spans - report.delivery.accepted;
+        let says = message(&report).or_else(|| {
+            let spans = capped.spans;
+            (spans > 0).then(|| format!("the cap on exported bytes was used up: {spans} spans lost"))
+        });
+        if let Some(flush) = workers.queue.exported(number, lost, says) {
             workers.flush(flush);
         }
     }
+
+    /// The spans of the traces that the cap on bytes admits, and counts of the others.
+    fn convert<'a>(&'a self, batches: &'a [Box<Batch>], texts: &'a Texts) -> (Vec<Span<'a>>, Counted) {
+        let mut spans = Vec::with_capacity(batches.iter().map(|batch| batch.spans()).sum());
+        let (mut scratch, mut refused) = (Scratch::default(), Counted::default());
+        // Parts of one trace that follow each other are admitted together.
+        let mut part = Part::default();
+        let mut traces = texts.traces(batches).peekable();
+        while let Some((trace, state)) = traces.next() {
+            self.converter.convert((trace, state), texts, &mut scratch, &mut spans);
+            part.counted = [part.counted, trace.counted()].into_iter().sum();
+            let header = trace.header;
+            if traces.peek().is_some_and(|(next, _)| next.header.trace_id == header.trace_id) {
+                continue;
+            }
+            if !self.workers.admits(header.trace_id, header.kept_by.is_late(), &spans[part.start..]) {
+                spans.truncate(part.start);
+                refused = [refused, part.counted].into_iter().sum();
+            }
+            part = Part { start: spans.len(), ..Part::default() };
+        }
+        (spans, refused)
+    }
+
+    /// Sends the pending heartbeat, if there is one.
+    fn send_heartbeat(&self) {
+        let Some(mut spans) = self.workers.queue.take_heartbeat() else { return };
+        let all = spans.len() as u64;
+        let resource = &self.converter.source().resource;
+        spans.iter_mut().for_each(|span| span.resource = resource.clone());
+        let trace_id = spans.first().map_or(TraceId::INVALID, |span| TraceId::from(span.trace_id.0));
+        let accepted = match self.workers.admits(trace_id, false, &spans) {
+            true => self.workers.destination.deliver(&spans).delivery.accepted,
+            false => 0,
+        };
+        self.workers.queue.heartbeat_sent(accepted, all.saturating_sub(accepted));
+    }
+}
+
+/// The spans of one trace in a batch.
+#[derive(Default)]
+struct Part {
+    start: usize,
+    counted: Counted,
 }
 
 impl Workers {
-    /// Sends the pending heartbeat, if there is one.
-    fn send_heartbeat(&self) {
-        let Some(spans) = self.queue.take_heartbeat() else { return };
-        let all = spans.len() as u64;
-        let accepted = self.exporter.export(spans).accepted;
-        self.queue.heartbeat_sent(accepted, all.saturating_sub(accepted));
+    fn admits(&self, trace_id: TraceId, is_late: bool, spans: &[Span<'_>]) -> bool {
+        !self.admission.measures()
+            || self.admission.admits(trace_id, is_late, spans.iter().map(otlp_size).sum::<usize>() as u64)
     }
 
     fn flush(&self, flush: u64) {
-        if let Err(error) = self.exporter.force_flush() {
+        if let Err(error) = self.destination.flush() {
             self.queue.failed(error.to_string());
         }
         self.queue.flushed(flush);
     }
 
-    /// Counts the outcome of a batch. If any span was exported, all local roots count as exported,
-    /// because exporters do not report which spans were lost. Only the cap on bytes reports its
-    /// roots.
-    fn count(&self, counted: Counted, exported: &Exported) {
-        let refused = Counted {
-            spans: 0,
-            roots: exported.refused.roots.min(counted.roots),
-            calls: (exported.refused.milli_calls as f64 / 1e3).min(counted.calls),
-        };
-        let (mut roots, mut calls) = (counted.roots - refused.roots, counted.calls - refused.calls);
-        if exported.accepted > 0 {
-            self.counters.exported(Counted { spans: exported.accepted, roots, calls });
+    /// Counts the outcome of a batch, and the spans that the cap on bytes refused. If any span was
+    /// exported, all local roots count as exported, because destinations do not report which spans
+    /// were lost.
+    fn count(&self, counted: Counted, capped: Counted, report: &DeliveryReport) {
+        let (mut roots, mut calls) = (counted.roots - capped.roots, counted.calls - capped.calls);
+        if capped.spans > 0 {
+            self.counters.lose(Loss::Capped, capped);
+        }
+        if report.delivery.accepted > 0 {
+            self.counters.exported(Counted { spans: report.delivery.accepted, roots, calls });
             (roots, calls) = (0, 0.0);
         }
-        let is_abandoned = exported.lost.total() > 0 && self.queue.is_abandoned();
-        for (loss, spans) in exported.lost.reasons() {
+        let lost = losses(report);
+        let is_abandoned = lost.total() > 0 && self.queue.is_abandoned();
+        for (loss, spans) in lost.reasons() {
             let loss = if is_abandoned && loss == Loss::ExportFailed { Loss::Deadline } else { loss };
-            let own = if loss == Loss::Capped { refused } else { Counted::default() };
-            self.counters.lose(loss, Counted { spans, roots: roots + own.roots, calls: calls + own.calls });
+            self.counters.lose(loss, Counted { spans, roots, calls });
             (roots, calls) = (0, 0.0);
         }
     }

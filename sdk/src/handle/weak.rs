@@ -4,25 +4,25 @@ use std::sync::{Arc, Weak};
 
 use super::Handle;
 use crate::core::Shared;
-use crate::export::SharedExporter;
+use crate::export::SharedDestination;
 
-/// A reference to a [`Handle`] that keeps neither the layer nor the exporter alive, for callbacks
+/// A reference to a [`Handle`] that keeps neither layer nor destination alive, for callbacks
 /// and threads that live longer: see [`Handle::downgrade`].
 #[derive(Clone, Debug)]
 pub struct WeakHandle {
     shared: Weak<Shared>,
-    exporter: Weak<SharedExporter>,
+    destination: Weak<SharedDestination>,
     /// The handle without these two.
     rest: Handle,
 }
 
 impl Handle {
-    /// Returns a reference that keeps neither the layer nor the exporter alive.
+    /// Returns a reference that keeps neither the layer nor the destination alive.
     pub fn downgrade(&self) -> WeakHandle {
         WeakHandle {
             shared: self.shared.as_ref().map(Arc::downgrade).unwrap_or_default(),
-            exporter: self.exporter.as_ref().map(Arc::downgrade).unwrap_or_default(),
-            rest: Handle { shared: None, exporter: None, ..self.clone() },
+            destination: self.destination.as_ref().map(Arc::downgrade).unwrap_or_default(),
+            rest: Handle { shared: None, destination: None, ..self.clone() },
         }
     }
 }
@@ -31,6 +31,6 @@ impl WeakHandle {
     /// Returns the handle; `None` if all layers and handles are gone, or if it is switched off.
     pub fn upgrade(&self) -> Option<Handle> {
         let shared = Some(self.shared.upgrade()?);
-        Some(Handle { shared, exporter: self.exporter.upgrade(), ..self.rest.clone() })
+        Some(Handle { shared, destination: self.destination.upgrade(), ..self.rest.clone() })
     }
 }

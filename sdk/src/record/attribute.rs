@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use opentelemetry::{Array, Key, KeyValue, StringValue, Value as OtelValue};
+use astracer_model::Value as ModelValue;
+use opentelemetry::{Array, KeyValue, Value as OtelValue};
 
 use super::memory::{Lengths, Memory, MemoryView, Text, Texts};
 
@@ -156,29 +157,26 @@ impl Attribute {
         self.is_named(ERROR, memory) && self.text(memory).is_none_or(|value| is_error(&value))
     }
 
-    /// Converts to OpenTelemetry's type. An attribute that was set through its API is moved out of
-    /// the memory.
-    pub(crate) fn export(&self, memory: &mut MemoryView<'_>) -> KeyValue {
+    /// The model's attribute, which borrows its text.
+    pub(crate) fn view<'a>(&self, memory: MemoryView<'a>) -> astracer_model::value::Attribute<'a> {
         let value = match self.value() {
-            Value::Bool(value) => OtelValue::Bool(value),
-            Value::I64(value) => OtelValue::I64(value),
-            Value::F64(value) => OtelValue::F64(value),
-            Value::Text(text) => OtelValue::String(memory.text(text).to_owned().into()),
+            Value::Bool(value) => ModelValue::Bool(value),
+            Value::I64(value) => ModelValue::Int(value),
+            Value::F64(value) => ModelValue::Double(value),
+            Value::Text(text) => memory.text(text).into(),
             Value::Texts(texts) => {
-                let texts = memory.texts(texts).iter().map(|text| memory.text(*text).to_owned());
-                OtelValue::Array(Array::String(texts.map(StringValue::from).collect()))
+                ModelValue::Array(memory.texts(texts).iter().map(|text| memory.text(*text).into()).collect())
             }
             Value::Other(place) => {
-                let nothing = || KeyValue::new("", "");
-                let other = memory.others.get_mut(place as usize);
-                return other.map_or_else(nothing, |other| std::mem::replace(other, nothing()));
+                let nothing = || astracer_model::value::Attribute::new("", ModelValue::Empty);
+                return memory.others.get(place as usize).map_or_else(nothing, |other| other.into());
             }
         };
         let key = match self.chain {
-            true => Key::new(format!("{}.chain", self.name)),
-            false => Key::from_static_str(self.name),
+            true => Cow::Owned(format!("{}.chain", self.name)),
+            false => Cow::Borrowed(self.name),
         };
-        KeyValue::new(key, value)
+        astracer_model::value::Attribute { key, value }
     }
 }
 

@@ -44,6 +44,12 @@ fn weight(header: &Header) -> f64 {
     header.state.calls()
 }
 
+/// The spans of a trace, the local roots among them, and the calls that these represent.
+fn counted(header: &Header, spans: usize, roots: u32) -> Counted {
+    let calls = if roots == 0 { 0.0 } else { f64::from(roots) * weight(header) };
+    Counted { spans: spans as u64, roots: u64::from(roots), calls }
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct BufferLengths {
     records: usize,
@@ -74,16 +80,25 @@ impl BufferLengths {
 }
 
 /// One trace in a batch.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct TraceView<'a> {
     pub(crate) header: &'a Header,
+    /// The number of local roots among the records.
+    roots: u32,
     pub(crate) records: &'a [Record],
     pub(crate) attributes: &'a [Attribute],
     pub(crate) details: &'a [Detail],
     pub(crate) events: &'a [Event],
     pub(crate) event_attributes: &'a [Attribute],
-    pub(crate) links: &'a mut [Link],
+    pub(crate) links: &'a [Link],
     pub(crate) memory: MemoryView<'a>,
+}
+
+impl TraceView<'_> {
+    /// As [`Batch::counted`], for this trace.
+    pub(crate) fn counted(&self) -> Counted {
+        counted(self.header, self.records.len(), self.roots)
+    }
 }
 
 impl Batch {
@@ -110,12 +125,7 @@ impl Batch {
 
     /// The number of spans, of local roots, and of the calls that the roots represent.
     pub(crate) fn counted(&self) -> Counted {
-        let mut counted = Counted { spans: self.spans() as u64, ..Counted::default() };
-        for head in self.heads.iter().filter(|head| head.roots > 0) {
-            counted.roots += u64::from(head.roots);
-            counted.calls += f64::from(head.roots) * weight(&head.header);
-        }
-        counted
+        self.heads.iter().map(|head| counted(&head.header, head.lengths.records, head.roots)).sum()
     }
 
     /// Moves the spans of a trace here. The buffer is left empty and keeps its memory.
@@ -158,34 +168,33 @@ impl Batch {
         self.add(header, &mut single);
     }
 
-    /// Calls `f` with each trace in turn.
-    pub(crate) fn each(&mut self, mut f: impl FnMut(TraceView<'_>)) {
+    /// Iterates over the traces.
+    pub(crate) fn each(&self) -> impl Iterator<Item = TraceView<'_>> {
         let Buffer { records, attributes, memory, details, events, event_attributes, links, owned: _ } =
-            &mut self.all;
+            &self.all;
         let (mut records, mut attributes) = (&**records, &**attributes);
         let (mut details, mut events, mut event_attributes) = (&**details, &**events, &**event_attributes);
-        let (mut links, mut others) = (&mut **links, &mut *memory.others);
+        let (mut links, mut others) = (&**links, &*memory.others);
         let (mut text, mut lists) = (&*memory.text, &*memory.lists);
-        for Head { header, lengths, .. } in &self.heads {
-            let (own_links, rest_of_links) = std::mem::take(&mut links).split_at_mut(lengths.links);
-            let (own_others, rest_of_others) = std::mem::take(&mut others).split_at_mut(lengths.others);
-            (links, others) = (rest_of_links, rest_of_others);
-            f(TraceView {
+        self.heads.iter().map(move |Head { header, lengths, roots }| {
+            let own_text = text.get(..lengths.text).unwrap_or_default();
+            text = text.get(lengths.text..).unwrap_or_default();
+            TraceView {
                 header,
+                roots: *roots,
                 records: split(&mut records, lengths.records),
                 attributes: split(&mut attributes, lengths.attributes),
                 details: split(&mut details, lengths.details),
                 events: split(&mut events, lengths.events),
                 event_attributes: split(&mut event_attributes, lengths.event_attributes),
-                links: own_links,
+                links: split(&mut links, lengths.links),
                 memory: MemoryView {
-                    text: text.get(..lengths.text).unwrap_or_default(),
+                    text: own_text,
                     lists: split(&mut lists, lengths.lists),
-                    others: own_others,
+                    others: split(&mut others, lengths.others),
                 },
-            });
-            text = text.get(lengths.text..).unwrap_or_default();
-        }
+            }
+        })
     }
 
     pub(crate) fn clear(&mut self) {

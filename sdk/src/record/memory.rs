@@ -148,19 +148,19 @@ impl Memory {
 }
 
 /// The memory of one trace in a batch: see [`Memory`].
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct MemoryView<'a> {
     pub(super) text: &'a str,
     pub(super) lists: &'a [Text],
-    pub(crate) others: &'a mut [KeyValue],
+    pub(crate) others: &'a [KeyValue],
 }
 
-impl MemoryView<'_> {
-    pub(crate) fn text(&self, text: Text) -> &str {
+impl<'a> MemoryView<'a> {
+    pub(crate) fn text(self, text: Text) -> &'a str {
         self.text.get(text.start as usize..text.start as usize + text.length as usize).unwrap_or_default()
     }
 
-    pub(crate) fn texts(&self, texts: Texts) -> &[Text] {
+    pub(crate) fn texts(self, texts: Texts) -> &'a [Text] {
         self.lists.get(texts.start as usize..texts.start as usize + texts.count as usize).unwrap_or_default()
     }
 }

@@ -5,7 +5,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use astracer_sdk::{CountingExporter, Exported, Losses, ProvisionalMode, Tail, WhenQueueFull};
+use astracer_sdk::destination::{
+    self, Counter, Delivery, DeliveryReport, Destination, ErrorKind, ExportError,
+};
+use astracer_sdk::{ProvisionalMode, Tail, WhenQueueFull};
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tracing::{Span, error, info_span};
@@ -49,20 +52,20 @@ impl Gate {
         self.0.0.lock().unwrap().names.clone()
     }
 
-    fn pass(&self, batch: Vec<SpanData>) {
+    fn pass(&self, names: impl Iterator<Item = String>) {
         let mut state = self.0.0.lock().unwrap();
         state.waiting += 1;
         state.waiting_max = state.waiting_max.max(state.waiting);
         self.0.1.notify_all();
         let mut state = self.0.1.wait_while(state, |state| !state.is_open).unwrap();
         state.waiting -= 1;
-        state.names.extend(batch.into_iter().map(|span| span.name.into_owned()));
+        state.names.extend(names);
     }
 }
 
 impl SpanExporter for Gate {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        self.pass(batch);
+        self.pass(batch.iter().map(|span| span.name.to_string()));
         Ok(())
     }
 
@@ -129,7 +132,7 @@ impl SpanExporter for OneByOne {
         let mut state = state.lock().unwrap();
         state.waiting += 1;
         state.waiting_max = state.waiting_max.max(state.waiting);
-        state.names.extend(batch.into_iter().map(|span| span.name.into_owned()));
+        state.names.extend(batch.iter().map(|span| span.name.to_string()));
         changed.notify_all();
         let while_alone = |state: &mut GateState| state.waiting_max < 2;
         let mut state = changed.wait_timeout_while(state, Duration::from_millis(300), while_alone).unwrap().0;
@@ -166,7 +169,7 @@ fn a_heartbeat_is_one_of_several_exports() {
             if batch[0].name == HEARTBEAT {
                 self.0.open();
             }
-            self.0.pass(batch);
+            self.0.pass(batch.iter().map(|span| span.name.to_string()));
             Ok(())
         }
     }
@@ -230,41 +233,51 @@ fn a_blocking_queue_waits_until_its_deadline() {
 #[derive(Debug, Default)]
 struct Picky(Mutex<usize>);
 
-impl SpanExporter for Picky {
-    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
-        unreachable!("it counts")
-    }
-}
-
-impl CountingExporter for Picky {
-    fn export_and_count(&self, batch: Vec<SpanData>) -> Exported {
+impl Destination for Picky {
+    fn deliver(&self, batch: &[destination::Span<'_>]) -> DeliveryReport {
         let mut calls = self.0.lock().unwrap();
         *calls += 1;
         let spans = batch.len() as u64;
-        let mut lost = Losses::default();
+        let mut report = DeliveryReport::default();
+        let mut lose = |kind, spans| {
+            let error = ExportError::new(kind, "there", format!("call {calls}"));
+            report.lose(error, spans);
+        };
         match *calls {
-            1 => lost.partially_rejected = 1,
-            2 => (lost.rejected, lost.too_large) = (1, 1),
-            3 => lost.expired = spans,
-            4 => lost.spool_full = spans,
+            1 => lose(ErrorKind::BadRequest, 0),
+            2 => [ErrorKind::BadRequest, ErrorKind::TooLarge].into_iter().for_each(|kind| lose(kind, 1)),
+            3 => lose(ErrorKind::Unavailable, spans),
+            4 => lose(ErrorKind::Full, spans),
             // Counts more spans than the batch has.
-            5 => lost.rejected = spans + 1,
-            // Counts fewer.
-            6 => return Exported::new(1, lost, None),
+            5 => lose(ErrorKind::BadRequest, spans + 1),
             _ => {}
         }
-        let accepted = spans.saturating_sub(lost.total());
-        Exported::new(accepted, lost, (lost.total() > 0).then(|| format!("call {calls}")))
+        let rejected = u64::from(*calls == 1);
+        // Counts fewer.
+        let accepted = if *calls == 6 { 1 } else { spans.saturating_sub(report.lost.total() + rejected) };
+        report.delivery = Delivery::new(accepted, rejected);
+        report
     }
 
-    fn waiting(&self) -> Option<String> {
-        Some("the server is away".to_owned())
+    fn counter(&self) -> Counter {
+        away()
     }
+
+    fn shut_down(&self, _: Duration) -> Result<(), ExportError> {
+        Ok(())
+    }
+}
+
+/// The counter of a destination whose requests wait.
+fn away() -> Counter {
+    let counter = Counter::default();
+    counter.set_waiting(Some(ExportError::new(ErrorKind::Unavailable, "there", "the server is away")));
+    counter
 }
 
 #[test]
 pub(crate) fn an_exporter_that_counts_gives_every_loss_its_reason() {
-    let world = world(|builder| builder.with_batch_spans(1_000).with_counting_exporter(Picky::default()));
+    let world = world(|builder| builder.with_batch_spans(1_000).with_destination(Picky::default()));
     for call in 1..=7 {
         traces(&world, 10);
         let flushed = world.handle.flush(TIMEOUT);
@@ -272,7 +285,8 @@ pub(crate) fn an_exporter_that_counts_gives_every_loss_its_reason() {
         if call == 2 {
             let error = flushed.unwrap_err();
             assert_eq!(error.spans_lost(), 2);
-            assert_eq!(error.to_string(), "2 spans were lost; call 2");
+            assert!(error.to_string().starts_with("2 spans were lost; there: "), "{error}");
+            assert!(error.to_string().contains("(call 2)"), "{error}");
         }
     }
     let stats = world.handle.stats();
@@ -287,41 +301,38 @@ pub(crate) fn an_exporter_that_counts_gives_every_loss_its_reason() {
     ];
     assert_eq!((reasons, stats.spans_exported, stats.spans_made), (expected.to_vec(), 9 + 8 + 1 + 10, 70));
     assert_eq!((stats.spans_waiting, stats.traces_open, stats.calls_lost), (0, 0, 30));
-    assert_eq!(stats.waiting.as_deref(), Some("the server is away"));
+    assert!(stats.waiting.as_ref().is_some_and(|why| why.contains("(the server is away)")), "{stats}");
     assert!(stats.to_string().contains("42 lost (rejected 1, partially_rejected 1"), "{stats}");
-    assert!(stats.to_string().ends_with("exports wait: the server is away"), "{stats}");
+    assert!(stats.to_string().contains("exports wait: there: "), "{stats}");
 }
 
 /// Waits for a server that never comes, as an exporter with retries does.
 #[derive(Debug)]
 struct WaitsForServer(Gate);
 
-impl SpanExporter for WaitsForServer {
-    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
-        unreachable!("it counts")
-    }
-}
-
-impl CountingExporter for WaitsForServer {
-    fn export_and_count(&self, batch: Vec<SpanData>) -> Exported {
-        let spans = batch.len() as u64;
-        self.0.pass(batch);
-        Exported::new(spans, Losses::default(), None)
+impl Destination for WaitsForServer {
+    fn deliver(&self, batch: &[destination::Span<'_>]) -> DeliveryReport {
+        self.0.pass(batch.iter().map(|span| span.name.to_string()));
+        DeliveryReport::delivered(Delivery::all(batch))
     }
 
-    fn waiting(&self) -> Option<String> {
-        Some("nothing listens on port 4318".to_owned())
+    fn counter(&self) -> Counter {
+        away()
+    }
+
+    fn shut_down(&self, _: Duration) -> Result<(), ExportError> {
+        Ok(())
     }
 }
 
 #[test]
 fn a_late_flush_reports_the_exporters_reason() {
     let gate = Gate::default();
-    let world = world(|builder| builder.with_counting_exporter(WaitsForServer(gate.clone())));
+    let world = world(|builder| builder.with_destination(WaitsForServer(gate.clone())));
     traces(&world, 10);
     let error = world.handle.flush(Duration::from_millis(1)).unwrap_err();
     assert!(error.is_timeout());
-    assert!(error.to_string().ends_with("; nothing listens on port 4318"), "{error}");
+    assert!(error.to_string().contains("; there: ") && error.to_string().contains("away"), "{error}");
     gate.open();
     world.handle.flush(TIMEOUT).unwrap();
 }

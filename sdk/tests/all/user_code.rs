@@ -7,7 +7,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use astracer_sdk::{AstracerSampler, Builder, CountingExporter, Exported, Handle, Key, Losses};
+use astracer_sdk::destination::{Counter, DeliveryReport, Destination, ErrorKind, ExportError, Span};
+use astracer_sdk::{AstracerSampler, Builder, Handle, Key};
 use opentelemetry::trace::{SpanKind, Tracer as _, TracerProvider as _};
 use opentelemetry::{Context, KeyValue, SpanId, TraceId};
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
@@ -399,27 +400,26 @@ fn invalid_ids_are_replaced() {
 #[derive(Debug)]
 struct CountsAnything;
 
-impl SpanExporter for CountsAnything {
-    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
-        Ok(())
-    }
-}
-
-impl CountingExporter for CountsAnything {
-    fn export_and_count(&self, _: Vec<SpanData>) -> Exported {
-        let mut lost = Losses::default();
-        (lost.rejected, lost.too_large) = (u64::MAX, 5);
-        Exported::new(0, lost, None)
+impl Destination for CountsAnything {
+    fn deliver(&self, _: &[Span<'_>]) -> DeliveryReport {
+        let mut report = DeliveryReport::default();
+        report.lost.add(ErrorKind::BadRequest, u64::MAX);
+        report.lost.add(ErrorKind::TooLarge, 5);
+        report
     }
 
-    fn waiting(&self) -> Option<String> {
+    fn counter(&self) -> Counter {
         panic_with_it()
+    }
+
+    fn shut_down(&self, _: Duration) -> Result<(), ExportError> {
+        Ok(())
     }
 }
 
 #[test]
 fn an_exporter_s_counts_may_be_anything() {
-    let world = requests(world(|builder| builder.with_counting_exporter(CountsAnything)));
+    let world = requests(world(|builder| builder.with_destination(CountsAnything)));
     assert!(world.handle.flush(TIMEOUT).unwrap_err().is_export_failure());
     let stats = world.handle.stats();
     assert_eq!((stats.spans_lost.export_failed, stats.spans_lost.total(), stats.spans_waiting), (4, 4, 0));

@@ -114,6 +114,7 @@ impl Queue {
         for batch in &batches {
             self.counters.lose(Loss::Deadline, batch.counted());
         }
+        self.release(&batches);
         self.recycle(batches);
         self.done.notify_all();
     }

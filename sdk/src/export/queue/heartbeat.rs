@@ -3,7 +3,7 @@
 
 use std::mem;
 
-use opentelemetry_sdk::trace::SpanData;
+use astracer_model::Span;
 
 use super::Queue;
 use crate::sync::{PoisonError, lock};
@@ -20,7 +20,7 @@ pub(super) struct Heartbeats {
 enum HeartbeatSlot {
     #[default]
     Empty,
-    Queued(Vec<SpanData>),
+    Queued(Vec<Span<'static>>),
     InFlight,
 }
 
@@ -49,7 +49,7 @@ impl Queue {
 
     /// Queues a heartbeat, which a worker sends when it has no other work. Only one thread calls
     /// this, and only after [`Queue::accepts_heartbeat`] returned true.
-    pub(crate) fn send_heartbeat(&self, spans: Vec<SpanData>) {
+    pub(crate) fn send_heartbeat(&self, spans: Vec<Span<'static>>) {
         let mut state = lock(&self.state);
         state.heartbeats.slot = HeartbeatSlot::Queued(spans);
         if state.ended || state.abandoned {
@@ -60,7 +60,7 @@ impl Queue {
     }
 
     /// Takes the heartbeat that waits, for a worker to send.
-    pub(crate) fn take_heartbeat(&self) -> Option<Vec<SpanData>> {
+    pub(crate) fn take_heartbeat(&self) -> Option<Vec<Span<'static>>> {
         let slot = &mut lock(&self.state).heartbeats.slot;
         match mem::take(slot) {
             HeartbeatSlot::Queued(spans) => {

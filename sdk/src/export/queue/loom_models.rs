@@ -116,6 +116,7 @@ fn loom_a_thread_that_waits_for_space_is_woken() {
         let other = queue.clone();
         let waits = thread::spawn(move || other.wait_for_space());
         let Work::Export(taken) = queue.take() else { panic!("a span was pushed") };
+        queue.release(&taken.batches);
         queue.recycle(taken.batches);
         waits.join().unwrap();
     });

@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use astracer_model::Span;
-
-use crate::error::{ErrorKind, ExportError};
+use super::error::{ErrorKind, ExportError};
+use crate::span::Span;
 
 /// Counts since the start. They are read one by one, so during an export they may differ by the
 /// spans in progress.
@@ -49,12 +48,14 @@ impl LostSpans {
 
     /// Returns the spans lost for any reason.
     pub fn total(&self) -> u64 {
-        self.0.iter().sum()
+        // Saturates, because a destination may report any number.
+        self.0.iter().fold(0, |sum, &spans| sum.saturating_add(spans))
     }
 
     /// Adds spans lost for one reason.
     pub fn add(&mut self, kind: ErrorKind, spans: u64) {
-        self.0[kind as usize] += spans;
+        let count = &mut self.0[kind as usize];
+        *count = count.saturating_add(spans);
     }
 
     /// Iterates over the reasons with at least one lost span.
@@ -81,14 +82,18 @@ impl Delivery {
         Delivery { accepted, rejected, message: String::new() }
     }
 
+    /// Sets the destination's message.
+    pub fn with_message(self, message: String) -> Self {
+        Delivery { message, ..self }
+    }
+
     /// Returns the delivery of all these spans.
     pub fn all(spans: &[Span<'_>]) -> Self {
         Delivery::new(spans.len() as u64, 0)
     }
 
     /// Adds another delivery; its message replaces this one's unless it is empty.
-    #[cfg(feature = "_send")]
-    pub(crate) fn add(&mut self, other: Delivery) {
+    pub fn add(&mut self, other: Delivery) {
         self.accepted += other.accepted;
         self.rejected += other.rejected;
         if !other.message.is_empty() {
@@ -122,26 +127,23 @@ struct Cells {
     message: Mutex<String>,
     /// Requests that have no response yet, oldest first.
     asked: Mutex<VecDeque<Asked>>,
-    #[cfg(feature = "_send")]
     asked_before: AtomicU64,
 }
 
 #[derive(Debug)]
 struct Asked {
-    #[cfg(feature = "_send")]
     number: u64,
     since: Instant,
     target: String,
 }
 
-/// A request without a response, until it is dropped.
-#[cfg(feature = "_send")]
-pub(crate) struct Asking<'a> {
+/// A request without a response, until it is dropped: see [`Counter::ask`].
+#[derive(Debug)]
+pub struct Asking<'a> {
     counter: &'a Counter,
     number: u64,
 }
 
-#[cfg(feature = "_send")]
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
         self.counter.asked().retain(|asked| asked.number != self.number);
@@ -158,7 +160,6 @@ impl Default for Cells {
             waiting: Mutex::default(),
             message: Mutex::default(),
             asked: Mutex::default(),
-            #[cfg(feature = "_send")]
             asked_before: AtomicU64::new(0),
         }
     }
@@ -190,16 +191,15 @@ impl Counter {
         self.0.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a request is sent.
-    #[cfg(feature = "_send")]
-    pub(crate) fn ask(&self, target: String) -> Asking<'_> {
+    /// Notes that a request is sent to `target`, until the result is dropped.
+    pub fn ask(&self, target: String) -> Asking<'_> {
         let number = self.0.asked_before.fetch_add(1, Ordering::Relaxed);
         self.asked().push_back(Asked { number, since: Instant::now(), target });
         Asking { counter: self, number }
     }
 
     /// Counts spans that the destination accepted or rejected. For implementations of
-    /// [`Destination`](crate::Destination).
+    /// [`Destination`](super::Destination).
     pub fn deliver(&self, delivery: &Delivery) {
         self.0.sent.fetch_add(delivery.accepted, Ordering::Relaxed);
         self.0.rejected.fetch_add(delivery.rejected, Ordering::Relaxed);
@@ -208,22 +208,22 @@ impl Counter {
         }
     }
 
-    #[cfg(feature = "_send")]
-    pub(crate) fn retry(&self) {
+    /// Counts a request that is a retry.
+    pub fn retry(&self) {
         self.0.retries.fetch_add(1, Ordering::Relaxed);
     }
 
-    #[cfg(feature = "_send")]
-    pub(crate) fn waits(&self) -> bool {
+    /// Returns true if requests wait for the destination to recover.
+    pub fn waits(&self) -> bool {
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    #[cfg(any(feature = "_send", feature = "file"))]
-    pub(crate) fn set_waiting(&self, cause: Option<ExportError>) {
+    /// Sets the failure for which requests wait; `None` once the destination has recovered.
+    pub fn set_waiting(&self, cause: Option<ExportError>) {
         *self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner) = cause;
     }
 
-    /// Counts lost spans. For implementations of [`Destination`](crate::Destination).
+    /// Counts lost spans. For implementations of [`Destination`](super::Destination).
     pub fn lose(&self, kind: ErrorKind, spans: u64) {
         self.0.lost[kind as usize].fetch_add(spans, Ordering::Relaxed);
     }

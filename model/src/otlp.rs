@@ -1,20 +1,37 @@
-//! Computes the size of a span in OTLP without writing it.
+//! A span in OTLP: its size, and the marks for what OTLP has no field for.
 //!
-//! This size makes recordings of different formats comparable. It is the number of bytes of a
-//! span's message in a request, without the message's tag and length, as SDKs write it: with full
-//! ids, and with a status even if it is unset.
+//! The size makes recordings of different formats comparable, and caps and budgets count in it. It
+//! is the number of bytes of a span's message in a request, without the message's tag and length,
+//! as SDKs write it: with full ids, and with a status even if it is unset.
+//!
+//! An OTLP span has one parent, and cannot express that client and server share an id. Both are
+//! written in a form that every OTLP reader accepts:
+//!
+//! - The first parent is the span's `parent_span_id`. Each further parent is a link to a span of
+//!   the same trace with the single attribute `astracer.parent` = true.
+//! - The server's half of a shared id has `astracer.shared` = true as its last attribute.
 
-use crate::otlp::{PARENT_KEY, SHARED_KEY, linked_parents};
-use crate::varint;
-use astracer_model::span::{Event, Link, Span};
-use astracer_model::value::{Attribute, Value};
+use crate::ids::SpanId;
+use crate::span::{Event, Link, Span};
+use crate::value::{Attribute, Value};
+
+/// Marks a link as a further parent.
+pub const PARENT_KEY: &str = "astracer.parent";
+
+/// Marks the server's half of a shared id.
+pub const SHARED_KEY: &str = "astracer.shared";
+
+/// Returns the parents that are written as links.
+pub fn linked_parents<'s>(span: &'s Span<'_>) -> impl Iterator<Item = SpanId> + 's {
+    span.parents.iter().skip(1).copied()
+}
 
 /// Tag, length and content of a trace id and of a span id.
 const TRACE_ID: usize = 1 + 1 + 16;
 const SPAN_ID: usize = 1 + 1 + 8;
 
-/// The number of bytes of a span as an OTLP protobuf message, with its [further
-/// parents](astracer_model::Span::parents) as links.
+/// Returns the number of bytes of a span as an OTLP protobuf message, with its [further
+/// parents](Span::parents) as links.
 pub fn otlp_size(span: &Span<'_>) -> usize {
     let status = text(&span.status_message) + if span.status as u8 == 0 { 0 } else { 1 + 1 };
     let kind = if span.kind as u8 == 0 { 0 } else { 1 + 1 };
@@ -73,12 +90,17 @@ fn value_size(value: &Value<'_>) -> usize {
         Value::Empty => 0,
         Value::String(text) => message(text.len()),
         Value::Bool(_) => 1 + 1,
-        Value::Int(value) => 1 + varint::size(*value as u64),
+        Value::Int(value) => 1 + varint(*value as u64),
         Value::Double(_) => 1 + 8,
         Value::Bytes(bytes) => message(bytes.len()),
         Value::Array(items) => message(items.iter().map(|item| message(value_size(item))).sum()),
         Value::Map(items) => message(attributes(items)),
     }
+}
+
+/// The number of bytes of a varint.
+fn varint(value: u64) -> usize {
+    (70 - (value | 1).leading_zeros() as usize) / 7
 }
 
 /// The size of an attribute with the value true.
@@ -88,7 +110,7 @@ fn mark(key: &str) -> usize {
 
 /// The size of a field with this many bytes of content and a number below 16.
 fn message(len: usize) -> usize {
-    1 + varint::size(len as u64) + len
+    1 + varint(len as u64) + len
 }
 
 fn text(text: &str) -> usize {
@@ -96,7 +118,7 @@ fn text(text: &str) -> usize {
 }
 
 fn count(count: u32) -> usize {
-    if count == 0 { 0 } else { 1 + varint::size(u64::from(count)) }
+    if count == 0 { 0 } else { 1 + varint(u64::from(count)) }
 }
 
 fn fixed64(value: u64) -> usize {

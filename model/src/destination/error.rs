@@ -4,8 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-use astracer_model::text::escaped;
-use opentelemetry_sdk::error::OTelSdkError;
+use crate::text::escaped;
 
 macro_rules! error_kinds {
     ($($(#[$doc:meta])* $name:ident $slug:literal $says:literal $remedy:literal,)*) => {
@@ -114,6 +113,9 @@ error_kinds! {
     /// The spool's disk returned different bytes than were written.
     Damaged "damaged" "spooled data was damaged on disk"
         "check the disk; `astracer spool verify` lists the damaged parts",
+    /// Code that is not ours failed, or panicked: an exporter for another interface.
+    ExporterFailed "exporter_failed" "the exporter failed"
+        "check its settings and its log",
     /// The spans came after the shutdown, or it interrupted their export.
     ShutDown "shut_down" "the exporter has been shut down"
         "shut the exporter down only after the last span has ended",
@@ -144,10 +146,8 @@ enum Again {
     Never,
     /// The server answered, or its identity was refused. Somebody may be changing a token, a route
     /// or a certificate, or it may stay like this.
-    #[cfg_attr(not(feature = "_send"), allow(dead_code, reason = "only senders make it"))]
     ForAWhile,
     /// The request did not reach a server that works.
-    #[cfg_attr(not(feature = "_send"), allow(dead_code, reason = "only senders make it"))]
     Always,
 }
 
@@ -166,28 +166,25 @@ impl ExportError {
         }
     }
 
-    #[cfg(any(feature = "console", feature = "file", feature = "spool"))]
-    pub(crate) fn file(target: impl Into<String>, error: &std::io::Error) -> Self {
+    /// Creates the error of a file that could not be written.
+    pub fn file(target: impl Into<String>, error: &std::io::Error) -> Self {
         Self::new(ErrorKind::File, target, error.to_string())
     }
 
     /// Marks the error as retryable, after the pause that the server asked for, if any.
-    #[cfg(feature = "_send")]
-    pub(crate) fn retryable(mut self, retry_after: Option<Duration>) -> Self {
+    pub fn retryable(mut self, retry_after: Option<Duration>) -> Self {
         (self.again, self.retry_after) = (Again::Always, retry_after);
         self
     }
 
     /// Marks the error as retryable for a limited time.
-    #[cfg(feature = "_send")]
-    pub(crate) fn doubtful(mut self, retry_after: Option<Duration>) -> Self {
+    pub fn doubtful(mut self, retry_after: Option<Duration>) -> Self {
         (self.again, self.retry_after) = (Again::ForAWhile, retry_after);
         self
     }
 
     /// Adds the pause that the server asked for to the text, and the longest one that is kept.
-    #[cfg(feature = "_send")]
-    pub(crate) fn with_pause(mut self, max: Duration) -> Self {
+    pub fn with_pause(mut self, max: Duration) -> Self {
         let Some(asked) = self.retry_after.filter(|asked| !asked.is_zero()) else { return self };
         if !self.detail.is_empty() {
             self.detail.push_str("; ");
@@ -200,16 +197,14 @@ impl ExportError {
     }
 
     /// Replaces the advice of the error's kind; an empty text removes it.
-    #[cfg(feature = "_send")]
-    pub(crate) fn with_remedy(mut self, remedy: &'static str) -> Self {
+    pub fn with_remedy(mut self, remedy: &'static str) -> Self {
         self.remedy = Cow::Borrowed(remedy);
         self
     }
 
     /// Replaces the kind and its advice, once the cause is known. A request that may be sent again
     /// is sent again for a limited time only: the port may speak this protocol for good.
-    #[cfg(feature = "_send")]
-    pub(crate) fn caused_by(mut self, kind: ErrorKind) -> Self {
+    pub fn caused_by(mut self, kind: ErrorKind) -> Self {
         (self.kind, self.remedy) = (kind, Cow::Borrowed(kind.remedy()));
         if self.again == Again::Always {
             self.again = Again::ForAWhile;
@@ -273,15 +268,6 @@ impl fmt::Display for ExportError {
 }
 
 impl std::error::Error for ExportError {}
-
-impl From<ExportError> for OTelSdkError {
-    fn from(error: ExportError) -> Self {
-        match error.kind {
-            ErrorKind::ShutDown => OTelSdkError::AlreadyShutdown,
-            _ => OTelSdkError::InternalFailure(error.to_string()),
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -1,12 +1,16 @@
-//! The interface of every destination.
+//! The interface between code that has spans to send and the code that sends them: exporters
+//! implement [`Destination`], as consumers of recordings implement [`Sink`](crate::Sink).
+
+mod counts;
+mod error;
 
 use std::fmt::Debug;
 use std::time::Duration;
 
-use astracer_model::Span;
+pub use crate::span::Span;
 
-use crate::counts::{Counter, Delivery, LostSpans};
-use crate::error::ExportError;
+pub use self::counts::{Asking, Counter, Counts, Delivery, LostSpans};
+pub use self::error::{ErrorKind, ExportError};
 
 /// A destination for spans. Calls block until the spans are delivered or given up.
 pub trait Destination: Send + Sync + Debug {
@@ -65,7 +69,7 @@ pub trait Destination: Send + Sync + Debug {
     }
 
     /// Looks for the cause of a failed send, possibly with a connection of its own, and returns a
-    /// more specific error. For tools; nothing in this crate calls it.
+    /// more specific error. For tools; nothing else calls it.
     fn diagnose(&self, error: ExportError) -> ExportError {
         error
     }
@@ -104,7 +108,7 @@ impl DeliveryReport {
     }
 
     /// Adds the loss of spans.
-    pub(crate) fn lose(&mut self, error: ExportError, spans: u64) {
+    pub fn lose(&mut self, error: ExportError, spans: u64) {
         self.lost.add(error.kind(), spans);
         self.error.get_or_insert(error);
     }

@@ -1,0 +1,174 @@
+//! Any exporter for OpenTelemetry's trait as a destination: the only place that makes `SpanData`.
+
+use std::any::type_name;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use astracer_model::destination::{Counter, Delivery, DeliveryReport, Destination, ErrorKind, ExportError};
+use astracer_model::otel::w3c_flags;
+use astracer_model::span::{Event, Link, Scope};
+use astracer_model::value::Attribute;
+use astracer_model::{Span, SpanKind, Status, UnixNanos, Value};
+use opentelemetry::trace::{self as otel, SpanContext, TraceState};
+use opentelemetry::{Array, InstrumentationScope, KeyValue, SpanId, StringValue, TraceId};
+use opentelemetry_sdk::error::OTelSdkError;
+use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanExporter, SpanLinks};
+
+#[derive(Debug)]
+pub(crate) struct Foreign<E>(pub(crate) E);
+
+impl<E: SpanExporter> Destination for Foreign<E> {
+    fn deliver(&self, spans: &[Span<'_>]) -> DeliveryReport {
+        let mut shared = Shared::default();
+        let batch = spans.iter().map(|span| shared.span_data(span)).collect();
+        match futures_executor::block_on(self.0.export(batch)) {
+            Ok(()) => DeliveryReport::delivered(Delivery::all(spans)),
+            Err(error) => DeliveryReport::lost(failed::<E>(&error), spans.len() as u64),
+        }
+    }
+
+    /// OpenTelemetry's trait reports only success or failure of a whole batch, to the caller.
+    fn counter(&self) -> Counter {
+        Counter::default()
+    }
+
+    fn flush(&self) -> Result<(), ExportError> {
+        self.0.force_flush().map_err(|error| failed::<E>(&error))
+    }
+
+    fn shut_down(&self, timeout: Duration) -> Result<(), ExportError> {
+        self.0.shutdown_with_timeout(timeout).map_err(|error| failed::<E>(&error))
+    }
+}
+
+fn failed<E>(error: &OTelSdkError) -> ExportError {
+    ExportError::new(ErrorKind::ExporterFailed, type_name::<E>(), error.to_string())
+}
+
+/// The values that consecutive spans share, as they were converted last.
+#[derive(Default)]
+struct Shared {
+    scope: Option<(Arc<Scope>, InstrumentationScope)>,
+    state: (String, TraceState),
+}
+
+impl Shared {
+    fn span_data(&mut self, span: &Span<'_>) -> SpanData {
+        let (flags, parent_span_is_remote) = w3c_flags(span.flags);
+        let (trace_id, span_id) = (TraceId::from(span.trace_id.0), SpanId::from(span.span_id.0));
+        let mut events = SpanEvents::default();
+        events.events = span.events.iter().map(event).collect();
+        events.dropped_count = span.dropped_events;
+        let mut links = SpanLinks::default();
+        links.links = span.links.iter().map(link).collect();
+        links.dropped_count = span.dropped_links;
+        SpanData {
+            span_context: SpanContext::new(trace_id, span_id, flags, false, self.state(&span.trace_state)),
+            parent_span_id: span.parents.first().map_or(SpanId::INVALID, |parent| SpanId::from(parent.0)),
+            parent_span_is_remote,
+            span_kind: match span.kind {
+                SpanKind::Unspecified | SpanKind::Internal => otel::SpanKind::Internal,
+                SpanKind::Server => otel::SpanKind::Server,
+                SpanKind::Client => otel::SpanKind::Client,
+                SpanKind::Producer => otel::SpanKind::Producer,
+                SpanKind::Consumer => otel::SpanKind::Consumer,
+            },
+            name: span.name.clone().into_owned().into(),
+            start_time: time(span.start.unwrap_or_default()),
+            end_time: time(span.end.unwrap_or_default()),
+            attributes: attributes(&span.attributes),
+            dropped_attributes_count: span.dropped_attributes,
+            events,
+            links,
+            status: match span.status {
+                Status::Unset => otel::Status::Unset,
+                Status::Ok => otel::Status::Ok,
+                Status::Error => otel::Status::error(span.status_message.clone().into_owned()),
+            },
+            instrumentation_scope: self.scope(&span.scope),
+        }
+    }
+
+    fn scope(&mut self, scope: &Arc<Scope>) -> InstrumentationScope {
+        match &self.scope {
+            Some((known, made)) if Arc::ptr_eq(known, scope) => made.clone(),
+            _ => {
+                let made = instrumentation_scope(scope);
+                self.scope.insert((scope.clone(), made)).1.clone()
+            }
+        }
+    }
+
+    fn state(&mut self, header: &str) -> TraceState {
+        if self.state.0 != header {
+            self.state = (header.to_owned(), header.parse().unwrap_or_default());
+        }
+        self.state.1.clone()
+    }
+}
+
+fn instrumentation_scope(scope: &Scope) -> InstrumentationScope {
+    let mut made = InstrumentationScope::builder(scope.name.clone());
+    if !scope.version.is_empty() {
+        made = made.with_version(scope.version.clone());
+    }
+    if !scope.schema_url.is_empty() {
+        made = made.with_schema_url(scope.schema_url.clone());
+    }
+    made.with_attributes(attributes(&scope.attributes)).build()
+}
+
+fn time(time: UnixNanos) -> SystemTime {
+    UNIX_EPOCH + Duration::from_nanos(time.0)
+}
+
+fn event(event: &Event<'_>) -> otel::Event {
+    let name = event.name.clone().into_owned();
+    otel::Event::new(name, time(event.time), attributes(&event.attributes), event.dropped_attributes)
+}
+
+fn link(link: &Link<'_>) -> otel::Link {
+    let (flags, is_remote) = w3c_flags(link.flags);
+    let (trace_id, span_id) = (TraceId::from(link.trace_id.0), SpanId::from(link.span_id.0));
+    let state = link.trace_state.parse().unwrap_or_default();
+    let to = SpanContext::new(trace_id, span_id, flags, is_remote, state);
+    otel::Link::new(to, attributes(&link.attributes), link.dropped_attributes)
+}
+
+fn attributes(attributes: &[Attribute<'_>]) -> Vec<KeyValue> {
+    let one = |own: &Attribute<'_>| KeyValue::new(own.key.clone().into_owned(), value(&own.value));
+    attributes.iter().map(one).collect()
+}
+
+fn value(of: &Value<'_>) -> opentelemetry::Value {
+    match of {
+        Value::Bool(value) => (*value).into(),
+        Value::Int(value) => (*value).into(),
+        Value::Double(value) => (*value).into(),
+        Value::String(text) => text.clone().into_owned().into(),
+        Value::Array(items) => opentelemetry::Value::Array(array(items)),
+        // Spans of this process have no values of other types.
+        Value::Empty | Value::Bytes(_) | Value::Map(_) => "".into(),
+    }
+}
+
+/// Lists of this process have items of one type.
+fn array(items: &[Value<'_>]) -> Array {
+    match items.first() {
+        Some(Value::Bool(_)) => {
+            Array::Bool(items.iter().map(|item| matches!(item, Value::Bool(true))).collect())
+        }
+        Some(Value::Int(_)) => {
+            let int = |item: &Value<'_>| if let Value::Int(value) = item { Some(*value) } else { None };
+            Array::I64(items.iter().filter_map(int).collect())
+        }
+        Some(Value::Double(_)) => {
+            let double = |item: &Value<'_>| if let Value::Double(value) = item { Some(*value) } else { None };
+            Array::F64(items.iter().filter_map(double).collect())
+        }
+        _ => {
+            let text = |item: &Value<'_>| item.as_str().map(|text| StringValue::from(text.to_owned()));
+            Array::String(items.iter().filter_map(text).collect())
+        }
+    }
+}
