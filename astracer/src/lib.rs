@@ -3,11 +3,11 @@
 //! # Contents of this crate
 //!
 //! The root re-exports `astracer-sdk`: the layer, the sampler for OpenTelemetry, their builder and
-//! their handle; and `astracer-operate`: the live page, metrics, and parameters from a URL.
-//! `exporters` holds the exporters whose features are enabled, and [`samplers`] the types that
-//! configure a sampler. This crate itself adds `init` and `configure`, the shortest way to a traced
-//! service. [`opentelemetry`] and [`opentelemetry_sdk`] are re-exported, so that a service has the
-//! versions that fit.
+//! their handle; `astracer-tower`: layers for requests; and `astracer-operate`: the live page,
+//! metrics, and parameters from a URL. `exporters` holds the exporters whose features are enabled,
+//! and [`samplers`] the types that configure a sampler. This crate itself adds `init` and
+//! `configure`, the shortest way to a traced service. [`opentelemetry`] and [`opentelemetry_sdk`]
+//! are re-exported, so that a service has the versions that fit.
 
 #[cfg(feature = "setup")]
 mod setup;
@@ -17,6 +17,9 @@ mod setup;
 pub use astracer_operate::*;
 #[doc(inline)]
 pub use astracer_sdk::*;
+#[cfg(feature = "http")]
+#[doc(inline)]
+pub use astracer_tower::*;
 
 #[cfg(feature = "setup")]
 pub use setup::{Guard, Setup, SetupError, configure, init};

@@ -4,8 +4,6 @@ mod late;
 mod steer;
 mod weak;
 
-#[cfg(feature = "http")]
-pub(crate) use self::late::trace_id_of;
 pub use self::weak::WeakHandle;
 
 use std::fmt;

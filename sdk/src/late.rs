@@ -21,7 +21,6 @@ mod policy_view;
 mod ring;
 mod shape;
 mod status;
-#[cfg(feature = "http")]
 mod troubled;
 mod view;
 
@@ -35,13 +34,12 @@ use astracer_samplers::tail::{
 use astracer_samplers::{Allowance, Meter, Nanos, Threshold};
 use opentelemetry::{SpanId, TraceId};
 
-pub(crate) use self::announcement::Announcement;
+pub use self::announcement::Announcement;
 use self::announcement::Announcements;
 pub(crate) use self::own_policy::{Function, OwnPolicy};
 use self::policy_view::PolicyView;
 use self::ring::{Admission, Arrivals, HELD_BYTES, HeldTrace, KeptTrace, RequestResult, Ring};
 use self::status::{GivenUpTrace, TraceStatus};
-#[cfg(feature = "http")]
 use self::troubled::Troubled;
 pub use self::view::{TailSpan, TailTrace};
 use crate::clock::{Clock, Ticks};
@@ -81,7 +79,6 @@ pub(crate) struct LateTraces {
     announced: Announcements,
     /// The log layers that hold events of undecided traces.
     logs: Watchers,
-    #[cfg(feature = "http")]
     troubled: Troubled,
     callers: Meter,
     callers_rate: Option<Allowance>,
@@ -201,7 +198,6 @@ impl LateTraces {
             bytes_max: bytes_max.min(ring_bytes / Tail::TRACE_PART),
             announced: Announcements::default(),
             logs: Watchers::default(),
-            #[cfg(feature = "http")]
             troubled: Troubled::default(),
             callers: Meter::default(),
             callers_rate: Allowance::new(CALLERS_RATE, CALLERS_RATE).ok(),
@@ -550,12 +546,10 @@ impl LateTraces {
 
     /// Notes that a trace went wrong here or in a called process, so that this process's caller
     /// hears of it.
-    #[cfg(feature = "http")]
     pub(crate) fn note_trouble(&self, trace_id: TraceId) {
         self.troubled.note(trace_id);
     }
 
-    #[cfg(feature = "http")]
     pub(crate) fn is_troubled(&self, trace_id: TraceId) -> bool {
         self.troubled.has(trace_id)
     }
@@ -567,7 +561,6 @@ impl LateTraces {
     }
 
     /// Counts late-kept traces that were not announced to the calling process, and will not be.
-    #[cfg(feature = "http")]
     pub(crate) fn count_unannounced(&self, traces: u64) {
         self.unannounced.fetch_add(traces, Ordering::Relaxed);
     }

@@ -111,13 +111,10 @@
 //! - `bridge`: tracing-opentelemetry's own `OpenTelemetrySpanExt` works on spans of the layer, so
 //!   existing middleware runs unchanged. Adds the dependency on tracing-opentelemetry; one call
 //!   costs about as much as creating a stock span.
-//! - `http`: for axum, tonic, hyper and reqwest: `RemoteParentLayer` and `remote_parent` attach the
-//!   caller's context around requests, `RequestSpanLayer` makes spans named by route, and
-//!   `InjectLayer` and `inject` write the current context into outgoing requests.
 //! - `parameters` (default): reads the parameters files that the tuner writes.
 //!
-//! A live page, metrics and parameters from a URL are in astracer-operate, on the public
-//! [`Handle`].
+//! Two more crates work on the public [`Handle`]: astracer-operate has a live page, metrics and
+//! parameters from a URL, and astracer-tower traces requests of axum, tonic, hyper and reqwest.
 
 mod bounds;
 #[cfg(feature = "bridge")]
@@ -137,10 +134,6 @@ mod heartbeat;
 mod held_logs;
 mod housekeeping;
 mod ids;
-#[cfg(feature = "http")]
-mod inject;
-#[cfg(feature = "http")]
-mod keep_header;
 mod kept_keys;
 mod key;
 mod late;
@@ -156,11 +149,7 @@ mod polling;
 mod propagation;
 mod record;
 mod reentry;
-#[cfg(feature = "http")]
-mod remote_parent;
 mod reports;
-#[cfg(feature = "http")]
-mod request_span;
 mod rules;
 mod sampler;
 mod settings;
@@ -193,26 +182,18 @@ pub use clock::{Clock, ManualClock};
 pub use decider::ParentDecision;
 pub use fault::{Fault, OnFault};
 pub use handle::{FlushError, Handle, ShutdownGuard, WeakHandle};
-#[cfg(feature = "http")]
-pub use inject::{Inject, InjectLayer, inject};
-#[cfg(feature = "http")]
-pub use keep_header::{KEEP_HEADER, Keep, KeepCalls, KeepCallsLayer, KeepFuture, KeepLayer};
 pub use key::{Key, Root};
-pub use late::{TailSpan, TailTrace};
+pub use late::{Announcement, TailSpan, TailTrace};
 pub use layer::AstracerLayer;
 pub use logs::{LogCounts, LogLayer};
 #[cfg(feature = "parameters")]
 pub use polling::{FetchParameters, ParametersSource};
 pub use propagation::Propagator;
 pub use record::SpanLimits;
-#[cfg(feature = "http")]
-pub use remote_parent::{RemoteParent, RemoteParentFuture, RemoteParentLayer, remote_parent};
-#[cfg(feature = "http")]
-pub use request_span::{RequestSpan, RequestSpanFuture, RequestSpanLayer, request_span};
 pub use rules::DryRunStats;
 pub use sampler::AstracerSampler;
 pub use settings::{ContextMode, DroppedSpans, Start};
-pub use span_ext::{OpenTelemetrySpanExt, SetParentError, get_otel_context};
+pub use span_ext::{OpenTelemetrySpanExt, SetParentError, get_otel_context, outgoing_context};
 pub use stats::{GivenUpTraces, Losses, OwnPolicyFaults, Stats, TailStats};
 pub use steering::{KeyStats, SteerError};
 pub use subscriber::AstracerSubscriber;

@@ -150,11 +150,10 @@ impl OpenTelemetrySpanExt for tracing::Span {
     }
 }
 
-/// The context that the processes called from here get: the current one. With
-/// [`ContextMode::Off`](crate::ContextMode::Off) our spans are not in it, so the current span's ids
-/// are added, unless another layer's span is current.
-#[cfg(feature = "http")]
-pub(crate) fn outgoing_context() -> Context {
+/// Returns the context to propagate to the processes that are called from here, whatever carries
+/// it: the current one. With [`ContextMode::Off`](crate::ContextMode::Off) our spans are not in it,
+/// so the current span's ids are added, unless another layer's span is current.
+pub fn outgoing_context() -> Context {
     use opentelemetry::trace::TraceContextExt as _;
 
     let current = Context::current();
@@ -181,7 +180,6 @@ fn with_core(span: &tracing::Span, f: impl FnOnce(&Core, &Id)) {
 
 /// Notes that a called process reports that this trace went wrong there, for the local root that
 /// this thread is inside.
-#[cfg(feature = "http")]
 pub(crate) fn note_callee_trouble(trace_id: opentelemetry::TraceId) {
     with_core(&tracing::Span::current(), |core, _| core.note_callee_trouble(trace_id));
 }

@@ -10,6 +10,8 @@ mod spans;
 #[cfg(feature = "tls")]
 mod tls;
 mod wait;
+#[cfg(feature = "world")]
+mod world;
 
 pub use random::{SplitMix, mix};
 pub use server::{Answer, Request, Server, Stream};
@@ -19,3 +21,5 @@ pub use spans::Collector;
 #[cfg(feature = "tls")]
 pub use tls::{Authority, Identity, https};
 pub use wait::wait_until;
+#[cfg(feature = "world")]
+pub use world::{TIMEOUT, World, check_sums, one, reason, start, world};

@@ -131,9 +131,18 @@ impl Step {
     pub(crate) fn slow(self) -> Option<Slow> {
         let (reads, minutes): (&'static [&'static str], f64) = match self {
             Step::Fmt | Step::Tidy | Step::Licences | Step::Clippy | Step::Test => return None,
-            Step::Features => {
-                (&[MANIFESTS, "astracer/src", "exporters/src", "operate/src", "sdk/src", "samplers/src"], 3.0)
-            }
+            Step::Features => (
+                &[
+                    MANIFESTS,
+                    "astracer/src",
+                    "exporters/src",
+                    "operate/src",
+                    "tower/src",
+                    "sdk/src",
+                    "samplers/src",
+                ],
+                3.0,
+            ),
             Step::Doc => (&[MANIFESTS, ":(glob)*/src/**", ":(glob)*/README.md", "docs"], 2.0),
             Step::Package => (&[MANIFESTS, ":(glob)*/README.md"], 4.0),
             Step::Minimal => (&[MANIFESTS], 3.0),

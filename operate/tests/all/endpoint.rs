@@ -5,12 +5,11 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use astracer_operate::{Endpoint, Operate as _};
 use astracer_sdk::{ProvisionalMode, Tail};
+use astracer_testing::{World, world};
 use opentelemetry::Context;
 use opentelemetry::trace::TraceContextExt as _;
 use serde_json::{Value, json};
 use tracing::info_span;
-
-use crate::support::{World, world};
 
 fn any_port() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()

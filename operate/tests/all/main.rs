@@ -6,5 +6,3 @@ mod endpoint;
 mod metrics;
 #[cfg(feature = "polling")]
 mod polling;
-#[cfg(any(feature = "endpoint", feature = "metrics", feature = "polling"))]
-mod support;

@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use astracer_operate::Operate as _;
 use astracer_samplers::{Limits, Nanos};
+use astracer_testing::{World, world};
 use opentelemetry::metrics::MeterProvider as _;
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData};
 use opentelemetry_sdk::metrics::{
     InMemoryMetricExporter, InMemoryMetricExporterBuilder, PeriodicReader, SdkMeterProvider, Temporality,
 };
-
-use crate::support::{World, roots, world};
 
 #[test]
 fn counts_are_metrics() {
@@ -24,8 +23,8 @@ fn counts_are_metrics() {
     let reader = PeriodicReader::builder(exporter.clone()).with_interval(Duration::from_secs(3_600)).build();
     let provider = SdkMeterProvider::builder().with_reader(reader).build();
     world.handle.register_metrics(&provider.meter("test"));
-    roots(&world, "a", 10);
-    roots(&world, "b", 1);
+    world.roots("a", 10);
+    world.roots("b", 1);
     provider.force_flush().unwrap();
     let mut found = BTreeMap::new();
     let metrics = exporter.get_finished_metrics().unwrap();
@@ -121,14 +120,14 @@ fn named(number: usize) -> String {
 fn sums_of_keys_never_fall_when_others_overtake_them() {
     let world = world(|builder| builder.with_sampler("bucket:capacity=2,rate=1".parse().unwrap()));
     let mut readers = Readers::of(&world);
-    (0..400).for_each(|key| roots(&world, &named(key), 1 + usize::from(key < 300)));
+    (0..400).for_each(|key| world.roots(&named(key), 1 + usize::from(key < 300)));
     readers.collect();
     assert_eq!(readers.roots(), [700; 2]);
     // The last hundred keys become the most frequent.
-    (300..400).for_each(|key| roots(&world, &named(key), 5));
+    (300..400).for_each(|key| world.roots(&named(key), 5));
     readers.collect();
     assert_eq!(readers.roots(), [1_200; 2]);
-    (0..300).for_each(|key| roots(&world, &named(key), 9));
+    (0..300).for_each(|key| world.roots(&named(key), 9));
     readers.collect();
     assert_eq!(readers.roots(), [3_900; 2]);
 }
@@ -145,8 +144,8 @@ fn sums_of_keys_never_fall_when_records_are_evicted() {
     let mut all = 0;
     for round in 0..5 {
         let of_a = 20 >> round;
-        roots(&world, "a", of_a);
-        (0..90).for_each(|key| roots(&world, &named(90 * (round % 3) + key), 1));
+        world.roots("a", of_a);
+        (0..90).for_each(|key| world.roots(&named(90 * (round % 3) + key), 1));
         all += 90 + of_a as u64;
         readers.collect();
         assert_eq!(readers.roots(), [all; 2], "{round}");
@@ -163,7 +162,7 @@ fn sums_never_fall_when_the_sampler_is_replaced() {
     // The last one does not count by key.
     let samplers = ["bump:lambda=1", "bucket:capacity=2,rate=1", "bump:lambda=1", "ratio:0.5"];
     for (sampler, round) in samplers.iter().zip(1..) {
-        (0..2_000).for_each(|key| roots(&world, &named(key), 1));
+        (0..2_000).for_each(|key| world.roots(&named(key), 1));
         readers.collect();
         assert_eq!(readers.roots(), [2_000 * round; 2]);
         world.handle.set_sampler(&sampler.parse().unwrap());

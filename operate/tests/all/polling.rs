@@ -7,9 +7,7 @@ use astracer_operate::Polling;
 use astracer_sdk::{Astracer, Handle};
 #[cfg(feature = "polling-tls")]
 use astracer_testing::Authority;
-use astracer_testing::{Answer, Server};
-
-use crate::support::{World, world};
+use astracer_testing::{Answer, Server, World, world};
 
 /// Serves this file from now on.
 fn has(server: &Server, tag: &str, text: &str) {

@@ -106,12 +106,9 @@ impl Core {
         // budgets and thresholds are shared by all traces.
         let now = || self.shared.decider.now();
         let is_troubled = late.sampler().count_when(key, thread::number() as usize, &ended, now);
-        #[cfg(feature = "http")]
         if is_troubled {
             late.note_trouble(trace_id);
         }
-        #[cfg(not(feature = "http"))]
-        let _ = (is_troubled, trace_id);
     }
 
     /// Ends a span of a kept or recorded trace when late keeping is on. Not inlined, to keep it off
@@ -206,7 +203,6 @@ impl Core {
 
     /// A called process reports that this trace went wrong there. Begins a boost of the key of the
     /// local root that this thread is inside, and tells this process's caller in turn.
-    #[cfg(feature = "http")]
     pub(crate) fn note_callee_trouble(&self, trace_id: TraceId) {
         let Some(late) = self.shared.late.as_ref().filter(|late| late.sampler().boosts_keys()) else {
             return;

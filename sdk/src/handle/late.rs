@@ -10,6 +10,7 @@ use opentelemetry::TraceId;
 use super::Handle;
 use crate::late::{Announcement, Function, LateTraces, TailTrace};
 use crate::record::KeepReason;
+use crate::span_ext::note_callee_trouble;
 
 /// The maximum number of ids in one list of traces to keep.
 const IDS_MAX: usize = 16;
@@ -81,13 +82,13 @@ impl Handle {
     }
 
     /// As [`Handle::kept_late_after`], with the number of traces that are left out.
-    pub(crate) fn announcement_after(&self, known: u64) -> Announcement {
+    pub fn announcement_after(&self, known: u64) -> Announcement {
         self.late().map(|(_, late)| late.announcement_after(known, IDS_MAX)).unwrap_or_default()
     }
 
-    /// Counts traces that are not announced to another process.
-    #[cfg(feature = "http")]
-    pub(crate) fn count_unannounced(&self, traces: u64) {
+    /// Counts traces that are not announced to another process, in
+    /// [`TailStats::unannounced`](crate::TailStats::unannounced).
+    pub fn count_unannounced(&self, traces: u64) {
         if let Some((_, late)) = self.late() {
             late.count_unannounced(traces);
         }
@@ -98,10 +99,19 @@ impl Handle {
         self.late().is_some_and(|(_, late)| late.was_kept(trace_id))
     }
 
-    /// Whether a trace went wrong here or in a called process a moment ago, and callers are told.
-    #[cfg(feature = "http")]
-    pub(crate) fn reports_trouble(&self, trace_id: TraceId) -> bool {
+    /// Whether a trace went wrong here or in a called process a moment ago, and callers are to be
+    /// told, because keys are boosted ([`Boost`](crate::Boost)).
+    pub fn reports_trouble(&self, trace_id: TraceId) -> bool {
         self.late().is_some_and(|(_, late)| late.sampler().boosts_keys() && late.is_troubled(trace_id))
+    }
+
+    /// Notes that a called process reported that this trace went wrong there. This process's caller
+    /// is told in turn, and the key of the local root that this thread is inside is boosted
+    /// ([`Boost`](crate::Boost)).
+    pub fn note_callee_trouble(&self, trace_id: TraceId) {
+        if self.late().is_some() {
+            note_callee_trouble(trace_id);
+        }
     }
 
     /// Records the dropped traces of a key for this time, at most an hour, so that its next error
@@ -134,7 +144,7 @@ impl Handle {
 }
 
 /// The trace id of 32 hexadecimal digits.
-pub(crate) fn trace_id_of(text: &str) -> Option<TraceId> {
+fn trace_id_of(text: &str) -> Option<TraceId> {
     let is_id = |id: &&str| id.len() == 32 && id.bytes().all(|digit| digit.is_ascii_hexdigit());
     let trace_id = Some(text.trim()).filter(is_id).and_then(|id| TraceId::from_hex(id).ok());
     trace_id.filter(|id| *id != TraceId::INVALID)

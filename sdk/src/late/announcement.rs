@@ -52,16 +52,18 @@ impl Announcements {
     }
 }
 
-/// Traces that a called process does not know of yet.
+/// Traces that were kept late and that a called process does not know of yet: see
+/// [`Handle::announcement_after`](crate::Handle::announcement_after).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Announcement {
+#[non_exhaustive]
+pub struct Announcement {
     /// The latest of them without duplicates, newest first.
-    pub(crate) ids: Vec<TraceId>,
+    pub ids: Vec<TraceId>,
     /// The value to pass as `known` next time.
-    pub(crate) all: u64,
+    pub all: u64,
     /// The number of traces that are not in `ids` and will never be announced. Parts of forgotten
     /// traces count one by one.
-    pub(crate) unannounced: u64,
+    pub unannounced: u64,
 }
 
 #[cfg(all(test, not(loom)))]

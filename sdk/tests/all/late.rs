@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use astracer_sdk::{DroppedSpans, Handle, OpenTelemetrySpanExt as _, ProvisionalMode, Start, Tail};
+use astracer_sdk::{DroppedSpans, OpenTelemetrySpanExt as _, ProvisionalMode, Start, Tail};
+pub(crate) use astracer_testing::{check_sums, reason};
 use opentelemetry::propagation::TextMapPropagator as _;
 use opentelemetry::trace::TraceContextExt as _;
 use opentelemetry::{Context, TraceId};
@@ -22,11 +23,6 @@ pub(crate) fn dropping(tail: Tail) -> World {
     world(|builder| builder.with_sampler("never".parse().unwrap()).with_tail(tail))
 }
 
-pub(crate) fn reason(span: &SpanData) -> Option<String> {
-    let found = span.attributes.iter().find(|attribute| attribute.key.as_str() == "sampling.reason");
-    found.map(|attribute| attribute.value.to_string())
-}
-
 /// Names in alphabetical order: with a manual clock, times do not order spans.
 pub(crate) fn names(spans: &[SpanData]) -> Vec<&str> {
     let mut names: Vec<_> = spans.iter().map(|span| &*span.name).collect();
@@ -36,30 +32,6 @@ pub(crate) fn names(spans: &[SpanData]) -> Vec<&str> {
 
 /// Checks that every recorded span and every recorded trace is counted in exactly one state.
 #[track_caller]
-pub(crate) fn check_sums(handle: &Handle) {
-    let stats = handle.stats();
-    let tail = &stats.tail;
-    assert_eq!(
-        stats.spans_made,
-        stats.spans_exported
-            + stats.spans_lost.total()
-            + stats.spans_open
-            + stats.spans_waiting
-            + tail.spans_held
-            + tail.spans_given_up.total(),
-        "{stats:?}"
-    );
-    assert_eq!(
-        stats.traces_made,
-        stats.traces_exported
-            + stats.traces_lost.total()
-            + stats.traces_open
-            + tail.traces_held
-            + tail.traces_given_up.total(),
-        "{stats:?}"
-    );
-}
-
 /// A request with a call below it. If `fails`, the call has an error.
 pub(crate) fn request(fails: bool) -> TraceId {
     let root = info_span!("GET /cart").entered();

@@ -38,8 +38,6 @@ mod hostile;
 #[cfg(feature = "enabled")]
 mod housekeeping;
 #[cfg(feature = "enabled")]
-mod keep_header;
-#[cfg(feature = "enabled")]
 mod late;
 #[cfg(feature = "enabled")]
 mod late_bounds;

@@ -1,18 +1,15 @@
 //! Test subscribers with a collector, and text drawings of exported spans.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
 
-use astracer_sdk::{Astracer, Builder, Clock, Handle, ManualClock};
-pub(crate) use astracer_testing::Collector;
+use astracer_sdk::{Astracer, Builder};
+pub(crate) use astracer_testing::{Collector, TIMEOUT, World, one, start};
 use opentelemetry::trace::Status;
 use opentelemetry::{SpanId, Value};
 use opentelemetry_sdk::trace::SpanData;
 use tracing::Dispatch;
 use tracing_subscriber::Registry;
 use tracing_subscriber::layer::SubscriberExt as _;
-
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The base of all subscribers in a test binary.
 #[derive(Clone, Copy, Debug)]
@@ -39,55 +36,9 @@ pub(crate) fn dispatch(astracer: &Astracer) -> Dispatch {
     }
 }
 
-/// A separate subscriber with a manual clock.
-pub(crate) struct World {
-    pub(crate) dispatch: Dispatch,
-    pub(crate) collector: Collector,
-    pub(crate) handle: Handle,
-    pub(crate) astracer: Astracer,
-    pub(crate) clock: ManualClock,
-}
-
-pub(crate) fn start() -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000)
-}
-
-/// A world that keeps everything and adds nothing to spans, unless `change` sets something else.
+/// A world on the binary's base.
 pub(crate) fn world(change: impl FnOnce(Builder) -> Builder) -> World {
-    let (clock, hand) = Clock::manual(start());
-    let collector = Collector::default();
-    let builder = Astracer::builder()
-        .with_sampler("always".parse().unwrap())
-        .with_location(false)
-        .with_threads(false)
-        .with_target(false)
-        .with_tracked_inactivity(false)
-        .with_clock(clock)
-        .with_exporter(collector.clone());
-    let astracer = change(builder).build().unwrap();
-    let dispatch = dispatch(&astracer);
-    World { dispatch, collector, handle: astracer.handle.clone(), astracer, clock: hand }
-}
-
-impl World {
-    /// Runs `f` with the layer. Returns the exported spans.
-    pub(crate) fn run(&self, f: impl FnOnce()) -> Vec<SpanData> {
-        tracing::dispatcher::with_default(&self.dispatch, f);
-        self.exported()
-    }
-
-    pub(crate) fn exported(&self) -> Vec<SpanData> {
-        self.handle.flush(TIMEOUT).unwrap();
-        self.collector.spans()
-    }
-}
-
-/// The only span with this name.
-#[track_caller]
-pub(crate) fn one<'a>(spans: &'a [SpanData], name: &str) -> &'a SpanData {
-    let found: Vec<&SpanData> = spans.iter().filter(|span| span.name == name).collect();
-    assert_eq!(found.len(), 1, "spans named {name}");
-    found[0]
+    World::on(dispatch, change)
 }
 
 /// Draws spans as a tree. Each has its name, its kind if it is not internal, attributes, status,

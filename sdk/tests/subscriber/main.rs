@@ -60,7 +60,6 @@ mod nesting;
 mod parity;
 #[path = "../all/queue.rs"]
 mod queue;
-mod remote_parent;
 #[path = "../all/span_ext.rs"]
 mod span_ext;
 #[path = "../all/spans.rs"]

@@ -4,11 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use astracer_sdk::{
-    Astracer, Builder, ContextMode, Inject, InjectLayer, RemoteParentLayer, RequestSpanLayer, inject,
-    request_span,
-};
+use astracer_sdk::{Astracer, Builder, ContextMode};
 use astracer_testing::Collector;
+use astracer_tower::{Inject, InjectLayer, RemoteParentLayer, RequestSpanLayer, inject, request_span};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Path};

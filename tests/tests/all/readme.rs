@@ -3,8 +3,8 @@
 
 use std::process::{Command, Output};
 
-use astracer_sdk::{RemoteParentLayer, inject};
 use astracer_testing::{Answer, Server};
+use astracer_tower::{RemoteParentLayer, inject};
 use axum::routing::get;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::{self, Poll};
 
+use astracer_sdk::outgoing_context;
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use opentelemetry::propagation::{Injector, TextMapPropagator};
 use opentelemetry::{Context, global};
@@ -14,7 +15,6 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::remote_parent::parsed;
-use crate::span_ext::outgoing_context;
 
 /// Writes the current span's context into a request's headers, by OpenTelemetry's global
 /// propagator. Headers of the same names are replaced. Without a current span nothing is written.
@@ -23,7 +23,7 @@ use crate::span_ext::outgoing_context;
 /// # #[tracing::instrument]
 /// # fn call() -> http::Request<()> {
 /// let mut request = http::Request::new(());
-/// astracer_sdk::inject(request.headers_mut());
+/// astracer_tower::inject(request.headers_mut());
 /// // reqwest: inject(request.headers_mut()), with a `reqwest::Request`
 /// // tonic:   inject(request.metadata_mut().as_mut()), with a `tonic::Request`
 /// # request
@@ -61,7 +61,7 @@ impl Injector for Outgoing<'_> {
 /// first, or put a layer that makes it outside of this one.
 ///
 /// ```
-/// use astracer_sdk::InjectLayer;
+/// use astracer_tower::InjectLayer;
 /// use tower_layer::Layer as _;
 /// # use std::convert::Infallible;
 /// # use std::future::{Ready, ready};
@@ -89,7 +89,7 @@ pub struct InjectLayer {
 
 impl InjectLayer {
     /// Writes headers with this propagator, for example
-    /// [`Astracer::propagator`](crate::Astracer::propagator).
+    /// [`Astracer::propagator`](astracer_sdk::Astracer::propagator).
     pub fn new(propagator: impl TextMapPropagator + Send + Sync + 'static) -> Self {
         InjectLayer { propagator: Some(Arc::new(propagator)) }
     }

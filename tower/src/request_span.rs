@@ -26,7 +26,7 @@ use crate::remote_parent::{RemoteParentLayer, attach};
 ///
 /// ```
 /// let request = http::Request::post("/orders/17").body(())?;
-/// let span = astracer_sdk::request_span(&request, Some("/orders/{id}"));
+/// let span = astracer_tower::request_span(&request, Some("/orders/{id}"));
 /// # drop(span);
 /// # Ok::<(), http::Error>(())
 /// ```
@@ -124,7 +124,7 @@ type Route = dyn for<'a> Fn(&'a Extensions) -> Option<&'a str> + Send + Sync;
 /// axum puts a request's route among its extensions:
 ///
 /// ```
-/// use astracer_sdk::RequestSpanLayer;
+/// use astracer_tower::RequestSpanLayer;
 /// # struct MatchedPath(String);
 /// # impl MatchedPath { fn as_str(&self) -> &str { &self.0 } }
 ///

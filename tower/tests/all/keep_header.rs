@@ -6,16 +6,15 @@ use std::pin::{Pin, pin};
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
-use astracer_sdk::{KEEP_HEADER, KeepCallsLayer, KeepLayer, ProvisionalMode, RemoteParentLayer, Tail};
+use astracer_sdk::{ProvisionalMode, Tail};
+use astracer_testing::{World, check_sums, reason, world};
+use astracer_tower::{KEEP_HEADER, KeepCallsLayer, KeepLayer, RemoteParentLayer};
 use http::{Request, Response};
 use opentelemetry::propagation::{Injector, TextMapPropagator as _};
 use opentelemetry::{Context, TraceId};
 use tower_layer::Layer as _;
 use tower_service::Service;
 use tracing::{error, info_span};
-
-use crate::late::{check_sums, reason};
-use crate::support::{World, world};
 
 /// A service with its own tracing. It calls the next one, if there is one.
 struct Node {

@@ -6,7 +6,9 @@ use std::future::{Ready, ready};
 use std::pin::pin;
 use std::task::{Context as TaskContext, Poll, Waker};
 
-use astracer_sdk::{Builder, KeepLayer, OpenTelemetrySpanExt as _, Propagator, RemoteParentLayer, Start};
+use astracer_sdk::{Builder, OpenTelemetrySpanExt as _, Propagator, Start};
+use astracer_testing::{TIMEOUT, World, one, world};
+use astracer_tower::{KeepLayer, RemoteParentLayer};
 use http::Request;
 use opentelemetry::Context;
 use opentelemetry::baggage::BaggageExt as _;
@@ -15,8 +17,6 @@ use opentelemetry::trace::TraceContextExt as _;
 use tower_layer::Layer as _;
 use tower_service::Service;
 use tracing::{Instrument as _, info_span};
-
-use crate::support::{TIMEOUT, World, one, world};
 
 const PARENT: &str = "00-0000000000000000000000000000002a-000000000000002b-01";
 

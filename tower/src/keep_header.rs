@@ -5,10 +5,10 @@
 //! to its next request to a server, with the traces that it kept since the last one. The receiver
 //! keeps its own recorded parts of these traces, and announces them in turn.
 //!
-//! If keys are boosted ([`Boost`](crate::Boost)), the response also names the request's trace if it
-//! went wrong in this process or in one that it called: an id followed by `;boost`, whether or not
-//! the trace was kept. The caller boosts the key of its local root. Both sides are off
-//! until their layer is installed, and a client announces traces only to the peers that it is
+//! If keys are boosted ([`Boost`](astracer_sdk::Boost)), the response also names the request's
+//! trace if it went wrong in this process or in one that it called: an id followed by `;boost`,
+//! whether or not the trace was kept. The caller boosts the key of its local root. Both sides are
+//! off until their layer is installed, and a client announces traces only to the peers that it is
 //! given.
 
 use std::collections::BTreeMap;
@@ -18,16 +18,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{self, Poll, ready};
 
+use astracer_sdk::{Announcement, Handle};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use opentelemetry::TraceId;
 use opentelemetry::trace::TraceContextExt as _;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::handle::{Handle, trace_id_of};
-use crate::late::Announcement;
 use crate::remote_parent::RemoteParentLayer;
-use crate::span_ext::note_callee_trouble;
 
 /// The header's name.
 pub const KEEP_HEADER: HeaderName = HeaderName::from_static("astracer-keep");
@@ -38,17 +36,24 @@ const BOOST: &str = ";boost";
 /// Keeps the traces that a response lists, and notes those that went wrong in the called process.
 fn keep_answered(handle: &Handle, headers: &HeaderMap) {
     let Some(list) = list(headers) else { return };
-    let troubled_of = |item: &str| trace_id_of(item.trim().strip_suffix(BOOST)?);
     // A request has one trace, so a response names one.
     let Some(trace_id) = list.split(',').find_map(troubled_of) else {
         handle.keep_for_caller(&list);
         return;
     };
-    note_callee_trouble(trace_id);
+    handle.note_callee_trouble(trace_id);
     let kept: Vec<&str> = list.split(',').filter(|item| troubled_of(item).is_none()).collect();
     if !kept.is_empty() {
         handle.keep_for_caller(&kept.join(","));
     }
+}
+
+/// The trace that an item says went wrong: an id of 32 hexadecimal digits, followed by the mark.
+fn troubled_of(item: &str) -> Option<TraceId> {
+    let id = item.trim().strip_suffix(BOOST)?.trim();
+    let is_id = id.len() == 32 && id.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let trace_id = TraceId::from_hex(id).ok().filter(|_| is_id);
+    trace_id.filter(|trace_id| *trace_id != TraceId::INVALID)
 }
 
 /// The header's lines as one list; `None` without the header. A line that is not text counts as one
@@ -69,7 +74,8 @@ fn keep_announced(handle: &Handle, headers: &HeaderMap) -> usize {
 /// and that attach its context.
 ///
 /// ```
-/// use astracer_sdk::{Astracer, KeepLayer, RemoteParentLayer};
+/// use astracer_sdk::Astracer;
+/// use astracer_tower::{KeepLayer, RemoteParentLayer};
 ///
 /// let astracer = Astracer::builder().with_tail("error".parse()?).build()?;
 /// let remote = RemoteParentLayer::new(astracer.propagator());
@@ -190,7 +196,7 @@ impl KeepCallsLayer {
 
     fn announce(&self, peer: &AnnouncedCount, headers: &mut HeaderMap) -> Option<SentAnnouncement> {
         let announced = peer.load(Ordering::Relaxed);
-        let Announcement { ids, all, unannounced } = self.handle.announcement_after(announced);
+        let Announcement { ids, all, unannounced, .. } = self.handle.announcement_after(announced);
         // If several requests start at once, only one carries the announcement. Relaxed: the number
         // guards no other memory; the ids were read under a lock.
         if ids.is_empty()

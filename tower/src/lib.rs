@@ -1,0 +1,23 @@
+//! Layers for tower, and functions on the types of the crate `http`, that trace requests to and
+//! from services on axum, tonic, hyper and reqwest.
+//!
+//! - [`RequestSpanLayer`] and [`request_span`] make a span for each request to a server, named by
+//!   its route.
+//! - [`RemoteParentLayer`], [`RemoteParentFuture`] and [`remote_parent()`] attach the caller's
+//!   context around a request.
+//! - [`InjectLayer`] and [`inject()`] write the current context into an outgoing request.
+//! - [`KeepLayer`] and [`KeepCallsLayer`] exchange the header [`KEEP_HEADER`], by which processes
+//!   tell each other which traces they kept late.
+//!
+//! They work with any `tracing` subscriber and OpenTelemetry propagator. Only the last two need the
+//! SDK's [`Handle`](astracer_sdk::Handle).
+
+mod inject;
+mod keep_header;
+mod remote_parent;
+mod request_span;
+
+pub use inject::{Inject, InjectLayer, inject};
+pub use keep_header::{KEEP_HEADER, Keep, KeepCalls, KeepCallsLayer, KeepFuture, KeepLayer};
+pub use remote_parent::{RemoteParent, RemoteParentFuture, RemoteParentLayer, remote_parent};
+pub use request_span::{RequestSpan, RequestSpanFuture, RequestSpanLayer, request_span};
