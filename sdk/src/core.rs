@@ -4,9 +4,8 @@
 //! |---|---|
 //! | `place.rs` | finds the parent of a new span |
 //! | `begin.rs` | begins a span at its place |
-//! | `decide.rs` | decides whether a local root's trace is kept |
 //! | `outcome.rs` | counts a local root's outcome, and submits its trace to late keeping |
-//! | `root.rs` | begins a local root that is decided at once |
+//! | `root.rs` | begins a local root, and decides whether its trace is kept |
 //! | `enter.rs` | enters and exits a span |
 //! | `end.rs` | ends a span |
 //! | `change.rs` | records on an open span, or sets its parent |
@@ -19,7 +18,6 @@ mod begin;
 mod change;
 mod context;
 mod contexts;
-mod decide;
 mod end;
 mod enter;
 mod known;

@@ -23,5 +23,5 @@ pub(crate) use self::event::{Event, EventName, EventTime};
 pub(crate) use self::fields::Fields;
 pub(crate) use self::limits::Conventions;
 pub use self::limits::SpanLimits;
-pub(crate) use self::memory::MemoryView;
+pub(crate) use self::memory::{Memory, MemoryView};
 pub(crate) use self::span::{Detail, Ending, Record, STATUS_CODE, STATUS_DESCRIPTION, Status};

@@ -1,17 +1,16 @@
 //! Beginning a span.
 
-use opentelemetry::trace::{SpanContext, TraceContextExt as _};
 use opentelemetry::{SpanId, TraceFlags, TraceId};
 use tracing_core::Metadata;
 use tracing_core::span::Attributes;
 
 use super::Core;
-use super::place::{Base, Placement};
+use super::place::Placement;
 use crate::memory_budget::Use;
 use crate::record::{Body, Fields};
 use crate::settings::{ContextMode, Start};
 use crate::stats::{Counted, Loss};
-use crate::table::{Beginning, CONTEXT, Entry, NewId, Pending, Phase, ROOT, Refusal, STATE, UNRECORDED};
+use crate::table::{Beginning, CONTEXT, Entry, NewId, Phase, Refusal, STATE, UNRECORDED};
 use crate::thread;
 use crate::trace_state::State;
 use crate::traces::TraceRef;
@@ -27,11 +26,8 @@ impl Core {
     ) -> Option<&Entry> {
         match placement {
             Placement::Nowhere => None,
-            Placement::LocalRoot { base, below_dropped } if self.settings().start == Start::AtOnce => {
-                self.begin_decided_root(attributes, id, base, below_dropped)
-            }
             Placement::LocalRoot { base, below_dropped } => {
-                self.begin_root(attributes, id, base, below_dropped)
+                Some(self.begin_root(attributes, id, base, below_dropped))
             }
             Placement::Child { parent, base } => {
                 let entry = self.begin_child(attributes, id, parent, base.flag());
@@ -60,51 +56,8 @@ impl Core {
         })
     }
 
-    /// Begins a local root that is decided later, because its parent may still be set.
-    #[inline]
-    fn begin_root(
-        &self,
-        attributes: &Attributes<'_>,
-        id: NewId,
-        base: Base,
-        below_dropped: bool,
-    ) -> Option<&Entry> {
-        let metadata = attributes.metadata();
-        let began = self.ticks();
-        let body = self.body_of_root(attributes);
-        let flags = ROOT | base.flag();
-        let base = base.captured();
-        let pending = base.map(|base| {
-            let parent = base.span().span_context().clone();
-            Box::new(Pending { parent, base, below_dropped })
-        });
-        let Some(entry) = self.table.take(id, Use::Roots) else {
-            let refusal = self.decide_without_entry(metadata, began, body, pending);
-            return Some(self.refuse(id, refusal));
-        };
-        let beginning = Beginning { flags, ..Beginning::undecided(metadata, began, thread::number()) };
-        // The extra parts may follow after the phase is published: no other thread knows the span's
-        // id yet.
-        entry.begin(&beginning);
-        if body.is_some() || pending.is_some() {
-            let mut extra = entry.extra();
-            (extra.body, extra.pending) = (body, pending);
-        }
-        Some(entry)
-    }
-
-    /// The fields of a local root. Its key may depend on them, and they are recorded if the trace
-    /// is kept.
-    #[inline]
-    pub(super) fn body_of_root(&self, attributes: &Attributes<'_>) -> Option<Box<Body>> {
-        if attributes.fields().is_empty() {
-            return None;
-        }
-        self.body(attributes)
-    }
-
     /// The body of a span with the fields it begins with; `None` if none of them has a value.
-    fn body(&self, attributes: &Attributes<'_>) -> Option<Box<Body>> {
+    pub(super) fn body(&self, attributes: &Attributes<'_>) -> Option<Box<Body>> {
         self.with_fields(
             |visitor| attributes.record(visitor),
             |fields: &mut Fields| {
@@ -199,11 +152,12 @@ fn begin_extra(entry: &Entry, parent: &Entry, body: Option<Box<Body>>) {
 impl Beginning {
     /// A span below a dropped root, identified by that root's span id.
     pub(crate) fn below_dropped(metadata: &'static Metadata<'static>, root: SpanId) -> Self {
-        let undecided = Self::undecided(metadata, 0, 0);
-        Beginning { phase: Phase::Dropped, span_id: root, ..undecided }
+        Beginning { phase: Phase::Dropped, span_id: root, ..Self::new(metadata, 0, 0) }
     }
 
-    fn undecided(metadata: &'static Metadata<'static>, began: u64, thread: u32) -> Self {
+    /// An undecided local root.
+    #[inline]
+    pub(super) fn new(metadata: &'static Metadata<'static>, began: u64, thread: u32) -> Self {
         Beginning {
             phase: Phase::Undecided,
             metadata,
@@ -219,6 +173,3 @@ impl Beginning {
         }
     }
 }
-
-/// An invalid span context: the span has no parent.
-pub(super) static NO_PARENT: SpanContext = SpanContext::NONE;

@@ -1,205 +1,67 @@
-//! Begins local roots that are decided at once, from the data known at their start: see
-//! [`Start::AtOnce`](crate::Start::AtOnce).
+//! Local roots: begins one, and decides whether its trace is kept, once.
 //!
-//! Only the fields that the key needs are read, without copying them; the others are copied if the
-//! trace is kept.
+//! [`Start`] says when. A root that is decided when it is used stores its fields until then, and its
+//! parent may still be set; the first thread that needs the decision makes it. A root that is
+//! decided at once formats only the fields that the key needs, and stores fields only if the trace
+//! is recorded.
 
 use std::borrow::Cow;
 
+use astracer_samplers::tail::Severity;
 use opentelemetry::baggage::BaggageExt as _;
 use opentelemetry::trace::{SpanContext, SpanRef, TraceContextExt as _};
 use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
+use tracing_core::Metadata;
 use tracing_core::field::{Field, Visit};
 use tracing_core::span::Attributes;
 
 use super::Core;
-use super::begin::NO_PARENT;
 use super::context::of_dropped;
 use super::place::Base;
 use crate::clock::Ticks;
 use crate::decider::RootDecision;
 use crate::key::{Key, Lookup, Root};
 use crate::memory_budget::Use;
-use crate::record::Fields;
-use crate::settings::ContextMode;
+use crate::record::{Attribute, Body, Fields, Memory};
+use crate::settings::{ContextMode, Start};
 use crate::stats::{Counted, Loss};
-use crate::table::{Beginning, Entry, NewId, Phase, REMOTE_PARENT, ROOT, Refusal};
+use crate::table::{BODY, Beginning, Claim, Entry, HELD, KeptSpan, NewId, Pending, Phase, ROOT, Refusal};
 use crate::thread;
 use crate::traces::{TraceRef, Traces};
 
-/// The inputs of a local root's start, apart from its fields and the decision.
+/// The inputs of a local root's decision, apart from its fields.
 #[derive(Clone, Copy)]
 struct Facts<'a> {
+    metadata: &'static Metadata<'static>,
     began: Ticks,
     trace_id: TraceId,
+    span_id: SpanId,
     /// Invalid if the root has no parent.
     parent: &'a SpanContext,
     /// The captured context from which the root's is derived, if there is one.
     base: Option<&'a Context>,
-    /// `BASE_CURRENT` or 0.
-    flag: u8,
-    trace_flags: TraceFlags,
+    /// As in [`Pending`].
+    below_dropped: bool,
 }
 
-impl Core {
-    /// Begins and decides a local root. If its parent is one of our dropped spans, it is dropped
-    /// too.
-    pub(super) fn begin_decided_root(
-        &self,
-        attributes: &Attributes<'_>,
-        id: NewId,
-        base: Base,
-        below_dropped: bool,
-    ) -> Option<&Entry> {
-        let began = self.ticks();
-        let flag = base.flag();
-        let base = base.captured();
-        let span = base.as_ref().map(Context::span);
-        let parent = span.as_ref().map_or(&NO_PARENT, SpanRef::span_context);
-        let trace_id = if parent.is_valid() { parent.trace_id() } else { self.shared.ids.new_trace_id() };
-        let trace_flags = self.flags_below(parent);
-        let facts = Facts { began, trace_id, parent, base: base.as_ref(), flag, trace_flags };
-        let mut decision = self.decision(|| self.ask_at_once(attributes, &facts, below_dropped));
-        // Only a base with a parent or baggage has to be kept.
-        let says_much = |base: &&Context| parent.is_valid() || !base.baggage().is_empty();
-        let facts = Facts { base: facts.base.filter(says_much), ..facts };
-        let slot = self.slot_if_recorded(&mut decision, trace_id, began);
-        if decision.keep || slot.is_some() {
-            self.begin_kept_root(attributes, id, facts, (decision, slot))
-        } else {
-            self.begin_dropped_root(attributes, id, facts, decision)
-        }
-    }
+/// The parent of a root without one.
+static NO_PARENT: SpanContext = SpanContext::NONE;
 
-    fn ask_at_once(
-        &self,
-        attributes: &Attributes<'_>,
-        facts: &Facts<'_>,
-        below_dropped: bool,
-    ) -> RootDecision {
-        let (decider, counters) = (&self.shared.decider, &self.shared.counters);
-        let Facts { began, trace_id, parent, base, .. } = facts;
-        let follows = base.is_some_and(|base| decider.respects(parent, base));
-        if follows && below_dropped {
-            return decider.follow(parent);
-        }
-        if follows && !decider.counts_roots() {
-            return decider.follow_counted(parent, counters);
-        }
-        let (metadata, key) = (attributes.metadata(), decider.key());
-        let is_static =
-            key.is_name_only_at(metadata) && metadata.fields().iter().all(|field| field.name() != NAME);
-        if is_static && !parent.is_valid() {
-            return decider.ask_by_name(metadata, *trace_id, *began, counters);
-        }
-        Fields::borrow(|fields| {
-            let settings = self.settings();
-            let visitor = fields.of_span(settings.conventions, settings.limits.text_length);
-            attributes.record(&mut Wanted { key, visitor });
-            let name = fields.name.map_or(metadata.name(), |name| fields.memory.text(name));
-            let known = OfFields(fields);
-            Key::with_memory(|memory| {
-                let key = decider.key_of(&Root::new(name, &known), memory, counters);
-                if follows {
-                    return decider.follow_by_key(&key, parent, counters);
-                }
-                decider.ask(&key, *trace_id, parent, *began, counters)
-            })
-        })
-    }
+/// The fields of a root, for its key.
+#[derive(Clone, Copy)]
+enum Known<'a> {
+    /// Those recorded so far.
+    Body(Option<&'a Body>),
+    /// Those that it begins with.
+    Attributes(&'a Attributes<'a>),
+    /// The key that the user's function made of them.
+    Key(&'a str),
+}
 
-    /// Begins a dropped root. It keeps its ids, and a context only if that holds more than the ids.
-    fn begin_dropped_root(
-        &self,
-        attributes: &Attributes<'_>,
-        id: NewId,
-        facts: Facts<'_>,
-        decision: RootDecision,
-    ) -> Option<&Entry> {
-        let trace_state = &decision.trace_state;
-        let Facts { trace_id, base, .. } = facts;
-        let trace_flags = facts.trace_flags.with_sampled(false);
-        let span_id = self.shared.ids.new_span_id();
-        let Some(entry) = self.table.take(id, Use::Roots) else {
-            return Some(self.refuse(id, Refusal::Dropped));
-        };
-        entry.begin(&Beginning {
-            trace_id,
-            trace_flags,
-            flags: ROOT | facts.flag,
-            began: facts.began,
-            ..Beginning::below_dropped(attributes.metadata(), span_id)
-        });
-        self.note_root(entry, &decision);
-        if self.context_mode() != ContextMode::Off && (base.is_some() || !trace_state.is_empty()) {
-            let ids = SpanContext::new(trace_id, span_id, trace_flags, false, trace_state.to_api());
-            let context = match base {
-                Some(base) => of_dropped(base, ids),
-                None => of_dropped(&Context::new(), ids),
-            };
-            entry.extra().context = Some(context);
-        }
-        Some(entry)
-    }
-
-    fn begin_kept_root(
-        &self,
-        attributes: &Attributes<'_>,
-        id: NewId,
-        facts: Facts<'_>,
-        (mut decision, slot): (RootDecision, Option<TraceRef>),
-    ) -> Option<&Entry> {
-        let Facts { began, trace_id, parent, base, flag, trace_flags } = facts;
-        let mut unused = UnusedSlot(&self.shared.traces, slot);
-        let mut body = self.body_of_root(attributes);
-        if let Some(attributes) = decision.attributes.take() {
-            let body = body.get_or_insert_with(|| self.new_body());
-            let limits = &self.settings().limits;
-            attributes.into_iter().for_each(|attribute| body.set_attribute(attribute, limits));
-        }
-        let counters = &self.shared.counters;
-        counters.made();
-        counters.trace_made();
-        let span_id = self.shared.ids.new_span_id();
-        let Some(entry) = self.table.take(id, Use::Roots) else {
-            counters.ended();
-            // A trace recorded for late keeping has no weight: it would have represented no other
-            // calls.
-            let calls = if slot.is_some() { 0.0 } else { decision.trace_state.calls() };
-            counters.lose(Loss::OpenSpans, Counted { spans: 1, roots: 1, calls });
-            return Some(self.refuse(id, Refusal::Lost));
-        };
-        unused.1 = None;
-        let is_remote = parent.is_valid() && parent.is_remote();
-        entry.begin(&Beginning {
-            phase: Phase::Kept,
-            metadata: attributes.metadata(),
-            began,
-            span_id,
-            parent: if parent.is_valid() { parent.span_id() } else { SpanId::INVALID },
-            trace: slot.unwrap_or_else(|| self.shared.traces.take(began)),
-            trace_id,
-            trace_start: began,
-            trace_flags: trace_flags.with_sampled(slot.is_none()),
-            thread: thread::number(),
-            flags: ROOT | flag | if is_remote { REMOTE_PARENT } else { 0 },
-        });
-        self.note_root(entry, &decision);
-        let state = decision.trace_state;
-        if body.is_some() || !state.is_empty() {
-            let mut extra = entry.extra();
-            extra.body = body;
-            extra.state = state;
-            drop(extra);
-            self.mark_if_begun_failed(entry);
-        }
-        if let Some(base) = base
-            && self.context_mode() != ContextMode::Off
-        {
-            self.keep_context_from(entry, base);
-        }
-        Some(entry)
-    }
+/// A decision, and the slot of a trace that is dropped but recorded.
+struct Outcome<'a> {
+    decision: RootDecision,
+    slot: UnusedSlot<'a>,
 }
 
 /// Frees the slot if the root gets no entry after all, or if the service's code panics while
@@ -211,6 +73,338 @@ impl Drop for UnusedSlot<'_> {
         if let Some(slot) = self.1 {
             self.0.free_if_empty(slot);
         }
+    }
+}
+
+impl Core {
+    #[inline]
+    pub(super) fn begin_root(
+        &self,
+        attributes: &Attributes<'_>,
+        id: NewId,
+        base: Base,
+        below_dropped: bool,
+    ) -> &Entry {
+        let (metadata, began) = (attributes.metadata(), self.ticks());
+        let flags = ROOT | base.flag();
+        let undecided =
+            |phase| Beginning { phase, flags, ..Beginning::new(metadata, began, thread::number()) };
+        let base = base.captured();
+        if self.settings().start == Start::WhenUsed {
+            let body = self.body_of_root(attributes);
+            let pending = base.map(|base| {
+                let parent = base.span().span_context().clone();
+                Box::new(Pending { parent, base, below_dropped })
+            });
+            let Some(entry) = self.table.take(id, Use::Roots) else {
+                let facts = self.facts(metadata, began, pending.as_deref());
+                let decision = self.ask(&facts, Known::Body(body.as_deref()));
+                return self.refuse_root(id, &decision);
+            };
+            // The extra parts may follow after the phase is published: no other thread knows the
+            // span's id yet.
+            entry.begin(&undecided(Phase::Undecided));
+            if body.is_some() || pending.is_some() {
+                let mut extra = entry.extra();
+                (extra.body, extra.pending) = (body, pending);
+            }
+            return entry;
+        }
+        let span = base.as_ref().map(Context::span);
+        let parent = span.as_ref().map_or(&NO_PARENT, SpanRef::span_context);
+        let ids = &self.shared.ids;
+        let trace_id = if parent.is_valid() { parent.trace_id() } else { ids.new_trace_id() };
+        let (span_id, base) = (ids.new_span_id(), base.as_ref());
+        let facts = Facts { metadata, began, trace_id, span_id, parent, base, below_dropped };
+        let outcome = self.outcome(&facts, Known::Attributes(attributes));
+        let body = if outcome.is_recorded() { self.body_of_root(attributes) } else { None };
+        let Some(entry) = self.table.take(id, Use::Roots) else {
+            return self.refuse_root(id, &outcome.decision);
+        };
+        let claim = entry.begin_claimed(&undecided(Phase::Claimed));
+        if body.is_some() {
+            entry.extra().body = body;
+        }
+        self.settle(claim, &facts, outcome);
+        entry
+    }
+
+    /// The fields of a local root. Its key may depend on them, and they are recorded if the trace
+    /// is kept.
+    #[inline]
+    fn body_of_root(&self, attributes: &Attributes<'_>) -> Option<Box<Body>> {
+        if attributes.fields().is_empty() { None } else { self.body(attributes) }
+    }
+
+    /// Refuses a decided root for which the memory of open spans has no room.
+    #[cold]
+    fn refuse_root(&self, id: NewId, decision: &RootDecision) -> &Entry {
+        if !decision.keep {
+            return self.refuse(id, Refusal::Dropped);
+        }
+        let counters = &self.shared.counters;
+        counters.made();
+        counters.trace_made();
+        counters.ended();
+        let calls = decision.trace_state.calls();
+        counters.lose(Loss::OpenSpans, Counted { spans: 1, roots: 1, calls });
+        self.refuse(id, Refusal::Lost)
+    }
+
+    /// Starts a span: fixes its parent, and decides a local root. Returns `Kept` or `Dropped`.
+    #[inline]
+    pub(crate) fn started(&self, entry: &Entry) -> Phase {
+        loop {
+            match entry.settled_phase() {
+                Phase::Waiting => {
+                    if entry.start() {
+                        self.mark_if_begun_failed(entry);
+                    }
+                }
+                Phase::Undecided => self.decide(entry),
+                Phase::Kept => return Phase::Kept,
+                // `Free`: the caller's span has ended, which only misused ids can cause.
+                Phase::Dropped | Phase::Free | Phase::Claimed => return Phase::Dropped,
+            }
+        }
+    }
+
+    /// Decides a local root, unless another thread claims it first.
+    fn decide(&self, entry: &Entry) {
+        let Some(metadata) = entry.metadata() else { return };
+        let key = self.shared.decider.key().is_custom().then(|| self.custom_key(entry, metadata));
+        // Before the entry is claimed: the generator of ids may be the user's code.
+        let new = self.facts(metadata, entry.began(), None);
+        let own = entry.span_id();
+        let facts = Facts { span_id: if own == SpanId::INVALID { new.span_id } else { own }, ..new };
+        let Some(claim) = entry.claim(Phase::Undecided) else { return };
+        if !entry.has(HELD) {
+            let known = key.as_deref().map_or(Known::Body(None), Known::Key);
+            let outcome = self.outcome(&facts, known);
+            return self.settle(claim, &facts, outcome);
+        }
+        let mut extra = entry.extra();
+        let pending = extra.pending.take();
+        let facts = pending.as_deref().map_or(facts, |pending| facts.below(pending));
+        let known = key.as_deref().map_or(Known::Body(extra.body.as_deref()), Known::Key);
+        let outcome = self.outcome(&facts, known);
+        drop(extra);
+        self.settle(claim, &facts, outcome);
+        // Values of contexts are the user's, and dropping them runs the user's code.
+        drop(pending);
+    }
+
+    /// The inputs of a root's decision, with new ids.
+    fn facts<'a>(
+        &self,
+        metadata: &'static Metadata<'static>,
+        began: Ticks,
+        pending: Option<&'a Pending>,
+    ) -> Facts<'a> {
+        let (trace_id, span_id) = (self.shared.ids.new_trace_id(), self.shared.ids.new_span_id());
+        let parent = &NO_PARENT;
+        let alone = Facts { metadata, began, trace_id, span_id, parent, base: None, below_dropped: false };
+        pending.map_or(alone, |pending| alone.below(pending))
+    }
+
+    fn outcome(&self, facts: &Facts<'_>, known: Known<'_>) -> Outcome<'_> {
+        let mut decision = self.ask(facts, known);
+        let slot = self.slot_if_recorded(&mut decision, facts.trace_id, facts.began);
+        Outcome { decision, slot: UnusedSlot(&self.shared.traces, slot) }
+    }
+
+    /// Asks for a decision. After the shutdown every trace is dropped.
+    fn ask(&self, facts: &Facts<'_>, known: Known<'_>) -> RootDecision {
+        let (decider, counters) = (&self.shared.decider, &self.shared.counters);
+        let Facts { metadata, began, trace_id, parent, base, .. } = *facts;
+        // As in OpenTelemetry's own SDK, suppression overrides the parent's flag and the sampler,
+        // and nothing is counted.
+        if self.is_closed() || base.is_some_and(Context::is_telemetry_suppressed) {
+            return RootDecision::DROP;
+        }
+        let follows = base.is_some_and(|base| decider.respects(parent, base));
+        if follows && facts.below_dropped {
+            return decider.follow(parent);
+        }
+        if follows && !decider.counts_roots() {
+            return decider.follow_counted(parent, counters);
+        }
+        if !parent.is_valid() && known.is_name_only(decider.key(), metadata) {
+            return decider.ask_by_name(metadata, trace_id, began, counters);
+        }
+        let by_key = |key: &str| match follows {
+            true => decider.follow_by_key(key, parent, counters),
+            false => decider.ask(key, trace_id, parent, began, counters),
+        };
+        let of_root =
+            |root: Root<'_>| Key::with_memory(|memory| by_key(&decider.key_of(&root, memory, counters)));
+        match known {
+            Known::Key(key) => by_key(key),
+            Known::Body(None) => of_root(Root::new(metadata.name(), &())),
+            Known::Body(Some(body)) => {
+                let name = body.detail.name.map_or(metadata.name(), |name| body.memory.text(name));
+                of_root(Root::new(name, &KnownFields(&body.attributes, &body.memory)))
+            }
+            Known::Attributes(attributes) => Fields::borrow(|fields| {
+                let settings = self.settings();
+                let visitor = fields.of_span(settings.conventions, settings.limits.text_length);
+                attributes.record(&mut Wanted { key: decider.key(), visitor });
+                let name = fields.name.map_or(metadata.name(), |name| fields.memory.text(name));
+                of_root(Root::new(name, &KnownFields(&fields.attributes, &fields.memory)))
+            }),
+        }
+    }
+
+    /// Publishes a decision.
+    fn settle(&self, claim: Claim<'_>, facts: &Facts<'_>, outcome: Outcome<'_>) {
+        let parent = facts.parent;
+        self.note_root(claim.entry(), &outcome.decision);
+        let flags = if parent.is_valid() { parent.trace_flags() } else { self.shared.ids.flags() };
+        // Only a base with a parent, baggage or suppression has to be kept.
+        let has_values = |base: &Context| !base.baggage().is_empty() || base.is_telemetry_suppressed();
+        let base = facts.base.filter(|base| parent.is_valid() || has_values(base));
+        let facts = Facts { base, ..*facts };
+        match outcome.is_recorded() {
+            true => self.record_root(claim, &facts, outcome, flags),
+            false => self.drop_root(claim, &facts, &outcome.decision, flags.with_sampled(false)),
+        }
+    }
+
+    fn record_root(&self, claim: Claim<'_>, facts: &Facts<'_>, mut outcome: Outcome<'_>, flags: TraceFlags) {
+        let entry = claim.entry();
+        self.shared.counters.made();
+        self.shared.counters.trace_made();
+        let RootDecision { trace_state: state, attributes, .. } = outcome.decision;
+        if !state.is_empty() || attributes.is_some() {
+            let mut extra = entry.extra();
+            extra.state = state;
+            if let Some(attributes) = attributes {
+                let body = extra.body.get_or_insert_with(|| self.new_body());
+                for attribute in attributes {
+                    body.set_attribute(attribute, &self.settings().limits);
+                }
+            }
+        }
+        let (slot, parent) = (outcome.slot.1.take(), facts.parent);
+        let kept = KeptSpan {
+            trace: slot.unwrap_or_else(|| self.shared.traces.take(facts.began)),
+            trace_id: facts.trace_id,
+            // Called processes get the head sampler's decision, whether or not the trace is
+            // recorded.
+            trace_flags: flags.with_sampled(slot.is_none()),
+            span_id: facts.span_id,
+            parent: if parent.is_valid() { parent.span_id() } else { SpanId::INVALID },
+            remote_parent: parent.is_valid() && parent.is_remote(),
+        };
+        let context = facts.base.and_then(|base| self.make_context(base, entry, &kept));
+        let old = context.and_then(|context| entry.extra().context.replace(context));
+        claim.keep(&kept);
+        self.mark_if_begun_failed(entry);
+        // Values of contexts are the user's, and dropping them runs the user's code.
+        drop(old);
+    }
+
+    /// Drops a root. It keeps its ids, and a context only if that holds more than the ids.
+    fn drop_root(&self, claim: Claim<'_>, facts: &Facts<'_>, decision: &RootDecision, flags: TraceFlags) {
+        let (entry, state) = (claim.entry(), &decision.trace_state);
+        let mut context = None;
+        if self.context_mode() != ContextMode::Off && (facts.base.is_some() || !state.is_empty()) {
+            let ids = SpanContext::new(facts.trace_id, facts.span_id, flags, false, state.to_api());
+            context = Some(of_dropped(&facts.base.cloned().unwrap_or_default(), ids));
+        }
+        let mut body = None;
+        if context.is_some() || entry.has(BODY) {
+            let mut extra = entry.extra();
+            body = extra.body.take();
+            if context.is_some() {
+                std::mem::swap(&mut extra.context, &mut context);
+            }
+        }
+        // The body is dropped, and with it an error that was recorded before the decision. So note
+        // the error first.
+        if self.counts_outcomes() && body.as_ref().is_some_and(|body| body.severity() == Severity::Error) {
+            entry.set_failed();
+            // An outward-facing span below a dropped root has no outcome of its own.
+            if entry.root_key().is_none() {
+                self.fail_dropped_root(facts.trace_id);
+            }
+        }
+        claim.drop_trace(facts.trace_id, facts.span_id, flags);
+        // Values of the replaced context are the user's, and dropping them runs the user's code.
+        drop(context);
+        if let Some(body) = body {
+            body.recycle();
+        }
+    }
+
+    /// The key that the user's function computes. It gets copies, because no lock or claim may be
+    /// held while it runs.
+    #[cold]
+    fn custom_key(&self, entry: &Entry, metadata: &'static Metadata<'static>) -> String {
+        let copied = if entry.has(BODY) { entry.extra().body.as_deref().map(Copied::of) } else { None };
+        let Copied { name, attributes } = copied.unwrap_or_default();
+        let name = name.as_deref().unwrap_or(metadata.name());
+        let mut memory = String::new();
+        let root = Root::new(name, &attributes);
+        self.shared.decider.key_of(&root, &mut memory, &self.shared.counters).into_owned()
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// The same root below its parent.
+    fn below(self, pending: &'a Pending) -> Self {
+        let Pending { parent, base, below_dropped } = pending;
+        let trace_id = if parent.is_valid() { parent.trace_id() } else { self.trace_id };
+        Facts { trace_id, parent, base: Some(base), below_dropped: *below_dropped, ..self }
+    }
+}
+
+impl Outcome<'_> {
+    fn is_recorded(&self) -> bool {
+        self.decision.keep || self.slot.1.is_some()
+    }
+}
+
+impl Known<'_> {
+    /// Whether the key depends only on the callsite's name.
+    #[inline]
+    fn is_name_only(self, key: &Key, metadata: &Metadata<'_>) -> bool {
+        match self {
+            Known::Body(body) => body.is_none() && key.is_name_only(),
+            Known::Attributes(_) => {
+                key.is_name_only_at(metadata) && metadata.fields().iter().all(|field| field.name() != NAME)
+            }
+            Known::Key(_) => false,
+        }
+    }
+}
+
+/// The name and the attributes of an undecided root.
+#[derive(Default)]
+struct Copied {
+    name: Option<String>,
+    attributes: Vec<(String, String)>,
+}
+
+impl Copied {
+    fn of(body: &Body) -> Self {
+        let text = |attribute: &Attribute| {
+            let value = attribute.text(&body.memory)?.into_owned();
+            Some((attribute.name(&body.memory).into_owned(), value))
+        };
+        Copied {
+            name: body.detail.name.map(|name| body.memory.text(name).to_owned()),
+            attributes: body.attributes.iter().rev().filter_map(text).collect(),
+        }
+    }
+}
+
+struct KnownFields<'a>(&'a [Attribute], &'a Memory);
+
+impl Lookup for KnownFields<'_> {
+    fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
+        let KnownFields(attributes, memory) = self;
+        attributes.iter().rev().find(|attribute| attribute.is_named(name, memory))?.text(memory)
     }
 }
 
@@ -258,14 +452,5 @@ impl<V: Visit> Visit for Wanted<'_, V> {
         if !self.key.is_name_only() {
             self.visitor.record_error(field, value);
         }
-    }
-}
-
-struct OfFields<'a>(&'a Fields);
-
-impl Lookup for OfFields<'_> {
-    fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
-        let Fields { attributes, memory, .. } = self.0;
-        attributes.iter().rev().find(|attribute| attribute.is_named(name, memory))?.text(memory)
     }
 }

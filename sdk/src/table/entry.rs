@@ -296,6 +296,13 @@ impl Entry {
         self.publish(beginning.phase);
     }
 
+    /// Begins a span in the phase `Claimed`, which the caller decides next.
+    #[inline]
+    pub(crate) fn begin_claimed(&self, beginning: &Beginning) -> Claim<'_> {
+        self.begin(beginning);
+        Claim { entry: self, done: false }
+    }
+
     /// The Acquire pairs with the Release in `publish` and `exchange`.
     #[inline]
     pub(crate) fn phase(&self) -> Phase {
