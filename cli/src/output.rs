@@ -111,7 +111,7 @@ pub(crate) fn bytes(number: u64) -> String {
 /// A share of 0 to 1 as percents: "9.98%", "24.1%", "100%".
 pub(crate) fn percent(share: f64) -> String {
     match share * 100.0 {
-        percent if percent.is_nan() => "-".to_owned(),
+        percent if !percent.is_finite() => "-".to_owned(),
         percent if percent < 9.995 => format!("{percent:.2}%"),
         percent if percent < 99.95 => format!("{percent:.1}%"),
         percent => format!("{}%", whole(percent)),

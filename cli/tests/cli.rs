@@ -496,7 +496,8 @@ fn tune_checks_itself_and_writes_a_page() {
     let json = tune(&["--per-key", "always", "--one-key"]);
     let text = std::fs::read_to_string(file.path()).expect("written");
     let loaded: Parameters = text.parse().expect("a parameters file");
-    let overrides = json["per_root"].as_array().expect("a list").len();
+    let count = |field: &str| json[field].as_array().expect("a list").len();
+    let overrides = count("per_root") + count("bounded");
     assert!(overrides > 5);
     assert_eq!(loaded.config.to_string().matches("lambda=").count(), 1 + overrides, "{text}");
 }

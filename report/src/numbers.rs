@@ -5,11 +5,11 @@ pub fn count(number: u64) -> String {
     grouped(&number.to_string())
 }
 
-/// Formats a number of any size with about four digits: "0.0123", "12.34", "123,456"; "-" for NaN.
+/// Formats a number of any size with about four digits: "0.0123", "12.34", "123,456"; "-" if it
+/// is not finite, as dist/entropy is where calls of only one function are kept.
 pub fn measure(number: f64) -> String {
     match number.abs() {
-        size if size.is_nan() => "-".to_owned(),
-        size if size.is_infinite() => number.to_string(),
+        size if !size.is_finite() => "-".to_owned(),
         0.0 => "0".to_owned(),
         size if size >= 1000.0 => whole(number),
         size if size >= 100.0 => format!("{number:.1}"),
@@ -19,11 +19,11 @@ pub fn measure(number: f64) -> String {
     }
 }
 
-/// Three digits: "1.2e-5", "0.0123", "6.59", "16.7", "1,235". "-" if it is not a number.
+/// Three digits: "1.2e-5", "0.0123", "6.59", "16.7", "1,235". "-" if it is not finite.
 pub fn three(number: f64) -> String {
     let size = number.abs();
     if !number.is_finite() || size >= 99.95 || size == 0.0 {
-        return if number.is_infinite() { number.to_string() } else { whole(number) };
+        return whole(number);
     }
     if size < 0.01 {
         return format!("{number:.1e}");
@@ -31,6 +31,11 @@ pub fn three(number: f64) -> String {
     // Rounding may add a digit before the point: 9.996 is "10.0".
     let digits = (2 - (size * 1.000_5).log10().floor() as i32).clamp(0, 9) as usize;
     format!("{number:.digits$}")
+}
+
+/// With three decimals; "-" if it is not finite.
+pub fn fixed(number: f64) -> String {
+    if number.is_finite() { format!("{number:.3}") } else { "-".to_owned() }
 }
 
 /// A length of time for people: "0.8 s", "41 s", "4 min 12 s", "2 h 51 min", "3 days 4 h".
@@ -56,11 +61,11 @@ pub fn span(seconds: f64) -> String {
     }
 }
 
-/// Formats a number without a fraction: 1234.5 as "1,235"; "-" for NaN.
+/// Formats a number without a fraction: 1234.5 as "1,235"; "-" if it is not finite.
 pub fn whole(number: f64) -> String {
     // `+ 0.0` turns -0.0 into 0.0.
     let rounded = number.round() + 0.0;
-    if rounded.is_nan() {
+    if !rounded.is_finite() {
         return "-".to_owned();
     }
     let text = rounded.to_string();
@@ -70,9 +75,13 @@ pub fn whole(number: f64) -> String {
     }
 }
 
-/// Formats a share, 0 to 1, as a percentage: "12.3 %", or "1.23 %" below 10 %.
+/// Formats a share, 0 to 1, as a percentage: "12.3 %", or "1.23 %" below 10 %; "-" if it is not
+/// finite.
 pub fn percent(share: f64) -> String {
     let percent = share * 100.0;
+    if !percent.is_finite() {
+        return "-".to_owned();
+    }
     if percent >= 9.995 { format!("{percent:.1} %") } else { format!("{percent:.2} %") }
 }
 
@@ -85,7 +94,7 @@ pub fn written_percent(share: f64) -> String {
 
 /// Formats a number with one decimal, or with none if it is whole.
 pub fn one(number: f64) -> String {
-    if number.fract() == 0.0 { whole(number) } else { format!("{number:.1}") }
+    if number.fract() == 0.0 || !number.is_finite() { whole(number) } else { format!("{number:.1}") }
 }
 
 /// As [`measure`]; "-" for `None`.
@@ -105,7 +114,7 @@ pub fn is_above(number: f64, other: f64, decimals: usize) -> bool {
     number > other && format!("{number:.decimals$}") != format!("{other:.decimals$}")
 }
 
-/// Inserts a comma before each group of three digits. Text such as "inf" stays as it is.
+/// Inserts a comma before each group of three digits.
 fn grouped(digits: &str) -> String {
     let mut text = String::with_capacity(digits.len() * 4 / 3);
     for (place, digit) in digits.chars().enumerate() {
@@ -143,14 +152,16 @@ mod tests {
             (123.456, "123.5"),
             (42_648.25, "42,648"),
             (-1_234.5, "-1,235"),
-            (f64::INFINITY, "inf"),
-            (f64::NEG_INFINITY, "-inf"),
+            (f64::INFINITY, "-"),
+            (f64::NEG_INFINITY, "-"),
             (f64::NAN, "-"),
         ] {
             assert_eq!(measure(number), expected, "{number}");
         }
         assert_eq!([0.4, -0.4, 999.5, 1e6, -999.9].map(whole), ["0", "0", "1,000", "1,000,000", "-1,000"]);
-        assert_eq!([f64::INFINITY, f64::NAN].map(whole), ["inf", "-"]);
+        for number in [f64::INFINITY, f64::NEG_INFINITY, f64::NAN] {
+            assert_eq!([whole, one, three, fixed, percent, measure].map(|of| of(number)), ["-"; 6]);
+        }
     }
 
     #[test]
@@ -167,7 +178,7 @@ mod tests {
             (123.4, "123"),
             (12_345.6, "12,346"),
             (-6.594, "-6.59"),
-            (f64::INFINITY, "inf"),
+            (f64::INFINITY, "-"),
             (f64::NAN, "-"),
         ] {
             assert_eq!(three(number), expected, "{number}");

@@ -297,3 +297,35 @@ fn a_key_with_few_calls_is_slow_by_what_was_learnt() {
     assert!(is_slow(rare, 20_021, 50), "its own quantile is 10 ms now");
     assert!(!is_slow(rare, 90_000, 50) && is_slow(rare, 90_001, 101), "and forgotten after a rest");
 }
+
+/// A service of 37 requests a minute over ten keys: each key has 37 calls in ten minutes, so its
+/// hundred calls come from longer windows. It knows its quantile after 27 minutes and keeps it.
+/// Durations from before a change are forgotten after two hours.
+#[test]
+fn a_key_with_few_calls_has_its_quantile_from_longer_windows() {
+    for (limits, shards) in [(Limits::single_threaded(), 1), (Limits::default(), 4)] {
+        let sampler = TailSampler::new(&"slow:p99".parse().unwrap(), limits);
+        let key = sampler.key("GET /");
+        // One call each 16 s; from the tenth hour on, ten times as long.
+        let call = |number: u64| {
+            let (now, millis) = (Nanos::from_secs(16 * number), if number < 2_250 { 10 } else { 100 });
+            let duration = Nanos::from_millis(millis);
+            let before = sampler.outcomes().iter().map(|key| key.missed_slow).sum::<u64>();
+            let ended = Ended { now, duration, is_error: false, is_recorded: false };
+            sampler.count(key, (number % shards) as usize, &ended);
+            sampler.outcomes()[0].missed_slow > before
+        };
+        let lacking: Vec<bool> = (0..2_250)
+            .map(|number| {
+                call(number);
+                sampler.lacks_quantile(key)
+            })
+            .collect();
+        let known = lacking.iter().position(|lacks| !lacks).expect("known");
+        assert!((99..=160).contains(&known), "{shards} shards: after {known} calls");
+        assert!(lacking[known..].iter().all(|lacks| !lacks), "{shards} shards: it stays known");
+        assert!(call(2_250), "a root that takes ten times as long is slow");
+        (2_251..2_750).for_each(|number| _ = call(number));
+        assert!(!call(2_750), "{shards} shards: 500 calls later, the new durations are usual");
+    }
+}

@@ -13,7 +13,8 @@
 //! - `speed`: dist/entropy and size over N replays (240), at the recorded speed and at 0.2, 2 and
 //!   10 times it.
 //! - `growth`: each key with at most 5 % of the calls 200 times as frequent, spread and in bursts:
-//!   by how much kept bytes grow, as a multiple of the growth of all bytes. The worst key.
+//!   by how much kept bytes grow, as a multiple of the growth of all bytes. The worst key. Also the
+//!   share of the recorded traffic's decisions that the keys' recorded shares change.
 //! - `later`: tuned on the first half and replayed on the later half, by weights, with N search
 //!   seeds (3).
 //! - `coverage`: tuned on parts of the recording: is the ratio on the traffic that follows within
@@ -29,7 +30,7 @@ mod read;
 
 use std::error::Error;
 
-use astracer_samplers::{Config, Probability, RandomSource, Ratio, net};
+use astracer_samplers::{Config, PerKey, Probability, RandomSource, Ratio, net};
 use astracer_tuner::held_out::Replayed;
 use astracer_tuner::traffic::{at_speed, grown};
 use astracer_tuner::tune::{Options, PerKeyUse};
@@ -101,6 +102,31 @@ fn speed(name: &str, workload: &Workload, configs: &[(&str, Config)], replays: u
     Ok(())
 }
 
+/// The parameters without recorded shares.
+fn unbounded(config: &Config) -> Config {
+    let Config::Bump(bump) = config else { return config.clone() };
+    let mut free = PerKey::new(bump.default().clone().with_share(None));
+    for (key, own) in bump.overrides() {
+        free = free.with_override(key, own.clone().with_share(None));
+    }
+    Config::Bump(free)
+}
+
+/// The share of decisions that differ between two samplers on the same draws.
+fn differing(workload: &Workload, configs: [&Config; 2], draws: &[Draw]) -> f64 {
+    let mut differ = 0usize;
+    for draw in draws {
+        let [one, other] = configs.map(|config| {
+            let mut kept = vec![false; workload.arrivals().len()];
+            let candidate = Candidate::from(config.clone());
+            candidate.replay(workload, draw, Stop::never(), |index, _| kept[index] = true);
+            kept
+        });
+        differ += one.iter().zip(&other).filter(|(one, other)| one != other).count();
+    }
+    differ as f64 / (draws.len() * workload.arrivals().len()) as f64
+}
+
 #[allow(clippy::print_stdout)]
 fn growth(name: &str, workload: &Workload, configs: &[(&str, Config)]) -> Result<(), Failure> {
     let bytes = |workload: &Workload| workload.arrivals().iter().map(|one| one.bytes as f64).sum::<f64>();
@@ -130,7 +156,14 @@ fn growth(name: &str, workload: &Workload, configs: &[(&str, Config)]) -> Result
         let cell = |(of, key, kept, traffic): (f64, &str, f64, f64)| {
             format!("{of:.2} ({key}: kept x {kept:.1}, all x {traffic:.1})")
         };
-        println!("| {name} | {kind} | {keys} | {} | {} |", cell(worst[0]), cell(worst[1]));
+        let changed =
+            differing(workload, [config, &unbounded(config)], &draws(workload, 24, &[0.0, 5.0, 50.0]));
+        println!(
+            "| {name} | {kind} | {keys} | {} | {} | {:.3} % |",
+            cell(worst[0]),
+            cell(worst[1]),
+            changed * 1e2
+        );
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Replays parameters on draws that no search used, and on traces that they were not tuned on.
 
-use astracer_report::numbers::is_above;
+use astracer_report::numbers::{fixed, is_above};
 use astracer_samplers::{Config, Probability, RandomSource, Ratio};
 use serde::Serialize;
 
@@ -380,8 +380,10 @@ impl HeldOut {
             let best = there.dist_over_entropy.mean;
             if is_above(here, OVER_FITTED * best, 3) {
                 warnings.push(format!(
-                    "over-fitted: on {} dist/entropy is {here:.3}, but {best:.3} if tuned there; record longer",
-                    self.name
+                    "over-fitted: on {} dist/entropy is {}, but {} if tuned there; record longer",
+                    self.name,
+                    fixed(here),
+                    fixed(best)
                 ));
             }
         }
@@ -389,9 +391,11 @@ impl HeldOut {
             let equal = share.dist_over_entropy;
             if is_worse(&self.replayed.dist_over_entropy, &equal) {
                 warnings.push(format!(
-                    "on {} these parameters are no better than an equal share (dist/entropy {here:.3} and {:.3}): record \
-                     longer, or use the sampler `ratio`",
-                    self.name, equal.mean
+                    "on {} these parameters are no better than an equal share (dist/entropy {} and {}): record longer, or \
+                     use the sampler `ratio`",
+                    self.name,
+                    fixed(here),
+                    fixed(equal.mean)
                 ));
             }
         }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use astracer_report::numbers::is_above;
+use astracer_report::numbers::{fixed, is_above};
 use serde::Serialize;
 
 use crate::key::Grouping;
@@ -132,15 +132,15 @@ fn because(keys: &[KeyRow], advised: Option<usize>) -> String {
     let Some(advised) = advised.map(|advised| &keys[advised]) else {
         return "no key that is known when a trace begins can meet the limits".to_owned();
     };
-    let mut text = format!("{} reaches dist/entropy {:.3}", advised.key, advised.dist_over_entropy);
+    let mut text = format!("{} reaches dist/entropy {}", advised.key, fixed(advised.dist_over_entropy));
     for row in keys.iter().filter(|row| row.key != advised.key) {
         if row.feasible {
-            text += &format!(", {} {:.3}", row.key, row.dist_over_entropy);
+            text += &format!(", {} {}", row.key, fixed(row.dist_over_entropy));
         } else {
             text += &format!(", {} cannot meet the limits", row.key);
         }
     }
-    text += &format!("; an equal share of everything {:.3}", advised.baseline);
+    text += &format!("; an equal share of everything {}", fixed(advised.baseline));
     if advised.keys == 1 {
         text += ". All traces have the same key, so the sampler cannot tell common ones from rare ones";
     }

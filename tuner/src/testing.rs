@@ -9,11 +9,15 @@ use astracer_model::sink::{Record, Sink};
 use astracer_model::{Span, SpanId, TraceId, UnixNanos};
 use astracer_recording::recording::{Intake, Keep, Recording};
 use astracer_recording::source;
-use astracer_samplers::Template;
+use astracer_samplers::{Config, Template};
 
+use crate::candidate::Candidate;
+use crate::draw::Draw;
 use crate::key::Grouping;
 use crate::names::NameFolding;
 use crate::random::Random;
+use crate::replay::Decided;
+use crate::stop::Stop;
 use crate::workload::Workload;
 
 /// One of the repository's recordings, with ids in names folded.
@@ -151,4 +155,16 @@ impl Spans {
         self.intake.span(span, Record { bytes: &vec![b'x'; 80 + name.len()], place: &place });
         id
     }
+}
+
+/// The probabilities of all arrivals, the bytes kept, and all bytes.
+pub(crate) fn kept_by_chance(workload: &Workload, config: &Config) -> (Vec<f64>, f64, f64) {
+    let (mut chances, mut kept, mut all) = (Vec::new(), 0.0, 0.0);
+    let of = |decided: Decided| {
+        let (bytes, p) = (workload.arrivals()[decided.arrival].bytes as f64, 1.0 / decided.weight().unwrap());
+        chances.push(p);
+        (kept, all) = (kept + bytes * p, all + bytes);
+    };
+    Candidate::from(config.clone()).decide_each(workload, &Draw::recorded(1), Stop::never(), of);
+    (chances, kept, all)
 }

@@ -43,6 +43,7 @@ use crate::stop::Stop;
 use crate::sweep::{grid_search, random_search};
 use crate::workload::Workload;
 use measure::measure;
+use roots::bounded;
 use sums::SummedFamily;
 use watch::Watch;
 
@@ -115,6 +116,9 @@ pub struct Tuning {
     pub parameters: Parameters,
     /// Parameters of single keys, where they differ from the common ones.
     pub per_root: Vec<RootParameters>,
+    /// Keys with the common parameters that have their recorded share, so that none of them fills
+    /// what is kept if it becomes far more frequent. Empty if none would.
+    pub bounded: Vec<RootParameters>,
     /// The trial that shows whether probabilities of single keys are better; `None` if it was not
     /// run.
     pub per_key_trial: Option<PerKeyTrial>,
@@ -218,7 +222,7 @@ impl Tuning {
     /// Never for the results of [`tune`], but parameters that were changed afterwards may be
     /// invalid.
     pub fn config(&self) -> Result<Config, ConfigError> {
-        config(&self.parameters, &self.per_root)
+        config(&self.parameters, self.per_root.iter().chain(&self.bounded))
     }
 }
 
@@ -399,9 +403,12 @@ impl<'a> Run<'a> {
             )
         {
             tuning.score = measured;
-            if let Some(target) = target.filter(|_| !tuning.per_root.is_empty()) {
+            if let Some(target) = target.as_ref().filter(|_| !tuning.per_root.is_empty()) {
                 tuning.value = target.value(std::slice::from_ref(&measured));
             }
+        }
+        if let (true, Some(target)) = (tuning.feasible, &target) {
+            tuning.bounded = bounded(workload, &tuning.parameters, &tuning.per_root, target.baseline.tfcr);
         }
         if let Ok(config) = tuning.config() {
             tuning.growth = Growth::worst(workload, &config, tuning.score.tfcr);
@@ -422,6 +429,7 @@ impl<'a> Run<'a> {
             sampler: options.sampler,
             parameters: Parameters::Constant { probability: 0.0 },
             per_root: Vec::new(),
+            bounded: Vec::new(),
             per_key_trial: None,
             min_kept: None,
             score: Expected::default(),
@@ -573,10 +581,14 @@ fn best_of(archives: &[Option<Archive>]) -> Option<Evaluated> {
 }
 
 /// The sampler with common parameters, and with different ones for some keys.
-fn config(common: &Parameters, roots: &[RootParameters]) -> Result<Config, ConfigError> {
+fn config<'r>(
+    common: &Parameters,
+    roots: impl IntoIterator<Item = &'r RootParameters>,
+) -> Result<Config, ConfigError> {
+    let mut roots = roots.into_iter().peekable();
     match *common {
         Parameters::Bucket { .. } => Ok(Config::TokenBucket(Keyed::new(common.bucket()?))),
-        Parameters::Constant { probability } if roots.is_empty() && probability > 0.0 => {
+        Parameters::Constant { probability } if roots.peek().is_none() && probability > 0.0 => {
             Ok(Config::Ratio(Ratio::new(Probability::new(probability).unwrap_or(Probability::ONE))?))
         }
         _ => {

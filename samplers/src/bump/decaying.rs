@@ -38,7 +38,7 @@ pub(crate) struct Decaying {
     late_max: i64,
     /// See [`batch_bits`].
     batch_bits: u32,
-    /// The logarithm of the count above which the minimum falls; see
+    /// The logarithm of the count above which no more calls are kept than at it; see
     /// [`Bump::with_share`](super::Bump::with_share).
     knee_log2: i64,
 }
@@ -77,11 +77,16 @@ impl Decaying {
         self.bump.share()
     }
 
-    /// The minimum's threshold for a count above the knee: that of p knee / x.
+    /// The thresholds of f and of the minimum for a count that is above the knee by this factor, as
+    /// a logarithm. Each is bounded by its probability at the knee, divided by the factor.
     #[cold]
-    fn above_knee(&self, above: i64) -> u64 {
-        let kept = Threshold::RANGE - self.curve.minimum();
-        Threshold::RANGE - self.curve.tables.power(kept, above.unsigned_abs()).max(1)
+    fn above_knee(&self, threshold: u64, knee_log2: i64, above: i64) -> (u64, u64) {
+        let divided = |at_knee: u64| {
+            let kept = self.curve.tables.power(Threshold::RANGE - at_knee, above.unsigned_abs());
+            Threshold::RANGE - kept.max(1)
+        };
+        let most = divided(self.curve.threshold_of_log2(knee_log2));
+        (threshold.max(most), divided(self.curve.minimum()))
     }
 
     /// `now` in half-lives.
@@ -123,8 +128,11 @@ impl Policy for Decaying {
             return Step { threshold: 0, slot: 0, write: Write::Word(time) };
         };
         let threshold = self.curve.threshold_of_log2(log2);
-        let above = log2.saturating_sub(self.knee_log2.saturating_add_unsigned(absent.get()));
-        let minimum = if above > 0 { self.above_knee(above) } else { self.curve.minimum() };
+        let knee_log2 = self.knee_log2.saturating_add_unsigned(absent.get());
+        let (threshold, minimum) = match log2.saturating_sub(knee_log2) {
+            above @ 1.. => self.above_knee(threshold, knee_log2, above),
+            _ => (threshold, self.curve.minimum()),
+        };
         let slot = usize::from(threshold >= minimum);
         let write = match ((log2 >> LOG_BITS) as i32).checked_sub_unsigned(self.batch_bits) {
             Some(bits @ 1..) => Write::Batch(1 << bits),
@@ -259,27 +267,33 @@ mod tests {
     }
 
     /// Compared with a count in floating point: with the share 0.01 and a half-life of 100 calls,
-    /// the knee is at 4 * 0.01 * 100 / ln 2 + 10 = 15.77 calls, and f(15.77) is far below.
+    /// the knee is at 4 * 0.01 * 100 / ln 2 + 10 = 15.77 calls. f(15.77) is far below for lambda =
+    /// 0.5, and 0.78 for lambda = 24, which falls more slowly than 1 / x at first.
     #[test]
-    fn a_minimum_with_a_share_falls_above_the_knee() {
-        let bump = Bump::new(0.5, Probability::new(0.8).unwrap(), Nanos::from_secs(1)).unwrap();
-        let bump = bump.with_count(Count::Paced { half_life: 100 }).unwrap();
-        let bump = bump.with_share(Probability::new(0.01));
-        let policy = BumpPolicy::lone(&bump, 1);
-        let half = LOG_ONE as u64;
-        for absent in [0, half] {
-            let lambda =
-                (4.0 * 0.01 * 100.0 / std::f64::consts::LN_2 + 10.0) * if absent > 0 { 2.0 } else { 1.0 };
-            let (mut word, mut x) = (policy.fresh(Nanos::ZERO, Nanos::ZERO), 0.0f64);
-            for call in 0..2_000u64 {
-                let step = policy.step(word, Nanos::new(call * CALL), Nanos::new(absent));
-                let Write::Word(next) = step.write else { panic!("{step:?}") };
-                word = next;
-                let found = Threshold::new(step.threshold).unwrap().probability().get();
-                let f = if x > 0.0 { -(-(0.5 / x).powi(2)).exp_m1() } else { 1.0 };
-                let expected = f.max(0.8 * (lambda / x).min(1.0));
-                assert!((found / expected - 1.0).abs() < 1e-3, "{call}: {found}, {expected}");
-                x = (x + 1.0) * (-0.01f64).exp2();
+    fn neither_the_minimum_nor_the_curve_keeps_more_calls_above_the_knee() {
+        for (lambda, minimum, exponent) in [(0.5, 0.8, 2.0), (24.0, 0.01, 0.5), (24.0, 0.2, 2.0)] {
+            let (_, bump) = policy(lambda, minimum, Nanos::from_secs(1), 1);
+            let bump = bump.with_count(Count::Paced { half_life: 100 }).unwrap();
+            let bump = bump.with_exponent(exponent).unwrap().with_share(Probability::new(0.01));
+            let policy = BumpPolicy::lone(&bump, 1);
+            for absent in [0, LOG_ONE as u64] {
+                let knee =
+                    (4.0 * 0.01 * 100.0 / std::f64::consts::LN_2 + 10.0) * if absent > 0 { 2.0 } else { 1.0 };
+                let f = |x: f64| if x > 0.0 { -(-(lambda / x).powf(exponent)).exp_m1() } else { 1.0 };
+                let (mut word, mut x) = (policy.fresh(Nanos::ZERO, Nanos::ZERO), 0.0f64);
+                for call in 0..2_000u64 {
+                    let step = policy.step(word, Nanos::new(call * CALL), Nanos::new(absent));
+                    let Write::Word(next) = step.write else { panic!("{step:?}") };
+                    word = next;
+                    let found = Threshold::new(step.threshold).unwrap().probability().get();
+                    let bounded = |p: f64| p * (knee / x).min(1.0);
+                    let expected = f(x).min(bounded(f(x.min(knee)))).max(bounded(minimum));
+                    assert!(
+                        (found / expected - 1.0).abs() < 2e-3,
+                        "{lambda} {exponent} {call}: {found}, {expected}"
+                    );
+                    x = (x + 1.0) * (-0.01f64).exp2();
+                }
             }
         }
     }

@@ -57,8 +57,7 @@ pub fn knee_factor(share: f64, share_now: f64) -> f64 {
     knee_factor_of(share, share_now, HALF_LIFE)
 }
 
-/// As [`knee_factor`], for the minimum of a key whose count halves with this many calls of all
-/// keys.
+/// As [`knee_factor`], for a key whose count halves with this many calls of all keys.
 pub fn knee_factor_of(share: f64, share_now: f64, half_life: f64) -> f64 {
     (lambda_of(share, half_life) * std::f64::consts::LN_2 / (share_now * half_life)).min(1.0)
 }

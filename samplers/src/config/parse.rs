@@ -173,7 +173,7 @@ fn bump(mut parameters: Parameters<'_>, inherited: Option<&Bump>) -> Result<Bump
             Some(probability(value, part, "share=0.01")?)
         }
         Some((_, part)) => {
-            let advice = "a share bounds a constant, or a min with tau in calls: add count=none";
+            let advice = "a share bounds a constant, or a count with tau in calls: add count=none";
             return Err(ConfigError::unknown_parameter(part, advice));
         }
         None => None,

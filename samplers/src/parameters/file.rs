@@ -344,7 +344,7 @@ fn bump(text: &str, all: BumpTable) -> Result<Config> {
                 config = config.with_override(key.into_inner(), bump.with_share(Some(share)));
             }
             _ => {
-                let message = "a share bounds a constant, or the min of a count with tau in calls; give this key one in \
+                let message = "a share bounds a constant, or a count with tau in calls; give this key one in \
                                [bump.probability_by_key] or [bump.min_by_key]";
                 return Err(ParametersError::at(text, Some(key.span()), message));
             }
@@ -408,7 +408,7 @@ fn bump_over(text: &str, table: BumpRoot, inherited: &Bump) -> Result<Bump> {
         .and_then(|count| bump.with_count(count))
         .map_err(at(cause))?;
     if let Some(share) = table.share.filter(|_| !has_knee(&bump)) {
-        let message = "a share bounds a constant, or a min with tau in calls; add count = \"none\"";
+        let message = "a share bounds a constant, or a count with tau in calls; add count = \"none\"";
         return Err(ParametersError::at(text, Some(share.span()), message));
     }
     Ok(bump.with_share(share))

@@ -49,6 +49,9 @@ const PLACES: usize = 4;
 /// exchanged for newer ones. Generations begin at the same time in all shards, so that no shard
 /// uses durations that others have retired.
 const GENERATION: u64 = 300_000_000_000;
+/// A key with few calls has generations as long as it takes to have enough for its quantiles, but at
+/// most this many times as long: an hour.
+const LONGER: u64 = 12;
 /// The longest time for which a key is armed, in ns: an hour.
 pub(super) const ARMED_MAX: u64 = 3_600_000_000_000;
 /// The number of a shard's calls after which thresholds are recomputed.
@@ -66,6 +69,8 @@ struct Tally {
     current: Histogram,
     /// The durations of the previous generation, if there was one.
     previous: Option<Box<Histogram>>,
+    /// The generation in which `previous` began, or `current` without it.
+    since: u64,
     /// All durations from earlier generations.
     settled: Option<Box<Histogram>>,
     /// The generation of `current`.
@@ -86,24 +91,39 @@ fn is_over(known: u64, now: u64) -> bool {
 }
 
 impl Tally {
-    /// Begins another generation if the present one is over.
+    /// Begins another generation if the present one is over. `wanted` is the number of calls that
+    /// prolongs it; 0 for keys with many calls.
     #[cold]
-    fn turn(&mut self, now: u64) {
+    fn turn(&mut self, now: u64, wanted: u64) {
         if !is_over(self.generation, now) {
             return;
         }
-        let before = std::mem::replace(&mut self.generation, now);
+        let before = self.generation;
+        let is_prolonged = before < now && now - before < LONGER;
+        if is_prolonged && (1..wanted).contains(&self.current.count()) {
+            return;
+        }
+        self.generation = now;
         if before > now {
+            self.since = now;
             return;
         }
         let ended = Some(std::mem::take(&mut self.current)).filter(|ended| ended.count() > 0).map(Box::new);
-        // After a long pause, earlier durations no longer count toward the quantiles.
-        let is_recent = before + 1 == now;
+        // After a long pause, earlier durations no longer count toward the quantiles. Rare calls may
+        // end a prolonged generation late.
+        let is_recent = now - before <= if wanted > 0 { 2 * LONGER } else { 1 };
         let (recent, older) = if is_recent { (ended, None) } else { (None, ended) };
         for old in [self.previous.take(), older].into_iter().flatten() {
             self.settled.get_or_insert_default().merge(&old);
         }
+        self.since = if recent.is_some() { before } else { now };
         self.previous = recent;
+    }
+
+    /// The calls in two generations at the mean rate of those that count toward quantiles.
+    fn calls_in_two(&self, now: u64) -> u64 {
+        let calls = self.current.count() + self.previous.as_ref().map_or(0, |previous| previous.count());
+        2 * calls / (now.saturating_sub(self.since) + 1)
     }
 }
 
@@ -148,6 +168,8 @@ pub(super) struct Record {
     slow_at_first: Box<[u64]>,
     /// The generation in which these were computed.
     slow_of: AtomicU64,
+    /// The number of calls that prolongs generations; 0 for keys with many calls.
+    wanted: AtomicU64,
     /// The time until which dropped roots are recorded, in ns.
     armed_until: AtomicU64,
     /// The time at which the key's latest boost ends, in ns; 0 if there was none. Changed only when
@@ -188,6 +210,7 @@ impl Record {
             slow_from: slow_at_first.iter().map(|&from| AtomicU64::new(from)).collect(),
             slow_at_first,
             slow_of: AtomicU64::new(0),
+            wanted: AtomicU64::new(0),
             armed_until: AtomicU64::new(0),
             boosted_until: AtomicU64::new(0),
             begun: AtomicU64::new(0),
@@ -326,7 +349,7 @@ impl Record {
         if !is_due && !is_over(tally.generation, now) {
             return;
         }
-        tally.turn(now);
+        tally.turn(now, self.wanted.load(Ordering::Relaxed));
         drop(tally);
         if !shape.quantiles.is_empty() {
             self.refresh(&shape.quantiles, now);
@@ -336,11 +359,13 @@ impl Record {
     /// Recomputes the durations above which roots are slow.
     #[cold]
     fn refresh(&self, quantiles: &[Quantile], now: u64) {
-        let mut recent = Histogram::default();
+        let (mut recent, mut calls) = (Histogram::default(), 0);
+        let wanted = self.wanted.load(Ordering::Relaxed);
         for shard in self.shards.iter().filter_map(OnceLock::get) {
             let mut tally = lock(shard);
             // Threads of this shard may no longer be counting, so its generation is checked here.
-            tally.turn(now);
+            tally.turn(now, wanted);
+            calls += tally.calls_in_two(now);
             recent.merge(&tally.current);
             if let Some(previous) = &tally.previous {
                 recent.merge(previous);
@@ -350,6 +375,9 @@ impl Record {
             let known = recent.quantile(quantile.get()).filter(|_| recent.count() >= quantile.calls_min());
             from.store(known.map_or(at_first, Nanos::get), Ordering::Relaxed);
         }
+        // A key that is busy again forgets the older durations with its next generations.
+        let enough = quantiles.iter().map(|quantile| quantile.calls_min()).max().unwrap_or(0);
+        self.wanted.store(if calls < enough { enough } else { 0 }, Ordering::Relaxed);
         // Release pairs with the Acquire load in `renew`.
         self.slow_of.store(now, Ordering::Release);
     }

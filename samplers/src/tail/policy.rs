@@ -24,7 +24,8 @@ pub enum Severity {
 pub enum Slow {
     /// Longer than this.
     Than(Nanos),
-    /// Longer than this quantile of the key's own roots in the last five to ten minutes.
+    /// Longer than this quantile of the key's own roots in the last five to ten minutes. For a key
+    /// with too few calls in ten minutes, in as many of the last hours as it takes, at most three.
     Quantile(Quantile),
 }
 

@@ -1,6 +1,7 @@
 //! Replays a result on draws that its search did not use, on the rest of the time, and on other
 //! recordings.
 
+use astracer_report::numbers::fixed;
 use astracer_samplers::{Config, Probability, Ratio};
 
 use super::watch::Watch;
@@ -168,8 +169,10 @@ impl Run<'_> {
             let (found, equal) = (replayed.dist_over_entropy.mean, share.dist_over_entropy.mean);
             if is_worse(&replayed.dist_over_entropy, &share.dist_over_entropy) {
                 tuning.warnings.push(format!(
-                    "replays have dist/entropy {found:.3}, worse than the {equal:.3} of an equal share of the same size: \
-                     use the sampler `ratio`, or allow a larger size"
+                    "replays have dist/entropy {}, worse than the {} of an equal share of the same size: \
+                     use the sampler `ratio`, or allow a larger size",
+                    fixed(found),
+                    fixed(equal)
                 ));
             }
         }
@@ -177,9 +180,10 @@ impl Run<'_> {
             let equal = share.dist_over_entropy.mean;
             if is_worse(&of, &share.dist_over_entropy) {
                 remarks.push(format!(
-                    "with weighted means, dist/entropy is {:.3}, worse than an equal share's {equal:.3}: the weights of \
+                    "with weighted means, dist/entropy is {}, worse than an equal share's {}: the weights of \
                      very small probabilities are mostly noise",
-                    of.mean
+                    fixed(of.mean),
+                    fixed(equal)
                 ));
                 tuning.warnings.extend(remarks.last().cloned());
             }
@@ -268,9 +272,12 @@ fn decided(deciding: &Deciding, mean: f64) -> String {
     let traces =
         if traces == 1 { "a single trace decides".to_owned() } else { format!("{traces} traces decide") };
     format!(
-        "{traces} dist/entropy: it is {usual_mean:.3} on average in the usual {:.2} % of runs, and {other_mean:.3} in the \
-         others; the overall mean of {mean:.3} describes neither",
-        usual * 1e2
+        "{traces} dist/entropy: it is {} on average in the usual {:.2} % of runs, and {} in the others; the overall mean \
+         of {} describes neither",
+        fixed(usual_mean),
+        usual * 1e2,
+        fixed(other_mean),
+        fixed(mean)
     )
 }
 
@@ -282,8 +289,10 @@ fn surprise(expected: f64, replayed: &Replayed) -> Option<String> {
     let by_chance = 3.0 * sd / (replayed.replays as f64).sqrt();
     ((mean - expected).abs() > SURPRISE * expected + by_chance).then(|| {
         format!(
-            "replays have dist/entropy {mean:.3}, the search expected {expected:.3}: its formulas are approximate where \
-             traces are few or very unlike each other; trust the replays"
+            "replays have dist/entropy {}, the search expected {}: its formulas are approximate where traces are few or very \
+             unlike each other; trust the replays",
+            fixed(mean),
+            fixed(expected)
         )
     })
 }

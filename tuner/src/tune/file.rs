@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
+use astracer_report::numbers::fixed;
 use astracer_samplers::ConfigError;
 use astracer_samplers::parameters::Parameters;
 
@@ -42,11 +43,11 @@ impl Tuning {
         )];
         if self.replayed.is_none() {
             comments.push(format!(
-                "Expected: dist/entropy {:.3} (an equal share of {:.2} % of the bytes has {:.3}), {:.2} % of the \
+                "Expected: dist/entropy {} (an equal share of {:.2} % of the bytes has {}), {:.2} % of the \
                  bytes, {:.1} of {} functions, {:.1} of {} call trees.",
-                score.dist_over_entropy,
+                fixed(score.dist_over_entropy),
                 self.baseline.tfcr * 1e2,
-                self.baseline.dist_over_entropy,
+                fixed(self.baseline.dist_over_entropy),
                 score.tfcr * 1e2,
                 score.functions,
                 score.functions_all,
@@ -56,11 +57,12 @@ impl Tuning {
         }
         let replayed = |where_: &str, replayed: &Replayed| {
             let Replayed { replays, dist_over_entropy: ratio, tfcr, .. } = replayed;
-            let ([low, high], [least, most]) = (ratio.mean_interval, ratio.run_interval);
-            let (mean, size) = (ratio.mean, tfcr.mean * 1e2);
+            let ([low, high], [least, most]) =
+                (ratio.mean_interval.map(fixed), ratio.run_interval.map(fixed));
+            let (mean, size) = (fixed(ratio.mean), tfcr.mean * 1e2);
             format!(
-                "Replayed {replays} times{where_} on draws that the search did not see: dist/entropy {mean:.3} (mean \
-                 {low:.3} to {high:.3}, a single run {least:.3} to {most:.3}), {size:.2} % of the bytes."
+                "Replayed {replays} times{where_} on draws that the search did not see: dist/entropy {mean} (mean \
+                 {low} to {high}, a single run {least} to {most}), {size:.2} % of the bytes."
             )
         };
         comments.extend(self.replayed.as_ref().map(|here| replayed("", here)));

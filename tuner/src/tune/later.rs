@@ -11,7 +11,7 @@ use astracer_samplers::{Config, Probability, Ratio};
 use serde::Serialize;
 
 use super::check::trial_replays;
-use super::roots::named;
+use super::roots::{bounded, named};
 use super::single_keys::Effort;
 use super::{Run, Stage, config, stream};
 use crate::bootstrap;
@@ -148,7 +148,8 @@ impl Run<'_> {
         let replays = trial_replays(&rest, REPLAYS.min(options.replays));
         self.watch.begin(Stage::Replaying, 1);
         let draws = Draw::unseen(replays as usize, stream(options.seed, LATER_STREAM), options.random);
-        let config = config(parameters, &roots).ok()?;
+        let bounded = bounded(&first, parameters, &roots, target.baseline.tfcr);
+        let config = config(parameters, roots.iter().chain(&bounded)).ok()?;
         let there = HeldOut::new("the later half", &rest, &config, None, &draws, self.stop)?;
         let spread = spread(&rest, &config, &there, &draws, self.stop);
         Later::new(there, spread.unwrap_or(0.0))

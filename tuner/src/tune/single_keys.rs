@@ -3,7 +3,7 @@
 use astracer_samplers::Config;
 
 use super::check::trial_replays;
-use super::roots::named;
+use super::roots::{named, with_needed_minima};
 use super::{
     PerKeyTrial, PerKeyUse, RootParameters, Run, STARTS_COMPARED, Stage, TRIED_TRACES_MAX, Tuning,
     affordable, config, stream,
@@ -167,6 +167,7 @@ impl Run<'_> {
             return;
         };
         let roots: Vec<_> = named(train, &found).collect();
+        let Some(roots) = with_needed_minima(train, &tuning.parameters, roots, self.stop) else { return };
         if let Some(share) = loop_share.filter(|_| decides) {
             let draws = self.trial_draws(train);
             let trial = |roots| self.trial((train, target), (&tuning.parameters, roots), &draws);

@@ -331,6 +331,13 @@ fn parameters(tuning: &Tuning, text: &mut String) {
             if min_kept == 1.0 { "1 trace".to_owned() } else { format!("{min_kept} traces") },
         );
     }
+    if !tuning.bounded.is_empty() {
+        let _ = writeln!(
+            text,
+            "{} with the common parameters and a recorded share, which bounds the key",
+            output::plural(tuning.bounded.len() as u64, "key"),
+        );
+    }
     if let Some(growth) = &tuning.growth {
         let _ = writeln!(
             text,
