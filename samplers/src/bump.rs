@@ -156,9 +156,9 @@ impl Bump {
     /// `4 share 2,000 / ln 2`. In the long run, the key's kept calls are at most a share of
     /// `minimum (4 share + 0.0035)` of all calls.
     ///
-    /// It bounds a [`Count::Paced`] in the same way, where lambda has the count's half-life in place
-    /// of 2,000: above it, neither f nor the minimum keeps more calls than at it. No effect on other
-    /// counts.
+    /// It bounds a [`Count::Paced`] in the same way: lambda has the count's half-life in place of
+    /// 2,000, and above lambda neither f nor the minimum keeps more calls than at it. No effect on
+    /// other counts.
     #[must_use]
     pub fn with_share(self, share: Option<Probability>) -> Self {
         Bump { share: share.map_or(NO_SHARE, Probability::get), ..self }

@@ -129,3 +129,18 @@ fn too_many_first_calls_are_no_refusal() {
     let size = json["replayed"]["tfcr"]["mean"].as_f64().expect("replayed");
     assert!(size < 0.105, "{size}");
 }
+
+/// A hundredth of the traces has calls of a single function only, so its entropy is 0 and
+/// dist/entropy has no value.
+#[test]
+fn no_figure_of_a_single_function_is_infinite() {
+    let (recording, kept) = (traces(1500, |_| "a", |trace| trace % 9), "ratio:0.01");
+    let recording = Scratch::new("single.json", &recording);
+    let args = ["evaluate", recording.path(), "--sampler", kept, "--baselines", "all"];
+    let text = success(&run(&[&args[..], &["--verbose"]].concat()));
+    let is_infinite = |word: &str| ["inf", "-inf", "NaN"].contains(&word.trim_end_matches('%'));
+    assert!(!text.split([' ', '(', ')', '\n']).any(is_infinite), "{text}");
+    let json: Value = serde_json::from_str(&success(&run(&[&args[..], &["--json"]].concat()))).expect("JSON");
+    let rows = json["evaluation"]["summary"].as_array().or(json["summary"].as_array()).expect("rows");
+    assert!(rows.iter().any(|row| row["mean"]["dist_over_entropy"].is_null()), "{rows:?}");
+}

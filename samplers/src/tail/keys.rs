@@ -49,8 +49,8 @@ const PLACES: usize = 4;
 /// exchanged for newer ones. Generations begin at the same time in all shards, so that no shard
 /// uses durations that others have retired.
 const GENERATION: u64 = 300_000_000_000;
-/// A key with few calls has generations as long as it takes to have enough for its quantiles, but at
-/// most this many times as long: an hour.
+/// The generations of a key with few calls are as long as it takes to have enough for its quantiles,
+/// but at most this many times as long: an hour.
 const LONGER: u64 = 12;
 /// The longest time for which a key is armed, in ns: an hour.
 pub(super) const ARMED_MAX: u64 = 3_600_000_000_000;
@@ -109,8 +109,8 @@ impl Tally {
             return;
         }
         let ended = Some(std::mem::take(&mut self.current)).filter(|ended| ended.count() > 0).map(Box::new);
-        // After a long pause, earlier durations no longer count toward the quantiles. Rare calls may
-        // end a prolonged generation late.
+        // After a long pause, earlier durations no longer count toward the quantiles. A prolonged
+        // generation of rare calls may end late.
         let is_recent = now - before <= if wanted > 0 { 2 * LONGER } else { 1 };
         let (recent, older) = if is_recent { (ended, None) } else { (None, ended) };
         for old in [self.previous.take(), older].into_iter().flatten() {

@@ -30,9 +30,9 @@ pub(super) fn named<'w>(
 /// A minimum is needless if the curve alone keeps at least this share of the key's calls.
 const NEEDLESS: f64 = 0.95;
 
-/// Lowers the minima of keys that have a curve, where the curve keeps nearly all recorded calls
-/// anyway, to the common minimum: a curve bounds what is kept if the key becomes more frequent, also
-/// in a process that has not seen any other key yet. `None` if asked to stop.
+/// Lowers the minima of keys to the common minimum where a key's curve keeps nearly all recorded
+/// calls anyway. A curve bounds what is kept if the key becomes more frequent, also in a process
+/// that has not seen any other key yet. `None` if asked to stop.
 pub(super) fn with_needed_minima(
     workload: &Workload,
     common: &Parameters,
