@@ -49,7 +49,7 @@ const PLACES: usize = 4;
 /// exchanged for newer ones. Generations begin at the same time in all shards, so that no shard
 /// uses durations that others have retired.
 const GENERATION: u64 = 300_000_000_000;
-/// The generations of a key with few calls are as long as it takes to have enough for its quantiles,
+/// Generations of a key with few calls are as long as it takes to have enough for its quantiles,
 /// but at most this many times as long: an hour.
 const LONGER: u64 = 12;
 /// The longest time for which a key is armed, in ns: an hour.
