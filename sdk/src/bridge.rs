@@ -42,8 +42,8 @@ use tracing_subscriber::registry::{Extensions, ExtensionsMut, LookupSpan, SpanDa
 use tracing_subscriber::{Layer, Registry};
 
 use crate::core::{Core, LiveSpan, View};
-use crate::record::EventTime;
 use crate::settings::ContextMode;
+use astracer_spans::record::EventTime;
 
 /// The layer's support for the stock trait.
 pub(crate) struct Bridge {

@@ -20,23 +20,23 @@ use opentelemetry::propagation::TextMapCompositePropagator;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{IdGenerator, SpanExporter};
 
-use crate::bounds::WhenQueueFull;
-use crate::clock::Clock;
 use crate::decider::ParentDecision;
-use crate::export::SharedDestination;
 use crate::fault::{Fault, OnFault};
 use crate::foreign::Foreign;
 use crate::handle::Handle;
 use crate::housekeeping::Chores;
 use crate::ids::Ids;
 use crate::key::Key;
-use crate::late::OwnPolicy;
 use crate::layer::AstracerLayer;
 use crate::propagation::Propagator;
-use crate::record::SpanLimits;
 use crate::sampler::AstracerSampler;
 use crate::settings::{ContextMode, DroppedSpans, Settings, Start};
 use crate::subscriber::AstracerSubscriber;
+use astracer_spans::bounds::WhenQueueFull;
+use astracer_spans::clock::Clock;
+use astracer_spans::export::SharedDestination;
+use astracer_spans::late::OwnPolicy;
+use astracer_spans::record::SpanLimits;
 
 /// The three parts that a service uses: a layer, a sampler and a handle. One [`Builder`] makes
 /// them, and they share one decider.

@@ -16,10 +16,10 @@ use astracer_samplers::{Allowance, Cap, Meter, Nanos};
 use opentelemetry::TraceId;
 
 use crate::decider::Decider;
-use crate::export::Admission;
 use crate::kept_keys::{KeyHash, KeyOf};
 use crate::steering::ExportedBytes;
-use crate::sync::{Mutex, lock};
+use astracer_spans::export::Admission;
+use astracer_spans::sync::{Mutex, lock};
 
 /// Keys with a meter of their own. Further keys share one meter with the forgotten ones.
 const KEYS_MAX: usize = 10_000;

@@ -19,7 +19,7 @@ use crate::fault::{Fault, Origin};
 #[cfg(feature = "parameters")]
 use crate::parameters;
 use crate::propagation::Propagator;
-use crate::record::SpanLimits;
+use astracer_spans::record::SpanLimits;
 
 const KEPT: &str = "the previous setting";
 

@@ -39,21 +39,21 @@ pub(crate) use self::context::LiveSpan;
 use self::contexts::Contexts;
 pub(crate) use self::log_decision::LogDecision;
 pub(crate) use self::place::{Placement, parent_here, place, place_elsewhere};
-use crate::clock::Ticks;
 use crate::decider::Decider;
-use crate::export::{Patience, Queue, Upkeep};
 use crate::ids::Ids;
-use crate::late::{LateTraces, OpenRing, RootEnd};
-use crate::memory_budget::MemoryBudget;
-use crate::record::{Body, Fields};
 use crate::reports::{Reports, Watched};
 use crate::settings::{ContextMode, Settings};
 use crate::stack::{self, Owner};
-use crate::stats::{Counters, Stats, TailStats};
 use crate::steering::{KeyStats, Steering};
 use crate::table::{Entry, Table};
-use crate::traces::Traces;
-use crate::weight::Weighing;
+use astracer_spans::clock::Ticks;
+use astracer_spans::export::{Patience, Queue, Upkeep};
+use astracer_spans::late::{LateTraces, OpenRing, RootEnd};
+use astracer_spans::memory_budget::MemoryBudget;
+use astracer_spans::record::{Body, Fields};
+use astracer_spans::stats::{Counters, Stats, TailStats};
+use astracer_spans::traces::Traces;
+use astracer_spans::weight::Weighing;
 
 /// State shared by all layers of one builder, across subscribers.
 #[derive(Debug)]
@@ -133,17 +133,15 @@ impl Shared {
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        let counted = self.counters.read();
-        Stats {
-            tail: match &self.late {
-                Some(late) => late.stats(counted.tail.clone(), &self.traces),
-                None => TailStats::default(),
-            },
-            open_bytes: self.budget.used() as u64,
-            parts_cut: self.budget.parts_cut(),
-            last_error: self.queue.last_error(),
-            ..counted
-        }
+        let mut stats = self.counters.read();
+        stats.tail = match &self.late {
+            Some(late) => late.stats(stats.tail, &self.traces),
+            None => TailStats::default(),
+        };
+        stats.open_bytes = self.budget.used() as u64;
+        stats.parts_cut = self.budget.parts_cut();
+        stats.last_error = self.queue.last_error();
+        stats
     }
 
     /// Queues the ended spans of all open traces.

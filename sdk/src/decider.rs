@@ -18,20 +18,20 @@ use opentelemetry::trace::{SpanContext, TraceState};
 use opentelemetry::{Context, KeyValue, TraceId};
 use tracing_core::Metadata;
 
-use crate::clock::{Clock, Ticks};
 use crate::decision_time::DecisionTime;
 use crate::kept_keys::{KeptKeys, KeyOf};
 use crate::key::{Key, Root};
 use crate::live::{Copied, Live};
-use crate::panics::caught;
 use crate::propagation::is_undecided;
-use crate::reentry::ReentryGuard;
 use crate::rules::Rules;
-use crate::stats::Counters;
-use crate::sync::statics::{AtomicBool, AtomicU64, Ordering};
-use crate::trace_state::{self, State};
-use crate::weight::{self, Weighing};
 use crate::why::Why;
+use astracer_spans::clock::{Clock, Ticks};
+use astracer_spans::panics::caught;
+use astracer_spans::reentry::ReentryGuard;
+use astracer_spans::stats::Counters;
+use astracer_spans::sync::statics::{AtomicBool, AtomicU64, Ordering};
+use astracer_spans::trace_state::{self, State};
+use astracer_spans::weight::{self, Weighing};
 
 /// Decides whether a local root's trace is kept.
 #[derive(Debug)]

@@ -8,7 +8,7 @@
 
 use astracer_samplers::Nanos;
 
-use crate::sync::{AtomicU64, Ordering};
+use astracer_spans::sync::{AtomicU64, Ordering};
 
 /// A root's start time serves as the decision time if it is at most this much older than the last
 /// clock reading.

@@ -172,3 +172,43 @@ fn array(items: &[Value<'_>]) -> Array {
         }
     }
 }
+
+#[cfg(all(test, feature = "enabled", not(loom)))]
+mod tests {
+    use std::sync::Mutex;
+
+    use opentelemetry_sdk::error::OTelSdkResult;
+    use tracing_core::dispatcher::{self, Dispatch};
+
+    use super::*;
+    use crate::{Astracer, DroppedSpans};
+
+    /// Records whether its thread has a scoped subscriber, which keeps spans from the global one.
+    #[derive(Clone, Debug, Default)]
+    struct Listens(Arc<Mutex<Vec<bool>>>);
+
+    impl SpanExporter for Listens {
+        async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
+            let none =
+                dispatcher::get_default(|dispatch| dispatch.is::<tracing_core::subscriber::NoSubscriber>());
+            self.0.lock().unwrap().push(none);
+            Ok(())
+        }
+    }
+
+    /// Uses a global subscriber, as services do: no other test in this binary needs one.
+    #[test]
+    fn what_the_exporter_traces_does_not_come_back() {
+        use tracing_subscriber::layer::SubscriberExt as _;
+        let exporter = Listens::default();
+        let builder = Astracer::builder()
+            .with_dropped_spans(DroppedSpans::Visible)
+            .with_sampler("always".parse().unwrap());
+        let astracer = builder.with_exporter(exporter.clone()).build().unwrap();
+        let subscriber = tracing_subscriber::registry().with(astracer.layer);
+        dispatcher::set_global_default(Dispatch::new(subscriber)).unwrap();
+        tracing::info_span!("root").in_scope(|| ());
+        astracer.handle.flush(Duration::from_secs(60)).unwrap();
+        assert_eq!(*exporter.0.lock().unwrap(), [true]);
+    }
+}

@@ -14,10 +14,10 @@ use astracer_samplers::{Config, Snapshot};
 use opentelemetry_sdk::Resource;
 
 use crate::core::Shared;
-use crate::export::{Patience, SharedDestination, WaitError};
 use crate::housekeeping::Housekeeping;
-use crate::panics::warn;
-use crate::stats::Stats;
+use astracer_spans::export::{Patience, SharedDestination, WaitError};
+use astracer_spans::panics::warn;
+use astracer_spans::stats::Stats;
 
 /// Counts, flush and shutdown of an [`Astracer`](crate::Astracer). Cheap to clone, and usable from
 /// any thread.
@@ -99,9 +99,11 @@ impl Handle {
 
     /// Counts since the layer was built; all zero if switched off.
     pub fn stats(&self) -> Stats {
-        let waiting = self.destination.as_ref().and_then(|destination| destination.waiting());
-        let stats = |shared: &Shared| Stats { waiting, hint: shared.reports().hint(), ..shared.stats() };
-        self.shared().map(stats).unwrap_or_default()
+        let Some(shared) = self.shared() else { return Stats::default() };
+        let mut stats = shared.stats();
+        stats.waiting = self.destination.as_ref().and_then(|destination| destination.waiting());
+        stats.hint = shared.reports().hint();
+        stats
     }
 
     /// The sampler's counts by key; `None` if the sampler does not decide by key, or if switched

@@ -25,10 +25,10 @@ use astracer_model::{Span, SpanKind, UnixNanos, Value};
 use opentelemetry::{TraceFlags, TraceId};
 use opentelemetry_sdk::trace::IdGenerator as _;
 
-use crate::export::own_scope;
 use crate::ids::RandomIds;
 use crate::steering::KeyStats;
 use crate::totals::KeyTotals;
+use astracer_spans::export::own_scope;
 
 /// Keys per span: fewer than the 128 events that a span may have by default.
 const KEYS_PER_SPAN: usize = 100;
@@ -140,8 +140,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::export::Queue;
     use crate::settings::Settings;
+    use astracer_spans::export::Queue;
 
     /// Even if the exporter takes long to send one.
     #[test]

@@ -19,8 +19,8 @@ use opentelemetry::Context;
 
 use crate::core::Shared;
 use crate::heartbeat::Heart;
-use crate::panics::warn;
 use crate::steering::NewParameters;
+use astracer_spans::panics::warn;
 
 /// The interval between checks of the parameters file.
 const TICK: Duration = Duration::from_secs(1);

@@ -9,8 +9,8 @@ use opentelemetry_sdk::trace::IdGenerator;
 use rand::rngs::SmallRng;
 use rand::{RngCore as _, SeedableRng as _};
 
-use crate::panics::caught;
-use crate::reentry::ReentryGuard;
+use astracer_spans::panics::caught;
+use astracer_spans::reentry::ReentryGuard;
 
 /// Ids from a generator per thread, seeded by the operating system. They identify and sample, but
 /// keep no secrets: an observer of some ids may predict others, as with the SDKs of Go and Java.

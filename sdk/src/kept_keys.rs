@@ -10,7 +10,7 @@ use std::hash::BuildHasher as _;
 
 use opentelemetry::TraceId;
 
-use crate::sync::{Mutex, lock};
+use astracer_spans::sync::{Mutex, lock};
 
 const SHARDS: usize = 8;
 /// The number of traces remembered. With one small span each, a full queue of default size holds

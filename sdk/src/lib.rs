@@ -116,57 +116,40 @@
 //! Two more crates work on the public [`Handle`]: astracer-operate has a live page, metrics and
 //! parameters from a URL, and astracer-tower traces requests of axum, tonic, hyper and reqwest.
 
-mod bounds;
 #[cfg(feature = "bridge")]
 mod bridge;
 mod builder;
 mod byte_cap;
-mod clock;
 mod config;
 mod core;
 mod decider;
 mod decision_time;
-mod export;
 mod fault;
 mod foreign;
 mod handle;
 mod heartbeat;
-mod held_logs;
 mod housekeeping;
 mod ids;
 mod kept_keys;
 mod key;
-mod late;
 mod layer;
 mod live;
 mod logs;
-mod memory_budget;
-mod panics;
 #[cfg(feature = "parameters")]
 mod parameters;
 #[cfg(feature = "parameters")]
 mod polling;
 mod propagation;
-mod record;
-mod reentry;
 mod reports;
 mod rules;
 mod sampler;
 mod settings;
 mod span_ext;
 mod stack;
-mod stats;
 mod steering;
 mod subscriber;
-mod sync;
 mod table;
-#[cfg(test)]
-mod test_callsite;
-mod thread;
 mod totals;
-mod trace_state;
-mod traces;
-mod weight;
 mod why;
 
 pub use astracer_model::destination;
@@ -176,25 +159,25 @@ pub use astracer_samplers::{
     RandomSource, Reason, Snapshot,
 };
 
-pub use bounds::WhenQueueFull;
+pub use astracer_spans::bounds::WhenQueueFull;
+pub use astracer_spans::clock::{Clock, ManualClock};
+pub use astracer_spans::late::{Announcement, TailSpan, TailTrace};
+pub use astracer_spans::record::SpanLimits;
+pub use astracer_spans::stats::{GivenUpTraces, Losses, OwnPolicyFaults, Stats, TailStats};
 pub use builder::{Astracer, BuildError, Builder};
-pub use clock::{Clock, ManualClock};
 pub use decider::ParentDecision;
 pub use fault::{Fault, OnFault};
 pub use handle::{FlushError, Handle, ShutdownGuard, WeakHandle};
 pub use key::{Key, Root};
-pub use late::{Announcement, TailSpan, TailTrace};
 pub use layer::AstracerLayer;
 pub use logs::{LogCounts, LogLayer};
 #[cfg(feature = "parameters")]
 pub use polling::{FetchParameters, ParametersSource};
 pub use propagation::Propagator;
-pub use record::SpanLimits;
 pub use rules::DryRunStats;
 pub use sampler::AstracerSampler;
 pub use settings::{ContextMode, DroppedSpans, Start};
 pub use span_ext::{OpenTelemetrySpanExt, SetParentError, get_otel_context, outgoing_context};
-pub use stats::{GivenUpTraces, Losses, OwnPolicyFaults, Stats, TailStats};
 pub use steering::{KeyStats, SteerError};
 pub use subscriber::AstracerSubscriber;
 pub use totals::KeyTotals;

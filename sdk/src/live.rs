@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use crate::sync::{AtomicU64, Mutex, Ordering, lock};
+use astracer_spans::sync::{AtomicU64, Mutex, Ordering, lock};
 
 /// The value and its version.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl<T> Live<T> {
 #[cfg(all(test, loom))]
 mod loom_models {
     use super::*;
-    use crate::sync::AtomicU64 as Count;
+    use astracer_spans::sync::AtomicU64 as Count;
 
     /// Parameters that share their counts, as successive samplers share one table.
     struct Parameters {

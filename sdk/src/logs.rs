@@ -12,9 +12,9 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context as LayerContext;
 
 use crate::core::{Core, LogDecision};
-use crate::held_logs::{Held, Holds, OwnedEvent};
 use crate::layer::AstracerLayer;
 use crate::stack;
+use astracer_spans::held_logs::{Held, Holds, OwnedEvent};
 
 /// A layer around one that writes logs, such as OpenTelemetry's appender bridge. It passes on the
 /// events of kept traces, those outside of traces, and from WARN on those of all traces, so that

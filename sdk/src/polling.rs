@@ -11,8 +11,8 @@ use opentelemetry::Context;
 
 use crate::core::Shared;
 use crate::fault::Origin;
-use crate::panics::warn;
 use crate::steering::SteerError;
+use astracer_spans::panics::warn;
 
 /// The shortest interval between requests.
 const EVERY_MIN: Duration = Duration::from_secs(1);

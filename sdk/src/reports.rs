@@ -15,10 +15,10 @@ use opentelemetry::Context;
 use tracing_core::dispatcher;
 use tracing_core::subscriber::NoSubscriber;
 
-use crate::export::SharedDestination;
-use crate::panics::warn;
-use crate::stats::{Losses, Stats};
 use crate::steering::KeyStats;
+use astracer_spans::export::SharedDestination;
+use astracer_spans::panics::warn;
+use astracer_spans::stats::{Losses, Stats};
 
 /// The shortest time between two events of one kind.
 const PAUSE: Duration = Duration::from_secs(60);
@@ -181,7 +181,8 @@ impl Reports {
     }
 
     fn look(&self, watched: &dyn Watched, destination: &SharedDestination) {
-        let stats = Stats { waiting: destination.waiting(), ..watched.stats() };
+        let mut stats = watched.stats();
+        stats.waiting = destination.waiting();
         let now = Instant::now();
         let hint = self.look_at_keys(watched, &stats, now);
         if !is_heard() {
@@ -369,15 +370,20 @@ mod tests {
     #[test]
     fn losses_are_untold_until_an_error_has_them() {
         let reports = Reports::default();
-        let lost = Losses { rejected: 3, capped: 7, shut_down: 4, ..Losses::default() };
+        let of = |rejected, capped, shut_down| {
+            let mut lost = Losses::default();
+            (lost.rejected, lost.capped, lost.shut_down) = (rejected, capped, shut_down);
+            lost
+        };
+        let lost = of(3, 7, 4);
         assert_eq!(reports.take_untold(&lost), 3);
         assert_eq!(reports.take_untold(&lost), 0);
-        let more = Losses { rejected: 6, ..Losses::default() };
+        let more = of(6, 0, 0);
         reports.told(2, &more);
         assert_eq!(reports.take_untold(&more), 1);
         // An event and a flush's error may have told of the same spans.
         reports.told(5, &more);
-        assert_eq!(reports.take_untold(&Losses { rejected: 8, ..Losses::default() }), 2);
+        assert_eq!(reports.take_untold(&of(8, 0, 0)), 2);
     }
 
     #[test]

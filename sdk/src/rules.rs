@@ -7,7 +7,7 @@ use std::sync::Arc;
 use astracer_samplers::tail::Boosting;
 use astracer_samplers::{Config, Decision, Nanos, Override, Request, Sampler};
 
-use crate::sync::statics::{AtomicU64, Ordering};
+use astracer_spans::sync::statics::{AtomicU64, Ordering};
 
 /// Everything that a decision depends on. Immutable: changes replace it as a whole.
 #[derive(Clone, Debug)]

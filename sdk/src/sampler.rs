@@ -8,8 +8,8 @@ use opentelemetry_sdk::trace::{SamplingDecision, SamplingResult, ShouldSample};
 
 use crate::decider::{Decider, RootDecision};
 use crate::key::{Lookup, Root};
-use crate::stats::Counters;
-use crate::weight;
+use astracer_spans::stats::Counters;
+use astracer_spans::weight;
 
 /// The sampler for `SdkTracerProvider::builder().with_sampler(..)`.
 ///

@@ -2,9 +2,9 @@
 
 use tracing_core::Metadata;
 
-use crate::bounds::Bounds;
-use crate::export::Extras;
-use crate::record::{Conventions, SpanLimits};
+use astracer_spans::bounds::Bounds;
+use astracer_spans::export::Extras;
+use astracer_spans::record::{Conventions, SpanLimits};
 
 /// Whether other layers see the spans below a dropped root.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -16,8 +16,8 @@ use tracing_subscriber::registry::LookupSpan as _;
 
 use crate::core::Core;
 use crate::layer::AstracerLayer;
-use crate::record::EventTime;
 use crate::table::is_unrecorded;
+use astracer_spans::record::EventTime;
 
 /// OpenTelemetry's side of a [`tracing::Span`]: the methods of tracing-opentelemetry's trait of the
 /// same name, for spans of [`AstracerLayer`].

@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 
 use opentelemetry::{Context, ContextGuard, SpanId};
 
-use crate::panics::caught;
+use astracer_spans::panics::caught;
 
 mod owner;
 

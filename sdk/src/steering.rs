@@ -18,11 +18,11 @@ pub(crate) use self::budget_control::{BudgetControl, ExportedBytes};
 pub(crate) use self::counts::CarriedCounts;
 pub use self::counts::KeyStats;
 use crate::decider::Decider;
-use crate::export::QueueProgress;
-use crate::panics::warn;
 #[cfg(feature = "parameters")]
 use crate::parameters;
 use crate::rules::Rules;
+use astracer_spans::export::QueueProgress;
+use astracer_spans::panics::warn;
 
 /// The state that changes need. Decisions do not read it.
 #[derive(Debug, Default)]

@@ -35,7 +35,7 @@ pub(crate) use self::handles::LetGo;
 use self::own::OwnEntries;
 use self::unrecorded::Refused;
 pub(crate) use self::unrecorded::{METADATA as UNRECORDED, Refusal, is_unrecorded, unrecorded_id};
-use crate::memory_budget::{MemoryBudget, Use};
+use astracer_spans::memory_budget::{MemoryBudget, Use};
 
 /// The entries of one subscriber's spans.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use std::fmt;
 use astracer_samplers::{Decision, Randomness, Reason};
 use opentelemetry::TraceId;
 
-use crate::sync::statics::{AtomicU64, Ordering};
-use crate::thread;
+use astracer_spans::sync::statics::{AtomicU64, Ordering};
+use astracer_spans::thread;
 use std::sync::{Mutex, PoisonError};
 
 const RINGS: usize = 8;

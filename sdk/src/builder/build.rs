@@ -14,18 +14,20 @@ use super::{Astracer, Builder, late, with_attributes};
 use crate::byte_cap::ByteCap;
 use crate::core::{Core, Shared};
 use crate::decider::{Decider, Extras};
-use crate::export::{Converter, Queue, SharedDestination, Source, Upkeep, Worker, Workers, own_scope};
 use crate::fault::Fault;
 use crate::handle::Handle;
 use crate::housekeeping::{self, Housekeeping};
-use crate::late::LateTraces;
 use crate::layer::AstracerLayer;
 use crate::reports::Watched;
 use crate::sampler::AstracerSampler;
-use crate::stats::Counters;
 use crate::steering::{BudgetControl, ExportedBytes, Steering};
-use crate::sync::AtomicUsize;
 use crate::why::Why;
+use astracer_spans::export::{
+    Converter, Queue, SharedDestination, Source, Upkeep, Worker, Workers, own_scope,
+};
+use astracer_spans::late::LateTraces;
+use astracer_spans::stats::Counters;
+use astracer_spans::sync::AtomicUsize;
 
 /// # Building
 impl Builder {

@@ -6,12 +6,12 @@ use std::time::Duration;
 use astracer_samplers::tail::{Policy, Tail, TailSampler};
 
 use super::Builder;
-use crate::bounds::Bounds;
-use crate::clock::Clock;
 use crate::fault::{Fault, Origin};
-use crate::late::{OwnPolicy, Parts, TailTrace};
+use astracer_spans::bounds::Bounds;
+use astracer_spans::clock::Clock;
+use astracer_spans::late::{OwnPolicy, Parts, TailTrace};
 
-/// The parameters of the [`LateTraces`](crate::late::LateTraces).
+/// The parameters of the [`LateTraces`](astracer_spans::late::LateTraces).
 pub(super) fn parts(
     tail: &Tail,
     own: Vec<OwnPolicy>,

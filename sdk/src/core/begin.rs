@@ -6,14 +6,14 @@ use tracing_core::span::Attributes;
 
 use super::Core;
 use super::place::Placement;
-use crate::memory_budget::Use;
-use crate::record::{Body, Fields};
 use crate::settings::{ContextMode, Start};
-use crate::stats::{Counted, Loss};
 use crate::table::{Beginning, CONTEXT, Entry, NewId, Phase, Refusal, STATE, UNRECORDED};
-use crate::thread;
-use crate::trace_state::State;
-use crate::traces::TraceRef;
+use astracer_spans::memory_budget::Use;
+use astracer_spans::record::{Body, Fields};
+use astracer_spans::stats::{Counted, Loss};
+use astracer_spans::thread;
+use astracer_spans::trace_state::State;
+use astracer_spans::traces::TraceRef;
 
 impl Core {
     /// Begins a span at its place. Returns its entry; `None` if the span is not known from then on.

@@ -8,12 +8,11 @@ use tracing_core::{Event, Metadata};
 use super::Core;
 #[cfg(feature = "bridge")]
 use super::context::LiveSpan;
-use crate::record::{Body, EventTime, Fields, SpanLimits};
-use crate::settings::ContextMode;
 use crate::stack;
 #[cfg(feature = "bridge")]
 use crate::table::PENDING;
 use crate::table::{Entry, Pending, Phase};
+use astracer_spans::record::{Body, EventTime, Fields, SpanLimits};
 
 /// The parent of this span can no longer be set.
 #[derive(Debug, PartialEq, Eq)]
@@ -168,7 +167,7 @@ impl Core {
     pub(crate) fn base_of_unstarted(&self, id: &Id) -> Option<Context> {
         let entry = self.find(id)?;
         match entry.settled_phase() {
-            Phase::Undecided | Phase::Waiting if self.context_mode() == ContextMode::Off => {
+            Phase::Undecided | Phase::Waiting if self.context_mode() == crate::settings::ContextMode::Off => {
                 Some(Context::new())
             }
             Phase::Undecided => {

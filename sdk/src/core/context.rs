@@ -9,11 +9,11 @@ use opentelemetry::{Context, KeyValue, SpanId};
 use tracing_core::span::Id;
 
 use super::{Core, known};
-use crate::record::{Body, EventTime, SpanLimits};
 use crate::settings::ContextMode;
 use crate::stack;
 use crate::table::{BASE_CURRENT, CONTEXT, Entry, KeptSpan, Phase, STATE};
-use crate::thread;
+use astracer_spans::record::{Body, EventTime, SpanLimits};
+use astracer_spans::thread;
 
 impl Core {
     /// The context with which a span is entered; made now if none is cached.

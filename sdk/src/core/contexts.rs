@@ -19,8 +19,8 @@ use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 use super::{Core, known};
 use crate::settings::ContextMode;
 use crate::stack::{self, CurrentSpan};
-use crate::sync::{AtomicU8, AtomicU64, Ordering};
 use crate::table::{Entry, REMOTE_PARENT};
+use astracer_spans::sync::{AtomicU8, AtomicU64, Ordering};
 
 /// Another layer keeps the context, as far as is known.
 const BESIDE: u8 = 1;

@@ -4,11 +4,11 @@ use tracing_core::Metadata;
 use tracing_core::span::Id;
 
 use super::Core;
-use crate::panics::caught;
-use crate::record::{Body, Ending, Header, KeepReason, Record};
-use crate::stats::{Counted, GivenUp, Loss};
 use crate::table::{Entry, HELD, Phase, REMOTE_PARENT, ROOT};
-use crate::trace_state::State;
+use astracer_spans::panics::caught;
+use astracer_spans::record::{Body, Ending, Header, KeepReason, Record};
+use astracer_spans::stats::{Counted, GivenUp, Loss};
+use astracer_spans::trace_state::State;
 
 impl Core {
     #[inline]

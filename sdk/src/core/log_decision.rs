@@ -7,9 +7,9 @@ use opentelemetry::trace::SpanContext;
 use tracing_core::Event;
 
 use super::{Core, known};
-use crate::held_logs::Holds;
 use crate::stack;
 use crate::table::Phase;
+use astracer_spans::held_logs::Holds;
 
 /// The decision about the trace of an event.
 #[derive(Debug)]

@@ -13,16 +13,18 @@ use tracing_core::span::Id;
 use tracing_core::{Event, Level};
 
 use super::Core;
-use crate::clock::Ticks;
 use crate::decider::RootDecision;
-use crate::export::Patience;
-use crate::late::{LateTraces, OpenRing, Outcome};
-use crate::record::{Body, Buffer, ERROR, Header, Record, STATUS_CODE, STATUS_DESCRIPTION, Status, is_error};
 use crate::stack;
 use crate::table::{BODY, Entry, Phase, ROOT};
-use crate::thread;
-use crate::traces::{EndedSpan, TraceRef};
-use crate::weight::{self, Weighing};
+use astracer_spans::clock::Ticks;
+use astracer_spans::export::Patience;
+use astracer_spans::late::{LateTraces, OpenRing, Outcome};
+use astracer_spans::record::{
+    Body, Buffer, ERROR, Header, Record, STATUS_CODE, STATUS_DESCRIPTION, Status, is_error,
+};
+use astracer_spans::thread;
+use astracer_spans::traces::{EndedSpan, TraceRef};
+use astracer_spans::weight::{self, Weighing};
 
 impl Core {
     /// The slot of a trace that is dropped but recorded; `None` if it is not recorded. Also notes

@@ -18,16 +18,16 @@ use tracing_core::span::Attributes;
 use super::Core;
 use super::context::of_dropped;
 use super::place::Base;
-use crate::clock::Ticks;
 use crate::decider::RootDecision;
 use crate::key::{Key, Lookup, Root};
-use crate::memory_budget::Use;
-use crate::record::{Attribute, Body, Fields, Memory};
 use crate::settings::{ContextMode, Start};
-use crate::stats::{Counted, Loss};
 use crate::table::{BODY, Beginning, Claim, Entry, HELD, KeptSpan, NewId, Pending, Phase, ROOT, Refusal};
-use crate::thread;
-use crate::traces::{TraceRef, Traces};
+use astracer_spans::clock::Ticks;
+use astracer_spans::memory_budget::Use;
+use astracer_spans::record::{Attribute, Body, Fields, Memory};
+use astracer_spans::stats::{Counted, Loss};
+use astracer_spans::thread;
+use astracer_spans::traces::{TraceRef, Traces};
 
 /// The inputs of a local root's decision, apart from its fields.
 #[derive(Clone, Copy)]

@@ -8,9 +8,9 @@ use astracer_samplers::tail::{KeyOutcomes, ProvisionalMode};
 use opentelemetry::TraceId;
 
 use super::Handle;
-use crate::late::{Announcement, Function, LateTraces, TailTrace};
-use crate::record::KeepReason;
 use crate::span_ext::note_callee_trouble;
+use astracer_spans::late::{Announcement, Function, LateTraces, TailTrace};
+use astracer_spans::record::KeepReason;
 
 /// The maximum number of ids in one list of traces to keep.
 const IDS_MAX: usize = 16;

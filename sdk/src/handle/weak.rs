@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use super::Handle;
 use crate::core::Shared;
-use crate::export::SharedDestination;
+use astracer_spans::export::SharedDestination;
 
 /// A reference to a [`Handle`] that keeps neither layer nor destination alive, for callbacks
 /// and threads that live longer: see [`Handle::downgrade`].

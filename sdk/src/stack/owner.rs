@@ -2,7 +2,7 @@
 
 use std::sync::{PoisonError, RwLock};
 
-use crate::sync::statics::{AtomicU64, Ordering};
+use astracer_spans::sync::statics::{AtomicU64, Ordering};
 
 /// The numbers of all live owners, sorted, each with the address of its subscriber's base; 0: not
 /// known.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use astracer_samplers::{Budget, Config, Controller, Nanos};
 
-use crate::export::QueueProgress;
+use astracer_spans::export::QueueProgress;
 
 /// Bytes handed to the exporter since the last [`ExportedBytes::take`], as OTLP protobuf.
 ///

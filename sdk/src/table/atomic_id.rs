@@ -1,6 +1,6 @@
 //! Atomic span and trace ids. All accesses are `Relaxed`: another atomic has to publish them.
 
-use crate::sync::{AtomicU64, Ordering};
+use astracer_spans::sync::{AtomicU64, Ordering};
 
 use opentelemetry::{SpanId, TraceId};
 

@@ -4,7 +4,7 @@ use std::ptr;
 
 use tracing_core::Metadata;
 
-use crate::sync::{AtomicPtr, Ordering};
+use astracer_spans::sync::{AtomicPtr, Ordering};
 
 /// The metadata of a span, or `None`.
 ///

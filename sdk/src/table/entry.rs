@@ -58,14 +58,14 @@ use tracing_core::Metadata;
 use super::atomic_id::{AtomicSpanId, AtomicTraceId};
 use super::atomic_metadata::AtomicMetadata;
 use super::handles::Handles;
-use crate::clock::Ticks;
-use crate::record::Body;
-use crate::sync::{
+use astracer_spans::clock::Ticks;
+use astracer_spans::record::Body;
+use astracer_spans::sync::{
     AtomicBool, AtomicU8, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock, wait_a_moment,
 };
-use crate::trace_state::State;
-use crate::traces::TraceRef;
-use crate::weight::Weighing;
+use astracer_spans::trace_state::State;
+use astracer_spans::traces::TraceRef;
+use astracer_spans::weight::Weighing;
 
 /// The state of an entry; see the module documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,7 +162,7 @@ pub(crate) struct Entry {
     root_key: AtomicU32,
     /// Whether an error was seen below a dropped local root whose outcome is counted.
     failed: AtomicBool,
-    /// The [`Weighing`](crate::weight::Weighing) of a decided local root.
+    /// The [`Weighing`](astracer_spans::weight::Weighing) of a decided local root.
     weighing: AtomicU8,
 }
 

@@ -10,7 +10,7 @@
 //! A place is the index of an entry; its generation changes with each span. Bit 63 marks the ids of
 //! spans without an entry: see `unrecorded.rs`.
 
-use crate::sync::{AtomicU64, Ordering};
+use astracer_spans::sync::{AtomicU64, Ordering};
 
 pub(super) const PLACE_BITS: u32 = 24;
 pub(super) const GENERATION_MAX: u64 = (1 << (63 - PLACE_BITS)) - 1;

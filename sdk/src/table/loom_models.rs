@@ -7,9 +7,9 @@ use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 
 use super::entry::{Beginning, EXPOSED, Entry, KeptSpan, Pending, Phase, ROOT};
 use super::handles::{Handles, LetGo};
-use crate::record::Body;
-use crate::test_callsite::METADATA;
-use crate::traces::TraceRef;
+use astracer_spans::record::Body;
+use astracer_spans::test_callsite::METADATA;
+use astracer_spans::traces::TraceRef;
 
 fn begin(entry: &Entry, id: u64, phase: Phase) {
     begin_with(entry, id, phase, 0);

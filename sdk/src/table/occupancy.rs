@@ -1,6 +1,6 @@
 //! The time that threads spend inside a span, packed into one word.
 
-use crate::clock::Ticks;
+use astracer_spans::clock::Ticks;
 
 /// The number of threads inside a span (12 bits), and since when at least one has been inside, in
 /// ticks since the span's start. While no thread is inside, the time is when the last one left.

@@ -14,8 +14,8 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use super::entry::Entry;
 use super::handles::{GENERATION_MAX, PLACE_BITS, generation};
-use crate::sync::statics::{AtomicU64, Ordering};
-use crate::sync::{Mutex, lock};
+use astracer_spans::sync::statics::{AtomicU64, Ordering};
+use astracer_spans::sync::{Mutex, lock};
 
 const PLACES_MAX: u32 = (1 << PLACE_BITS) - 1;
 /// The number of places of the first page; page `n + 1` has twice as many as page `n`.

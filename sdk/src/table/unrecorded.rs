@@ -18,8 +18,8 @@ use tracing_core::span::Id;
 use tracing_core::{Level, Metadata};
 
 use super::entry::{Beginning, Entry};
-use crate::sync::statics::{AtomicU64, Ordering};
-use crate::sync::{Mutex, lock};
+use astracer_spans::sync::statics::{AtomicU64, Ordering};
+use astracer_spans::sync::{Mutex, lock};
 
 /// Set in the ids that a table makes for spans without an entry: see `handles.rs`.
 const UNRECORDED: u64 = 1 << 63;

@@ -306,6 +306,53 @@ pub(crate) fn an_exporter_that_counts_gives_every_loss_its_reason() {
     assert!(stats.to_string().contains("exports wait: there: "), "{stats}");
 }
 
+/// Returns outcomes in turn.
+#[derive(Clone, Debug, Default)]
+struct Scripted(Arc<Mutex<Vec<DeliveryReport>>>);
+
+impl Destination for Scripted {
+    fn deliver(&self, _: &[destination::Span<'_>]) -> DeliveryReport {
+        self.0.lock().unwrap().pop().unwrap()
+    }
+
+    fn counter(&self) -> Counter {
+        Counter::default()
+    }
+
+    fn shut_down(&self, _: Duration) -> Result<(), ExportError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn stats_have_each_loss_by_its_reason() {
+    let script = Scripted::default();
+    let lost = |kind| DeliveryReport::lost(ExportError::new(kind, "there", "so it is"), 1);
+    let outcomes = [
+        (
+            DeliveryReport::delivered(Delivery::new(0, 1).with_message("too old".to_owned())),
+            "partially_rejected",
+            "the destination rejected 1 spans: too old",
+        ),
+        (lost(ErrorKind::Forbidden), "rejected", "the server denied access"),
+        (lost(ErrorKind::Unavailable), "expired", "unavailable"),
+        (lost(ErrorKind::TooLarge), "too_large", "exceeds the size limit"),
+        (lost(ErrorKind::Full), "spool_full", "the limit on the total size"),
+        (lost(ErrorKind::File), "export_failed", "could not be written"),
+    ];
+    let world = world(|builder| builder.with_destination(script.clone()));
+    for (outcome, reason, says) in outcomes {
+        script.0.lock().unwrap().push(outcome);
+        tracing::dispatcher::with_default(&world.dispatch, || info_span!("work").in_scope(|| ()));
+        let error = world.handle.flush(TIMEOUT).unwrap_err();
+        assert_eq!(error.spans_lost(), 1, "{reason}");
+        assert!(error.to_string().contains(says), "{error}");
+        let stats = world.handle.stats();
+        let found = stats.spans_lost.iter().find(|(name, _)| *name == reason).unwrap();
+        assert_eq!(found.1, 1, "{reason} {stats:?}");
+    }
+}
+
 /// Waits for a server that never comes, as an exporter with retries does.
 #[derive(Debug)]
 struct WaitsForServer(Gate);

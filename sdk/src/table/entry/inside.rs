@@ -2,8 +2,8 @@
 
 use super::super::occupancy::Occupancy;
 use super::Entry;
-use crate::clock::Ticks;
-use crate::sync::Ordering;
+use astracer_spans::clock::Ticks;
+use astracer_spans::sync::Ordering;
 
 impl Entry {
     /// Records that a thread enters the span.

@@ -3,8 +3,8 @@
 use astracer_samplers::tail::KeyNumber;
 
 use super::Entry;
-use crate::sync::Ordering;
-use crate::weight::Weighing;
+use astracer_spans::sync::Ordering;
+use astracer_spans::weight::Weighing;
 
 impl Entry {
     /// Sets the key under which the outcome of a decided local root is counted; `None`: it is not

@@ -1,0 +1,437 @@
+//! Conversion of records to the model's spans, which borrow their text from the batch.
+
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use astracer_model::otel::otlp_flags;
+use astracer_model::span::{Event as ModelEvent, Link, Resource, Scope};
+use astracer_model::value::Attribute;
+use astracer_model::{Span, SpanId, SpanKind, Status as ModelStatus, Value};
+use astracer_samplers::Threshold;
+use tracing_core::Metadata;
+
+use crate::clock::{Anchor, Anchors, Clock, Ticks};
+use crate::record::{
+    Batch, Event, EventName, EventTime, Header, MemoryView, Record, SpanLimits, Status, TraceView,
+};
+use crate::thread::ThreadNames;
+use crate::trace_state::State;
+
+/// Attributes added to spans and events, with the names and defaults of tracing-opentelemetry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extras {
+    pub location: bool,
+    pub threads: bool,
+    pub level: bool,
+    pub target: bool,
+    pub inactivity: bool,
+}
+
+impl Default for Extras {
+    fn default() -> Self {
+        Extras { location: true, threads: true, level: false, target: true, inactivity: true }
+    }
+}
+
+/// Converts traces. Each of the exporter's threads has its own.
+#[derive(Debug)]
+pub struct Converter {
+    anchors: Anchors,
+    extras: Extras,
+    attributes_max: usize,
+    /// The most attributes that we add to a span, so that the list is allocated once.
+    added_max: usize,
+    source: Source,
+    /// The names of the reasons for late keeping, by
+    /// [`KeepReason::index`](crate::record::KeepReason::index).
+    reasons: Arc<[Box<str>]>,
+}
+
+/// The process and the library that spans come from.
+#[derive(Clone, Debug)]
+pub struct Source {
+    pub resource: Arc<Resource>,
+    pub scope: Arc<Scope>,
+}
+
+/// The scope of spans if the service sets none.
+pub fn own_scope() -> Scope {
+    Scope { name: "astracer".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned(), ..Scope::default() }
+}
+
+/// The texts of a batch's spans that no record holds.
+#[derive(Debug, Default)]
+pub struct Texts {
+    threads: ThreadNames,
+    /// The trace state of each trace.
+    states: Vec<String>,
+}
+
+impl Texts {
+    pub fn of(batches: &[Box<Batch>]) -> Self {
+        let mut texts = Texts::default();
+        let mut last = 0;
+        for trace in batches.iter().flat_map(|batch| batch.each()) {
+            texts.states.push(trace.header.state.header());
+            for record in trace
+                .records
+                .iter()
+                .filter(|record| record.thread != std::mem::replace(&mut last, record.thread))
+            {
+                texts.threads.note(record.thread);
+            }
+        }
+        texts
+    }
+
+    /// The traces of the same batches, each with its trace state.
+    pub fn traces<'a>(&'a self, batches: &'a [Box<Batch>]) -> impl Iterator<Item = (TraceView<'a>, &'a str)> {
+        batches.iter().flat_map(|batch| batch.each()).zip(self.states.iter().map(String::as_str))
+    }
+}
+
+/// A record's start, end and index. Spans are exported in this order: see [`set_order`].
+type Begin = (Ticks, Reverse<Ticks>, usize);
+
+/// The index of a record, and where its parts begin in their lists.
+#[derive(Clone, Copy, Debug)]
+struct Positions {
+    record: usize,
+    attributes: usize,
+    detail: usize,
+    events: usize,
+    event_attributes: usize,
+    links: usize,
+}
+
+/// Memory that the conversion of each trace reuses.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    positions: Vec<Positions>,
+    order: Vec<Begin>,
+}
+
+/// A trace during its conversion.
+#[derive(Clone, Copy)]
+struct Trace<'a> {
+    view: TraceView<'a>,
+    state: &'a str,
+    threads: &'a ThreadNames,
+    anchor: Anchor,
+}
+
+impl Converter {
+    pub fn new(
+        clock: Clock,
+        (extras, limits): (Extras, &SpanLimits),
+        source: Source,
+        reasons: Arc<[Box<str>]>,
+    ) -> Self {
+        let attributes_max = limits.attributes as usize;
+        let Extras { location, threads, level, target, inactivity } = extras;
+        let count = |on: bool, attributes: usize| if on { attributes } else { 0 };
+        let added_max = count(location, 3)
+            + count(threads, 2)
+            + count(level, 1)
+            + count(target, 1)
+            + count(inactivity, 2);
+        Converter { anchors: Anchors::new(clock), extras, attributes_max, added_max, source, reasons }
+    }
+
+    pub fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// Reads both clocks. Call this before converting traces whose spans have ended by now.
+    pub fn compare_clocks(&mut self) {
+        self.anchors.compare();
+    }
+
+    /// Appends the spans of a trace, ordered by their start.
+    pub fn convert<'a>(
+        &'a self,
+        (view, state): (TraceView<'a>, &'a str),
+        texts: &'a Texts,
+        scratch: &mut Scratch,
+        out: &mut Vec<Span<'a>>,
+    ) {
+        let anchor = self.anchors.of(view.header.began);
+        set_positions(&mut scratch.positions, &view);
+        set_order(&mut scratch.order, &view);
+        let trace = Trace { view, state, threads: &texts.threads, anchor };
+        let spans = scratch.order.iter().map(|(.., record)| self.span(scratch.positions[*record], trace));
+        out.extend(spans);
+    }
+
+    fn span<'a>(&'a self, at: Positions, trace: Trace<'a>) -> Span<'a> {
+        let TraceView { header, memory, .. } = trace.view;
+        let record = &trace.view.records[at.record];
+        #[cfg(test)]
+        assert_ne!(record.metadata.name(), "the converter panics");
+        let detail = if record.has_detail() { trace.view.details.get(at.detail) } else { None };
+        let name = detail.and_then(|detail| detail.name);
+        let (status, status_message) = match detail.map_or(Status::Unset, |detail| detail.status) {
+            Status::Unset => (ModelStatus::Unset, ""),
+            Status::Ok => (ModelStatus::Ok, ""),
+            Status::Error(text) => (ModelStatus::Error, memory.text(text)),
+        };
+        let (mut events, mut links) = (Vec::new(), Vec::new());
+        let (mut dropped_events, mut dropped_links) = (0, 0);
+        let mut attributes = Vec::with_capacity(record.attributes.held as usize + self.added_max);
+        for attribute in part(trace.view.attributes, at.attributes, record.attributes.held) {
+            set(&mut attributes, attribute.view(memory));
+        }
+        if let Some(detail) = detail {
+            (dropped_events, dropped_links) = (detail.events.cut, detail.links.cut);
+            let mut own = at.event_attributes;
+            for event in part(trace.view.events, at.events, detail.events.held) {
+                let attributes = part(trace.view.event_attributes, own, event.count);
+                own += event.count as usize;
+                events.push(self.event(event, attributes, memory, trace.anchor));
+            }
+            let own = part(trace.view.links, at.links, detail.links.held).iter();
+            links.extend(own.map(|link| Link::to_context(&link.to, &link.attributes, link.cut)));
+        }
+        let mut dropped_attributes = record.attributes.cut;
+        let ended_by_hand = detail.and_then(|detail| detail.ended_by_hand);
+        self.add_extras(
+            record,
+            trace.threads,
+            ended_by_hand.is_some(),
+            &mut attributes,
+            &mut dropped_attributes,
+        );
+        if let Some(place) = header.kept_by.index() {
+            self.add_reason(place, header, record, &mut attributes);
+        }
+        if header.is_reweighed {
+            describe_again(&header.state, &mut attributes);
+        }
+        let parent = SpanId::from(record.parent);
+        let clock = self.anchors.clock();
+        let date = |ticks| trace.anchor.date(clock, ticks);
+        Span {
+            trace_id: header.trace_id.into(),
+            span_id: record.span_id.into(),
+            parents: (parent != SpanId::ZERO).then_some(parent).into_iter().collect(),
+            name: Cow::Borrowed(name.map_or(record.metadata.name(), |text| memory.text(text))),
+            kind: detail.and_then(|detail| detail.kind.as_ref()).map_or(SpanKind::Internal, SpanKind::from),
+            start: Some(date(record.start).into()),
+            end: Some(ended_by_hand.unwrap_or_else(|| date(record.end)).into()),
+            status,
+            status_message: Cow::Borrowed(status_message),
+            attributes,
+            dropped_attributes,
+            events,
+            dropped_events,
+            links,
+            dropped_links,
+            trace_state: Cow::Borrowed(trace.state),
+            flags: otlp_flags(header.flags, record.parent_is_remote()),
+            ..Span::of(self.source.resource.clone(), self.source.scope.clone())
+        }
+    }
+
+    /// Marks each span of a trace that was kept late, because sums over spans have to leave out
+    /// those of them that have no weight. These attributes ignore the limit, and replace the
+    /// service's own attributes of these names.
+    fn add_reason<'a>(
+        &'a self,
+        place: usize,
+        header: &Header,
+        record: &Record,
+        attributes: &mut Vec<Attribute<'a>>,
+    ) {
+        let reason = self.reasons.get(place).map_or("", |reason| reason);
+        set(attributes, Attribute::new(REASON, reason));
+        let count = header.state.threshold().map_or(0.0, Threshold::adjusted_count);
+        set(attributes, Attribute::new(ADJUSTED_COUNT, Value::Double(count)));
+        let cut = header.cut;
+        if cut > 0 && record.is_local_root() {
+            set(attributes, Attribute::new(SPANS_CUT, Value::Int(cut.into())));
+        }
+    }
+
+    /// Adds astracer's own attributes. They come after the user's, so that a limit cuts ours first.
+    /// If the user already set an attribute of that name, the user's value stays.
+    fn add_extras<'a>(
+        &self,
+        record: &Record,
+        threads: &'a ThreadNames,
+        is_ended_by_hand: bool,
+        attributes: &mut Vec<Attribute<'a>>,
+        cut: &mut u32,
+    ) {
+        let (attributes_max, given) = (self.attributes_max, attributes.len());
+        let mut add = |key: &'static str, value: Value<'a>| {
+            if has(&attributes[..given], key) {
+                return;
+            }
+            if attributes.len() < attributes_max {
+                attributes.push(Attribute::new(key, value));
+            } else {
+                *cut = cut.saturating_add(1);
+            }
+        };
+        let metadata = record.metadata;
+        if self.extras.location {
+            add_location(metadata, &mut add);
+        }
+        if let Some(thread) = threads.of(record.thread).filter(|_| self.extras.threads) {
+            add("thread.id", Value::Int(thread.id));
+            if let Some(name) = &thread.name {
+                add("thread.name", (&**name).into());
+            }
+        }
+        if self.extras.level {
+            add("level", metadata.level().as_str().into());
+        }
+        if self.extras.target {
+            add("target", metadata.target().into());
+        }
+        // Busy and idle times continue after an end by hand, so they would not add up to the span's
+        // duration.
+        if self.extras.inactivity && !is_ended_by_hand {
+            let clock = self.anchors.clock();
+            let nanos = |ticks| Value::Int(i64::try_from(clock.nanos_between(0, ticks)).unwrap_or(i64::MAX));
+            let (busy, idle) = record.busy_and_idle();
+            add("busy_ns", nanos(busy));
+            add("idle_ns", nanos(idle));
+        }
+    }
+
+    fn event<'a>(
+        &self,
+        event: &'a Event,
+        own: &'a [crate::record::Attribute],
+        memory: MemoryView<'a>,
+        anchor: Anchor,
+    ) -> ModelEvent<'a> {
+        let mut attributes = Vec::with_capacity(event.count as usize + ADDED_TO_EVENTS);
+        let log = event.log;
+        if let Some(metadata) = event.metadata {
+            attributes.push(Attribute::new("level", metadata.level().as_str()));
+            let target = log.target.map_or(metadata.target(), |target| memory.text(target));
+            attributes.push(Attribute::new("target", target));
+        }
+        for attribute in own {
+            set(&mut attributes, attribute.view(memory));
+        }
+        if let Some(metadata) = event.metadata.filter(|_| self.extras.location) {
+            let given = attributes.len();
+            let mut add = |key: &'static str, value: Value<'a>| {
+                if !has(&attributes[..given], key) {
+                    attributes.push(Attribute::new(key, value));
+                }
+            };
+            if log.target.is_some() {
+                for (key, text) in [("code.file.path", log.file), ("code.module.name", log.module)] {
+                    if let Some(text) = text {
+                        add(key, memory.text(text).into());
+                    }
+                }
+                if let Some(line) = log.line {
+                    add("code.line.number", Value::Int(line));
+                }
+            } else {
+                add_location(metadata, add);
+            }
+        }
+        let name = match &event.name {
+            EventName::Text(text) => memory.text(*text),
+            EventName::Static(name) => name,
+            EventName::Owned(name) => name,
+        };
+        let time = match event.time {
+            EventTime::Ticks(ticks) => anchor.date(self.anchors.clock(), ticks),
+            EventTime::Date(date) => date,
+        };
+        ModelEvent { time: time.into(), name: Cow::Borrowed(name), attributes, dropped_attributes: event.cut }
+    }
+}
+
+fn part<T>(list: &[T], start: usize, length: u32) -> &[T] {
+    list.get(start..start + length as usize).unwrap_or_default()
+}
+
+/// Computes where each record's parts begin.
+fn set_positions(positions: &mut Vec<Positions>, trace: &TraceView<'_>) {
+    positions.clear();
+    let mut at = Positions { record: 0, attributes: 0, detail: 0, events: 0, event_attributes: 0, links: 0 };
+    for record in trace.records {
+        positions.push(at);
+        at.record += 1;
+        at.attributes += record.attributes.held as usize;
+        let Some(detail) = trace.details.get(at.detail).filter(|_| record.has_detail()) else { continue };
+        let attributes = part(trace.events, at.events, detail.events.held).iter();
+        at.event_attributes += attributes.map(|event| event.count as usize).sum::<usize>();
+        at.events += detail.events.held as usize;
+        at.links += detail.links.held as usize;
+        at.detail += 1;
+    }
+}
+
+/// Orders the spans by their start. Records are ordered by their end, so among spans that started
+/// at the same tick, the one that ended last is the ancestor.
+fn set_order(order: &mut Vec<Begin>, trace: &TraceView<'_>) {
+    order.clear();
+    let records = trace.records.iter().enumerate();
+    order.extend(records.map(|(place, record)| (record.start, Reverse(record.end), place)));
+    order.sort_unstable();
+}
+
+/// The attributes by which a root describes its decision, if it has them, now that the trace's
+/// threshold is another.
+fn describe_again(state: &State, attributes: &mut [Attribute<'_>]) {
+    let Some(threshold) = state.threshold() else { return };
+    for attribute in attributes {
+        match &*attribute.key {
+            ADJUSTED_COUNT => attribute.value = Value::Double(threshold.adjusted_count()),
+            PARAM => attribute.value = Value::Double(threshold.probability().get()),
+            _ => {}
+        }
+    }
+}
+
+/// The probability with which a root was kept, as in Jaeger's clients.
+const PARAM: &str = "sampler.param";
+/// Attributes of a trace that the head sampler dropped and that was kept late: the reason, and the
+/// calls that it stands for in estimates; zero if it has no true threshold. The second name is from
+/// OTEP 170.
+const REASON: &str = "sampling.reason";
+const ADJUSTED_COUNT: &str = "sampler.adjusted_count";
+/// The number of spans that were cut from such a trace because it was too large.
+const SPANS_CUT: &str = "sampling.spans_cut";
+
+/// The most attributes that we add to an event.
+const ADDED_TO_EVENTS: usize = 5;
+
+#[inline]
+fn add_location<'a>(metadata: &'static Metadata<'static>, mut add: impl FnMut(&'static str, Value<'a>)) {
+    if let Some(file) = metadata.file() {
+        add("code.file.path", file.into());
+    }
+    if let Some(module) = metadata.module_path() {
+        add("code.module.name", module.into());
+    }
+    if let Some(line) = metadata.line() {
+        add("code.line.number", Value::Int(line.into()));
+    }
+}
+
+/// Whether the user set an attribute of this name. A linear search, because few spans have many
+/// attributes.
+#[inline]
+fn has(given: &[Attribute<'_>], key: &str) -> bool {
+    given.iter().any(|known| known.key == key)
+}
+
+/// Sets an attribute; a later value of the same name replaces the earlier one (OpenTelemetry
+/// specification, "Set Attributes").
+fn set<'a>(attributes: &mut Vec<Attribute<'a>>, attribute: Attribute<'a>) {
+    match attributes.iter_mut().find(|known| known.key == attribute.key) {
+        Some(known) => *known = attribute,
+        None => attributes.push(attribute),
+    }
+}

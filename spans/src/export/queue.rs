@@ -1,0 +1,577 @@
+//! The queue between the service's threads and the exporter's threads, bounded in bytes and traces.
+//!
+//! A small trace is copied into a batch with other traces, and the buffer in which it was recorded
+//! stays with its thread: memory that another processor has read is slow to write to. Threads are
+//! divided into a few groups, and each group fills a batch of its own. When the batch is full, or
+//! when a worker collects it, it moves to the list that all threads share.
+//!
+//! Batches are numbered when they enter the list. A worker takes the lowest numbers first, up to
+//! the number of spans for one export. A flush takes the next number, and is done when every batch
+//! with a lower one has been exported or lost.
+//!
+//! # Order
+//!
+//! A group's lock is taken before the state's. The flags `closed` and `eager` are set under the
+//! state's lock and read under a group's lock. The locks order these accesses, so the flags
+//! themselves are Relaxed:
+//!
+//! - `close` sets `closed`; a worker then collects all groups once more. A thread that locks its
+//!   group after that collection sees `closed`, because both locked the same group, and sheds its
+//!   trace. A thread that locked the group earlier has left its trace there, so the worker collects
+//!   it.
+//! - A worker sets `eager`, collects all groups and sleeps. A thread that locks its group after
+//!   that collection sees `eager`, passes its batch on and wakes the worker. A thread that locked
+//!   the group earlier has left its trace there, so the worker collects it.
+//!
+//! Several workers take turns to wait for work (`is_led`); only the export itself is concurrent.
+
+// A batch moves between threads by its address, not by its contents.
+#![allow(clippy::vec_box)]
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use self::heartbeat::Heartbeats;
+use super::list::List;
+use super::ticket::Ticket;
+use crate::bounds::{Bounds, WhenQueueFull};
+use crate::record::{Batch, Body, Buffer, Header, Record};
+use crate::stats::{Counted, Counters, Loss};
+use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, lock, wait_for};
+use crate::thread;
+
+mod finish;
+mod heartbeat;
+
+#[derive(Debug)]
+pub struct Queue {
+    state: Mutex<State>,
+    groups: [Group; GROUPS],
+    /// Bytes and traces of the batches that were passed on and are not converted yet. Relaxed: they
+    /// bound the queue and guard no data.
+    bytes: AtomicUsize,
+    traces: AtomicUsize,
+    /// A worker sleeps until there is any work, so batches are passed on at once.
+    eager: AtomicBool,
+    /// The queue accepts no more traces.
+    closed: AtomicBool,
+    /// Empty batches for reuse.
+    spare: Mutex<Vec<Box<Batch>>>,
+    /// The leading worker waits here.
+    work: Condvar,
+    /// The other workers wait here.
+    turn: Condvar,
+    /// Callers of flush and shutdown wait here.
+    done: Condvar,
+    /// The service's threads wait here for space, if the queue blocks when full.
+    space: Condvar,
+    counters: Arc<Counters>,
+    bounds: Bounds,
+}
+
+#[derive(Debug)]
+struct State {
+    list: List,
+    /// The number for the next batch.
+    next_number: u64,
+    /// Exports in flight.
+    in_flight: Vec<InFlight>,
+    /// When the groups were last collected.
+    collected: Instant,
+    wake_on: WakeOn,
+    /// A worker is waiting for work, or taking it.
+    is_led: bool,
+    /// The number of the service's threads that wait for space.
+    blocked: usize,
+    /// Requested flushes that no worker has taken, in order. The worker exports every batch below
+    /// these numbers without waiting for more spans.
+    flushes_asked: VecDeque<u64>,
+    /// The flushes up to this number are done.
+    flush_done: u64,
+    ended: bool,
+    heartbeats: Heartbeats,
+    /// The deadline of the shutdown, if it has one.
+    deadline: Option<Instant>,
+    /// The deadline has passed: the rest is lost.
+    abandoned: bool,
+    /// Spans that were lost after the queue had accepted them.
+    lost: u64,
+    /// Exporter calls that failed without losing spans, such as a flush.
+    failures: u64,
+    last_error: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    /// The lowest number of the export's batches.
+    number: u64,
+    spans: usize,
+}
+
+/// The event that wakes the worker. Other events let it sleep, because waking a thread takes as
+/// long as recording a few hundred spans.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum WakeOn {
+    #[default]
+    Nothing,
+    AnySpan,
+    FullBatch,
+}
+
+/// The number of empty batches that are kept, and the bytes that each may hold.
+const SPARE_MAX: usize = 256;
+const SPARE_BYTES_MAX: usize = 256 * 1024;
+/// A larger trace is handed over with its buffer: copying it costs more than a cold buffer.
+const COPIED_BYTES_MAX: usize = 32 * 1024;
+
+/// The batch that a group of threads fills.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Group(Mutex<Option<Box<Batch>>>);
+
+const GROUPS: usize = if cfg!(loom) { 2 } else { 16 };
+/// A batch is passed on when it reaches this number of spans or bytes.
+const GATHERED_SPANS_MAX: usize = 64;
+const GATHERED_BYTES_MAX: usize = 64 * 1024;
+
+/// An empty batch with capacity for a nearly full batch plus one trace.
+fn fresh() -> Box<Batch> {
+    Box::new(Batch::with_capacity(GATHERED_SPANS_MAX * 3 / 2))
+}
+
+/// A worker's next step.
+#[derive(Debug)]
+pub enum Work {
+    /// Export this.
+    Export(Taken),
+    /// Everything below this number was exported or lost: flush the exporter.
+    Flush(u64),
+    /// There was no work for a while.
+    Idle,
+    End,
+}
+
+/// The time for which a thread may wait for space, if the queue blocks when full.
+#[derive(Clone, Copy, Debug)]
+pub enum Patience {
+    /// As long as the service's threads may.
+    Full,
+    /// At most until this time.
+    Until(Instant),
+    /// Not at all: the caller may be a worker, and only workers free space.
+    None,
+}
+
+impl Patience {
+    /// Whether the deadline, if there is one, has passed.
+    pub fn is_over(self) -> bool {
+        matches!(self, Patience::Until(end) if Instant::now() >= end)
+    }
+}
+
+/// The state of the export queue at the end of an interval. Batches are numbered in the order in
+/// which they were queued.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QueueProgress {
+    /// The lowest number that is not exported yet; `u64::MAX` if all are.
+    pub outstanding: u64,
+    /// The number for the next batch.
+    pub next: u64,
+    /// The number of spans shed because the queue was full.
+    pub shed: u64,
+}
+
+impl QueueProgress {
+    /// Whether the exporter may have received less since `before` than was kept: spans were shed,
+    /// or a batch that waited then still waits.
+    pub fn is_held_up(&self, before: &QueueProgress) -> bool {
+        self.shed != before.shed || self.outstanding < before.next
+    }
+}
+
+/// The batches of one export.
+#[derive(Debug)]
+pub struct Taken {
+    pub batches: Vec<Box<Batch>>,
+    pub counted: Counted,
+    /// The lowest of their numbers.
+    pub number: u64,
+}
+
+impl Queue {
+    pub fn new(bounds: Bounds, counters: Arc<Counters>) -> Self {
+        let state = State {
+            list: List::default(),
+            next_number: 0,
+            in_flight: Vec::new(),
+            collected: Instant::now(),
+            wake_on: WakeOn::default(),
+            is_led: false,
+            blocked: 0,
+            flushes_asked: VecDeque::new(),
+            flush_done: 0,
+            ended: false,
+            heartbeats: Heartbeats::default(),
+            deadline: None,
+            abandoned: false,
+            lost: 0,
+            failures: 0,
+            last_error: None,
+        };
+        Queue {
+            state: Mutex::new(state),
+            groups: Default::default(),
+            bytes: AtomicUsize::new(0),
+            traces: AtomicUsize::new(0),
+            eager: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            spare: Mutex::default(),
+            work: Condvar::new(),
+            turn: Condvar::new(),
+            done: Condvar::new(),
+            space: Condvar::new(),
+            counters,
+            bounds,
+        }
+    }
+
+    /// Waits for space, if the queue blocks when full. The caller must hold no lock, because a
+    /// worker may need any lock to free space.
+    #[inline]
+    pub fn wait_for_space(&self) {
+        self.wait_patiently(Patience::Full);
+    }
+
+    /// As [`Queue::wait_for_space`], but no longer than `patience` allows.
+    #[inline]
+    pub fn wait_patiently(&self, patience: Patience) {
+        if let WhenQueueFull::Block(deadline) = self.bounds.when_full
+            && self.is_full()
+        {
+            match patience {
+                Patience::Full => self.block(deadline),
+                Patience::Until(end) => {
+                    self.block(deadline.min(end.saturating_duration_since(Instant::now())));
+                }
+                Patience::None => {}
+            }
+        }
+    }
+
+    /// Whether a thread that hands over a trace now would have to wait.
+    pub fn makes_wait(&self) -> bool {
+        matches!(self.bounds.when_full, WhenQueueFull::Block(_)) && self.is_full()
+    }
+
+    #[cold]
+    fn block(&self, deadline: Duration) {
+        let start = Instant::now();
+        let mut state = lock(&self.state);
+        while self.is_full() && !self.closed.load(Ordering::Relaxed) {
+            let left = deadline.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            state.blocked += 1;
+            state = wait_for(&self.space, state, left);
+            state.blocked -= 1;
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) >= self.bounds.queue_bytes
+            || self.traces.load(Ordering::Relaxed) >= self.bounds.queue_traces
+    }
+
+    fn fits(&self, batch: &Batch) -> bool {
+        // Several threads may stop waiting at the same time and fill the queue again. The bound is
+        // doubled for them, so that the trace of a thread that has waited is not shed.
+        let factor = if matches!(self.bounds.when_full, WhenQueueFull::Block(_)) { 2 } else { 1 };
+        let fits = |held: &AtomicUsize, more: usize, max: usize| {
+            held.load(Ordering::Relaxed) + more <= max.saturating_mul(factor)
+        };
+        fits(&self.bytes, batch.bytes_held(), self.bounds.queue_bytes)
+            && fits(&self.traces, batch.traces(), self.bounds.queue_traces)
+    }
+
+    /// Takes a trace, or sheds and counts it; leaves an empty buffer. Returns whether the trace was
+    /// taken. Its batch may still be shed when it is full and does not fit the queue.
+    pub fn push(&self, header: Header, trace: &mut Buffer) -> bool {
+        if trace.bytes_held() <= COPIED_BYTES_MAX {
+            return self.gather(|batch| batch.add(header, trace));
+        }
+        let batch = Box::new(Batch::of(header, trace));
+        let counted = batch.counted();
+        let passed_on = self.pass_on(&mut Some(batch));
+        if let Err(loss) = passed_on {
+            self.counters.lose(loss, counted);
+        }
+        passed_on.is_ok()
+    }
+
+    /// As [`Queue::push`], for a span that leaves without the rest of its trace.
+    pub fn push_span(&self, header: Header, record: Record, body: Option<&mut Body>) -> bool {
+        self.gather(|batch| batch.add_span(header, record, body))
+    }
+
+    fn gather(&self, add: impl FnOnce(&mut Batch)) -> bool {
+        let mut gathered = lock(&self.groups[thread::number() as usize % GROUPS].0);
+        let batch = gathered.get_or_insert_with(|| lock(&self.spare).pop().unwrap_or_else(fresh));
+        let loss = if self.closed.load(Ordering::Relaxed) {
+            Some(Loss::ShutDown)
+        } else {
+            (self.bounds.when_full == WhenQueueFull::ShedNewest && self.is_full()).then_some(Loss::QueueFull)
+        };
+        if let Some(loss) = loss {
+            // A shed trace goes into a batch too, because the batch counts its spans.
+            let mut shed = Batch::default();
+            add(&mut shed);
+            drop(gathered);
+            self.counters.lose(loss, shed.counted());
+            return false;
+        }
+        add(batch);
+        let is_full = batch.spans() >= GATHERED_SPANS_MAX.min(self.bounds.batch_spans)
+            || batch.traces() >= self.bounds.queue_traces
+            || batch.bytes_used() >= GATHERED_BYTES_MAX.min(self.bounds.queue_bytes / 2);
+        if is_full || self.eager.load(Ordering::Relaxed) { self.pass_on_or_shed(&mut gathered) } else { true }
+    }
+
+    /// Returns whether the batch is passed on, or will be collected.
+    fn pass_on_or_shed(&self, gathered: &mut Option<Box<Batch>>) -> bool {
+        match self.pass_on(gathered) {
+            // `ShutDown`: a worker will still collect the batch.
+            Ok(()) | Err(Loss::ShutDown) => true,
+            Err(loss) => {
+                if let Some(batch) = gathered {
+                    self.counters.lose(loss, batch.counted());
+                    batch.clear();
+                }
+                false
+            }
+        }
+    }
+
+    /// Passes a batch on to the workers. On error the batch stays where it is.
+    fn pass_on(&self, from: &mut Option<Box<Batch>>) -> Result<(), Loss> {
+        let Some(batch) = from else { return Ok(()) };
+        let mut state = lock(&self.state);
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(Loss::ShutDown);
+        }
+        if !self.fits(batch) {
+            return Err(Loss::QueueFull);
+        }
+        if let Some(batch) = from.take() {
+            self.enqueue(&mut state, batch);
+        }
+        let wake = match state.wake_on {
+            WakeOn::Nothing => false,
+            WakeOn::AnySpan => true,
+            WakeOn::FullBatch => self.has_batch(&state),
+        };
+        if wake {
+            self.set_wake_on(&mut state, WakeOn::Nothing);
+        }
+        drop(state);
+        if wake {
+            self.work.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Numbers a batch and adds it to the list.
+    fn enqueue(&self, state: &mut State, mut batch: Box<Batch>) {
+        batch.bytes = batch.bytes_held();
+        batch.number = state.next_number;
+        state.next_number += 1;
+        self.bytes.fetch_add(batch.bytes, Ordering::Relaxed);
+        self.traces.fetch_add(batch.traces(), Ordering::Relaxed);
+        state.list.push(batch);
+    }
+
+    /// Whether there is enough work for an export: the number of spans for one export, or as much
+    /// as fills half of the queue, since a full queue sheds traces or blocks the service.
+    fn has_batch(&self, state: &State) -> bool {
+        state.list.spans() >= self.bounds.batch_spans
+            || !state.list.is_empty()
+                && (self.bytes.load(Ordering::Relaxed) >= self.bounds.queue_bytes / 2
+                    || self.traces.load(Ordering::Relaxed) >= self.bounds.queue_traces / 2)
+    }
+
+    /// Whether the worker must not wait for more spans.
+    fn hurries(&self, state: &State) -> bool {
+        self.closed.load(Ordering::Relaxed) || state.has_work_for_flush() || state.heartbeats.wait()
+    }
+
+    fn set_wake_on(&self, state: &mut State, wake_on: WakeOn) {
+        state.wake_on = wake_on;
+        self.eager.store(wake_on == WakeOn::AnySpan, Ordering::Relaxed);
+    }
+
+    /// Waits for work, for at most `idle` if there is none.
+    pub fn next(&self, idle: Duration) -> Work {
+        let mut state = lock(&self.state);
+        while state.is_led {
+            state = wait_for(&self.turn, state, idle);
+        }
+        state.is_led = true;
+        let work = self.lead(state, idle);
+        lock(&self.state).is_led = false;
+        self.turn.notify_one();
+        work
+    }
+
+    fn lead(&self, mut state: MutexGuard<'_, State>, idle: Duration) -> Work {
+        self.set_wake_on(&mut state, WakeOn::FullBatch);
+        let more = |state: &State| !self.has_batch(state) && !self.hurries(state);
+        drop(wait_while(&self.work, state, self.bounds.batch_delay, more));
+        let work = self.take();
+        if !matches!(work, Work::Idle) {
+            return work;
+        }
+        // More traces nearly always follow soon after a batch. So the first one wakes the worker
+        // only after a pause: see `eager` in the module documentation.
+        self.set_wake_on(&mut lock(&self.state), WakeOn::AnySpan);
+        self.collect();
+        let nothing = |state: &State| state.list.is_empty() && !self.hurries(state);
+        drop(wait_while(&self.work, lock(&self.state), idle, nothing));
+        self.take()
+    }
+
+    /// Takes the spans of one export, or other work that is due.
+    pub fn take(&self) -> Work {
+        let mut state = lock(&self.state);
+        self.set_wake_on(&mut state, WakeOn::Nothing);
+        // Read before the groups are collected: a trace that ended before the close is then in the
+        // groups or in the list.
+        let closed = self.closed.load(Ordering::Relaxed);
+        let is_due = state.list.spans() < self.bounds.batch_spans
+            || state.collected.elapsed() >= self.bounds.batch_delay
+            || closed;
+        drop(state);
+        if is_due {
+            self.collect();
+        }
+        let mut state = lock(&self.state);
+        // Flushes come before an export, which may take minutes and would delay them.
+        if let Some(flush) = state.reach_flushes() {
+            return Work::Flush(flush);
+        }
+        let batches = state.list.take(self.bounds.batch_spans);
+        let Some(first) = batches.first() else {
+            return if closed { Work::End } else { Work::Idle };
+        };
+        let number = first.number;
+        let counted = batches.iter().map(|batch| batch.counted()).sum();
+        state.in_flight.push(InFlight { number, spans: batches.iter().map(|batch| batch.spans()).sum() });
+        Work::Export(Taken { batches, counted, number })
+    }
+
+    /// Moves the groups' batches to the list.
+    fn collect(&self) {
+        for group in &self.groups {
+            let mut gathered = lock(&group.0);
+            if gathered.as_ref().is_some_and(|batch| !batch.is_empty())
+                && let Some(batch) = gathered.take()
+            {
+                self.enqueue(&mut lock(&self.state), batch);
+            }
+        }
+        lock(&self.state).collected = Instant::now();
+    }
+
+    /// Releases the space of batches that leave the queue.
+    pub fn release(&self, batches: &[Box<Batch>]) {
+        let bytes = batches.iter().map(|batch| batch.bytes).sum();
+        let traces = batches.iter().map(|batch| batch.traces()).sum();
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.traces.fetch_sub(traces, Ordering::Relaxed);
+        // A blocked thread checks for space and counts itself as blocked under this lock. The space
+        // was released before the lock is taken here, so that thread either saw the space or is
+        // notified.
+        if lock(&self.state).blocked > 0 {
+            self.space.notify_all();
+        }
+    }
+
+    /// Takes back the memory of batches after their export.
+    pub fn recycle(&self, mut batches: Vec<Box<Batch>>) {
+        batches.retain(|batch| batch.bytes <= SPARE_BYTES_MAX);
+        batches.iter_mut().for_each(|batch| batch.clear());
+        let mut spare = lock(&self.spare);
+        let free = SPARE_MAX.saturating_sub(spare.len());
+        let rest = batches.split_off(free.min(batches.len()));
+        spare.append(&mut batches);
+        drop(spare);
+        drop(rest);
+    }
+
+    /// Notes that an export is done and its spans are counted. `lost` is how many of them were
+    /// lost, and `error` is why. Returns a flush for the caller to carry out, if this export
+    /// completes one.
+    pub fn exported(&self, number: u64, lost: u64, error: Option<String>) -> Option<u64> {
+        let mut state = lock(&self.state);
+        state.in_flight.retain(|export| export.number != number);
+        state.lost += lost;
+        if error.is_some() {
+            state.last_error = error.as_deref().map(finish::escaped);
+        }
+        state.reach_flushes()
+    }
+
+    /// The figures that steer a budget.
+    pub fn progress(&self) -> QueueProgress {
+        let shed = self.counters.read().spans_lost.queue_full;
+        let state = lock(&self.state);
+        QueueProgress { outstanding: state.outstanding(), next: state.next_number, shed }
+    }
+
+    /// Counts the spans in the groups and in the list.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn held(&self) -> Counted {
+        let gathers = |group: &Group| -> Counted { lock(&group.0).iter().map(|batch| batch.counted()).sum() };
+        let gathered: Counted = self.groups.iter().map(gathers).sum();
+        [gathered, lock(&self.state).list.counted()].into_iter().sum()
+    }
+}
+
+impl State {
+    /// The lowest number that is not exported or lost yet.
+    fn outstanding(&self) -> u64 {
+        let in_flight = self.in_flight.iter().map(|export| export.number).min();
+        let waiting = self.list.first_number();
+        in_flight.into_iter().chain(waiting).min().unwrap_or(u64::MAX)
+    }
+
+    fn ticket(&self, number: u64) -> Ticket {
+        Ticket { number, lost: self.lost, failures: self.failures }
+    }
+
+    fn spans_below(&self, number: u64) -> u64 {
+        let in_flight = self.in_flight.iter().filter(|export| export.number < number);
+        (in_flight.map(|export| export.spans).sum::<usize>() + self.list.spans_below(number)) as u64
+    }
+}
+
+/// Waits while `unfinished` returns true, for at most `timeout`.
+fn wait_while<'s>(
+    condition: &Condvar,
+    mut state: MutexGuard<'s, State>,
+    timeout: Duration,
+    unfinished: impl Fn(&State) -> bool,
+) -> MutexGuard<'s, State> {
+    let start = Instant::now();
+    while unfinished(&state) {
+        let left = timeout.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            break;
+        }
+        state = wait_for(condition, state, left);
+    }
+    state
+}
+
+#[cfg(all(test, loom))]
+mod loom_models;

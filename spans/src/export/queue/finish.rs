@@ -1,0 +1,183 @@
+//! Flushes and the shutdown, and waiting for them.
+
+use std::time::{Duration, Instant};
+
+use super::{Queue, State};
+use crate::export::ticket::{Ticket, WaitError};
+use crate::stats::Loss;
+use crate::sync::{MutexGuard, Ordering, lock, wait_for};
+
+/// The maximum number of pending flushes. Beyond it, a new flush replaces the last one, whose
+/// callers then also wait for what the new one waits for.
+const FLUSHES_ASKED_MAX: usize = 1_024;
+
+/// Escapes characters that control a terminal or reorder a line: exporters quote servers.
+pub(super) fn escaped(text: &str) -> String {
+    let is_shown = |char: char| {
+        !char.is_control()
+            && !matches!(char, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+    };
+    let mut shown = String::with_capacity(text.len());
+    for char in text.chars() {
+        if is_shown(char) { shown.push(char) } else { shown.extend(char.escape_default()) }
+    }
+    shown
+}
+
+impl Queue {
+    /// Notes that the flushes up to this number are done.
+    pub fn flushed(&self, flush: u64) {
+        let mut state = lock(&self.state);
+        state.flush_done = state.flush_done.max(flush);
+        drop(state);
+        self.done.notify_all();
+    }
+
+    /// Notes that no worker is left, or that none was ever started.
+    pub fn ended(&self) {
+        let mut state = lock(&self.state);
+        state.ended = true;
+        state.heartbeats.discard();
+        drop(state);
+        self.done.notify_all();
+    }
+
+    /// Notes a failure of the exporter that lost no spans.
+    pub fn failed(&self, error: String) {
+        let mut state = lock(&self.state);
+        state.failures += 1;
+        state.last_error = Some(escaped(&error));
+    }
+
+    /// The last failure, as one line that cannot control a terminal.
+    pub fn last_error(&self) -> Option<String> {
+        lock(&self.state).last_error.clone()
+    }
+
+    /// Requests the export of all spans that have ended.
+    pub fn ask_flush(&self) -> Ticket {
+        self.collect();
+        let mut state = lock(&self.state);
+        if !state.ended && state.flushes_asked.back() != Some(&state.next_number) {
+            // Take a new number, so that the exporter is flushed even if no batch waits.
+            state.next_number += 1;
+            let number = state.next_number;
+            if state.flushes_asked.len() == FLUSHES_ASKED_MAX {
+                state.flushes_asked.pop_back();
+            }
+            state.flushes_asked.push_back(number);
+        }
+        let ticket = state.ticket(state.next_number);
+        drop(state);
+        self.work.notify_one();
+        ticket
+    }
+
+    /// Sets the deadline of the shutdown, including that of the exporter. The earliest deadline
+    /// wins.
+    pub fn end_by(&self, deadline: Instant) {
+        let mut state = lock(&self.state);
+        state.deadline = Some(state.deadline.map_or(deadline, |known| known.min(deadline)));
+    }
+
+    /// The time until the deadline; `None` if the shutdown has no deadline.
+    pub fn time_left(&self) -> Option<Duration> {
+        let deadline = lock(&self.state).deadline?;
+        Some(deadline.saturating_duration_since(Instant::now()))
+    }
+
+    /// Rejects new traces. Queued ones are still exported.
+    pub fn close(&self) {
+        let state = lock(&self.state);
+        self.closed.store(true, Ordering::Relaxed);
+        drop(state);
+        self.work.notify_one();
+        self.space.notify_all();
+    }
+
+    /// Whether the queue rejects new traces. Relaxed: a caller that must not miss the close checks
+    /// this under the lock of a trace slot, and the shutdown flushes all slots after the close.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Drops the spans that wait in the closed queue, and counts them as lost at the shutdown's
+    /// deadline. An export in flight still ends by itself.
+    pub fn abandon(&self) {
+        self.collect();
+        let mut state = lock(&self.state);
+        state.abandoned = true;
+        state.heartbeats.discard();
+        let batches = state.list.take(usize::MAX);
+        state.lost += batches.iter().map(|batch| batch.spans() as u64).sum::<u64>();
+        drop(state);
+        for batch in &batches {
+            self.counters.lose(Loss::Deadline, batch.counted());
+        }
+        self.release(&batches);
+        self.recycle(batches);
+        self.done.notify_all();
+    }
+
+    /// Whether the deadline of the shutdown has passed.
+    pub fn is_abandoned(&self) -> bool {
+        lock(&self.state).abandoned
+    }
+
+    /// The ticket of a shutdown, which waits for everything.
+    pub fn ticket(&self) -> Ticket {
+        lock(&self.state).ticket(u64::MAX)
+    }
+
+    pub fn wait_for_flush(&self, ticket: Ticket, timeout: Duration) -> Result<(), WaitError> {
+        self.wait(ticket, timeout, |state| state.flush_done < ticket.number && !state.ended)
+    }
+
+    pub fn wait_for_end(&self, ticket: Ticket, timeout: Duration) -> Result<(), WaitError> {
+        self.wait(ticket, timeout, |state| !state.ended)
+    }
+
+    fn wait(
+        &self,
+        ticket: Ticket,
+        timeout: Duration,
+        unfinished: impl Fn(&State) -> bool,
+    ) -> Result<(), WaitError> {
+        let start = Instant::now();
+        let mut state: MutexGuard<'_, State> = lock(&self.state);
+        let mut timed_out = false;
+        while unfinished(&state) {
+            let left = timeout.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                timed_out = true;
+                break;
+            }
+            state = wait_for(&self.done, state, left);
+        }
+        let lost = state.lost - ticket.lost;
+        if !timed_out && lost == 0 && state.failures == ticket.failures {
+            return Ok(());
+        }
+        let left = if timed_out { state.spans_below(ticket.number) } else { 0 };
+        Err(WaitError { timed_out, left, lost, last_error: state.last_error.clone() })
+    }
+}
+
+impl State {
+    /// Removes the flushes that no longer wait for a batch. Flushes that wait stay, so a stream of
+    /// new flushes does not delay old ones. Returns the last one removed, which covers the others.
+    pub(super) fn reach_flushes(&mut self) -> Option<u64> {
+        let outstanding = self.outstanding();
+        let reached = self.flushes_asked.partition_point(|asked| *asked <= outstanding);
+        self.flushes_asked.drain(..reached).next_back()
+    }
+
+    /// Whether the waiting worker has something to do for a pending flush. Otherwise the flush
+    /// waits only for exports in flight.
+    pub(super) fn has_work_for_flush(&self) -> bool {
+        let (Some(first), Some(last)) = (self.flushes_asked.front(), self.flushes_asked.back()) else {
+            return false;
+        };
+        self.list.first_number().is_some_and(|number| number < *last) || self.outstanding() >= *first
+    }
+}

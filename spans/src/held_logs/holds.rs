@@ -1,0 +1,211 @@
+//! The held events of undecided traces, within a bound of bytes.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+
+use opentelemetry::TraceId;
+use opentelemetry::trace::SpanContext;
+
+use super::event::OwnedEvent;
+use crate::sync::statics::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Mutex, lock};
+
+/// An event, with the ids of its span as they are if the trace is kept.
+#[derive(Debug)]
+pub struct Held {
+    pub event: OwnedEvent,
+    pub ids: SpanContext,
+}
+
+/// The held events of one `LogLayer`, and its counts. No user code runs under
+/// the lock. The atomics are Relaxed: they are counts and hints.
+#[derive(Debug)]
+pub struct Holds {
+    state: Mutex<State>,
+    bytes_max: AtomicU64,
+    held: AtomicU64,
+    dropped: AtomicU64,
+    passed_late: AtomicU64,
+    has_ready: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    traces: HashMap<TraceId, OfTrace>,
+    /// The traces by the arrival of their first event. One that has left `traces` stays here until
+    /// it is the oldest, or until most are such.
+    order: VecDeque<(TraceId, u64)>,
+    came: u64,
+    /// The bytes of all events in `traces` and in `ready`.
+    bytes: usize,
+    /// The events of kept traces, to be passed on.
+    ready: Vec<Held>,
+}
+
+#[derive(Debug)]
+struct OfTrace {
+    number: u64,
+    events: Vec<Held>,
+}
+
+/// The bytes of a trace without its events.
+const TRACE_BYTES: usize = 128;
+
+impl Default for Holds {
+    fn default() -> Self {
+        Holds {
+            state: Mutex::default(),
+            bytes_max: AtomicU64::new(4 << 20),
+            held: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            passed_late: AtomicU64::new(0),
+            has_ready: AtomicBool::new(false),
+        }
+    }
+}
+
+fn bytes_of(held: &Held) -> usize {
+    size_of::<SpanContext>() + held.event.bytes()
+}
+
+impl Holds {
+    pub fn set_bytes_max(&self, bytes: usize) {
+        self.bytes_max.store(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    pub fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    pub fn passed_late(&self) -> u64 {
+        self.passed_late.load(Ordering::Relaxed)
+    }
+
+    pub fn drop_events(&self, events: usize) {
+        self.dropped.fetch_add(events as u64, Ordering::Relaxed);
+    }
+
+    fn drop_held(&self, events: usize) {
+        self.held.fetch_sub(events as u64, Ordering::Relaxed);
+        self.drop_events(events);
+    }
+
+    /// Holds an event. If it does not fit, the events of the oldest traces are dropped, and at last
+    /// this one.
+    pub fn hold(&self, held: Held) {
+        let most = usize::try_from(self.bytes_max.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
+        let (id, bytes) = (held.ids.trace_id(), bytes_of(&held));
+        let state = &mut *lock(&self.state);
+        let needs = if state.traces.contains_key(&id) { bytes } else { bytes + TRACE_BYTES };
+        while state.bytes + needs > most {
+            match state.pop_oldest_but(id) {
+                Some(events) => self.drop_held(events),
+                None => return self.drop_events(1),
+            }
+        }
+        state.bytes += needs;
+        self.held.fetch_add(1, Ordering::Relaxed);
+        if let Some(of_trace) = state.traces.get_mut(&id) {
+            return of_trace.events.push(held);
+        }
+        state.came += 1;
+        let number = state.came;
+        state.traces.insert(id, OfTrace { number, events: vec![held] });
+        state.order.push_back((id, number));
+        if state.order.len() > 2 * state.traces.len() + 64 {
+            let traces = &state.traces;
+            state.order.retain(|(id, number)| traces.get(id).is_some_and(|trace| trace.number == *number));
+        }
+    }
+
+    /// Makes the events of a kept trace ready to be passed on.
+    pub fn note_kept(&self, id: TraceId) {
+        if self.held() == 0 {
+            return;
+        }
+        let state = &mut *lock(&self.state);
+        if let Some(of_trace) = state.traces.remove(&id) {
+            state.bytes -= TRACE_BYTES;
+            state.ready.extend(of_trace.events);
+            self.has_ready.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Drops the events of a trace that was given up.
+    pub fn note_given_up(&self, id: TraceId) {
+        if self.held() == 0 {
+            return;
+        }
+        let events = lock(&self.state).remove(id);
+        self.drop_held(events.len());
+    }
+
+    #[inline]
+    pub fn has_ready(&self) -> bool {
+        self.has_ready.load(Ordering::Relaxed)
+    }
+
+    /// Takes the events that are ready.
+    pub fn take_ready(&self) -> Vec<Held> {
+        let state = &mut *lock(&self.state);
+        self.has_ready.store(false, Ordering::Relaxed);
+        let ready = std::mem::take(&mut state.ready);
+        state.bytes -= ready.iter().map(bytes_of).sum::<usize>();
+        self.held.fetch_sub(ready.len() as u64, Ordering::Relaxed);
+        self.passed_late.fetch_add(ready.len() as u64, Ordering::Relaxed);
+        ready
+    }
+}
+
+impl State {
+    fn remove(&mut self, id: TraceId) -> Vec<Held> {
+        let Some(OfTrace { events, .. }) = self.traces.remove(&id) else { return Vec::new() };
+        self.bytes -= TRACE_BYTES + events.iter().map(bytes_of).sum::<usize>();
+        events
+    }
+
+    /// Drops the oldest trace other than `but`; returns the number of its events.
+    fn pop_oldest_but(&mut self, but: TraceId) -> Option<usize> {
+        let mut is_kept_back = None;
+        let found = loop {
+            let Some((id, number)) = self.order.pop_front() else { break None };
+            match self.traces.get(&id) {
+                Some(trace) if trace.number == number && id == but => is_kept_back = Some((id, number)),
+                Some(trace) if trace.number == number => break Some(self.remove(id).len()),
+                _ => {}
+            }
+        };
+        if let Some(back) = is_kept_back {
+            self.order.push_front(back);
+        }
+        found
+    }
+}
+
+/// The layers that hold events of undecided traces and have to know what becomes of the traces.
+#[derive(Debug, Default)]
+pub struct Watchers {
+    is_used: AtomicBool,
+    all: RwLock<Vec<Weak<Holds>>>,
+}
+
+impl Watchers {
+    pub fn add(&self, holds: &Arc<Holds>) {
+        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|known| known.strong_count() > 0);
+        all.push(Arc::downgrade(holds));
+        self.is_used.store(true, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub fn each(&self, f: impl Fn(&Holds)) {
+        if self.is_used.load(Ordering::Relaxed) {
+            let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+            all.iter().filter_map(Weak::upgrade).for_each(|holds| f(&holds));
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Policies that are functions supplied by the user. They run with no lock held, panics are caught,
+//! and a function that panics or is slow too often is switched off.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::Arc;
+
+use super::view::TailTrace;
+use crate::clock::Clock;
+use crate::panics::{caught, warn};
+use crate::reentry::ReentryGuard;
+use crate::stats::OwnPolicyFaults;
+use crate::sync::statics::{AtomicU64, Ordering};
+
+/// A policy function supplied by the user.
+pub type Function = Arc<dyn Fn(&TailTrace<'_>) -> bool + Send + Sync>;
+
+/// Whether the function wants the trace; `None` if it panicked.
+pub(super) fn ask(function: &Function, trace: &TailTrace<'_>) -> Option<bool> {
+    caught(|| Some(function(trace)), |_| None)
+}
+
+/// The number of faults (panics, and calls longer than [`SLOW_NANOS`]) after which a function is
+/// switched off.
+const FAULTS_MAX: u64 = 16;
+/// 10 ms.
+const SLOW_NANOS: u64 = 10_000_000;
+
+pub struct OwnPolicy {
+    pub name: String,
+    function: Function,
+    panics: AtomicU64,
+    slow: AtomicU64,
+    /// State of the warning that the function was switched off: 0 not due, 1 due, 2 emitted.
+    warning: AtomicU64,
+}
+
+impl fmt::Debug for OwnPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Own").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl OwnPolicy {
+    pub fn new(name: String, function: Function) -> Self {
+        OwnPolicy {
+            name,
+            function,
+            panics: AtomicU64::new(0),
+            slow: AtomicU64::new(0),
+            warning: AtomicU64::new(0),
+        }
+    }
+
+    /// Relaxed: calls that run at the same time may exceed [`FAULTS_MAX`] by a few.
+    fn faults(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed) + self.slow.load(Ordering::Relaxed)
+    }
+
+    fn is_off(&self) -> bool {
+        self.faults() >= FAULTS_MAX
+    }
+
+    fn wants(&self, trace: &TailTrace<'_>, clock: &Clock) -> bool {
+        if self.is_off() {
+            return false;
+        }
+        let began = clock.ticks();
+        let wants = ask(&self.function, trace);
+        if clock.nanos_between(began, clock.ticks()) > SLOW_NANOS {
+            self.slow.fetch_add(1, Ordering::Relaxed);
+        }
+        if wants.is_none() {
+            self.panics.fetch_add(1, Ordering::Relaxed);
+        }
+        if self.is_off() {
+            // Relaxed: the exchange only makes sure that one thread warns. The counts that it
+            // reports may be slightly old.
+            let _ = self.warning.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        wants.unwrap_or(false)
+    }
+
+    /// Whether the function wants a trace whose root has ended. A trace that a policy function
+    /// makes itself is never submitted to such functions: each run could make another trace.
+    pub fn wants_at_end(&self, trace: &TailTrace<'_>, clock: &Clock) -> bool {
+        ReentryGuard::enter(&IN_POLICY).is_some_and(|_guard| self.wants(trace, clock))
+    }
+
+    pub fn stats(&self) -> OwnPolicyFaults {
+        OwnPolicyFaults {
+            name: self.name.clone(),
+            panics: self.panics.load(Ordering::Relaxed),
+            slow: self.slow.load(Ordering::Relaxed),
+            switched_off: self.is_off(),
+        }
+    }
+
+    /// Warns once that the function was switched off. Not called on the service's threads, which
+    /// may be inside a subscriber.
+    pub fn warn(&self) {
+        if self.warning.compare_exchange(1, 2, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            let OwnPolicyFaults { name, panics, slow, .. } = self.stats();
+            warn(|| {
+                tracing::warn!(
+                    policy = name,
+                    panics,
+                    slow,
+                    "astracer switched off a policy: it panicked or took more than 10 ms {FAULTS_MAX} times"
+                );
+            });
+        }
+    }
+}
+
+// Whether this thread is running a policy function.
+thread_local!(static IN_POLICY: Cell<bool> = const { Cell::new(false) });

@@ -1,0 +1,68 @@
+//! The shape of a call tree: a hash of the paths from the root to each span, made of span names.
+//!
+//! A path counts once however often it occurs, so that loops of different lengths have the same
+//! shape. Times and order do not count. A span whose parent is missing starts a path of its own.
+
+use std::hash::{Hash as _, Hasher as _};
+
+use opentelemetry::SpanId;
+
+use crate::record::{Buffer, Record};
+
+/// Deterministic, so that a shape has the same hash on all threads.
+fn hash(above: u64, name: &str) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    above.hash(&mut hasher);
+    name.hash(&mut hasher);
+    hasher.finish()
+}
+
+pub(super) fn of(buffer: &Buffer) -> u64 {
+    let records = &buffer.records;
+    let mut ids: Vec<(SpanId, usize)> =
+        records.iter().enumerate().map(|(at, record)| (record.span_id, at)).collect();
+    ids.sort_unstable_by_key(|(id, _)| id.to_bytes());
+    let find = |id: SpanId| {
+        let found = ids.binary_search_by_key(&id.to_bytes(), |(id, _)| id.to_bytes());
+        found.ok().map(|place| ids[place].1)
+    };
+    let names: Vec<&str> = names(buffer).collect();
+    let mut paths: Vec<Option<u64>> = vec![None; records.len()];
+    let mut path = Vec::new();
+    for start in 0..records.len() {
+        // Walk up to the first span whose path is known, then down again, without recursion.
+        let mut at = start;
+        let mut above = loop {
+            if let Some(path) = paths[at] {
+                break path;
+            }
+            path.push(at);
+            // A span is its own ancestor only if ids are duplicated; the bound on the length ends
+            // that loop.
+            match find(records[at].parent).filter(|_| path.len() <= records.len()) {
+                Some(parent) => at = parent,
+                None => break 0,
+            }
+        };
+        while let Some(at) = path.pop() {
+            above = hash(above, names.get(at).copied().unwrap_or_default());
+            paths[at] = Some(above);
+        }
+    }
+    let mut paths: Vec<u64> = paths.into_iter().flatten().collect();
+    paths.sort_unstable();
+    paths.dedup();
+    let mut hasher = std::hash::DefaultHasher::new();
+    paths.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The names of the records, in order.
+fn names(buffer: &Buffer) -> impl Iterator<Item = &str> {
+    let mut details = buffer.details.iter();
+    buffer.records.iter().map(move |record: &Record| {
+        let detail = if record.has_detail() { details.next() } else { None };
+        let own = detail.and_then(|detail| detail.name);
+        own.map_or(record.metadata.name(), |name| buffer.memory.text(name))
+    })
+}

@@ -1,0 +1,103 @@
+//! Which of the recorded traces were kept, held or given up, and an explanation in words.
+
+use astracer_samplers::tail::{Rule, Severity};
+use opentelemetry::TraceId;
+
+use super::LateTraces;
+use crate::record::KeepReason;
+use crate::stats::GivenUp;
+
+/// A recorded trace that was given up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GivenUpTrace {
+    pub(super) trace_id: TraceId,
+    pub(super) reason: GivenUp,
+    /// The policies' result; `None` if the trace was given up while it was open, before it was
+    /// submitted to them.
+    pub(super) answer: Option<Refusal>,
+}
+
+/// The first policy that wanted the trace and had no budget left, if there was one.
+pub(super) type Refusal = Option<KeepReason>;
+
+/// The status of a recorded trace whose root has ended.
+#[derive(Debug)]
+pub(super) enum TraceStatus {
+    Kept(KeepReason),
+    Held(Severity, Refusal),
+    GivenUp(GivenUpTrace),
+}
+
+impl LateTraces {
+    /// Remembers a trace that is given up, if decisions are explained.
+    pub(super) fn note_given_up(&self, given_up: GivenUpTrace) {
+        if self.explains {
+            self.ring.note_given_up(given_up);
+        }
+    }
+
+    /// Remembers a trace that was given up while it was open.
+    pub fn note_open_given_up(&self, trace_id: TraceId, reason: GivenUp) {
+        self.note_given_up(GivenUpTrace { trace_id, reason, answer: None });
+    }
+
+    /// Remembers a trace that had no span left when its root ended, unless more is known about it:
+    /// another part may already have been submitted to the policies.
+    pub fn note_root_given_up(&self, trace_id: TraceId, reason: GivenUp) {
+        if self.explains && self.ring.status(trace_id).is_none() {
+            self.note_open_given_up(trace_id, reason);
+        }
+    }
+
+    /// Explains the status of a recorded trace, if it is one of the last.
+    pub fn status(&self, trace_id: TraceId) -> Option<String> {
+        Some(match self.ring.status(trace_id)? {
+            TraceStatus::Kept(by) => self.kept(by),
+            TraceStatus::Held(severity, refusal) => {
+                let seen = if severity > Severity::Fine { ", marked for an error or warning" } else { "" };
+                let (bytes, bytes_max) = (self.ring.bytes(), self.ring.bytes_max());
+                let answer = self.answer(refusal);
+                format!("{answer}; held in the ring ({bytes} of {bytes_max} bytes used){seen}")
+            }
+            TraceStatus::GivenUp(GivenUpTrace { reason, answer, .. }) => {
+                let answer = answer.map(|refusal| self.answer(refusal) + "; ").unwrap_or_default();
+                format!("{answer}given up: {}", self.reason(reason))
+            }
+        })
+    }
+
+    fn kept(&self, by: KeepReason) -> String {
+        match by.index() {
+            Some(0) => "kept late by hand".to_owned(),
+            Some(1) => "kept late because a caller kept its part".to_owned(),
+            _ => format!("kept late by {}", self.policy(by)),
+        }
+    }
+
+    /// Names a policy and its budget.
+    fn policy(&self, by: KeepReason) -> String {
+        let rule = by.policy_index().and_then(|index| self.sampler.rules().nth(index));
+        let named = |Rule { policy, budget, .. }: &Rule| match budget.to_string() {
+            budget if budget.is_empty() => format!("the policy {policy}"),
+            budget => format!("the policy {policy} ({budget})"),
+        };
+        rule.map(named).unwrap_or_default()
+    }
+
+    fn answer(&self, refusal: Refusal) -> String {
+        match refusal {
+            Some(by) => format!("{} wanted it, but had no budget left", self.policy(by)),
+            None => "no policy wanted it".to_owned(),
+        }
+    }
+
+    fn reason(&self, reason: GivenUp) -> String {
+        match reason {
+            GivenUp::Unwanted | GivenUp::Refused => "not requested while it was held".to_owned(),
+            GivenUp::RingFull => format!("the ring of {} bytes was full", self.ring.bytes_max()),
+            GivenUp::ShutDown => "the service was shut down".to_owned(),
+            // These reasons are for single spans.
+            GivenUp::Cut | GivenUp::Late => "its spans were late or too many".to_owned(),
+        }
+    }
+}

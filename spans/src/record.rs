@@ -1,0 +1,27 @@
+//! Recorded data: plain values without locks, unaware of threads.
+//!
+//! An open span keeps its fields and events in its own [`Body`], which most spans do not need. When
+//! the span ends, a [`Record`] and the body's content are appended to the [`Buffer`] of its trace.
+//! When the trace is queued, its buffer is appended to a [`Batch`]. The exporter's thread reads
+//! each trace there through a [`TraceView`], without moving it again.
+
+mod attribute;
+mod batch;
+mod body;
+mod buffer;
+mod event;
+mod fields;
+mod limits;
+mod memory;
+mod span;
+
+pub use self::attribute::{Attribute, ERROR, Value, is_error};
+pub use self::batch::{Batch, TraceView};
+pub use self::body::Body;
+pub use self::buffer::{Buffer, End, Header, KeepReason};
+pub use self::event::{Event, EventName, EventTime};
+pub use self::fields::Fields;
+pub use self::limits::Conventions;
+pub use self::limits::SpanLimits;
+pub use self::memory::{Memory, MemoryView};
+pub use self::span::{Detail, Ending, Record, STATUS_CODE, STATUS_DESCRIPTION, Status};

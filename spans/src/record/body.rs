@@ -1,0 +1,598 @@
+//! The parts of an open span that most spans do not have: attributes, events, links, and a changed
+//! name.
+//!
+//! A body is guarded by its entry's lock and belongs to one span. Its limits are checked before
+//! anything is copied, so an attribute or event that a limit cuts costs no memory. Name, kind and
+//! status are always kept: if the bytes do not fit, their texts are cut to [`SHORT_TEXT`]
+//! characters.
+//!
+//! A body reserves the bytes that it uses from the [`MemoryBudget`] of all open spans, in steps,
+//! before it uses them. A list that grows may hold twice the memory that it uses.
+
+// An entry holds its body in a box, so spare bodies are boxed too.
+#![allow(clippy::vec_box)]
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use astracer_samplers::tail::Severity;
+use opentelemetry::trace::{SpanContext, Status as OtelStatus};
+use opentelemetry::{Array, KeyValue, StringValue, Value as OtelValue};
+use tracing_core::{Level, Metadata};
+
+use super::attribute::{Attribute, Value, bytes_of, says_error};
+use super::event::{Event, EventName, EventTime, Link};
+use super::fields::{Fields, LogOrigin};
+use super::limits::SpanLimits;
+use super::memory::{Memory, Text, cut_text};
+use super::span::{Count, Detail, Status};
+use crate::clock::Ticks;
+use crate::memory_budget::{MemoryBudget, Reservation, Use};
+
+/// See the module documentation.
+#[derive(Debug, Default)]
+pub struct Body {
+    pub attributes: Vec<Attribute>,
+    pub attributes_cut: u32,
+    pub detail: Detail,
+    pub events: Vec<Event>,
+    /// Attributes of events, in the order of the events.
+    pub event_attributes: Vec<Attribute>,
+    pub links: Vec<Link>,
+    pub memory: Memory,
+    /// Bytes of `memory` that are no longer referenced.
+    unused: usize,
+    /// Bytes owned by links, event names and values from the OpenTelemetry API.
+    owned: usize,
+    /// The bytes reserved for this body.
+    reservation: Reservation,
+    /// The highest severity of the events, including cut ones; `Error` also if an attribute `error`
+    /// was cut.
+    seen: Severity,
+}
+
+/// Bytes that replaced values leave behind are reclaimed once they exceed this number and half of
+/// the memory.
+const UNUSED_BYTES_MAX: usize = 1024;
+/// The first reservation of a body; it doubles from there.
+const RESERVED_MIN: usize = 512;
+/// A body with a larger reservation is not kept as a spare: other threads cannot use what a spare
+/// holds.
+const SPARE_RESERVED_MAX: usize = 4 * 1024;
+const SPARE_MAX: usize = 32;
+/// The length to which a name or status is cut if its bytes do not fit, in characters.
+const SHORT_TEXT: u32 = 256;
+
+thread_local!(static SPARE: RefCell<Vec<Box<Body>>> = const { RefCell::new(Vec::new()) });
+
+impl Body {
+    /// An empty body: one of the thread's spares, if there is one.
+    pub fn take(budget: &Arc<MemoryBudget>) -> Box<Body> {
+        let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
+        match spare {
+            Some(body) if body.reservation.is_of(budget) => body,
+            _ => Self::fresh(budget),
+        }
+    }
+
+    #[cold]
+    fn fresh(budget: &Arc<MemoryBudget>) -> Box<Body> {
+        Box::new(Body { reservation: Reservation::of(budget), ..Body::default() })
+    }
+
+    /// Keeps a body's memory for another span of this thread. No user code runs, because values
+    /// from the OpenTelemetry API are only numbers and texts.
+    pub fn recycle(mut self: Box<Body>) {
+        self.clear();
+        // `fill` may have swapped in a larger text buffer from the thread's fields.
+        if self.reservation.bytes() > SPARE_RESERVED_MAX || self.memory.text.capacity() > SPARE_RESERVED_MAX {
+            return;
+        }
+        let _ = SPARE.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if spare.len() < SPARE_MAX {
+                spare.push(self);
+            }
+        });
+    }
+
+    #[inline]
+    fn clear(&mut self) {
+        self.attributes.clear();
+        self.attributes_cut = 0;
+        self.memory.clear();
+        (self.unused, self.owned) = (0, 0);
+        self.seen = Severity::Fine;
+        if !self.detail.is_none() {
+            self.detail = Detail::NONE;
+        }
+        if !(self.events.is_empty() && self.links.is_empty()) {
+            // Few spans have events or links, so their memory is not kept.
+            (self.events, self.event_attributes, self.links) = Default::default();
+        }
+    }
+
+    /// Bytes in use.
+    pub fn bytes(&self) -> usize {
+        (self.memory.bytes() + self.owned).saturating_sub(self.unused)
+            + size_of::<Attribute>() * (self.attributes.len() + self.event_attributes.len())
+            + size_of::<Event>() * self.events.len()
+            + size_of::<Link>() * self.links.len()
+    }
+
+    fn has_error_status(&self) -> bool {
+        matches!(self.detail.status, Status::Error(_))
+    }
+
+    /// Whether the status is an error, or an event had level ERROR.
+    pub fn has_failed(&self) -> bool {
+        self.has_error_status() || self.seen == Severity::Error
+    }
+
+    /// The highest severity of the span: from its status, its events and an attribute `error`,
+    /// whether they were kept or cut.
+    pub fn severity(&self) -> Severity {
+        let says_so = |attribute: &Attribute| attribute.says_error(&self.memory);
+        if self.has_failed() || self.attributes.iter().any(says_so) { Severity::Error } else { self.seen }
+    }
+
+    /// Bytes owned by links, event names and values from the OpenTelemetry API.
+    pub fn owned(&self) -> usize {
+        self.owned
+    }
+
+    /// Whether a part of `more` bytes fits once `freed` bytes are released; grows the reservation
+    /// if necessary. If only the budget prevents it, counts a cut part.
+    #[inline]
+    fn fits(&mut self, more: usize, freed: usize, limits: &SpanLimits) -> bool {
+        let bytes = (self.bytes() + more).saturating_sub(freed);
+        let fits = bytes <= self.reservation.bytes() || self.grow(bytes, limits);
+        if !fits && bytes <= limits.bytes() {
+            self.reservation.count_cut();
+        }
+        fits
+    }
+
+    #[cold]
+    fn grow(&mut self, bytes: usize, limits: &SpanLimits) -> bool {
+        if bytes > limits.bytes() {
+            return false;
+        }
+        let reservation = bytes.next_power_of_two().max(RESERVED_MIN);
+        self.reservation.grow_to(reservation, Use::Attributes)
+            || self.reservation.grow_to(bytes, Use::Attributes)
+    }
+
+    /// The text if it fits, or else a short part of it: this text is always kept in some form.
+    fn keep_text<'a>(&mut self, text: &'a str, freed: usize, limits: &SpanLimits) -> &'a str {
+        let bytes = (self.bytes() + text.len()).saturating_sub(freed);
+        let fits = bytes <= self.reservation.bytes() || self.grow(bytes, limits);
+        if fits { text } else { cut_text(text, SHORT_TEXT) }
+    }
+
+    /// Takes the fields with which a span begins. The body must be empty; the fields get its memory
+    /// in exchange.
+    #[inline]
+    pub fn fill(&mut self, fields: &mut Fields, limits: &SpanLimits) {
+        let bytes = fields.memory.bytes() + size_of::<Attribute>() * fields.attributes.len();
+        let fits = bytes <= self.reservation.bytes() || self.grow(bytes, limits);
+        // Long texts of earlier calls have grown the memory of the fields. It stays with the thread
+        // instead of going into this span.
+        let is_oversized =
+            fields.memory.text.capacity() > SPARE_RESERVED_MAX.max(2 * self.reservation.bytes());
+        if !fits || is_oversized {
+            return self.absorb(fields, limits);
+        }
+        std::mem::swap(&mut self.attributes, &mut fields.attributes);
+        // Few fields are lists, and none of a span's initial fields comes from the OpenTelemetry
+        // API.
+        if !fields.memory.text.is_empty() {
+            std::mem::swap(&mut self.memory.text, &mut fields.memory.text);
+        }
+        if !fields.memory.lists.is_empty() {
+            std::mem::swap(&mut self.memory.lists, &mut fields.memory.lists);
+        }
+        let max = limits.attributes as usize;
+        if self.attributes.len() > max {
+            self.attributes_cut = (self.attributes.len() - max) as u32;
+            if self.attributes[max..].iter().any(|cut| cut.says_error(&self.memory)) {
+                self.seen = Severity::Error;
+            }
+            self.attributes.truncate(max);
+        }
+        self.detail.name = fields.name;
+        self.detail.kind = fields.kind.take();
+        self.detail.status = fields.status;
+    }
+
+    /// Adds fields that were recorded on the open span.
+    pub fn absorb(&mut self, fields: &mut Fields, limits: &SpanLimits) {
+        if let Some(name) = fields.name {
+            self.set_name(fields.memory.text(name), limits);
+        }
+        if let Some(kind) = fields.kind.take() {
+            self.detail.kind = Some(kind);
+        }
+        self.raise(fields.status, &fields.memory, limits);
+        for attribute in &fields.attributes {
+            self.set(*attribute, &fields.memory, limits);
+        }
+        self.reclaim();
+    }
+
+    /// Sets an attribute. A later value replaces an earlier one of the same name. No limit prevents
+    /// that if the later value is not longer.
+    fn set(&mut self, attribute: Attribute, from: &Memory, limits: &SpanLimits) {
+        let known =
+            self.attributes.iter().position(|known| known.has_name_of(&self.memory, &attribute, from));
+        let old = known.map_or(0, |known| self.attributes[known].bytes(&self.memory));
+        let new = attribute.bytes(from);
+        match known {
+            Some(known) if new <= old || self.fits(new, old, limits) => {
+                self.attributes[known] = attribute.adopted(from, &mut self.memory);
+                self.unused += old;
+            }
+            None if self.attributes.len() < limits.attributes as usize
+                && self.fits(new + size_of::<Attribute>(), 0, limits) =>
+            {
+                self.attributes.push(attribute.adopted(from, &mut self.memory));
+            }
+            _ => {
+                self.attributes_cut = self.attributes_cut.saturating_add(1);
+                if attribute.says_error(from) {
+                    self.seen = Severity::Error;
+                }
+            }
+        }
+    }
+
+    fn set_name(&mut self, name: &str, limits: &SpanLimits) {
+        let old = self.detail.name.map_or(0, |old| old.length as usize);
+        let name = self.keep_text(name, old, limits);
+        self.detail.name = Some(self.memory.push(name));
+        self.unused += old;
+    }
+
+    fn raise(&mut self, status: Status, from: &Memory, limits: &SpanLimits) {
+        match status {
+            Status::Unset => {}
+            Status::Ok => {
+                self.unused += self.detail.status.raise(Status::Ok).map_or(0, |old| old.length as usize)
+            }
+            Status::Error(text) => self.raise_error(from.text(text), limits),
+        }
+    }
+
+    fn raise_error(&mut self, description: &str, limits: &SpanLimits) {
+        let old = self.detail.status.description().map_or(0, |old| old.length as usize);
+        let description = self.keep_text(description, old, limits);
+        let status = Status::Error(self.memory.push(description));
+        self.unused += self.detail.status.raise(status).map_or(0, |old| old.length as usize);
+    }
+
+    /// Adds an event of `tracing`.
+    pub fn absorb_event(
+        &mut self,
+        fields: &mut Fields,
+        metadata: &'static Metadata<'static>,
+        now: Ticks,
+        limits: &SpanLimits,
+    ) {
+        match *metadata.level() {
+            Level::ERROR => {
+                self.seen = Severity::Error;
+                if self.detail.status == Status::Unset {
+                    self.detail.status = Status::Error(Text::EMPTY);
+                }
+            }
+            Level::WARN => self.seen = self.seen.max(Severity::Warning),
+            _ => {}
+        }
+        self.raise(fields.status, &fields.memory, limits);
+        for attribute in &fields.for_span {
+            self.set(*attribute, &fields.memory, limits);
+        }
+        let given = fields.attributes.len() as u32;
+        let count = given.min(limits.attributes_per_event);
+        let bytes = fields.memory.bytes() + size_of::<Event>() + size_of::<Attribute>() * count as usize;
+        if (self.detail.events.held >= limits.events || !self.fits(bytes, 0, limits))
+            && !(*metadata.level() == Level::ERROR && self.make_room_for_error(bytes, limits))
+        {
+            self.detail.events.cut_some(1);
+            return self.reclaim();
+        }
+        self.detail.events.held += 1;
+        for attribute in fields.attributes.iter().take(count as usize) {
+            self.event_attributes.push(attribute.adopted(&fields.memory, &mut self.memory));
+        }
+        let mut adopt = |text| self.memory.adopt(&fields.memory, text);
+        let name = match fields.name {
+            Some(text) => EventName::Text(adopt(text)),
+            None if fields.is_exception => EventName::Static("exception"),
+            None => EventName::Static(metadata.name()),
+        };
+        // Other events may have fields with those names, which then mean nothing, as in
+        // tracing-opentelemetry.
+        let log = if LogOrigin::is_of(metadata) { fields.log } else { LogOrigin::default() };
+        let log = log.map(adopt);
+        let (time, metadata) = (EventTime::Ticks(now), Some(metadata));
+        self.events.push(Event { name, time, metadata, log, count, cut: given - count });
+        self.reclaim();
+    }
+
+    /// Cuts the last events of lower levels until an ERROR event fits. Returns false if it does not
+    /// fit in place of them.
+    #[cold]
+    fn make_room_for_error(&mut self, bytes: usize, limits: &SpanLimits) -> bool {
+        let is_lower =
+            |event: &mut Event| event.metadata.is_none_or(|metadata| *metadata.level() != Level::ERROR);
+        let fits_alone = bytes <= limits.bytes() && limits.events > 0;
+        while fits_alone && let Some(event) = self.events.pop_if(is_lower) {
+            let from = self.event_attributes.len().saturating_sub(event.count as usize);
+            self.unused +=
+                self.event_attributes.drain(from..).map(|cut| cut.bytes(&self.memory)).sum::<usize>();
+            self.unused += match &event.name {
+                EventName::Text(text) => text.length as usize,
+                EventName::Static(_) | EventName::Owned(_) => 0,
+            };
+            self.owned = self.owned.saturating_sub(event.owned());
+            self.detail.events.held -= 1;
+            self.detail.events.cut_some(1);
+            if self.fits(bytes, 0, limits) {
+                return true;
+            }
+        }
+        false
+    }
+
+    // --- Changes through the OpenTelemetry API.
+
+    pub fn set_attribute(&mut self, attribute: KeyValue, limits: &SpanLimits) {
+        let attribute = cut(attribute, limits.text_length);
+        let known =
+            self.attributes.iter().position(|known| known.is_named(attribute.key.as_str(), &self.memory));
+        let new = size_of::<KeyValue>() + bytes_of(&attribute);
+        let old = known.map_or(0, |known| self.attributes[known].bytes(&self.memory));
+        match known {
+            Some(known) if new <= old || self.fits(new, old, limits) => {
+                if let Value::Other(place) = self.attributes[known].value() {
+                    self.owned += bytes_of(&attribute);
+                    if let Some(value) = self.memory.others.get_mut(place as usize) {
+                        self.owned = self.owned.saturating_sub(bytes_of(value));
+                        *value = attribute;
+                    }
+                } else {
+                    self.unused += old;
+                    self.attributes[known] = self.keep(attribute);
+                }
+            }
+            None if self.attributes.len() < limits.attributes as usize
+                && self.fits(new + size_of::<Attribute>(), 0, limits) =>
+            {
+                let kept = self.keep(attribute);
+                self.attributes.push(kept);
+            }
+            _ => {
+                self.attributes_cut = self.attributes_cut.saturating_add(1);
+                if says_error(&attribute) {
+                    self.seen = Severity::Error;
+                }
+            }
+        }
+        self.reclaim();
+    }
+
+    fn keep(&mut self, attribute: KeyValue) -> Attribute {
+        self.owned += bytes_of(&attribute);
+        Attribute::new("", Value::Other(self.memory.keep(attribute)))
+    }
+
+    pub fn set_status(&mut self, status: OtelStatus, limits: &SpanLimits) {
+        match status {
+            OtelStatus::Unset => return,
+            OtelStatus::Ok => self.raise(Status::Ok, &Memory::default(), limits),
+            OtelStatus::Error { description } => {
+                self.raise_error(cut_text(&description, limits.name_length()), limits);
+            }
+        }
+        self.reclaim();
+    }
+
+    /// Sets the status of a span that a panic unwinds through, unless the service described it.
+    #[cold]
+    pub fn panicked(&mut self, limits: &SpanLimits) {
+        let is_described = self.detail.status.description().is_some_and(|text| text.length > 0);
+        if !is_described && !self.is_ended_by_hand() {
+            self.raise_error("panicked", limits);
+        }
+    }
+
+    pub fn update_name(&mut self, name: &str, limits: &SpanLimits) {
+        self.set_name(cut_text(name, limits.name_length()), limits);
+        self.reclaim();
+    }
+
+    pub fn add_event(
+        &mut self,
+        name: Cow<'static, str>,
+        time: EventTime,
+        attributes: Vec<KeyValue>,
+        limits: &SpanLimits,
+    ) {
+        let given = attributes.len() as u32;
+        let count = given.min(limits.attributes_per_event);
+        let kept = attributes.into_iter().take(count as usize);
+        let kept: Vec<_> = kept.map(|attribute| cut(attribute, limits.text_length)).collect();
+        let name: Cow<'static, str> = match name {
+            Cow::Borrowed(name) => Cow::Borrowed(cut_text(name, limits.name_length())),
+            Cow::Owned(name) => Cow::Owned(cut_text(&name, limits.name_length()).to_owned()),
+        };
+        let kept_bytes = |kept: &KeyValue| size_of::<Attribute>() + size_of::<KeyValue>() + bytes_of(kept);
+        let bytes = size_of::<Event>() + name.len() + kept.iter().map(kept_bytes).sum::<usize>();
+        if self.detail.events.held >= limits.events || !self.fits(bytes, 0, limits) {
+            return self.detail.events.cut_some(1);
+        }
+        self.detail.events.held += 1;
+        for attribute in kept {
+            let kept = self.keep(attribute);
+            self.event_attributes.push(kept);
+        }
+        let name = match name {
+            Cow::Borrowed(name) => EventName::Static(name),
+            Cow::Owned(name) => {
+                self.owned += name.len();
+                EventName::Owned(name.into_boxed_str())
+            }
+        };
+        let (metadata, log) = (None, LogOrigin::default());
+        self.events.push(Event { name, time, metadata, log, count, cut: given - count });
+    }
+
+    pub fn add_link(&mut self, to: SpanContext, mut attributes: Vec<KeyValue>, limits: &SpanLimits) {
+        let given = attributes.len();
+        attributes.truncate(limits.attributes_per_link as usize);
+        let attributes: Vec<_> =
+            attributes.into_iter().map(|attribute| cut(attribute, limits.text_length)).collect();
+        let cut = (given - attributes.len()) as u32;
+        let link = Link { to, attributes, cut };
+        let bytes = link.owned();
+        if self.detail.links.held >= limits.links || !self.fits(size_of::<Link>() + bytes, 0, limits) {
+            return self.detail.links.cut_some(1);
+        }
+        self.detail.links.held += 1;
+        self.owned += bytes;
+        self.links.push(link);
+    }
+
+    pub fn end_by_hand(&mut self, time: SystemTime) {
+        self.detail.ended_by_hand = Some(time);
+    }
+
+    /// Whether the span was ended through the OpenTelemetry API, so that it no longer changes.
+    pub fn is_ended_by_hand(&self) -> bool {
+        self.ended_by_hand().is_some()
+    }
+
+    /// The end time that was set through the OpenTelemetry API.
+    pub fn ended_by_hand(&self) -> Option<SystemTime> {
+        self.detail.ended_by_hand
+    }
+
+    /// The attribute counts, for the record.
+    pub fn attribute_count(&self) -> Count {
+        Count { held: self.attributes.len() as u32, cut: self.attributes_cut }
+    }
+
+    /// Copies the used parts to new memory if replaced values have left much behind. This is linear
+    /// in the span's size, but at least half as much was written since the last time.
+    fn reclaim(&mut self) {
+        if self.unused < UNUSED_BYTES_MAX || self.unused < self.memory.bytes() / 2 {
+            return;
+        }
+        let from = std::mem::take(&mut self.memory);
+        let to = &mut self.memory;
+        for attribute in self.attributes.iter_mut().chain(&mut self.event_attributes) {
+            *attribute = attribute.adopted(&from, to);
+        }
+        for event in &mut self.events {
+            if let EventName::Text(text) = &mut event.name {
+                *text = to.adopt(&from, *text);
+            }
+            event.log = event.log.map(|text| to.adopt(&from, text));
+        }
+        self.detail.adopt(&from, to);
+        self.owned = to.others.iter().map(bytes_of).sum::<usize>()
+            + self.links.iter().map(Link::owned).sum::<usize>()
+            + self.events.iter().map(Event::owned).sum::<usize>();
+        self.unused = 0;
+    }
+}
+
+/// Cuts the attribute's texts to `max` characters.
+fn cut(mut attribute: KeyValue, max: u32) -> KeyValue {
+    let shorten = |text: &mut StringValue| {
+        let within = cut_text(text.as_str(), max);
+        if within.len() < text.as_str().len() {
+            *text = within.to_owned().into();
+        }
+    };
+    match &mut attribute.value {
+        OtelValue::String(text) => shorten(text),
+        OtelValue::Array(Array::String(texts)) => texts.iter_mut().for_each(shorten),
+        _ => {}
+    }
+    attribute
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each call leaves the old description behind. The memory holds the current one, and at most
+    /// as much unused.
+    #[test]
+    fn changed_values_do_not_accumulate() {
+        let (mut body, limits) = (Body::take(&MemoryBudget::new(1 << 30)), SpanLimits::default());
+        for n in 0..50_000 {
+            body.set_status(OtelStatus::error(format!("attempt {n} failed: {}", "x".repeat(100))), &limits);
+            body.update_name(&format!("attempt {n}"), &limits);
+            body.set_attribute(KeyValue::new("attempt", "y".repeat(100) + &n.to_string()), &limits);
+        }
+        assert!(body.memory.bytes() < 4 * UNUSED_BYTES_MAX, "{}", body.memory.bytes());
+        assert_eq!(body.memory.text(body.detail.name.unwrap()), "attempt 49999");
+        assert!(body.memory.text(body.detail.status.description().unwrap()).starts_with("attempt 49999 "));
+        assert_eq!((body.attributes.len(), body.attributes_cut), (1, 0));
+    }
+
+    #[test]
+    fn texts_beyond_the_limit_are_cut_and_name_and_status_stay() {
+        let limits = SpanLimits::default();
+        let mut body = Body::take(&MemoryBudget::new(1 << 30));
+        let attributes = limits.bytes() / 30_000 + 1;
+        for n in 0..attributes {
+            body.set_attribute(KeyValue::new(n.to_string(), "z".repeat(30_000)), &limits);
+        }
+        assert!(body.attributes_cut > 0);
+        assert!(body.bytes() <= limits.bytes());
+        body.update_name("renamed", &limits);
+        body.set_status(OtelStatus::error("why"), &limits);
+        assert_eq!(body.memory.text(body.detail.name.unwrap()), "renamed");
+        assert_eq!(body.memory.text(body.detail.status.description().unwrap()), "why");
+    }
+
+    /// The budget is shared by all spans: it counts what is cut, and gets back what was reserved.
+    #[test]
+    fn attributes_reserve_and_release_memory() {
+        let (budget, limits) = (MemoryBudget::new(64 * 1024), SpanLimits::default());
+        let mut first = Body::take(&budget);
+        first.set_attribute(KeyValue::new("a", "x".repeat(30_000)), &limits);
+        assert_eq!(budget.used(), 32 * 1024);
+        first.set_attribute(KeyValue::new("b", "x".repeat(30_000)), &limits);
+        assert_eq!((first.attributes_cut, budget.parts_cut()), (1, 1), "a quarter is left for entries");
+        let mut second = Body::take(&budget);
+        second.add_event(
+            "e".into(),
+            EventTime::Ticks(1),
+            vec![KeyValue::new("b", "x".repeat(20_000))],
+            &limits,
+        );
+        assert_eq!((second.detail.events, budget.parts_cut()), (Count { held: 0, cut: 1 }, 2));
+        // A value of the same length fits in place of an existing one.
+        first.set_attribute(KeyValue::new("a", "y".repeat(30_000)), &limits);
+        assert_eq!((first.attributes_cut, first.attributes.len()), (1, 1));
+        assert!(!budget.take(32 * 1024 + 1, Use::Entries));
+        first.recycle();
+        drop(second);
+        assert_eq!(budget.used(), 0);
+        assert!(budget.take(64 * 1024, Use::Entries));
+        // Without any budget left, names and descriptions are cut short, but kept.
+        let mut third = Body::take(&budget);
+        third.update_name(&"n".repeat(1_000), &limits);
+        third.set_status(OtelStatus::error("d".repeat(1_000)), &limits);
+        let length = |text: Option<Text>| text.map(|text| text.length);
+        assert_eq!(length(third.detail.name), Some(SHORT_TEXT));
+        assert_eq!(length(third.detail.status.description()), Some(SHORT_TEXT));
+    }
+}

@@ -1,0 +1,72 @@
+//! Events and links of a span, as they are recorded.
+
+use std::time::SystemTime;
+
+use opentelemetry::KeyValue;
+use opentelemetry::trace::SpanContext;
+use tracing_core::Metadata;
+
+use super::attribute::bytes_of;
+use super::fields::LogOrigin;
+use super::memory::{Lengths, Text};
+use crate::clock::Ticks;
+
+/// An event of a span.
+#[derive(Debug)]
+pub struct Event {
+    pub name: EventName,
+    pub time: EventTime,
+    /// The callsite, for an event of `tracing`.
+    pub metadata: Option<&'static Metadata<'static>>,
+    pub log: LogOrigin,
+    /// The number of attributes held, and the number that a limit cut.
+    pub count: u32,
+    pub cut: u32,
+}
+
+impl Event {
+    /// The bytes that the event owns.
+    pub(super) fn owned(&self) -> usize {
+        match &self.name {
+            EventName::Owned(name) => name.len(),
+            EventName::Text(_) | EventName::Static(_) => 0,
+        }
+    }
+
+    pub(super) fn moved(mut self, at: Lengths) -> Self {
+        if let EventName::Text(text) = &mut self.name {
+            *text = at.text(*text);
+        }
+        self.log = self.log.map(|text| at.text(text));
+        self
+    }
+}
+
+#[derive(Debug)]
+pub enum EventName {
+    Text(Text),
+    Static(&'static str),
+    Owned(Box<str>),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum EventTime {
+    Ticks(Ticks),
+    Date(SystemTime),
+}
+
+/// A link of a span.
+#[derive(Debug)]
+pub struct Link {
+    pub to: SpanContext,
+    pub attributes: Vec<KeyValue>,
+    pub cut: u32,
+}
+
+impl Link {
+    /// The bytes that the link owns.
+    pub(super) fn owned(&self) -> usize {
+        let attributes = self.attributes.iter().map(|own| size_of::<KeyValue>() + bytes_of(own));
+        self.to.trace_state().header().len() + attributes.sum::<usize>()
+    }
+}

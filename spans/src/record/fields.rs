@@ -1,0 +1,423 @@
+//! The fields of spans and events, read from `tracing` without an allocation for each.
+//!
+//! A [`Fields`] is a thread's scratch memory. The caller's `Debug` and `Display` code runs while it
+//! is filled, when no lock is held. Its content then moves to the span's [`Body`](super::Body).
+
+use std::cell::Cell;
+use std::fmt::{self, Write as _};
+
+use opentelemetry::trace::SpanKind;
+use tracing_core::Metadata;
+use tracing_core::field::{Field, Visit};
+
+use super::attribute::{Attribute, Value};
+use super::limits::{Conventions, NAME_LENGTH};
+use super::memory::{Memory, Text, Texts, cut_text};
+use super::span::{STATUS_CODE, STATUS_DESCRIPTION, Status};
+
+/// The fields that one call records: a span's creation, a later `record`, or an event.
+#[derive(Debug, Default)]
+pub struct Fields {
+    pub attributes: Vec<Attribute>,
+    pub memory: Memory,
+    /// `otel.name`, or an event's `message`.
+    pub name: Option<Text>,
+    pub kind: Option<SpanKind>,
+    pub status: Status,
+    /// Attributes that an error on an event adds to the span.
+    pub for_span: Vec<Attribute>,
+    /// Whether this is an event without a message that has a field `error`.
+    pub is_exception: bool,
+    /// The origin of an event from the `log` crate.
+    pub log: LogOrigin,
+}
+
+/// The origin of an event from the `log` crate; `tracing-log` puts it into fields.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LogOrigin {
+    pub target: Option<Text>,
+    pub file: Option<Text>,
+    pub module: Option<Text>,
+    pub line: Option<i64>,
+}
+
+impl LogOrigin {
+    /// Whether `tracing-log` makes this event: it has one callsite for each level.
+    pub fn is_of(metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "log" && metadata.name() == "log event" && metadata.file().is_none()
+    }
+
+    pub fn map(self, mut f: impl FnMut(Text) -> Text) -> Self {
+        LogOrigin {
+            target: self.target.map(&mut f),
+            file: self.file.map(&mut f),
+            module: self.module.map(&mut f),
+            line: self.line,
+        }
+    }
+}
+
+thread_local!(static SPARE: Cell<Option<Box<Fields>>> = const { Cell::new(None) });
+
+impl Fields {
+    /// Lends the thread's empty scratch memory to `f`. Code that `f` calls may borrow again, and
+    /// then gets other memory.
+    pub fn borrow<T>(f: impl FnOnce(&mut Fields) -> T) -> T {
+        let mut fields = SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default();
+        let result = f(&mut fields);
+        fields.clear();
+        // Memory that one huge field has grown is not kept.
+        if fields.memory.text.capacity() <= KEPT_BYTES_MAX {
+            let _ = SPARE.try_with(|spare| spare.set(Some(fields)));
+        }
+        result
+    }
+
+    #[inline]
+    fn clear(&mut self) {
+        self.attributes.clear();
+        self.memory.clear();
+        self.name = None;
+        self.kind = None;
+        self.status = Status::Unset;
+        self.for_span.clear();
+        self.is_exception = false;
+        self.log = LogOrigin::default();
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.attributes.is_empty()
+            && self.name.is_none()
+            && self.kind.is_none()
+            && matches!(self.status, Status::Unset)
+            && self.for_span.is_empty()
+    }
+}
+
+const KEPT_BYTES_MAX: usize = 64 * 1024;
+/// The maximum length of one text in characters, whatever the limits say. A longer text would not
+/// fit into a span and would be cut there.
+const TEXT_LENGTH_MAX: usize = 4 << 20;
+/// Texts that would begin beyond this number of bytes are empty. Positions of texts have 32 bits,
+/// and a text has at most 16 MiB.
+const SCRATCH_BYTES_MAX: usize = 1 << 30;
+
+/// Fills [`Fields`] according to tracing-opentelemetry's conventions.
+pub struct Visitor<'a> {
+    fields: &'a mut Fields,
+    conventions: Conventions,
+    /// The maximum length of an attribute, in characters.
+    length_max: u32,
+    event: bool,
+}
+
+impl Fields {
+    /// A visitor for the fields of a span.
+    pub fn of_span(&mut self, conventions: Conventions, length_max: u32) -> Visitor<'_> {
+        Visitor { fields: self, conventions, length_max, event: false }
+    }
+
+    /// A visitor for the fields of an event.
+    pub fn of_event(&mut self, conventions: Conventions, length_max: u32) -> Visitor<'_> {
+        Visitor { fields: self, conventions, length_max, event: true }
+    }
+}
+
+impl Visitor<'_> {
+    /// Writes the text of an attribute.
+    #[inline]
+    fn write(&mut self, source: Source<'_>) -> Text {
+        self.write_within(self.length_max, source)
+    }
+
+    /// Writes a text that is not an attribute.
+    #[inline]
+    fn write_name(&mut self, source: Source<'_>) -> Text {
+        self.write_within(self.length_max.max(NAME_LENGTH), source)
+    }
+
+    fn write_within(&mut self, length_max: u32, source: Source<'_>) -> Text {
+        let start = self.fields.memory.text.len();
+        let left = if start < SCRATCH_BYTES_MAX { (length_max as usize).min(TEXT_LENGTH_MAX) } else { 0 };
+        let mut out = Limited { text: &mut self.fields.memory.text, start, max: left, free: left };
+        // An error means that the limit was reached, or comes from the caller's code. The text
+        // written so far stays.
+        let _ = match source {
+            Source::Str(text) => out.write_str(text),
+            Source::Debug(value) => write!(out, "{value:?}"),
+            Source::Display(value) => write!(out, "{value}"),
+        };
+        self.fields.memory.since(start)
+    }
+
+    #[inline]
+    fn push(&mut self, name: &'static str, value: Value) {
+        self.fields.attributes.push(Attribute::new(name, value));
+    }
+
+    /// Records a text, whose field name may have a special meaning.
+    fn text(&mut self, field: &Field, source: Source<'_>) {
+        match field.name() {
+            "message" if self.event => {
+                let text = self.write_name(source);
+                // As in tracing-opentelemetry, an event with an empty message is named after its
+                // callsite.
+                self.fields.name = (text.length > 0).then_some(text);
+            }
+            "error" if self.event && self.fields.name.is_none() && !self.fields.is_exception => {
+                self.error(source)
+            }
+            name if self.event && name.starts_with("log.") => self.log(name, source),
+            name if !self.event && name.starts_with("otel.") => self.special(name, source),
+            name => {
+                let text = self.write(source);
+                self.push(name, Value::Text(text));
+            }
+        }
+    }
+
+    /// Records the error of an event as `#[instrument(err)]` emits it: without a message, with a
+    /// field `error`.
+    fn error(&mut self, source: Source<'_>) {
+        let source = match source {
+            Source::Str(ref text) => Source::Debug(text),
+            other => other,
+        };
+        let text = if self.conventions.error_events_to_status {
+            let description = self.write_name(source);
+            self.fields.status = Status::Error(description);
+            // The attribute's text is the start of the description, so both share the memory.
+            let within = cut_text(self.fields.memory.text(description), self.length_max);
+            Text { length: within.len() as u32, ..description }
+        } else {
+            self.write(source)
+        };
+        if self.conventions.error_events_to_exceptions {
+            self.fields.is_exception = true;
+            self.push("exception.message", Value::Text(text));
+        } else {
+            self.push("error", Value::Text(text));
+        }
+    }
+
+    /// Records the origin of an event from the `log` crate.
+    fn log(&mut self, name: &'static str, source: Source<'_>) {
+        let text = Some(self.write(source));
+        match name {
+            "log.target" => self.fields.log.target = text,
+            "log.file" => self.fields.log.file = text,
+            "log.module_path" => self.fields.log.module = text,
+            _ => {}
+        }
+    }
+
+    fn special(&mut self, name: &'static str, source: Source<'_>) {
+        if !matches!(name, "otel.name" | "otel.kind" | STATUS_CODE | STATUS_DESCRIPTION) {
+            let text = self.write(source);
+            return self.push(name, Value::Text(text));
+        }
+        let text = self.write_name(source);
+        match name {
+            "otel.name" => self.fields.name = Some(text),
+            "otel.kind" => self.fields.kind = kind(self.fields.memory.text(text)),
+            STATUS_CODE => {
+                let status = Status::named(self.fields.memory.text(text));
+                self.fields.status.raise(status);
+            }
+            _ => {
+                self.fields.status.raise(Status::Error(text));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn number(&mut self, field: &Field, value: Value) {
+        if self.event { self.number_of_event(field.name(), value) } else { self.push(field.name(), value) }
+    }
+
+    #[inline(never)]
+    fn number_of_event(&mut self, name: &'static str, value: Value) {
+        match (name, value) {
+            ("message", Value::Bool(value)) => {
+                self.fields.name = Some(self.write_name(Source::Display(&value)))
+            }
+            ("message", Value::I64(value)) => {
+                self.fields.name = Some(self.write_name(Source::Display(&value)))
+            }
+            ("message", Value::F64(value)) => {
+                self.fields.name = Some(self.write_name(Source::Display(&value)))
+            }
+            ("log.line", Value::I64(line)) => self.fields.log.line = Some(line),
+            (name, _) if name.starts_with("log.") => {}
+            (name, value) => self.push(name, value),
+        }
+    }
+}
+
+/// The source of a text.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    Str(&'a str),
+    Debug(&'a dyn fmt::Debug),
+    Display(&'a dyn fmt::Display),
+}
+
+fn kind(text: &str) -> Option<SpanKind> {
+    [
+        ("server", SpanKind::Server),
+        ("client", SpanKind::Client),
+        ("producer", SpanKind::Producer),
+        ("consumer", SpanKind::Consumer),
+        ("internal", SpanKind::Internal),
+    ]
+    .into_iter()
+    .find_map(|(name, kind)| text.eq_ignore_ascii_case(name).then_some(kind))
+}
+
+impl Visit for Visitor<'_> {
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.number(field, Value::Bool(value));
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.number(field, Value::F64(value));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.number(field, Value::I64(value));
+    }
+
+    /// OpenTelemetry has no unsigned integers: recorded as a number if it fits into `i64`,
+    /// otherwise as a text.
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        match i64::try_from(value) {
+            Ok(value) => self.record_i64(field, value),
+            Err(_) => self.record_debug(field, &value),
+        }
+    }
+
+    fn record_i128(&mut self, field: &Field, value: i128) {
+        match i64::try_from(value) {
+            Ok(value) => self.record_i64(field, value),
+            Err(_) => self.record_debug(field, &value),
+        }
+    }
+
+    fn record_u128(&mut self, field: &Field, value: u128) {
+        match i64::try_from(value) {
+            Ok(value) => self.record_i64(field, value),
+            Err(_) => self.record_debug(field, &value),
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.text(field, Source::Str(value));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.text(field, Source::Debug(value));
+    }
+
+    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
+        let message = self.write(Source::Display(value));
+        let mut chain = Vec::new();
+        let mut source = value.source();
+        while let (Some(error), true) = (source, chain.len() < CHAIN_MAX) {
+            chain.push(self.write(Source::Display(error)));
+            source = error.source();
+        }
+        let lists = &mut self.fields.memory.lists;
+        let texts = Texts { start: lists.len() as u32, count: chain.len() as u32 };
+        lists.append(&mut chain);
+        let exception =
+            [("exception.message", Value::Text(message)), ("exception.stacktrace", Value::Texts(texts))];
+        if self.conventions.error_fields_to_exceptions {
+            for (name, value) in exception {
+                self.push(name, value);
+            }
+        }
+        if self.event && self.conventions.error_records_to_exceptions {
+            self.fields.for_span.extend([
+                Attribute::new("exception.message", Value::Text(message)),
+                Attribute::new("exception.stacktrace", Value::Texts(texts)),
+            ]);
+        }
+        self.push(field.name(), Value::Text(message));
+        self.fields.attributes.push(Attribute::chain(field.name(), texts));
+    }
+}
+
+/// Bounds the walk over an error's sources: an error that is its own source would never end.
+const CHAIN_MAX: usize = 64;
+
+/// Cuts the text after a number of characters, and stops the writer there.
+struct Limited<'a> {
+    text: &'a mut String,
+    /// The start of this text among the others.
+    start: usize,
+    /// The maximum number of characters.
+    max: usize,
+    /// The number of bytes that may follow before characters have to be counted: a byte starts at
+    /// most one character.
+    free: usize,
+}
+
+impl fmt::Write for Limited<'_> {
+    #[inline]
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        if piece.len() > self.free {
+            return self.write_counted(piece);
+        }
+        self.text.push_str(piece);
+        self.free -= piece.len();
+        Ok(())
+    }
+}
+
+impl Limited<'_> {
+    #[cold]
+    fn write_counted(&mut self, piece: &str) -> fmt::Result {
+        let left = self.max - self.text[self.start..].chars().count();
+        if let Some((end, _)) = piece.char_indices().nth(left) {
+            self.text.push_str(&piece[..end]);
+            self.free = 0;
+            return Err(fmt::Error);
+        }
+        self.text.push_str(piece);
+        self.free = left - piece.chars().count();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The text that the pieces leave, and whether the writer was stopped.
+    fn written(max: usize, pieces: &[&str]) -> (String, bool) {
+        let mut text = "others".to_owned();
+        let start = text.len();
+        let mut out = Limited { text: &mut text, start, max, free: max };
+        let result = pieces.iter().try_for_each(|piece| out.write_str(piece));
+        (text.split_off(start), result.is_err())
+    }
+
+    #[test]
+    fn a_text_is_cut_after_a_number_of_characters() {
+        for (max, pieces, expected, is_cut) in [
+            (5, &["ab", "cde"][..], "abcde", false),
+            (5, &["ab", "cdef"], "abcde", true),
+            (5, &["ab", "cde", "f"], "abcde", true),
+            (5, &["ab", "cde", ""], "abcde", false),
+            (0, &["a"], "", true),
+            (0, &[""], "", false),
+            // Characters of two and of three bytes.
+            (5, &["\u{e4}\u{e4}", "\u{20ac}\u{20ac}", "x"], "\u{e4}\u{e4}\u{20ac}\u{20ac}x", false),
+            (5, &["\u{e4}\u{e4}", "\u{20ac}\u{20ac}", "xy"], "\u{e4}\u{e4}\u{20ac}\u{20ac}x", true),
+            (3, &["\u{20ac}\u{20ac}\u{20ac}\u{20ac}"], "\u{20ac}\u{20ac}\u{20ac}", true),
+            (3, &["\u{20ac}", "\u{20ac}", "\u{20ac}", "\u{20ac}"], "\u{20ac}\u{20ac}\u{20ac}", true),
+        ] {
+            assert_eq!(written(max, pieces), (expected.to_owned(), is_cut), "{max} of {pieces:?}");
+        }
+    }
+}

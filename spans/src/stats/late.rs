@@ -1,0 +1,162 @@
+//! Counts of late keeping.
+
+use std::fmt;
+
+use astracer_samplers::tail::PolicyCounts;
+
+/// The reason for giving up a recorded trace that the head sampler dropped: see [`GivenUpTraces`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GivenUp {
+    Unwanted,
+    Refused,
+    RingFull,
+    Cut,
+    Late,
+    ShutDown,
+}
+
+impl GivenUp {
+    /// All reasons, in the order of the discriminants, with the name of the field for each.
+    pub const ALL: [(GivenUp, &'static str); 6] = [
+        (GivenUp::Unwanted, "unwanted"),
+        (GivenUp::Refused, "refused"),
+        (GivenUp::RingFull, "ring_full"),
+        (GivenUp::Cut, "cut"),
+        (GivenUp::Late, "late"),
+        (GivenUp::ShutDown, "shut_down"),
+    ];
+}
+
+/// Faults of a policy function supplied by the service: see [`TailStats::own_faults`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OwnPolicyFaults {
+    /// The policy's name.
+    pub name: String,
+    /// Panics; a panic counts as not wanting the trace.
+    pub panics: u64,
+    /// Calls that took more than 10 ms.
+    pub slow: u64,
+    /// Whether the policy is switched off, which happens after 16 faults.
+    pub switched_off: bool,
+}
+
+/// Counts of traces that the head sampler dropped and that were recorded still: part of
+/// [`Stats`](crate::stats::Stats).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TailStats {
+    /// The policies in order, with what each kept and what its budget refused.
+    pub policies: Vec<PolicyCounts>,
+    /// Traces kept by `Handle::keep` and
+    /// `Handle::keep_where`.
+    pub kept_by_hand: u64,
+    /// Traces kept because a caller kept its part.
+    pub kept_by_caller: u64,
+    /// Requested traces that were not found and did not arrive later. They had left, are still
+    /// open, or were never recorded for late keeping here, such as traces that the head sampler
+    /// keeps.
+    pub not_there: u64,
+    /// Traces that callers requested beyond 100 per second, beyond the 16 of one list, or with a
+    /// malformed id.
+    pub refused_callers: u64,
+    /// Traces that were kept late and not announced to a peer of `KeepCallsLayer`, counted for each
+    /// such peer. They are those beyond the last 16 since the previous request, and those in a
+    /// request that got no response although a later request already announced more. Traces that
+    /// wait for the next request are not counted yet.
+    pub unannounced: u64,
+    /// Recorded traces whose local root is open.
+    pub traces_open: u64,
+    /// Traces in the ring: ended, and not kept so far.
+    pub traces_held: u64,
+    /// Spans of the traces in the ring.
+    pub spans_held: u64,
+    /// Bytes of the ring's budget that open and held traces use.
+    pub ring_bytes: u64,
+    /// The size of the ring's budget, in bytes.
+    pub ring_bytes_max: u64,
+    /// Recorded spans that were given up, by reason.
+    pub spans_given_up: GivenUpTraces,
+    /// Recorded traces that were given up, by reason.
+    pub traces_given_up: GivenUpTraces,
+    /// Roots that were to be recorded when no slot for another open trace was free: see
+    /// `Builder::with_open_traces_max`.
+    pub without_slot: u64,
+    /// Roots decided by the `ShouldSample` implementation.
+    /// Another SDK records their spans, so no policy sees them and no outcome is counted.
+    pub roots_elsewhere: u64,
+    /// Faults of policy functions supplied by the service.
+    pub own_faults: Vec<OwnPolicyFaults>,
+    /// Shapes that were evicted within an hour: if they occur again, they count as odd.
+    pub shapes_forgotten: u64,
+    /// Boosts that have begun: see [`Boost`](astracer_samplers::tail::Boost).
+    pub boosts: u64,
+}
+
+/// Recorded traces or spans that were given up, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GivenUpTraces {
+    /// No policy wanted the trace, and it was not requested while it was held.
+    pub unwanted: u64,
+    /// A policy wanted the trace, or had kept it before the span ended, but its budget was used up.
+    pub refused: u64,
+    /// The ring was full.
+    pub ring_full: u64,
+    /// The trace had already reached its maximum size when the span ended.
+    pub cut: u64,
+    /// The trace had already been given up when the span ended.
+    pub late: u64,
+    /// The service was shut down.
+    pub shut_down: u64,
+}
+
+impl GivenUpTraces {
+    /// The sum over all reasons.
+    pub fn total(&self) -> u64 {
+        self.iter().map(|(_, count)| count).sum()
+    }
+
+    /// Iterates over the reasons, named as the fields are.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        GivenUp::ALL.into_iter().map(|(reason, name)| (name, *self.clone().of(reason)))
+    }
+
+    pub fn of(&mut self, reason: GivenUp) -> &mut u64 {
+        match reason {
+            GivenUp::Unwanted => &mut self.unwanted,
+            GivenUp::Refused => &mut self.refused,
+            GivenUp::RingFull => &mut self.ring_full,
+            GivenUp::Cut => &mut self.cut,
+            GivenUp::Late => &mut self.late,
+            GivenUp::ShutDown => &mut self.shut_down,
+        }
+    }
+}
+
+impl fmt::Display for TailStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let by_policy = self.policies.iter().map(|policy| policy.kept).sum::<u64>();
+        write!(f, "{} traces kept late (", by_policy + self.kept_by_hand + self.kept_by_caller)?;
+        for (at, PolicyCounts { policy, budget, kept, refused, .. }) in self.policies.iter().enumerate() {
+            write!(f, "{}{policy}: {kept} kept", if at == 0 { "" } else { "; " })?;
+            if *refused > 0 {
+                write!(f, ", {refused} refused by its budget {budget}")?;
+            }
+        }
+        for (by, kept) in [("by hand", self.kept_by_hand), ("for callers", self.kept_by_caller)] {
+            if kept > 0 {
+                write!(f, "; {by}: {kept} kept")?;
+            }
+        }
+        write!(f, "), {} held, {} given up", self.traces_held, self.traces_given_up.total())?;
+        let mut sign = " (";
+        for (name, traces) in self.traces_given_up.iter().filter(|(_, traces)| *traces > 0) {
+            write!(f, "{sign}{name} {traces}")?;
+            sign = ", ";
+        }
+        let end = if sign == ", " { ")" } else { "" };
+        write!(f, "{end}; ring {} of {} bytes", self.ring_bytes, self.ring_bytes_max)?;
+        if self.boosts > 0 { write!(f, "; {} boosts", self.boosts) } else { Ok(()) }
+    }
+}

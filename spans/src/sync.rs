@@ -1,0 +1,61 @@
+//! The only place from which the SDK imports atomics and locks: from std, or from loom when its
+//! models are built.
+//!
+//! Only code that a loom model runs uses these names directly. Statics and counters use
+//! [`statics`], because loom's types cannot be statics.
+
+#[cfg(not(loom))]
+mod imp {
+    pub use std::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+    };
+    pub use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+    /// Lets other threads run while this one waits for another to change a state.
+    pub fn wait_a_moment() {
+        std::thread::yield_now();
+    }
+}
+
+#[cfg(loom)]
+mod imp {
+    pub use loom::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+    };
+    pub use loom::sync::{Condvar, Mutex, MutexGuard};
+    pub use std::sync::PoisonError;
+
+    pub fn wait_a_moment() {
+        loom::thread::yield_now();
+    }
+}
+
+pub use imp::*;
+
+/// Atomics for statics, and for counters that no model runs.
+pub mod statics {
+    pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+}
+
+/// Locks, ignoring poison: code that can panic does not run under the SDK's locks, so the guarded
+/// data is consistent.
+#[inline]
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until the condition is notified or the timeout has passed.
+pub fn wait_for<'a, T>(
+    condition: &Condvar,
+    guard: MutexGuard<'a, T>,
+    timeout: std::time::Duration,
+) -> MutexGuard<'a, T> {
+    // loom has no time: in a model this waits for the notification.
+    #[cfg(loom)]
+    return {
+        let _ = timeout;
+        condition.wait(guard).unwrap_or_else(PoisonError::into_inner)
+    };
+    #[cfg(not(loom))]
+    condition.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner).0
+}

@@ -1,0 +1,242 @@
+//! The trace state of a trace, in a form that its spans share.
+//!
+//! OpenTelemetry's `TraceState` is a list of pairs of texts. Copying it allocates the list and each
+//! text. Most traces begin here and carry only a weight: two numbers, whose text is made when it is
+//! first read.
+
+use std::borrow::Cow;
+use std::sync::{Arc, OnceLock};
+
+use astracer_samplers::tracestate::OtMember;
+use astracer_samplers::{Randomness, Threshold};
+use opentelemetry::trace::TraceState;
+
+/// The key of OpenTelemetry's member.
+const OT: &str = "ot";
+
+/// The trace state of a trace. A single pointer, because each open span holds one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct State(Option<Arc<Repr>>);
+
+#[derive(Debug, PartialEq)]
+enum Repr {
+    /// Only OpenTelemetry's member, with only `th` and `rv`.
+    Weight(Weight),
+    /// Any other trace state.
+    List(TraceState),
+}
+
+#[derive(Debug)]
+struct Weight {
+    threshold: Option<Threshold>,
+    randomness: Option<Randomness>,
+    /// Made when first read. Each context of a span holds a copy, which costs half as much as
+    /// making it.
+    list: OnceLock<TraceState>,
+}
+
+impl PartialEq for Weight {
+    fn eq(&self, other: &Self) -> bool {
+        (self.threshold, self.randomness) == (other.threshold, other.randomness)
+    }
+}
+
+impl State {
+    pub const EMPTY: State = State(None);
+
+    /// The received state, unchanged.
+    pub fn of(state: &TraceState) -> Self {
+        if *state == TraceState::NONE { State::EMPTY } else { Repr::List(state.clone()).into() }
+    }
+
+    /// A state with only a weight.
+    pub fn of_numbers(threshold: Option<Threshold>, randomness: Option<Randomness>) -> Self {
+        match (threshold, randomness) {
+            (None, None) => State::EMPTY,
+            (threshold, randomness) => {
+                Repr::Weight(Weight { threshold, randomness, list: OnceLock::new() }).into()
+            }
+        }
+    }
+
+    /// This state with OpenTelemetry's member replaced and moved to the front, or removed if
+    /// `member` is empty.
+    pub fn with_member(state: &TraceState, member: OtMember<'_>) -> Self {
+        let is_alone = state.into_iter().all(|(key, _)| key == OT);
+        if is_alone && !member.has_others() {
+            return State::of_numbers(member.threshold, member.randomness);
+        }
+        // Joined header lines may contain the member more than once. The API changes only the
+        // first, and the next one would then take its place, so remove the extra ones.
+        let (given, mut state) = (state, Cow::Borrowed(state));
+        for _ in given.into_iter().filter(|(key, _)| *key == OT).skip(1) {
+            state = Cow::Owned(state.delete(OT).unwrap_or_default());
+        }
+        let value = member.value();
+        if !value.is_empty() {
+            // The value follows the grammar, so this does not fail.
+            return Repr::List(state.insert(OT, value).unwrap_or_default()).into();
+        }
+        match state.get(OT) {
+            Some(_) => Repr::List(state.delete(OT).unwrap_or_default()).into(),
+            None => State::of(&state),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// The number of calls that a trace with this state represents: 1 without a threshold.
+    pub fn calls(&self) -> f64 {
+        self.threshold().map_or(1.0, Threshold::adjusted_count)
+    }
+
+    /// The threshold that kept the trace, if it has a weight.
+    pub fn threshold(&self) -> Option<Threshold> {
+        match &**self.0.as_ref()? {
+            Repr::Weight(weight) => weight.threshold,
+            Repr::List(state) => member(state).threshold,
+        }
+    }
+
+    /// The randomness of the trace, if the state holds it.
+    pub fn randomness(&self) -> Option<Randomness> {
+        match &**self.0.as_ref()? {
+            Repr::Weight(weight) => weight.randomness,
+            Repr::List(state) => member(state).randomness,
+        }
+    }
+
+    /// The state with this weight, in place of any other.
+    pub fn with_threshold(&self, threshold: Threshold) -> Self {
+        self.with_own_threshold(Some(threshold))
+    }
+
+    /// The state without a weight, for a trace that was kept for its outcome and not at random.
+    pub fn without_threshold(&self) -> Self {
+        self.with_own_threshold(None)
+    }
+
+    fn with_own_threshold(&self, threshold: Option<Threshold>) -> Self {
+        match self.0.as_deref() {
+            None => State::of_numbers(threshold, None),
+            Some(Repr::Weight(weight)) => State::of_numbers(threshold, weight.randomness),
+            Some(Repr::List(state)) => {
+                let mut member = member(state);
+                member.threshold = threshold;
+                State::with_member(state, member)
+            }
+        }
+    }
+
+    /// The text of the header; empty for an empty state.
+    pub fn header(&self) -> String {
+        match self.0.as_deref() {
+            None => String::new(),
+            Some(Repr::Weight(weight)) => {
+                let value = OtMember::of_numbers(weight.threshold, weight.randomness).value();
+                if value.is_empty() { value } else { format!("{OT}={value}") }
+            }
+            Some(Repr::List(state)) => state.header(),
+        }
+    }
+
+    /// A copy for OpenTelemetry's API.
+    pub fn to_api(&self) -> TraceState {
+        match self.0.as_deref() {
+            None => TraceState::NONE,
+            Some(Repr::Weight(weight)) => weight.list.get_or_init(|| weight.made()).clone(),
+            Some(Repr::List(state)) => state.clone(),
+        }
+    }
+}
+
+impl Weight {
+    fn made(&self) -> TraceState {
+        let member = OtMember::of_numbers(self.threshold, self.randomness);
+        // The value follows the grammar, so this does not fail.
+        TraceState::NONE.insert(OT, member.value()).unwrap_or_default()
+    }
+}
+
+impl From<Repr> for State {
+    fn from(held: Repr) -> Self {
+        State(Some(Arc::new(held)))
+    }
+}
+
+/// OpenTelemetry's member of a trace state. A member that violates the specification's grammar
+/// reads as empty.
+pub fn member(state: &TraceState) -> OtMember<'_> {
+    state.get(OT).and_then(|member| OtMember::parse(member).ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(state: &str, value: &str) -> State {
+        let state: TraceState = state.parse().unwrap();
+        State::with_member(&state, OtMember::parse(value).unwrap_or_default())
+    }
+
+    #[test]
+    fn numbers_alone_are_written_as_the_specification_says() {
+        for (state, value, header) in [
+            ("", "th:fd70a", "ot=th:fd70a"),
+            ("", "th:0", "ot=th:0"),
+            ("", "rv:0000000000abcd", "ot=rv:0000000000abcd"),
+            ("ot=th:8;k:1", "th:00000000000001;rv:ffffffffffffff", "ot=th:00000000000001;rv:ffffffffffffff"),
+            ("ot=th:8", "", ""),
+            ("ot=nonsense", "", ""),
+            ("", "", ""),
+        ] {
+            let made = with(state, value);
+            assert!(!matches!(made.0.as_deref(), Some(Repr::List(_))), "{state}, {value}");
+            assert_eq!((made.header(), made.to_api().header()), (header.to_owned(), header.to_owned()));
+            assert_eq!(made.is_empty(), header.is_empty());
+        }
+    }
+
+    #[test]
+    fn other_members_and_sub_keys_stay() {
+        for (state, value, header) in [
+            ("a=1", "th:8", "ot=th:8,a=1"),
+            ("a=1,ot=th:8,b=2", "th:c;k:1", "ot=th:c;k:1,a=1,b=2"),
+            ("a=1,ot=th:8", "", "a=1"),
+            ("a=1", "", "a=1"),
+            ("", "th:8;k:1", "ot=th:8;k:1"),
+            // Joined header lines may each have the member; the first one counts.
+            ("ot=th:8,a=1,ot=th:c", "", "a=1"),
+            ("ot=th:8,a=1,ot=th:c,ot=th:d", "th:e", "ot=th:e,a=1"),
+        ] {
+            let made = with(state, value);
+            assert_eq!(made.to_api().header(), header, "{state}, {value}");
+            assert_eq!(made.threshold(), OtMember::of(header).unwrap().threshold);
+        }
+    }
+
+    #[test]
+    fn a_weight_goes_and_the_rest_stays() {
+        for (state, value, header) in [
+            ("", "th:8", ""),
+            ("", "th:8;rv:00000000000001", "ot=rv:00000000000001"),
+            ("a=1", "th:8;k:1", "ot=k:1,a=1"),
+            ("a=1", "th:8", "a=1"),
+        ] {
+            let without = with(state, value).without_threshold();
+            assert_eq!(without.to_api().header(), header);
+            assert_eq!(without.threshold(), None);
+        }
+    }
+
+    /// A received state is passed on verbatim, even if malformed.
+    #[test]
+    fn a_state_as_it_came_keeps_its_words() {
+        for header in ["ot=rv:00000000000001;th:80", "ot=th:X", "a=1"] {
+            assert_eq!(State::of(&header.parse().unwrap()).to_api().header(), header);
+        }
+        assert!(State::of(&TraceState::NONE).is_empty());
+    }
+}

@@ -1,0 +1,411 @@
+//! Slots of provisional traces: traces that are recorded although the head sampler dropped them.
+//!
+//! Their spans are collected like those of kept traces, but no part leaves early. The thread that
+//! ends the local root takes all of them and submits the trace to the policies. Their bytes are
+//! charged to the ring's budget ([`crate::late`]), not to that of open spans.
+//!
+//! A slot's *marks* are one word that also holds the turn they belong to, so that a late mark never
+//! applies to the slot's next trace. They say that the trace is provisional, and the highest
+//! severity seen in it. The severity is tracked for kept traces too.
+//!
+//! A turn ends under the slot's lock, so a Relaxed load under the lock gives the current turn. A
+//! load without the lock may be stale and is only a hint: the turn in the marks, or a second look
+//! under the lock, decides.
+
+use astracer_samplers::tail::{KeyNumber, Severity};
+
+use opentelemetry::{TraceFlags, TraceId};
+
+use super::{Gathered, Slot, TraceRef, Traces, end_turn};
+use crate::clock::Ticks;
+use crate::export::Queue;
+use crate::memory_budget::Reservation;
+use crate::record::{Body, Buffer, End, Header, KeepReason, Record};
+use crate::stats::{Counted, GivenUp};
+use crate::sync::{Ordering, lock};
+use crate::trace_state::State;
+
+const PROVISIONAL: u64 = 4;
+const SEVERITY: u64 = 3;
+
+/// The spans of a provisional trace, taken out of its slot. An empty one is kept for reuse and
+/// holds no reservation.
+#[derive(Debug)]
+pub struct ProvisionalTrace {
+    pub header: Header,
+    pub buffer: Buffer,
+    pub reservation: Reservation,
+    pub key: KeyNumber,
+    pub severity: Severity,
+    /// The root's start.
+    pub opened: Ticks,
+    /// The slot that the trace had.
+    pub part: TraceRef,
+}
+
+impl Default for ProvisionalTrace {
+    /// No spans, and an invalid trace id.
+    fn default() -> Self {
+        ProvisionalTrace {
+            header: Header {
+                trace_id: TraceId::INVALID,
+                flags: TraceFlags::default(),
+                state: State::EMPTY,
+                began: 0,
+                kept_by: KeepReason::HEAD,
+                cut: 0,
+                is_reweighed: false,
+            },
+            buffer: Buffer::default(),
+            reservation: Reservation::default(),
+            key: KeyNumber::OTHERS,
+            severity: Severity::Fine,
+            opened: 0,
+            part: TraceRef::NONE,
+        }
+    }
+}
+
+/// The outcome of ending a span of a provisional trace.
+#[derive(Debug)]
+pub enum EndedSpan {
+    /// The span was added to its trace.
+    Gathered,
+    /// These spans were given up: the span alone, because its trace is full or was given up while
+    /// it was open, or all spans of its trace.
+    GivenUp(Counted, GivenUp),
+    /// The trace left its slot before this span ended. Boxed, because few spans are late.
+    Late(Box<(Header, Record)>),
+    /// The span is the root, so the trace is complete.
+    Whole(Box<ProvisionalTrace>),
+}
+
+/// The capacity for provisional traces.
+pub trait RingCapacity {
+    /// The maximum number of spans in one trace, and of their bytes.
+    fn limits(&self) -> (usize, usize);
+
+    /// Grows the reservation to `bytes`, evicting traces of lower value if necessary. `false` if
+    /// that is not possible. The caller holds the lock of a slot.
+    fn reserve(&self, reservation: &mut Reservation, bytes: usize, severity: Severity) -> bool;
+
+    /// An empty [`ProvisionalTrace`], for a trace that leaves its slot.
+    fn spare(&self) -> Box<ProvisionalTrace>;
+}
+
+fn severity_of(mark: u64) -> Severity {
+    match mark & SEVERITY {
+        0 => Severity::Fine,
+        1 => Severity::Warning,
+        _ => Severity::Error,
+    }
+}
+
+fn mark_of(severity: Severity) -> u64 {
+    match severity {
+        Severity::Fine => 0,
+        Severity::Warning => 1,
+        Severity::Error => 2,
+    }
+}
+
+impl Slot {
+    /// The marks of the given turn; 0 if the word holds those of another turn. Relaxed: the turn in
+    /// the same word identifies them.
+    fn marks_of(&self, turn: u32) -> u64 {
+        let marks = self.marks.load(Ordering::Relaxed);
+        if (marks >> 32) as u32 == turn { marks & u64::from(u32::MAX) } else { 0 }
+    }
+
+    /// Whether the slot's current trace is provisional. The caller holds the slot's lock.
+    pub(super) fn is_provisional(&self) -> bool {
+        self.marks_of(self.turn.load(Ordering::Relaxed)) & PROVISIONAL != 0
+    }
+}
+
+impl Traces {
+    /// Takes a slot for a provisional trace; [`TraceRef::NONE`] if no slot is free, or provisional
+    /// traces already have three quarters of them.
+    pub fn take_provisional(&self, now: Ticks, key: KeyNumber) -> TraceRef {
+        let max = self.slots_max - self.slots_max / 4;
+        let more = |open: u32| (open < max).then_some(open + 1);
+        // Relaxed: the number only bounds the slots, and guards no other data.
+        if self.provisional.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
+            return TraceRef::NONE;
+        }
+        let trace = self.take_marked(now, |slot, turn| {
+            // A swap, not a store, so that it has a place in the order of exchanges: a late mark of
+            // the slot's previous trace either comes first and is overwritten, or fails. loom does
+            // not order a plain store in this way. Relaxed: `take_marked` publishes the marks with
+            // `opened`.
+            slot.marks.swap(u64::from(turn) << 32 | PROVISIONAL, Ordering::Relaxed);
+            // Published like the marks. The thread that ends the root has also seen the root's
+            // phase, which is published later.
+            slot.key.store(key.get(), Ordering::Relaxed);
+        });
+        if trace == TraceRef::NONE {
+            self.provisional.fetch_sub(1, Ordering::Relaxed);
+        }
+        trace
+    }
+
+    /// Frees the slot of a provisional trace in which no span has ended, when its root was not
+    /// created after all or will never end. Returns whether it freed the slot.
+    pub fn free_if_empty(&self, trace: TraceRef) -> bool {
+        let Some(slot) = self.slot(trace.slot) else { return false };
+        let gathered = lock(&slot.gathered);
+        let is_empty = slot.turn.load(Ordering::Relaxed) == trace.turn && gathered.header.is_none();
+        if is_empty {
+            self.provisional.fetch_sub(1, Ordering::Relaxed);
+            end_turn(slot);
+            drop(gathered);
+            self.release(trace.slot);
+        }
+        is_empty
+    }
+
+    /// The number of open provisional traces.
+    pub fn provisional(&self) -> u32 {
+        self.provisional.load(Ordering::Relaxed)
+    }
+
+    /// Raises the severity of an open trace to at least `severity`.
+    ///
+    /// All accesses are Relaxed: the marks guard no other data, and the word holds the turn, so an
+    /// exchange for a turn that is over fails.
+    pub fn mark(&self, trace: TraceRef, severity: Severity) {
+        let Some(slot) = self.slot(trace.slot) else { return };
+        if slot.turn.load(Ordering::Relaxed) != trace.turn {
+            return;
+        }
+        let mut marks = slot.marks.load(Ordering::Relaxed);
+        loop {
+            let turns_since = trace.turn.wrapping_sub((marks >> 32) as u32);
+            if turns_since > u32::MAX / 2 {
+                // Another trace has the slot by now, and the marks are its own.
+                return;
+            }
+            let own = if turns_since == 0 { marks & u64::from(u32::MAX) } else { 0 };
+            if mark_of(severity) <= own & SEVERITY {
+                return;
+            }
+            let marked = u64::from(trace.turn) << 32 | own & !SEVERITY | mark_of(severity);
+            match slot.marks.compare_exchange_weak(marks, marked, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(seen) => marks = seen,
+            }
+        }
+    }
+
+    /// The highest severity seen in an open trace; [`Severity::Fine`] once the trace has left its
+    /// slot. The old marks stay there until another trace takes the slot, so reading them then
+    /// would give results that depend on timing.
+    pub fn severity(&self, trace: TraceRef) -> Severity {
+        let is_open = |slot: &&Slot| slot.turn.load(Ordering::Relaxed) == trace.turn;
+        let slot = self.slot(trace.slot).filter(is_open);
+        slot.map_or(Severity::Fine, |slot| severity_of(slot.marks_of(trace.turn)))
+    }
+
+    /// The fast path of [`Traces::end_provisional`], for a child of severity `Fine` that fits into
+    /// memory already charged to the budget. A full or given-up trace has no such memory. Returns
+    /// whether the span was added.
+    #[inline]
+    pub fn gather(&self, trace: TraceRef, record: &Record, spans_max: usize, queue: &Queue) -> bool {
+        let Some(slot) = self.slot(trace.slot) else { return false };
+        let mut gathered = lock(&slot.gathered);
+        let buffer = &gathered.buffer;
+        // Without a header this is the trace's first span, and the buffer and reservation are those
+        // that a kept trace left in the slot.
+        let is_short = slot.turn.load(Ordering::Relaxed) == trace.turn
+            && buffer.records.len() < buffer.records.capacity().min(spans_max)
+            && gathered.header.is_some()
+            && !queue.is_closed();
+        if is_short {
+            gathered.buffer.records.push(record.clone());
+        }
+        is_short
+    }
+
+    /// Adds an ended span to its provisional trace. The local root completes the trace.
+    pub fn end_provisional(
+        &self,
+        trace: TraceRef,
+        header: impl FnOnce() -> Header,
+        record: Record,
+        body: Option<&mut Body>,
+        (queue, ring): (&Queue, &dyn RingCapacity),
+    ) -> EndedSpan {
+        let Some(slot) = self.slot(trace.slot) else { return EndedSpan::Late(Box::new((header(), record))) };
+        let mut gathered = lock(&slot.gathered);
+        // After the shutdown no span is collected: see `end_span`.
+        let is_root = record.is_local_root();
+        let is_own = slot.turn.load(Ordering::Relaxed) == trace.turn;
+        if !is_own || queue.is_closed() {
+            // A root that was decided during the shutdown may have taken its slot after the other
+            // slots were emptied.
+            drop(gathered);
+            if is_own && is_root {
+                self.free_if_empty(trace);
+            }
+            return EndedSpan::Late(Box::new((header(), record)));
+        }
+        let (spans_max, bytes_max) = ring.limits();
+        let buffer = &gathered.buffer;
+        // Sum up the bytes only if memory may have grown.
+        let may_grow = body.is_some()
+            || buffer.records.len() == buffer.records.capacity()
+            || gathered.reservation.bytes() == 0;
+        let severity = severity_of(slot.marks_of(trace.turn));
+        let is_full = gathered.is_full
+            || buffer.records.len() >= spans_max
+            || may_grow && buffer.bytes_used() >= bytes_max;
+        let given_up = if gathered.is_given_up {
+            Some((record.counted(), GivenUp::RingFull))
+        } else if is_full && !is_root {
+            Some((record.counted(), GivenUp::Cut))
+        } else {
+            gathered.header.get_or_insert_with(header);
+            // The root is never removed again: the trace leaves with it at once.
+            let end = (severity > Severity::Fine && !is_root).then(|| gathered.buffer.end());
+            gathered.buffer.append(record, body);
+            let outgrows = may_grow && gathered.outgrows();
+            let outgrown = outgrows.then(|| gathered.reserve_or_give_up(ring, severity, end)).flatten();
+            outgrown.map(|counted| (counted, GivenUp::RingFull))
+        };
+        if let (Some((counted, _)), Some(header)) = (given_up, &mut gathered.header) {
+            header.cut = header.cut.saturating_add(u32::try_from(counted.spans).unwrap_or(u32::MAX));
+        }
+        let whole = if is_root { self.take_out((trace.slot, slot), &mut gathered, ring) } else { None };
+        drop(gathered);
+        if is_root {
+            self.release(trace.slot);
+        }
+        match (whole, given_up) {
+            (Some(whole), _) => EndedSpan::Whole(whole),
+            (None, Some((counted, reason))) => EndedSpan::GivenUp(counted, reason),
+            (None, None) => EndedSpan::Gathered,
+        }
+    }
+
+    /// Takes a provisional trace out of its slot, and ends the turn. `None` if no span of it is
+    /// left.
+    fn take_out(
+        &self,
+        (number, slot): (u32, &Slot),
+        gathered: &mut Gathered,
+        ring: &dyn RingCapacity,
+    ) -> Option<Box<ProvisionalTrace>> {
+        let turn = slot.turn.load(Ordering::Relaxed);
+        let header = gathered.header.take().filter(|_| !gathered.buffer.records.is_empty());
+        let whole = header.map(|header| {
+            let mut whole = ring.spare();
+            whole.header = header;
+            // The slot gets the spare buffer for its next trace.
+            std::mem::swap(&mut whole.buffer, &mut gathered.buffer);
+            std::mem::swap(&mut whole.reservation, &mut gathered.reservation);
+            if gathered.buffer.records.capacity() == 0 {
+                gathered.buffer = Buffer::like(&whole.buffer);
+            }
+            whole.key = KeyNumber::new(slot.key.load(Ordering::Relaxed));
+            whole.severity = severity_of(slot.marks_of(turn));
+            whole.opened = slot.opened.load(Ordering::Relaxed);
+            whole.part = TraceRef { slot: number, turn };
+            whole
+        });
+        gathered.reservation.shrink_to(0);
+        (gathered.is_given_up, gathered.is_full) = (false, false);
+        self.provisional.fetch_sub(1, Ordering::Relaxed);
+        end_turn(slot);
+        whole
+    }
+
+    /// Takes out the provisional traces that began before `before`, as long as `goes_on` returns
+    /// true. Spans that end later are late. A trace in which no span has ended offers nothing to
+    /// the policies, so it is skipped while provisional traces have at most half of the slots. With
+    /// `before` at [`Ticks::MAX`], which means the shutdown, no trace is skipped.
+    pub fn take_old(
+        &self,
+        before: Ticks,
+        ring: &dyn RingCapacity,
+        goes_on: impl Fn() -> bool,
+        mut f: impl FnMut(Box<ProvisionalTrace>),
+    ) {
+        // The Acquire pairs with the Release in `take_marked`: if the slot is old, its marks are
+        // visible.
+        let is_old = |slot: &Slot| (1..before).contains(&slot.opened.load(Ordering::Acquire));
+        for (number, slot) in self.in_use().filter(|(_, slot)| is_old(slot)) {
+            if !goes_on() {
+                return;
+            }
+            let mut gathered = lock(&slot.gathered);
+            if !is_old(slot) || !slot.is_provisional() {
+                continue;
+            }
+            let is_empty = gathered.header.is_none();
+            if is_empty && before < Ticks::MAX && self.provisional() <= self.slots_max / 2 {
+                continue;
+            }
+            let old = self.take_out((number, slot), &mut gathered, ring);
+            drop(gathered);
+            self.release(number);
+            old.into_iter().for_each(&mut f);
+        }
+    }
+
+    /// Gives up one open trace of severity `Fine`, and returns what was in it. Looks at a limited
+    /// number of slots, starting where the last call stopped; `None` if none of them has such a
+    /// trace. The caller may hold a slot's lock, so this only tries to lock.
+    pub fn give_up_open(&self) -> Option<Counted> {
+        let used = self.used.load(Ordering::Relaxed).max(1);
+        for _ in 0..LOOKED_AT.min(used) {
+            // Relaxed: the counter only spreads the calls over the slots.
+            let number = self.looked_at.fetch_add(1, Ordering::Relaxed) % used;
+            let Some(slot) = self.slot(number) else { continue };
+            let turn = slot.turn.load(Ordering::Relaxed);
+            // A filter without the lock; the turn is compared again under it.
+            let marks = slot.marks_of(turn);
+            if marks & PROVISIONAL == 0 || severity_of(marks) > Severity::Fine {
+                continue;
+            }
+            let Ok(mut gathered) = slot.gathered.try_lock() else { continue };
+            if slot.turn.load(Ordering::Relaxed) == turn && !gathered.buffer.records.is_empty() {
+                return Some(gathered.give_up().counted());
+            }
+        }
+        None
+    }
+}
+
+/// The number of slots that one call of [`Traces::give_up_open`] looks at.
+const LOOKED_AT: u32 = 64;
+
+impl Gathered {
+    /// Reserves the bytes that the buffer holds. If that fails, gives the trace up if its severity
+    /// is `Fine`. Otherwise the trace becomes full, and only its last span is given up: `end` is
+    /// the end of the buffer before that span.
+    #[cold]
+    fn reserve_or_give_up(
+        &mut self,
+        ring: &dyn RingCapacity,
+        severity: Severity,
+        end: Option<End>,
+    ) -> Option<Counted> {
+        if ring.reserve(&mut self.reservation, self.buffer.bytes_held(), severity) {
+            return None;
+        }
+        if severity == Severity::Fine {
+            return Some(self.give_up().counted());
+        }
+        self.is_full = true;
+        end.inspect(|end| self.buffer.take_back(end));
+        self.buffer.shrink();
+        end.map(|_| Counted { spans: 1, ..Counted::default() })
+    }
+
+    /// Gives up the spans, and all that end later.
+    fn give_up(&mut self) -> Buffer {
+        self.is_given_up = true;
+        self.reservation.shrink_to(0);
+        std::mem::take(&mut self.buffer)
+    }
+}
