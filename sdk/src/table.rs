@@ -28,8 +28,8 @@ use std::sync::{Arc, OnceLock};
 #[cfg(feature = "bridge")]
 pub(crate) use self::entry::PENDING;
 pub(crate) use self::entry::{
-    BASE_CURRENT, BODY, Beginning, CONTEXT, Claim, Entry, HELD, KeptSpan, Pending, Phase, REMOTE_PARENT,
-    ROOT, STATE,
+    BASE_CURRENT, BODY, Beginning, CONTEXT, Claim, Entry, Fate, HELD, Pending, Phase, REMOTE_PARENT, ROOT,
+    RecordedSpan, STATE,
 };
 pub(crate) use self::handles::LetGo;
 use self::own::OwnEntries;

@@ -7,7 +7,7 @@ use tracing_core::span::Attributes;
 use super::Core;
 use super::place::Placement;
 use crate::settings::{ContextMode, Start};
-use crate::table::{Beginning, CONTEXT, Entry, NewId, Phase, Refusal, STATE, UNRECORDED};
+use crate::table::{Beginning, CONTEXT, Entry, Fate, NewId, Phase, Refusal, STATE, UNRECORDED};
 use astracer_spans::memory_budget::Use;
 use astracer_spans::record::{Body, Fields};
 use astracer_spans::stats::{Counted, Loss};
@@ -71,7 +71,7 @@ impl Core {
         )
     }
 
-    /// Begins a span below a span of a kept trace. `flag` is the span's [`Base::flag`].
+    /// Begins a span below one of a recorded trace. `flag` is the span's [`Base::flag`].
     #[inline]
     pub(crate) fn begin_child(
         &self,
@@ -89,7 +89,7 @@ impl Core {
         let thread = thread::number();
         let parent_flags = parent.flags();
         entry.begin(&Beginning {
-            phase: if self.settings().start == Start::AtOnce { Phase::Kept } else { Phase::Waiting },
+            phase: if self.settings().start == Start::AtOnce { Phase::Recorded } else { Phase::Waiting },
             metadata,
             began,
             span_id,
@@ -98,6 +98,7 @@ impl Core {
             trace_id: parent.trace_id(),
             trace_start: parent.trace_start(),
             trace_flags: parent.trace_flags(),
+            fate: parent.fate(),
             thread,
             flags: flag,
         });
@@ -168,6 +169,7 @@ impl Beginning {
             trace_id: TraceId::INVALID,
             trace_start: began,
             trace_flags: TraceFlags::default(),
+            fate: Fate::Kept,
             thread,
             flags: 0,
         }

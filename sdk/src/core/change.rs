@@ -147,7 +147,7 @@ impl Core {
         self.started(entry);
         self.context(entry).unwrap_or_else(|| {
             // Contexts are off, but the caller needs the ids.
-            let ids = if entry.phase() == Phase::Kept { self.ids_to_call(entry) } else { None };
+            let ids = if entry.phase() == Phase::Recorded { self.ids_to_call(entry) } else { None };
             ids.map(|ids| Context::new().with_remote_span_context(ids)).unwrap_or_default()
         })
     }

@@ -11,7 +11,7 @@ use tracing_core::span::Id;
 use super::{Core, known};
 use crate::settings::ContextMode;
 use crate::stack;
-use crate::table::{BASE_CURRENT, CONTEXT, Entry, KeptSpan, Phase, STATE};
+use crate::table::{BASE_CURRENT, CONTEXT, Entry, Phase, STATE};
 use astracer_spans::record::{Body, EventTime, SpanLimits};
 use astracer_spans::thread;
 
@@ -68,7 +68,7 @@ impl Core {
 
     /// Makes the context from `base`, and caches it.
     pub(super) fn keep_context_from(&self, entry: &Entry, base: &Context) {
-        let context = self.make_context(base, entry, &kept(entry));
+        let context = self.make_context(base, entry);
         let old = context.and_then(|context| entry.extra().context.replace(context));
         drop(old);
     }
@@ -115,11 +115,11 @@ impl Core {
             let ids = SpanContext::new(trace_id, span_id, entry.trace_flags(), false, TraceState::NONE);
             return Some(of_dropped(base, ids));
         }
-        self.make_context(base, entry, &kept(entry))
+        self.make_context(base, entry)
     }
 
-    pub(super) fn make_context(&self, base: &Context, entry: &Entry, kept: &KeptSpan) -> Option<Context> {
-        let ids = self.span_context(entry, kept);
+    pub(super) fn make_context(&self, base: &Context, entry: &Entry) -> Option<Context> {
+        let ids = self.span_context(entry);
         match self.context_mode() {
             ContextMode::Off => None,
             ContextMode::Ids => Some(base.with_remote_span_context(ids)),
@@ -127,9 +127,9 @@ impl Core {
         }
     }
 
-    fn span_context(&self, entry: &Entry, kept: &KeptSpan) -> SpanContext {
+    fn span_context(&self, entry: &Entry) -> SpanContext {
         let state = if entry.has(STATE) { entry.extra().state.to_api() } else { TraceState::NONE };
-        SpanContext::new(kept.trace_id, kept.span_id, kept.trace_flags, false, state)
+        SpanContext::new(entry.trace_id(), entry.span_id(), entry.trace_flags(), false, state)
     }
 
     /// The ids of a started span; for a span below a dropped root, that root's ids. `None` if it
@@ -138,7 +138,7 @@ impl Core {
         if entry.span_id() == SpanId::INVALID {
             return None;
         }
-        Some(self.span_context(entry, &kept(entry)))
+        Some(self.span_context(entry))
     }
 
     /// The ids of a started span as they are propagated to other processes. If contexts are off, a
@@ -151,18 +151,6 @@ impl Core {
     pub(crate) fn live(&self, entry: &Entry, context: SpanContext) -> LiveSpan {
         entry.expose();
         LiveSpan { core: self.number(), id: Id::from_u64(entry.id()), sequence: entry.sequence(), context }
-    }
-}
-
-/// The values that go into a started span's context.
-fn kept(entry: &Entry) -> KeptSpan {
-    KeptSpan {
-        trace: entry.trace(),
-        trace_id: entry.trace_id(),
-        trace_flags: entry.trace_flags(),
-        span_id: entry.span_id(),
-        parent: entry.parent(),
-        remote_parent: false,
     }
 }
 

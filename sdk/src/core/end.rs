@@ -4,7 +4,7 @@ use tracing_core::Metadata;
 use tracing_core::span::Id;
 
 use super::Core;
-use crate::table::{Entry, HELD, Phase, REMOTE_PARENT, ROOT};
+use crate::table::{Entry, Fate, HELD, Phase, REMOTE_PARENT, ROOT};
 use astracer_spans::panics::caught;
 use astracer_spans::record::{Body, Ending, Header, KeepReason, Record};
 use astracer_spans::stats::{Counted, GivenUp, Loss};
@@ -27,23 +27,23 @@ impl Core {
             Phase::Undecided => self.started(entry),
             phase => phase,
         };
-        let is_kept = matches!(phase, Phase::Waiting | Phase::Kept);
+        let is_recorded = matches!(phase, Phase::Waiting | Phase::Recorded);
         let flags = entry.flags();
         if flags & HELD != 0 {
-            return self.end_with_extra(entry, is_kept);
+            return self.end_with_extra(entry, is_recorded);
         }
-        if is_kept {
-            self.end_kept(entry, State::EMPTY, None);
+        if is_recorded {
+            self.end_recorded(entry, State::EMPTY, None);
         } else if flags & ROOT != 0 {
             self.count_dropped_root(entry);
         }
         self.table.free(entry);
     }
 
-    fn end_with_extra(&self, entry: &Entry, is_kept: bool) {
+    fn end_with_extra(&self, entry: &Entry, is_recorded: bool) {
         let mut extra = entry.take_extra();
-        if is_kept {
-            self.end_kept(entry, std::mem::take(&mut extra.state), extra.body.as_deref_mut());
+        if is_recorded {
+            self.end_recorded(entry, std::mem::take(&mut extra.state), extra.body.as_deref_mut());
         } else if entry.flags() & ROOT != 0 {
             self.count_dropped_root(entry);
         }
@@ -61,7 +61,7 @@ impl Core {
     }
 
     #[inline]
-    fn end_kept(&self, entry: &Entry, state: State, body: Option<&mut Body>) {
+    fn end_recorded(&self, entry: &Entry, state: State, body: Option<&mut Body>) {
         let Some(metadata) = entry.metadata() else { return };
         let header = || Header {
             trace_id: entry.trace_id(),
@@ -76,7 +76,7 @@ impl Core {
         shared.counters.ended();
         if let Some(late) = &shared.late {
             let record = self.record_of(entry, metadata);
-            return self.end_recorded(late, entry, (header, &record), body);
+            return self.end_with_late(late, entry, (header, &record), body);
         }
         let bounds = (&*shared.queue, &shared.settings.bounds);
         shared.traces.end_span(entry.trace(), header, self.record_of(entry, metadata), body, bounds);
@@ -87,14 +87,14 @@ impl Core {
     /// it has open spans.
     pub(super) fn lose_open_spans(&self) {
         self.table.each_open(|entry| {
-            if !matches!(entry.phase(), Phase::Waiting | Phase::Kept) {
+            if !matches!(entry.phase(), Phase::Waiting | Phase::Recorded) {
                 return;
             }
             let is_root = entry.flags() & ROOT != 0;
             let counted = Counted { spans: 1, roots: is_root.into(), calls: 0.0 };
             let counters = &self.shared.counters;
             counters.ended();
-            if !entry.trace_flags().is_sampled() {
+            if entry.fate() == Fate::Provisional {
                 counters.give_up(GivenUp::Late, counted);
                 if is_root {
                     self.give_up_empty(entry);

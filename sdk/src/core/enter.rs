@@ -18,17 +18,17 @@ impl Core {
     pub(crate) fn enter(&self, id: &Id) {
         let Some(entry) = self.find(id) else { return self.enter_unrecorded(id) };
         let phase = match entry.phase() {
-            Phase::Kept => Phase::Kept,
+            Phase::Recorded => Phase::Recorded,
             _ => self.started(entry),
         };
         match phase {
-            Phase::Kept => self.enter_kept(id, entry),
+            Phase::Recorded => self.enter_recorded(id, entry),
             _ => self.enter_dropped(id, entry),
         }
     }
 
     #[inline]
-    fn enter_kept(&self, id: &Id, entry: &Entry) {
+    fn enter_recorded(&self, id: &Id, entry: &Entry) {
         let guard = match self.context_mode() {
             ContextMode::Off => None,
             ContextMode::Ids | ContextMode::Recording => self.attach(entry),

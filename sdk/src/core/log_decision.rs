@@ -8,7 +8,7 @@ use tracing_core::Event;
 
 use super::{Core, known};
 use crate::stack;
-use crate::table::Phase;
+use crate::table::{Fate, Phase};
 use astracer_spans::held_logs::Holds;
 
 /// The decision about the trace of an event.
@@ -42,7 +42,7 @@ impl Core {
         let Some(entry) = entry else { return LogDecision::Outside };
         match entry.settled_phase() {
             Phase::Dropped => LogDecision::Dropped,
-            Phase::Waiting | Phase::Kept if !entry.trace_flags().is_sampled() => match self.ids(entry) {
+            Phase::Waiting | Phase::Recorded if entry.fate() == Fate::Provisional => match self.ids(entry) {
                 Some(ids) => {
                     let flags = ids.trace_flags().with_sampled(true);
                     let (trace_id, span_id, state) = (ids.trace_id(), ids.span_id(), ids.trace_state());
@@ -51,7 +51,7 @@ impl Core {
                 None => LogDecision::Outside,
             },
             // An event must not decide a root whose parent may still be set.
-            Phase::Waiting | Phase::Kept | Phase::Undecided => LogDecision::Kept,
+            Phase::Waiting | Phase::Recorded | Phase::Undecided => LogDecision::Kept,
             Phase::Free | Phase::Claimed => LogDecision::Outside,
         }
     }

@@ -15,7 +15,7 @@ use tracing_core::{Event, Level};
 use super::Core;
 use crate::decider::RootDecision;
 use crate::stack;
-use crate::table::{BODY, Entry, Phase, ROOT};
+use crate::table::{BODY, Entry, Fate, Phase, ROOT};
 use astracer_spans::clock::Ticks;
 use astracer_spans::export::Patience;
 use astracer_spans::late::{LateTraces, OpenRing, Outcome};
@@ -116,7 +116,7 @@ impl Core {
     /// Ends a span of a kept or recorded trace when late keeping is on. Not inlined, to keep it off
     /// the path of spans without late keeping.
     #[inline(never)]
-    pub(super) fn end_recorded(
+    pub(super) fn end_with_late(
         &self,
         late: &LateTraces,
         entry: &Entry,
@@ -126,7 +126,7 @@ impl Core {
         let is_plain = body.is_none() && !record.is_local_root() && !std::thread::panicking();
         let shared = &*self.shared;
         if is_plain
-            && !entry.trace_flags().is_sampled()
+            && entry.fate() == Fate::Provisional
             && shared.traces.gather(entry.trace(), record, late.spans_max(), &shared.queue)
         {
             return;
@@ -153,7 +153,7 @@ impl Core {
         let by_hand = body.as_deref().and_then(Body::ended_by_hand);
         let nanos = || shared.decider.clock().duration(entry.began(), at, by_hand);
         let root = is_root.then(|| (entry.trace_id(), record.span_id));
-        if entry.trace_flags().is_sampled() {
+        if entry.fate() == Fate::Kept {
             let bounds = (&*shared.queue, &shared.settings.bounds);
             let Some((root, key)) = root.zip(entry.root_key()) else {
                 shared.traces.end_span(trace, header, record, body, bounds);
@@ -231,7 +231,7 @@ impl Core {
     }
 
     fn mark_if(&self, entry: &Entry, has_failed: impl FnOnce() -> bool) {
-        if self.counts_outcomes() && entry.phase() == Phase::Kept && has_failed() {
+        if self.counts_outcomes() && entry.phase() == Phase::Recorded && has_failed() {
             self.shared.traces.mark(entry.trace(), Severity::Error);
         }
     }
@@ -273,7 +273,7 @@ impl Core {
     #[cold]
     pub(super) fn note_panic(&self, entry: &Entry) {
         match entry {
-            entry if entry.phase() == Phase::Kept => {
+            entry if entry.phase() == Phase::Recorded => {
                 let mut extra = entry.extra();
                 let body = extra.body.get_or_insert_with(|| self.new_body());
                 body.panicked(&self.settings().limits);

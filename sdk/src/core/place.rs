@@ -257,7 +257,7 @@ fn explicit<'a>(core: &'a Core, attributes: &Attributes<'_>) -> Placement<'a> {
     // If a filter hides the parent from the layer, the span is a root, as in tracing-opentelemetry.
     let Some(above) = core.find(parent) else { return root };
     // Starting the parent fixes the parent's own parent.
-    if core.started(above) == Phase::Kept {
+    if core.started(above) == Phase::Recorded {
         let base = core.kept_context(above).map_or(Base::Empty, Base::Captured);
         return Placement::Child { parent: above, base };
     }

@@ -21,7 +21,9 @@ use super::place::Base;
 use crate::decider::RootDecision;
 use crate::key::{Key, Lookup, Root};
 use crate::settings::{ContextMode, Start};
-use crate::table::{BODY, Beginning, Claim, Entry, HELD, KeptSpan, NewId, Pending, Phase, ROOT, Refusal};
+use crate::table::{
+    BODY, Beginning, Claim, Entry, Fate, HELD, NewId, Pending, Phase, ROOT, RecordedSpan, Refusal,
+};
 use astracer_spans::clock::Ticks;
 use astracer_spans::memory_budget::Use;
 use astracer_spans::record::{Attribute, Body, Fields, Memory};
@@ -151,7 +153,7 @@ impl Core {
         self.refuse(id, Refusal::Lost)
     }
 
-    /// Starts a span: fixes its parent, and decides a local root. Returns `Kept` or `Dropped`.
+    /// Starts a span: fixes its parent, and decides a local root. Returns `Recorded` or `Dropped`.
     #[inline]
     pub(crate) fn started(&self, entry: &Entry) -> Phase {
         loop {
@@ -162,7 +164,7 @@ impl Core {
                     }
                 }
                 Phase::Undecided => self.decide(entry),
-                Phase::Kept => return Phase::Kept,
+                Phase::Recorded => return Phase::Recorded,
                 // `Free`: the caller's span has ended, which only misused ids can cause.
                 Phase::Dropped | Phase::Free | Phase::Claimed => return Phase::Dropped,
             }
@@ -207,16 +209,25 @@ impl Core {
         pending.map_or(alone, |pending| alone.below(pending))
     }
 
+    #[inline(always)]
     fn outcome(&self, facts: &Facts<'_>, known: Known<'_>) -> Outcome<'_> {
-        let mut decision = self.ask(facts, known);
+        let Facts { metadata, began, trace_id, base, .. } = *facts;
+        let decider = &self.shared.decider;
+        let mut decision = match base {
+            None if known.is_name_only(decider.key(), metadata) && !self.is_closed() => {
+                decider.ask_by_name(metadata, trace_id, began, &self.shared.counters)
+            }
+            _ => self.ask(facts, known),
+        };
         let slot = self.slot_if_recorded(&mut decision, facts.trace_id, facts.began);
         Outcome { decision, slot: UnusedSlot(&self.shared.traces, slot) }
     }
 
     /// Asks for a decision. After the shutdown every trace is dropped.
+    #[inline(never)]
     fn ask(&self, facts: &Facts<'_>, known: Known<'_>) -> RootDecision {
         let (decider, counters) = (&self.shared.decider, &self.shared.counters);
-        let Facts { metadata, began, trace_id, parent, base, .. } = *facts;
+        let Facts { metadata, trace_id, parent, base, .. } = *facts;
         // As in OpenTelemetry's own SDK, suppression overrides the parent's flag and the sampler,
         // and nothing is counted.
         if self.is_closed() || base.is_some_and(Context::is_telemetry_suppressed) {
@@ -229,12 +240,9 @@ impl Core {
         if follows && !decider.counts_roots() {
             return decider.follow_counted(parent, counters);
         }
-        if !parent.is_valid() && known.is_name_only(decider.key(), metadata) {
-            return decider.ask_by_name(metadata, trace_id, began, counters);
-        }
         let by_key = |key: &str| match follows {
             true => decider.follow_by_key(key, parent, counters),
-            false => decider.ask(key, trace_id, parent, began, counters),
+            false => decider.ask(key, trace_id, parent, facts.began, counters),
         };
         let of_root =
             |root: Root<'_>| Key::with_memory(|memory| by_key(&decider.key_of(&root, memory, counters)));
@@ -256,9 +264,21 @@ impl Core {
     }
 
     /// Publishes a decision.
+    #[inline]
     fn settle(&self, claim: Claim<'_>, facts: &Facts<'_>, outcome: Outcome<'_>) {
+        let entry = claim.entry();
+        self.note_root(entry, &outcome.decision);
+        let is_plain = facts.base.is_none() && outcome.decision.trace_state.is_empty() && !entry.has(BODY);
+        if is_plain && !outcome.is_recorded() {
+            let flags = self.shared.ids.flags();
+            return claim.drop_trace(facts.trace_id, facts.span_id, flags);
+        }
+        self.settle_whole(claim, facts, outcome);
+    }
+
+    #[inline(never)]
+    fn settle_whole(&self, claim: Claim<'_>, facts: &Facts<'_>, outcome: Outcome<'_>) {
         let parent = facts.parent;
-        self.note_root(claim.entry(), &outcome.decision);
         let flags = if parent.is_valid() { parent.trace_flags() } else { self.shared.ids.flags() };
         // Only a base with a parent, baggage or suppression has to be kept.
         let has_values = |base: &Context| !base.baggage().is_empty() || base.is_telemetry_suppressed();
@@ -286,19 +306,22 @@ impl Core {
             }
         }
         let (slot, parent) = (outcome.slot.1.take(), facts.parent);
-        let kept = KeptSpan {
+        // A trace that the sampler dropped has its slot already.
+        let fate = if slot.is_some() { Fate::Provisional } else { Fate::Kept };
+        claim.set(&RecordedSpan {
+            fate,
             trace: slot.unwrap_or_else(|| self.shared.traces.take(facts.began)),
             trace_id: facts.trace_id,
             // Called processes get the head sampler's decision, whether or not the trace is
             // recorded.
-            trace_flags: flags.with_sampled(slot.is_none()),
+            trace_flags: flags.with_sampled(fate == Fate::Kept),
             span_id: facts.span_id,
             parent: if parent.is_valid() { parent.span_id() } else { SpanId::INVALID },
             remote_parent: parent.is_valid() && parent.is_remote(),
-        };
-        let context = facts.base.and_then(|base| self.make_context(base, entry, &kept));
+        });
+        let context = facts.base.and_then(|base| self.make_context(base, entry));
         let old = context.and_then(|context| entry.extra().context.replace(context));
-        claim.keep(&kept);
+        claim.record();
         self.mark_if_begun_failed(entry);
         // Values of contexts are the user's, and dropping them runs the user's code.
         drop(old);

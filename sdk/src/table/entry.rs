@@ -2,15 +2,15 @@
 //! fields.
 //!
 //! ```text
-//!             begin                    decide: keep
-//!   Free ------------> Undecided --+---------------> Kept --+
-//!    ^ |                 ^         | decide: drop           |
-//!    | | begin below     |         +---------------> Dropped |
-//!    | | a kept span     | set_parent                |       |
-//!    | +-----> Waiting --+                           |       |
-//!    |            | start (enter, context, ...)      |       |
-//!    |            +------------------------------> Kept      |
-//!    +------------------------ end --------------------------+
+//!              begin                    decide: record
+//!   Free --------------> Undecided --+---------------> Recorded --+
+//!    ^ |                   ^         | decide: drop               |
+//!    | | begin below a     |         +---------------> Dropped ---+
+//!    | | recorded span     | set_parent                           |
+//!    | +-------> Waiting --+                                      |
+//!    |              | start (enter, context, ...)                 |
+//!    |              +--------------------------------> Recorded --+
+//!    +--------------------------- end ----------------------------+
 //! ```
 //!
 //! Changes from `Undecided`, and `set_parent` on a `Waiting` span, pass through `Claimed`. The
@@ -25,13 +25,13 @@
 //! span. They may only call [`Entry::with_extra`], which checks under the entry's lock that the
 //! entry still belongs to the span they knew.
 //!
-//! | field | Free | Undecided, Waiting | Claimed | Kept, Dropped |
+//! | field | Free | Undecided, Waiting | Claimed | Recorded, Dropped |
 //! |---|---|---|---|---|
 //! | `id` | the table, when a span begins (before its handle exists) or ends | - | - | - |
 //! | `sequence` | the thread that ends the span, once | - | - | - |
-//! | phase | the thread that begins the span | any holder, by compare-exchange to Claimed, or from Waiting to Kept | the claimer | the thread that ends the span |
+//! | phase | the thread that begins the span | any holder, by compare-exchange to Claimed, or from Waiting to Recorded | the claimer | the thread that ends the span |
 //! | `metadata`, `began`, `thread`, `trace_start` of a child | the thread that begins the span | - | - | - |
-//! | `span_id`, `trace_id`, `parent`, `trace`, `trace_start`, `trace_flags` | the thread that begins the span | - | the claimer | - |
+//! | `span_id`, `trace_id`, `parent`, `trace`, `trace_start`, `trace_flags`, `fate` | the thread that begins the span | - | the claimer | - |
 //! | `flags`, [`Extra`] | the thread that begins the span | holders and others, under the lock | the same | the same, and the thread that ends the span |
 //! | `handles` | the table | holders, by compare-exchange with the generation | the same | the same |
 //! | `above` | the table, and the thread that begins the span | - | - | the thread that ends the span |
@@ -76,12 +76,23 @@ pub(crate) enum Phase {
     Undecided,
     /// A thread is about to publish another state.
     Claimed,
-    /// A span below a kept span that has not started: its parent may still be set.
+    /// A span below a recorded one that has not started: its parent may still be set.
     Waiting,
-    /// A started span of a kept trace.
-    Kept,
+    /// A started span of a trace that is recorded; its [`Fate`] tells whether it is kept.
+    Recorded,
     /// A dropped local root, or a span below one.
     Dropped,
+}
+
+/// The decision on a recorded trace. It never changes: late keeping works on ended spans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Fate {
+    /// The trace is kept.
+    Kept,
+    /// The sampler dropped the trace. It is recorded until the policies have seen its outcome, and
+    /// processes called from there drop it.
+    Provisional,
 }
 
 impl Phase {
@@ -91,7 +102,7 @@ impl Phase {
             1 => Phase::Undecided,
             2 => Phase::Claimed,
             3 => Phase::Waiting,
-            4 => Phase::Kept,
+            4 => Phase::Recorded,
             5 => Phase::Dropped,
             _ => Phase::Free,
         }
@@ -145,6 +156,8 @@ pub(crate) struct Entry {
     thread: AtomicU32,
     flags: AtomicU8,
     trace_flags: AtomicU8,
+    /// The [`Fate`] of a recorded trace.
+    fate: AtomicU8,
     /// The number of enters; stops counting at 2.
     entered: AtomicU8,
     /// The number of threads inside, and since when: see
@@ -208,6 +221,7 @@ pub(crate) struct Beginning {
     pub(crate) trace_id: TraceId,
     pub(crate) trace_start: Ticks,
     pub(crate) trace_flags: TraceFlags,
+    pub(crate) fate: Fate,
     pub(crate) thread: u32,
     pub(crate) flags: u8,
 }
@@ -290,6 +304,7 @@ impl Entry {
         self.thread.store(beginning.thread, Ordering::Relaxed);
         self.flags.store(beginning.flags, Ordering::Relaxed);
         self.trace_flags.store(beginning.trace_flags.to_u8(), Ordering::Relaxed);
+        self.fate.store(beginning.fate as u8, Ordering::Relaxed);
         self.entered.store(0, Ordering::Relaxed);
         self.occupancy.store(0, Ordering::Relaxed);
         self.busy.store(0, Ordering::Relaxed);
@@ -341,7 +356,7 @@ impl Entry {
     /// Starts a waiting span, which fixes its parent. `false` if it was not waiting.
     #[inline]
     pub(crate) fn start(&self) -> bool {
-        self.exchange(Phase::Waiting, Phase::Kept)
+        self.exchange(Phase::Waiting, Phase::Recorded)
     }
 
     /// The phase; spins while another thread is changing it.
@@ -404,6 +419,12 @@ impl Entry {
     #[inline]
     pub(crate) fn trace_flags(&self) -> TraceFlags {
         TraceFlags::new(self.trace_flags.load(Ordering::Relaxed))
+    }
+
+    /// The fate of a recorded trace.
+    #[inline]
+    pub(crate) fn fate(&self) -> Fate {
+        if self.fate.load(Ordering::Relaxed) == Fate::Kept as u8 { Fate::Kept } else { Fate::Provisional }
     }
 
     #[inline]
@@ -530,12 +551,13 @@ pub(crate) struct Claim<'a> {
     done: bool,
 }
 
-/// The fields of a span in a kept trace that are published with its state.
+/// The fields of a span in a recorded trace that are published with its state.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct KeptSpan {
+pub(crate) struct RecordedSpan {
     pub(crate) trace: TraceRef,
     pub(crate) trace_id: TraceId,
     pub(crate) trace_flags: TraceFlags,
+    pub(crate) fate: Fate,
     pub(crate) span_id: SpanId,
     pub(crate) parent: SpanId,
     pub(crate) remote_parent: bool,
@@ -546,20 +568,26 @@ impl<'a> Claim<'a> {
         self.entry
     }
 
-    pub(crate) fn keep(mut self, kept: &KeptSpan) {
+    /// Sets the fields of a span that will be recorded.
+    pub(crate) fn set(&self, span: &RecordedSpan) {
         let entry = self.entry;
-        entry.span_id.store(kept.span_id);
-        entry.parent.store(kept.parent);
-        entry.trace_id.store(kept.trace_id);
-        entry.trace.store(kept.trace.pack(), Ordering::Relaxed);
+        entry.span_id.store(span.span_id);
+        entry.parent.store(span.parent);
+        entry.trace_id.store(span.trace_id);
+        entry.trace.store(span.trace.pack(), Ordering::Relaxed);
         entry.trace_start.store(entry.began(), Ordering::Relaxed);
-        entry.trace_flags.store(kept.trace_flags.to_u8(), Ordering::Relaxed);
-        if kept.remote_parent {
+        entry.trace_flags.store(span.trace_flags.to_u8(), Ordering::Relaxed);
+        entry.fate.store(span.fate as u8, Ordering::Relaxed);
+        if span.remote_parent {
             let _locked = entry.extra();
             entry.set_flags(REMOTE_PARENT, 0);
         }
+    }
+
+    /// Records the span, whose fields are set.
+    pub(crate) fn record(mut self) {
         self.done = true;
-        entry.publish(Phase::Kept);
+        self.entry.publish(Phase::Recorded);
     }
 
     /// Drops the local root. Its ids are kept for the context that propagates the decision.

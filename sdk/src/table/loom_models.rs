@@ -5,7 +5,7 @@ use loom::thread;
 use opentelemetry::trace::SpanContext;
 use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 
-use super::entry::{Beginning, EXPOSED, Entry, KeptSpan, Pending, Phase, ROOT};
+use super::entry::{Beginning, EXPOSED, Entry, Fate, Pending, Phase, ROOT, RecordedSpan};
 use super::handles::{Handles, LetGo};
 use astracer_spans::record::Body;
 use astracer_spans::test_callsite::METADATA;
@@ -27,6 +27,7 @@ fn begin_with(entry: &Entry, id: u64, phase: Phase, flags: u8) {
         trace_id: TraceId::from(u128::from(id)),
         trace_start: id,
         trace_flags: TraceFlags::SAMPLED,
+        fate: Fate::Kept,
         thread: 1,
         flags,
     });
@@ -40,14 +41,16 @@ fn decide(entry: &Entry, trace: u128) -> (Phase, TraceId, bool) {
             Phase::Undecided => {
                 let Some(claim) = entry.claim(Phase::Undecided) else { continue };
                 decided = true;
-                claim.keep(&KeptSpan {
+                claim.set(&RecordedSpan {
                     trace: TraceRef::NONE,
                     trace_id: TraceId::from(trace),
                     trace_flags: TraceFlags::SAMPLED,
+                    fate: Fate::Kept,
                     span_id: SpanId::from(trace as u64),
                     parent: SpanId::INVALID,
                     remote_parent: false,
                 });
+                claim.record();
             }
             phase => return (phase, entry.trace_id(), decided),
         }
@@ -64,7 +67,7 @@ fn loom_a_root_is_decided_once() {
         let thread = thread::spawn(move || decide(&other, 7));
         let own = decide(&entry, 8);
         let other = thread.join().unwrap();
-        assert_eq!((own.0, other.0), (Phase::Kept, Phase::Kept));
+        assert_eq!((own.0, other.0), (Phase::Recorded, Phase::Recorded));
         assert_eq!(own.1, other.1);
         assert_ne!(own.2, other.2);
         assert_eq!(entry.span_id().to_bytes()[7], own.1.to_bytes()[15], "ids of two decisions");
@@ -99,7 +102,7 @@ fn loom_a_parent_is_set_or_refused() {
         });
         let entered_first = enters.join().unwrap();
         assert_eq!(set.is_some(), !entered_first);
-        assert_eq!(entry.phase(), Phase::Kept);
+        assert_eq!(entry.phase(), Phase::Recorded);
         assert_eq!(entry.trace_id(), TraceId::from(if entered_first { 5u128 } else { 9 }));
     });
 }
@@ -110,7 +113,7 @@ fn loom_a_parent_is_set_or_refused() {
 fn loom_a_late_write_never_reaches_the_next_span() {
     loom::model(|| {
         let entry = Arc::new(Entry::default());
-        begin(&entry, 5, Phase::Kept);
+        begin(&entry, 5, Phase::Recorded);
         entry.expose();
         let (sequence, late) = (entry.sequence(), entry.clone());
         let writes = thread::spawn(move || {
@@ -120,7 +123,7 @@ fn loom_a_late_write_never_reaches_the_next_span() {
         assert!(entry.has(EXPOSED));
         let taken = entry.take_extra().body.is_some();
         entry.free();
-        begin_with(&entry, 6, Phase::Kept, ROOT);
+        begin_with(&entry, 6, Phase::Recorded, ROOT);
         let written = writes.join().unwrap();
         assert_eq!(written, taken, "a write must reach the ended span and be taken with it, or not happen");
         assert!(entry.flags() == ROOT && entry.extra().body.is_none());
@@ -132,7 +135,7 @@ fn loom_a_late_write_never_reaches_the_next_span() {
 fn loom_time_inside_counts_once() {
     loom::model(|| {
         let entry = Arc::new(Entry::default());
-        begin(&entry, 1, Phase::Kept);
+        begin(&entry, 1, Phase::Recorded);
         entry.occupy(11);
         let other = entry.clone();
         let thread = thread::spawn(move || {
