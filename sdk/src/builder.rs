@@ -189,7 +189,7 @@ impl Builder {
     pub fn with_exporter<E: SpanExporter + 'static>(mut self, mut exporter: E) -> Self {
         self.destination = Some(Box::new(move |resource| {
             exporter.set_resource(resource);
-            SharedDestination::new(Box::new(Foreign(exporter)), type_name::<E>())
+            SharedDestination::new(Box::new(Foreign::new(exporter)), type_name::<E>())
         }));
         self
     }

@@ -9,19 +9,30 @@ use astracer_model::otel::w3c_flags;
 use astracer_model::span::{Event, Link, Scope};
 use astracer_model::value::Attribute;
 use astracer_model::{Span, SpanKind, Status, UnixNanos, Value};
+use astracer_spans::sync::{Mutex, lock};
 use opentelemetry::trace::{self as otel, SpanContext, TraceState};
 use opentelemetry::{Array, InstrumentationScope, KeyValue, SpanId, StringValue, TraceId};
 use opentelemetry_sdk::error::OTelSdkError;
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanExporter, SpanLinks};
 
 #[derive(Debug)]
-pub(crate) struct Foreign<E>(pub(crate) E);
+pub(crate) struct Foreign<E> {
+    exporter: E,
+    converter: Mutex<Converter>,
+}
+
+impl<E> Foreign<E> {
+    pub(crate) fn new(exporter: E) -> Self {
+        Foreign { exporter, converter: Mutex::default() }
+    }
+}
 
 impl<E: SpanExporter> Destination for Foreign<E> {
     fn deliver(&self, spans: &[Span<'_>]) -> DeliveryReport {
-        let mut shared = Shared::default();
-        let batch = spans.iter().map(|span| shared.span_data(span)).collect();
-        match futures_executor::block_on(self.0.export(batch)) {
+        let mut converter = lock(&self.converter);
+        let batch = spans.iter().map(|span| converter.span_data(span)).collect();
+        drop(converter);
+        match futures_executor::block_on(self.exporter.export(batch)) {
             Ok(()) => DeliveryReport::delivered(Delivery::all(spans)),
             Err(error) => DeliveryReport::lost(failed::<E>(&error), spans.len() as u64),
         }
@@ -33,11 +44,11 @@ impl<E: SpanExporter> Destination for Foreign<E> {
     }
 
     fn flush(&self) -> Result<(), ExportError> {
-        self.0.force_flush().map_err(|error| failed::<E>(&error))
+        self.exporter.force_flush().map_err(|error| failed::<E>(&error))
     }
 
     fn shut_down(&self, timeout: Duration) -> Result<(), ExportError> {
-        self.0.shutdown_with_timeout(timeout).map_err(|error| failed::<E>(&error))
+        self.exporter.shutdown_with_timeout(timeout).map_err(|error| failed::<E>(&error))
     }
 }
 
@@ -45,22 +56,34 @@ fn failed<E>(error: &OTelSdkError) -> ExportError {
     ExportError::new(ErrorKind::ExporterFailed, type_name::<E>(), error.to_string())
 }
 
-/// The values that consecutive spans share, as they were converted last.
-#[derive(Default)]
-struct Shared {
+/// Converts spans. Keeps what many spans share, because `SpanData` owns its parts.
+#[derive(Debug)]
+struct Converter {
     scope: Option<(Arc<Scope>, InstrumentationScope)>,
     state: (String, TraceState),
+    /// Names and short values, by their address: most of them are constants of the program.
+    texts: [[Option<Arc<str>>; 2]; TEXTS],
 }
 
-impl Shared {
+const TEXTS: usize = 256;
+/// Longer texts are not kept.
+const TEXT_BYTES_MAX: usize = 128;
+
+impl Default for Converter {
+    fn default() -> Self {
+        Converter { scope: None, state: Default::default(), texts: [const { [None, None] }; TEXTS] }
+    }
+}
+
+impl Converter {
     fn span_data(&mut self, span: &Span<'_>) -> SpanData {
         let (flags, parent_span_is_remote) = w3c_flags(span.flags);
         let (trace_id, span_id) = (TraceId::from(span.trace_id.0), SpanId::from(span.span_id.0));
         let mut events = SpanEvents::default();
-        events.events = span.events.iter().map(event).collect();
+        events.events = span.events.iter().map(|event| self.event(event)).collect();
         events.dropped_count = span.dropped_events;
         let mut links = SpanLinks::default();
-        links.links = span.links.iter().map(link).collect();
+        links.links = span.links.iter().map(|link| self.link(link)).collect();
         links.dropped_count = span.dropped_links;
         SpanData {
             span_context: SpanContext::new(trace_id, span_id, flags, false, self.state(&span.trace_state)),
@@ -76,7 +99,7 @@ impl Shared {
             name: span.name.clone().into_owned().into(),
             start_time: time(span.start.unwrap_or_default()),
             end_time: time(span.end.unwrap_or_default()),
-            attributes: attributes(&span.attributes),
+            attributes: self.attributes(&span.attributes),
             dropped_attributes_count: span.dropped_attributes,
             events,
             links,
@@ -92,11 +115,24 @@ impl Shared {
     fn scope(&mut self, scope: &Arc<Scope>) -> InstrumentationScope {
         match &self.scope {
             Some((known, made)) if Arc::ptr_eq(known, scope) => made.clone(),
+            // Making it of constants is cheaper than cloning it.
+            _ if is_own(scope) => own_scope(),
             _ => {
-                let made = instrumentation_scope(scope);
+                let made = self.instrumentation_scope(scope);
                 self.scope.insert((scope.clone(), made)).1.clone()
             }
         }
+    }
+
+    fn instrumentation_scope(&mut self, scope: &Scope) -> InstrumentationScope {
+        let mut made = InstrumentationScope::builder(scope.name.clone());
+        if !scope.version.is_empty() {
+            made = made.with_version(scope.version.clone());
+        }
+        if !scope.schema_url.is_empty() {
+            made = made.with_schema_url(scope.schema_url.clone());
+        }
+        made.with_attributes(self.attributes(&scope.attributes)).build()
     }
 
     fn state(&mut self, header: &str) -> TraceState {
@@ -105,51 +141,69 @@ impl Shared {
         }
         self.state.1.clone()
     }
+
+    fn event(&mut self, event: &Event<'_>) -> otel::Event {
+        let name = event.name.clone().into_owned();
+        let attributes = self.attributes(&event.attributes);
+        otel::Event::new(name, time(event.time), attributes, event.dropped_attributes)
+    }
+
+    fn link(&mut self, link: &Link<'_>) -> otel::Link {
+        let (flags, is_remote) = w3c_flags(link.flags);
+        let (trace_id, span_id) = (TraceId::from(link.trace_id.0), SpanId::from(link.span_id.0));
+        let to = SpanContext::new(trace_id, span_id, flags, is_remote, self.state(&link.trace_state));
+        otel::Link::new(to, self.attributes(&link.attributes), link.dropped_attributes)
+    }
+
+    fn attributes(&mut self, attributes: &[Attribute<'_>]) -> Vec<KeyValue> {
+        let one = |own: &Attribute<'_>| KeyValue::new(self.text(&own.key), self.value(&own.value));
+        attributes.iter().map(one).collect()
+    }
+
+    fn value(&mut self, of: &Value<'_>) -> opentelemetry::Value {
+        match of {
+            Value::Bool(value) => (*value).into(),
+            Value::Int(value) => (*value).into(),
+            Value::Double(value) => (*value).into(),
+            Value::String(text) => self.text(text).into(),
+            Value::Array(items) => opentelemetry::Value::Array(array(items)),
+            // Spans of this process have no values of other types.
+            Value::Empty | Value::Bytes(_) | Value::Map(_) => "".into(),
+        }
+    }
+
+    fn text(&mut self, text: &str) -> Arc<str> {
+        // Fibonacci hashing (Knuth, "The Art of Computer Programming", 6.4).
+        let place = (text.as_ptr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+        let [first, second] = &mut self.texts[place as usize % TEXTS];
+        for known in [&*first, &*second].into_iter().flatten() {
+            if **known == *text {
+                return known.clone();
+            }
+        }
+        let made = Arc::<str>::from(text);
+        if text.len() <= TEXT_BYTES_MAX {
+            *second = first.replace(made.clone());
+        }
+        made
+    }
 }
 
-fn instrumentation_scope(scope: &Scope) -> InstrumentationScope {
-    let mut made = InstrumentationScope::builder(scope.name.clone());
-    if !scope.version.is_empty() {
-        made = made.with_version(scope.version.clone());
-    }
-    if !scope.schema_url.is_empty() {
-        made = made.with_schema_url(scope.schema_url.clone());
-    }
-    made.with_attributes(attributes(&scope.attributes)).build()
+const OWN_SCOPE: &str = "astracer";
+
+fn is_own(scope: &Scope) -> bool {
+    scope.name == OWN_SCOPE
+        && scope.version == env!("CARGO_PKG_VERSION")
+        && scope.schema_url.is_empty()
+        && scope.attributes.is_empty()
+}
+
+fn own_scope() -> InstrumentationScope {
+    InstrumentationScope::builder(OWN_SCOPE).with_version(env!("CARGO_PKG_VERSION")).build()
 }
 
 fn time(time: UnixNanos) -> SystemTime {
     UNIX_EPOCH + Duration::from_nanos(time.0)
-}
-
-fn event(event: &Event<'_>) -> otel::Event {
-    let name = event.name.clone().into_owned();
-    otel::Event::new(name, time(event.time), attributes(&event.attributes), event.dropped_attributes)
-}
-
-fn link(link: &Link<'_>) -> otel::Link {
-    let (flags, is_remote) = w3c_flags(link.flags);
-    let (trace_id, span_id) = (TraceId::from(link.trace_id.0), SpanId::from(link.span_id.0));
-    let state = link.trace_state.parse().unwrap_or_default();
-    let to = SpanContext::new(trace_id, span_id, flags, is_remote, state);
-    otel::Link::new(to, attributes(&link.attributes), link.dropped_attributes)
-}
-
-fn attributes(attributes: &[Attribute<'_>]) -> Vec<KeyValue> {
-    let one = |own: &Attribute<'_>| KeyValue::new(own.key.clone().into_owned(), value(&own.value));
-    attributes.iter().map(one).collect()
-}
-
-fn value(of: &Value<'_>) -> opentelemetry::Value {
-    match of {
-        Value::Bool(value) => (*value).into(),
-        Value::Int(value) => (*value).into(),
-        Value::Double(value) => (*value).into(),
-        Value::String(text) => text.clone().into_owned().into(),
-        Value::Array(items) => opentelemetry::Value::Array(array(items)),
-        // Spans of this process have no values of other types.
-        Value::Empty | Value::Bytes(_) | Value::Map(_) => "".into(),
-    }
 }
 
 /// Lists of this process have items of one type.
