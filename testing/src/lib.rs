@@ -17,7 +17,7 @@ pub use random::{SplitMix, mix};
 pub use server::{Answer, Request, Server, Stream};
 pub use size::{number, size};
 #[cfg(feature = "spans")]
-pub use spans::Collector;
+pub use spans::{Collector, Exporting};
 #[cfg(feature = "tls")]
 pub use tls::{Authority, Identity, https};
 pub use wait::wait_until;

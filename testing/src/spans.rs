@@ -1,5 +1,6 @@
-//! A span exporter that keeps what it receives.
+//! Span exporters: one that keeps what it receives, and one that passes it to a function.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -27,5 +28,21 @@ impl SpanExporter for Collector {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         self.spans.lock().unwrap_or_else(PoisonError::into_inner).extend(batch);
         Ok(())
+    }
+}
+
+/// Passes each batch to a function.
+#[derive(Clone)]
+pub struct Exporting<F>(pub F);
+
+impl<F> fmt::Debug for Exporting<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Exporting")
+    }
+}
+
+impl<F: Fn(Vec<SpanData>) -> OTelSdkResult + Send + Sync + 'static> SpanExporter for Exporting<F> {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        (self.0)(batch)
     }
 }

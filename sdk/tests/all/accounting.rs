@@ -19,30 +19,6 @@ fn check(world: &World, made: u64) {
 }
 
 #[test]
-fn spans_below_a_lost_span_are_counted() {
-    let world = world(|builder| builder.with_spans_per_trace_max(2));
-    world.run(|| {
-        let _root = info_span!("root", n = 0).entered();
-        let _a = info_span!("a", n = 1).entered();
-        let _b = info_span!("b", n = 2).entered();
-        (0..10).for_each(|_| info_span!("c", n = 3).in_scope(|| info_span!("d").in_scope(|| ())));
-    });
-    check(&world, 23);
-}
-
-#[test]
-fn spans_beyond_the_open_traces_are_counted() {
-    let world = world(|builder| builder.with_open_traces_max(2));
-    world.run(|| {
-        let open: Vec<Span> = (0..5).map(|n| info_span!("root", n)).collect();
-        open.iter().for_each(|root| {
-            root.in_scope(|| (0..3).for_each(|_| info_span!("child").in_scope(|| ())));
-        });
-    });
-    check(&world, 20);
-}
-
-#[test]
 fn many_open_spans_of_one_trace_are_counted() {
     let world = world(|builder| builder.with_spans_per_trace_max(1_000_000));
     world.run(|| {
@@ -57,16 +33,6 @@ fn many_open_spans_of_one_trace_are_counted() {
 }
 
 #[test]
-fn spans_that_a_full_queue_sheds_are_counted() {
-    let world = world(|builder| builder.with_spans_per_trace_max(10).with_queue_bytes_max(0));
-    world.run(|| {
-        let _root = info_span!("root", n = 0).entered();
-        (0..30).for_each(|n| info_span!("child", n).in_scope(|| ()));
-    });
-    check(&world, 31);
-}
-
-#[test]
 fn spans_that_a_full_queue_sheds_at_the_shutdown_are_counted() {
     let world = world(|builder| builder.with_queue_bytes_max(0));
     tracing::dispatcher::with_default(&world.dispatch, || {
@@ -76,17 +42,6 @@ fn spans_that_a_full_queue_sheds_at_the_shutdown_are_counted() {
         assert_eq!(world.handle.shutdown(TIMEOUT).unwrap_err().spans_lost(), 3);
     });
     check(&world, 4);
-}
-
-#[test]
-fn nothing_is_lost_where_nothing_is_kept() {
-    let world = world(|builder| builder.with_sampler("never".parse().unwrap()).with_open_traces_max(1));
-    world.run(|| {
-        let open: Vec<Span> = (0..20_000).map(|n| info_span!("root", n)).collect();
-        open.iter().for_each(|root| root.in_scope(|| ()));
-    });
-    check(&world, 0);
-    assert_eq!(world.handle.stats().roots_dropped, 20_000);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use astracer_sdk::{Astracer, Builder, OnFault, Propagator};
+use astracer_testing::Exporting;
 use opentelemetry::propagation::TextMapPropagator as _;
 use opentelemetry::trace::{SpanContext, SpanKind, TraceContextExt as _, TraceFlags, TraceState};
 use opentelemetry::{Context, Key, KeyValue};
@@ -478,16 +479,6 @@ fn a_file_s_fault_names_file_and_line() {
     );
 }
 
-/// An exporter whose HTTP client needs a runtime that the thread has not.
-#[derive(Debug)]
-struct Runtimeless;
-
-impl SpanExporter for Runtimeless {
-    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
-        std::panic::resume_unwind(Box::new("there is no reactor running"))
-    }
-}
-
 /// A `main` that returns an error prints it with `Debug`.
 #[test]
 fn errors_read_the_same_from_main() {
@@ -500,7 +491,11 @@ fn errors_read_the_same_from_main() {
     read("error(trace=2)".parse::<astracer_sdk::Tail>());
     read(Astracer::builder().with_watched_parameters_file("no/such/file.toml").build());
     let sampler = "always".parse().unwrap();
-    let astracer = Astracer::builder().with_sampler(sampler).with_exporter(Runtimeless).build().unwrap();
+    // Its HTTP client needs a runtime that the exporter's thread does not have.
+    let runtimeless = Exporting(|_: Vec<SpanData>| -> OTelSdkResult {
+        std::panic::resume_unwind(Box::new("there is no reactor running"))
+    });
+    let astracer = Astracer::builder().with_sampler(sampler).with_exporter(runtimeless).build().unwrap();
     tracing::subscriber::with_default(Registry::default().with(astracer.layer.clone()), || {
         drop(info_span!("lost"));
     });

@@ -1,70 +1,11 @@
 //! OpenTelemetry's current context inside our spans: its contents, wherever a span is entered.
 
-use std::thread;
-
 use astracer_sdk::ContextMode;
-use opentelemetry::baggage::BaggageExt as _;
-use opentelemetry::trace::{SpanContext, TraceContextExt as _};
-use opentelemetry::{Context, KeyValue};
-use tracing::dispatcher::with_default;
-use tracing::{Dispatch, Span, info_span};
+use opentelemetry::Context;
+use opentelemetry::trace::TraceContextExt as _;
+use tracing::{Span, info_span};
 
 use crate::support::{one, world};
-
-/// The current span context inside the span, and the tenant of the current baggage.
-fn inside(span: &Span) -> (SpanContext, Option<String>) {
-    span.in_scope(|| {
-        let cx = Context::current();
-        let tenant = cx.baggage().get("tenant").map(|tenant| tenant.as_str().to_owned());
-        (cx.span().span_context().clone(), tenant)
-    })
-}
-
-fn inside_on_another_thread(dispatch: &Dispatch, span: &Span) -> (SpanContext, Option<String>) {
-    // Another request's baggage is current on that thread.
-    let work = || {
-        let _other = Context::new().with_baggage([KeyValue::new("tenant", "b")]).attach();
-        with_default(dispatch, || inside(span))
-    };
-    thread::scope(|scope| scope.spawn(work).join().unwrap())
-}
-
-#[test]
-fn baggage_goes_with_the_span_to_any_thread() {
-    for (sampler, tenant) in [("always", Some("a")), ("always", None), ("never", Some("a")), ("never", None)]
-    {
-        let world = world(|builder| builder.with_sampler(sampler.parse().unwrap()));
-        let run = |contextual: bool, with_fields: bool| {
-            let _around =
-                tenant.map(|tenant| Context::new().with_baggage([KeyValue::new("tenant", tenant)]).attach());
-            let root = if with_fields { info_span!("root", n = 1) } else { info_span!("root") };
-            let (ids, found) = inside_on_another_thread(&world.dispatch, &root);
-            assert_eq!((ids.is_sampled(), found.as_deref()), (sampler == "always", tenant));
-            let child = root.in_scope(|| {
-                let parent = (!contextual).then(|| root.id());
-                parent.map_or_else(|| info_span!("child"), |parent| info_span!(parent: parent, "child"))
-            });
-            let (child_ids, found) = inside_on_another_thread(&world.dispatch, &child);
-            assert_eq!((child_ids.trace_id(), found.as_deref()), (ids.trace_id(), tenant));
-            // On both threads again, in turn: the ids and the baggage stay the same.
-            for _ in 0..2 {
-                assert_eq!(inside(&child).0, child_ids);
-                assert_eq!(inside(&root).0, ids);
-                assert_eq!(inside(&child).1.as_deref(), tenant);
-                assert_eq!(
-                    inside_on_another_thread(&world.dispatch, &child),
-                    (child_ids.clone(), found.clone())
-                );
-            }
-        };
-        world.run(|| {
-            for contextual in [true, false] {
-                run(contextual, true);
-                run(contextual, false);
-            }
-        });
-    }
-}
 
 /// A value that user code put into the context is visible inside spans that begin and are entered
 /// there.
@@ -83,42 +24,6 @@ fn values_around_a_span_are_seen_inside() {
             });
         });
     }
-}
-
-/// Attributes set through a context are recorded, whether the context was taken at the span's first
-/// entry or at a later one.
-#[test]
-fn every_context_of_a_span_records() {
-    let spans = world(|builder| builder).run(|| {
-        let root = info_span!("root");
-        for name in ["first", "second", "third"] {
-            let cx = root.in_scope(Context::current);
-            assert!(cx.span().is_recording());
-            cx.span().set_attribute(KeyValue::new(name, true));
-        }
-    });
-    assert_eq!(one(&spans, "root").attributes.len(), 3);
-}
-
-#[test]
-fn a_kept_trace_has_its_weight_and_a_dropped_one_has_none() {
-    let world = world(|builder| {
-        builder.with_sampler("ratio:0.5".parse().unwrap()).with_context_mode(ContextMode::Ids)
-    });
-    let mut seen = [0, 0];
-    world.run(|| {
-        for _ in 0..100 {
-            info_span!("root").in_scope(|| {
-                for cx in [Context::current(), info_span!("child").in_scope(Context::current)] {
-                    let cx = cx.span().span_context().clone();
-                    assert!(cx.is_valid());
-                    assert_eq!(cx.trace_state().header(), if cx.is_sampled() { "ot=th:8" } else { "" });
-                    seen[usize::from(cx.is_sampled())] += 1;
-                }
-            });
-        }
-    });
-    assert!(seen[0] > 0 && seen[1] > 0, "{seen:?}");
 }
 
 /// Code that sends telemetry suppresses its own spans. A service's span that is entered there, or

@@ -9,7 +9,7 @@ use tracing::field::Empty;
 use tracing::info_span;
 
 use crate::support::{World, draw, one, world};
-use astracer_sdk::{ContextMode, DroppedSpans, Key, OpenTelemetrySpanExt as _, ParentDecision};
+use astracer_sdk::{Key, OpenTelemetrySpanExt as _, ParentDecision};
 
 fn remote(sampled: bool) -> Context {
     let flags = if sampled { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
@@ -42,48 +42,6 @@ fn a_remote_parent_s_decision_is_honoured() {
             assert_eq!((root.parent_span_id, root.parent_span_is_remote), (SpanId::from(5u64), true));
             assert!(!one(&spans, "child").parent_span_is_remote);
         }
-    }
-}
-
-#[test]
-fn the_current_context_is_the_span_s_own() {
-    for mode in [ContextMode::Ids, ContextMode::Recording] {
-        let world = world(|builder| builder.with_context_mode(mode));
-        let mut seen = Vec::new();
-        let spans = world.run(|| {
-            let root = info_span!("root").entered();
-            seen.push(current());
-            info_span!("child").in_scope(|| seen.push(current()));
-            assert_eq!(current(), seen[0]);
-            drop(root);
-            assert!(!current().is_valid());
-        });
-        assert_eq!(one(&spans, "root").span_context, seen[0]);
-        assert_eq!(one(&spans, "child").span_context, seen[1]);
-    }
-}
-
-#[test]
-fn below_a_dropped_root_nothing_is_kept_and_the_context_says_so() {
-    for dropped_spans in [DroppedSpans::Visible, DroppedSpans::Disabled] {
-        let world =
-            world(|builder| builder.with_sampler("never".parse().unwrap()).with_dropped_spans(dropped_spans));
-        let spans = world.run(|| {
-            let root = info_span!("root").entered();
-            let outside = current();
-            assert!(outside.is_valid() && !outside.is_sampled());
-            let child = info_span!("child");
-            assert_eq!(child.is_disabled(), dropped_spans == DroppedSpans::Disabled);
-            child.in_scope(|| assert_eq!(current(), outside));
-            drop(root);
-            assert!(!current().is_valid());
-        });
-        assert_eq!(draw(&spans), "");
-        let stats = world.handle.stats();
-        assert_eq!(
-            (stats.roots_dropped, stats.refusals),
-            (1, u64::from(dropped_spans == DroppedSpans::Disabled))
-        );
     }
 }
 

@@ -9,6 +9,7 @@ use astracer_sdk::destination::{
     self, Counter, Delivery, DeliveryReport, Destination, ErrorKind, ExportError,
 };
 use astracer_sdk::{ProvisionalMode, Tail, WhenQueueFull};
+use astracer_testing::Exporting;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tracing::{Span, error, info_span};
@@ -122,34 +123,31 @@ fn a_full_queue_sheds_the_newest_traces() {
 const HOUR: Duration = Duration::from_secs(3_600);
 const HEARTBEAT: &str = "astracer.heartbeat";
 
-/// An exporter that allows one call at a time. Each call waits a while for a second one.
-#[derive(Clone, Debug, Default)]
-struct OneByOne(Arc<(Mutex<GateState>, Condvar)>);
-
-impl SpanExporter for OneByOne {
-    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        let (state, changed) = &*self.0;
-        let mut state = state.lock().unwrap();
-        state.waiting += 1;
-        state.waiting_max = state.waiting_max.max(state.waiting);
-        state.names.extend(batch.iter().map(|span| span.name.to_string()));
-        changed.notify_all();
-        let while_alone = |state: &mut GateState| state.waiting_max < 2;
-        let mut state = changed.wait_timeout_while(state, Duration::from_millis(300), while_alone).unwrap().0;
-        state.waiting -= 1;
-        Ok(())
-    }
+/// A call of an exporter that allows one at a time. It waits a while for a second one.
+fn one_by_one((state, changed): &(Mutex<GateState>, Condvar), batch: &[SpanData]) {
+    let mut state = state.lock().unwrap();
+    state.waiting += 1;
+    state.waiting_max = state.waiting_max.max(state.waiting);
+    state.names.extend(batch.iter().map(|span| span.name.to_string()));
+    changed.notify_all();
+    let while_alone = |state: &mut GateState| state.waiting_max < 2;
+    let mut state = changed.wait_timeout_while(state, Duration::from_millis(300), while_alone).unwrap().0;
+    state.waiting -= 1;
 }
 
 /// "This function will never be called concurrently for the same exporter instance"
 /// (opentelemetry_sdk, `SpanExporter::export`).
 #[test]
 fn a_heartbeat_waits_for_the_export_that_is_under_way() {
-    let exporter = OneByOne::default();
-    let world =
-        world(|builder| builder.with_batch_spans(1).with_heartbeat(HOUR).with_exporter(exporter.clone()));
+    let calls = Arc::new((Mutex::new(GateState::default()), Condvar::new()));
+    let own = calls.clone();
+    let exporter = Exporting(move |batch: Vec<SpanData>| {
+        one_by_one(&own, &batch);
+        Ok(())
+    });
+    let world = world(|builder| builder.with_batch_spans(1).with_heartbeat(HOUR).with_exporter(exporter));
     traces(&world, 1);
-    let (state, changed) = &*exporter.0;
+    let (state, changed) = &*calls;
     drop(changed.wait_while(state.lock().unwrap(), |state| state.waiting_max == 0).unwrap());
     // The shutdown sends the last heartbeat.
     world.handle.shutdown(TIMEOUT).unwrap();
@@ -161,26 +159,21 @@ fn a_heartbeat_waits_for_the_export_that_is_under_way() {
 /// If several exports may be in flight, a heartbeat does not wait for any of them.
 #[test]
 fn a_heartbeat_is_one_of_several_exports() {
-    #[derive(Clone, Debug, Default)]
-    struct HoldsTraces(Gate);
-
-    impl SpanExporter for HoldsTraces {
-        async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-            if batch[0].name == HEARTBEAT {
-                self.0.open();
-            }
-            self.0.pass(batch.iter().map(|span| span.name.to_string()));
-            Ok(())
+    let gate = Gate::default();
+    let own = gate.clone();
+    let exporter = Exporting(move |batch: Vec<SpanData>| {
+        if batch[0].name == HEARTBEAT {
+            own.open();
         }
-    }
-
-    let exporter = HoldsTraces::default();
+        own.pass(batch.iter().map(|span| span.name.to_string()));
+        Ok(())
+    });
     let world = world(|builder| {
         let builder = builder.with_batch_spans(1).with_exports_in_flight(2).with_heartbeat(HOUR);
-        builder.with_exporter(exporter.clone())
+        builder.with_exporter(exporter)
     });
     traces(&world, 1);
-    exporter.0.wait_for(1);
+    gate.wait_for(1);
     world.handle.shutdown(TIMEOUT).unwrap();
     assert_eq!(world.handle.heartbeat_spans(), (1, 0));
     assert_eq!(world.handle.stats().spans_exported, 1);

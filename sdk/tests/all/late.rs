@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use astracer_sdk::{DroppedSpans, OpenTelemetrySpanExt as _, ProvisionalMode, Start, Tail};
+use astracer_sdk::{OpenTelemetrySpanExt as _, ProvisionalMode, Tail};
 pub(crate) use astracer_testing::{check_sums, reason};
 use opentelemetry::propagation::TextMapPropagator as _;
 use opentelemetry::trace::TraceContextExt as _;
@@ -72,58 +72,6 @@ fn an_error_below_a_dropped_root_is_kept_whole() {
     assert_eq!((stats.roots_dropped, stats.roots_kept), (2, 0));
     assert_eq!((stats.tail.policies[0].kept, stats.tail.policies[0].refused), (1, 0));
     check_sums(&world.handle);
-}
-
-/// With both times at which a root may be decided, and with dropped spans visible and disabled.
-#[test]
-fn it_is_kept_whenever_a_root_starts_and_whatever_others_see() {
-    for start in [Start::WhenUsed, Start::AtOnce] {
-        for dropped in [DroppedSpans::Visible, DroppedSpans::Disabled] {
-            let world = world(|builder| {
-                let builder = builder.with_sampler("never".parse().unwrap()).with_tail(tail("error"));
-                builder.with_start(start).with_dropped_spans(dropped)
-            });
-            let spans = world.run(|| {
-                request(true);
-            });
-            assert_eq!(names(&spans), ["GET /cart", "query"], "{start:?}, {dropped:?}");
-        }
-    }
-}
-
-/// The headers that a root and a client's span below it send.
-fn sent(world: &World, parent: Option<&str>) -> Vec<HashMap<String, String>> {
-    let propagator = world.astracer.propagator();
-    let received: HashMap<String, String> =
-        parent.map(|parent| ("traceparent".to_owned(), parent.to_owned())).into_iter().collect();
-    let mut sent = [HashMap::new(), HashMap::new()];
-    tracing::dispatcher::with_default(&world.dispatch, || {
-        let _remote = propagator.extract_with_context(&Context::new(), &received).attach();
-        let root = info_span!("root").entered();
-        propagator.inject_context(&Context::current(), &mut sent[0]);
-        let client = info_span!("client", otel.kind = "client");
-        propagator.inject_context(&client.context(), &mut sent[1]);
-        drop(root);
-    });
-    sent.into()
-}
-
-#[test]
-fn a_recorded_trace_is_propagated_as_dropped() {
-    for parent in [None, Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")] {
-        for provisional in [ProvisionalMode::Never, ProvisionalMode::Always] {
-            let world = dropping(tail("error").with_provisional(provisional));
-            for headers in sent(&world, parent) {
-                let traceparent = &headers["traceparent"];
-                let flags = u8::from_str_radix(&traceparent[53..], 16).unwrap();
-                assert_eq!(flags & 1, 0, "{traceparent}");
-                assert_eq!(headers.get("tracestate").map_or("", |state| state), "", "{provisional:?}");
-                if let Some(parent) = parent {
-                    assert_eq!(traceparent[3..35], parent[3..35]);
-                }
-            }
-        }
-    }
 }
 
 /// A parent's threshold explains why the trace was dropped. It is not a weight of the trace that is
@@ -267,91 +215,6 @@ fn warnings_and_attributes_and_shapes_and_durations_are_reasons() {
     assert_eq!(reasons, ["odd", "", "error", "attribute", "slow", "", "odd"]);
 }
 
-/// Dropped, kept and recorded roots are counted exactly.
-#[test]
-fn every_root_is_counted_by_its_key() {
-    for provisional in [ProvisionalMode::Never, ProvisionalMode::Always] {
-        let world = world(|builder| {
-            let builder = builder.with_sampler("ratio:0.3".parse().unwrap());
-            builder.with_tail(tail("error()").with_provisional(provisional))
-        });
-        world.run(|| {
-            for call in 0..500_u64 {
-                let root = if call % 5 == 0 { info_span!("GET /slow") } else { info_span!("GET /fast") };
-                root.in_scope(|| {
-                    world.clock.advance(Duration::from_millis(if call % 5 == 0 { 30 } else { 2 }));
-                    if call % 50 == 7 {
-                        error!("failed");
-                    }
-                });
-            }
-        });
-        let outcomes = world.handle.outcomes();
-        let seen: Vec<_> = outcomes.iter().map(|of| (of.key.as_deref(), of.calls, of.errors)).collect();
-        assert_eq!(seen, [(Some("GET /fast"), 400, 10), (Some("GET /slow"), 100, 0)], "{provisional}");
-        assert_eq!(outcomes[0].durations.sum_seconds(), 0.8);
-        assert_eq!(outcomes[1].durations.sum_seconds(), 3.0);
-        let missed = outcomes[0].missed_errors;
-        assert_eq!(missed > 0, provisional == ProvisionalMode::Never, "{missed}");
-        check_sums(&world.handle);
-    }
-}
-
-/// A call that the policies keep in any case counts as one, whoever kept it; the others have the
-/// head sampler's weights. So sums are true, and exact counts are available too.
-#[test]
-fn weights_stay_true() {
-    let world = world(|builder| {
-        let builder = builder.with_sampler("ratio:0.1".parse().unwrap());
-        builder.with_tail(tail("error(),attr:kind=2()"))
-    });
-    let spans = world.run(|| {
-        for call in 0..20_000_u64 {
-            info_span!("GET /", kind = call % 4).in_scope(|| {
-                if call % 10 == 0 {
-                    error!("failed");
-                }
-            });
-        }
-    });
-    let (late, head): (Vec<_>, Vec<_>) = spans.iter().partition(|span| reason(span).is_some());
-    assert!(head.iter().all(|span| span.span_context.trace_state().get("ot").is_some()));
-    let is_one = |span: &&SpanData| span.span_context.trace_state().get("ot") == Some("th:0");
-    assert!(late.iter().all(is_one));
-    // There are 2,000 failed calls and 5,000 of kind 2; 1,000 are both.
-    let (certain, weighed): (Vec<&SpanData>, Vec<_>) = head.iter().partition(|span| is_one(span));
-    assert_eq!(certain.len() + late.len(), 6_000);
-    // Binomial: for 14,000 calls at 0.1 the number kept has a standard deviation of 35, or 355
-    // weighted. The bound is five of these.
-    let weighed = weighed.len() as f64 * 10.0;
-    assert!((weighed - 14_000.0).abs() < 1_775.0, "{weighed}");
-    // Every failed call and every call of kind 2 is exported, by the head sampler or late.
-    let wanted = spans.iter().filter(|span| {
-        let kind = span.attributes.iter().find(|attribute| attribute.key.as_str() == "kind").unwrap();
-        kind.value == opentelemetry::Value::I64(2) || !span.events.events.is_empty()
-    });
-    // One in ten fails, and half of these are of kind 2: 2,000 + 5,000 - 1,000.
-    assert_eq!(wanted.count(), 6_000);
-    assert_eq!(world.handle.outcomes()[0].calls, 20_000);
-    check_sums(&world.handle);
-}
-
-/// Spans that end after their trace was kept are exported with it.
-#[test]
-fn late_children_of_a_trace_that_was_kept_follow_it() {
-    let world = dropping(tail("error"));
-    let spans = world.run(|| {
-        let root = info_span!("root");
-        let late = root.in_scope(|| info_span!("late"));
-        error!(parent: &root, "failed");
-        drop(root);
-        drop(late);
-    });
-    assert_eq!(names(&spans), ["late", "root"]);
-    assert!(spans.iter().all(|span| reason(span).as_deref() == Some("error")));
-    check_sums(&world.handle);
-}
-
 /// A trace that reached its maximum age is held. A child that fails after that makes the SDK ask
 /// the policies again.
 #[test]
@@ -410,32 +273,6 @@ fn an_old_trace_does_not_wait_for_its_root() {
     });
     let spans = world.exported();
     assert_eq!(one(&spans, "step").parent_span_id, one(&spans, "root").span_context.span_id());
-    check_sums(&world.handle);
-}
-
-#[test]
-fn armed_keys_are_recorded_and_others_cost_what_they_did() {
-    let world = dropping(tail("error").with_provisional(ProvisionalMode::Armed));
-    let recorded = || world.handle.stats().traces_made;
-    tracing::dispatcher::with_default(&world.dispatch, || {
-        requests(500, false);
-        // The first 16, and one in 1,024.
-        assert!((16..=22).contains(&recorded()), "{}", recorded());
-        request(true);
-        assert_eq!(world.handle.outcomes()[0].missed_errors, 1);
-        let before = recorded();
-        requests(100, false);
-        request(true);
-        assert_eq!(recorded(), before + 101);
-        world.clock.advance(Duration::from_secs(11));
-        requests(100, false);
-        assert_eq!(world.handle.outcomes()[0].missed_errors, 1);
-        let before = recorded();
-        assert!(world.handle.arm("GET /cart", Duration::from_secs(60)));
-        request(false);
-        assert_eq!(recorded(), before + 1);
-    });
-    assert_eq!(world.exported().iter().filter(|span| span.name == "GET /cart").count(), 1);
     check_sums(&world.handle);
 }
 

@@ -43,39 +43,6 @@ fn a_trace_that_is_held_can_be_kept_with_its_late_children() {
     check_sums(&world.handle);
 }
 
-/// A trace that is requested while it is open is kept when its root ends.
-#[test]
-fn an_open_trace_can_be_requested() {
-    let world = dropping(tail("error"));
-    let spans = world.run(|| {
-        let root = info_span!("root").entered();
-        let trace_id = Context::current().span().span_context().trace_id();
-        assert!(!world.handle.keep(trace_id), "it has not ended yet");
-        drop(root);
-        request(false);
-    });
-    assert_eq!(names(&spans), ["root"]);
-}
-
-#[test]
-fn a_function_can_choose_held_traces() {
-    let world = dropping(tail("error"));
-    let mut kept = 0;
-    let spans = world.run(|| {
-        requests(5, false);
-        info_span!("GET /vip", user = "ann").in_scope(|| ());
-        kept = world.handle.keep_where(|trace| {
-            trace.key() == "GET /vip"
-                && trace.spans().any(|span| span.attribute("user").as_deref() == Some("ann"))
-        });
-        // A function that panics chooses nothing, and no trace is lost.
-        world.handle.keep_where(|_| std::panic::resume_unwind(Box::new("refused")));
-    });
-    assert_eq!((kept, names(&spans)), (1, vec!["GET /vip"]));
-    assert_eq!(world.handle.stats().tail.traces_held, 5);
-    check_sums(&world.handle);
-}
-
 /// The function creates traces, which the ring holds. If it were called for those too, it would
 /// create more and never end.
 #[test]

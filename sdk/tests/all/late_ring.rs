@@ -1,13 +1,13 @@
 //! The ring of ended traces: which trace is evicted first, when, and how a trace is found.
 
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use astracer_sdk::OpenTelemetrySpanExt as _;
+use astracer_testing::Exporting;
 use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceState};
 use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
-use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+use opentelemetry_sdk::trace::SpanData;
 use tracing::{error, info_span};
 
 use crate::late::{check_sums, dropping, names, reason, request, requests, tail};
@@ -567,17 +567,6 @@ fn a_child_that_a_panic_drops_marks_its_trace() {
     assert_eq!(spans.len(), 7);
 }
 
-/// Reports each batch.
-#[derive(Debug)]
-struct ReportsBatches(Sender<usize>);
-
-impl SpanExporter for ReportsBatches {
-    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        let _ = self.0.send(batch.len());
-        Ok(())
-    }
-}
-
 /// A trace that the head sampler keeps is exported in parts while its root is open, as without
 /// policies.
 #[test]
@@ -585,7 +574,10 @@ fn a_kept_trace_that_grows_leaves_in_parts() {
     let (tells, told) = mpsc::channel();
     let world = world(|builder| {
         let builder = builder.with_tail(tail("error")).with_spans_per_trace_max(4);
-        builder.with_batch_spans(1).with_exporter(ReportsBatches(tells))
+        builder.with_batch_spans(1).with_exporter(Exporting(move |batch: Vec<SpanData>| {
+            let _ = tells.send(batch.len());
+            Ok(())
+        }))
     });
     tracing::dispatcher::with_default(&world.dispatch, || {
         let _root = info_span!("root").entered();

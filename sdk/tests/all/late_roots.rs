@@ -142,43 +142,6 @@ fn a_trace_that_is_shed_is_no_exemplar() {
     }
 }
 
-/// A request is polled inside another's span. Its error counts for its own root.
-#[test]
-fn an_error_counts_for_the_root_that_it_is_below() {
-    let world = dropping(tail("error").with_provisional(ProvisionalMode::Never));
-    world.run(|| {
-        let other = info_span!("other");
-        let below_other = other.in_scope(|| info_span!("below"));
-        let _around = info_span!("around").entered();
-        below_other.in_scope(|| error!("failed"));
-        other.in_scope(|| below_other.in_scope(|| error!("failed")));
-    });
-    let outcomes = world.handle.outcomes();
-    let seen: Vec<_> = outcomes.iter().map(|of| (of.key.as_deref().unwrap(), of.errors)).collect();
-    assert_eq!(seen, [("around", 0), ("other", 1)]);
-}
-
-/// The decision on a span with `otel.kind` waits as a root's does. An error recorded meanwhile
-/// counts for the root above.
-#[test]
-fn an_error_of_an_unused_span_below_a_dropped_root_is_missed() {
-    let calls: [fn() -> Span; 2] =
-        [|| info_span!("call", error = Empty), || info_span!("call", otel.kind = "client", error = Empty)];
-    for call in calls {
-        let world = dropping(tail("error").with_provisional(ProvisionalMode::Never));
-        world.run(|| {
-            info_span!("root").in_scope(|| {
-                let call = call();
-                call.record("error", "refused");
-                drop(call);
-            });
-        });
-        let outcomes = world.handle.outcomes();
-        let seen: Vec<_> = outcomes.iter().map(|of| (of.key.as_deref().unwrap(), of.errors)).collect();
-        assert_eq!(seen, [("root", 1)]);
-    }
-}
-
 /// The decision waits because the root may still get a parent. If the root is dropped, an error
 /// recorded meanwhile is discarded with its fields, and still counted.
 #[test]
@@ -198,23 +161,6 @@ fn an_error_from_before_a_root_is_dropped_is_missed() {
         assert!(spans.is_empty());
         let outcomes = &world.handle.outcomes()[0];
         assert_eq!((outcomes.calls, outcomes.errors, outcomes.missed_errors), (1, 1, 1));
-    }
-}
-
-/// With contexts off, callees receive nothing about a dropped trace, recorded or not.
-#[test]
-fn without_contexts_a_recorded_trace_is_not_propagated() {
-    for provisional in [ProvisionalMode::Never, ProvisionalMode::Always] {
-        let world = world(|builder| {
-            let builder = builder.with_context_mode(ContextMode::Off);
-            builder
-                .with_sampler("never".parse().unwrap())
-                .with_tail(tail("error").with_provisional(provisional))
-        });
-        world.run(|| {
-            let root = info_span!("root").entered();
-            assert!(!root.context().span().span_context().is_valid(), "{provisional}");
-        });
     }
 }
 

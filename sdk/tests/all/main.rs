@@ -54,8 +54,6 @@ mod late_roots;
 #[cfg(feature = "enabled")]
 mod late_spans;
 #[cfg(feature = "enabled")]
-mod late_threads;
-#[cfg(feature = "enabled")]
 mod late_warnings;
 #[cfg(feature = "enabled")]
 mod late_weights;

@@ -313,6 +313,8 @@ fn at_once(base: Base, dropped_spans: DroppedSpans, context: ContextMode, sample
         rounds: 2_000,
         leak_one_in: 0,
         round: Duration::from_micros(1),
+        start: Start::WhenUsed,
+        shuts_down: false,
         late: None,
     }
 }
@@ -333,7 +335,7 @@ fn eight_threads_at_once(base: Base, open_max: u64) {
 
 /// Errors, and roots that take longer than nearly all others: a part of the dropped traces, within
 /// budgets.
-const LATE: &str = "error(traces=1000),slow:p99()";
+const LATE: &str = "error(traces=1000),own:calls_back,slow:p99()";
 
 /// Traces that the head sampler dropped are exported if they failed or were slow, complete or with
 /// the spans that had ended.
@@ -343,14 +345,17 @@ fn eight_threads_at_once_kept_late(base: Base, open_max: u64) {
             for (sampler, round) in [("never", 1), ("every:2", 1_000)] {
                 let load = Load {
                     round: Duration::from_micros(round),
+                    start: if round == 1 { Start::WhenUsed } else { Start::AtOnce },
                     late: Some(LATE),
                     ..at_once(base, dropped_spans, context, sampler)
                 };
+                stress::run(seed, Load { shuts_down: true, rounds: 500, ..load }, None, &mut |_| ());
                 let outcome = stress::run(seed, load, None, &mut |_| ());
                 let stats = outcome.stats;
                 assert_eq!(stats.spans_lost.total(), 0, "{load:?}: {stats:?}");
                 assert!(stats.spans_open <= open_max, "{load:?}: {stats:?}");
                 let kept: u64 = stats.tail.policies.iter().map(|policy| policy.kept).sum();
+                let kept = kept + stats.tail.kept_by_hand;
                 let all = kept + stats.tail.traces_held + stats.tail.traces_given_up.total();
                 assert!(
                     kept > 0 && all + stats.tail.traces_open + stats.tail.without_slot >= stats.roots_dropped,
@@ -397,6 +402,8 @@ fn a_week_with_leaks(base: Base) {
         rounds: ROUNDS,
         leak_one_in: 100_000,
         round: Duration::from_secs(7 * 24 * 3_600) / (THREADS as u32 * ROUNDS as u32),
+        start: Start::WhenUsed,
+        shuts_down: false,
         late: None,
     };
     let mut most = 0;
@@ -531,6 +538,8 @@ fn soak() {
                 rounds: ROUNDS,
                 leak_one_in: 100_000,
                 round: Duration::from_secs(7 * 24 * 3600) / (8 * ROUNDS as u32),
+                start: Start::WhenUsed,
+                shuts_down: false,
                 late,
             };
             let outcome = stress::run(seed, load, Some(until), &mut |_| ());

@@ -2,16 +2,16 @@
 
 use std::error::Error;
 use std::fmt;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Barrier, Mutex};
+use std::sync::Barrier;
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
 use astracer_sdk::{Astracer, Builder, OpenTelemetrySpanExt as _};
+use astracer_testing::Exporting;
 use opentelemetry::trace::{SpanContext, SpanId, Status, TraceFlags, TraceId, TraceState};
 use opentelemetry::{KeyValue, Value};
-use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+use opentelemetry_sdk::trace::SpanData;
 use tracing::dispatcher::with_default;
 use tracing::field::Empty;
 use tracing::{Dispatch, error, info, info_span};
@@ -20,21 +20,15 @@ use crate::support::{TIMEOUT, draw, one, world};
 
 const NEVER: Duration = Duration::from_secs(1_000_000);
 
-/// Reports the number of spans of each batch.
-#[derive(Debug)]
-struct ReportsBatches(Mutex<Sender<usize>>);
-
-impl SpanExporter for ReportsBatches {
-    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        let _ = self.0.lock().unwrap().send(batch.len());
-        Ok(())
-    }
-}
-
+/// With the number of spans of each batch.
 fn start(change: impl FnOnce(Builder) -> Builder) -> (Astracer, Dispatch, Receiver<usize>) {
     let (sender, receiver) = channel();
     let builder = Astracer::builder().with_sampler("always".parse().unwrap());
-    let astracer = change(builder).with_exporter(ReportsBatches(Mutex::new(sender))).build().unwrap();
+    let exporter = Exporting(move |batch: Vec<SpanData>| {
+        let _ = sender.send(batch.len());
+        Ok(())
+    });
+    let astracer = change(builder).with_exporter(exporter).build().unwrap();
     let dispatch = crate::support::dispatch(&astracer);
     (astracer, dispatch, receiver)
 }

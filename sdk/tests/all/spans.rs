@@ -6,33 +6,6 @@ use tracing::{info, info_span};
 
 use crate::support::{draw, one, start, world};
 
-#[track_caller]
-fn check(f: impl FnOnce(), expected: &str) {
-    let spans = world(|builder| builder).run(f);
-    assert_eq!(draw(&spans), expected);
-}
-
-#[test]
-fn a_tree_of_spans_leaves_whole() {
-    check(
-        || {
-            let _root = info_span!("root").entered();
-            {
-                let _a = info_span!("a", n = 1).entered();
-                info_span!("b").in_scope(|| info!(answer = 42, "hello"));
-            }
-            info_span!("c").in_scope(|| ());
-        },
-        "\
-root
-  a n=1
-    b
-      * hello level=\"INFO\" target=\"tests::spans\" answer=42
-  c
-",
-    );
-}
-
 #[test]
 fn spans_begin_when_they_are_made_and_end_when_they_are_last_left() {
     let world = world(|builder| builder);
@@ -80,24 +53,6 @@ fn what_is_closed_leaves_a_trace_that_grows() {
         assert_eq!(child.parent_span_id, root.span_context.span_id());
     }
     assert_eq!(draw(&spans), expected);
-}
-
-/// The bound applies to ended spans that wait for their trace. Open spans have entries of their
-/// own.
-#[test]
-fn open_spans_of_a_trace_are_not_bounded_by_the_spans_that_it_gathers() {
-    let world = world(|builder| builder.with_spans_per_trace_max(3));
-    let spans = world.run(|| {
-        let _root = info_span!("root").entered();
-        let children: Vec<_> = (0..2_000).map(|n| info_span!("child", n)).collect();
-        children[1_999].in_scope(|| info_span!("below").in_scope(|| ()));
-    });
-    assert_eq!(spans.len(), 2_002);
-    let root = one(&spans, "root").span_context.clone();
-    assert!(spans.iter().all(|span| span.span_context.trace_id() == root.trace_id()));
-    let below = one(&spans, "below").parent_span_id;
-    assert_eq!(spans.iter().filter(|span| span.parent_span_id == root.span_id()).count(), 2_000);
-    assert!(spans.iter().any(|span| span.span_context.span_id() == below && span.name == "child"));
 }
 
 /// A trace that is kept because of a panic shows why: each span that the panic unwinds through has

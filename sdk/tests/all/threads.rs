@@ -1,59 +1,23 @@
-//! Threads, tasks, and more than one subscriber.
+//! Races that random programs of one step at a time cannot have, and code that traces while it is
+//! formatted. `proof::stress` has eight threads at once.
 
 use std::fmt;
 use std::sync::{Arc, Barrier};
-use std::task::{Context as TaskContext, Waker};
 use std::thread;
 
 use astracer_sdk::{ContextMode, DroppedSpans, ProvisionalMode, Tail};
 use opentelemetry::Context;
 use opentelemetry::trace::TraceContextExt as _;
 use tracing::dispatcher::with_default;
-use tracing::field::Empty;
-use tracing::{Instrument as _, info, info_span};
+use tracing::{info, info_span};
 
-use crate::support::{TIMEOUT, draw, one, world};
+use crate::support::{draw, one, world};
 
 /// The lines of a drawing, sorted: traces of different threads leave in any order.
 fn sorted(drawn: &str) -> Vec<&str> {
     let mut lines: Vec<_> = drawn.lines().collect();
     lines.sort_unstable();
     lines
-}
-
-#[test]
-fn threads_record_into_one_trace_at_once() {
-    const THREADS: i64 = 8;
-    const SPANS: i64 = 50;
-    for mode in [ContextMode::Off, ContextMode::Ids, ContextMode::Recording] {
-        let world = world(|builder| builder.with_context_mode(mode));
-        let spans = world.run(|| {
-            let root = info_span!("root");
-            thread::scope(|scope| {
-                for thread in 0..THREADS {
-                    let (root, dispatch) = (&root, &world.dispatch);
-                    scope.spawn(move || {
-                        with_default(dispatch, || {
-                            let _root = root.enter();
-                            for n in 0..SPANS {
-                                let child = info_span!("child", thread, n).entered();
-                                info!("an event");
-                                drop(child);
-                            }
-                        });
-                    });
-                }
-            });
-        });
-        let root = one(&spans, "root").span_context.clone();
-        let children: Vec<_> = spans.iter().filter(|span| span.name == "child").collect();
-        assert_eq!(children.len(), (THREADS * SPANS) as usize);
-        for child in children {
-            assert_eq!(child.parent_span_id, root.span_id());
-            assert_eq!(child.span_context.trace_id(), root.trace_id());
-            assert_eq!((child.attributes.len(), child.events.events.len()), (2, 1));
-        }
-    }
 }
 
 /// Two threads enter a new root at the same moment. The sampler decides once.
@@ -85,108 +49,6 @@ fn a_root_that_two_threads_enter_at_once_is_decided_once() {
 }
 
 #[test]
-fn a_future_that_moves_between_threads_stays_in_its_trace() {
-    struct Twice(bool);
-    impl Future for Twice {
-        type Output = ();
-        fn poll(mut self: std::pin::Pin<&mut Self>, _: &mut TaskContext<'_>) -> std::task::Poll<()> {
-            info_span!("poll", second = self.0).in_scope(|| ());
-            if std::mem::replace(&mut self.0, true) {
-                std::task::Poll::Ready(())
-            } else {
-                std::task::Poll::Pending
-            }
-        }
-    }
-    let world = world(|builder| builder);
-    let spans = world.run(|| {
-        let mut future = Box::pin(Twice(false).instrument(info_span!("future")));
-        for _ in 0..2 {
-            let dispatch = world.dispatch.clone();
-            let poll = move || {
-                with_default(&dispatch, || {
-                    let _ = future.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()));
-                });
-                future
-            };
-            future = thread::spawn(poll).join().unwrap();
-        }
-    });
-    assert_eq!(draw(&spans), "future\n  poll second=false\n  poll second=true\n");
-}
-
-#[test]
-fn a_task_without_a_span_begins_a_trace_of_its_own() {
-    let world = world(|builder| builder);
-    let spans = world.run(|| {
-        info_span!("spawner").in_scope(|| {
-            let dispatch = world.dispatch.clone();
-            thread::spawn(move || with_default(&dispatch, || info_span!("task").in_scope(|| ())))
-                .join()
-                .unwrap();
-        });
-    });
-    assert_eq!(sorted(&draw(&spans)), ["spawner", "task"]);
-}
-
-/// A task spawned below a dropped root is dropped too, and its outgoing calls carry an unsampled
-/// context.
-#[test]
-fn a_dropped_trace_stays_dropped_on_another_thread() {
-    let world = world(|builder| builder.with_sampler("every:2".parse().unwrap()));
-    let spans = world.run(|| {
-        info_span!("kept").in_scope(|| ());
-        let (child, outside) = info_span!("dropped").in_scope(|| {
-            let outside = Context::current().span().span_context().clone();
-            (info_span!("child"), outside)
-        });
-        let dispatch = world.dispatch.clone();
-        let work = move || {
-            with_default(&dispatch, || {
-                child.in_scope(|| {
-                    assert_eq!(*Context::current().span().span_context(), outside);
-                    info_span!("grandchild").in_scope(|| ());
-                });
-                assert!(!Context::current().has_active_span());
-            });
-        };
-        thread::spawn(work).join().unwrap();
-    });
-    assert_eq!(draw(&spans), "kept\n");
-    let stats = world.handle.stats();
-    assert_eq!((stats.roots_kept, stats.roots_dropped), (1, 1));
-}
-
-/// The documented price of exclusive mode: a disabled span carries nothing to another thread. Spans
-/// below a dropped root are only counted while a thread is inside them, and the sampler decides on
-/// roots only.
-#[test]
-fn spans_below_a_dropped_root_may_be_left_in_any_order() {
-    for mode in [ContextMode::Off, ContextMode::Ids, ContextMode::Recording] {
-        let world = world(|builder| builder.with_sampler("never".parse().unwrap()).with_context_mode(mode));
-        let asked = || world.handle.stats().roots_dropped;
-        with_default(&world.dispatch, || {
-            let other = info_span!("other");
-            let root = info_span!("root").entered();
-            let child = info_span!("child").entered();
-            let leaf = info_span!("leaf").entered();
-            drop(root);
-            info_span!("below the leaf").in_scope(|| ());
-            assert_eq!(asked(), 1, "{mode:?}: the leaf is still entered");
-            let other = other.entered();
-            drop(child);
-            info_span!("below the other").in_scope(|| ());
-            drop(other);
-            info_span!("below the leaf").in_scope(|| ());
-            assert_eq!(asked(), 2, "{mode:?}: the leaf is still entered");
-            drop(leaf);
-            info_span!("next").in_scope(|| ());
-            assert_eq!(asked(), 3, "{mode:?}: no span is entered");
-        });
-    }
-}
-
-#[test]
 pub(crate) fn in_exclusive_mode_a_refused_span_s_task_begins_a_trace() {
     let world = world(|builder| {
         builder.with_sampler("every:2".parse().unwrap()).with_dropped_spans(DroppedSpans::Disabled)
@@ -205,74 +67,6 @@ pub(crate) fn in_exclusive_mode_a_refused_span_s_task_begins_a_trace() {
         thread::spawn(work).join().unwrap();
     });
     assert_eq!(sorted(&draw(&spans)), ["begins", "kept"]);
-}
-
-/// Two subscribers use the same ids for different spans.
-#[test]
-fn clones_on_two_subscribers_distinguish_their_spans() {
-    for mode in [ContextMode::Off, ContextMode::Ids, ContextMode::Recording] {
-        let world = world(|builder| builder.with_context_mode(mode));
-        let other = crate::support::dispatch(&world.astracer);
-        let (here, there) = (&world.dispatch, &other);
-        let root = |dispatch, name: &str| {
-            with_default(dispatch, || info_span!("span", otel.name = name, late = Empty))
-        };
-        let (a, b) = (root(here, "a"), root(there, "b"));
-        assert!(
-            a.id().is_some() && a.id() == b.id(),
-            "registries use the same ids: {:?} {:?}",
-            a.id(),
-            b.id()
-        );
-        with_default(here, || a.in_scope(|| info_span!("a.child").in_scope(|| ())));
-        with_default(there, || b.in_scope(|| info_span!("b.child").in_scope(|| info!("an event"))));
-        a.record("late", 1);
-        with_default(there, || {
-            let _b = b.enter();
-            with_default(here, || a.in_scope(|| info_span!("a.child in b").in_scope(|| ())));
-        });
-        let open = with_default(there, || info_span!("open"));
-        with_default(here, || drop(a));
-        with_default(there, || drop(b));
-        let expected = "a late=1\n  a.child\n  a.child in b\nb\n  b.child\n";
-        let spans = world.exported();
-        assert!(draw(&spans).starts_with(expected), "{mode:?}\n{}", draw(&spans));
-        assert_eq!(one(&spans, "b.child").events.events.len(), 1);
-        // Both share one exporter and one shutdown.
-        open.in_scope(|| ());
-        world.handle.shutdown(TIMEOUT).unwrap();
-        drop(open);
-        let stats = world.handle.stats();
-        assert_eq!((stats.roots_kept, stats.spans_exported, stats.spans_lost.shut_down), (3, 5, 1));
-    }
-}
-
-/// OpenTelemetry's context belongs to the thread, not to a subscriber. Without it, each subscriber
-/// sees only its own spans.
-#[test]
-fn two_subscribers_do_not_see_each_other() {
-    let never = "never".parse().unwrap();
-    let outer = world(|builder| {
-        builder
-            .with_dropped_spans(DroppedSpans::Disabled)
-            .with_sampler(never)
-            .with_context_mode(ContextMode::Off)
-    });
-    let inner = world(|builder| builder.with_context_mode(ContextMode::Off));
-    outer.run(|| {
-        let _dropped = info_span!("dropped").entered();
-        let scoped = inner.run(|| {
-            let _root = info_span!("root").entered();
-            // The span is not disabled, because the innermost span is another layer's, but it is
-            // dropped.
-            outer.run(|| info_span!("below the dropped one").in_scope(|| ()));
-            info_span!("child").in_scope(|| ());
-        });
-        assert_eq!(draw(&scoped), "root\n  child\n");
-        assert!(info_span!("refused").is_disabled());
-    });
-    assert!(outer.exported().is_empty());
-    assert_eq!(outer.handle.stats().roots_dropped, 1);
 }
 
 /// The caller's formatting code may trace: no lock is held, and nothing is lost.

@@ -3,12 +3,13 @@
 
 use std::panic::panic_any;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use astracer_sdk::destination::{Counter, DeliveryReport, Destination, ErrorKind, ExportError, Span};
 use astracer_sdk::{AstracerSampler, Builder, Handle, Key};
+use astracer_testing::Exporting;
 use opentelemetry::trace::{SpanKind, Tracer as _, TracerProvider as _};
 use opentelemetry::{Context, KeyValue, SpanId, TraceId};
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
@@ -173,17 +174,6 @@ fn a_context_outlives_the_layer() {
     assert!(kept.span().span_context().is_valid() && !kept.span().is_recording());
 }
 
-/// An export that lasts until the test ends.
-#[derive(Debug)]
-struct Hangs(Mutex<Receiver<()>>);
-
-impl SpanExporter for Hangs {
-    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
-        let _ = self.0.lock().unwrap().recv();
-        Ok(())
-    }
-}
-
 /// Calls the handle at each event.
 struct Asks(fn(&Handle), Handle);
 
@@ -202,8 +192,14 @@ fn a_layer_may_ask_the_handle_in_an_event() {
         |handle| assert!(handle.shutdown(Duration::from_millis(1)).unwrap_err().is_timeout()),
     ];
     for ask in asks {
-        let (end, ended) = channel();
-        let world = world(|builder| builder.with_exporter(Hangs(Mutex::new(ended))));
+        let (end, ended) = channel::<()>();
+        let ended = Mutex::new(ended);
+        // An export lasts until the test ends.
+        let hangs = Exporting(move |_: Vec<SpanData>| {
+            let _ = ended.lock().unwrap().recv();
+            Ok(())
+        });
+        let world = world(|builder| builder.with_exporter(hangs));
         let registry = Registry::default().with(world.astracer.layer.clone());
         let dispatch = Dispatch::new(registry.with(Asks(ask, world.handle.clone())));
         tracing::dispatcher::with_default(&dispatch, || {

@@ -6,24 +6,18 @@ use std::fmt::Debug;
 use std::io::Write as _;
 
 use astracer_sdk::{ContextMode, DroppedSpans};
-use opentelemetry::logs::AnyValue;
 use opentelemetry::{KeyValue, SpanId, TraceId};
-use opentelemetry_appender_tracing::layer::{OpenTelemetryTracingBridge, TracingSpanAttributes};
+use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
 use opentelemetry_sdk::logs::{InMemoryLogExporter, SdkLoggerProvider};
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, Metric, MetricData};
 use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
 use tracing::field::Empty;
-use tracing::level_filters::LevelFilter;
 use tracing::subscriber::with_default;
 use tracing::{Subscriber, debug, debug_span, error, info, info_span, warn};
 use tracing_opentelemetry::MetricsLayer;
-use tracing_subscriber::filter::filter_fn;
-use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
-use tracing_subscriber::{Layer, Registry};
 
 use crate::layers::Page;
-use crate::stacks::{tells_the_same, watch};
 use crate::support::{draw, one, world};
 
 thread_local! {
@@ -106,19 +100,6 @@ where
     MetricsLayer::new(provider)
 }
 
-#[test]
-fn metrics_equal_those_on_a_registry() {
-    tells_the_same!("alone", write_requests, |page| metrics(page));
-    tells_the_same!(
-        "beside others",
-        write_requests,
-        |page| watch("info", page).with_filter(LevelFilter::INFO),
-        metrics(page)
-    );
-    tells_the_same!("of some", write_requests, |page| metrics(page)
-        .with_filter(filter_fn(|metadata| metadata.fields().field("route").is_some())));
-}
-
 /// The metrics layer's own filter refuses all spans, for itself only. Events below a dropped root
 /// are counted too.
 #[test]
@@ -156,43 +137,6 @@ fn metrics_are_exact_and_traces_whole_whatever_is_dropped() {
 fn logs_provider() -> (SdkLoggerProvider, InMemoryLogExporter) {
     let exporter = InMemoryLogExporter::default();
     (SdkLoggerProvider::builder().with_simple_exporter(exporter.clone()).build(), exporter)
-}
-
-fn text(value: &AnyValue) -> String {
-    match value {
-        AnyValue::String(text) => text.to_string(),
-        other => format!("{other:?}"),
-    }
-}
-
-fn logs<S>(page: &Page) -> impl Layer<S> + use<S>
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-{
-    let (provider, exporter) = logs_provider();
-    let bridge = OpenTelemetryTracingBridge::builder(&provider)
-        .with_tracing_span_attributes(TracingSpanAttributes::all())
-        .build();
-    let page = page.clone();
-    WRITE.set(Some(Box::new(move || {
-        provider.force_flush().unwrap();
-        for log in exporter.get_emitted_logs().unwrap() {
-            let record = log.record;
-            let pairs = record.attributes_iter().map(|(key, value)| format!(" {key}={}", text(value)));
-            let pairs: String = pairs.collect();
-            let body = record.body().map(text);
-            writeln!(page.clone(), "{:?} {body:?}{pairs}", record.severity_text()).unwrap();
-        }
-    })));
-    bridge
-}
-
-/// The bridge keeps the attributes of spans in their extensions, and adds them to the logs inside.
-#[test]
-fn logs_equal_those_on_a_registry() {
-    tells_the_same!("alone", write_requests, |page| logs(page));
-    tells_the_same!("of a level", write_requests, |page| logs(page).with_filter(LevelFilter::WARN));
-    tells_the_same!("beside others", write_requests, |page| watch("all", page), logs(page));
 }
 
 /// A log record has the ids of its span, and the sampled flag of its trace.

@@ -1,24 +1,18 @@
-//! Our subscriber with other layers, compared with our layer on a registry, and our subscriber
-//! alone under global filters.
+//! Our subscriber under levels and filters of its own, and below the stock layer.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
-use astracer_sdk::{Astracer, DroppedSpans};
 use opentelemetry::TraceId;
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData};
 use tracing::level_filters::LevelFilter;
-use tracing::span::Id;
 use tracing::subscriber::with_default;
 use tracing::{Subscriber, debug, debug_span, info, info_span, trace_span};
-use tracing_error::{ErrorLayer, SpanTrace};
-use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
-use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
+use tracing_subscriber::{EnvFilter, Layer, fmt};
 
 use crate::support::{Collector, draw, world};
 
@@ -78,18 +72,6 @@ fn work() {
     trace_span!("quiet").in_scope(|| info!("in a span that filters may hide"));
 }
 
-/// Runs the work. Returns the text of the logs and the exported trees.
-fn seen(
-    astracer: &Astracer,
-    collector: &Collector,
-    page: &Page,
-    subscriber: impl Into<tracing::Dispatch>,
-) -> (String, String) {
-    tracing::dispatcher::with_default(&subscriber.into(), work);
-    astracer.handle.flush(crate::support::TIMEOUT).unwrap();
-    (page.text(), trees(&collector.spans()))
-}
-
 /// The exported trees, sorted as texts: traces of different threads are exported in any order.
 pub(crate) fn trees(spans: &[SpanData]) -> String {
     let mut traces: HashMap<TraceId, Vec<SpanData>> = HashMap::new();
@@ -99,62 +81,6 @@ pub(crate) fn trees(spans: &[SpanData]) -> String {
     let mut drawn: Vec<String> = traces.values().map(|spans| draw(spans)).collect();
     drawn.sort();
     drawn.concat()
-}
-
-/// The same layers give the same results on the subscriber and on a registry with our layer, in
-/// every combination of filters.
-#[test]
-fn a_stack_on_the_subscriber_is_the_stack_on_a_registry() {
-    macro_rules! check {
-        ($name:literal, |$page:ident| $($layer:expr),+) => {
-            for dropped_spans in [DroppedSpans::Visible, DroppedSpans::Disabled] {
-                for sampler in ["always", "never", "every:2"] {
-                    let both = [false, true].map(|own| {
-                        let world = world(|builder| {
-                            builder.with_sampler(sampler.parse().unwrap()).with_dropped_spans(dropped_spans)
-                        });
-                        let page = Page::default();
-                        let $page = &page;
-                        let dispatch = if own {
-                            tracing::Dispatch::new(world.astracer.subscriber()$(.with($layer))+)
-                        } else {
-                            let base = Registry::default().with(world.astracer.layer.clone());
-                            tracing::Dispatch::new(base$(.with($layer))+)
-                        };
-                        seen(&world.astracer, &world.collector, &page, dispatch)
-                    });
-                    assert_eq!(both[0], both[1], "{}, {dropped_spans:?}, {sampler}", $name);
-                    assert!(!both[0].0.is_empty(), "{}", $name);
-                }
-            }
-        };
-    }
-    check!("logs", |page| logs(page));
-    check!("a global level", |page| logs(page), LevelFilter::INFO);
-    check!("a global EnvFilter", |page| logs(page), EnvFilter::new("debug"));
-    check!("a level of the logs", |page| logs(page).with_filter(LevelFilter::INFO));
-    check!("an EnvFilter of the logs", |page| logs(page).with_filter(EnvFilter::new("info,[child]=debug")));
-    check!("a filter by name", |page| logs(page)
-        .with_filter(filter_fn(|metadata| metadata.name() != "child")));
-    check!("two logs", |page| logs(page).with_filter(LevelFilter::INFO), logs(page));
-}
-
-/// `EnvFilter` does not look up spans, even if its directives name spans and fields.
-#[test]
-fn an_env_filter_holds_on_the_subscriber_alone() {
-    let world = world(|builder| builder);
-    let filter = EnvFilter::new("info,[child{user=a}]=trace");
-    let subscriber = world.astracer.subscriber().with_filter(filter);
-    with_default(subscriber, || {
-        for user in ["a", "b"] {
-            let _root = info_span!("root").entered();
-            let _child = info_span!("child", user).entered();
-            let _detail = trace_span!("detail").entered();
-        }
-    });
-    let a = "root\n  child user=\"a\"\n    detail\n";
-    assert_eq!(draw(&world.exported()), format!("{a}root\n  child user=\"b\"\n"));
-    assert_eq!(world.handle.stats().spans_open, 0);
 }
 
 /// Spans outside of traces have ids of their own too, so that a filter can tell them apart.
@@ -209,19 +135,6 @@ fn a_level_holds_alone_and_with_layers() {
 }
 
 #[test]
-fn span_traces_name_the_spans_of_the_subscriber() {
-    let world = world(|builder| builder);
-    let subscriber = world.astracer.subscriber().with(ErrorLayer::default());
-    let text = with_default(subscriber, || {
-        let _outer = info_span!("outer", n = 1).entered();
-        let _inner = info_span!("inner").entered();
-        SpanTrace::capture().to_string()
-    });
-    let at = |name: &str| text.find(name).unwrap_or_else(|| panic!("{name}: {text}"));
-    assert!(at("inner") < at("outer"));
-}
-
-#[test]
 fn the_stock_layer_records_over_the_subscriber() {
     let world = world(|builder| builder);
     let collector = Collector::default();
@@ -237,39 +150,4 @@ fn the_stock_layer_records_over_the_subscriber() {
     let stock = names(collector.spans());
     assert_eq!(stock, names(world.exported()));
     assert_eq!(stock.len(), 4);
-}
-
-/// Looks up spans in each callback where a layer may.
-#[derive(Clone, Default)]
-struct Curious(Arc<Mutex<Vec<String>>>);
-
-impl<S> Layer<S> for Curious
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-{
-    fn on_exit(&self, id: &Id, cx: Context<'_, S>) {
-        cx.span(id).unwrap().extensions_mut().replace("left");
-    }
-
-    fn on_close(&self, id: Id, cx: Context<'_, S>) {
-        let span = cx.span(&id).unwrap();
-        let scope: Vec<_> = span.scope().map(|span| span.name()).collect();
-        let left = span.extensions().get::<&str>().copied().unwrap_or_default();
-        let current = cx.lookup_current().map(|span| span.name());
-        self.0.lock().unwrap().push(format!("{scope:?} {left} {current:?}"));
-    }
-}
-
-#[test]
-fn layers_find_spans_while_these_end() {
-    let world = world(|builder| builder);
-    let curious = Curious::default();
-    with_default(world.astracer.subscriber().with(curious.clone()), || {
-        let root = info_span!("root").entered();
-        let child = info_span!("child").entered();
-        drop(root);
-        drop(child);
-    });
-    let expected = [r#"["child", "root"] left None"#, r#"["root"] left None"#];
-    assert_eq!(*curious.0.lock().unwrap(), expected);
 }

@@ -18,7 +18,6 @@ mod bridge;
 mod bridges;
 #[path = "../all/closing_itself.rs"]
 mod closing_itself;
-mod console;
 #[path = "../all/contexts.rs"]
 mod contexts;
 #[path = "../all/decisions.rs"]
@@ -47,8 +46,6 @@ mod late_ring;
 mod late_roots;
 #[path = "../all/late_spans.rs"]
 mod late_spans;
-#[path = "../all/late_threads.rs"]
-mod late_threads;
 mod layers;
 #[path = "../all/logs.rs"]
 mod logs;

@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 use std::fmt::{Debug, Write as _};
 use std::io::Write as _;
+use std::sync::Mutex;
 
 use astracer_sdk::DroppedSpans;
 use tracing::field::{Empty, Field, Visit};
@@ -60,18 +61,20 @@ macro_rules! tells_the_same {
             let $page = &page;
             let stack = Registry::default().with(world.astracer.layer.clone())$(.with($layer))+;
             let on_layer = $crate::stacks::output_of(stack, &page, $run);
+            let traces_on_layer = $crate::layers::trees(&world.exported());
             let (world, page) = (ours(), $crate::layers::Page::default());
             let $page = &page;
             let stack = world.astracer.subscriber()$(.with($layer))+;
             let on_subscriber = $crate::stacks::output_of(stack, &page, $run);
             assert_eq!(on_layer, on_subscriber, "{}, {dropped_spans:?}, {sampler}", $name);
+            let traces = $crate::layers::trees(&world.exported());
+            assert_eq!(traces_on_layer, traces, "{}, {dropped_spans:?}, {sampler}", $name);
             if dropped_spans == DroppedSpans::Visible || sampler == "always" {
                 assert_eq!(plain, on_subscriber, "{}, {dropped_spans:?}, {sampler}", $name);
             }
         }
     }};
 }
-pub(crate) use tells_the_same;
 
 /// Nested spans with late fields, exited out of order, entered twice and on another thread, with
 /// explicit parents and without; events in all of them.
@@ -119,10 +122,13 @@ fn service() {
 pub(crate) struct Watch {
     name: &'static str,
     page: Page,
+    /// The ids of open spans, in the order in which they began. tokio-console's layer looks spans
+    /// up by the ids that events carry, on any thread.
+    open: Mutex<Vec<Id>>,
 }
 
 pub(crate) fn watch(name: &'static str, page: &Page) -> Watch {
-    Watch { name, page: page.clone() }
+    Watch { name, page: page.clone(), open: Mutex::default() }
 }
 
 /// The fields of a span, stored in its extensions.
@@ -161,6 +167,7 @@ where
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, cx: Context<'_, S>) {
         let fields = text(|visit| attributes.record(visit));
         self.write("new", cx.span_scope(id), &fields);
+        self.open.lock().unwrap().push(id.clone());
         // `replace` rather than `insert`: two of these layers may see the same span.
         cx.span(id).unwrap().extensions_mut().replace(Fields(fields));
     }
@@ -181,7 +188,9 @@ where
     fn on_event(&self, event: &Event<'_>, cx: Context<'_, S>) {
         let current = cx.lookup_current().map(|span| span.name());
         let fields = text(|visit| event.record(visit));
-        self.write("event", cx.event_scope(event), &format!("{fields}, current {current:?}"));
+        let open: Vec<_> =
+            self.open.lock().unwrap().iter().map(|id| cx.span(id).map(|span| span.name())).collect();
+        self.write("event", cx.event_scope(event), &format!("{fields}, current {current:?}, open {open:?}"));
     }
 
     fn on_enter(&self, id: &Id, cx: Context<'_, S>) {
@@ -193,6 +202,7 @@ where
     }
 
     fn on_close(&self, id: Id, cx: Context<'_, S>) {
+        self.open.lock().unwrap().retain(|open| *open != id);
         let span = cx.span(&id).unwrap();
         let extensions = span.extensions();
         let fields = extensions.get::<Fields>().map_or("", |fields| &fields.0);

@@ -3,15 +3,19 @@
 //! Each trace has a number, which every one of its spans carries as an attribute. So the checks
 //! need no knowledge of the order: inside any span the current trace is the one with that span's
 //! number; every exported span is in the trace of its number, below a span that exists, and is
-//! exported once; and the counts add up.
+//! exported once; and the counts add up. With late keeping, all spans of a trace have one reason,
+//! which is true, and the weight that belongs to it. Meanwhile the threads request traces, change
+//! settings and flush, and a policy's function calls the handle.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use astracer_sdk::{Astracer, Clock, ContextMode, DroppedSpans, ManualClock, ProvisionalMode, Stats, Tail};
-use astracer_testing::SplitMix;
+use astracer_sdk::{
+    Astracer, Clock, ContextMode, DroppedSpans, ManualClock, ProvisionalMode, Start, Stats, Tail, WeakHandle,
+};
+use astracer_testing::{SplitMix, wait_until};
 use opentelemetry::trace::TraceContextExt as _;
 use opentelemetry::{Context, SpanId, TraceId, Value};
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -22,12 +26,16 @@ use tracing::{Dispatch, Span, error, info, info_span};
 use tracing_subscriber::Registry;
 use tracing_subscriber::layer::SubscriberExt as _;
 
+use crate::late::reason;
+use crate::late_weights::adjusted_count;
 use crate::support::{Base, TIMEOUT, start};
 
 /// The traces by number.
 #[derive(Debug, Default)]
 struct Traces {
     of: HashMap<u64, Trace>,
+    /// The numbers of traces in which an error was emitted.
+    failed: HashSet<u64>,
     /// Numbers, oldest first. Old ones are dropped, so that a long run takes no more memory than a
     /// short one.
     order: VecDeque<u64>,
@@ -41,6 +49,8 @@ struct Traces {
 struct Trace {
     id: TraceId,
     spans: HashSet<SpanId>,
+    /// Set with the first exported span: why the trace was kept late, or `None` if by the sampler.
+    reason: Option<Option<String>>,
 }
 
 /// More traces than are ever open.
@@ -57,7 +67,8 @@ impl Traces {
                 self.of.remove(&oldest);
             }
         }
-        let trace = self.of.entry(number).or_insert_with(|| Trace { id, spans: HashSet::new() });
+        let trace =
+            self.of.entry(number).or_insert_with(|| Trace { id, spans: HashSet::new(), reason: None });
         if trace.id != id && self.lies.len() < 10 {
             self.lies.push(format!("{place}: request {number} is trace {}, and was {}", id, trace.id));
         }
@@ -93,8 +104,14 @@ impl SpanExporter for Checker {
                 &format!("{} {} in {}", span.name, ids.span_id(), span.parent_span_id),
             );
             let is_new = trace.spans.insert(ids.span_id());
+            let reason = reason(&span);
+            let is_constant = *trace.reason.get_or_insert_with(|| reason.clone()) == reason;
             if !is_new {
                 traces.lies.push(format!("span {} of request {number} is exported again", ids.span_id()));
+            }
+            let is_true = reason.as_deref() != Some("error") || traces.failed.contains(&(number as u64));
+            if !is_constant || !is_true || !is_weighed(&span, reason.is_some()) {
+                traces.lies.push(format!("request {number} was kept for {reason:?}: {span:?}"));
             }
             if (span.parent_span_id == SpanId::INVALID) != (span.name == "root") {
                 traces.lies.push(format!("{} of request {number} in {}", span.name, span.parent_span_id));
@@ -102,6 +119,22 @@ impl SpanExporter for Checker {
         }
         Ok(())
     }
+}
+
+/// Whether a span says by its flag and its weight how its trace was kept. A trace that was kept
+/// late is not sampled, and counts as many calls by its attribute as by its tracestate: none
+/// without a threshold.
+fn is_weighed(span: &SpanData, is_late: bool) -> bool {
+    let count = span.attributes.iter().find(|pair| pair.key.as_str() == "sampler.adjusted_count");
+    let count = count.map(|pair| pair.value.clone());
+    let state = span.span_context.trace_state().header();
+    is_late != span.span_context.is_sampled()
+        && (!is_late
+            || match (count, state.contains("th:")) {
+                (Some(Value::F64(count)), false) => count == 0.0,
+                (Some(Value::F64(count)), true) => (count / adjusted_count(span) - 1.0).abs() < 1e-9,
+                _ => false,
+            })
 }
 
 /// A handle of a span, and the number of its trace.
@@ -127,6 +160,9 @@ pub(crate) struct Load {
     pub(crate) leak_one_in: u64,
     /// The clock's advance with each round of a thread.
     pub(crate) round: Duration,
+    pub(crate) start: Start,
+    /// A thread shuts the service down in the middle.
+    pub(crate) shuts_down: bool,
     /// Policies for late keeping. With them every dropped trace is recorded, and some events are
     /// errors.
     pub(crate) late: Option<&'static str>,
@@ -160,13 +196,24 @@ pub(crate) struct RunResult {
 pub(crate) fn run(seed: u64, load: Load, until: Option<Instant>, seen: &mut dyn FnMut(&Stats)) -> RunResult {
     let (clock, hand) = Clock::manual(start());
     let checker = Checker::default();
+    let own = Arc::new(OnceLock::<WeakHandle>::new());
     let builder = match load.late {
-        Some(policies) => Astracer::builder()
-            .with_tail(policies.parse::<Tail>().unwrap().with_provisional(ProvisionalMode::Always)),
+        Some(policies) => {
+            let tail = policies.parse::<Tail>().unwrap().with_provisional(ProvisionalMode::Always);
+            let own = own.clone();
+            Astracer::builder().with_tail(tail).with_own_policy("calls_back", move |trace| {
+                let handle = own.get().and_then(WeakHandle::upgrade);
+                handle.is_some_and(|handle| {
+                    let _ = (handle.stats(), handle.outcomes());
+                    trace.trace_id().to_bytes()[15] % 32 == 1 && !handle.keep(trace.trace_id())
+                })
+            })
+        }
         None => Astracer::builder(),
     };
     let astracer = builder
         .with_sampler(load.sampler.parse().unwrap())
+        .with_start(load.start)
         .with_dropped_spans(load.dropped_spans)
         .with_context_mode(load.context)
         .with_clock(clock)
@@ -175,6 +222,7 @@ pub(crate) fn run(seed: u64, load: Load, until: Option<Instant>, seen: &mut dyn 
         .with_exporter(checker.clone())
         .build()
         .unwrap();
+    own.set(astracer.handle.downgrade()).unwrap();
     let service = Arc::new(Service {
         load,
         dispatch: match load.base {
@@ -193,7 +241,8 @@ pub(crate) fn run(seed: u64, load: Load, until: Option<Instant>, seen: &mut dyn 
     let work = |thread: u64| {
         let service = service.clone();
         std::thread::spawn(move || {
-            with_default(&service.dispatch.clone(), || service.work(seed ^ thread << 32))
+            let shuts_down = load.shuts_down && thread == 0;
+            with_default(&service.dispatch.clone(), || service.work(seed ^ thread << 32, shuts_down))
         })
     };
     let threads: Vec<_> = (0..load.threads as u64).map(work).collect();
@@ -211,8 +260,14 @@ pub(crate) fn run(seed: u64, load: Load, until: Option<Instant>, seen: &mut dyn 
     with_default(&service.dispatch, || {
         service.places.iter().for_each(|place| drop(place.lock().unwrap().take()))
     });
-    flush_while_it_proceeds(&service.astracer, seed);
-    let stats = service.astracer.handle.stats();
+    let handle = &service.astracer.handle;
+    if load.shuts_down {
+        // The exporter's thread may still be counting.
+        wait_until("the counts add up", || sums(&handle.stats()).iter().all(|(made, all)| made == all));
+    } else {
+        flush_while_it_proceeds(&service.astracer, seed);
+    }
+    let stats = handle.stats();
     let traces = service.traces.lock().unwrap();
     assert!(traces.lies.is_empty(), "seed {seed}, {load:?}:\n{}", traces.lies.join("\n"));
     let leaked = service.leaked.lock().unwrap().len() as u64;
@@ -233,30 +288,39 @@ fn flush_while_it_proceeds(Astracer { handle, .. }: &Astracer, seed: u64) {
     }
 }
 
+/// The spans made, and those in all states together; the same for traces.
+fn sums(stats: &Stats) -> [(u64, u64); 2] {
+    let late = &stats.tail;
+    let spans = stats.spans_exported + stats.spans_lost.total() + stats.spans_open + stats.spans_waiting;
+    let traces = stats.traces_exported + stats.traces_lost.total() + stats.traces_open;
+    [
+        (stats.spans_made, spans + late.spans_held + late.spans_given_up.total()),
+        (stats.traces_made, traces + late.traces_held + late.traces_given_up.total()),
+    ]
+}
+
 /// Checks made = exported + lost + open + held + given up, for spans and for traces. Only ended
 /// spans of undecided traces may wait: the registry never ends the roots of some of these, and a
 /// flush does not decide them.
 fn check(stats: &Stats, exported: u64, seed: u64) {
-    let Stats { spans_made, spans_exported, spans_open, spans_waiting, .. } = *stats;
-    assert_eq!(spans_exported, exported, "seed {seed}");
-    let late = &stats.tail;
-    assert!(spans_waiting == 0 || late.traces_open > 0, "seed {seed}: {stats:?}");
-    let spans = spans_exported + stats.spans_lost.total() + spans_open + spans_waiting;
-    let spans = spans + late.spans_held + late.spans_given_up.total();
-    assert_eq!(spans_made, spans, "seed {seed}: {stats:?}");
-    let traces = stats.traces_exported + stats.traces_lost.total() + stats.traces_open;
-    let traces = traces + late.traces_held + late.traces_given_up.total();
-    assert_eq!(stats.traces_made, traces, "seed {seed}: {stats:?}");
+    assert_eq!(stats.spans_exported, exported, "seed {seed}");
+    assert!(stats.spans_waiting == 0 || stats.tail.traces_open > 0, "seed {seed}: {stats:?}");
+    for (made, all) in sums(stats) {
+        assert_eq!(made, all, "seed {seed}: {stats:?}");
+    }
 }
 
 impl Service {
-    fn work(&self, seed: u64) {
+    fn work(&self, seed: u64, shuts_down: bool) {
         let mut random = SplitMix::new(seed);
         let mut inside: Vec<(EnteredSpan, u64)> = Vec::new();
         let mut rounds = 0;
         while rounds < self.load.rounds && !self.stop.load(Ordering::Relaxed) {
             rounds += 1;
             self.clock.advance(self.load.round);
+            if shuts_down && rounds == self.load.rounds / 2 {
+                let _ = self.astracer.handle.shutdown(TIMEOUT);
+            }
             self.round(&mut random, &mut inside);
             self.look(&inside);
         }
@@ -311,13 +375,31 @@ impl Service {
             }
             _ => {
                 if self.load.late.is_some() && random.one_in(8) {
+                    let number = inside.last().map(|(_, number)| *number);
+                    self.traces.lock().unwrap().failed.extend(number);
                     error!("a failure");
+                } else if self.load.late.is_some() && random.one_in(8) {
+                    self.meddle(random);
                 } else {
                     info!("an event");
                 }
                 let old = place.lock().unwrap().take();
                 drop(old);
             }
+        }
+    }
+
+    /// Reads statistics, requests traces, flushes and changes settings.
+    fn meddle(&self, random: &mut SplitMix) {
+        let handle = &self.astracer.handle;
+        match random.index(7) {
+            0 => drop((handle.stats(), handle.outcomes())),
+            1 => handle.set_sampler(&self.load.sampler.parse().unwrap()),
+            2 if random.one_in(8) => drop(handle.flush(TIMEOUT)),
+            3 => _ = handle.keep_where(|trace| trace.trace_id().to_bytes()[15] % 16 == 3),
+            4 => _ = handle.keep_for_caller(&format!("{:032x}", u128::from(random.next()) | 1 << 100)),
+            5 => handle.arm_all(Duration::from_secs(1)),
+            _ => _ = handle.keep(Context::map_current(|cx| cx.span().span_context().trace_id())),
         }
     }
 
@@ -341,7 +423,8 @@ impl Service {
 
     /// Checks that the current context is in the trace of the span that the thread entered last.
     fn look(&self, inside: &[(EnteredSpan, u64)]) {
-        if self.load.context == ContextMode::Off {
+        // After the shutdown no context is made current.
+        if self.load.context == ContextMode::Off || self.load.shuts_down {
             return;
         }
         let id = Context::map_current(|cx| cx.span().span_context().trace_id());
