@@ -18,7 +18,8 @@
 //! - `later`: tuned on the first half and replayed on the later half, by weights, with N search
 //!   seeds (3).
 //! - `coverage`: tuned on parts of the recording: is the ratio on the traffic that follows within
-//!   the printed interval?
+//!   the printed interval? `coverage-ninths` has other parts, and the traffic before them, too: the
+//!   width of the interval was not chosen on these ratios.
 //! - `odd`: the share of odd traces (a root slower than 99 % of its key's) that is kept of the
 //!   later half by parameters of the first half, for floors over keys from none to a quarter of the
 //!   budget.
@@ -212,22 +213,32 @@ fn later(name: &str, workload: &Workload, tunings: u64) -> Result<(), Failure> {
 
 /// Tunes on parts of the recording, and compares the printed ratio on "the later half" with that of
 /// the result on the traffic that follows: two stretches as long as that half. Parts are a half and
-/// a quarter of the traces long and begin at each eighth. Returns how many of the ratios are within
-/// the printed interval, below it and above it.
+/// a quarter of the traces long and begin at each eighth. With `ninths` they are a third and two
+/// ninths long and begin at each ninth, and the traffic is that before them as well. Returns how
+/// many of the ratios are within the printed interval, below it and above it.
 #[allow(clippy::print_stdout)]
-fn coverage(name: &str, workload: &Workload, tunings: u64) -> Result<[u32; 3], Failure> {
+fn coverage(name: &str, workload: &Workload, tunings: u64, ninths: bool) -> Result<[u32; 3], Failure> {
     let traces = workload.arrivals().len();
     let mut found = [0u32; 3];
-    for eighths in [4, 2] {
-        let length = traces * eighths / 8;
-        for begin in (0..8).map(|eighth| traces * eighth / 8) {
-            if length < COVERED_MIN || begin + 2 * length > traces + 8 {
+    let (parts, lengths) = if ninths { (9, [3, 2]) } else { (8, [4, 2]) };
+    for length in lengths {
+        let length = traces * length / parts;
+        for begin in (0..parts).map(|place| traces * place / parts) {
+            let end = begin + length;
+            let part = |range| workload.part(range, Stop::never()).ok_or("stopped");
+            let half = length / 2;
+            let mut next = Vec::new();
+            if end + length <= traces + 8 {
+                next.extend([part(end..end + half)?, part(end + half..traces.min(end + length))?]);
+            }
+            if ninths && begin + 8 >= length {
+                let from = begin.saturating_sub(length);
+                next.extend([part(from..from + half)?, part(from + half..begin)?]);
+            }
+            if length < COVERED_MIN || end > traces || next.is_empty() {
                 continue;
             }
-            let part = |range| workload.part(range, Stop::never()).ok_or("stopped");
-            let first = part(begin..begin + length)?;
-            let middle = begin + length + length / 2;
-            let next = [part(begin + length..middle)?, part(middle..begin + 2 * length)?];
+            let first = part(begin..end)?;
             for seed in 1..=tunings {
                 let options = Options { seed, replays: 24, ..Options::default() };
                 let tuning = tune(&first, &options, Stop::never(), &|_| ());
@@ -398,8 +409,10 @@ fn main() -> Result<(), Failure> {
         if wanted("odd") {
             odd(&name, &workload)?;
         }
-        if wanted("coverage") {
-            let found = coverage(&name, &workload, tunings)?;
+        // Only on request: it takes as long as everything else.
+        let ninths = only.as_deref() == Some("coverage-ninths");
+        if ninths || wanted("coverage") {
+            let found = coverage(&name, &workload, tunings, ninths)?;
             covered.iter_mut().zip(found).for_each(|(sum, found)| *sum += found);
         }
     }
