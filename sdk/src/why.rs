@@ -9,7 +9,6 @@ use std::fmt;
 use astracer_samplers::{Decision, Randomness, Reason};
 use opentelemetry::TraceId;
 
-use astracer_spans::sync::statics::{AtomicU64, Ordering};
 use astracer_spans::thread;
 use std::sync::{Mutex, PoisonError};
 
@@ -22,7 +21,6 @@ const KEY_MAX: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Why {
     rings: Box<[Ring]>,
-    left_out: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -53,7 +51,7 @@ impl Why {
     pub(crate) fn new(decisions: usize) -> Self {
         let max = decisions.clamp(1, RING_MAX);
         let ring = || Ring(Mutex::new(Noted { notes: Vec::new(), next: 0, max }));
-        Why { rings: (0..RINGS).map(|_| ring()).collect(), left_out: AtomicU64::new(0) }
+        Why { rings: (0..RINGS).map(|_| ring()).collect() }
     }
 
     pub(crate) fn note(&self, trace_id: TraceId, key: &str, randomness: Randomness, decision: &Decision) {
@@ -72,10 +70,8 @@ impl Why {
         decision: Option<Decision>,
         keep: bool,
     ) {
-        let Ok(mut noted) = self.rings[thread::number() as usize % RINGS].0.try_lock() else {
-            self.left_out.fetch_add(1, Ordering::Relaxed);
-            return;
-        };
+        let ring = &self.rings[thread::number() as usize % RINGS];
+        let Ok(mut noted) = ring.0.try_lock() else { return };
         let end = (0..=KEY_MAX.min(key.len())).rev().find(|&end| key.is_char_boundary(end)).unwrap_or(0);
         let key = &key[..end];
         let Noted { notes, next, max } = &mut *noted;
@@ -98,11 +94,6 @@ impl Why {
             let (newer, older) = noted.notes.split_at(noted.next.min(noted.notes.len()));
             newer.iter().rev().chain(older.iter().rev()).find(|note| note.trace_id == trace_id).cloned()
         })
-    }
-
-    /// The number of decisions that were not recorded because their ring was locked.
-    pub(crate) fn left_out(&self) -> u64 {
-        self.left_out.load(Ordering::Relaxed)
     }
 }
 

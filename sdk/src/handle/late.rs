@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use astracer_samplers::Nanos;
-use astracer_samplers::tail::{KeyOutcomes, ProvisionalMode};
+use astracer_samplers::tail::KeyOutcomes;
 use opentelemetry::TraceId;
 
 use super::Handle;
@@ -74,14 +74,9 @@ impl Handle {
     }
 
     /// Returns the traces that were kept late after the first `known` ones (0 at first), newest
-    /// first, without duplicates, at most 16; and the number to pass next time. For announcing them
-    /// to other processes, which call [`Handle::keep_for_caller`].
-    pub fn kept_late_after(&self, known: u64) -> (Vec<TraceId>, u64) {
-        let Announcement { ids, all, .. } = self.announcement_after(known);
-        (ids, all)
-    }
-
-    /// As [`Handle::kept_late_after`], with the number of traces that are left out.
+    /// first, without duplicates, at most 16. Also returns the number to pass next time, and the
+    /// number of traces that are left out. For announcing them to other processes, which call
+    /// [`Handle::keep_for_caller`].
     pub fn announcement_after(&self, known: u64) -> Announcement {
         self.late().map(|(_, late)| late.announcement_after(known, IDS_MAX)).unwrap_or_default()
     }
@@ -129,11 +124,6 @@ impl Handle {
         let Some((shared, late)) = self.late() else { return false };
         let time = Nanos::new(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         late.sampler().arm(key, shared.decider().now(), time)
-    }
-
-    /// Changes which dropped traces of a key are recorded. Returns whether the key is known.
-    pub fn set_provisional(&self, key: &str, provisional: ProvisionalMode) -> bool {
-        self.late().is_some_and(|(_, late)| late.sampler().set_provisional(key, provisional))
     }
 
     /// Calls, errors and durations of all local roots since the start, including dropped ones,

@@ -175,7 +175,8 @@ impl Handle {
     }
 
     /// The decision about a trace, if it is one of the last ones: see
-    /// [`Builder::with_explanations`](crate::Builder::with_explanations).
+    /// [`Builder::with_explanations`](crate::Builder::with_explanations). A decision is missing if
+    /// threads contended for its buffer.
     pub fn why(&self, trace_id: TraceId) -> Option<Explanation> {
         let shared = self.shared()?;
         let note = shared.decider().why()?.find(trace_id)?;
@@ -184,11 +185,5 @@ impl Handle {
         let counts = keys.iter().find(|stats| stats.key.as_deref() == Some(&*name));
         let late = shared.late().and_then(|late| late.status(trace_id));
         Some(Explanation::new(note, counts.map(|stats| (stats.seen, stats.kept)), late))
-    }
-
-    /// The number of decisions that [`Handle::why`] does not know because threads contended for its
-    /// buffers.
-    pub fn unexplained(&self) -> u64 {
-        self.shared().and_then(|shared| Some(shared.decider().why()?.left_out())).unwrap_or_default()
     }
 }
