@@ -185,22 +185,3 @@ fn filters_and_other_layers_do_not_interfere() {
     });
     assert_eq!(draw(&world.exported()), "root\n  child n=2\n");
 }
-
-#[test]
-fn below_a_dropped_root_nothing_is_changed_and_the_context_says_so() {
-    let world = world(|builder| {
-        builder.with_sampler("never".parse().unwrap()).with_dropped_spans(DroppedSpans::Visible)
-    });
-    let spans = world.run(|| {
-        let root = info_span!("root").entered();
-        let child = info_span!("child");
-        child.set_attribute("n", 1);
-        child.add_event("event", vec![]);
-        assert_eq!(ids(&child.context()), ids(&Context::current()));
-        thread::scope(|scope| {
-            scope.spawn(|| assert_eq!(ids(&child.context()).trace_id(), ids(&root.context()).trace_id()));
-        });
-        assert!(!ids(&child.context()).is_sampled());
-    });
-    assert!(spans.is_empty());
-}

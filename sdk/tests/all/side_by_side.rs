@@ -113,26 +113,6 @@ fn program(random: &mut Random, depth: u32) {
 }
 
 #[test]
-fn two_layers_of_ours_export_the_same_as_alone() {
-    for (one_mode, other_mode) in MODES.into_iter().flat_map(|one| MODES.map(|other| (one, other))) {
-        for (first, second, counts) in [("always", "every:2", [30, 15]), ("every:2", "always", [15, 30])] {
-            let (one, other) = (ours(first, one_mode), ours(second, other_mode));
-            let registry = Registry::default().with(one.0.layer.clone()).with(other.0.layer.clone());
-            with_default(registry, ten_traces);
-            for (at, layer) in [one, other].into_iter().enumerate() {
-                let paths = exported(&layer);
-                let whole = paths.iter().filter(|path| *path == "root/child/grandchild").count();
-                assert_eq!(
-                    (paths.len(), whole),
-                    (counts[at], counts[at] / 3),
-                    "{first} {one_mode:?} {other_mode:?}"
-                );
-            }
-        }
-    }
-}
-
-#[test]
 fn random_programs_export_the_same_as_alone() {
     for seed in 0..astracer_testing::size(60, 2_000) as usize {
         let work = || program(&mut Random::new(seed as u64), 4);

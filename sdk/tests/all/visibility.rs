@@ -211,20 +211,6 @@ fn a_filter_may_change_while_spans_are_entered() {
     }
 }
 
-/// A stack that starts without a layer, as when tracing is switched on later.
-#[test]
-fn a_layer_may_be_added_by_reload() {
-    let world = world(|builder| builder);
-    let (slot, handle) = reload::Layer::new(None::<astracer_sdk::AstracerLayer>);
-    let dispatch = Dispatch::new(Registry::default().with(slot));
-    tracing::dispatcher::with_default(&dispatch, || {
-        info_span!("before").in_scope(|| ());
-        handle.reload(Some(world.astracer.layer.clone())).unwrap();
-        info_span!("after").in_scope(|| ());
-    });
-    assert_eq!(draw(&world.exported()), "after\n");
-}
-
 /// Registries use the same ids. A layer that is set by reload does not learn which registry it is
 /// on.
 #[test]
