@@ -149,6 +149,8 @@ mod stack;
 mod steering;
 mod subscriber;
 mod table;
+#[cfg(all(test, loom))]
+mod test_callsite;
 mod totals;
 mod why;
 

@@ -349,11 +349,13 @@ impl Record {
         if !is_due && !is_over(tally.generation, now) {
             return;
         }
+        if shape.quantiles.is_empty() {
+            tally.turn(now, 0);
+            return;
+        }
         tally.turn(now, self.wanted.load(Ordering::Relaxed));
         drop(tally);
-        if !shape.quantiles.is_empty() {
-            self.refresh(&shape.quantiles, now);
-        }
+        self.refresh(&shape.quantiles, now);
     }
 
     /// Recomputes the durations above which roots are slow.

@@ -7,8 +7,8 @@ use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 
 use super::entry::{Beginning, EXPOSED, Entry, Fate, Pending, Phase, ROOT, RecordedSpan};
 use super::handles::{Handles, LetGo};
+use crate::test_callsite::METADATA;
 use astracer_spans::record::Body;
-use astracer_spans::test_callsite::METADATA;
 use astracer_spans::traces::TraceRef;
 
 fn begin(entry: &Entry, id: u64, phase: Phase) {

@@ -91,14 +91,12 @@ impl Model {
     fn exported(&self) -> Vec<u64> {
         let mut ids = Vec::new();
         while let Work::Export(taken) = self.queue.take() {
-            for mut batch in taken.batches {
-                batch.each(|trace| {
-                    for record in trace.records {
-                        let id = u64::from_be_bytes(record.span_id.to_bytes());
-                        assert_eq!(trace.header.trace_id, TraceId::from(u128::from(id / 10)), "{id}");
-                        ids.push(id);
-                    }
-                });
+            for trace in taken.batches.iter().flat_map(|batch| batch.each()) {
+                for record in trace.records {
+                    let id = u64::from_be_bytes(record.span_id.to_bytes());
+                    assert_eq!(trace.header.trace_id, TraceId::from(u128::from(id / 10)), "{id}");
+                    ids.push(id);
+                }
             }
         }
         ids.sort_unstable();
