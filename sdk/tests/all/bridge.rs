@@ -14,7 +14,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{Layer as _, Registry};
 
 use crate::support::{draw, one, world};
-use astracer_sdk::{ContextMode, DroppedSpans};
+use astracer_sdk::ContextMode;
 
 fn remote() -> Context {
     let parent = SpanContext::new(
