@@ -8,6 +8,17 @@
 //! and [`samplers`] the types that configure a sampler. This crate itself adds `init` and
 //! `configure`, the shortest way to a traced service. [`opentelemetry`] and [`opentelemetry_sdk`]
 //! are re-exported, so that a service has the versions that fit.
+//!
+//! # From a span to the backend
+//!
+//! | a span | by | source |
+//! |---|---|---|
+//! | is decided, with its local root | [`AstracerLayer`], [`AstracerSubscriber`] or [`AstracerSampler`] | `sdk/src/core/root.rs` asks `sdk/src/decider.rs` |
+//! | waits, for its trace and for the exporter | [`Builder::with_queue_bytes_max`] and the settings beside it | `spans/src/traces.rs`, `spans/src/export/queue.rs` |
+//! | is sent | a [`Destination`](destination::Destination), or any `SpanExporter` | `exporters/src`, one file per destination |
+//!
+//! In tracing-opentelemetry's terms, the layer takes the place of `OpenTelemetryLayer` with its
+//! tracer and sampler, and the queue that of the `BatchSpanProcessor`.
 
 #[cfg(feature = "setup")]
 mod setup;
