@@ -4,21 +4,23 @@
 //!
 //! The root re-exports `astracer-sdk`: the layer, the sampler for OpenTelemetry, their builder and
 //! their handle; `astracer-tower`: layers for requests; and `astracer-operate`: the live page,
-//! metrics, and parameters from a URL. `exporters` holds the exporters whose features are enabled,
-//! and [`samplers`] the types that configure a sampler. This crate itself adds `init` and
-//! `configure`, the shortest way to a traced service. [`opentelemetry`] and [`opentelemetry_sdk`]
-//! are re-exported, so that a service has the versions that fit.
+//! metrics, totals over OTLP, and parameters from a URL. `exporters` holds the exporters whose
+//! features are enabled, and [`samplers`] the types that configure a sampler. This crate itself
+//! adds `init` and `configure`, the shortest way to a traced service. [`opentelemetry`] and
+//! [`opentelemetry_sdk`] are re-exported, so that a service has the versions that fit.
 //!
 //! # From a span to the backend
 //!
 //! | a span | by | source |
 //! |---|---|---|
-//! | is decided, with its local root | [`AstracerLayer`], [`AstracerSubscriber`] or [`AstracerSampler`] | `sdk/src/core/root.rs` asks `sdk/src/decider.rs` |
-//! | waits, for its trace and for the exporter | [`Builder::with_queue_bytes_max`] and the settings beside it | `spans/src/traces.rs`, `spans/src/export/queue.rs` |
-//! | is sent | a [`Destination`](destination::Destination), or any `SpanExporter` | `exporters/src`, one file per destination |
+//! | is decided, with its local root | [`AstracerLayer`], [`AstracerSubscriber`] | `sdk/src/core/root.rs` asks `sdk/src/decider.rs`, which asks `samplers/src/sampler.rs` |
+//! | waits, for its trace and for the exporter | threads of the SDK, within [`Builder::with_queue_bytes_max`] and other bounds | `spans/src/traces.rs`, `spans/src/export/queue.rs` |
+//! | is sent | a [`Destination`](destination::Destination), or any `SpanExporter` | `spans/src/export/worker.rs` calls a file of `exporters/src`, or `sdk/src/foreign.rs` |
 //!
-//! In tracing-opentelemetry's terms, the layer takes the place of `OpenTelemetryLayer` with its
-//! tracer and sampler, and the queue that of the `BatchSpanProcessor`.
+//! A *local root* is the first span of a trace in this process. In tracing-opentelemetry's terms,
+//! the layer takes the place of `OpenTelemetryLayer` with its tracer and sampler, and the queue
+//! that of the `BatchSpanProcessor`. [`AstracerSampler`] decides for a provider that you keep, with
+//! its processors: such spans never enter this queue.
 
 #[cfg(feature = "setup")]
 mod setup;

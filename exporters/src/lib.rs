@@ -1,8 +1,8 @@
 //! Destinations of kept spans: OTLP, Zipkin, files and the console.
 //!
-//! This crate has no queue: a batch processor, or the worker of astracer-sdk, decides what to send
-//! and when. It does not sample, and it prints nothing: the console writes to a writer given by the
-//! caller.
+//! This crate has no queue: a batch processor, or astracer-spans, decides what to send
+//! and when. It does not sample, and it prints nothing: the console writes to a writer that the
+//! caller gives.
 //!
 //! ```text
 //! SpanData -> Exporter -- model::Span --> Destination -> wire, file, terminal

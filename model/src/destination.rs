@@ -40,8 +40,7 @@ pub trait Destination: Send + Sync + Debug {
     /// Returns a handle to the counts since the start. It outlives the destination.
     fn counter(&self) -> Counter;
 
-    /// Returns the best number of concurrent calls. It is more than one if each call waits for a
-    /// response.
+    /// Returns how many calls to run concurrently: more than one if each call waits for a response.
     fn in_flight(&self) -> usize {
         1
     }
@@ -113,13 +112,20 @@ impl DeliveryReport {
         self.error.get_or_insert(error);
     }
 
-    /// Returns the delivery, or the error if there is one.
+    /// Returns the delivery if nothing was lost.
     ///
     /// # Errors
     ///
-    /// The outcome's own error.
+    /// The first error of the call.
     pub fn into_result(self) -> Result<Delivery, ExportError> {
-        self.error.map_or(Ok(self.delivery), Err)
+        match self.error {
+            Some(error) => Err(error),
+            None if self.lost.total() > 0 => {
+                let (kind, spans) = self.lost.iter().next().unwrap_or((ErrorKind::ExporterFailed, 0));
+                Err(ExportError::new(kind, "the destination", format!("{spans} spans were lost")))
+            }
+            None => Ok(self.delivery),
+        }
     }
 }
 

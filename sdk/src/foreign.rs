@@ -65,7 +65,8 @@ struct Converter {
     texts: [[Option<Arc<str>>; 2]; TEXTS],
 }
 
-const TEXTS: usize = 256;
+const TEXTS: usize = 1 << TEXT_BITS;
+const TEXT_BITS: u32 = 8;
 /// Longer texts are not kept.
 const TEXT_BYTES_MAX: usize = 128;
 
@@ -174,7 +175,7 @@ impl Converter {
 
     fn text(&mut self, text: &str) -> Arc<str> {
         // Fibonacci hashing (Knuth, "The Art of Computer Programming", 6.4).
-        let place = (text.as_ptr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+        let place = (text.as_ptr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - TEXT_BITS);
         let [first, second] = &mut self.texts[place as usize % TEXTS];
         for known in [&*first, &*second].into_iter().flatten() {
             if **known == *text {

@@ -113,8 +113,8 @@
 //!   costs about as much as creating a stock span.
 //! - `parameters` (default): reads the parameters files that the tuner writes.
 //!
-//! Two more crates work on the public [`Handle`]: astracer-operate has a live page, metrics and
-//! parameters from a URL, and astracer-tower traces requests of axum, tonic, hyper and reqwest.
+//! Two more crates build on this one: astracer-operate has a live page, metrics and parameters from
+//! a URL, and astracer-tower traces requests to axum, tonic and hyper, and those of reqwest.
 
 #[cfg(feature = "bridge")]
 mod bridge;

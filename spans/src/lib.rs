@@ -1,7 +1,7 @@
-//! Spans that have ended, on their way from a service's threads to a destination.
+//! Recorded spans, on their way from a service's threads to a destination.
 //!
-//! `astracer-sdk` decides and observes; this crate stores, counts and sends. It knows neither
-//! `tracing`'s subscribers nor OpenTelemetry's SDK.
+//! `astracer-sdk` decides and observes; this crate stores, counts and sends. It implements no layer
+//! or subscriber, and does not depend on OpenTelemetry's SDK.
 //!
 //! ```text
 //! an open span:    Body (record)      its fields and events, in memory that is reused
@@ -10,7 +10,8 @@
 //! a batch's spans: model::Span        borrowed from the batch (export::Converter), for a Destination
 //! ```
 //!
-//! A trace that the head sampler dropped may wait in [`late`] until policies have seen its outcome.
+//! A trace that the head sampler dropped may wait in [`late`] until policies have seen its outcome;
+//! its log events wait in [`held_logs`].
 //! Everything is bounded ([`bounds`], [`memory_budget`]), and each loss is counted by its reason
 //! ([`stats`]).
 //!

@@ -1,5 +1,4 @@
-//! Counts that the SDK keeps of its own work. Events about losses are emitted by
-//! `reports`.
+//! Counts that the SDK keeps of its own work.
 
 mod late;
 
@@ -28,11 +27,9 @@ pub use self::late::{GivenUpTraces, OwnPolicyFaults, TailStats};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Local roots that the sampler kept, including those of
-    /// `AstracerSampler`.
+    /// Local roots that the sampler kept, including those of `AstracerSampler`.
     pub roots_kept: u64,
-    /// Local roots that the sampler dropped, including those of
-    /// `AstracerSampler`.
+    /// Local roots that the sampler dropped, including those of `AstracerSampler`.
     pub roots_dropped: u64,
     /// Local roots kept because their parent is kept. The parent is in another process, or was made
     /// through the OpenTelemetry API.

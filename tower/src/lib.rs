@@ -1,5 +1,5 @@
-//! Layers for tower, and functions on the types of the crate `http`, that trace requests to and
-//! from services on axum, tonic, hyper and reqwest.
+//! Layers for tower, and functions on the types of the crate `http`, that trace requests to
+//! services on axum, tonic or hyper, and from clients such as reqwest.
 //!
 //! - [`RequestSpanLayer`] and [`request_span`] make a span for each request to a server, named by
 //!   its route.

@@ -40,7 +40,8 @@ pub struct Converter {
     anchors: Anchors,
     extras: Extras,
     attributes_max: usize,
-    /// The most attributes that we add to a span, so that the list is allocated once.
+    /// The most attributes that we add to a span of the head sampler, so that its list is allocated
+    /// once.
     added_max: usize,
     source: Source,
     /// The names of the reasons for late keeping, by
@@ -160,7 +161,7 @@ impl Converter {
         set_positions(&mut scratch.positions, &view);
         set_order(&mut scratch.order, &view);
         let trace = Trace { view, state, threads: &texts.threads, anchor };
-        let spans = scratch.order.iter().map(|(.., record)| self.span(scratch.positions[*record], trace));
+        let spans = scratch.order.iter().map(|(.., place)| self.span(scratch.positions[*place], trace));
         out.extend(spans);
     }
 
@@ -205,7 +206,7 @@ impl Converter {
         if let Some(place) = header.kept_by.index() {
             self.add_reason(place, header, record, &mut attributes);
         }
-        if header.is_reweighed {
+        if header.is_reweighed && record.is_local_root() {
             describe_again(&header.state, &mut attributes);
         }
         let parent = SpanId::from(record.parent);
@@ -364,16 +365,16 @@ fn set_positions(positions: &mut Vec<Positions>, trace: &TraceView<'_>) {
         at.record += 1;
         at.attributes += record.attributes.held as usize;
         let Some(detail) = trace.details.get(at.detail).filter(|_| record.has_detail()) else { continue };
-        let attributes = part(trace.events, at.events, detail.events.held).iter();
-        at.event_attributes += attributes.map(|event| event.count as usize).sum::<usize>();
+        let events = part(trace.events, at.events, detail.events.held).iter();
+        at.event_attributes += events.map(|event| event.count as usize).sum::<usize>();
         at.events += detail.events.held as usize;
         at.links += detail.links.held as usize;
         at.detail += 1;
     }
 }
 
-/// Orders the spans by their start. Records are ordered by their end, so among spans that started
-/// at the same tick, the one that ended last is the ancestor.
+/// Orders the spans by their start. Among spans that started at the same tick, the one that ended
+/// later is the ancestor; those that also ended at the same tick stay in the order of their ends.
 fn set_order(order: &mut Vec<Begin>, trace: &TraceView<'_>) {
     order.clear();
     let records = trace.records.iter().enumerate();
@@ -381,8 +382,8 @@ fn set_order(order: &mut Vec<Begin>, trace: &TraceView<'_>) {
     order.sort_unstable();
 }
 
-/// The attributes by which a root describes its decision, if it has them, now that the trace's
-/// threshold is another.
+/// The attributes by which a root describes its decision, if it has them, after the trace's
+/// threshold changed.
 fn describe_again(state: &State, attributes: &mut [Attribute<'_>]) {
     let Some(threshold) = state.threshold() else { return };
     for attribute in attributes {

@@ -50,7 +50,10 @@ impl SharedDestination {
                 spans,
             );
         }
-        report.lost.add(ErrorKind::ExporterFailed, spans - known);
+        if known < spans {
+            let detail = format!("it did not account for {} of {spans} spans", spans - known);
+            report.lose(ExportError::new(ErrorKind::ExporterFailed, self.name, detail), spans - known);
+        }
         report
     }
 
@@ -59,8 +62,8 @@ impl SharedDestination {
     }
 
     /// Returns the reason why exports wait. This runs on the service's threads, possibly inside a
-    /// call of `tracing`, where their subscriber must not be replaced. So it receives what the
-    /// destination traces.
+    /// call of `tracing`, where their subscriber must not be replaced. So that subscriber sees what
+    /// the destination traces.
     pub fn waiting(&self) -> Option<String> {
         caught(|| self.destination.counter().read().waiting.map(|error| error.to_string()), |_| None)
     }
@@ -145,9 +148,7 @@ pub(super) fn message(report: &DeliveryReport) -> Option<String> {
     let delivery = &report.delivery;
     let of_server = match (&*delivery.message, delivery.rejected) {
         ("", 0) => None,
-        (message, 0) => {
-            Some(format!("the destination accepted {} spans, but replied: {message}", delivery.accepted))
-        }
+        (message, 0) => Some(format!("the destination accepted the spans, but replied: {message}")),
         ("", rejected) => Some(format!("the destination rejected {rejected} spans without giving a reason")),
         (message, rejected) => Some(format!("the destination rejected {rejected} spans: {message}")),
     };
@@ -203,7 +204,7 @@ mod tests {
         assert_eq!(losses(&replied).total(), 0);
         assert_eq!(
             message(&replied).as_deref(),
-            Some("the destination accepted 1 spans, but replied: <html>")
+            Some("the destination accepted the spans, but replied: <html>")
         );
     }
 }

@@ -107,8 +107,7 @@ impl Worker {
         let workers = &*self.workers;
         workers.queue.release(&batches);
         let texts = Texts::of(&batches);
-        // If our conversion panicked, the spans would be lost and counted, and the thread would
-        // continue.
+        // A panic in our conversion would lose the batch, which is counted; the thread goes on.
         let converted = workers.destination.guarded(|_| Ok(self.convert(&batches, &texts)));
         let (report, capped) = match converted {
             Ok((spans, capped)) => (workers.destination.deliver(&spans), capped),
@@ -156,10 +155,11 @@ impl Worker {
         let resource = &self.converter.source().resource;
         spans.iter_mut().for_each(|span| span.resource = resource.clone());
         let trace_id = spans.first().map_or(TraceId::INVALID, |span| TraceId::from(span.trace_id.0));
-        let accepted = match self.workers.admits(trace_id, false, &spans) {
+        let send = || match self.workers.admits(trace_id, false, &spans) {
             true => self.workers.destination.deliver(&spans).delivery.accepted,
             false => 0,
         };
+        let accepted = caught(send, |_| 0);
         self.workers.queue.heartbeat_sent(accepted, all.saturating_sub(accepted));
     }
 }
