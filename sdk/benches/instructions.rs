@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use astracer_samplers::{Config, Limits, Nanos, Randomness, Request, Sampler};
+use astracer_sdk::destination::{Counter, Delivery, DeliveryReport, Destination, ExportError, Span};
 use astracer_sdk::{Astracer, ContextMode, DroppedSpans, ProvisionalMode, Start, Tail};
 use opentelemetry::{SpanId, TraceId};
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -90,10 +91,12 @@ fn trace(name: &str, rounds: u64) {
         .with_id_generator(Counting::default())
         // The exporter's thread begins when all is over.
         .with_batch_spans(usize::MAX)
-        .with_batch_delay(Duration::from_secs(3_600))
-        .with_exporter(Nobody)
-        .build()
-        .expect("a layer");
+        .with_batch_delay(Duration::from_secs(3_600));
+    let builder = match name.contains("other exporter") {
+        true => builder.with_exporter(Nobody),
+        false => builder.with_destination(Nobody),
+    };
+    let astracer = builder.build().expect("a layer");
     let body = match name {
         name if name.contains("attributes") => with_attributes,
         name if name.contains("of 100") => hundred,
@@ -193,6 +196,20 @@ struct Nobody;
 
 impl SpanExporter for Nobody {
     async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
+        Ok(())
+    }
+}
+
+impl Destination for Nobody {
+    fn deliver(&self, spans: &[Span<'_>]) -> DeliveryReport {
+        DeliveryReport::delivered(Delivery::all(spans))
+    }
+
+    fn counter(&self) -> Counter {
+        Counter::default()
+    }
+
+    fn shut_down(&self, _: Duration) -> Result<(), ExportError> {
         Ok(())
     }
 }

@@ -50,6 +50,7 @@ const CASES: [(&str, &[(&str, u64)]); 2] = [
             ("late: armed, exclusive, no context", 10),
             ("late: all, no context", 10),
             ("process: kept, no context", 10),
+            ("process: kept, other exporter, no context", 10),
             ("process: late: all, no context", 10),
             ("subscriber, dropped", 10),
             ("subscriber, dropped, no context", 10),
