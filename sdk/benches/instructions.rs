@@ -80,7 +80,7 @@ fn trace(name: &str, rounds: u64) {
         _ => Tail::default(),
     };
     let exclusive = name.contains("exclusive") || own;
-    let astracer = Astracer::builder()
+    let builder = Astracer::builder()
         .with_sampler(sampler.parse().expect("a sampler"))
         .with_dropped_spans(if exclusive { DroppedSpans::Disabled } else { DroppedSpans::Visible })
         .with_context_mode(context)
