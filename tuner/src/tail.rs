@@ -173,21 +173,8 @@ impl Outcomes {
     /// The ids of the traces that the policies keep behind a sampler on one draw, in the order in
     /// which they are kept.
     pub fn kept(&self, workload: &Workload, sampler: &Candidate, draw: &Draw) -> Vec<TraceId> {
-        let kept = self.kept_arrivals(workload, sampler, draw, Stop::never()).unwrap_or_default();
-        kept.into_iter().map(|arrival| workload.trace_id(arrival)).collect()
-    }
-
-    /// The traces that the policies keep behind a sampler on one draw, as places in
-    /// [`Workload::arrivals`]. `None` if asked to stop.
-    pub fn kept_arrivals(
-        &self,
-        workload: &Workload,
-        sampler: &Candidate,
-        draw: &Draw,
-        stop: Stop<'_>,
-    ) -> Option<Vec<usize>> {
-        let run = self.run(workload, sampler, draw, stop)?;
-        Some(run.kept.into_iter().map(|arrival| arrival as usize).collect())
+        let run = self.run(workload, sampler, draw, Stop::never());
+        run.iter().flat_map(Run::kept).map(|arrival| workload.trace_id(arrival)).collect()
     }
 
     fn run(&self, workload: &Workload, sampler: &Candidate, draw: &Draw, stop: Stop<'_>) -> Option<Run> {
@@ -195,6 +182,30 @@ impl Outcomes {
         if !sampler.replay(workload, draw, stop, |arrival, _| states[arrival] = State::ByHead) {
             return None;
         }
+        self.run_behind(workload, states, draw, stop)
+    }
+
+    /// Replays the policies behind a sampler that keeps these traces on a draw: places in
+    /// [`Workload::arrivals`]. `None` if asked to stop.
+    pub fn replay_behind(
+        &self,
+        workload: &Workload,
+        head: &[usize],
+        draw: &Draw,
+        stop: Stop<'_>,
+    ) -> Option<Run> {
+        let mut states = vec![State::Dropped; workload.arrivals().len()];
+        head.iter().for_each(|&arrival| states[arrival] = State::ByHead);
+        self.run_behind(workload, states, draw, stop)
+    }
+
+    fn run_behind(
+        &self,
+        workload: &Workload,
+        states: Vec<State>,
+        draw: &Draw,
+        stop: Stop<'_>,
+    ) -> Option<Run> {
         let mut replay = Replay::new(self, workload, states);
         let mut numbers = Numbers::new(workload, draw);
         for (place, (at_ns, arrival)) in draw.arrivals(workload, stop)?.into_iter().enumerate() {
@@ -215,7 +226,8 @@ impl Outcomes {
         &self.sets_of[self.outcomes[arrival].first_set as usize..end]
     }
 
-    fn summary(&self, workload: &Workload, sampler: &Candidate, runs: &[Run]) -> TailSummary {
+    /// The means over runs behind one sampler.
+    pub fn summary(&self, workload: &Workload, sampler: &Candidate, runs: &[Run]) -> TailSummary {
         let of = |number: &dyn Fn(&Run) -> f64| MeanSd::of(runs.iter().map(number));
         let all_bytes = workload.arrivals().iter().map(|arrival| arrival.bytes).sum::<u64>().max(1) as f64;
         let policies = self.tail.rules.iter().enumerate().map(|(at, rule)| PolicySummary {
@@ -346,7 +358,7 @@ pub struct PolicySummary {
 
 /// The counts of one replay.
 #[derive(Debug, Default)]
-struct Run {
+pub struct Run {
     policies: Vec<PolicyCounts>,
     head_bytes: u64,
     head_traces: u64,
@@ -363,6 +375,13 @@ struct Run {
     errors_late: u64,
     slow_not_recorded: u64,
     slow_unknown: u64,
+}
+
+impl Run {
+    /// The traces that the policies kept, as places in [`Workload::arrivals`], in order of keeping.
+    pub fn kept(&self) -> impl Iterator<Item = usize> {
+        self.kept.iter().map(|&arrival| arrival as usize)
+    }
 }
 
 /// An event in the life of a trace after its beginning.

@@ -248,24 +248,21 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     let evaluation = evaluator.evaluate(&samplers, &draws, &key, stop, || progress.inc(1));
     progress.finish();
     let evaluation = evaluation.ok_or(Failure::Interrupted)?;
-    let mut summaries = Vec::new();
-    if let Some(outcomes) = &outcomes {
-        let is_before_policies = |sampler: &&Candidate| match sampler {
-            Candidate::Ours(config) => *config != Config::Always,
-            Candidate::Capped(..) => true,
-            Candidate::Baseline(_) => false,
-        };
-        for sampler in samplers.iter().filter(is_before_policies) {
-            let summary = outcomes.replay(&workload, sampler, &draws, stop);
-            summaries.push(summary.ok_or(Failure::Interrupted)?);
-        }
-    }
     let board = board
         .map(|board| {
             let replayed = (&samplers[..], &draws[..], size);
             scoreboard::replay(&board, &evaluator, outcomes.as_ref(), replayed, stop)
         })
         .transpose()?;
+    let (board, behind) = board.unzip();
+    let mut summaries = behind.unwrap_or_default();
+    // The scoreboard has replayed the policies already.
+    if let Some(outcomes) = outcomes.as_ref().filter(|_| board.is_none()) {
+        for sampler in samplers.iter().filter(|sampler| is_before_policies(sampler)) {
+            let summary = outcomes.replay(&workload, sampler, &draws, stop);
+            summaries.push(summary.ok_or(Failure::Interrupted)?);
+        }
+    }
     // Print the table before a failed file ends the command, because it is worth more.
     let mut late = Ok(());
     for ((file, sampler), draw) in kept.into_iter().flatten().zip(&draws) {
@@ -323,6 +320,15 @@ fn baselines(args: &Evaluate) -> Result<Vec<BaselineSpec>, Failure> {
         }
     }
     Ok(chosen)
+}
+
+/// Whether the figures of late policies are shown behind this sampler.
+fn is_before_policies(sampler: &Candidate) -> bool {
+    match sampler {
+        Candidate::Ours(config) => *config != Config::Always,
+        Candidate::Capped(..) => true,
+        Candidate::Baseline(_) => false,
+    }
 }
 
 /// The share of the bytes that baselines keep: `--size`, or as much as the only sampler given, or a

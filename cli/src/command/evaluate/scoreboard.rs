@@ -9,7 +9,7 @@ use astracer_recording::recording::Recording;
 use astracer_report::numbers::three;
 use astracer_tuner::scoreboard::{Fault, Scoreboard, Scores, Whole};
 use astracer_tuner::statistics::MeanSd;
-use astracer_tuner::tail::Outcomes;
+use astracer_tuner::tail::{Outcomes, TailSummary};
 use astracer_tuner::{Candidate, Draw, Evaluator, Stop};
 use csv::{ReaderBuilder, Trim};
 use serde::{Deserialize, Serialize};
@@ -134,41 +134,50 @@ struct Row {
     replay_us_per_trace: f64,
 }
 
+/// Replays the samplers one at a time, because the time of a replay is one of the figures. Also
+/// returns the results of the policies behind each sampler for which they are shown.
 pub(super) fn replay(
     board: &Scoreboard,
     evaluator: &Evaluator<'_>,
     outcomes: Option<&Outcomes>,
     (samplers, draws, size): (&[Candidate], &[Draw], f64),
     stop: Stop<'_>,
-) -> Result<Board, Failure> {
+) -> Result<(Board, Vec<TailSummary>), Failure> {
     let workload = evaluator.workload();
     let bytes = |kept: &[usize]| kept.iter().map(|&at| workload.arrivals()[at].bytes).sum::<u64>() as f64;
     let all_bytes = workload.arrivals().iter().map(|arrival| arrival.bytes).sum::<u64>().max(1) as f64;
-    let mut rows = Vec::new();
+    let (mut rows, mut summaries) = (Vec::new(), Vec::new());
     for sampler in samplers {
         let (mut alone, mut with_policies) = (Runs::default(), Runs::default());
+        let (has_summary, mut runs) = (super::is_before_policies(sampler), Vec::new());
         for draw in draws {
             let started = Instant::now();
             let mut kept = evaluator.kept_arrivals(sampler, draw, stop).ok_or(Failure::Interrupted)?;
             let us = started.elapsed().as_secs_f64() * 1e6;
             alone.add(board, &kept, (bytes(&kept) / all_bytes, size), us);
-            let Some(outcomes) = outcomes.filter(|_| kept.len() < workload.arrivals().len()) else {
+            let is_cut = kept.len() < workload.arrivals().len();
+            let Some(outcomes) = outcomes.filter(|_| is_cut || has_summary) else {
                 continue;
             };
-            let late = outcomes.kept_arrivals(workload, sampler, draw, stop);
-            kept.extend(late.ok_or(Failure::Interrupted)?);
-            with_policies.add(
-                board,
-                &kept,
-                (bytes(&kept) / all_bytes, size),
-                started.elapsed().as_secs_f64() * 1e6,
-            );
+            let started = Instant::now();
+            let late = outcomes.replay_behind(workload, &kept, draw, stop).ok_or(Failure::Interrupted)?;
+            if is_cut {
+                kept.extend(late.kept());
+                let us = us + started.elapsed().as_secs_f64() * 1e6;
+                with_policies.add(board, &kept, (bytes(&kept) / all_bytes, size), us);
+            }
+            if has_summary {
+                runs.push(late);
+            }
+        }
+        if let Some(outcomes) = outcomes.filter(|_| !runs.is_empty()) {
+            summaries.push(outcomes.summary(workload, sampler, &runs));
         }
         let traces = workload.arrivals().len();
         rows.extend(alone.row(sampler, false, traces));
         rows.extend(with_policies.row(sampler, true, traces));
     }
-    Ok(Board { whole: board.whole().clone(), size, rows })
+    Ok((Board { whole: board.whole().clone(), size, rows }, summaries))
 }
 
 #[derive(Default)]
