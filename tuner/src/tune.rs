@@ -12,6 +12,7 @@ mod single_keys;
 mod sums;
 mod watch;
 
+use std::borrow::Cow;
 use std::time::Instant;
 
 use astracer_samplers::{Cap, Config, ConfigError, PerKey as Keyed, Probability, RandomSource, Ratio};
@@ -43,7 +44,7 @@ use crate::stop::Stop;
 use crate::sweep::{grid_search, random_search};
 use crate::workload::Workload;
 use measure::measure;
-use roots::bounded;
+use roots::{bounded, share_of_all};
 use sums::SummedFamily;
 use watch::Watch;
 
@@ -66,6 +67,12 @@ const WORK_MAX: f64 = 2.4e9;
 const COST_LARGE: f64 = 3e6;
 /// The fewest scores of a search.
 const EVALUATIONS_MIN: u64 = 12;
+/// A search sees only evenly spaced stretches of more traces, because chance matters little there.
+/// The figures are those of all traces.
+const SEARCHED_MAX: usize = 500_000;
+/// A search of stretches is repeated on all traces if its result keeps more of these than the limit
+/// by this factor.
+const SIZE_TOLERANCE: f64 = 1.01;
 /// The search may take this share of the time allowed; the rest is for the check.
 const SEARCH_SHARE: f64 = 0.7;
 /// The warning for an exponent below 1.
@@ -370,6 +377,32 @@ impl<'a> Run<'a> {
     }
 
     fn search_in(&self, workload: &Workload, began: Instant) -> Tuning {
+        self.search_at_most(workload, self.searched_max(), began)
+    }
+
+    /// Searches stretches of more than `most` traces, or all if the result keeps too many of these.
+    fn search_at_most(&self, workload: &Workload, most: usize, began: Instant) -> Tuning {
+        let found = self.search_stretches(workload, most, began);
+        let size_max = SIZE_TOLERANCE * self.options.limits.size_max;
+        let is_too_large = found.feasible && found.score.tfcr > size_max;
+        match workload.arrivals().len() > most && is_too_large && !self.stop.is_asked() {
+            true => self.search_stretches(workload, usize::MAX, began),
+            false => found,
+        }
+    }
+
+    /// The most traces that a search sees. Some options need the rates or counts of all.
+    fn searched_max(&self) -> usize {
+        let Options { limits, windows, min_kept, risk, .. } = self.options;
+        let by_second = limits.traces_per_second_max.is_some() || limits.bytes_per_second_max.is_some();
+        match by_second || windows.is_some() || min_kept.is_some() || risk.is_some() {
+            true => usize::MAX,
+            false => SEARCHED_MAX,
+        }
+    }
+
+    /// Searches evenly spaced stretches of more than `most` traces.
+    fn search_stretches(&self, workload: &Workload, most: usize, began: Instant) -> Tuning {
         let options = self.options;
         let mut tuning = self.tuning();
         tuning.warnings.extend(crowded(workload));
@@ -381,18 +414,20 @@ impl<'a> Run<'a> {
             tuning.warnings.push(format!("too little to tune: {reason}; an equal share (ratio) is used"));
         } else if let Some(target) = &target {
             tuning.baseline = target.baseline;
-            // The sums are dropped first: tables of single keys take as much memory.
-            if let Some(common) = self.common(workload, target, options.starts, true) {
-                common.report(&mut tuning);
-                if options.per_key != PerKeyUse::Never && options.sampler == Tunable::Bump {
-                    self.use_single_keys(workload, target, &mut tuning);
+            if let Some(searched) = workload.thinned(most, self.stop) {
+                let is_found = self.find(&searched, target, &mut tuning);
+                if matches!(searched, Cow::Owned(_)) {
+                    share_of_all(workload, &mut tuning.per_root);
                 }
-                self.judge(workload, target, &mut tuning);
+                if is_found {
+                    self.judge((workload, &searched), target, &mut tuning);
+                }
             }
         }
         if matches!(tuning.parameters, Parameters::Decaying { exponent, .. } if exponent < 1.0) {
             tuning.warnings.push(UNBOUNDED.to_owned());
         }
+        let is_other = !tuning.per_root.is_empty() || workload.arrivals().len() > most;
         if tuning.feasible
             && let Some(measured) = measure(
                 workload,
@@ -403,7 +438,7 @@ impl<'a> Run<'a> {
             )
         {
             tuning.score = measured;
-            if let Some(target) = target.as_ref().filter(|_| !tuning.per_root.is_empty()) {
+            if let Some(target) = target.as_ref().filter(|_| is_other) {
                 tuning.value = target.value(std::slice::from_ref(&measured));
             }
         }
@@ -414,6 +449,19 @@ impl<'a> Run<'a> {
             tuning.growth = Growth::worst(workload, &config, tuning.score.tfcr);
         }
         self.ended(tuning, began)
+    }
+
+    /// Searches for common parameters, then for a probability for each key. False if stopped before
+    /// the first score.
+    fn find(&self, workload: &Workload, target: &Target, tuning: &mut Tuning) -> bool {
+        let options = self.options;
+        // The sums are dropped first: tables of single keys take as much memory.
+        let Some(common) = self.common(workload, target, options.starts, true) else { return false };
+        common.report(tuning);
+        if options.per_key != PerKeyUse::Never && options.sampler == Tunable::Bump {
+            self.use_single_keys(workload, target, tuning);
+        }
+        true
     }
 
     fn ended(&self, mut tuning: Tuning, began: Instant) -> Tuning {

@@ -56,9 +56,14 @@ impl Run<'_> {
         true
     }
 
-    /// Tries the result on time that it did not see. Uses an equal share instead if it is not
-    /// clearly better there, or if no parameters meet the limits.
-    pub(super) fn judge(&self, workload: &Workload, target: &Target, tuning: &mut Tuning) {
+    /// Tries the result on time that it did not see, within what was searched. Uses an equal share
+    /// instead if it is not clearly better there, or if no parameters meet the limits.
+    pub(super) fn judge(
+        &self,
+        (workload, searched): (&Workload, &Workload),
+        target: &Target,
+        tuning: &mut Tuning,
+    ) {
         if !tuning.feasible {
             let reason = tuning.infeasible.clone().unwrap_or_default();
             if self.is_free() && !self.stop.is_asked() && self.use_equal_share(workload, target, tuning) {
@@ -66,7 +71,7 @@ impl Run<'_> {
             }
             return;
         }
-        tuning.later = self.try_later(workload, !tuning.per_root.is_empty());
+        tuning.later = self.try_later(searched, !tuning.per_root.is_empty());
         if let Some(later) = tuning.later.as_ref().filter(|later| !later.is_worth_it()) {
             let is_used = self.is_free();
             tuning.warnings.extend(later.warning(is_used));

@@ -27,6 +27,15 @@ pub(super) fn named<'w>(
     })
 }
 
+/// Gives keys that were found on a part of a workload their shares of all its calls.
+pub(super) fn share_of_all(workload: &Workload, roots: &mut [RootParameters]) {
+    let calls: HashMap<&str, u32> = workload.keys().names().zip(workload.traces_by_key()).collect();
+    let all = workload.arrivals().len() as f64;
+    for root in roots {
+        root.share = calls.get(root.key.as_str()).map_or(root.share, |&calls| f64::from(calls) / all);
+    }
+}
+
 /// A minimum is needless if the curve alone keeps at least this share of the key's calls.
 const NEEDLESS: f64 = 0.95;
 

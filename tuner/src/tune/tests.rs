@@ -387,6 +387,22 @@ fn keys_get_probabilities_of_their_own() {
     assert!(auto.per_key_trial.is_none() && auto.per_root.is_empty() == warned, "{auto:?}");
 }
 
+/// Limits by second, windows, least numbers kept and risks depend on how many traces there are.
+#[test]
+fn options_that_need_all_traces_are_searched_on_all() {
+    let most = |options: &Options| Run::new(options, Stop::never(), &|_| {}).searched_max();
+    let some = quick(Tunable::Bump);
+    let by_second = Limits { traces_per_second_max: Some(5.0), ..some.limits };
+    let all = [
+        Options { limits: by_second, ..some.clone() },
+        Options { windows: Some(vec![Duration::from_secs(1)]), ..some.clone() },
+        Options { min_kept: Some(5.0), ..some.clone() },
+        Options { risk: Some(0.9), ..some.clone() },
+    ];
+    assert_eq!(most(&some), SEARCHED_MAX);
+    assert!(all.iter().all(|options| most(options) == usize::MAX));
+}
+
 /// Bump keeps the first calls of each key, which are more than 1 % of the bytes here. Probabilities
 /// can be as small as necessary.
 #[test]
