@@ -387,6 +387,27 @@ fn keys_get_probabilities_of_their_own() {
     assert!(auto.per_key_trial.is_none() && auto.per_root.is_empty() == warned, "{auto:?}");
 }
 
+/// A search sees stretches of a large workload; shares, figures and the limit are of all traces.
+#[test]
+fn a_search_of_stretches_is_told_by_all_traces() {
+    let workload = synthetic(3000, 3);
+    let options = Options { per_key: PerKeyUse::Always, replays: 0, ..quick(Tunable::Bump) };
+    let run = Run::new(&options, Stop::never(), &|_| {});
+    let tuning = run.search_at_most(&workload, 1000, Instant::now());
+    let size_max = SIZE_TOLERANCE * options.limits.size_max;
+    assert!(tuning.feasible && tuning.score.tfcr <= size_max, "{:?}", tuning.score);
+    let calls: Vec<(&str, u32)> = workload.keys().names().zip(workload.traces_by_key()).collect();
+    // The search of stretches alone, whether or not it was repeated on all.
+    let stretches = run.search_stretches(&workload, 1000, Instant::now());
+    assert!(!stretches.per_root.is_empty());
+    for root in &stretches.per_root {
+        let (_, calls) = calls.iter().find(|(key, _)| *key == root.key).expect("a recorded key");
+        assert_eq!(root.share, f64::from(*calls) / 3000.0, "{}", root.key);
+    }
+    // An equal share of all keeps a tenth of them; stretches would keep a tenth of 1,000.
+    assert!((stretches.baseline.traces - 300.0).abs() < 20.0, "{:?}", stretches.baseline);
+}
+
 /// Limits by second, windows, least numbers kept and risks depend on how many traces there are.
 #[test]
 fn options_that_need_all_traces_are_searched_on_all() {
