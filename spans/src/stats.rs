@@ -233,12 +233,19 @@ pub struct Counted {
     pub calls: f64,
 }
 
+impl std::ops::AddAssign for Counted {
+    fn add_assign(&mut self, more: Counted) {
+        self.spans += more.spans;
+        self.roots += more.roots;
+        self.calls += more.calls;
+    }
+}
+
 impl std::iter::Sum for Counted {
     fn sum<I: Iterator<Item = Counted>>(all: I) -> Counted {
-        all.fold(Counted::default(), |sum, counted| Counted {
-            spans: sum.spans + counted.spans,
-            roots: sum.roots + counted.roots,
-            calls: sum.calls + counted.calls,
+        all.fold(Counted::default(), |mut sum, counted| {
+            sum += counted;
+            sum
         })
     }
 }

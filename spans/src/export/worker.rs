@@ -134,14 +134,14 @@ impl Worker {
         let mut traces = texts.traces(batches).peekable();
         while let Some((trace, state)) = traces.next() {
             self.converter.convert((trace, state), texts, &mut scratch, &mut spans);
-            part.counted = [part.counted, trace.counted()].into_iter().sum();
+            part.counted += trace.counted();
             let header = trace.header;
             if traces.peek().is_some_and(|(next, _)| next.header.trace_id == header.trace_id) {
                 continue;
             }
             if !self.workers.admits(header.trace_id, header.kept_by.is_late(), &spans[part.start..]) {
                 spans.truncate(part.start);
-                refused = [refused, part.counted].into_iter().sum();
+                refused += part.counted;
             }
             part = Part { start: spans.len(), ..Part::default() };
         }
