@@ -9,6 +9,7 @@ use astracer_model::otel::w3c_flags;
 use astracer_model::span::{Event, Link, Scope};
 use astracer_model::value::Attribute;
 use astracer_model::{Span, SpanKind, Status, UnixNanos, Value};
+use astracer_spans::export::{OWN_SCOPE, own_scope};
 use astracer_spans::sync::{Mutex, lock};
 use opentelemetry::trace::{self as otel, SpanContext, TraceState};
 use opentelemetry::{Array, InstrumentationScope, KeyValue, SpanId, StringValue, TraceId};
@@ -116,8 +117,6 @@ impl Converter {
     fn scope(&mut self, scope: &Arc<Scope>) -> InstrumentationScope {
         match &self.scope {
             Some((known, made)) if Arc::ptr_eq(known, scope) => made.clone(),
-            // Making it of constants is cheaper than cloning it.
-            _ if is_own(scope) => own_scope(),
             _ => {
                 let made = self.instrumentation_scope(scope);
                 self.scope.insert((scope.clone(), made)).1.clone()
@@ -126,6 +125,10 @@ impl Converter {
     }
 
     fn instrumentation_scope(&mut self, scope: &Scope) -> InstrumentationScope {
+        if *scope == own_scope() {
+            // Constants are cheap to clone.
+            return InstrumentationScope::builder(OWN_SCOPE.0).with_version(OWN_SCOPE.1).build();
+        }
         let mut made = InstrumentationScope::builder(scope.name.clone());
         if !scope.version.is_empty() {
             made = made.with_version(scope.version.clone());
@@ -188,19 +191,6 @@ impl Converter {
         }
         made
     }
-}
-
-const OWN_SCOPE: &str = "astracer";
-
-fn is_own(scope: &Scope) -> bool {
-    scope.name == OWN_SCOPE
-        && scope.version == env!("CARGO_PKG_VERSION")
-        && scope.schema_url.is_empty()
-        && scope.attributes.is_empty()
-}
-
-fn own_scope() -> InstrumentationScope {
-    InstrumentationScope::builder(OWN_SCOPE).with_version(env!("CARGO_PKG_VERSION")).build()
 }
 
 fn time(time: UnixNanos) -> SystemTime {

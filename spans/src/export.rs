@@ -9,7 +9,7 @@ mod simulation;
 mod ticket;
 mod worker;
 
-pub use self::convert::{Converter, Extras, Source, own_scope};
+pub use self::convert::{Converter, Extras, OWN_SCOPE, Source, own_scope};
 #[cfg(all(test, loom))]
 pub use self::queue::Work;
 pub use self::queue::{Patience, Queue, QueueProgress};

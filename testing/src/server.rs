@@ -120,7 +120,7 @@ impl Server {
         self
     }
 
-    /// Returns this answer from now on, once there are no others.
+    /// Repeats this answer after all others were given.
     pub fn answers(&self, answer: Answer) {
         self.state.lock().unwrap().last = answer;
     }

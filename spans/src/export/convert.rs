@@ -56,9 +56,13 @@ pub struct Source {
     pub scope: Arc<Scope>,
 }
 
+/// The name and the version of the scope of spans if the service sets none.
+pub const OWN_SCOPE: (&str, &str) = ("astracer", env!("CARGO_PKG_VERSION"));
+
 /// The scope of spans if the service sets none.
 pub fn own_scope() -> Scope {
-    Scope { name: "astracer".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned(), ..Scope::default() }
+    let (name, version) = OWN_SCOPE;
+    Scope { name: name.to_owned(), version: version.to_owned(), ..Scope::default() }
 }
 
 /// The texts of a batch's spans that no record holds.
