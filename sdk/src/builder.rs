@@ -1,11 +1,12 @@
 //! Builds a layer, a sampler and a handle from settings.
 
 mod build;
+mod environment;
 mod late;
 mod sampling;
 
 pub use self::build::BuildError;
-pub(crate) use self::sampling::default_sampler;
+use self::sampling::default_sampler;
 
 use std::any::type_name;
 use std::fmt;
@@ -15,8 +16,8 @@ use std::time::Duration;
 use astracer_model::Destination;
 use astracer_samplers::tail::Tail;
 use astracer_samplers::{Budget, Cap, Config, Limits, RandomSource};
-use opentelemetry::InstrumentationScope;
 use opentelemetry::propagation::TextMapCompositePropagator;
+use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{IdGenerator, SpanExporter};
 
@@ -28,7 +29,9 @@ use crate::housekeeping::Chores;
 use crate::ids::Ids;
 use crate::key::Key;
 use crate::layer::AstracerLayer;
-use crate::propagation::Propagator;
+#[cfg(feature = "parameters")]
+use crate::polling::Client;
+use crate::propagation::{Propagator, Propagators};
 use crate::sampler::AstracerSampler;
 use crate::settings::{ContextMode, DroppedSpans, Settings, Start};
 use crate::subscriber::AstracerSubscriber;
@@ -52,7 +55,7 @@ pub struct Astracer {
     pub sampler: AstracerSampler,
     /// Counts, flush, shutdown, and changes while the service runs.
     pub handle: Handle,
-    propagators: Vec<Propagator>,
+    propagators: Propagators,
 }
 
 impl Astracer {
@@ -71,7 +74,7 @@ impl Astracer {
     /// Returns the propagator, for `opentelemetry::global::set_text_map_propagator` and for
     /// middleware. It propagates even when recording is switched off.
     pub fn propagator(&self) -> TextMapCompositePropagator {
-        Propagator::composite(&self.propagators)
+        self.propagators.composite()
     }
 }
 
@@ -79,12 +82,14 @@ impl Astracer {
 type MakeDestination = Box<dyn FnOnce(&Resource) -> Arc<SharedDestination> + Send + Sync>;
 
 /// Settings of an [`Astracer`]; see [`Astracer::builder`].
+#[derive(Default)]
 #[must_use]
 pub struct Builder {
-    enabled: bool,
+    is_off: bool,
     /// `OTEL_TRACES_EXPORTER` is `none`.
-    pub(crate) wants_no_exporter: bool,
-    sampler: Config,
+    wants_no_exporter: bool,
+    /// `None`: the default sampler.
+    sampler: Option<Config>,
     sampler_limits: Limits,
     cap: Cap,
     budget: Option<Budget>,
@@ -95,12 +100,12 @@ pub struct Builder {
     explained: usize,
     chores: Chores,
     #[cfg(feature = "parameters")]
-    polled: Option<crate::polling::Client>,
+    polled: Option<Client>,
     random: RandomSource,
     key: Key,
     parents: ParentDecision,
     sampling_attributes: bool,
-    propagators: Vec<Propagator>,
+    propagators: Propagators,
     on_fault: OnFault,
     faults: Vec<Fault>,
     clock: Option<Clock>,
@@ -116,47 +121,11 @@ pub struct Builder {
     own_policies: Vec<OwnPolicy>,
 }
 
-impl Default for Builder {
-    fn default() -> Self {
-        Builder {
-            enabled: true,
-            wants_no_exporter: false,
-            sampler: default_sampler(),
-            sampler_limits: Limits::default(),
-            cap: Cap::none(),
-            budget: None,
-            own_cap: Cap::none(),
-            own_budget: None,
-            explained: 0,
-            chores: Chores::default(),
-            #[cfg(feature = "parameters")]
-            polled: None,
-            random: RandomSource::default(),
-            key: Key::default(),
-            parents: ParentDecision::default(),
-            sampling_attributes: false,
-            propagators: Propagator::DEFAULT.to_vec(),
-            on_fault: OnFault::default(),
-            faults: Vec::new(),
-            clock: None,
-            ids: Ids::default(),
-            resource: None,
-            scope: None,
-            settings: Settings::default(),
-            destination: None,
-            tail: Tail::default(),
-            #[cfg(feature = "parameters")]
-            file_tail: Tail::default(),
-            own_policies: Vec::new(),
-        }
-    }
-}
-
 /// # Sampling
 impl Builder {
     /// Sets the sampler; `bump:lambda=10,min=0.01,window=1s` by default.
     pub fn with_sampler(mut self, sampler: Config) -> Self {
-        self.sampler = sampler;
+        self.sampler = Some(sampler);
         self
     }
 
@@ -170,7 +139,7 @@ impl Builder {
     /// by default. The service must install them:
     /// `opentelemetry::global::set_text_map_propagator(astracer.propagator())`.
     pub fn with_propagators(mut self, propagators: impl Into<Vec<Propagator>>) -> Self {
-        self.propagators = propagators.into();
+        self.propagators = Propagators(propagators.into());
         self
     }
 
@@ -222,7 +191,7 @@ impl Builder {
 
     fn with_resource_attribute(mut self, key: &'static str, value: String) -> Self {
         let resource = self.resource.take().unwrap_or_else(|| Resource::builder().build());
-        self.resource = Some(with_attributes(&resource, [opentelemetry::KeyValue::new(key, value)]));
+        self.resource = Some(with_attributes(&resource, [KeyValue::new(key, value)]));
         self
     }
 
@@ -475,21 +444,9 @@ impl Builder {
         &self.faults
     }
 
-    pub(crate) fn fault(&mut self, fault: Fault) {
-        self.faults.push(fault);
-    }
-
     /// Returns false if recording is switched off, by `OTEL_SDK_DISABLED` or in code.
     pub fn is_enabled(&self) -> bool {
-        self.enabled
-    }
-
-    pub(crate) fn current_resource(&self) -> Option<&Resource> {
-        self.resource.as_ref()
-    }
-
-    pub(crate) fn current_span_limits(&self) -> SpanLimits {
-        self.settings.limits
+        !self.is_off
     }
 
     /// Switches recording on or off; on by default. When it is off, the layer, the sampler and the
@@ -499,7 +456,7 @@ impl Builder {
     /// It propagates that decision, so the services called drop their parts of traces that the
     /// caller keeps.
     pub fn with_enabled(mut self, enabled: bool) -> Self {
-        self.enabled = enabled;
+        self.is_off = !enabled;
         self
     }
 }
@@ -507,7 +464,7 @@ impl Builder {
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder")
-            .field("enabled", &self.enabled)
+            .field("enabled", &self.is_enabled())
             .field("sampler", &self.sampler)
             .field("key", &self.key)
             .field("settings", &self.settings)
@@ -516,9 +473,8 @@ impl fmt::Debug for Builder {
 }
 
 /// The resource with attributes that replace others of the same keys.
-fn with_attributes<const N: usize>(resource: &Resource, own: [opentelemetry::KeyValue; N]) -> Resource {
-    let known = resource.iter();
-    let known = known.map(|(key, value)| opentelemetry::KeyValue::new(key.clone(), value.clone()));
+fn with_attributes(resource: &Resource, own: impl IntoIterator<Item = KeyValue>) -> Resource {
+    let known = resource.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
     let pairs = known.chain(own);
     match resource.schema_url() {
         Some(url) => Resource::builder_empty().with_schema_url(pairs, url.to_owned()).build(),

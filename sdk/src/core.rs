@@ -28,6 +28,7 @@ mod root;
 
 use std::sync::Arc;
 
+use opentelemetry_sdk::Resource;
 use tracing_core::Dispatch;
 use tracing_core::span::Id;
 use tracing_subscriber::Registry;
@@ -40,14 +41,17 @@ use self::contexts::Contexts;
 pub(crate) use self::log_decision::LogDecision;
 pub(crate) use self::place::{Placement, parent_here, place, place_elsewhere};
 use crate::decider::Decider;
+use crate::housekeeping::Housekeeping;
 use crate::ids::Ids;
-use crate::reports::{Reports, Watched};
+#[cfg(feature = "parameters")]
+use crate::polling::Poller;
+use crate::reports::Reports;
 use crate::settings::{ContextMode, Settings};
 use crate::stack::{self, Owner};
-use crate::steering::{KeyStats, Steering};
+use crate::steering::Steering;
 use crate::table::{Entry, Table};
 use astracer_spans::clock::Ticks;
-use astracer_spans::export::{Patience, Queue, Upkeep};
+use astracer_spans::export::{Patience, Queue, SharedDestination, Upkeep};
 use astracer_spans::late::{LateTraces, OpenRing, RootEnd};
 use astracer_spans::memory_budget::MemoryBudget;
 use astracer_spans::record::{Body, Fields};
@@ -55,23 +59,28 @@ use astracer_spans::stats::{Counters, Stats, TailStats};
 use astracer_spans::traces::Traces;
 use astracer_spans::weight::Weighing;
 
-/// State shared by all layers of one builder, across subscribers.
+/// State shared by all layers and handles of one builder, across subscribers.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    decider: Arc<Decider>,
-    steering: Steering,
-    counters: Arc<Counters>,
-    queue: Arc<Queue>,
-    traces: Traces,
-    ids: Ids,
-    settings: Settings,
+    pub(crate) decider: Arc<Decider>,
+    pub(crate) steering: Arc<Steering>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) traces: Traces,
+    pub(crate) ids: Ids,
+    pub(crate) settings: Settings,
     /// The age at which a trace's ended spans are exported without waiting for its root, in ticks.
-    trace_age: Ticks,
+    pub(crate) trace_age: Ticks,
     /// The bytes of open spans, across subscribers.
-    budget: Arc<MemoryBudget>,
+    pub(crate) budget: Arc<MemoryBudget>,
     /// `None` unless traces are kept late.
-    late: Option<LateTraces>,
-    reports: Arc<Reports>,
+    pub(crate) late: Option<LateTraces>,
+    pub(crate) destination: Option<Arc<SharedDestination>>,
+    pub(crate) resource: Resource,
+    pub(crate) reports: Arc<Reports>,
+    pub(crate) housekeeping: Option<Arc<Housekeeping>>,
+    #[cfg(feature = "parameters")]
+    pub(crate) poller: Option<Arc<Poller>>,
 }
 
 /// A layer's state on one subscriber.
@@ -86,52 +95,6 @@ pub(crate) struct Core {
 }
 
 impl Shared {
-    pub(crate) fn new(
-        settings: Settings,
-        decider: Arc<Decider>,
-        counters: Arc<Counters>,
-        queue: Arc<Queue>,
-        ids: Ids,
-        late: Option<LateTraces>,
-        steering: Steering,
-    ) -> Arc<Self> {
-        let trace_age = decider.clock().ticks_of(settings.bounds.trace_age);
-        let budget = MemoryBudget::new(settings.bounds.open_bytes);
-        Arc::new(Shared {
-            decider,
-            steering,
-            counters,
-            queue,
-            traces: Traces::new(settings.bounds.open_traces, budget.clone()),
-            ids,
-            settings,
-            trace_age,
-            budget,
-            late,
-            reports: Arc::default(),
-        })
-    }
-
-    pub(crate) fn decider(&self) -> &Decider {
-        &self.decider
-    }
-
-    pub(crate) fn steering(&self) -> &Steering {
-        &self.steering
-    }
-
-    pub(crate) fn queue(&self) -> &Queue {
-        &self.queue
-    }
-
-    pub(crate) fn reports(&self) -> &Arc<Reports> {
-        &self.reports
-    }
-
-    pub(crate) fn late(&self) -> Option<&LateTraces> {
-        self.late.as_ref()
-    }
-
     pub(crate) fn stats(&self) -> Stats {
         let mut stats = self.counters.read();
         stats.tail = match &self.late {
@@ -141,6 +104,8 @@ impl Shared {
         stats.open_bytes = self.budget.used() as u64;
         stats.parts_cut = self.budget.parts_cut();
         stats.last_error = self.queue.last_error();
+        stats.waiting = self.destination.as_ref().and_then(|destination| destination.waiting());
+        stats.hint = self.reports.hint();
         stats
     }
 
@@ -195,7 +160,7 @@ impl Shared {
 impl Upkeep for Shared {
     /// Queues the ended spans of old traces, and removes expired overrides.
     fn run(&self) {
-        self.steering.forget_expired(&self.decider);
+        self.steering.forget_expired();
         let before = self.decider.clock().ticks().saturating_sub(self.trace_age);
         self.traces.expire(before, &self.queue);
         // This thread frees the queue's space, so it must not wait for it. The rest is done next
@@ -204,16 +169,6 @@ impl Upkeep for Shared {
         if let Some(late) = &self.late {
             late.expire();
         }
-    }
-}
-
-impl Watched for Shared {
-    fn stats(&self) -> Stats {
-        self.stats()
-    }
-
-    fn keys(&self) -> Vec<KeyStats> {
-        self.steering.keys(&self.decider)
     }
 }
 

@@ -39,19 +39,20 @@ pub(crate) struct Decider {
     /// Identifies the decider among those of the process.
     number: u64,
     rules: Live<Rules>,
-    key: Key,
-    parents: ParentDecision,
+    pub(crate) key: Key,
+    pub(crate) parents: ParentDecision,
     clock: Clock,
+    counters: Arc<Counters>,
     /// The samplers' time at the clock's origin. Not zero if they continue from a snapshot of an
     /// earlier process.
-    base: Nanos,
+    pub(crate) base: Nanos,
     time: DecisionTime,
     /// The randomness of traces that begin here; `None` if it comes from their ids.
-    stratified: Option<Stratified>,
+    pub(crate) stratified: Option<Stratified>,
     /// Whether kept roots carry attributes that describe their decision.
-    describes: bool,
+    pub(crate) describes: bool,
     /// The last decisions, if they are to be explained.
-    why: Option<Why>,
+    pub(crate) why: Option<Why>,
     /// The keys of kept traces. Created before the first cap on a key's bytes takes effect.
     kept_keys: OnceLock<KeptKeys>,
     /// Whether decisions are noted, for `why` or `kept_keys`.
@@ -59,21 +60,9 @@ pub(crate) struct Decider {
     /// The traces that parents in other processes keep, if the cap bounds them.
     followed: Meter,
     /// Policies at the end of traces, which count roots by key.
-    tail: Option<Arc<TailSampler>>,
+    pub(crate) tail: Option<Arc<TailSampler>>,
     /// The policies that the service was started with, and those of its parameters file, which code
     /// may have overridden.
-    #[cfg(feature = "parameters")]
-    policies: [Tail; 2],
-}
-
-/// Optional parts of a decider.
-#[derive(Debug, Default)]
-pub(crate) struct Extras {
-    pub(crate) base: Nanos,
-    pub(crate) stratified: Option<Stratified>,
-    pub(crate) describes: bool,
-    pub(crate) why: Option<Why>,
-    pub(crate) tail: Option<Arc<TailSampler>>,
     #[cfg(feature = "parameters")]
     pub(crate) policies: [Tail; 2],
 }
@@ -150,33 +139,33 @@ impl RootDecision {
 }
 
 impl Decider {
-    pub(crate) fn new(
-        sampler: Sampler,
-        key: Key,
-        parents: ParentDecision,
-        clock: Clock,
-        extras: Extras,
-    ) -> Self {
-        let decider = Decider {
+    /// A decider with the defaults for all other settings. Call [`Decider::ready`] when they are
+    /// set.
+    pub(crate) fn new(sampler: Sampler, clock: Clock, counters: Arc<Counters>) -> Self {
+        Decider {
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             rules: Live::new(Rules::new(Arc::new(sampler))),
-            key,
-            parents,
+            key: Key::default(),
+            parents: ParentDecision::default(),
             clock,
-            base: extras.base,
+            counters,
+            base: Nanos::ZERO,
             time: DecisionTime::new(),
-            stratified: extras.stratified,
-            describes: extras.describes,
+            stratified: None,
+            describes: false,
             notes: AtomicBool::new(false),
-            why: extras.why,
+            why: None,
             kept_keys: OnceLock::new(),
             followed: Meter::default(),
-            tail: extras.tail,
+            tail: None,
             #[cfg(feature = "parameters")]
-            policies: extras.policies,
-        };
-        decider.prepare(&decider.rules.load());
-        decider
+            policies: Default::default(),
+        }
+    }
+
+    pub(crate) fn ready(self) -> Arc<Self> {
+        self.prepare(&self.rules.load());
+        Arc::new(self)
     }
 
     /// Prepares for rules that are about to take effect. Callers must not run it concurrently.
@@ -213,10 +202,6 @@ impl Decider {
         if self.stratified.is_some() { RandomSource::Stratified } else { RandomSource::Independent }
     }
 
-    pub(crate) fn why(&self) -> Option<&Why> {
-        self.why.as_ref()
-    }
-
     /// The key by which a kept trace was counted.
     pub(crate) fn kept_key(&self, trace_id: TraceId) -> KeyOf {
         self.kept_keys.get().map_or(KeyOf::NoKey, |keys| keys.find(trace_id))
@@ -225,7 +210,7 @@ impl Decider {
     /// Excludes a trace that will be exported from the allowances of keys.
     pub(crate) fn note_keyless(&self, trace_id: TraceId) {
         if let Some(keys) = self.kept_keys.get() {
-            keys.note_keyless(trace_id);
+            keys.note(trace_id, None);
         }
     }
 
@@ -245,12 +230,12 @@ impl Decider {
         self.time.of(self.time_of(began), || self.now())
     }
 
-    pub(crate) fn key(&self) -> &Key {
-        &self.key
-    }
-
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
     }
 
     /// Whether a parameters file's policies are those that the service was started with, or those
@@ -294,28 +279,18 @@ impl Decider {
     }
 
     /// Like [`Decider::follow_counted`], and looks up the key by which the root is counted.
-    pub(crate) fn follow_by_key(&self, key: &str, parent: &SpanContext, counters: &Counters) -> RootDecision {
-        RootDecision { key: self.key_number(key), ..self.follow_counted(parent, counters) }
+    pub(crate) fn follow_by_key(&self, key: &str, parent: &SpanContext) -> RootDecision {
+        RootDecision { key: self.key_number(key), ..self.follow_counted(parent) }
     }
 
     /// Applies a parent's decision to a local root, and counts it.
-    pub(crate) fn follow_counted(&self, parent: &SpanContext, counters: &Counters) -> RootDecision {
+    pub(crate) fn follow_counted(&self, parent: &SpanContext) -> RootDecision {
         let decision = self.follow_remote(parent);
-        counters.followed_parent(decision.keep);
+        self.counters.followed_parent(decision.keep);
         if self.notes.load(Ordering::Relaxed) {
-            self.note_parent(parent, decision.keep);
+            self.note(parent.trace_id(), decision.keep, None);
         }
         decision
-    }
-
-    #[cold]
-    fn note_parent(&self, parent: &SpanContext, keep: bool) {
-        if let Some(why) = &self.why {
-            why.note_parent(parent.trace_id(), keep);
-        }
-        if keep {
-            self.note_keyless(parent.trace_id());
-        }
     }
 
     /// Applies the decision of a parent that may be in another process, within the cap if that
@@ -339,25 +314,15 @@ impl Decider {
         let now = self.now();
         let decision =
             self.with_rules(|rules| rules.sampler.admit_followed(&self.followed, followed, randomness, now));
-        RootDecision {
-            keep: decision.keep,
-            key: None,
-            trace_state: weight::decided(state, member, &decision),
-            attributes: None,
-            weighing: Weighing::IfCertain,
-        }
+        let trace_state = weight::decided(state, member, &decision);
+        RootDecision { keep: decision.keep, trace_state, weighing: Weighing::IfCertain, ..RootDecision::DROP }
     }
 
     /// Applies a parent's decision.
     pub(crate) fn follow(&self, parent: &SpanContext) -> RootDecision {
         let trace_state = weight::honoured(parent);
-        RootDecision {
-            keep: parent.is_sampled(),
-            key: None,
-            trace_state,
-            attributes: None,
-            weighing: Weighing::IfCertain,
-        }
+        let keep = parent.is_sampled();
+        RootDecision { keep, trace_state, weighing: Weighing::IfCertain, ..RootDecision::DROP }
     }
 
     /// Asks the sampler about a local root. `parent` is invalid if the root has none.
@@ -367,7 +332,6 @@ impl Decider {
         trace_id: TraceId,
         parent: &SpanContext,
         began: Ticks,
-        counters: &Counters,
     ) -> RootDecision {
         let state = parent.trace_state();
         let mut member = trace_state::member(state);
@@ -377,14 +341,8 @@ impl Decider {
         }
         let randomness = member.randomness.unwrap_or_else(|| weight::of_trace_id(trace_id));
         let number = self.key_number(key);
-        let decision = self.decide((key, number), trace_id, randomness, began, counters);
-        RootDecision {
-            keep: decision.keep,
-            key: number,
-            trace_state: weight::decided(state, member, &decision),
-            attributes: self.attributes(key, &decision),
-            weighing: weighing_of(&decision),
-        }
+        let decision = self.decide((key, number), trace_id, randomness, began);
+        self.decided((key, number), &decision, (state, member))
     }
 
     /// Asks the sampler about a local root without a parent, whose key is made of the callsite's
@@ -394,32 +352,37 @@ impl Decider {
         metadata: &'static Metadata<'static>,
         trace_id: TraceId,
         began: Ticks,
-        counters: &Counters,
     ) -> RootDecision {
         self.key.with_static(metadata, |key| {
             let drawn = self.stratified_for(key, trace_id);
             let randomness = drawn.unwrap_or_else(|| weight::of_trace_id(trace_id));
             let number = self.key_number_of(metadata, key);
-            let decision = self.decide((key, number), trace_id, randomness, began, counters);
+            let decision = self.decide((key, number), trace_id, randomness, began);
             // The randomness of a dropped trace is propagated too, so that other processes that
             // decide parts of it compare the same value.
             if !decision.keep && drawn.is_none() {
                 return RootDecision { key: number, weighing: weighing_of(&decision), ..RootDecision::DROP };
             }
             let member = OtMember::of_numbers(None, drawn);
-            RootDecision {
-                keep: decision.keep,
-                key: number,
-                trace_state: weight::decided(&TraceState::NONE, member, &decision),
-                attributes: self.attributes(key, &decision),
-                weighing: weighing_of(&decision),
-            }
+            self.decided((key, number), &decision, (&TraceState::NONE, member))
         })
     }
 
+    /// Applies the sampler's decision to the root: its weight goes into the trace state.
     #[inline]
-    fn attributes(&self, key: &str, decision: &Decision) -> Option<Vec<KeyValue>> {
-        (self.describes && decision.keep).then(|| weight::attributes(key, decision))
+    fn decided(
+        &self,
+        (key, number): (&str, Option<KeyNumber>),
+        decision: &Decision,
+        (state, member): (&TraceState, OtMember<'_>),
+    ) -> RootDecision {
+        RootDecision {
+            keep: decision.keep,
+            key: number,
+            trace_state: weight::decided(state, member, decision),
+            attributes: (self.describes && decision.keep).then(|| weight::attributes(key, decision)),
+            weighing: weighing_of(decision),
+        }
     }
 
     /// The stratified randomness of a trace that begins with a root of this key; `None` if the
@@ -437,7 +400,6 @@ impl Decider {
         trace_id: TraceId,
         randomness: Randomness,
         began: Ticks,
-        counters: &Counters,
     ) -> Decision {
         let decision = self.with_rules(|rules| {
             let now = if rules.is_capped() { self.now() } else { self.decision_time(began) };
@@ -447,9 +409,9 @@ impl Decider {
                 Some(boosting) => rules.decide_boosted(&boosting, &request),
             }
         });
-        counters.decided(decision.keep);
+        self.counters.decided(decision.keep);
         if self.notes.load(Ordering::Relaxed) {
-            self.note(trace_id, key, randomness, &decision);
+            self.note(trace_id, decision.keep, Some((key, randomness, decision)));
         }
         decision
     }
@@ -460,15 +422,14 @@ impl Decider {
         self.tail.as_ref()?.boosting(number?, now)
     }
 
+    /// Notes a decision; `asked` is `None` if it is a parent's.
     #[cold]
-    fn note(&self, trace_id: TraceId, key: &str, randomness: Randomness, decision: &Decision) {
+    fn note(&self, trace_id: TraceId, keep: bool, asked: Option<(&str, Randomness, Decision)>) {
         if let Some(why) = &self.why {
-            why.note(trace_id, key, randomness, decision);
+            why.note(trace_id, keep, asked);
         }
-        if decision.keep
-            && let Some(keys) = self.kept_keys.get()
-        {
-            keys.note(trace_id, key);
+        if let Some(keys) = self.kept_keys.get().filter(|_| keep) {
+            keys.note(trace_id, asked.map(|(key, ..)| key));
         }
     }
 
@@ -494,12 +455,7 @@ impl Decider {
     /// The key of a root. A custom key function runs without a lock held. A root that the function
     /// itself creates is counted by its name, because its key would call the function again. So is
     /// a root for which the function panics.
-    pub(crate) fn key_of<'a>(
-        &self,
-        root: &Root<'a>,
-        memory: &'a mut String,
-        counters: &Counters,
-    ) -> Cow<'a, str> {
+    pub(crate) fn key_of<'a>(&self, root: &Root<'a>, memory: &'a mut String) -> Cow<'a, str> {
         if !self.key.is_custom() {
             return Cow::Borrowed(self.key.of(root, memory));
         }
@@ -511,7 +467,7 @@ impl Decider {
         if caught(of_root, |_| false) {
             return Cow::Owned(std::mem::take(memory));
         }
-        counters.key_panicked();
+        self.counters.key_panicked();
         Cow::Borrowed(root.name())
     }
 }

@@ -1,4 +1,4 @@
-//! Settings that cannot be used.
+//! Settings that cannot be used, and changes that are refused.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -101,3 +101,51 @@ impl fmt::Debug for Fault {
 }
 
 impl std::error::Error for Fault {}
+
+/// A change that was refused; the previous settings stay in effect.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SteerError {
+    line: Option<usize>,
+    /// With the line, if there is one.
+    message: String,
+}
+
+impl SteerError {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        SteerError { line: None, message: message.into() }
+    }
+
+    /// The line of the parameters file at fault, counted from 1.
+    pub fn line(&self) -> Option<usize> {
+        self.line
+    }
+
+    /// The message without the line.
+    #[cfg(feature = "parameters")]
+    pub(crate) fn reason(&self) -> &str {
+        let parts = self.message.split_once(": ").filter(|_| self.line.is_some());
+        parts.map_or(&self.message, |parts| parts.1)
+    }
+}
+
+#[cfg(feature = "parameters")]
+impl From<astracer_samplers::parameters::ParametersError> for SteerError {
+    fn from(error: astracer_samplers::parameters::ParametersError) -> Self {
+        SteerError { line: error.line(), message: error.to_string() }
+    }
+}
+
+impl fmt::Display for SteerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// The same text as `Display`: a `main` that returns the error prints it with `Debug`.
+impl fmt::Debug for SteerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for SteerError {}

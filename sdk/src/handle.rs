@@ -2,20 +2,16 @@
 
 mod late;
 mod steer;
-mod weak;
-
-pub use self::weak::WeakHandle;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use astracer_samplers::{Config, Snapshot};
 use opentelemetry_sdk::Resource;
 
 use crate::core::Shared;
-use crate::housekeeping::Housekeeping;
-use astracer_spans::export::{Patience, SharedDestination, WaitError};
+use astracer_spans::export::{Patience, WaitError};
 use astracer_spans::panics::warn;
 use astracer_spans::stats::Stats;
 
@@ -26,12 +22,22 @@ use astracer_spans::stats::Stats;
 /// global subscriber is never dropped. See [`Handle::shutdown_on_drop`].
 #[derive(Clone, Debug)]
 pub struct Handle {
+    /// `None`: switched off.
     shared: Option<Arc<Shared>>,
-    destination: Option<Arc<SharedDestination>>,
-    housekeeping: Option<Arc<Housekeeping>>,
-    resource: Option<Resource>,
-    #[cfg(feature = "parameters")]
-    poller: Option<Arc<crate::polling::Poller>>,
+}
+
+/// A reference to a [`Handle`] that keeps neither layer nor destination alive, for callbacks and
+/// threads that live longer: see [`Handle::downgrade`].
+#[derive(Clone, Debug)]
+pub struct WeakHandle {
+    shared: Weak<Shared>,
+}
+
+impl WeakHandle {
+    /// Returns the handle; `None` if all layers and handles are gone, or if it is switched off.
+    pub fn upgrade(&self) -> Option<Handle> {
+        Some(Handle { shared: Some(self.shared.upgrade()?) })
+    }
 }
 
 /// Time after a shutdown's deadline for the exporter's thread to count the spans that remain.
@@ -39,41 +45,13 @@ const COUNTING: Duration = Duration::from_secs(1);
 
 /// # State and shutdown
 impl Handle {
-    pub(crate) fn new(shared: Option<Arc<Shared>>, destination: Option<Arc<SharedDestination>>) -> Self {
-        Handle {
-            shared,
-            destination,
-            housekeeping: None,
-            resource: None,
-            #[cfg(feature = "parameters")]
-            poller: None,
-        }
+    pub(crate) fn new(shared: Option<Arc<Shared>>) -> Self {
+        Handle { shared }
     }
 
-    pub(crate) fn with_resource(self, resource: Resource) -> Self {
-        Handle { resource: Some(resource), ..self }
-    }
-
-    pub(crate) fn with_housekeeping(self, housekeeping: Option<Arc<Housekeeping>>) -> Self {
-        Handle { housekeeping, ..self }
-    }
-
-    #[cfg(feature = "parameters")]
-    pub(crate) fn with_poller(self, poller: Arc<crate::polling::Poller>) -> Self {
-        Handle { poller: Some(poller), ..self }
-    }
-
-    /// Starts the polling thread.
-    #[cfg(feature = "parameters")]
-    pub(crate) fn poll(&self) -> std::io::Result<()> {
-        let (Some(shared), Some(poller)) = (&self.shared, self.poller.clone()) else { return Ok(()) };
-        let weak = Arc::downgrade(shared);
-        let thread = std::thread::Builder::new().name("astracer-poller".to_owned());
-        thread.spawn(move || poller.run(&weak)).map(drop)
-    }
-
-    fn housekeeping(&self) -> Option<&Housekeeping> {
-        self.housekeeping.as_deref()
+    /// Returns a reference that keeps neither the layer nor the destination alive.
+    pub fn downgrade(&self) -> WeakHandle {
+        WeakHandle { shared: self.shared.as_ref().map(Arc::downgrade).unwrap_or_default() }
     }
 
     pub(crate) fn shared(&self) -> Option<&Shared> {
@@ -87,34 +65,29 @@ impl Handle {
 
     /// The service's resource; `None` if switched off.
     pub fn resource(&self) -> Option<&Resource> {
-        self.shared()?;
-        self.resource.as_ref()
+        Some(&self.shared()?.resource)
     }
 
     /// The date since which roots are counted, constant over the process's life; `None` if switched
     /// off.
     pub fn counted_since(&self) -> Option<SystemTime> {
-        Some(self.shared()?.decider().clock().origin())
+        Some(self.shared()?.decider.clock().origin())
     }
 
     /// Counts since the layer was built; all zero if switched off.
     pub fn stats(&self) -> Stats {
-        let Some(shared) = self.shared() else { return Stats::default() };
-        let mut stats = shared.stats();
-        stats.waiting = self.destination.as_ref().and_then(|destination| destination.waiting());
-        stats.hint = shared.reports().hint();
-        stats
+        self.shared().map(Shared::stats).unwrap_or_default()
     }
 
     /// The sampler's counts by key; `None` if the sampler does not decide by key, or if switched
     /// off.
     pub fn snapshot(&self) -> Option<Snapshot> {
-        self.shared()?.decider().sampler().snapshot()
+        self.shared()?.decider.sampler().snapshot()
     }
 
     /// The parameters of the sampler in use; `None` if switched off.
     pub fn sampler_config(&self) -> Option<Config> {
-        Some(self.shared()?.decider().sampler().config().clone())
+        Some(self.shared()?.decider.sampler().config().clone())
     }
 
     /// Exports the spans that have ended, including those of open traces, and waits until they are
@@ -132,23 +105,12 @@ impl Handle {
         let Some(shared) = self.shared() else { return Ok(()) };
         let began = Instant::now();
         shared.flush_traces(began.checked_add(timeout).map_or(Patience::Full, Patience::Until));
-        let ticket = shared.queue().ask_flush();
-        let flushed = shared.queue().wait_for_flush(ticket, timeout.saturating_sub(began.elapsed()));
+        let ticket = shared.queue.ask_flush();
+        let flushed = shared.queue.wait_for_flush(ticket, timeout.saturating_sub(began.elapsed()));
         Ok(flushed.map_err(|error| {
-            shared.reports().told(error.lost, &shared.stats().spans_lost);
-            self.explained(error)
+            shared.reports.told(error.lost, &shared.stats().spans_lost);
+            explained(error, shared)
         })?)
-    }
-
-    /// Adds the cause of a timeout: an exporter that waits for its destination has not failed yet,
-    /// so it has no last error.
-    fn explained(&self, error: WaitError) -> WaitError {
-        let waiting = self
-            .destination
-            .as_ref()
-            .filter(|_| error.timed_out)
-            .and_then(|destination| destination.waiting());
-        WaitError { last_error: waiting.or(error.last_error), ..error }
     }
 
     /// Exports the spans that have ended, including those of open traces, shuts the exporter down,
@@ -170,11 +132,11 @@ impl Handle {
     /// end; otherwise its spans stay in [`Stats::spans_waiting`].
     pub fn shutdown(&self, timeout: Duration) -> Result<(), FlushError> {
         let Some(shared) = self.shared() else { return Ok(()) };
-        let ended = self.end(shared, timeout);
-        shared.reports().end();
-        shared.reports().announce();
+        let ended = end(shared, timeout);
+        shared.reports.end();
+        shared.reports.announce();
         let stats = shared.stats();
-        let untold = shared.reports().take_untold(&stats.spans_lost);
+        let untold = shared.reports.take_untold(&stats.spans_lost);
         match ended {
             Ok(()) if untold == 0 => Ok(()),
             Ok(()) => {
@@ -195,42 +157,6 @@ impl Handle {
         }
     }
 
-    fn end(&self, shared: &Shared, timeout: Duration) -> Result<(), WaitError> {
-        let began = Instant::now();
-        let deadline = began.checked_add(timeout);
-        if let Some(housekeeping) = self.housekeeping() {
-            // The last heartbeat needs the exporter, so it goes out before the queue shuts the
-            // exporter down. It may use half of the time; the queue has the rest.
-            housekeeping.finish(timeout / 2);
-        }
-        #[cfg(feature = "parameters")]
-        if let Some(poller) = &self.poller {
-            poller.finish();
-        }
-        let queue = shared.queue();
-        let ticket = queue.ticket();
-        if let Some(deadline) = deadline {
-            queue.end_by(deadline);
-        }
-        shared.close(deadline.map_or(Patience::Full, Patience::Until));
-        let ended = queue.wait_for_end(ticket, timeout.saturating_sub(began.elapsed()));
-        if let (Err(WaitError { timed_out: true, .. }), Some(destination)) = (&ended, &self.destination) {
-            // Asked before the exporter stops waiting: the error names the server.
-            let waiting = destination.waiting().or_else(|| destination.unanswered());
-            queue.abandon();
-            // An export may last for minutes while the destination is down. The thread that runs it
-            // cannot interrupt it, so this thread shuts the exporter down.
-            let _ = destination.shut_down(Duration::ZERO);
-            let late = match queue.wait_for_end(ticket, COUNTING) {
-                Err(late) => late,
-                Ok(()) => WaitError { timed_out: true, left: 0, lost: 0, last_error: None },
-            };
-            let last_error = waiting.or(late.last_error);
-            return Err(WaitError { timed_out: true, last_error, ..late });
-        }
-        ended
-    }
-
     /// Returns a guard that shuts down when it is dropped, waiting at most `timeout`. For `main`:
     ///
     /// ```
@@ -240,6 +166,50 @@ impl Handle {
     pub fn shutdown_on_drop(&self, timeout: Duration) -> ShutdownGuard {
         ShutdownGuard { handle: self.clone(), timeout }
     }
+}
+
+/// Adds the cause of a timeout: an exporter that waits for its destination has not failed yet, so
+/// it has no last error.
+fn explained(error: WaitError, shared: &Shared) -> WaitError {
+    let destination = shared.destination.as_ref().filter(|_| error.timed_out);
+    let waiting = destination.and_then(|destination| destination.waiting());
+    WaitError { last_error: waiting.or(error.last_error), ..error }
+}
+
+fn end(shared: &Shared, timeout: Duration) -> Result<(), WaitError> {
+    let began = Instant::now();
+    let deadline = began.checked_add(timeout);
+    if let Some(housekeeping) = &shared.housekeeping {
+        // The last heartbeat needs the exporter, so it goes out before the queue shuts the
+        // exporter down. It may use half of the time; the queue has the rest.
+        housekeeping.finish(timeout / 2);
+    }
+    #[cfg(feature = "parameters")]
+    if let Some(poller) = &shared.poller {
+        poller.finish();
+    }
+    let queue = &shared.queue;
+    let ticket = queue.ticket();
+    if let Some(deadline) = deadline {
+        queue.end_by(deadline);
+    }
+    shared.close(deadline.map_or(Patience::Full, Patience::Until));
+    let ended = queue.wait_for_end(ticket, timeout.saturating_sub(began.elapsed()));
+    if let (Err(WaitError { timed_out: true, .. }), Some(destination)) = (&ended, &shared.destination) {
+        // Asked before the exporter stops waiting: the error names the server.
+        let waiting = destination.waiting().or_else(|| destination.unanswered());
+        queue.abandon();
+        // An export may last for minutes while the destination is down. The thread that runs it
+        // cannot interrupt it, so this thread shuts the exporter down.
+        let _ = destination.shut_down(Duration::ZERO);
+        let late = match queue.wait_for_end(ticket, COUNTING) {
+            Err(late) => late,
+            Ok(()) => WaitError { timed_out: true, left: 0, lost: 0, last_error: None },
+        };
+        let last_error = waiting.or(late.last_error);
+        return Err(WaitError { timed_out: true, last_error, ..late });
+    }
+    ended
 }
 
 /// Shuts down when it is dropped; see [`Handle::shutdown_on_drop`].

@@ -52,16 +52,12 @@ impl KeptKeys {
         &self.shards[trace_id.to_bytes()[15] as usize % SHARDS]
     }
 
-    /// Stores the key by which a trace was counted. A later key replaces an earlier one.
-    pub(crate) fn note(&self, trace_id: TraceId, key: &str) {
-        let hash = self.hasher.hash_one(key);
-        lock(self.shard(trace_id)).insert(trace_id, Some(hash));
-    }
-
-    /// Stores that no key's allowance covers a trace, unless it already has a key: its first root
-    /// may be this service's.
-    pub(crate) fn note_keyless(&self, trace_id: TraceId) {
-        lock(self.shard(trace_id)).insert(trace_id, None);
+    /// Stores the key by which a trace was counted. A later key replaces an earlier one. `None`: no
+    /// key's allowance covers the trace, unless it already has a key: its first root may be this
+    /// service's.
+    pub(crate) fn note(&self, trace_id: TraceId, key: Option<&str>) {
+        let hash = key.map(|key| self.hasher.hash_one(key));
+        lock(self.shard(trace_id)).insert(trace_id, hash);
     }
 
     pub(crate) fn find(&self, trace_id: TraceId) -> KeyOf {
@@ -103,16 +99,16 @@ mod tests {
         let keys = KeptKeys::default();
         let id = |number: usize| TraceId::from(number as u128);
         assert_eq!(keys.find(id(0)), KeyOf::NoKey);
-        keys.note(id(0), "a");
-        keys.note_keyless(id(8));
-        (2..TRACES_MAX / SHARDS).for_each(|number| keys.note(id(SHARDS * number), "b"));
+        keys.note(id(0), Some("a"));
+        keys.note(id(8), None);
+        (2..TRACES_MAX / SHARDS).for_each(|number| keys.note(id(SHARDS * number), Some("b")));
         assert!(matches!(keys.find(id(0)), KeyOf::Key(_)));
-        keys.note(id(SHARDS * TRACES_MAX), "a");
+        keys.note(id(SHARDS * TRACES_MAX), Some("a"));
         assert_eq!((keys.find(id(0)), keys.find(id(8))), (KeyOf::Forgotten, KeyOf::NoKey));
         // In another shard.
         assert_eq!(keys.find(id(1)), KeyOf::NoKey);
-        keys.note(id(SHARDS * TRACES_MAX), "b");
-        keys.note_keyless(id(SHARDS * TRACES_MAX));
+        keys.note(id(SHARDS * TRACES_MAX), Some("b"));
+        keys.note(id(SHARDS * TRACES_MAX), None);
         assert_eq!(keys.find(id(SHARDS * TRACES_MAX)), keys.find(id(2 * SHARDS)));
         assert!(keys.shards.iter().all(|shard| lock(shard).traces.len() <= TRACES_MAX / SHARDS));
     }
@@ -122,7 +118,7 @@ mod tests {
     fn a_trace_without_a_key_is_not_a_forgotten_one() {
         let keys = KeptKeys::default();
         let id = |number: usize| TraceId::from((SHARDS * number) as u128);
-        (0..=TRACES_MAX / SHARDS).for_each(|number| keys.note_keyless(id(number)));
+        (0..=TRACES_MAX / SHARDS).for_each(|number| keys.note(id(number), None));
         assert_eq!(keys.find(id(0)), KeyOf::NoKey);
         assert_eq!(lock(&keys.shards[0]).traces.len(), TRACES_MAX / SHARDS);
     }

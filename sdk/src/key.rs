@@ -10,7 +10,9 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
-use astracer_samplers::{Attributes, KeyRule, Template};
+pub(crate) use astracer_samplers::Attributes;
+use astracer_samplers::{KeyRule, Template};
+use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
 use tracing_core::Metadata;
 
@@ -252,11 +254,11 @@ impl fmt::Debug for Key {
 /// A local root that is about to be decided, with the data known by then.
 pub struct Root<'a> {
     name: &'a str,
-    attributes: &'a dyn Lookup,
+    attributes: &'a dyn Attributes,
 }
 
 impl<'a> Root<'a> {
-    pub(crate) fn new(name: &'a str, attributes: &'a dyn Lookup) -> Self {
+    pub(crate) fn new(name: &'a str, attributes: &'a dyn Attributes) -> Self {
         Root { name, attributes }
     }
 
@@ -277,48 +279,22 @@ impl fmt::Debug for Root<'_> {
     }
 }
 
-/// A source of attributes: the layer's fields, or OpenTelemetry's key-value pairs.
-pub(crate) trait Lookup {
-    fn attribute(&self, name: &str) -> Option<Cow<'_, str>>;
-}
+/// OpenTelemetry's key-value pairs, of which the last one of a name counts.
+pub(crate) struct Pairs<'a>(pub(crate) &'a [KeyValue]);
 
-impl Lookup for [opentelemetry::KeyValue] {
+impl Attributes for Pairs<'_> {
     fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
-        self.iter()
-            .rev()
-            .find(|attribute| attribute.key.as_str() == name)
-            .map(|attribute| attribute.value.as_str())
-    }
-}
-
-/// Copied attributes, latest first.
-impl Lookup for Vec<(String, String)> {
-    fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
-        let (_, value) = self.iter().find(|(known, _)| known == name)?;
-        Some(Cow::Borrowed(value))
-    }
-}
-
-/// No attributes.
-impl Lookup for () {
-    fn attribute(&self, _: &str) -> Option<Cow<'_, str>> {
-        None
+        let known = self.0.iter().rev().find(|attribute| attribute.key.as_str() == name)?;
+        Some(known.value.as_str())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use opentelemetry::KeyValue;
 
     #[track_caller]
     fn check(key: Key, name: &str, attributes: &[KeyValue], expected: &str) {
-        struct Pairs<'a>(&'a [KeyValue]);
-        impl Lookup for Pairs<'_> {
-            fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
-                self.0.attribute(name)
-            }
-        }
         let mut memory = "what was there before".to_owned();
         assert_eq!(key.of(&Root::new(name, &Pairs(attributes)), &mut memory), expected);
     }

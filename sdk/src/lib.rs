@@ -120,7 +120,6 @@
 mod bridge;
 mod builder;
 mod byte_cap;
-mod config;
 mod core;
 mod decider;
 mod decision_time;
@@ -135,8 +134,6 @@ mod key;
 mod layer;
 mod live;
 mod logs;
-#[cfg(feature = "parameters")]
-mod parameters;
 #[cfg(feature = "parameters")]
 mod polling;
 mod propagation;
@@ -168,7 +165,7 @@ pub use astracer_spans::record::SpanLimits;
 pub use astracer_spans::stats::{GivenUpTraces, Losses, OwnPolicyFaults, Stats, TailStats};
 pub use builder::{Astracer, BuildError, Builder};
 pub use decider::ParentDecision;
-pub use fault::{Fault, OnFault};
+pub use fault::{Fault, OnFault, SteerError};
 pub use handle::{FlushError, Handle, ShutdownGuard, WeakHandle};
 pub use key::{Key, Root};
 pub use layer::AstracerLayer;
@@ -180,7 +177,7 @@ pub use rules::DryRunStats;
 pub use sampler::AstracerSampler;
 pub use settings::{ContextMode, DroppedSpans, Start};
 pub use span_ext::{OpenTelemetrySpanExt, SetParentError, get_otel_context, outgoing_context};
-pub use steering::{KeyStats, SteerError};
+pub use steering::KeyStats;
 pub use subscriber::AstracerSubscriber;
 pub use totals::KeyTotals;
 pub use why::Explanation;

@@ -1,21 +1,26 @@
-//! Polls a source of parameters files, such as a URL.
+//! Parameters files that may change while the service runs: a file, or another source such as a
+//! URL.
 //!
 //! A thread asks the source at its interval. An answer that cannot be used changes nothing: the
 //! last good parameters stay in effect, and the fault is reported once. The thread makes no spans.
 
 use std::fmt;
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use opentelemetry::Context;
 
-use crate::core::Shared;
-use crate::fault::Origin;
-use crate::steering::SteerError;
+use crate::fault::{Origin, SteerError};
+use crate::steering::{Steering, tell};
 use astracer_spans::panics::warn;
 
-/// The shortest interval between requests.
+/// The shortest interval between requests, and the interval between checks of a file.
 const EVERY_MIN: Duration = Duration::from_secs(1);
+/// The maximum number of bytes read of a file: more than a parameters file may have.
+const BYTES_MAX: u64 = (2 << 20) + 1;
 
 /// A place that serves parameters files while the service runs, for
 /// [`Builder::with_polled_parameters`](crate::Builder::with_polled_parameters). The crate
@@ -44,11 +49,16 @@ pub type FetchParameters = Box<dyn FnMut() -> Result<Option<String>, String> + S
 pub(crate) struct Client {
     place: String,
     every: Duration,
-    fetch: FetchParameters,
-    /// The last file.
+    /// Is told whether the last answer could not be used.
+    fetch: Box<dyn FnMut(bool) -> Result<Option<String>, String> + Send>,
+    /// Whether a fault counts only if it is found twice in a row: a file may be half written.
+    confirms: bool,
+    /// The text that last took effect, here or in the builder.
     text: Option<String>,
-    /// The reason why that file was not applied.
+    /// The reason why the last text was not applied.
     fault: Option<String>,
+    /// The fault found by the last request.
+    found: Option<String>,
 }
 
 impl fmt::Debug for Client {
@@ -60,24 +70,52 @@ impl fmt::Debug for Client {
 impl Client {
     pub(crate) fn new(source: impl ParametersSource) -> Result<Self, (Origin, String)> {
         let (place, every) = (source.place(), source.interval().max(EVERY_MIN));
-        match source.open() {
-            Ok(fetch) => Ok(Client { place, every, fetch, text: None, fault: None }),
-            Err(fault) => Err((Origin::Source(place), fault)),
-        }
+        let mut fetch = match source.open() {
+            Ok(fetch) => fetch,
+            Err(fault) => return Err((Origin::Source(place), fault)),
+        };
+        let fetch = Box::new(move |_| fetch());
+        Ok(Client { place, every, fetch, confirms: false, text: None, fault: None, found: None })
     }
 
-    /// Requests the file, and passes a new one to `take`. Returns the current fault.
-    fn ask(&mut self, take: impl FnOnce(&str) -> Result<(), SteerError>) -> Option<String> {
-        match (self.fetch)() {
-            Err(fault) => return Some(self.with_place(&fault)),
-            Ok(None) => {}
-            Ok(Some(text)) if self.text.as_ref() == Some(&text) => {}
-            Ok(Some(text)) => {
-                self.fault = take(&text).err().map(|error| self.with_place(&error.to_string()));
-                self.text = Some(text);
+    /// A file, of which `text` is in effect already. It is read again only if its length or
+    /// modification time has changed, or if the last check failed.
+    pub(crate) fn of_file(path: PathBuf, text: Option<String>) -> Self {
+        let place = path.display().to_string();
+        let mut stamp = None;
+        let fetch = move |again: bool| {
+            let now = fs::metadata(&path).ok().map(|known| (known.len(), known.modified().ok()));
+            if now.is_some() && now == stamp && !again {
+                return Ok(None);
             }
-        }
-        self.fault.clone()
+            stamp = now;
+            let mut text = String::new();
+            let read = File::open(&path).and_then(|file| file.take(BYTES_MAX).read_to_string(&mut text));
+            read.map(|_| Some(text)).map_err(|error| error.to_string())
+        };
+        let fetch = Box::new(fetch);
+        Client { place, every: EVERY_MIN, fetch, confirms: true, text, fault: None, found: None }
+    }
+
+    /// Requests the file, and passes a new one to `take`. Returns the current fault, if that is
+    /// certain.
+    fn ask(&mut self, take: impl FnOnce(&str) -> Result<(), SteerError>) -> Option<Option<String>> {
+        let found = match (self.fetch)(self.found.is_some()) {
+            Err(fault) => Some(self.with_place(&fault)),
+            Ok(None) => self.fault.clone(),
+            Ok(Some(text)) => {
+                let is_known = self.text.as_ref() == Some(&text);
+                let taken = if is_known { Ok(()) } else { take(&text) };
+                self.fault = taken.err().map(|error| self.with_place(&error.to_string()));
+                if self.fault.is_none() {
+                    self.text = Some(text);
+                }
+                self.fault.clone()
+            }
+        };
+        let is_certain = !self.confirms || found.is_none() || found == self.found;
+        self.found.clone_from(&found);
+        is_certain.then_some(found)
     }
 
     fn with_place(&self, fault: &str) -> String {
@@ -109,12 +147,12 @@ impl Poller {
     }
 
     /// Polls until [`finish`](Self::finish) is called, or until all layers and handles are gone.
-    pub(crate) fn run(&self, shared: &Weak<Shared>) {
+    pub(crate) fn run(&self, steering: &Weak<Steering>) {
         let every = self.client.lock().unwrap_or_else(PoisonError::into_inner).every;
-        while shared.strong_count() > 0 {
-            self.look(shared);
+        while steering.strong_count() > 0 {
+            self.look(steering);
             let state = self.state();
-            let is_alive = |state: &mut State| !state.is_over && shared.strong_count() > 0;
+            let is_alive = |state: &mut State| !state.is_over && steering.strong_count() > 0;
             let waited = self.wake.wait_timeout_while(state, every, is_alive);
             if waited.unwrap_or_else(PoisonError::into_inner).0.is_over {
                 return;
@@ -123,25 +161,29 @@ impl Poller {
     }
 
     /// Polls now. The layer may be dropped while this waits for the response.
-    pub(crate) fn look(&self, shared: &Weak<Shared>) {
+    pub(crate) fn look(&self, steering: &Weak<Steering>) {
         let _suppressed = Context::enter_telemetry_suppressed_scope();
         let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
         if self.state().is_over {
             return;
         }
         let mut news = None;
-        let fault = client.ask(|text| {
-            if let Some(shared) = shared.upgrade() {
-                news = shared.steering().set_parameters(shared.decider(), text)?;
+        let asked = client.ask(|text| {
+            if let Some(steering) = steering.upgrade() {
+                news = steering.set_parameters(text)?;
             }
             Ok(())
         });
-        let before = std::mem::replace(&mut self.state().fault, fault.clone());
+        let new = asked.and_then(|fault| {
+            let before = std::mem::replace(&mut self.state().fault, fault.clone());
+            fault.filter(|fault| before.as_ref() != Some(fault))
+        });
+        // Without a lock: the subscriber may call the handle.
         drop(client);
         if let Some(news) = news {
-            news.tell();
+            tell(&news);
         }
-        if let Some(fault) = fault.filter(|fault| before.as_ref() != Some(fault)) {
+        if let Some(fault) = new {
             warn(|| tracing::warn!("astracer: {fault}"));
         }
     }

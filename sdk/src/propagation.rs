@@ -29,8 +29,6 @@ pub enum Propagator {
 }
 
 impl Propagator {
-    pub(crate) const DEFAULT: [Propagator; 2] = [Propagator::TraceContext, Propagator::Baggage];
-
     /// Parses a list as in `OTEL_PROPAGATORS`, such as `tracecontext,baggage`; `none` is an empty
     /// list. Names are case-insensitive.
     pub(crate) fn parse_list(text: &str) -> Result<Vec<Propagator>, String> {
@@ -55,9 +53,21 @@ impl Propagator {
         }
         Ok(list)
     }
+}
 
+/// The formats of a service.
+#[derive(Clone, Debug)]
+pub(crate) struct Propagators(pub(crate) Vec<Propagator>);
+
+impl Default for Propagators {
+    fn default() -> Self {
+        Propagators(vec![Propagator::TraceContext, Propagator::Baggage])
+    }
+}
+
+impl Propagators {
     /// A propagator that writes all formats of the list, and reads them in its order.
-    pub(crate) fn composite(list: &[Propagator]) -> TextMapCompositePropagator {
+    pub(crate) fn composite(&self) -> TextMapCompositePropagator {
         let make = |propagator: &Propagator| -> Box<dyn TextMapPropagator + Send + Sync> {
             match propagator {
                 Propagator::TraceContext => Box::new(TraceContext::default()),
@@ -66,6 +76,6 @@ impl Propagator {
                 Propagator::B3Multi => Box::new(B3::new(Encoding::Multi)),
             }
         };
-        TextMapCompositePropagator::new(list.iter().map(make).collect())
+        TextMapCompositePropagator::new(self.0.iter().map(make).collect())
     }
 }

@@ -15,20 +15,23 @@ use opentelemetry::Context;
 use tracing_core::dispatcher;
 use tracing_core::subscriber::NoSubscriber;
 
-use crate::steering::KeyStats;
-use astracer_spans::export::SharedDestination;
+use crate::steering::{KeyStats, Steering};
+use astracer_spans::export::{Queue, SharedDestination};
 use astracer_spans::panics::warn;
-use astracer_spans::stats::{Losses, Stats};
+use astracer_spans::stats::{Counters, Losses, Stats};
 
 /// The shortest time between two events of one kind.
 const PAUSE: Duration = Duration::from_secs(60);
 /// The time between two looks at the counts.
 const TICK: Duration = Duration::from_secs(1);
 
-/// The counts that are looked at.
-pub(crate) trait Watched: Send + Sync + fmt::Debug {
-    fn stats(&self) -> Stats;
-    fn keys(&self) -> Vec<KeyStats>;
+/// The parts that are looked at.
+pub(crate) struct Watched {
+    /// Weak, so that the thread ends with the last layer and handle.
+    pub(crate) steering: Weak<Steering>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) destination: Option<Arc<SharedDestination>>,
 }
 
 /// The state of the reports, shared by their thread and the handle.
@@ -49,28 +52,27 @@ struct State {
     lost: u64,
     /// Accepted spans when exports began to fail or wait; `None` while they succeed.
     failing_from: Option<u64>,
-    lost_at: Option<Instant>,
     /// The last text about spans that were accepted and not passed on.
     undelivered: Option<String>,
-    undelivered_at: Option<Instant>,
-    failing_at: Option<Instant>,
-    well_at: Option<Instant>,
-    /// When the keys were last looked at.
-    keys_at: Option<Instant>,
+    /// When each kind was last due, or for hints looked for.
+    at: [Option<Instant>; Kind::Notice as usize],
     is_over: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Failing,
+    Lost,
+    Well,
+    Undelivered,
+    Hint,
+    /// Comes without a pause.
+    Notice,
 }
 
 /// An event that is due.
 #[derive(Debug, PartialEq, Eq)]
-enum Report {
-    Failing(String),
-    /// With the number of spans lost so far.
-    Lost(String, u64),
-    Well(String),
-    Notice(String),
-    Hint(String),
-    Undelivered(String),
-}
+struct Report(Kind, String);
 
 /// The lost spans of which a shutdown has to tell. The cap on bytes refuses spans as configured,
 /// and spans that end after the shutdown come too late for its error.
@@ -83,47 +85,51 @@ fn reported(lost: &Losses) -> u64 {
 }
 
 impl State {
+    /// Whether an event of this kind may come now; then the next one has to wait.
+    fn may(&mut self, kind: Kind, now: Instant) -> bool {
+        let at = &mut self.at[kind as usize];
+        let may = at.is_none_or(|at| now.saturating_duration_since(at) >= PAUSE);
+        if may {
+            *at = Some(now);
+        }
+        may
+    }
+
     fn due(&mut self, stats: &Stats, now: Instant) -> Vec<Report> {
-        let may = |at: Option<Instant>| at.is_none_or(|at| now.saturating_duration_since(at) >= PAUSE);
         let mut due = Vec::new();
         let lost = reported(&stats.spans_lost);
         if let Some(reason) = &stats.waiting
             && self.failing_from.is_none()
-            && may(self.failing_at)
+            && self.may(Kind::Failing, now)
         {
-            (self.failing_at, self.failing_from) = (Some(now), Some(stats.spans_exported));
-            let text = format!("exports wait, with {} spans: {reason}", stats.spans_waiting);
-            due.push(Report::Failing(text));
-        }
-        if lost > self.lost && may(self.lost_at) {
-            (self.lost_at, self.lost) = (Some(now), lost);
             self.failing_from = Some(stats.spans_exported);
+            let text = format!("exports wait, with {} spans: {reason}", stats.spans_waiting);
+            due.push(Report(Kind::Failing, text));
+        }
+        if lost > self.lost && self.may(Kind::Lost, now) {
+            (self.lost, self.failing_from) = (lost, Some(stats.spans_exported));
             let reason = stats.waiting.as_ref().or(stats.last_error.as_ref());
             let reason = reason.map(|error| format!("; {error}")).unwrap_or_default();
-            due.push(Report::Lost(format!("spans since the start: {}{reason}", stats.spans_lost), lost));
+            due.push(Report(Kind::Lost, format!("spans since the start: {}{reason}", stats.spans_lost)));
         } else if stats.waiting.is_none()
             && lost == self.lost
             && self.failing_from.is_some_and(|from| stats.spans_exported > from)
-            && may(self.well_at)
+            && self.may(Kind::Well, now)
         {
-            (self.well_at, self.failing_from) = (Some(now), None);
+            self.failing_from = None;
             let text = format!("exports succeed again; spans since the start: {}", stats.spans_lost);
-            due.push(Report::Well(text));
+            due.push(Report(Kind::Well, text));
         }
         due
     }
-}
 
-impl State {
     /// A report about spans that were accepted and not passed on, if there are more.
     fn undelivered(&mut self, text: Option<String>, now: Instant) -> Option<Report> {
-        let is_early = self.undelivered_at.is_some_and(|at| now.saturating_duration_since(at) < PAUSE);
-        if text == self.undelivered || is_early {
+        if text == self.undelivered || !self.may(Kind::Undelivered, now) {
             return None;
         }
         self.undelivered.clone_from(&text);
-        self.undelivered_at = Some(now);
-        text.map(Report::Undelivered)
+        text.map(|text| Report(Kind::Undelivered, text))
     }
 }
 
@@ -146,45 +152,34 @@ impl Reports {
         // Without the lock: the subscriber may call the handle.
         let notices = std::mem::take(&mut self.lock().notices);
         for notice in notices {
-            Report::Notice(notice).emit();
+            Report(Kind::Notice, notice).emit();
         }
         true
     }
 
-    /// Starts the thread of the reports. It ends at the shutdown, or with the last layer and
-    /// handle.
-    pub(crate) fn start(
-        self: &Arc<Self>,
-        watched: Weak<dyn Watched>,
-        destination: Option<Arc<SharedDestination>>,
-    ) -> std::io::Result<()> {
-        let reports = Arc::clone(self);
-        let thread = std::thread::Builder::new().name("astracer-report".to_owned());
-        thread.spawn(move || reports.run(&watched, destination.as_deref())).map(drop)
-    }
-
-    fn run(&self, watched: &Weak<dyn Watched>, destination: Option<&SharedDestination>) {
+    /// Reports until the shutdown, or until the last layer and handle are gone.
+    pub(crate) fn run(&self, watched: &Watched) {
         let _suppressed = Context::enter_telemetry_suppressed_scope();
         loop {
             let woken = self.changed.wait_timeout_while(self.lock(), TICK, |state| !state.is_over);
             if woken.unwrap_or_else(PoisonError::into_inner).0.is_over {
                 return;
             }
-            let Some(watched) = watched.upgrade() else { return };
+            let Some(steering) = watched.steering.upgrade() else { return };
             let is_announced = self.announce();
-            match destination {
-                Some(destination) => self.look(&*watched, destination),
+            match &watched.destination {
+                Some(destination) => self.look(watched, destination, &steering),
                 None if is_announced => return,
                 None => {}
             }
         }
     }
 
-    fn look(&self, watched: &dyn Watched, destination: &SharedDestination) {
-        let mut stats = watched.stats();
-        stats.waiting = destination.waiting();
+    fn look(&self, watched: &Watched, destination: &SharedDestination, steering: &Steering) {
+        let mut stats = watched.counters.read();
+        (stats.waiting, stats.last_error) = (destination.waiting(), watched.queue.last_error());
         let now = Instant::now();
-        let hint = self.look_at_keys(watched, &stats, now);
+        let hint = self.look_at_keys(&stats, now, || steering.keys());
         if !is_heard() {
             return;
         }
@@ -194,27 +189,25 @@ impl Reports {
         let undelivered = state.undelivered(undelivered, now);
         drop(state);
         for report in due.into_iter().chain(undelivered).chain(hint) {
-            let is_read = report.emit();
-            if let (true, Report::Lost(..)) = (is_read, &report) {
+            if report.emit() && report.0 == Kind::Lost {
                 let mut state = self.lock();
                 state.told = state.told.max(faults(&stats.spans_lost));
             }
         }
     }
 
-    fn look_at_keys(&self, watched: &dyn Watched, stats: &Stats, now: Instant) -> Option<Report> {
-        if self.hint.get().is_some() || stats.roots_kept + stats.roots_dropped < HINT_ROOTS {
+    fn look_at_keys(
+        &self,
+        stats: &Stats,
+        now: Instant,
+        keys: impl FnOnce() -> Vec<KeyStats>,
+    ) -> Option<Report> {
+        let has_roots = stats.roots_kept + stats.roots_dropped >= HINT_ROOTS;
+        if self.hint.get().is_some() || !has_roots || !self.lock().may(Kind::Hint, now) {
             return None;
         }
-        {
-            let mut state = self.lock();
-            if state.keys_at.is_some_and(|at| now.saturating_duration_since(at) < PAUSE) {
-                return None;
-            }
-            state.keys_at = Some(now);
-        }
-        let hint = hint(&watched.keys())?;
-        self.hint.set(hint.clone()).ok().map(|()| Report::Hint(hint))
+        let hint = hint(&keys())?;
+        self.hint.set(hint.clone()).ok().map(|()| Report(Kind::Hint, hint))
     }
 
     /// The hint about keys, once it was found.
@@ -301,18 +294,11 @@ impl fmt::Display for Text<'_> {
 impl Report {
     /// Emits the event. Returns whether a layer read it.
     fn emit(&self) -> bool {
-        let (Report::Failing(text)
-        | Report::Lost(text, _)
-        | Report::Well(text)
-        | Report::Notice(text)
-        | Report::Hint(text)
-        | Report::Undelivered(text)) = self;
+        let Report(kind, text) = self;
         let text = Text { text, is_read: AtomicBool::new(false) };
-        warn(|| match self {
-            Report::Well(_) | Report::Hint(_) => tracing::info!(target: "astracer", parent: None, "{text}"),
-            Report::Failing(_) | Report::Lost(..) | Report::Notice(_) | Report::Undelivered(_) => {
-                tracing::warn!(target: "astracer", parent: None, "{text}")
-            }
+        warn(|| match kind {
+            Kind::Well | Kind::Hint => tracing::info!(target: "astracer", parent: None, "{text}"),
+            _ => tracing::warn!(target: "astracer", parent: None, "{text}"),
         });
         text.is_read.load(Ordering::Relaxed)
     }
@@ -339,18 +325,18 @@ mod tests {
         let at = |seconds| began + Duration::from_secs(seconds);
         assert_eq!(state.due(&stats, at(0)), []);
         (stats.waiting, stats.spans_waiting) = (Some("nothing listens".to_owned()), 7);
-        let failing = || Report::Failing("exports wait, with 7 spans: nothing listens".to_owned());
+        let failing = || Report(Kind::Failing, "exports wait, with 7 spans: nothing listens".to_owned());
         assert_eq!(state.due(&stats, at(1)), [failing()]);
         assert_eq!(state.due(&stats, at(90)), []);
         stats.spans_lost.expired = 5;
-        let lost = |text: &str, lost| Report::Lost(format!("spans since the start: {text}"), lost);
-        assert_eq!(state.due(&stats, at(91)), [lost("5 lost (expired 5); nothing listens", 5)]);
+        let lost = |text: &str| Report(Kind::Lost, format!("spans since the start: {text}"));
+        assert_eq!(state.due(&stats, at(91)), [lost("5 lost (expired 5); nothing listens")]);
         stats.spans_lost.expired = 9;
         assert_eq!(state.due(&stats, at(92)), []);
-        assert_eq!(state.due(&stats, at(151)), [lost("9 lost (expired 9); nothing listens", 9)]);
+        assert_eq!(state.due(&stats, at(151)), [lost("9 lost (expired 9); nothing listens")]);
         (stats.waiting, stats.spans_exported) = (None, 1);
-        let well =
-            || Report::Well("exports succeed again; spans since the start: 9 lost (expired 9)".to_owned());
+        let text = "exports succeed again; spans since the start: 9 lost (expired 9)";
+        let well = || Report(Kind::Well, text.to_owned());
         assert_eq!(state.due(&stats, at(152)), [well()]);
         assert_eq!(state.due(&stats, at(300)), []);
         // An outage within a minute after the last report is reported when the minute is over.
@@ -364,7 +350,7 @@ mod tests {
         // The cap refuses as configured; the operator hears of it all the same.
         (stats.spans_lost.capped, stats.last_error) = (100, Some("used up".to_owned()));
         stats.waiting = None;
-        assert_eq!(state.due(&stats, at(400)), [lost("109 lost (expired 9, capped 100); used up", 109)]);
+        assert_eq!(state.due(&stats, at(400)), [lost("109 lost (expired 9, capped 100); used up")]);
     }
 
     #[test]

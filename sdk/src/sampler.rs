@@ -7,8 +7,7 @@ use opentelemetry::{Context, KeyValue, TraceId};
 use opentelemetry_sdk::trace::{SamplingDecision, SamplingResult, ShouldSample};
 
 use crate::decider::{Decider, RootDecision};
-use crate::key::{Lookup, Root};
-use astracer_spans::stats::Counters;
+use crate::key::{Pairs, Root};
 use astracer_spans::weight;
 
 /// The sampler for `SdkTracerProvider::builder().with_sampler(..)`.
@@ -20,20 +19,12 @@ use astracer_spans::weight;
 #[derive(Clone, Debug)]
 pub struct AstracerSampler {
     /// `None`: switched off.
-    decider: Option<(Arc<Decider>, Arc<Counters>)>,
+    decider: Option<Arc<Decider>>,
 }
 
 impl AstracerSampler {
-    pub(crate) fn new(decider: Option<(Arc<Decider>, Arc<Counters>)>) -> Self {
+    pub(crate) fn new(decider: Option<Arc<Decider>>) -> Self {
         AstracerSampler { decider }
-    }
-}
-
-struct Pairs<'a>(&'a [KeyValue]);
-
-impl Lookup for Pairs<'_> {
-    fn attribute(&self, name: &str) -> Option<std::borrow::Cow<'_, str>> {
-        self.0.attribute(name)
     }
 }
 
@@ -49,14 +40,14 @@ impl ShouldSample for AstracerSampler {
     ) -> SamplingResult {
         let parent = parent.filter(|cx| cx.span().span_context().is_valid());
         let parent = parent.map(|cx| (cx.span().span_context().clone(), cx));
-        let Some((decider, counters)) = self.decider.as_ref().filter(|_| cfg!(feature = "enabled")) else {
+        let Some(decider) = self.decider.as_ref().filter(|_| cfg!(feature = "enabled")) else {
             let decision = SamplingDecision::Drop;
             let state = parent.map(|(parent, _)| weight::with_flag(&parent, false)).unwrap_or_default();
             return SamplingResult { decision, attributes: Vec::new(), trace_state: state.to_api() };
         };
         let is_root = parent.as_ref().is_none_or(|(parent, _)| parent.is_remote());
         if decider.counts_roots() && is_root {
-            counters.decided_elsewhere();
+            decider.counters().decided_elsewhere();
         }
         let RootDecision { keep, trace_state, attributes: added, .. } = match &parent {
             Some((parent, context)) if decider.respects(parent, context) => {
@@ -69,8 +60,8 @@ impl ShouldSample for AstracerSampler {
             parent => {
                 let parent = parent.as_ref().map_or(&SpanContext::NONE, |(parent, _)| parent);
                 let (mut memory, pairs) = (String::new(), Pairs(attributes));
-                let key = decider.key_of(&Root::new(name, &pairs), &mut memory, counters);
-                decider.ask(&key, trace_id, parent, decider.clock().ticks(), counters)
+                let key = decider.key_of(&Root::new(name, &pairs), &mut memory);
+                decider.ask(&key, trace_id, parent, decider.clock().ticks())
             }
         };
         let decision = if keep { SamplingDecision::RecordAndSample } else { SamplingDecision::Drop };

@@ -54,22 +54,12 @@ impl Why {
         Why { rings: (0..RINGS).map(|_| ring()).collect() }
     }
 
-    pub(crate) fn note(&self, trace_id: TraceId, key: &str, randomness: Randomness, decision: &Decision) {
-        self.write(trace_id, key, randomness, Some(*decision), decision.keep);
-    }
-
-    pub(crate) fn note_parent(&self, trace_id: TraceId, keep: bool) {
-        self.write(trace_id, "", Randomness::MIN, None, keep);
-    }
-
-    fn write(
-        &self,
-        trace_id: TraceId,
-        key: &str,
-        randomness: Randomness,
-        decision: Option<Decision>,
-        keep: bool,
-    ) {
+    /// Notes a decision; `asked` is `None` if it is a parent's.
+    pub(crate) fn note(&self, trace_id: TraceId, keep: bool, asked: Option<(&str, Randomness, Decision)>) {
+        let (key, randomness, decision) = match asked {
+            Some((key, randomness, decision)) => (key, randomness, Some(decision)),
+            None => ("", Randomness::MIN, None),
+        };
         let ring = &self.rings[thread::number() as usize % RINGS];
         let Ok(mut noted) = ring.0.try_lock() else { return };
         let end = (0..=KEY_MAX.min(key.len())).rev().find(|&end| key.is_char_boundary(end)).unwrap_or(0);

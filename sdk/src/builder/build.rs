@@ -8,26 +8,29 @@ use std::{fmt, io, mem, thread};
 use astracer_model::span::{Resource as ModelResource, Scope};
 use astracer_samplers::tail::{Limits as TailLimits, Tail, TailSampler};
 use astracer_samplers::{Nanos, RandomSource, Sampler, Stratified};
+use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
 
-use super::{Astracer, Builder, late, with_attributes};
+use super::{Astracer, Builder, default_sampler, with_attributes};
 use crate::byte_cap::ByteCap;
 use crate::core::{Core, Shared};
-use crate::decider::{Decider, Extras};
+use crate::decider::Decider;
 use crate::fault::Fault;
 use crate::handle::Handle;
 use crate::housekeeping::{self, Housekeeping};
 use crate::layer::AstracerLayer;
 use crate::reports::Watched;
 use crate::sampler::AstracerSampler;
-use crate::steering::{BudgetControl, ExportedBytes, Steering};
+use crate::steering::{BudgetControl, Steering};
 use crate::why::Why;
 use astracer_spans::export::{
     Converter, Queue, SharedDestination, Source, Upkeep, Worker, Workers, own_scope,
 };
-use astracer_spans::late::LateTraces;
+use astracer_spans::late::{LateTraces, Parts};
+use astracer_spans::memory_budget::MemoryBudget;
 use astracer_spans::stats::Counters;
 use astracer_spans::sync::AtomicUsize;
+use astracer_spans::traces::Traces;
 
 /// # Building
 impl Builder {
@@ -40,67 +43,65 @@ impl Builder {
     pub fn build(mut self) -> Result<Astracer, BuildError> {
         self.check_policies();
         // The switch works whatever else is set.
-        if self.enabled && self.faults.iter().any(|fault| self.on_fault.refuses(fault)) {
-            return Err(BuildError { kind: Kind::Faults(mem::take(&mut self.faults)) });
+        if self.is_enabled() && self.faults.iter().any(|fault| self.on_fault.refuses(fault)) {
+            return Err(BuildError { kind: Kind::Faults(self.faults) });
         }
-        if !cfg!(feature = "enabled") || !self.enabled {
-            return Ok(self.switched_off());
+        if !cfg!(feature = "enabled") || !self.is_enabled() {
+            return Ok(self.astracer(None, None));
         }
-        let counters = Arc::new(Counters::default());
         let resource = with_own_name(self.resource.take().unwrap_or_else(|| Resource::builder().build()));
-        let tail = self.tail_sampler();
-        let decider = Arc::new(self.decider(&resource, tail.clone()));
-        let queue = Arc::new(Queue::new(self.settings.bounds, counters.clone()));
-        let late = tail.clone().map(|sampler| self.late_traces(sampler, &decider, &counters));
-        let (steering, exported_bytes) = self.steering(decider.now());
-        let ids = mem::take(&mut self.ids);
-        let shared =
-            Shared::new(self.settings, decider.clone(), counters.clone(), queue.clone(), ids, late, steering);
-        shared.reports().add(self.faults.iter().map(|fault| format!("{fault}; using {}", fault.default())));
-        let destination = self.destination.take().map(|make| make(&resource));
-        match destination.clone() {
-            Some(destination) => {
-                let cap = ByteCap::new(decider.clone(), exported_bytes);
-                let workers = Workers {
-                    queue,
-                    counters: counters.clone(),
-                    destination,
-                    admission: Box::new(cap),
-                    upkeep: Arc::downgrade(&shared) as Weak<dyn Upkeep>,
-                    idle: self.idle(),
-                    running: AtomicUsize::new(0),
-                };
-                self.start_workers(&shared, workers, &resource, tail)?;
-            }
+        let counters = Arc::new(Counters::default());
+        let tail = self.keeps_late().then(|| Arc::new(TailSampler::new(&self.tail, TailLimits::default())));
+        let decider = self.decider(&resource, tail.clone(), counters.clone());
+        let (settings, clock) = (self.settings, decider.clock());
+        let queue = Arc::new(Queue::new(settings.bounds, counters.clone()));
+        let budget = MemoryBudget::new(settings.bounds.open_bytes);
+        let control = self.budget.take().map(|budget| {
+            BudgetControl::new((budget, self.own_budget.take()), decider.sampler().config(), decider.now())
+        });
+        let has_chores = control.is_some() || !self.chores.is_empty();
+        let admission = ByteCap::new(decider.clone(), control.as_ref().map(BudgetControl::exported_bytes));
+        let shared = Arc::new(Shared {
+            trace_age: clock.ticks_of(settings.bounds.trace_age),
+            traces: Traces::new(settings.bounds.open_traces, budget.clone()),
+            late: tail.clone().map(|tail| self.late_traces(tail, &decider, &counters)),
+            ids: mem::take(&mut self.ids),
+            settings,
+            budget,
+            reports: Arc::default(),
+            destination: self.destination.take().map(|make| make(&resource)),
+            housekeeping: has_chores.then(|| Housekeeping::new(mem::take(&mut self.chores), queue.clone())),
+            #[cfg(feature = "parameters")]
+            poller: self.polled.take().map(crate::polling::Poller::new),
+            resource,
+            steering: Arc::new(Steering::new(decider.clone(), control, self.own_cap)),
+            decider,
+            counters,
+            queue,
+        });
+        shared.reports.add(self.faults.iter().map(|fault| format!("{fault}; using {}", fault.default())));
+        match &shared.destination {
+            Some(destination) => self.start_workers(&shared, destination, admission, tail)?,
             None => {
                 if !self.wants_no_exporter {
-                    shared.reports().add([NO_EXPORTER.to_owned()]);
+                    shared.reports.add([NO_EXPORTER.to_owned()]);
                 }
-                queue.close();
-                queue.ended();
+                shared.queue.close();
+                shared.queue.ended();
             }
         }
-        start_reports(&shared, destination.clone())?;
-        let housekeeping = self.start_housekeeping(&shared)?;
-        let handle = Handle::new(Some(shared.clone()), destination.clone());
-        let handle = handle.with_housekeeping(housekeeping).with_resource(resource);
-        #[cfg(feature = "parameters")]
-        let handle = self.start_polling(handle)?;
-        Ok(Astracer {
-            layer: AstracerLayer::new(destination.is_some().then(|| Core::new(shared))),
-            sampler: AstracerSampler::new(Some((decider, counters))),
-            handle,
-            propagators: self.propagators,
-        })
+        start_keepers(&shared)?;
+        let core = shared.destination.is_some().then(|| Core::new(shared.clone()));
+        Ok(self.astracer(core, Some(shared)))
     }
 
-    /// "This setting has no effect on propagators" (OpenTelemetry specification,
-    /// OTEL_SDK_DISABLED).
-    fn switched_off(self) -> Astracer {
+    /// Without `shared` it is switched off. "This setting has no effect on propagators"
+    /// (OpenTelemetry specification, OTEL_SDK_DISABLED).
+    fn astracer(self, core: Option<Arc<Core>>, shared: Option<Arc<Shared>>) -> Astracer {
         Astracer {
-            layer: AstracerLayer::new(None),
-            sampler: AstracerSampler::new(None),
-            handle: Handle::new(None, None),
+            layer: AstracerLayer::new(core),
+            sampler: AstracerSampler::new(shared.as_ref().map(|shared| shared.decider.clone())),
+            handle: Handle::new(shared),
             propagators: self.propagators,
         }
     }
@@ -109,12 +110,14 @@ impl Builder {
         self.tail != Tail::default()
     }
 
-    fn tail_sampler(&self) -> Option<Arc<TailSampler>> {
-        self.keeps_late().then(|| Arc::new(TailSampler::new(&self.tail, TailLimits::default())))
-    }
-
-    fn decider(&mut self, resource: &Resource, tail: Option<Arc<TailSampler>>) -> Decider {
-        let sampler = Sampler::with_cap(&self.sampler, self.sampler_limits, &self.cap);
+    fn decider(
+        &mut self,
+        resource: &Resource,
+        tail: Option<Arc<TailSampler>>,
+        counters: Arc<Counters>,
+    ) -> Arc<Decider> {
+        let config = self.sampler.take().unwrap_or_else(default_sampler);
+        let sampler = Sampler::with_cap(&config, self.sampler_limits, &self.cap);
         let base = match &self.chores.snapshot {
             Some(path) => housekeeping::warm_start(&sampler, path),
             None => Nanos::ZERO,
@@ -124,17 +127,18 @@ impl Builder {
             let secret = RandomState::new().hash_one(std::process::id());
             Stratified::new(secret, self.sampler_limits)
         });
-        let extras = Extras {
-            tail,
-            #[cfg(feature = "parameters")]
-            policies: [self.tail.clone(), mem::take(&mut self.file_tail)],
-            base,
-            stratified,
-            describes: self.sampling_attributes,
-            why: (self.explained > 0).then(|| Why::new(self.explained)),
-        };
-        let key = mem::take(&mut self.key).with_resource(resource);
-        Decider::new(sampler, key, self.parents, self.clock.take().unwrap_or_default(), extras)
+        let mut decider = Decider::new(sampler, self.clock.take().unwrap_or_default(), counters);
+        decider.key = mem::take(&mut self.key).with_resource(resource);
+        decider.parents = self.parents;
+        (decider.base, decider.stratified) = (base, stratified);
+        decider.describes = self.sampling_attributes;
+        decider.why = (self.explained > 0).then(|| Why::new(self.explained));
+        decider.tail = tail;
+        #[cfg(feature = "parameters")]
+        {
+            decider.policies = [self.tail.clone(), mem::take(&mut self.file_tail)];
+        }
+        decider.ready()
     }
 
     fn late_traces(
@@ -143,41 +147,50 @@ impl Builder {
         decider: &Decider,
         counters: &Arc<Counters>,
     ) -> LateTraces {
-        let own = mem::take(&mut self.own_policies);
-        let asked = (&self.settings.bounds, decider.why().is_some());
-        let parts = late::parts(&self.tail, own, sampler, decider.clock(), asked);
-        LateTraces::new(parts, decider.clock().clone(), counters.clone())
-    }
-
-    /// The steering, and the counter of exported bytes that a budget needs.
-    fn steering(&mut self, now: Nanos) -> (Steering, Option<Arc<ExportedBytes>>) {
-        let (sampler, own) = (self.sampler.clone(), self.own_budget.take());
-        let control = self.budget.clone().map(|budget| BudgetControl::new((budget, own), sampler, now));
-        let exported_bytes = control.as_ref().map(BudgetControl::exported_bytes);
-        (Steering::new(control, self.own_cap), exported_bytes)
+        let (clock, bounds) = (decider.clock(), &self.settings.bounds);
+        let parts = Parts {
+            sampler,
+            own: mem::take(&mut self.own_policies),
+            ring_bytes: self.tail.ring_bytes,
+            hold: clock.ticks_of(Duration::from_nanos(self.tail.hold.get())),
+            request_age_max: clock.ticks_of(bounds.trace_age),
+            spans_max: Tail::TRACE_SPANS_MAX,
+            bytes_max: bounds.bytes_per_trace(),
+            explains: decider.why.is_some(),
+            in_part: (bounds.spans_per_trace as usize, bounds.bytes_per_part()),
+        };
+        LateTraces::new(parts, clock.clone(), counters.clone())
     }
 
     /// Starts the exporter's threads.
     fn start_workers(
         &self,
         shared: &Arc<Shared>,
-        mut workers: Workers,
-        resource: &Resource,
+        destination: &Arc<SharedDestination>,
+        admission: ByteCap,
         tail: Option<Arc<TailSampler>>,
     ) -> Result<(), BuildError> {
-        shared.reports().add(workers.destination.warnings());
-        let in_flight = self.settings.bounds.in_flight.unwrap_or_else(|| workers.destination.in_flight());
+        shared.reports.add(destination.warnings());
+        let in_flight = self.settings.bounds.in_flight.unwrap_or_else(|| destination.in_flight());
         let in_flight = in_flight.clamp(1, EXPORTS_MAX);
-        workers.running = AtomicUsize::new(in_flight);
-        let workers = Arc::new(workers);
+        let workers = Arc::new(Workers {
+            queue: shared.queue.clone(),
+            counters: shared.counters.clone(),
+            destination: destination.clone(),
+            admission: Box::new(admission),
+            upkeep: Arc::downgrade(shared) as Weak<dyn Upkeep>,
+            idle: self.idle(),
+            running: AtomicUsize::new(in_flight),
+        });
         let reasons = tail.as_deref().map(LateTraces::reasons).unwrap_or_default();
         let looks = (self.settings.extras, &self.settings.limits);
+        let resource = &shared.resource;
         let source = Source {
             resource: Arc::new(ModelResource::of_opentelemetry(resource.iter(), resource.schema_url())),
             scope: Arc::new(self.scope.as_ref().map_or_else(own_scope, Scope::from)),
         };
         for _ in 0..in_flight {
-            let clock = shared.decider().clock().clone();
+            let clock = shared.decider.clock().clone();
             let converter = Converter::new(clock, looks, source.clone(), Arc::clone(&reasons));
             let worker = Worker { workers: workers.clone(), converter };
             // If a later spawn fails, the threads started so far still end: dropping `shared`
@@ -192,44 +205,33 @@ impl Builder {
         let held = if self.keeps_late() { Duration::from_nanos(self.tail.hold.get()) } else { IDLE_MAX };
         self.settings.bounds.trace_age.min(held).clamp(IDLE_MIN, IDLE_MAX)
     }
-
-    fn start_housekeeping(&mut self, shared: &Arc<Shared>) -> Result<Option<Arc<Housekeeping>>, BuildError> {
-        if self.budget.is_none() && self.chores.is_empty() {
-            return Ok(None);
-        }
-        let housekeeping = Housekeeping::new(mem::take(&mut self.chores));
-        let (runs, weak) = (housekeeping.clone(), Arc::downgrade(shared));
-        start("astracer-keeper", move || runs.run(&weak))?;
-        Ok(Some(housekeeping))
-    }
-
-    #[cfg(feature = "parameters")]
-    fn start_polling(&mut self, handle: Handle) -> Result<Handle, BuildError> {
-        let Some(client) = self.polled.take() else { return Ok(handle) };
-        let handle = handle.with_poller(crate::polling::Poller::new(client));
-        handle.poll().map_err(BuildError::thread)?;
-        Ok(handle)
-    }
 }
 
-/// Starts the thread that tells the operator of failures and losses, unless there is nothing to
-/// tell.
-fn start_reports(
-    shared: &Arc<Shared>,
-    destination: Option<Arc<SharedDestination>>,
-) -> Result<(), BuildError> {
-    let is_announced = shared.reports().announce();
-    if destination.is_none() && is_announced {
-        return Ok(());
+/// Starts the threads that work periodically, each only if there is work for it.
+fn start_keepers(shared: &Shared) -> Result<(), BuildError> {
+    let steering = Arc::downgrade(&shared.steering);
+    let is_announced = shared.reports.announce();
+    if shared.destination.is_some() || !is_announced {
+        let (counters, queue) = (shared.counters.clone(), shared.queue.clone());
+        let destination = shared.destination.clone();
+        let watched = Watched { steering: steering.clone(), counters, queue, destination };
+        let reports = shared.reports.clone();
+        start("astracer-report", move || reports.run(&watched))?;
     }
-    let watched: Arc<dyn Watched> = shared.clone();
-    let watched: Weak<dyn Watched> = Arc::downgrade(&watched);
-    shared.reports().start(watched, destination).map_err(BuildError::thread)
+    #[cfg(feature = "parameters")]
+    if let Some(poller) = shared.poller.clone() {
+        let steering = steering.clone();
+        start("astracer-poller", move || poller.run(&steering))?;
+    }
+    if let Some(housekeeping) = shared.housekeeping.clone() {
+        start("astracer-keeper", move || housekeeping.run(&steering))?;
+    }
+    Ok(())
 }
 
 fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), BuildError> {
-    thread::Builder::new().name(name.to_owned()).spawn(work).map_err(BuildError::thread)?;
-    Ok(())
+    let thread = thread::Builder::new().name(name.to_owned()).spawn(work);
+    thread.map(drop).map_err(|error| BuildError { kind: Kind::Thread(error) })
 }
 
 /// The warning of a layer without an exporter.
@@ -244,9 +246,9 @@ fn with_own_name(resource: Resource) -> Resource {
         return resource;
     }
     let own = [
-        opentelemetry::KeyValue::new(NAME, "astracer"),
-        opentelemetry::KeyValue::new("telemetry.sdk.language", "rust"),
-        opentelemetry::KeyValue::new("telemetry.sdk.version", env!("CARGO_PKG_VERSION")),
+        KeyValue::new(NAME, "astracer"),
+        KeyValue::new("telemetry.sdk.language", "rust"),
+        KeyValue::new("telemetry.sdk.version", env!("CARGO_PKG_VERSION")),
     ];
     with_attributes(&resource, own)
 }
@@ -277,10 +279,6 @@ enum Kind {
 }
 
 impl BuildError {
-    fn thread(error: io::Error) -> Self {
-        BuildError { kind: Kind::Thread(error) }
-    }
-
     /// The unusable settings; empty if a thread could not be started.
     pub fn faults(&self) -> &[Fault] {
         match &self.kind {

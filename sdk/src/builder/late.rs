@@ -1,36 +1,12 @@
 //! Builder settings for late keeping.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use astracer_samplers::tail::{Policy, Tail, TailSampler};
+use astracer_samplers::tail::{Policy, Tail};
 
 use super::Builder;
 use crate::fault::{Fault, Origin};
-use astracer_spans::bounds::Bounds;
-use astracer_spans::clock::Clock;
-use astracer_spans::late::{OwnPolicy, Parts, TailTrace};
-
-/// The parameters of the [`LateTraces`](astracer_spans::late::LateTraces).
-pub(super) fn parts(
-    tail: &Tail,
-    own: Vec<OwnPolicy>,
-    sampler: Arc<TailSampler>,
-    clock: &Clock,
-    (bounds, explains): (&Bounds, bool),
-) -> Parts {
-    Parts {
-        sampler,
-        own,
-        ring_bytes: tail.ring_bytes,
-        hold: clock.ticks_of(Duration::from_nanos(tail.hold.get())),
-        request_age_max: clock.ticks_of(bounds.trace_age),
-        spans_max: Tail::TRACE_SPANS_MAX,
-        bytes_max: bounds.bytes_per_trace(),
-        explains,
-        in_part: (bounds.spans_per_trace as usize, bounds.bytes_per_part()),
-    }
-}
+use astracer_spans::late::{OwnPolicy, TailTrace};
 
 /// # Late keeping
 impl Builder {
@@ -94,7 +70,7 @@ impl Builder {
         let (policies, max) = (self.tail.rules.len(), Tail::RULES_MAX);
         if policies > max {
             let message = format!("{policies} policies given, but at most {max} are supported; remove some");
-            self.fault(Fault { origin: Origin::Tail, message, default: "the first policies" });
+            self.faults.push(Fault { origin: Origin::Tail, message, default: "the first policies" });
             self.tail.rules.truncate(max);
         }
         let names = self.tail.rules.iter().filter_map(|rule| match &rule.policy {
@@ -105,7 +81,7 @@ impl Builder {
             names.filter(|name| !self.own_policies.iter().any(|own| own.name == **name)).cloned().collect();
         for name in unknown {
             let message = format!("policy own:{name} has no function; call with_own_policy({name:?}, ..)");
-            self.fault(Fault { origin: Origin::Tail, message, default: "a policy that keeps nothing" });
+            self.faults.push(Fault { origin: Origin::Tail, message, default: "a policy that keeps nothing" });
         }
     }
 }

@@ -5,21 +5,19 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 #[cfg(feature = "parameters")]
-use astracer_samplers::KeyRule;
+use astracer_samplers::parameters::Parameters;
 #[cfg(feature = "parameters")]
 use astracer_samplers::tail::Tail;
 use astracer_samplers::{Budget, Cap, Config, Limits, RandomSource};
 
 use super::Builder;
 #[cfg(feature = "parameters")]
-use crate::parameters::Target;
-#[cfg(feature = "parameters")]
 use crate::polling::Client;
 
 /// The default sampler, as text.
 const DEFAULT_SAMPLER: &str = "bump:lambda=10,min=0.01,window=1s";
 
-pub(crate) fn default_sampler() -> Config {
+pub(super) fn default_sampler() -> Config {
     // A test parses this constant, so the fallback is never used.
     DEFAULT_SAMPLER.parse().unwrap_or(Config::Always)
 }
@@ -99,12 +97,13 @@ impl Builder {
     /// second. A new file takes effect while the service runs, and all counts are kept.
     ///
     /// If a file cannot be used, that is reported once, with the line and the reason, in a warning
-    /// and in `Handle::parameters_fault`. The last good parameters stay in effect.
+    /// and in `Handle::parameters_fault`. The last good parameters stay in effect. Replaces an
+    /// earlier [polled source](Self::with_polled_parameters).
     #[cfg(feature = "parameters")]
     pub fn with_watched_parameters_file(self, path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         let (mut builder, taken) = self.with_parameters_of(&path);
-        (builder.chores.watched, builder.chores.taken) = (Some(path), taken);
+        builder.polled = Some(Client::of_file(path, taken));
         builder
     }
 
@@ -112,7 +111,8 @@ impl Builder {
     /// once. New parameters take effect while the service runs, and all counts are kept. Until the
     /// first file arrives, the other settings apply. If a response cannot be used, that is reported
     /// once, in a warning and in `Handle::parameters_fault`. The last good parameters stay in
-    /// effect.
+    /// effect. Replaces an earlier
+    /// [watched file](Self::with_watched_parameters_file), or source.
     ///
     /// The file is first requested when the service already runs, so some parts must match the
     /// builder's settings: the keys, the source of randomness, and the policies
@@ -139,34 +139,18 @@ impl Builder {
     }
 }
 
-/// A builder takes every part of a parameters file.
+/// # Parameters files
 #[cfg(feature = "parameters")]
-impl Target for Builder {
-    fn set_key(&mut self, key: KeyRule) -> Result<(), &'static str> {
-        self.key = key.into();
-        Ok(())
-    }
-
-    fn set_random(&mut self, random: RandomSource) -> Result<(), &'static str> {
-        self.random = random;
-        Ok(())
-    }
-
-    fn set_tail(&mut self, tail: Tail) -> Result<(), &'static str> {
+impl Builder {
+    /// Takes every part of a parameters file.
+    pub(super) fn take(&mut self, parameters: Parameters) {
+        let Parameters { config, key, random, cap, tail, budget, comments: _ } = parameters;
+        (self.key, self.random, self.sampler) = (key.into(), random, Some(config));
         self.file_tail = tail.clone();
         if tail != Tail::default() {
             self.tail = tail;
         }
-        Ok(())
-    }
-
-    fn set_budget(&mut self, budget: Option<Budget>) -> Result<(), &'static str> {
         self.budget = budget.or_else(|| self.own_budget.clone());
-        Ok(())
-    }
-
-    fn set_sampler(&mut self, sampler: &Config, cap: &Cap) {
-        self.sampler = sampler.clone();
-        self.cap = if cap.is_none() { self.own_cap } else { *cap };
+        self.cap = if cap.is_none() { self.own_cap } else { cap };
     }
 }

@@ -19,7 +19,7 @@ use super::Core;
 use super::context::of_dropped;
 use super::place::Base;
 use crate::decider::RootDecision;
-use crate::key::{Key, Lookup, Root};
+use crate::key::{self, Key, Pairs, Root};
 use crate::settings::{ContextMode, Start};
 use crate::table::{
     BODY, Beginning, Claim, Entry, Fate, HELD, NewId, Pending, Phase, ROOT, RecordedSpan, Refusal,
@@ -174,7 +174,7 @@ impl Core {
     /// Decides a local root, unless another thread claims it first.
     fn decide(&self, entry: &Entry) {
         let Some(metadata) = entry.metadata() else { return };
-        let key = self.shared.decider.key().is_custom().then(|| self.custom_key(entry, metadata));
+        let key = self.shared.decider.key.is_custom().then(|| self.custom_key(entry, metadata));
         // Before the entry is claimed: the generator of ids may be the user's code.
         let new = self.facts(metadata, entry.began(), None);
         let own = entry.span_id();
@@ -214,8 +214,8 @@ impl Core {
         let Facts { metadata, began, trace_id, base, .. } = *facts;
         let decider = &self.shared.decider;
         let mut decision = match base {
-            None if known.is_name_only(decider.key(), metadata) && !self.is_closed() => {
-                decider.ask_by_name(metadata, trace_id, began, &self.shared.counters)
+            None if known.is_name_only(&decider.key, metadata) && !self.is_closed() => {
+                decider.ask_by_name(metadata, trace_id, began)
             }
             _ => self.ask(facts, known),
         };
@@ -226,7 +226,7 @@ impl Core {
     /// Asks for a decision. After the shutdown every trace is dropped.
     #[inline(never)]
     fn ask(&self, facts: &Facts<'_>, known: Known<'_>) -> RootDecision {
-        let (decider, counters) = (&self.shared.decider, &self.shared.counters);
+        let decider = &self.shared.decider;
         let Facts { metadata, trace_id, parent, base, .. } = *facts;
         // As in OpenTelemetry's own SDK, suppression overrides the parent's flag and the sampler,
         // and nothing is counted.
@@ -238,17 +238,16 @@ impl Core {
             return decider.follow(parent);
         }
         if follows && !decider.counts_roots() {
-            return decider.follow_counted(parent, counters);
+            return decider.follow_counted(parent);
         }
         let by_key = |key: &str| match follows {
-            true => decider.follow_by_key(key, parent, counters),
-            false => decider.ask(key, trace_id, parent, facts.began, counters),
+            true => decider.follow_by_key(key, parent),
+            false => decider.ask(key, trace_id, parent, facts.began),
         };
-        let of_root =
-            |root: Root<'_>| Key::with_memory(|memory| by_key(&decider.key_of(&root, memory, counters)));
+        let of_root = |root: Root<'_>| Key::with_memory(|memory| by_key(&decider.key_of(&root, memory)));
         match known {
             Known::Key(key) => by_key(key),
-            Known::Body(None) => of_root(Root::new(metadata.name(), &())),
+            Known::Body(None) => of_root(Root::new(metadata.name(), &Pairs(&[]))),
             Known::Body(Some(body)) => {
                 let name = body.detail.name.map_or(metadata.name(), |name| body.memory.text(name));
                 of_root(Root::new(name, &KnownFields(&body.attributes, &body.memory)))
@@ -256,7 +255,7 @@ impl Core {
             Known::Attributes(attributes) => Fields::borrow(|fields| {
                 let settings = self.settings();
                 let visitor = fields.of_span(settings.conventions, settings.limits.text_length);
-                attributes.record(&mut Wanted { key: decider.key(), visitor });
+                attributes.record(&mut Wanted { key: &decider.key, visitor });
                 let name = fields.name.map_or(metadata.name(), |name| fields.memory.text(name));
                 of_root(Root::new(name, &KnownFields(&fields.attributes, &fields.memory)))
             }),
@@ -365,11 +364,10 @@ impl Core {
     #[cold]
     fn custom_key(&self, entry: &Entry, metadata: &'static Metadata<'static>) -> String {
         let copied = if entry.has(BODY) { entry.extra().body.as_deref().map(Copied::of) } else { None };
-        let Copied { name, attributes } = copied.unwrap_or_default();
-        let name = name.as_deref().unwrap_or(metadata.name());
+        let copied = copied.unwrap_or_default();
+        let name = copied.name.as_deref().unwrap_or(metadata.name());
         let mut memory = String::new();
-        let root = Root::new(name, &attributes);
-        self.shared.decider.key_of(&root, &mut memory, &self.shared.counters).into_owned()
+        self.shared.decider.key_of(&Root::new(name, &copied), &mut memory).into_owned()
     }
 }
 
@@ -406,7 +404,15 @@ impl Known<'_> {
 #[derive(Default)]
 struct Copied {
     name: Option<String>,
+    /// Latest first.
     attributes: Vec<(String, String)>,
+}
+
+impl key::Attributes for Copied {
+    fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
+        let (_, value) = self.attributes.iter().find(|(known, _)| known == name)?;
+        Some(Cow::Borrowed(value))
+    }
 }
 
 impl Copied {
@@ -424,7 +430,7 @@ impl Copied {
 
 struct KnownFields<'a>(&'a [Attribute], &'a Memory);
 
-impl Lookup for KnownFields<'_> {
+impl key::Attributes for KnownFields<'_> {
     fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
         let KnownFields(attributes, memory) = self;
         attributes.iter().rev().find(|attribute| attribute.is_named(name, memory))?.text(memory)

@@ -22,7 +22,7 @@ const IDS_MAX: usize = 16;
 impl Handle {
     fn late(&self) -> Option<(&crate::core::Shared, &LateTraces)> {
         let shared = self.shared()?;
-        Some((shared, shared.late()?))
+        Some((shared, shared.late.as_ref()?))
     }
 
     /// Keeps the recorded parts of a trace that the sampler dropped: those held now, and those
@@ -31,7 +31,7 @@ impl Handle {
     /// was held. No budget applies.
     pub fn keep(&self, trace_id: TraceId) -> bool {
         let Some((shared, late)) = self.late() else { return false };
-        late.keep(trace_id, KeepReason::HAND, shared.queue())
+        late.keep(trace_id, KeepReason::HAND, &shared.queue)
     }
 
     /// Keeps the held traces for which the function returns true, and returns their number. The
@@ -45,7 +45,7 @@ impl Handle {
     /// function's own, are skipped.
     pub fn keep_where(&self, wants: impl Fn(&TailTrace<'_>) -> bool + Send + Sync + 'static) -> u64 {
         let Some((shared, late)) = self.late() else { return 0 };
-        late.keep_where(&(Arc::new(wants) as Function), shared.queue())
+        late.keep_where(&(Arc::new(wants) as Function), &shared.queue)
     }
 
     /// Keeps the traces that another process requests, as [`Handle::keep`] does. `ids` are ids of
@@ -60,8 +60,8 @@ impl Handle {
         let mut ids = ids.split(',');
         for id in ids.by_ref().take(IDS_MAX) {
             match trace_id_of(id) {
-                Some(trace_id) if late.admits_caller(shared.decider().now()) => {
-                    late.keep(trace_id, KeepReason::CALLER, shared.queue());
+                Some(trace_id) if late.admits_caller(shared.decider.now()) => {
+                    late.keep(trace_id, KeepReason::CALLER, &shared.queue);
                     accepted += 1;
                 }
                 // `admits_caller` has counted it.
@@ -123,7 +123,7 @@ impl Handle {
     fn arm_some(&self, key: Option<&str>, time: Duration) -> bool {
         let Some((shared, late)) = self.late() else { return false };
         let time = Nanos::new(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-        late.sampler().arm(key, shared.decider().now(), time)
+        late.sampler().arm(key, shared.decider.now(), time)
     }
 
     /// Calls, errors and durations of all local roots since the start, including dropped ones,

@@ -42,12 +42,12 @@ pub(crate) struct BudgetControl {
 
 impl BudgetControl {
     /// Starts with a budget; `own` is the one set in code.
-    pub(crate) fn new((budget, own): (Budget, Option<Budget>), tuned: Config, now: Nanos) -> Self {
+    pub(crate) fn new((budget, own): (Budget, Option<Budget>), tuned: &Config, now: Nanos) -> Self {
         let controller = Some(Controller::new(budget));
         BudgetControl {
             controller,
             own,
-            tuned,
+            tuned: tuned.clone(),
             exported_bytes: Arc::default(),
             since: Some(now),
             progress: QueueProgress::default(),
@@ -144,7 +144,7 @@ mod tests {
     fn the_factor_follows_the_bytes_of_each_interval() {
         let budget = Budget::new(100.0).unwrap().with_interval(Nanos::from_secs(10));
         let config: Config = "ratio:0.4".parse().unwrap();
-        let mut budget_control = BudgetControl::new((budget, None), config, Nanos::from_secs(5));
+        let mut budget_control = BudgetControl::new((budget, None), &config, Nanos::from_secs(5));
         let exported_bytes = budget_control.exported_bytes();
         let after = |budget_control: &mut BudgetControl, secs: u64| {
             budget_control
@@ -172,7 +172,7 @@ mod tests {
 
     fn budget_control_of(text: &str) -> BudgetControl {
         let budget = Budget::new(100.0).unwrap().with_interval(Nanos::from_secs(10));
-        BudgetControl::new((budget, None), text.parse().unwrap(), Nanos::from_secs(5))
+        BudgetControl::new((budget, None), &text.parse().unwrap(), Nanos::from_secs(5))
     }
 
     /// The bytes of a sampler that no factor scales tell nothing about the probabilities of the

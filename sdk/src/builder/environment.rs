@@ -13,11 +13,11 @@ use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::resource::TelemetryResourceDetector;
 
-use crate::builder::{Builder, default_sampler};
+use super::{Builder, default_sampler, with_attributes};
 use crate::decider::ParentDecision;
-use crate::fault::{Fault, Origin};
 #[cfg(feature = "parameters")]
-use crate::parameters;
+use crate::fault::SteerError;
+use crate::fault::{Fault, Origin};
 use crate::propagation::Propagator;
 use astracer_spans::record::SpanLimits;
 
@@ -106,7 +106,7 @@ impl Builder {
             let set = get(name).filter(|value| !harmless(value));
             if let Some(value) = set {
                 let message = format!("`{value}` has no effect here: {instead}; unset it");
-                self.fault(Fault { origin: Origin::Variable(name), message, default: KEPT });
+                self.faults.push(Fault { origin: Origin::Variable(name), message, default: KEPT });
             }
         }
         self
@@ -122,7 +122,7 @@ impl Builder {
         match parse(get(name)?.trim()) {
             Ok(value) => Some(value),
             Err(message) => {
-                self.fault(Fault { origin: Origin::Variable(name), message, default });
+                self.faults.push(Fault { origin: Origin::Variable(name), message, default });
                 None
             }
         }
@@ -131,27 +131,17 @@ impl Builder {
     fn resource_variables(mut self, get: impl Fn(&'static str) -> Option<String> + Copy) -> Self {
         let attributes = self.read("OTEL_RESOURCE_ATTRIBUTES", "no attributes", get, resource_attributes);
         let service = get("OTEL_SERVICE_NAME");
-        let mut resource = match self.current_resource() {
-            Some(_) if attributes.is_none() && service.is_none() => return self,
+        let before = self.resource.take().unwrap_or_else(|| {
             // OpenTelemetry's own environment detector is left out: it would read the variables of
             // the process again, and use parts of a faulty value.
-            None => Resource::builder_empty()
-                .with_detector(Box::new(TelemetryResourceDetector))
-                .with_service_name(unknown_service()),
-            Some(before) => {
-                let pairs = before.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
-                match before.schema_url() {
-                    Some(url) => Resource::builder_empty().with_schema_url(pairs, url.to_owned()),
-                    None => Resource::builder_empty().with_attributes(pairs),
-                }
-            }
-        };
-        // If an attribute is given twice, the resource builder uses the later value.
-        resource = resource.with_attributes(attributes.unwrap_or_default());
-        if let Some(service) = service {
-            resource = resource.with_service_name(service);
-        }
-        self.with_resource(resource.build())
+            let detected = Resource::builder_empty().with_detector(Box::new(TelemetryResourceDetector));
+            detected.with_service_name(unknown_service()).build()
+        });
+        let service = service.map(|service| KeyValue::new("service.name", service));
+        // If an attribute is given twice, the later value counts.
+        let own = attributes.unwrap_or_default().into_iter().chain(service);
+        self.resource = Some(with_attributes(&before, own));
+        self
     }
 
     fn sampler_variables(mut self, get: impl Fn(&'static str) -> Option<String> + Copy) -> Self {
@@ -216,7 +206,7 @@ impl Builder {
     }
 
     fn limit_variables(mut self, get: impl Fn(&'static str) -> Option<String> + Copy) -> Self {
-        let mut limits = self.current_span_limits();
+        let mut limits = self.settings.limits;
         // General limits first: they apply unless a specific one is set (OpenTelemetry
         // specification, "Configurable Parameters" of attribute limits).
         type Set = fn(&mut SpanLimits, u32);
@@ -272,7 +262,7 @@ impl Builder {
 
     /// Like [`Builder::with_parameters_file`]; also returns the file's text if it was applied.
     #[cfg(feature = "parameters")]
-    pub(crate) fn with_parameters_of(self, path: &Path) -> (Self, Option<String>) {
+    pub(super) fn with_parameters_of(self, path: &Path) -> (Self, Option<String>) {
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) => {
@@ -280,18 +270,21 @@ impl Builder {
             }
         };
         let mut builder = self;
-        match parameters::apply(&text, &mut builder) {
-            Ok(()) => (builder, Some(text)),
-            Err(refusal) => {
+        match text.parse().map_err(SteerError::from) {
+            Ok(parameters) => {
+                builder.take(parameters);
+                (builder, Some(text))
+            }
+            Err(error) => {
                 // The fault prints the line after the file.
-                let fault = Origin::File(path.to_owned(), refusal.line);
-                (builder.with_fault(fault, refusal.reason().to_owned()), None)
+                let fault = Origin::File(path.to_owned(), error.line());
+                (builder.with_fault(fault, error.reason().to_owned()), None)
             }
         }
     }
 
-    pub(crate) fn with_fault(mut self, origin: Origin, message: String) -> Self {
-        self.fault(Fault { origin, message, default: KEPT });
+    pub(super) fn with_fault(mut self, origin: Origin, message: String) -> Self {
+        self.faults.push(Fault { origin, message, default: KEPT });
         self
     }
 }
