@@ -52,7 +52,7 @@ use crate::steering::Steering;
 use crate::table::{Entry, Table};
 use astracer_spans::clock::Ticks;
 use astracer_spans::export::{Patience, Queue, SharedDestination, Upkeep};
-use astracer_spans::late::{LateTraces, OpenRing, RootEnd};
+use astracer_spans::late::{LateTraces, RootEnd};
 use astracer_spans::memory_budget::MemoryBudget;
 use astracer_spans::record::{Body, Fields};
 use astracer_spans::stats::{Counters, Stats, TailStats};
@@ -122,17 +122,21 @@ impl Shared {
             // it.
             late.close();
         }
+        // Provisional traces whose root is still open are submitted to the policies. Otherwise what
+        // they recorded so far, such as an error, would be given up.
+        let end_all = || {
+            self.end_old(Ticks::MAX, patience, || {
+                self.queue.wait_patiently(patience);
+                true
+            });
+        };
         if !self.queue.is_closed() {
-            self.flush_traces(patience);
-            // Submit provisional traces whose root is still open to the policies. Otherwise what
-            // they recorded so far, such as an error, would be given up.
-            self.end_old(Ticks::MAX, patience, || true);
+            end_all();
             self.queue.close();
         }
-        // Spans that ended between the flush and the close are lost, and counted.
-        self.flush_traces(Patience::None);
-        // No thread waits on a closed queue, so patience has no effect here.
-        self.end_old(Ticks::MAX, patience, || true);
+        // Spans that ended between the first time and the close are lost, and counted. No thread
+        // waits on a closed queue, so patience has no effect here.
+        end_all();
         if let Some(late) = &self.late {
             late.give_up_all();
         }
@@ -144,15 +148,14 @@ impl Shared {
         RootEnd { at, now: self.decider.time_of(at), nanos, weighing }
     }
 
-    /// Submits to the policies the provisional traces that began before `before`, although their
-    /// root is still open.
+    /// Queues the ended spans of the traces that began before `before`, although their root is
+    /// still open, or submits them to the policies.
     fn end_old(&self, before: Ticks, patience: Patience, goes_on: impl Fn() -> bool) {
-        let Some(late) = &self.late else { return };
-        let ring = OpenRing { late, traces: &self.traces };
         let clock = self.decider.clock();
-        self.traces.take_old(before, &ring, goes_on, |whole| {
+        self.traces.expire(before, &self.queue, goes_on, |whole| {
+            let Some(late) = &self.late else { return };
             let root = self.root_end(clock.nanos_between(whole.opened, clock.ticks()), Weighing::Never);
-            late.end_trace(whole, root, &self.traces, (&self.queue, patience));
+            late.end_trace(whole, root, &self.traces, patience);
         });
     }
 }
@@ -162,7 +165,6 @@ impl Upkeep for Shared {
     fn run(&self) {
         self.steering.forget_expired();
         let before = self.decider.clock().ticks().saturating_sub(self.trace_age);
-        self.traces.expire(before, &self.queue);
         // This thread frees the queue's space, so it must not wait for it. The rest is done next
         // time.
         self.end_old(before, Patience::None, || !self.queue.makes_wait());

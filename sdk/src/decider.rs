@@ -28,7 +28,7 @@ use crate::why::Why;
 use astracer_spans::clock::{Clock, Ticks};
 use astracer_spans::panics::caught;
 use astracer_spans::reentry::ReentryGuard;
-use astracer_spans::stats::Counters;
+use astracer_spans::stats::{Counters, Tally};
 use astracer_spans::sync::statics::{AtomicBool, AtomicU64, Ordering};
 use astracer_spans::trace_state::{self, State};
 use astracer_spans::weight::{self, Weighing};
@@ -467,7 +467,7 @@ impl Decider {
         if caught(of_root, |_| false) {
             return Cow::Owned(std::mem::take(memory));
         }
-        self.counters.key_panicked();
+        self.counters.tally(Tally::KeyPanics, 1);
         Cow::Borrowed(root.name())
     }
 }

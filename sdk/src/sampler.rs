@@ -8,6 +8,7 @@ use opentelemetry_sdk::trace::{SamplingDecision, SamplingResult, ShouldSample};
 
 use crate::decider::{Decider, RootDecision};
 use crate::key::{Pairs, Root};
+use astracer_spans::stats::Tally;
 use astracer_spans::weight;
 
 /// The sampler for `SdkTracerProvider::builder().with_sampler(..)`.
@@ -47,7 +48,7 @@ impl ShouldSample for AstracerSampler {
         };
         let is_root = parent.as_ref().is_none_or(|(parent, _)| parent.is_remote());
         if decider.counts_roots() && is_root {
-            decider.counters().decided_elsewhere();
+            decider.counters().tally(Tally::RootsElsewhere, 1);
         }
         let RootDecision { keep, trace_state, attributes: added, .. } = match &parent {
             Some((parent, context)) if decider.respects(parent, context) => {

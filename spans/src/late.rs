@@ -24,12 +24,12 @@ mod status;
 mod troubled;
 mod view;
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use astracer_samplers::tail::{
-    Decided, Exemplar, KeyNumber, KeyOutcomes, Policy, Severity, Tail, TailSampler, Trace,
+    Decided, Exemplar, KeyNumber, KeyOutcomes, Policy, Severity, Tail, TailSampler,
 };
 use astracer_samplers::{Allowance, Meter, Nanos, Threshold};
 use opentelemetry::{SpanId, TraceId};
@@ -38,7 +38,7 @@ pub use self::announcement::Announcement;
 use self::announcement::Announcements;
 pub use self::own_policy::{Function, OwnPolicy};
 use self::policy_view::PolicyView;
-use self::ring::{Admission, Arrivals, HELD_BYTES, HeldTrace, KeptTrace, RequestResult, Ring};
+use self::ring::{Arrivals, Ring, WayOut};
 use self::status::{GivenUpTrace, TraceStatus};
 use self::troubled::Troubled;
 pub use self::view::{TailSpan, TailTrace};
@@ -48,50 +48,35 @@ use crate::held_logs::{Holds, Watchers};
 use crate::memory_budget::Reservation;
 use crate::panics::warn;
 use crate::record::{Buffer, Header, KeepReason};
-use crate::stats::{Counters, GivenUp, TailStats};
-use crate::sync::statics::{AtomicU64, Ordering};
+use crate::stats::{Counters, GivenUp, TailStats, Tally};
+use crate::sync::statics::{AtomicBool, Ordering};
 use crate::thread;
-use crate::trace_state::State;
-use crate::traces::{ProvisionalTrace, RingCapacity, TraceRef, Traces};
+use crate::traces::{HELD_BYTES, ProvisionalTrace, TraceRef, Traces};
 use crate::weight::{self, Weighing};
 
 /// Submits provisional traces to the policies, and holds the unwanted ones in the ring. One per
 /// builder.
 #[derive(Debug)]
 pub struct LateTraces {
-    sampler: Arc<TailSampler>,
-    own: Box<[OwnPolicy]>,
+    parts: Parts,
     ring: Ring,
     clock: Clock,
     counters: Arc<Counters>,
+    queue: Arc<Queue>,
     /// Whether a policy needs call-tree shapes.
     is_shaped: bool,
     /// Whether a policy keeps traces for a warning in them.
     wants_warnings: bool,
     /// Whether a policy decides by outcome alone, so that traces may get weights.
     weighs: bool,
-    /// The bounds from which a trace of the head sampler is queued in parts.
-    in_part: (usize, usize),
-    /// Whether given-up traces are remembered for explanations.
-    explains: bool,
-    spans_max: usize,
-    bytes_max: usize,
     announced: Announcements,
     /// The log layers that hold events of undecided traces.
     logs: Watchers,
     troubled: Troubled,
     callers: Meter,
     callers_rate: Option<Allowance>,
-    kept_by_hand: AtomicU64,
-    kept_by_caller: AtomicU64,
-    not_there: AtomicU64,
-    /// The part of `not_there` whose traces arrived later.
-    came_later: AtomicU64,
-    refused_callers: AtomicU64,
-    unannounced: AtomicU64,
-    pub without_slot: AtomicU64,
     /// Set once the service was warned that another SDK records some roots.
-    warned_elsewhere: AtomicU64,
+    warned_elsewhere: AtomicBool,
 }
 
 /// The parameters of a [`LateTraces`].
@@ -102,9 +87,11 @@ pub struct Parts {
     pub ring_bytes: usize,
     pub hold: Ticks,
     pub request_age_max: Ticks,
+    /// The most spans that a trace may have.
     pub spans_max: usize,
     /// The most bytes of a trace that fit into the queue.
     pub bytes_max: usize,
+    /// Whether given-up traces are remembered for explanations.
     pub explains: bool,
     /// The spans and bytes from which a trace of the head sampler is queued in parts, before its
     /// outcome is known.
@@ -133,16 +120,12 @@ pub struct RootEnd {
     pub weighing: Weighing,
 }
 
-/// The number of buffers that a thread caches for later traces, and the largest size of each.
-const SPARE_MAX: usize = 8;
-const SPARE_BYTES_MAX: usize = 16 * 1024;
 /// Traces per second that other processes may request.
 const CALLERS_RATE: f64 = 100.0;
 
 thread_local! {
-    static SPARE: RefCell<Vec<Box<ProvisionalTrace>>> = const { RefCell::new(Vec::new()) };
     /// Scratch memory for the traces that a new one evicts from the ring.
-    static OUT: Cell<Vec<HeldTrace>> = const { Cell::new(Vec::new()) };
+    static OUT: Cell<Vec<Box<ProvisionalTrace>>> = const { Cell::new(Vec::new()) };
 }
 
 /// Whether a trace may get this threshold.
@@ -154,74 +137,37 @@ fn allows(weighing: Weighing, threshold: Threshold) -> bool {
     }
 }
 
-/// Caches a trace's memory for a later trace.
-fn recycle(mut trace: Box<ProvisionalTrace>) {
-    trace.reservation.shrink_to(0);
-    if trace.buffer.bytes_held() <= SPARE_BYTES_MAX {
-        trace.buffer.clear();
-        trace.header.state = State::EMPTY;
-        let _ = SPARE.try_with(|spare| {
-            let mut spare = spare.borrow_mut();
-            if spare.len() < SPARE_MAX {
-                spare.push(trace);
-            }
-        });
-    }
-}
-
 impl LateTraces {
-    pub fn new(parts: Parts, clock: Clock, counters: Arc<Counters>) -> Self {
-        let Parts {
-            sampler,
-            own,
-            ring_bytes,
-            hold,
-            request_age_max,
-            spans_max,
-            bytes_max,
-            explains,
-            in_part,
-        } = parts;
-        let is_shaped = sampler.rules().any(|rule| rule.policy == Policy::Odd);
+    pub fn new(parts: Parts, clock: Clock, counters: Arc<Counters>, queue: Arc<Queue>) -> Self {
+        let sampler = parts.sampler.clone();
         LateTraces {
-            is_shaped,
+            ring: Ring::new(parts.ring_bytes, parts.hold, parts.request_age_max),
+            is_shaped: sampler.rules().any(|rule| rule.policy == Policy::Odd),
             wants_warnings: sampler.wants(Severity::Warning),
             weighs: sampler.decides_by_outcome(),
-            in_part,
-            explains,
-            sampler,
-            own: own.into(),
-            ring: Ring::new(ring_bytes, hold, request_age_max),
+            parts,
             clock,
             counters,
-            spans_max,
-            bytes_max: bytes_max.min(ring_bytes / Tail::TRACE_PART),
+            queue,
             announced: Announcements::default(),
             logs: Watchers::default(),
             troubled: Troubled::default(),
             callers: Meter::default(),
             callers_rate: Allowance::new(CALLERS_RATE, CALLERS_RATE).ok(),
-            kept_by_hand: AtomicU64::new(0),
-            kept_by_caller: AtomicU64::new(0),
-            not_there: AtomicU64::new(0),
-            came_later: AtomicU64::new(0),
-            refused_callers: AtomicU64::new(0),
-            unannounced: AtomicU64::new(0),
-            without_slot: AtomicU64::new(0),
-            warned_elsewhere: AtomicU64::new(0),
+            warned_elsewhere: AtomicBool::new(false),
         }
     }
 
     /// The most spans that a trace may have.
     #[inline]
     pub fn spans_max(&self) -> usize {
-        self.spans_max
+        self.parts.spans_max
     }
 
     /// The most spans and bytes that a trace may have. A trace may take at most its part of the
     /// ring, so that others fit beside it, and no more than the queue could accept.
-    fn limits(&self) -> (usize, usize) {
-        (self.spans_max, self.bytes_max)
+    pub fn limits(&self) -> (usize, usize) {
+        (self.parts.spans_max, self.parts.bytes_max.min(self.parts.ring_bytes / Tail::TRACE_PART))
     }
 
     /// The severity by which traces are ranked for eviction. Warnings count only if a policy asks
@@ -232,7 +178,7 @@ impl LateTraces {
     }
 
     pub fn sampler(&self) -> &TailSampler {
-        &self.sampler
+        &self.parts.sampler
     }
 
     /// The names of reasons, indexed by [`KeepReason::index`].
@@ -249,102 +195,111 @@ impl LateTraces {
     /// Handles the end of a provisional trace's root. The caller holds no lock.
     pub fn end_trace(
         &self,
-        trace: Box<ProvisionalTrace>,
+        mut trace: Box<ProvisionalTrace>,
         root: RootEnd,
         traces: &Traces,
-        output: (&Queue, Patience),
+        patience: Patience,
     ) {
-        let (trace_id, severity) = (trace.header.trace_id, trace.severity);
-        let mut held = HeldTrace {
-            counted: trace.buffer.counted(),
-            trace,
-            duration: root.nanos,
-            ended: root.at,
-            refused_by: None,
-            came: 0,
-        };
+        (trace.counted, trace.duration, trace.ended) = (trace.buffer.counted(), root.nanos, root.at);
         // If the root has ended, counting it has already armed its key.
-        if severity == Severity::Error && held.root().is_none() {
-            self.sampler.note_error(held.key, root.now);
+        if trace.severity == Severity::Error && trace.root().is_none() {
+            self.sampler().note_error(trace.key, root.now);
         }
-        let (decided, threshold) = self.decide(&held, root.now, !output.1.is_over());
-        let threshold = threshold.filter(|threshold| self.is_true(&held, root.weighing, *threshold));
-        let request = self.ring.take_request(trace_id, root.at);
-        self.came_later.fetch_add(request.map_or(0, |request| request.misses), Ordering::Relaxed);
-        match (decided, request) {
-            (Decided::Kept(place), _) => {
-                return self.export(held, (KeepReason::policy(place), threshold), output);
+        let kept = self.decide(&mut trace, root.now, !patience.is_over());
+        let requested = self.ring.take_request(trace.header.trace_id, root.at);
+        let way_out = match (kept, requested) {
+            (Some((by, threshold)), _) => {
+                let is_true = |threshold: &Threshold| self.is_true(&trace, root.weighing, *threshold);
+                WayOut::Kept(by, threshold.filter(is_true))
             }
-            (_, Some(request)) => return self.export_requested(held, request.by, output),
-            (Decided::Refused(place), None) => held.refused_by = Some(KeepReason::policy(place)),
-            _ => {}
+            (None, Some(by)) => WayOut::Kept(by, None),
+            (None, None) if self.makes_room(&mut trace, traces) => {
+                return self.hold(trace, root.at, patience);
+            }
+            (None, None) => WayOut::GivenUp(GivenUp::RingFull),
+        };
+        self.settle(trace, way_out, patience);
+    }
+
+    /// Reserves the memory of a trace in the ring. After the ring has closed, evicts no others for
+    /// a trace that is given up at once.
+    fn makes_room(&self, trace: &mut ProvisionalTrace, traces: &Traces) -> bool {
+        let bytes = trace.buffer.bytes_held() + HELD_BYTES;
+        !self.ring.holds() || self.grow(&mut trace.reservation, bytes, trace.severity, traces)
+    }
+
+    /// Puts a trace into the ring, for the first time or back, and gives up expired ones.
+    fn hold(&self, mut trace: Box<ProvisionalTrace>, now: Ticks, patience: Patience) {
+        let is_back = std::mem::replace(&mut trace.is_held, true);
+        if !is_back {
+            self.counters.held(trace.counted);
         }
-        let bytes = held.buffer.bytes_held() + HELD_BYTES;
-        // After the ring has closed, do not evict others for a trace that is given up at once.
-        if self.ring.holds() && !self.grow(&mut held.reservation, bytes, severity, traces) {
-            return self.give_up(held, GivenUp::RingFull);
-        }
-        self.counters.held(held.counted);
         let mut out = OUT.try_with(Cell::take).unwrap_or_default();
-        let admission = self.ring.hold(held, root.at, &mut out);
-        self.settle(admission, output);
-        for held in out.drain(..) {
-            let reason = held.reason();
-            self.give_up_held(held, reason);
+        if let Err((trace, way_out)) = self.ring.hold(trace, is_back, now, &mut out) {
+            self.settle(trace, way_out, patience);
+        }
+        for expired in out.drain(..) {
+            self.give_up_expired(expired);
         }
         let _ = OUT.try_with(|own| own.set(out));
     }
 
-    /// Exports or gives up a trace that was counted as held but is not in the ring after all.
-    fn settle(&self, admission: Admission, output: (&Queue, Patience)) {
-        match admission {
-            Admission::Held => {}
-            Admission::Requested(held, request) => {
-                self.came_later.fetch_add(request.misses, Ordering::Relaxed);
-                self.counters.not_held(held.counted);
-                self.export_requested(*held, request.by, output);
-            }
-            Admission::Refused(held, reason) => self.give_up_held(*held, reason),
+    /// Ends a recorded trace: exports it or gives it up. It is in no slot and not in the ring.
+    fn settle(&self, mut trace: Box<ProvisionalTrace>, way_out: WayOut, patience: Patience) {
+        if trace.is_held {
+            self.counters.not_held(trace.counted);
         }
+        let trace_id = trace.header.trace_id;
+        match way_out {
+            WayOut::Kept(by, threshold) => self.export(&mut trace, (by, threshold), patience),
+            WayOut::GivenUp(reason) => {
+                self.logs.each(|holds| holds.note_given_up(trace_id));
+                self.counters.give_up(reason, trace.counted);
+                self.note_given_up(GivenUpTrace { trace_id, reason, answer: Some(trace.refused_by) });
+            }
+        }
+        trace.recycle();
     }
 
-    /// Returns a trace to the ring from which it was taken.
-    fn put_back(&self, held: HeldTrace, queue: &Queue) {
-        let admission = self.ring.put_back(held, self.clock.ticks());
-        self.settle(admission, (queue, Patience::Full));
+    fn give_up_expired(&self, trace: Box<ProvisionalTrace>) {
+        let reason = trace.reason();
+        self.settle(trace, WayOut::GivenUp(reason), Patience::None);
     }
 
     /// Submits a trace to the policies. The service's own functions may take any time, so they run
     /// only if `has_time`.
     ///
-    /// Also returns the threshold with which policies that decide by outcome keep such traces, if
-    /// this one's randomness reaches it.
-    fn decide(&self, held: &HeldTrace, now: Nanos, has_time: bool) -> (Decided, Option<Threshold>) {
-        let own = if has_time { &*self.own } else { &[] };
-        let view = PolicyView { trace: self.view(held), own };
-        let header = &held.header;
+    /// Returns the policy that keeps the trace. Also returns the threshold with which policies that
+    /// decide by outcome keep such traces, if this one's randomness reaches it.
+    fn decide(
+        &self,
+        trace: &mut ProvisionalTrace,
+        now: Nanos,
+        has_time: bool,
+    ) -> Option<(KeepReason, Option<Threshold>)> {
+        let header = &trace.header;
         let randomness = header.state.randomness().unwrap_or_else(|| weight::of_trace_id(header.trace_id));
-        let trace = Trace {
-            key: held.key,
-            now,
-            duration: Nanos::new(held.duration),
-            severity: held.severity,
-            shape: if self.is_shaped { shape::of(&held.buffer) } else { 0 },
-            bytes: held.buffer.bytes_used() as u64,
-            view: &view,
-        };
-        self.sampler.decide_by_chance(&trace, randomness)
+        let shape = if self.is_shaped { shape::of(&trace.buffer) } else { 0 };
+        let view = PolicyView { trace: self.view(trace), own: if has_time { &self.parts.own } else { &[] } };
+        let (decided, threshold) =
+            self.sampler().decide_by_chance(&view.submitted(trace.key, now, shape), randomness);
+        match decided {
+            Decided::Kept(place) => return Some((KeepReason::policy(place), threshold)),
+            Decided::Refused(place) => trace.refused_by = Some(KeepReason::policy(place)),
+            _ => {}
+        }
+        None
     }
 
     /// Whether the policies' threshold is the true one of a trace that was dropped. It is not if a
     /// trace of the head sampler with the same outcome keeps its own threshold: see
     /// [`LateTraces::weigh_kept`].
-    fn is_true(&self, held: &HeldTrace, weighing: Weighing, threshold: Threshold) -> bool {
-        let (spans, bytes) = self.in_part;
-        let is_whole = held.root().is_some()
-            && held.buffer.records.len() <= spans
-            && held.buffer.bytes_used() < bytes
-            && held.header.cut == 0;
+    fn is_true(&self, trace: &ProvisionalTrace, weighing: Weighing, threshold: Threshold) -> bool {
+        let (spans, bytes) = self.parts.in_part;
+        let is_whole = trace.root().is_some()
+            && trace.buffer.records.len() <= spans
+            && trace.buffer.bytes_used() < bytes
+            && trace.header.cut == 0;
         is_whole && allows(weighing, threshold)
     }
 
@@ -360,23 +315,15 @@ impl LateTraces {
     ) {
         let Outcome { key, nanos, severity, weighing } = *outcome;
         let Some(own) = header.state.threshold().filter(|own| *own != Threshold::ALWAYS) else { return };
-        if weighing == Weighing::Never || buffer.bytes_used() >= self.in_part.1 {
+        if weighing == Weighing::Never || buffer.bytes_used() >= self.parts.in_part.1 {
             return;
         }
         let trace = TailTrace { header, buffer, clock: &self.clock, key: "", severity, nanos };
         // The service's own functions are not asked, since no threshold follows from them.
         let view = PolicyView { trace, own: &[] };
-        let threshold = self.sampler.threshold(&Trace {
-            key,
-            now: now(),
-            duration: Nanos::new(nanos),
-            severity,
-            shape: 0,
-            bytes: buffer.bytes_used() as u64,
-            view: &view,
-        });
+        let threshold = self.sampler().threshold(&view.submitted(key, now(), 0));
         let Some(threshold) = threshold.filter(|late| *late < own && allows(weighing, *late)) else { return };
-        header.state = header.state.with_threshold(threshold);
+        header.state = header.state.with_threshold(Some(threshold));
         header.is_reweighed = true;
     }
 
@@ -385,14 +332,14 @@ impl LateTraces {
         self.weighs
     }
 
-    fn view<'a>(&'a self, held: &'a HeldTrace) -> TailTrace<'a> {
+    fn view<'a>(&'a self, trace: &'a ProvisionalTrace) -> TailTrace<'a> {
         TailTrace {
-            header: &held.header,
-            buffer: &held.buffer,
+            header: &trace.header,
+            buffer: &trace.buffer,
             clock: &self.clock,
-            key: self.sampler.key_text(held.key).unwrap_or_default(),
-            severity: held.severity,
-            nanos: held.duration,
+            key: self.sampler().key_text(trace.key).unwrap_or_default(),
+            severity: trace.severity,
+            nanos: trace.duration,
         }
     }
 
@@ -408,41 +355,35 @@ impl LateTraces {
             u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX),
         );
         let now = self.clock.since_origin(self.clock.ticks());
-        self.sampler.note_kept(key, thread::number() as usize, exemplar, now);
+        self.sampler().note_kept(key, thread::number() as usize, exemplar, now);
     }
 
     /// Exports a trace, with its reason and its threshold if it has a true one.
     fn export(
         &self,
-        mut held: HeldTrace,
+        trace: &mut ProvisionalTrace,
         (by, threshold): (KeepReason, Option<Threshold>),
-        (queue, patience): (&Queue, Patience),
+        patience: Patience,
     ) {
+        match by {
+            KeepReason::HAND => self.tally(Tally::KeptByHand, 1),
+            KeepReason::CALLER => self.tally(Tally::KeptByCaller, 1),
+            _ => {}
+        }
         // A trace whose root is still open has no duration yet.
-        let root = held.root().map(|root| (held.header.trace_id, root));
+        let root = trace.root().map(|root| (trace.header.trace_id, root));
         // Note this first, so that spans that end from now on follow the trace.
-        let misses = self.ring.note_kept(KeptTrace::new(&held, by), self.clock.ticks());
-        self.came_later.fetch_add(misses, Ordering::Relaxed);
-        self.announced.add(held.header.trace_id);
-        self.logs.each(|holds| holds.note_kept(held.header.trace_id));
-        queue.wait_patiently(patience);
-        let state = std::mem::take(&mut held.header.state);
-        let state = match threshold {
-            Some(threshold) => state.with_threshold(threshold),
-            None => state.without_threshold(),
-        };
-        let is_taken = queue.push(Header { state, kept_by: by, ..held.header.clone() }, &mut held.buffer);
+        self.ring.note_kept(trace, by, self.clock.ticks());
+        self.announced.add(trace.header.trace_id);
+        self.logs.each(|holds| holds.note_kept(trace.header.trace_id));
+        self.queue.wait_patiently(patience);
+        let state = std::mem::take(&mut trace.header.state).with_threshold(threshold);
+        let header = Header { state, kept_by: by, ..trace.header.clone() };
+        let is_taken = self.queue.push(header, &mut trace.buffer);
         // An exemplar must name a trace that can be found.
         if let Some(root) = root.filter(|_| is_taken) {
-            self.note_kept(held.key, root, (held.opened, held.duration));
+            self.note_kept(trace.key, root, (trace.opened, trace.duration));
         }
-        recycle(held.trace);
-    }
-
-    fn export_requested(&self, held: HeldTrace, by: KeepReason, output: (&Queue, Patience)) {
-        let kept = if by == KeepReason::HAND { &self.kept_by_hand } else { &self.kept_by_caller };
-        kept.fetch_add(1, Ordering::Relaxed);
-        self.export(held, (by, None), output);
     }
 
     /// Notifies `holds` of the traces that are kept or given up from now on.
@@ -450,30 +391,19 @@ impl LateTraces {
         self.logs.add(holds);
     }
 
-    fn give_up(&self, held: HeldTrace, reason: GivenUp) {
-        self.logs.each(|holds| holds.note_given_up(held.header.trace_id));
-        self.counters.give_up(reason, held.counted);
-        self.note_given_up(GivenUpTrace {
-            trace_id: held.header.trace_id,
-            reason,
-            answer: Some(held.refused_by),
-        });
-        recycle(held.trace);
-    }
-
-    /// Gives up a trace that is counted as held.
-    fn give_up_held(&self, held: HeldTrace, reason: GivenUp) {
-        self.counters.not_held(held.counted);
-        self.give_up(held, reason);
-    }
-
     /// Grows `reservation`, evicting the oldest traces of the lowest value if necessary.
-    fn grow(&self, reservation: &mut Reservation, bytes: usize, severity: Severity, traces: &Traces) -> bool {
+    pub fn grow(
+        &self,
+        reservation: &mut Reservation,
+        bytes: usize,
+        severity: Severity,
+        traces: &Traces,
+    ) -> bool {
         if self.ring.grow(reservation, bytes) {
             return true;
         }
         while let Some(lowest) = self.ring.pop_lowest(severity) {
-            self.give_up_held(lowest, GivenUp::RingFull);
+            self.settle(lowest, WayOut::GivenUp(GivenUp::RingFull), Patience::None);
             if self.ring.grow(reservation, bytes) {
                 return true;
             }
@@ -494,12 +424,13 @@ impl LateTraces {
     pub fn expire(&self) {
         let mut out = Vec::new();
         self.ring.expire(self.clock.ticks(), &mut out);
-        for held in out {
-            let reason = held.reason();
-            self.give_up_held(held, reason);
+        for expired in out {
+            self.give_up_expired(expired);
         }
-        self.own.iter().for_each(OwnPolicy::warn);
-        if self.counters.roots_elsewhere() > 0 && self.warned_elsewhere.swap(1, Ordering::Relaxed) == 0 {
+        self.parts.own.iter().for_each(OwnPolicy::warn);
+        if self.counters.tallied(Tally::RootsElsewhere) > 0
+            && !self.warned_elsewhere.swap(true, Ordering::Relaxed)
+        {
             warn(|| {
                 tracing::warn!(
                     "astracer samples roots that another SDK records, so late keeping \
@@ -517,31 +448,22 @@ impl LateTraces {
     /// Gives up all held traces; call after [`close`](Self::close).
     pub fn give_up_all(&self) {
         self.ring.take_all(Arrivals::ALL, |all| {
-            for held in all {
-                self.give_up_held(held, GivenUp::ShutDown);
+            for trace in all {
+                self.settle(trace, WayOut::GivenUp(GivenUp::ShutDown), Patience::None);
             }
         });
     }
 
     /// Exports the recorded parts of a trace, including those that end later. Returns true if at
     /// least one part was recorded already.
-    pub fn keep(&self, trace_id: TraceId, by: KeepReason, queue: &Queue) -> bool {
+    pub fn keep(&self, trace_id: TraceId, by: KeepReason) -> bool {
         let mut found = false;
-        loop {
-            match self.ring.take(trace_id, by, self.clock.ticks(), u64::from(!found)) {
-                RequestResult::Held(held) => {
-                    self.counters.not_held(held.counted);
-                    self.export_requested(*held, by, (queue, Patience::Full));
-                    // Several local roots may share the trace id.
-                    found = true;
-                }
-                RequestResult::KeptBefore => return found,
-                RequestResult::NotThere => {
-                    self.not_there.fetch_add(u64::from(!found), Ordering::Relaxed);
-                    return found;
-                }
-            }
+        // Several local roots may share the trace id.
+        while let Some(trace) = self.ring.take(trace_id, by, self.clock.ticks(), !found) {
+            self.settle(trace, WayOut::Kept(by, None), Patience::Full);
+            found = true;
         }
+        found
     }
 
     /// Notes that a trace went wrong here or in a called process, so that this process's caller
@@ -559,9 +481,8 @@ impl LateTraces {
         self.announced.after(known, most)
     }
 
-    /// Counts late-kept traces that were not announced to the calling process, and will not be.
-    pub fn count_unannounced(&self, traces: u64) {
-        self.unannounced.fetch_add(traces, Ordering::Relaxed);
+    pub fn tally(&self, of: Tally, more: u64) {
+        self.counters.tally(of, more);
     }
 
     pub fn was_kept(&self, trace_id: TraceId) -> bool {
@@ -571,30 +492,23 @@ impl LateTraces {
     /// Whether a caller may request one more trace. A refusal is counted.
     pub fn admits_caller(&self, now: Nanos) -> bool {
         let admits = self.callers_rate.is_some_and(|rate| self.callers.admit(&rate, 1, now));
-        self.refuse_callers(u64::from(!admits));
+        self.tally(Tally::RefusedCallers, u64::from(!admits));
         admits
     }
 
-    /// Counts traces that a caller requested but that were ignored, because its list was too long
-    /// or held malformed ids.
-    pub fn refuse_callers(&self, traces: u64) {
-        self.refused_callers.fetch_add(traces, Ordering::Relaxed);
-    }
-
     /// Exports the traces of the ring that the function wants; returns their number.
-    pub fn keep_where(&self, wants: &Function, queue: &Queue) -> u64 {
+    pub fn keep_where(&self, wants: &Function) -> u64 {
         let mut kept = 0;
         // The user's code must run without a lock held, so traces are taken out and put back. It
         // may create traces itself; only those held at the start are submitted to it, or each call
         // could add more.
         self.ring.take_all(self.ring.so_far(), |all| {
-            for held in all {
-                if own_policy::ask(wants, &self.view(&held)).unwrap_or(false) {
+            for trace in all {
+                if own_policy::ask(wants, &self.view(&trace)).unwrap_or(false) {
                     kept += 1;
-                    self.counters.not_held(held.counted);
-                    self.export_requested(held, KeepReason::HAND, (queue, Patience::Full));
+                    self.settle(trace, WayOut::Kept(KeepReason::HAND, None), Patience::Full);
                 } else {
-                    self.put_back(held, queue);
+                    self.hold(trace, self.clock.ticks(), Patience::Full);
                 }
             }
         });
@@ -602,26 +516,20 @@ impl LateTraces {
     }
 
     pub fn outcomes(&self) -> Vec<KeyOutcomes> {
-        self.sampler.outcomes()
+        self.sampler().outcomes()
     }
 
     /// Adds the counts kept here to those of the counters.
     pub fn stats(&self, counted: TailStats, traces: &Traces) -> TailStats {
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         TailStats {
-            policies: self.sampler.counts(),
-            kept_by_hand: read(&self.kept_by_hand),
-            kept_by_caller: read(&self.kept_by_caller),
-            not_there: read(&self.not_there).saturating_sub(read(&self.came_later)),
-            refused_callers: read(&self.refused_callers),
-            unannounced: read(&self.unannounced),
+            policies: self.sampler().counts(),
+            not_there: self.ring.missed(),
             traces_open: traces.provisional().into(),
             ring_bytes: self.ring.bytes() as u64,
             ring_bytes_max: self.ring.bytes_max() as u64,
-            without_slot: read(&self.without_slot),
-            own_faults: self.own.iter().map(OwnPolicy::stats).collect(),
-            shapes_forgotten: self.sampler.shapes_forgotten(),
-            boosts: self.sampler.boosts_begun(),
+            own_faults: self.parts.own.iter().map(OwnPolicy::stats).collect(),
+            shapes_forgotten: self.sampler().shapes_forgotten(),
+            boosts: self.sampler().boosts_begun(),
             ..counted
         }
     }
@@ -630,29 +538,9 @@ impl LateTraces {
     pub fn slot(&self, traces: &Traces, began: Ticks, key: KeyNumber) -> Option<TraceRef> {
         let trace = traces.take_provisional(began, key);
         if trace == TraceRef::NONE {
-            self.without_slot.fetch_add(1, Ordering::Relaxed);
+            self.tally(Tally::WithoutSlot, 1);
             return None;
         }
         Some(trace)
-    }
-}
-
-/// The ring together with the slots, so that the slots can evict traces from it.
-pub struct OpenRing<'a> {
-    pub late: &'a LateTraces,
-    pub traces: &'a Traces,
-}
-
-impl RingCapacity for OpenRing<'_> {
-    fn limits(&self) -> (usize, usize) {
-        self.late.limits()
-    }
-
-    fn reserve(&self, reservation: &mut Reservation, bytes: usize, severity: Severity) -> bool {
-        self.late.grow(reservation, bytes, severity, self.traces)
-    }
-
-    fn spare(&self) -> Box<ProvisionalTrace> {
-        SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten().unwrap_or_default()
     }
 }

@@ -129,41 +129,37 @@ impl Losses {
 
     /// Iterates over the reasons, named as the fields.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        Loss::ALL.into_iter().map(|(loss, name)| (name, *self.clone().of(loss)))
+        LOSSES.into_iter().map(|(_, name, field)| (name, *field(&mut self.clone())))
     }
 
     fn of(&mut self, loss: Loss) -> &mut u64 {
-        match loss {
-            Loss::OpenSpans => &mut self.open_spans,
-            Loss::QueueFull => &mut self.queue_full,
-            Loss::Rejected => &mut self.rejected,
-            Loss::PartiallyRejected => &mut self.partially_rejected,
-            Loss::TooLarge => &mut self.too_large,
-            Loss::Expired => &mut self.expired,
-            Loss::SpoolFull => &mut self.spool_full,
-            Loss::ExportFailed => &mut self.export_failed,
-            Loss::Deadline => &mut self.deadline,
-            Loss::ShutDown => &mut self.shut_down,
-            Loss::Capped => &mut self.capped,
-        }
+        LOSSES[loss as usize].2(self)
     }
 
     /// The reasons with at least one loss.
     pub fn reasons(&self) -> impl Iterator<Item = (Loss, u64)> {
-        Loss::ALL.into_iter().map(|(loss, _)| (loss, *self.clone().of(loss))).filter(|(_, spans)| *spans > 0)
+        LOSSES.into_iter().map(|(loss, ..)| (loss, *self.clone().of(loss))).filter(|(_, spans)| *spans > 0)
     }
 }
 
 impl fmt::Display for Losses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} lost", self.total())?;
-        let mut sign = " (";
-        for (name, spans) in self.iter().filter(|(_, spans)| *spans > 0) {
-            write!(f, "{sign}{name} {spans}")?;
-            sign = ", ";
-        }
-        if sign == ", " { f.write_str(")") } else { Ok(()) }
+        write_reasons(f, self.iter())
     }
+}
+
+/// Writes the reasons that occurred, with their counts, in brackets.
+fn write_reasons(
+    f: &mut fmt::Formatter<'_>,
+    reasons: impl Iterator<Item = (&'static str, u64)>,
+) -> fmt::Result {
+    let mut sign = " (";
+    for (name, count) in reasons.filter(|(_, count)| *count > 0) {
+        write!(f, "{sign}{name} {count}")?;
+        sign = ", ";
+    }
+    if sign == ", " { f.write_str(")") } else { Ok(()) }
 }
 
 impl fmt::Display for Stats {
@@ -206,24 +202,37 @@ pub enum Loss {
     Capped,
 }
 
-impl Loss {
-    /// Every reason, in the order of the discriminants, with the name of its field.
-    const ALL: [(Loss, &'static str); LOSSES] = [
-        (Loss::OpenSpans, "open_spans"),
-        (Loss::QueueFull, "queue_full"),
-        (Loss::Rejected, "rejected"),
-        (Loss::PartiallyRejected, "partially_rejected"),
-        (Loss::TooLarge, "too_large"),
-        (Loss::Expired, "expired"),
-        (Loss::SpoolFull, "spool_full"),
-        (Loss::ExportFailed, "export_failed"),
-        (Loss::Deadline, "deadline"),
-        (Loss::ShutDown, "shut_down"),
-        (Loss::Capped, "capped"),
-    ];
-}
+/// A reason, with the name of its field and the field.
+type Reason<R, Counts> = (R, &'static str, fn(&mut Counts) -> &mut u64);
 
-const LOSSES: usize = 11;
+/// Every reason, in the order of the discriminants.
+const LOSSES: [Reason<Loss, Losses>; 11] = [
+    (Loss::OpenSpans, "open_spans", |losses| &mut losses.open_spans),
+    (Loss::QueueFull, "queue_full", |losses| &mut losses.queue_full),
+    (Loss::Rejected, "rejected", |losses| &mut losses.rejected),
+    (Loss::PartiallyRejected, "partially_rejected", |losses| &mut losses.partially_rejected),
+    (Loss::TooLarge, "too_large", |losses| &mut losses.too_large),
+    (Loss::Expired, "expired", |losses| &mut losses.expired),
+    (Loss::SpoolFull, "spool_full", |losses| &mut losses.spool_full),
+    (Loss::ExportFailed, "export_failed", |losses| &mut losses.export_failed),
+    (Loss::Deadline, "deadline", |losses| &mut losses.deadline),
+    (Loss::ShutDown, "shut_down", |losses| &mut losses.shut_down),
+    (Loss::Capped, "capped", |losses| &mut losses.capped),
+];
+
+/// Events that need no more than a count: see the fields of [`Stats`] and [`TailStats`] of these
+/// names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tally {
+    KeyPanics,
+    /// A decided root whose spans another SDK records, so that its trace cannot be kept late.
+    RootsElsewhere,
+    KeptByHand,
+    KeptByCaller,
+    RefusedCallers,
+    Unannounced,
+    WithoutSlot,
+}
 
 /// Spans, the local roots among them, and the calls that these represent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -275,14 +284,13 @@ impl Pair {
 pub struct Counters {
     shares: Shares,
     exported: Pair,
-    lost: [Pair; LOSSES],
-    given_up: [Pair; GivenUp::ALL.len()],
+    lost: [Pair; LOSSES.len()],
+    given_up: [Pair; late::REASONS.len()],
     /// Spans that entered the ring, and spans that left it.
     held: [Pair; 2],
     /// In thousandths of a call.
     calls_lost: AtomicU64,
-    key_panics: AtomicU64,
-    roots_elsewhere: AtomicU64,
+    tallies: [AtomicU64; Tally::WithoutSlot as usize + 1],
 }
 
 /// Shares owned by a single thread. Thread numbers are never reused, so an owned share has one
@@ -393,18 +401,12 @@ impl Counters {
         self.held[1].add(counted);
     }
 
-    pub fn key_panicked(&self) {
-        self.key_panics.fetch_add(1, Ordering::Relaxed);
+    pub fn tally(&self, of: Tally, more: u64) {
+        self.tallies[of as usize].fetch_add(more, Ordering::Relaxed);
     }
 
-    /// Counts a decided root whose spans another SDK records, so that its trace cannot be kept
-    /// late.
-    pub fn decided_elsewhere(&self) {
-        self.roots_elsewhere.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub fn roots_elsewhere(&self) -> u64 {
-        self.roots_elsewhere.load(Ordering::Relaxed)
+    pub fn tallied(&self, of: Tally) -> u64 {
+        self.tallies[of as usize].load(Ordering::Relaxed)
     }
 
     /// Reads all counts. A span passes the counts in order, and later ones are read first, so that
@@ -412,9 +414,21 @@ impl Counters {
     /// differences also saturate.
     pub fn read(&self) -> Stats {
         let exported = self.exported.read();
-        let lost: [Counted; LOSSES] = std::array::from_fn(|loss| self.lost[loss].read());
-        let mut tail = TailStats { roots_elsewhere: self.roots_elsewhere(), ..TailStats::default() };
-        for (reason, _) in GivenUp::ALL {
+        let (mut spans_lost, mut traces_lost) = (Losses::default(), Losses::default());
+        for (loss, ..) in LOSSES {
+            let counted = self.lost[loss as usize].read();
+            (*spans_lost.of(loss), *traces_lost.of(loss)) = (counted.spans, counted.roots);
+        }
+        let mut tail = TailStats {
+            roots_elsewhere: self.tallied(Tally::RootsElsewhere),
+            kept_by_hand: self.tallied(Tally::KeptByHand),
+            kept_by_caller: self.tallied(Tally::KeptByCaller),
+            refused_callers: self.tallied(Tally::RefusedCallers),
+            unannounced: self.tallied(Tally::Unannounced),
+            without_slot: self.tallied(Tally::WithoutSlot),
+            ..TailStats::default()
+        };
+        for (reason, ..) in late::REASONS {
             let counted = self.given_up[reason as usize].read();
             *tail.spans_given_up.of(reason) = counted.spans;
             *tail.traces_given_up.of(reason) = counted.roots;
@@ -433,14 +447,6 @@ impl Counters {
         let ended = sum(|share| &share.ended);
         let made = sum(|share| &share.made);
         let traces_made = sum(|share| &share.traces);
-        let losses = |of: fn(&Counted) -> u64| {
-            let mut losses = Losses::default();
-            for (loss, _) in Loss::ALL {
-                *losses.of(loss) = of(&lost[loss as usize]);
-            }
-            losses
-        };
-        let (spans_lost, traces_lost) = (losses(|lost| lost.spans), losses(|lost| lost.roots));
         Stats {
             roots_kept: sum(|share| &share.roots[0][1]),
             roots_dropped: sum(|share| &share.roots[0][0]),
@@ -457,13 +463,9 @@ impl Counters {
             traces_lost,
             calls_lost: (self.calls_lost.load(Ordering::Relaxed) + 500) / 1_000,
             refusals: sum(|share| &share.refused),
-            key_panics: self.key_panics.load(Ordering::Relaxed),
-            parts_cut: 0,
-            open_bytes: 0,
+            key_panics: self.tallied(Tally::KeyPanics),
             tail,
-            last_error: None,
-            waiting: None,
-            hint: None,
+            ..Stats::default()
         }
     }
 }

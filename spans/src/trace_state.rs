@@ -108,17 +108,9 @@ impl State {
         }
     }
 
-    /// The state with this weight, in place of any other.
-    pub fn with_threshold(&self, threshold: Threshold) -> Self {
-        self.with_own_threshold(Some(threshold))
-    }
-
-    /// The state without a weight, for a trace that was kept for its outcome and not at random.
-    pub fn without_threshold(&self) -> Self {
-        self.with_own_threshold(None)
-    }
-
-    fn with_own_threshold(&self, threshold: Option<Threshold>) -> Self {
+    /// The state with this weight in place of any other. `None` is for a trace that was kept for
+    /// its outcome and not at random.
+    pub fn with_threshold(&self, threshold: Option<Threshold>) -> Self {
         match self.0.as_deref() {
             None => State::of_numbers(threshold, None),
             Some(Repr::Weight(weight)) => State::of_numbers(threshold, weight.randomness),
@@ -225,7 +217,7 @@ mod tests {
             ("a=1", "th:8;k:1", "ot=k:1,a=1"),
             ("a=1", "th:8", "a=1"),
         ] {
-            let without = with(state, value).without_threshold();
+            let without = with(state, value).with_threshold(None);
             assert_eq!(without.to_api().header(), header);
             assert_eq!(without.threshold(), None);
         }

@@ -17,17 +17,19 @@
 //! - `key`: the thread that takes the slot for a provisional trace.
 
 mod provisional;
+mod provisional_trace;
 
 use std::sync::{Arc, OnceLock};
 
-pub use self::provisional::{EndedSpan, ProvisionalTrace, RingCapacity};
+pub use self::provisional::{EndedSpan, Grow};
+pub use self::provisional_trace::{HELD_BYTES, ProvisionalTrace};
 
 use crate::bounds::Bounds;
 use crate::clock::Ticks;
 use crate::export::{Patience, Queue};
 use crate::memory_budget::{MemoryBudget, Reservation, Use};
 use crate::record::{Body, Buffer, Header, Record};
-use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock};
+use crate::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use crate::thread;
 
 /// The slot of a trace.
@@ -265,9 +267,7 @@ impl Traces {
                 at_end(header, buffer);
             }
             let is_taken = gathered.leave(queue);
-            end_turn(slot);
-            drop(gathered);
-            self.release(trace.slot);
+            self.free((trace.slot, slot), gathered, false);
             return is_taken;
         }
         if gathered.buffer.records.len() >= bounds.spans_per_trace as usize
@@ -280,7 +280,16 @@ impl Traces {
         true
     }
 
-    fn release(&self, number: u32) {
+    /// Ends the slot's use by its trace, whose spans have left, and frees the slot.
+    #[inline]
+    fn free(&self, (number, slot): (u32, &Slot), gathered: MutexGuard<'_, Gathered>, is_provisional: bool) {
+        if is_provisional {
+            self.provisional.fetch_sub(1, Ordering::Relaxed);
+        }
+        // Relaxed: stored under the slot's lock.
+        slot.opened.store(0, Ordering::Relaxed);
+        slot.turn.store(slot.turn.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        drop(gathered);
         let own = thread::number() as usize % LISTS;
         lock(&self.free[own].0).push(number);
     }
@@ -300,34 +309,44 @@ impl Traces {
         }
     }
 
-    /// Queues the ended spans of traces that began before `before` and frees their slots; their
-    /// later spans are queued one by one. Runs on an exporter's thread, which frees the queue's
-    /// space itself. So where other threads would wait for space, it stops and leaves the rest for
-    /// the next call.
-    pub fn expire(&self, before: Ticks, queue: &Queue) {
+    /// Ends the gathering of traces that began before `before`, as long as `goes_on` returns true.
+    /// The spans of kept traces are queued; provisional traces are passed to `f`. Spans that end
+    /// later are queued one by one, or are late.
+    ///
+    /// A provisional trace in which no span has ended offers nothing to the policies, so it is
+    /// skipped while provisional traces have at most half of the slots. With `before` at
+    /// [`Ticks::MAX`], which means the shutdown, no trace is skipped.
+    pub fn expire(
+        &self,
+        before: Ticks,
+        queue: &Queue,
+        goes_on: impl Fn() -> bool,
+        mut f: impl FnMut(Box<ProvisionalTrace>),
+    ) {
+        // The Acquire pairs with the Release in `take_marked`: if the slot is old, its marks are
+        // visible.
         let is_old = |slot: &Slot| (1..before).contains(&slot.opened.load(Ordering::Acquire));
         for (number, slot) in self.in_use().filter(|(_, slot)| is_old(slot)) {
-            if queue.makes_wait() {
+            if !goes_on() {
                 return;
             }
             let mut gathered = lock(&slot.gathered);
-            // The trace may have been queued since, and another may have taken its slot.
-            if !is_old(slot) || slot.is_provisional() {
+            // The trace may have left since, and another may have taken its slot.
+            if !is_old(slot) {
                 continue;
             }
-            gathered.leave(queue);
-            gathered.is_in_part = false;
-            end_turn(slot);
-            drop(gathered);
-            self.release(number);
+            if !slot.is_provisional() {
+                gathered.leave(queue);
+                gathered.is_in_part = false;
+                self.free((number, slot), gathered, false);
+            } else if gathered.header.is_some()
+                || before == Ticks::MAX
+                || self.provisional() > self.slots_max / 2
+            {
+                self.take_out((number, slot), gathered).into_iter().for_each(&mut f);
+            }
         }
     }
-}
-
-/// Ends the slot's use by its trace. The caller holds the slot's lock, so relaxed stores suffice.
-fn end_turn(slot: &Slot) {
-    slot.opened.store(0, Ordering::Relaxed);
-    slot.turn.store(slot.turn.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
 }
 
 #[cfg(all(test, loom))]

@@ -64,7 +64,7 @@ impl Builder {
         let shared = Arc::new(Shared {
             trace_age: clock.ticks_of(settings.bounds.trace_age),
             traces: Traces::new(settings.bounds.open_traces, budget.clone()),
-            late: tail.clone().map(|tail| self.late_traces(tail, &decider, &counters)),
+            late: tail.clone().map(|tail| self.late_traces(tail, &decider, &counters, &queue)),
             ids: mem::take(&mut self.ids),
             settings,
             budget,
@@ -146,6 +146,7 @@ impl Builder {
         sampler: Arc<TailSampler>,
         decider: &Decider,
         counters: &Arc<Counters>,
+        queue: &Arc<Queue>,
     ) -> LateTraces {
         let (clock, bounds) = (decider.clock(), &self.settings.bounds);
         let parts = Parts {
@@ -159,7 +160,7 @@ impl Builder {
             explains: decider.why.is_some(),
             in_part: (bounds.spans_per_trace as usize, bounds.bytes_per_part()),
         };
-        LateTraces::new(parts, clock.clone(), counters.clone())
+        LateTraces::new(parts, clock.clone(), counters.clone(), queue.clone())
     }
 
     /// Starts the exporter's threads.

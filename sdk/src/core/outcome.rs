@@ -18,7 +18,7 @@ use crate::stack;
 use crate::table::{BODY, Entry, Fate, Phase, ROOT};
 use astracer_spans::clock::Ticks;
 use astracer_spans::export::Patience;
-use astracer_spans::late::{LateTraces, OpenRing, Outcome};
+use astracer_spans::late::{LateTraces, Outcome};
 use astracer_spans::record::{
     Body, Buffer, ERROR, Header, Record, STATUS_CODE, STATUS_DESCRIPTION, Status, is_error,
 };
@@ -169,9 +169,10 @@ impl Core {
             }
             return;
         }
-        let ring = OpenRing { late, traces: &shared.traces };
+        let grow = |memory: &mut _, bytes, severity| late.grow(memory, bytes, severity, &shared.traces);
+        let room = (late.limits(), &grow as _);
         let ended =
-            shared.traces.end_provisional(trace, header, record, body.as_deref_mut(), (&shared.queue, &ring));
+            shared.traces.end_provisional(trace, header, record, body.as_deref_mut(), &shared.queue, room);
         let count = |is_recorded| {
             if let Some(key) = entry.root_key().filter(|_| is_root) {
                 self.count(late, (key, entry.trace_id()), nanos(), (worst == Severity::Error, is_recorded));
@@ -182,12 +183,11 @@ impl Core {
             EndedSpan::Whole(whole) => {
                 count(true);
                 let root = shared.root_end(nanos(), entry.weighing());
-                late.end_trace(whole, root, &shared.traces, (&*shared.queue, Patience::Full));
+                late.end_trace(whole, root, &shared.traces, Patience::Full);
             }
             EndedSpan::Late(span) => {
                 let seen = (severity, shared.decider.now(), nanos());
-                let output = (&*shared.queue, &shared.traces);
-                let follows = late.end_late((*span, trace), seen, body, output, count);
+                let follows = late.end_late((*span, trace), seen, body, &shared.traces, count);
                 if let (true, Some(root), Some(key)) = (follows, root, entry.root_key()) {
                     late.note_kept(key, root, (entry.began(), nanos()));
                 }

@@ -11,6 +11,7 @@ use super::Handle;
 use crate::span_ext::note_callee_trouble;
 use astracer_spans::late::{Announcement, Function, LateTraces, TailTrace};
 use astracer_spans::record::KeepReason;
+use astracer_spans::stats::Tally;
 
 /// The maximum number of ids in one list of traces to keep.
 const IDS_MAX: usize = 16;
@@ -30,8 +31,8 @@ impl Handle {
     /// [`Builder::with_trace_age_max`](crate::Builder::with_trace_age_max). Returns whether a part
     /// was held. No budget applies.
     pub fn keep(&self, trace_id: TraceId) -> bool {
-        let Some((shared, late)) = self.late() else { return false };
-        late.keep(trace_id, KeepReason::HAND, &shared.queue)
+        let Some((_, late)) = self.late() else { return false };
+        late.keep(trace_id, KeepReason::HAND)
     }
 
     /// Keeps the held traces for which the function returns true, and returns their number. The
@@ -44,8 +45,8 @@ impl Handle {
     /// up and counted as `late`. Traces that arrive after the call has begun, including the
     /// function's own, are skipped.
     pub fn keep_where(&self, wants: impl Fn(&TailTrace<'_>) -> bool + Send + Sync + 'static) -> u64 {
-        let Some((shared, late)) = self.late() else { return 0 };
-        late.keep_where(&(Arc::new(wants) as Function), &shared.queue)
+        let Some((_, late)) = self.late() else { return 0 };
+        late.keep_where(&(Arc::new(wants) as Function))
     }
 
     /// Keeps the traces that another process requests, as [`Handle::keep`] does. `ids` are ids of
@@ -61,15 +62,15 @@ impl Handle {
         for id in ids.by_ref().take(IDS_MAX) {
             match trace_id_of(id) {
                 Some(trace_id) if late.admits_caller(shared.decider.now()) => {
-                    late.keep(trace_id, KeepReason::CALLER, &shared.queue);
+                    late.keep(trace_id, KeepReason::CALLER);
                     accepted += 1;
                 }
                 // `admits_caller` has counted it.
                 Some(_) => {}
-                None => late.refuse_callers(1),
+                None => late.tally(Tally::RefusedCallers, 1),
             }
         }
-        late.refuse_callers(ids.count() as u64);
+        late.tally(Tally::RefusedCallers, ids.count() as u64);
         accepted
     }
 
@@ -85,7 +86,7 @@ impl Handle {
     /// [`TailStats::unannounced`](crate::TailStats::unannounced).
     pub fn count_unannounced(&self, traces: u64) {
         if let Some((_, late)) = self.late() {
-            late.count_unannounced(traces);
+            late.tally(Tally::Unannounced, traces);
         }
     }
 

@@ -13,7 +13,7 @@ use opentelemetry::{SpanId, TraceFlags, TraceId};
 use super::queue::{Queue, Taken, Work};
 use super::ticket::{Ticket, WaitError};
 use crate::bounds::{Bounds, WhenQueueFull};
-use crate::record::{Buffer, Ending, Header, KeepReason, Record};
+use crate::record::{Buffer, Ending, Header, Record};
 use crate::stats::{Counted, Counters, Loss};
 use crate::test_callsite::METADATA;
 use crate::trace_state::State;
@@ -82,9 +82,7 @@ impl World {
             flags: TraceFlags::SAMPLED,
             state: state(power),
             began: 1,
-            kept_by: KeepReason::HEAD,
-            cut: 0,
-            is_reweighed: false,
+            ..Header::default()
         };
         self.queue.push(header, &mut buffer);
         self.check();

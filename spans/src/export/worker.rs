@@ -215,9 +215,8 @@ mod tests {
     use crate::bounds::Bounds;
     use crate::clock::Clock;
     use crate::export::{Extras, Source};
-    use crate::record::{Ending, Header, KeepReason, Record, SpanLimits};
+    use crate::record::{Ending, Header, Record, SpanLimits};
     use crate::test_callsite::{BAD, METADATA};
-    use crate::trace_state::State;
 
     #[derive(Debug)]
     struct Accepts;
@@ -279,11 +278,8 @@ mod tests {
             let header = Header {
                 trace_id: TraceId::from(1),
                 flags: TraceFlags::SAMPLED,
-                state: State::EMPTY,
                 began: 1,
-                kept_by: KeepReason::HEAD,
-                cut: 0,
-                is_reweighed: false,
+                ..Header::default()
             };
             counters.made();
             counters.trace_made();

@@ -2,11 +2,11 @@
 //! the queue if it was kept.
 
 use astracer_samplers::Nanos;
-use astracer_samplers::tail::{Decided, Severity};
+use astracer_samplers::tail::Severity;
 
 use super::LateTraces;
-use super::ring::{HeldTrace, LateSpan};
-use crate::export::{Patience, Queue};
+use super::ring::{LateSpan, WayOut};
+use crate::export::Patience;
 use crate::record::{Body, Header, KeepReason, Record};
 use crate::stats::GivenUp;
 use crate::traces::{TraceRef, Traces};
@@ -20,94 +20,68 @@ impl LateTraces {
     /// followed a kept trace and the queue took it.
     pub fn end_late(
         &self,
-        (late, part): ((Header, Record), TraceRef),
+        ((header, record), part): ((Header, Record), TraceRef),
         (severity, now, nanos): (Severity, Nanos, u64),
         mut body: Option<&mut Body>,
-        (queue, traces): (&Queue, &Traces),
+        traces: &Traces,
         count: impl FnOnce(bool),
     ) -> bool {
-        let counted = late.1.counted();
-        let (trace_id, is_root) = (late.0.trace_id, late.1.is_local_root());
-        let give_up_alone = |reason| {
-            self.counters.give_up(reason, counted);
-            if is_root {
-                self.note_root_given_up(trace_id, reason);
-            }
-        };
-        if queue.is_closed() {
-            count(false);
-            give_up_alone(GivenUp::ShutDown);
-            return false;
-        }
+        let counted = record.counted();
+        let (trace_id, is_root) = (header.trace_id, record.is_local_root());
         let bytes = size_of::<Record>() + body.as_deref().map_or(0, Body::bytes);
         let may_follow = |by: KeepReason, key| match by.policy_index() {
-            Some(policy) => self.sampler.may_follow(policy, key, bytes as u64, now),
+            Some(policy) => self.sampler().may_follow(policy, key, bytes as u64, now),
             None => true,
         };
-        let limits = (self.limits(), &may_follow as _);
-        let late = self.ring.end_late((late, part), severity, body.as_deref_mut(), limits);
-        count(late.key().is_some());
-        if let (Severity::Error, Some(key)) = (severity, late.key()) {
-            self.sampler.note_error(key, now);
+        let (key, span) = match self.queue.is_closed() {
+            true => (None, LateSpan::GivenUp(GivenUp::ShutDown)),
+            false => {
+                let (span, bounds) = ((&record, body.as_deref_mut()), (self.limits(), &may_follow as _));
+                self.ring.end_late((trace_id, part), span, severity, bounds)
+            }
+        };
+        count(key.is_some());
+        if let (Severity::Error, Some(key)) = (severity, key) {
+            self.sampler().note_error(key, now);
         }
-        match late {
-            LateSpan::Held(_) => self.counters.held(counted),
-            LateSpan::TakenOut(out) => {
-                let (mut held, record) = *out;
-                let is_worse = severity > held.severity;
-                held.severity = held.severity.max(severity);
+        match span {
+            LateSpan::Held => self.counters.held(counted),
+            LateSpan::GivenUp(reason) => {
+                self.counters.give_up(reason, counted);
                 if is_root {
-                    held.duration = nanos;
-                }
-                self.join(&mut held, record, body, traces);
-                if is_worse || is_root {
-                    self.decide_again(held, now, queue);
-                } else {
-                    self.put_back(held, queue);
+                    self.note_root_given_up(trace_id, reason);
                 }
             }
-            LateSpan::Cut(_) => self.counters.give_up(GivenUp::Cut, counted),
-            LateSpan::Refused(_) => self.counters.give_up(GivenUp::Refused, counted),
-            LateSpan::GivenUp => give_up_alone(GivenUp::Late),
-            LateSpan::Kept(_, kept) => {
-                let (mut header, record) = *kept;
-                header.state = header.state.without_threshold();
-                queue.wait_for_space();
-                return queue.push_span(header, record, body);
+            LateSpan::Kept(kept_by, cut) => {
+                let state = header.state.with_threshold(None);
+                self.queue.wait_for_space();
+                return self.queue.push_span(Header { state, kept_by, cut, ..header }, record, body);
+            }
+            LateSpan::TakenOut(mut trace) => {
+                let is_worse = severity > trace.severity;
+                trace.severity = trace.severity.max(severity);
+                if is_root {
+                    trace.duration = nanos;
+                }
+                let (bytes, severity) = (trace.bytes_with(body.as_deref()), trace.severity);
+                if trace.is_full(self.limits(), &record)
+                    || !self.grow(&mut trace.reservation, bytes, severity, traces)
+                {
+                    trace.header.cut_some(1);
+                    self.counters.give_up(GivenUp::Cut, counted);
+                } else {
+                    trace.add(record, body);
+                    self.counters.held(counted);
+                }
+                // A trace of the head sampler has been exported by now, with its own threshold. So
+                // this one gets none.
+                let kept = if is_worse || is_root { self.decide(&mut trace, now, true) } else { None };
+                match kept {
+                    Some((by, _)) => self.settle(trace, WayOut::Kept(by, None), Patience::Full),
+                    None => self.hold(trace, self.clock.ticks(), Patience::Full),
+                }
             }
         }
         false
-    }
-
-    /// Adds a late span to its trace, which was taken out of the ring. Evicts traces of lower value
-    /// if necessary; if that is not enough, the span is cut.
-    fn join(&self, held: &mut HeldTrace, record: Record, body: Option<&mut Body>, traces: &Traces) {
-        let (counted, bytes, severity) = (record.counted(), held.bytes_with(body.as_deref()), held.severity);
-        if held.is_full(self.limits(), &record) || !self.grow(&mut held.reservation, bytes, severity, traces)
-        {
-            held.cut();
-            return self.counters.give_up(GivenUp::Cut, counted);
-        }
-        held.add(record, body);
-        self.counters.held(counted);
-    }
-
-    /// Submits a trace that was taken out of the ring to the policies, and puts it back if none
-    /// keeps it.
-    fn decide_again(&self, mut held: HeldTrace, now: Nanos, queue: &Queue) {
-        // A trace of the head sampler has been exported by now, with its own threshold. So this one
-        // gets none.
-        match self.decide(&held, now, true).0 {
-            Decided::Kept(place) => {
-                self.counters.not_held(held.counted);
-                self.export(held, (KeepReason::policy(place), None), (queue, Patience::Full));
-            }
-            decided => {
-                if let Decided::Refused(place) = decided {
-                    held.refused_by = Some(KeepReason::policy(place));
-                }
-                self.put_back(held, queue);
-            }
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! A recorded trace as the policies of the samplers crate see it.
 
-use astracer_samplers::tail::{Value as TailValue, View};
+use astracer_samplers::Nanos;
+use astracer_samplers::tail::{KeyNumber, Trace, Value as TailValue, View};
 use opentelemetry::Value as OtelValue;
 
 use super::own_policy::OwnPolicy;
@@ -11,6 +12,21 @@ use crate::record::{Buffer, Value};
 pub(super) struct PolicyView<'a> {
     pub(super) trace: TailTrace<'a>,
     pub(super) own: &'a [OwnPolicy],
+}
+
+impl PolicyView<'_> {
+    /// The trace, to be submitted to the policies with this key and shape.
+    pub(super) fn submitted(&self, key: KeyNumber, now: Nanos, shape: u64) -> Trace<'_> {
+        Trace {
+            key,
+            now,
+            duration: Nanos::new(self.trace.nanos),
+            severity: self.trace.severity,
+            shape,
+            bytes: self.trace.buffer.bytes_used() as u64,
+            view: self,
+        }
+    }
 }
 
 impl View for PolicyView<'_> {

@@ -12,26 +12,23 @@ use crate::stats::GivenUp;
 pub(super) struct GivenUpTrace {
     pub(super) trace_id: TraceId,
     pub(super) reason: GivenUp,
-    /// The policies' result; `None` if the trace was given up while it was open, before it was
-    /// submitted to them.
-    pub(super) answer: Option<Refusal>,
+    /// The first policy that wanted the trace and had no budget left, if there was one; `None` if
+    /// the trace was given up while it was open, before it was submitted to the policies.
+    pub(super) answer: Option<Option<KeepReason>>,
 }
-
-/// The first policy that wanted the trace and had no budget left, if there was one.
-pub(super) type Refusal = Option<KeepReason>;
 
 /// The status of a recorded trace whose root has ended.
 #[derive(Debug)]
 pub(super) enum TraceStatus {
     Kept(KeepReason),
-    Held(Severity, Refusal),
+    Held(Severity, Option<KeepReason>),
     GivenUp(GivenUpTrace),
 }
 
 impl LateTraces {
     /// Remembers a trace that is given up, if decisions are explained.
     pub(super) fn note_given_up(&self, given_up: GivenUpTrace) {
-        if self.explains {
+        if self.parts.explains {
             self.ring.note_given_up(given_up);
         }
     }
@@ -44,7 +41,7 @@ impl LateTraces {
     /// Remembers a trace that had no span left when its root ended, unless more is known about it:
     /// another part may already have been submitted to the policies.
     pub fn note_root_given_up(&self, trace_id: TraceId, reason: GivenUp) {
-        if self.explains && self.ring.status(trace_id).is_none() {
+        if self.parts.explains && self.ring.status(trace_id).is_none() {
             self.note_open_given_up(trace_id, reason);
         }
     }
@@ -76,7 +73,7 @@ impl LateTraces {
 
     /// Names a policy and its budget.
     fn policy(&self, by: KeepReason) -> String {
-        let rule = by.policy_index().and_then(|index| self.sampler.rules().nth(index));
+        let rule = by.policy_index().and_then(|index| self.sampler().rules().nth(index));
         let named = |Rule { policy, budget, .. }: &Rule| match budget.to_string() {
             budget if budget.is_empty() => format!("the policy {policy}"),
             budget => format!("the policy {policy} ({budget})"),
@@ -84,7 +81,7 @@ impl LateTraces {
         rule.map(named).unwrap_or_default()
     }
 
-    fn answer(&self, refusal: Refusal) -> String {
+    fn answer(&self, refusal: Option<KeepReason>) -> String {
         match refusal {
             Some(by) => format!("{} wanted it, but had no budget left", self.policy(by)),
             None => "no policy wanted it".to_owned(),

@@ -31,6 +31,28 @@ pub struct Header {
     pub is_reweighed: bool,
 }
 
+impl Default for Header {
+    /// An invalid trace id, without flags.
+    fn default() -> Self {
+        Header {
+            trace_id: TraceId::INVALID,
+            flags: TraceFlags::default(),
+            state: State::EMPTY,
+            began: 0,
+            kept_by: KeepReason::HEAD,
+            cut: 0,
+            is_reweighed: false,
+        }
+    }
+}
+
+impl Header {
+    /// Counts spans that were cut; the root reports the number.
+    pub fn cut_some(&mut self, more: u64) {
+        self.cut = self.cut.saturating_add(u32::try_from(more).unwrap_or(u32::MAX));
+    }
+}
+
 /// The reason for keeping a trace: the head sampler, or one of the reasons for late keeping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeepReason(u8);

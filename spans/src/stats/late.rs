@@ -15,17 +15,15 @@ pub enum GivenUp {
     ShutDown,
 }
 
-impl GivenUp {
-    /// All reasons, in the order of the discriminants, with the name of the field for each.
-    pub const ALL: [(GivenUp, &'static str); 6] = [
-        (GivenUp::Unwanted, "unwanted"),
-        (GivenUp::Refused, "refused"),
-        (GivenUp::RingFull, "ring_full"),
-        (GivenUp::Cut, "cut"),
-        (GivenUp::Late, "late"),
-        (GivenUp::ShutDown, "shut_down"),
-    ];
-}
+/// Every reason, in the order of the discriminants.
+pub(super) const REASONS: [super::Reason<GivenUp, GivenUpTraces>; 6] = [
+    (GivenUp::Unwanted, "unwanted", |given_up| &mut given_up.unwanted),
+    (GivenUp::Refused, "refused", |given_up| &mut given_up.refused),
+    (GivenUp::RingFull, "ring_full", |given_up| &mut given_up.ring_full),
+    (GivenUp::Cut, "cut", |given_up| &mut given_up.cut),
+    (GivenUp::Late, "late", |given_up| &mut given_up.late),
+    (GivenUp::ShutDown, "shut_down", |given_up| &mut given_up.shut_down),
+];
 
 /// Faults of a policy function supplied by the service: see [`TailStats::own_faults`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -119,18 +117,11 @@ impl GivenUpTraces {
 
     /// Iterates over the reasons, named as the fields are.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        GivenUp::ALL.into_iter().map(|(reason, name)| (name, *self.clone().of(reason)))
+        REASONS.into_iter().map(|(_, name, field)| (name, *field(&mut self.clone())))
     }
 
-    pub fn of(&mut self, reason: GivenUp) -> &mut u64 {
-        match reason {
-            GivenUp::Unwanted => &mut self.unwanted,
-            GivenUp::Refused => &mut self.refused,
-            GivenUp::RingFull => &mut self.ring_full,
-            GivenUp::Cut => &mut self.cut,
-            GivenUp::Late => &mut self.late,
-            GivenUp::ShutDown => &mut self.shut_down,
-        }
+    pub(super) fn of(&mut self, reason: GivenUp) -> &mut u64 {
+        REASONS[reason as usize].2(self)
     }
 }
 
@@ -150,13 +141,8 @@ impl fmt::Display for TailStats {
             }
         }
         write!(f, "), {} held, {} given up", self.traces_held, self.traces_given_up.total())?;
-        let mut sign = " (";
-        for (name, traces) in self.traces_given_up.iter().filter(|(_, traces)| *traces > 0) {
-            write!(f, "{sign}{name} {traces}")?;
-            sign = ", ";
-        }
-        let end = if sign == ", " { ")" } else { "" };
-        write!(f, "{end}; ring {} of {} bytes", self.ring_bytes, self.ring_bytes_max)?;
+        super::write_reasons(f, self.traces_given_up.iter())?;
+        write!(f, "; ring {} of {} bytes", self.ring_bytes, self.ring_bytes_max)?;
         if self.boosts > 0 { write!(f, "; {} boosts", self.boosts) } else { Ok(()) }
     }
 }

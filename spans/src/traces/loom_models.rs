@@ -7,20 +7,16 @@ use opentelemetry::{SpanId, TraceFlags, TraceId};
 
 use super::*;
 use crate::export::Work;
-use crate::record::{Ending, KeepReason};
+use crate::record::Ending;
 use crate::stats::Counters;
 use crate::test_callsite::METADATA;
-use crate::trace_state::State;
 
 fn header(id: u64) -> Header {
     Header {
-        is_reweighed: false,
         trace_id: TraceId::from(u128::from(id / 10)),
         flags: TraceFlags::SAMPLED,
-        state: State::EMPTY,
         began: 1,
-        kept_by: KeepReason::HEAD,
-        cut: 0,
+        ..Header::default()
     }
 }
 
@@ -31,23 +27,6 @@ fn record(id: u64) -> Record {
         record.set_local_root(false);
     }
     record
-}
-
-/// An unbounded capacity for provisional traces.
-struct Unbounded;
-
-impl RingCapacity for Unbounded {
-    fn limits(&self) -> (usize, usize) {
-        (usize::MAX, usize::MAX)
-    }
-
-    fn reserve(&self, _: &mut Reservation, _: usize, _: Severity) -> bool {
-        true
-    }
-
-    fn spare(&self) -> Box<ProvisionalTrace> {
-        Box::default()
-    }
 }
 
 /// Slots, and the queue behind them.
@@ -83,8 +62,15 @@ impl Model {
         if !record.is_local_root() && self.traces.gather(trace, &record, usize::MAX, &self.queue) {
             return EndedSpan::Gathered;
         }
-        let bounds: (&Queue, &dyn RingCapacity) = (&self.queue, &Unbounded);
-        self.traces.end_provisional(trace, || header(id), record, None, bounds)
+        let unbounded: (_, Grow<'_>) = ((usize::MAX, usize::MAX), &|_, _, _| true);
+        self.traces.end_provisional(trace, || header(id), record, None, &self.queue, unbounded)
+    }
+
+    /// Ends the gathering of old traces. Returns the spans of provisional ones.
+    fn expire(&self, before: Ticks) -> usize {
+        let mut taken = 0;
+        self.traces.expire(before, &self.queue, || true, |old| taken += old.buffer.records.len());
+        taken
     }
 
     /// The spans in the queue, sorted by id. Asserts that each of them is in its own trace.
@@ -143,7 +129,7 @@ fn loom_an_old_trace_gives_its_slot_up_once() {
         let model = Model::new(1);
         let trace = model.traces.take(1);
         let other = model.clone();
-        let expires = thread::spawn(move || other.traces.expire(2, &other.queue));
+        let expires = thread::spawn(move || other.expire(2));
         model.end(trace, 11);
         model.end(trace, 10);
         expires.join().unwrap();
@@ -178,9 +164,9 @@ fn loom_a_span_that_ends_at_the_shutdown_does_not_stay_behind() {
         let other = model.clone();
         let child = thread::spawn(move || other.end(trace, 11));
         // As in `Shared::close`.
-        model.traces.flush(&model.queue, Patience::None);
+        model.expire(Ticks::MAX);
         model.queue.close();
-        model.traces.flush(&model.queue, Patience::None);
+        model.expire(Ticks::MAX);
         child.join().unwrap();
         let exported = model.exported().len() as u64;
         assert_eq!(exported + model.counters.read().spans_lost.total(), 1);
@@ -256,11 +242,7 @@ fn loom_an_old_provisional_trace_is_taken_once() {
         let trace = model.traces.take_provisional(1, KeyNumber::OTHERS);
         let _ = model.end_provisional(trace, 11);
         let other = model.clone();
-        let old = thread::spawn(move || {
-            let mut taken = 0;
-            other.traces.take_old(2, &Unbounded, || true, |old| taken += old.buffer.records.len());
-            taken
-        });
+        let old = thread::spawn(move || other.expire(2));
         let root = handed_on(model.end_provisional(trace, 10)).0;
         assert_eq!(root + old.join().unwrap(), 2);
         assert_eq!(model.traces.provisional(), 0);
@@ -281,7 +263,7 @@ fn loom_a_slot_is_provisional_before_it_is_old() {
         // Slots are allocated on first use, which is not part of the model.
         model.traces.free_if_empty(model.traces.take_provisional(1, KeyNumber::OTHERS));
         let other = model.clone();
-        let expires = thread::spawn(move || other.traces.expire(2, &other.queue));
+        let expires = thread::spawn(move || other.expire(2));
         let trace = model.traces.take_provisional(1, KeyNumber::OTHERS);
         expires.join().unwrap();
         model.traces.free_if_empty(trace);

@@ -14,57 +14,17 @@
 
 use astracer_samplers::tail::{KeyNumber, Severity};
 
-use opentelemetry::{TraceFlags, TraceId};
-
-use super::{Gathered, Slot, TraceRef, Traces, end_turn};
+use super::provisional_trace::ProvisionalTrace;
+use super::{Gathered, Slot, TraceRef, Traces};
 use crate::clock::Ticks;
 use crate::export::Queue;
 use crate::memory_budget::Reservation;
-use crate::record::{Body, Buffer, End, Header, KeepReason, Record};
+use crate::record::{Body, Buffer, End, Header, Record};
 use crate::stats::{Counted, GivenUp};
-use crate::sync::{Ordering, lock};
-use crate::trace_state::State;
+use crate::sync::{MutexGuard, Ordering, lock};
 
 const PROVISIONAL: u64 = 4;
 const SEVERITY: u64 = 3;
-
-/// The spans of a provisional trace, taken out of its slot. An empty one is kept for reuse and
-/// holds no reservation.
-#[derive(Debug)]
-pub struct ProvisionalTrace {
-    pub header: Header,
-    pub buffer: Buffer,
-    pub reservation: Reservation,
-    pub key: KeyNumber,
-    pub severity: Severity,
-    /// The root's start.
-    pub opened: Ticks,
-    /// The slot that the trace had.
-    pub part: TraceRef,
-}
-
-impl Default for ProvisionalTrace {
-    /// No spans, and an invalid trace id.
-    fn default() -> Self {
-        ProvisionalTrace {
-            header: Header {
-                trace_id: TraceId::INVALID,
-                flags: TraceFlags::default(),
-                state: State::EMPTY,
-                began: 0,
-                kept_by: KeepReason::HEAD,
-                cut: 0,
-                is_reweighed: false,
-            },
-            buffer: Buffer::default(),
-            reservation: Reservation::default(),
-            key: KeyNumber::OTHERS,
-            severity: Severity::Fine,
-            opened: 0,
-            part: TraceRef::NONE,
-        }
-    }
-}
 
 /// The outcome of ending a span of a provisional trace.
 #[derive(Debug)]
@@ -80,18 +40,9 @@ pub enum EndedSpan {
     Whole(Box<ProvisionalTrace>),
 }
 
-/// The capacity for provisional traces.
-pub trait RingCapacity {
-    /// The maximum number of spans in one trace, and of their bytes.
-    fn limits(&self) -> (usize, usize);
-
-    /// Grows the reservation to `bytes`, evicting traces of lower value if necessary. `false` if
-    /// that is not possible. The caller holds the lock of a slot.
-    fn reserve(&self, reservation: &mut Reservation, bytes: usize, severity: Severity) -> bool;
-
-    /// An empty [`ProvisionalTrace`], for a trace that leaves its slot.
-    fn spare(&self) -> Box<ProvisionalTrace>;
-}
+/// Grows a reservation to this number of bytes for a trace of this severity, evicting traces of
+/// lower value if necessary. `false` if that is not possible. The caller holds the lock of a slot.
+pub type Grow<'a> = &'a dyn Fn(&mut Reservation, usize, Severity) -> bool;
 
 fn severity_of(mark: u64) -> Severity {
     match mark & SEVERITY {
@@ -156,10 +107,7 @@ impl Traces {
         let gathered = lock(&slot.gathered);
         let is_empty = slot.turn.load(Ordering::Relaxed) == trace.turn && gathered.header.is_none();
         if is_empty {
-            self.provisional.fetch_sub(1, Ordering::Relaxed);
-            end_turn(slot);
-            drop(gathered);
-            self.release(trace.slot);
+            self.free((trace.slot, slot), gathered, true);
         }
         is_empty
     }
@@ -233,7 +181,8 @@ impl Traces {
         header: impl FnOnce() -> Header,
         record: Record,
         body: Option<&mut Body>,
-        (queue, ring): (&Queue, &dyn RingCapacity),
+        queue: &Queue,
+        ((spans_max, bytes_max), grow): ((usize, usize), Grow<'_>),
     ) -> EndedSpan {
         let Some(slot) = self.slot(trace.slot) else { return EndedSpan::Late(Box::new((header(), record))) };
         let mut gathered = lock(&slot.gathered);
@@ -249,7 +198,6 @@ impl Traces {
             }
             return EndedSpan::Late(Box::new((header(), record)));
         }
-        let (spans_max, bytes_max) = ring.limits();
         let buffer = &gathered.buffer;
         // Sum up the bytes only if memory may have grown.
         let may_grow = body.is_some()
@@ -269,17 +217,13 @@ impl Traces {
             let end = (severity > Severity::Fine && !is_root).then(|| gathered.buffer.end());
             gathered.buffer.append(record, body);
             let outgrows = may_grow && gathered.outgrows();
-            let outgrown = outgrows.then(|| gathered.reserve_or_give_up(ring, severity, end)).flatten();
+            let outgrown = outgrows.then(|| gathered.reserve_or_give_up(grow, severity, end)).flatten();
             outgrown.map(|counted| (counted, GivenUp::RingFull))
         };
         if let (Some((counted, _)), Some(header)) = (given_up, &mut gathered.header) {
-            header.cut = header.cut.saturating_add(u32::try_from(counted.spans).unwrap_or(u32::MAX));
+            header.cut_some(counted.spans);
         }
-        let whole = if is_root { self.take_out((trace.slot, slot), &mut gathered, ring) } else { None };
-        drop(gathered);
-        if is_root {
-            self.release(trace.slot);
-        }
+        let whole = if is_root { self.take_out((trace.slot, slot), gathered) } else { None };
         match (whole, given_up) {
             (Some(whole), _) => EndedSpan::Whole(whole),
             (None, Some((counted, reason))) => EndedSpan::GivenUp(counted, reason),
@@ -287,18 +231,17 @@ impl Traces {
         }
     }
 
-    /// Takes a provisional trace out of its slot, and ends the turn. `None` if no span of it is
+    /// Takes a provisional trace out of its slot, and frees the slot. `None` if no span of it is
     /// left.
-    fn take_out(
+    pub(super) fn take_out(
         &self,
         (number, slot): (u32, &Slot),
-        gathered: &mut Gathered,
-        ring: &dyn RingCapacity,
+        mut gathered: MutexGuard<'_, Gathered>,
     ) -> Option<Box<ProvisionalTrace>> {
         let turn = slot.turn.load(Ordering::Relaxed);
         let header = gathered.header.take().filter(|_| !gathered.buffer.records.is_empty());
         let whole = header.map(|header| {
-            let mut whole = ring.spare();
+            let mut whole = ProvisionalTrace::spare();
             whole.header = header;
             // The slot gets the spare buffer for its next trace.
             std::mem::swap(&mut whole.buffer, &mut gathered.buffer);
@@ -314,42 +257,8 @@ impl Traces {
         });
         gathered.reservation.shrink_to(0);
         (gathered.is_given_up, gathered.is_full) = (false, false);
-        self.provisional.fetch_sub(1, Ordering::Relaxed);
-        end_turn(slot);
+        self.free((number, slot), gathered, true);
         whole
-    }
-
-    /// Takes out the provisional traces that began before `before`, as long as `goes_on` returns
-    /// true. Spans that end later are late. A trace in which no span has ended offers nothing to
-    /// the policies, so it is skipped while provisional traces have at most half of the slots. With
-    /// `before` at [`Ticks::MAX`], which means the shutdown, no trace is skipped.
-    pub fn take_old(
-        &self,
-        before: Ticks,
-        ring: &dyn RingCapacity,
-        goes_on: impl Fn() -> bool,
-        mut f: impl FnMut(Box<ProvisionalTrace>),
-    ) {
-        // The Acquire pairs with the Release in `take_marked`: if the slot is old, its marks are
-        // visible.
-        let is_old = |slot: &Slot| (1..before).contains(&slot.opened.load(Ordering::Acquire));
-        for (number, slot) in self.in_use().filter(|(_, slot)| is_old(slot)) {
-            if !goes_on() {
-                return;
-            }
-            let mut gathered = lock(&slot.gathered);
-            if !is_old(slot) || !slot.is_provisional() {
-                continue;
-            }
-            let is_empty = gathered.header.is_none();
-            if is_empty && before < Ticks::MAX && self.provisional() <= self.slots_max / 2 {
-                continue;
-            }
-            let old = self.take_out((number, slot), &mut gathered, ring);
-            drop(gathered);
-            self.release(number);
-            old.into_iter().for_each(&mut f);
-        }
     }
 
     /// Gives up one open trace of severity `Fine`, and returns what was in it. Looks at a limited
@@ -386,11 +295,11 @@ impl Gathered {
     #[cold]
     fn reserve_or_give_up(
         &mut self,
-        ring: &dyn RingCapacity,
+        grow: Grow<'_>,
         severity: Severity,
         end: Option<End>,
     ) -> Option<Counted> {
-        if ring.reserve(&mut self.reservation, self.buffer.bytes_held(), severity) {
+        if grow(&mut self.reservation, self.buffer.bytes_held(), severity) {
             return None;
         }
         if severity == Severity::Fine {

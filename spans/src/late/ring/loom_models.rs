@@ -2,26 +2,13 @@
 
 use loom::sync::Arc as LoomArc;
 use loom::thread;
-use opentelemetry::TraceFlags;
+use opentelemetry::SpanId;
 
 use super::*;
-use crate::record::Ending;
+use crate::record::{Ending, Header};
 use crate::test_callsite::METADATA;
-use crate::trace_state::State;
 
 const HOLD: Ticks = 10;
-
-fn header() -> Header {
-    Header {
-        is_reweighed: false,
-        trace_id: trace(),
-        flags: TraceFlags::default(),
-        state: State::EMPTY,
-        began: 1,
-        kept_by: KeepReason::HEAD,
-        cut: 0,
-    }
-}
 
 fn trace() -> TraceId {
     TraceId::from(7u128)
@@ -32,15 +19,9 @@ fn record(id: u64) -> Record {
 }
 
 /// A trace of one span, with capacity for more.
-fn held(ring: &Ring) -> HeldTrace {
-    let mut held = HeldTrace {
-        trace: Box::new(ProvisionalTrace { header: header(), ..ProvisionalTrace::default() }),
-        counted: Counted { spans: 1, ..Counted::default() },
-        duration: 1,
-        ended: 2,
-        refused_by: None,
-        came: 0,
-    };
+fn held(ring: &Ring) -> Box<ProvisionalTrace> {
+    let header = Header { trace_id: trace(), ..Header::default() };
+    let mut held = Box::new(ProvisionalTrace { header, ended: 2, ..ProvisionalTrace::default() });
     held.buffer.append(record(1), None);
     assert!(ring.grow(&mut held.reservation, 1 << 16));
     held
@@ -50,8 +31,9 @@ fn ring() -> LoomArc<Ring> {
     LoomArc::new(Ring::new(1 << 20, HOLD, HOLD))
 }
 
-fn hold(ring: &Ring) -> Admission {
-    ring.hold(held(ring), 2, &mut Vec::new())
+/// A trace arrives, or comes back. Returns how it leaves if it does not stay.
+fn hold(ring: &Ring, is_back: bool) -> Option<WayOut> {
+    ring.hold(held(ring), is_back, 2, &mut Vec::new()).err().map(|(_, way_out)| way_out)
 }
 
 /// A trace is requested while its root ends. The second of the two threads finds the other one's
@@ -61,12 +43,10 @@ fn loom_a_trace_requested_as_it_arrives_is_found() {
     loom::model(|| {
         let ring = ring();
         let other = ring.clone();
-        let takes = thread::spawn(move || {
-            matches!(other.take(trace(), KeepReason::HAND, 2, 1), RequestResult::Held(_))
-        });
+        let takes = thread::spawn(move || other.take(trace(), KeepReason::HAND, 2, true).is_some());
         // As in `LateTraces::end_trace`.
         let request =
-            ring.take_request(trace(), 2).is_some() || matches!(hold(&ring), Admission::Requested(..));
+            ring.take_request(trace(), 2).is_some() || matches!(hold(&ring, false), Some(WayOut::Kept(..)));
         assert!(request ^ takes.join().unwrap(), "the request was lost, or satisfied twice");
     });
 }
@@ -76,11 +56,9 @@ fn loom_a_trace_requested_as_it_arrives_is_found() {
 fn loom_a_trace_leaves_the_ring_once() {
     loom::model(|| {
         let ring = ring();
-        hold(&ring);
+        hold(&ring, false);
         let (other, third) = (ring.clone(), ring.clone());
-        let takes = thread::spawn(move || {
-            matches!(other.take(trace(), KeepReason::HAND, 2, 1), RequestResult::Held(_))
-        });
+        let takes = thread::spawn(move || other.take(trace(), KeepReason::HAND, 2, true).is_some());
         let expires = thread::spawn(move || {
             let mut out = Vec::new();
             third.expire(2 + HOLD, &mut out);
@@ -98,22 +76,19 @@ fn loom_a_trace_leaves_the_ring_once() {
 fn loom_a_late_span_joins_or_follows_its_trace() {
     loom::model(|| {
         let ring = ring();
-        hold(&ring);
+        hold(&ring, false);
         let other = ring.clone();
         let late = thread::spawn(move || {
-            let (limits, late) = ((usize::MAX, usize::MAX), ((header(), record(2)), TraceRef::NONE));
-            match other.end_late(late, Severity::Fine, None, (limits, &|_, _| true)) {
-                LateSpan::Held(_) => 1,
-                LateSpan::Kept(..) | LateSpan::GivenUp => 0,
-                LateSpan::Cut(_) | LateSpan::Refused(_) | LateSpan::TakenOut(_) => {
-                    panic!("capacity suffices, and the severity is Fine")
-                }
+            let (span, limits) = (record(2), (usize::MAX, usize::MAX));
+            let part = (trace(), TraceRef::NONE);
+            match other.end_late(part, (&span, None), Severity::Fine, (limits, &|_, _| true)).1 {
+                LateSpan::Held => 1,
+                LateSpan::Kept(..) | LateSpan::GivenUp(GivenUp::Late) => 0,
+                late => panic!("capacity suffices, and the severity is Fine: {late:?}"),
             }
         });
-        let RequestResult::Held(taken) = ring.take(trace(), KeepReason::HAND, 2, 1) else {
-            panic!("it is held")
-        };
-        ring.note_kept(KeptTrace::new(&taken, KeepReason::HAND), 2);
+        let taken = ring.take(trace(), KeepReason::HAND, 2, true).expect("it is held");
+        ring.note_kept(&taken, KeepReason::HAND, 2);
         assert_eq!(taken.buffer.records.len(), 1 + late.join().unwrap());
     });
 }
@@ -127,8 +102,7 @@ fn loom_nothing_stays_in_a_closed_ring() {
             let ring = ring();
             let other = ring.clone();
             let comes = thread::spawn(move || {
-                let holding = if puts_back { other.put_back(held(&other), 2) } else { hold(&other) };
-                usize::from(matches!(holding, Admission::Refused(..)))
+                usize::from(matches!(hold(&other, puts_back), Some(WayOut::GivenUp(_))))
             });
             // As in `Shared::close`.
             ring.close();

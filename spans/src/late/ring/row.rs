@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 
 use opentelemetry::TraceId;
 
-use super::HeldTrace;
-use crate::traces::TraceRef;
+use crate::traces::{ProvisionalTrace, TraceRef};
 
 /// Traces in the order in which they ended. A trace that is taken out leaves an empty place. Empty
 /// places are removed when they reach the front, or when most places are empty.
@@ -13,7 +12,7 @@ use crate::traces::TraceRef;
 pub(super) struct Row {
     /// The low half of each trace id, for fast lookup; 0 where the place is empty.
     ids: VecDeque<u64>,
-    pub(super) held: VecDeque<Option<HeldTrace>>,
+    pub(super) held: VecDeque<Option<Box<ProvisionalTrace>>>,
     /// The number of empty places.
     empty: usize,
 }
@@ -26,24 +25,33 @@ pub(super) fn short(trace_id: TraceId) -> u64 {
 }
 
 impl Row {
-    pub(super) fn push(&mut self, held: HeldTrace) {
-        self.ids.push_back(short(held.header.trace_id));
-        self.held.push_back(Some(held));
+    pub(super) fn push(&mut self, trace: Box<ProvisionalTrace>) {
+        self.ids.push_back(short(trace.header.trace_id));
+        self.held.push_back(Some(trace));
     }
 
     /// Puts a trace back in order: other traces may have arrived meanwhile.
-    pub(super) fn insert(&mut self, held: HeldTrace) {
+    pub(super) fn insert(&mut self, trace: Box<ProvisionalTrace>) {
         // Searched from the back, where the place is near, because traces that come back together
         // do so in order. Empty places have no age.
+        let ended = trace.ended;
         let is_before =
-            |other: &Option<HeldTrace>| other.as_ref().is_some_and(|other| other.ended <= held.ended);
+            |other: &Option<Box<ProvisionalTrace>>| other.as_ref().is_some_and(|other| other.ended <= ended);
         let at = self.held.iter().rposition(is_before).map_or(0, |before| before + 1);
-        self.ids.insert(at, short(held.header.trace_id));
-        self.held.insert(at, Some(held));
+        self.ids.insert(at, short(trace.header.trace_id));
+        self.held.insert(at, Some(trace));
+    }
+
+    /// The trace that ended first.
+    pub(super) fn first(&self) -> Option<&ProvisionalTrace> {
+        self.held.iter().flatten().next().map(|first| &**first)
     }
 
     /// Takes out the first trace, if it passes the test.
-    pub(super) fn pop_if(&mut self, test: impl Fn(&HeldTrace) -> bool) -> Option<HeldTrace> {
+    pub(super) fn pop_if(
+        &mut self,
+        test: impl Fn(&ProvisionalTrace) -> bool,
+    ) -> Option<Box<ProvisionalTrace>> {
         while let Some(first) = self.held.front() {
             if first.as_ref().is_some_and(|held| !test(held)) {
                 return None;
@@ -58,53 +66,36 @@ impl Row {
     }
 
     /// Takes out the traces whose arrival number is below `came`.
-    pub(super) fn take_before(&mut self, came: u64) -> Vec<HeldTrace> {
+    pub(super) fn take_before(&mut self, came: u64) -> Vec<Box<ProvisionalTrace>> {
         let (out, later): (Vec<_>, Vec<_>) =
             std::mem::take(self).held.into_iter().flatten().partition(|held| held.came < came);
         later.into_iter().for_each(|held| self.push(held));
         out
     }
 
-    /// The place of the latest part of the trace that passes the test.
-    fn place(&self, trace_id: TraceId, test: impl Fn(&HeldTrace) -> bool) -> Option<usize> {
+    /// The place of a trace: of the part that had this slot, or of the latest part.
+    pub(super) fn place(&self, trace_id: TraceId, part: Option<TraceRef>) -> Option<usize> {
         let short = short(trace_id);
         let is_it = |at: usize| {
             let held = self.held.get(at).and_then(Option::as_ref);
-            held.is_some_and(|held| held.header.trace_id == trace_id && test(held))
+            held.is_some_and(|held| {
+                held.header.trace_id == trace_id && part.is_none_or(|part| held.part == part)
+            })
         };
         // Latest first, because late spans follow soon after their root.
         let places = self.ids.iter().enumerate().rev().filter(|(_, id)| **id == short);
         places.map(|(at, _)| at).find(|at| is_it(*at))
     }
 
-    fn find(&self, trace_id: TraceId) -> Option<usize> {
-        self.place(trace_id, |_| true)
+    pub(super) fn get(&self, trace_id: TraceId) -> Option<&ProvisionalTrace> {
+        self.held.get(self.place(trace_id, None)?)?.as_deref()
     }
 
-    /// The place of the part that had this slot.
-    pub(super) fn find_part(&self, trace_id: TraceId, part: TraceRef) -> Option<usize> {
-        self.place(trace_id, |held| held.part == part)
+    pub(super) fn take(&mut self, trace_id: TraceId) -> Option<Box<ProvisionalTrace>> {
+        self.take_at(self.place(trace_id, None)?)
     }
 
-    pub(super) fn get(&mut self, trace_id: TraceId) -> Option<&mut HeldTrace> {
-        let at = self.find(trace_id)?;
-        self.held.get_mut(at)?.as_mut()
-    }
-
-    pub(super) fn get_part(&mut self, trace_id: TraceId, part: TraceRef) -> Option<&mut HeldTrace> {
-        let at = self.find_part(trace_id, part)?;
-        self.held.get_mut(at)?.as_mut()
-    }
-
-    pub(super) fn take(&mut self, trace_id: TraceId) -> Option<HeldTrace> {
-        self.take_at(self.find(trace_id)?)
-    }
-
-    pub(super) fn take_part(&mut self, trace_id: TraceId, part: TraceRef) -> Option<HeldTrace> {
-        self.take_at(self.find_part(trace_id, part)?)
-    }
-
-    fn take_at(&mut self, at: usize) -> Option<HeldTrace> {
+    pub(super) fn take_at(&mut self, at: usize) -> Option<Box<ProvisionalTrace>> {
         self.ids[at] = 0;
         let held = self.held.get_mut(at)?.take();
         self.empty += 1;
